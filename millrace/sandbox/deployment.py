@@ -13,7 +13,7 @@ import pyarrow as pa
 from millrace.config import load
 from millrace.config.aws.names import Names
 from millrace.config.model import Environment
-from millrace.lifecycle.account.deployed_outputs import LaunchDocument, launch_document
+from millrace.lifecycle.account.deployed_outputs import LaunchDocument, read_launch_document
 from millrace.sandbox.payloads import flights
 from millrace.sandbox.programs import cdk, kafka_broker, localstack
 from millrace.sandbox.programs.child_processes import RUN, only_one
@@ -45,7 +45,9 @@ class Sandbox:
 
     def launch_document(self, job: str) -> LaunchDocument:
         """Read a job's launch document from the deployed stack."""
-        return launch_document(self.stack.client("cloudformation"), self.stack.client("s3"), self.names, job)
+        return read_launch_document(
+            self.stack.client("cloudformation"), self.stack.client("s3"), self.names, job
+        )
 
 
 def deploy(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.config.aws.names import Names
-from millrace.lifecycle.account.deployed_outputs import launch_document
+from millrace.lifecycle.account.deployed_outputs import read_launch_document
 from millrace.sandbox.drill import DrillError, JobRuns, TimeLimits
 from millrace.sandbox.programs.local_spark import Job, SandboxSpark
 
@@ -56,7 +56,7 @@ class LocalRuns(JobRuns):
     def start(self, names: Names, job: str) -> None:
         """Start local Spark from the deployed launch document."""
         client, own = self.spark.stack.client, self.by_job.setdefault(job, [])
-        document = launch_document(client("cloudformation"), client("s3"), names, job)
+        document = read_launch_document(client("cloudformation"), client("s3"), names, job)
         run = self.spark.submit(document, f"{self.prefix}{job}-{len(own) + 1}")
         own.append(LocalRun(run, time.monotonic()))
 

@@ -16,8 +16,8 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.types import DecimalType, IcebergType, ListType, MapType, StructType
 
 from millrace.config.model import Environment
-from millrace.lifecycle.account.deployed_outputs import launch_document
-from millrace.lifecycle.audits.query_audit import Place
+from millrace.lifecycle.account.deployed_outputs import read_launch_document
+from millrace.lifecycle.audits.query_audit import AuditedDeployment
 from millrace.lifecycle.jobs.logs import LogLine
 from millrace.sandbox.deployment import Sandbox
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
@@ -59,7 +59,7 @@ def running_spark(environment: Environment) -> SandboxSpark:
     return SandboxSpark(stack=stack, kafka=record["kafka"])
 
 
-def running_place(environment: Environment) -> Place | None:
+def running_place(environment: Environment) -> AuditedDeployment | None:
     """Return the place of an environment that was left running; None where there is none."""
     try:
         return sandbox_place(running_spark(environment), environment)
@@ -67,11 +67,11 @@ def running_place(environment: Environment) -> Place | None:
         return None
 
 
-def sandbox_place(spark: SandboxSpark, environment: Environment) -> Place:
+def sandbox_place(spark: SandboxSpark, environment: Environment) -> AuditedDeployment:
     """Return the place of an environment in a sandbox; there CloudWatch does not count its streams."""
     names = stand_in(environment).names
     warehouse = f"s3://{names.bucket('lake')}/warehouse"
-    return Place(
+    return AuditedDeployment(
         names,
         spark.stack.client,
         lambda: spark.catalog(warehouse),
@@ -111,7 +111,7 @@ def log_lines(job: str, since: datetime | None = None) -> list[LogLine]:
 
 
 def table_columns(catalog: Catalog, tables: Iterable[str]) -> dict[str, str]:
-    """Return the columns of the existing tables, as :func:`millrace.lifecycle.account.catalog_columns.columns` does."""
+    """Return the columns of the existing tables, as :func:`millrace.lifecycle.account.catalog_columns.columns_of_tables` does."""
     result = {}
     for name in dict.fromkeys(tables):
         try:
@@ -189,7 +189,9 @@ def run_once(
         The run ended without it.
     """
     names = stand_in(environment).names
-    document = launch_document(spark.stack.client("cloudformation"), spark.stack.client("s3"), names, job)
+    document = read_launch_document(
+        spark.stack.client("cloudformation"), spark.stack.client("s3"), names, job
+    )
     run = spark.submit(document, f"{job}-{what}-{time.time_ns()}", arguments, program=program)
     with run.process:
         status = run.process.popen.wait()
@@ -213,7 +215,7 @@ def jobs_running(environment: Environment, jobs: Sequence[str]) -> Iterator[None
     client = spark.stack.client
     with ExitStack() as ending:
         for job in jobs:
-            document = launch_document(client("cloudformation"), client("s3"), names, job)
+            document = read_launch_document(client("cloudformation"), client("s3"), names, job)
             run = spark.submit(document, f"{job}-run-{time.time_ns()}")
             ending.callback(run.process.stop, 60)
         yield

@@ -19,13 +19,13 @@ from millrace.config.aws.list_pages import list_all
 from millrace.config.aws.names import Names
 from millrace.config.model import EmrJob, Environment, ExternalCluster, GlueJob, KinesisStream
 from millrace.lifecycle.account import kafka_access
-from millrace.lifecycle.account.deployed_outputs import NotDeployedError, ignore_missing, outputs
+from millrace.lifecycle.account.deployed_outputs import NotDeployedError, ignore_missing, read_stack_outputs
 from millrace.lifecycle.account.kafka_access import Settings
 from millrace.lifecycle.audits import query_audit as audit_job
 from millrace.lifecycle.deploy import STOPPABLE
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, answer_of
-from millrace.lifecycle.preflight.account import bootstrap
-from millrace.lifecycle.preflight.questions import Account
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, execute_verb_for_answer
+from millrace.lifecycle.preflight.account import check_bootstrap
+from millrace.lifecycle.preflight.questions import PreflightAccount
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
 from millrace.sandbox.drill import DrillError, TimeLimits, wait_for
 from millrace.sandbox.programs import cdk
@@ -86,7 +86,7 @@ class AwsAccount(VerificationTarget):
         names = copy.names
         assert self.plan is not None
         with translate_aws_errors("cannot read the version of CDK's bootstrap"):
-            (row,) = bootstrap(Account(DeployedEnvironment(names, self.aws.client), self.plan))
+            (row,) = check_bootstrap(PreflightAccount(DeployedEnvironment(names, self.aws.client), self.plan))
         if row.verdict != "ok":
             raise NotDeployedError(f"{row.found}: run `{row.command}`, with an administrator's credentials")
         with translate_aws_errors("cannot list the stacks"):
@@ -141,21 +141,21 @@ class AwsAccount(VerificationTarget):
 
     def catalog(self, names: Names) -> Catalog:
         """Open the Glue Data Catalog."""
-        return audit_job.on_aws(DeployedEnvironment(names, self.aws.client)).catalog()
+        return audit_job.deployment_on_aws(DeployedEnvironment(names, self.aws.client)).catalog()
 
     def kafka(self, names: Names, cluster: str) -> Settings:
         """Return the settings of its brokers, with the caller's credentials."""
-        return kafka_access.settings(names, cluster, self.client)
+        return kafka_access.cluster_connection_settings(names, cluster, self.client)
 
     def start(self, names: Names, job: str) -> None:
         """Start it by its state machine."""
         aws = DeployedEnvironment(names, self.aws.client)
-        answer_of(aws, job, "start", progress=lambda _: None, reason="verification")
+        execute_verb_for_answer(aws, job, "start", progress=lambda _: None, reason="verification")
 
     def stop(self, names: Names, job: str) -> None:
         """Stop it by its state machine."""
         aws = DeployedEnvironment(names, self.aws.client)
-        answer_of(aws, job, "stop", progress=lambda _: None, reason="verification")
+        execute_verb_for_answer(aws, job, "stop", progress=lambda _: None, reason="verification")
 
     def kill_run(self, names: Names, job: str) -> None:
         """End its run: on EMR Serverless without a grace period, on Glue, which has none, by a normal stop.
@@ -216,7 +216,9 @@ class AwsAccount(VerificationTarget):
 
     def _application(self, names: Names, job: str) -> str:
         with translate_aws_errors(f"cannot read the stack of {job}"):
-            return outputs(self.client("cloudformation"), names.stack(f"job-{job}"))["ApplicationId"]
+            return read_stack_outputs(self.client("cloudformation"), names.stack(f"job-{job}"))[
+                "ApplicationId"
+            ]
 
     def _emr_live(self, application: str) -> list[str]:
         with translate_aws_errors(f"cannot read the runs of {application}"):

@@ -19,7 +19,7 @@ import sys
 import time
 from datetime import UTC, datetime, timedelta
 
-from millrace.lifecycle.jobs.checkpoints import Checkpoints
+from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
 from millrace.lifecycle.jobs.reset_effects import start_time_text
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.programs.local_spark import Job
@@ -74,9 +74,9 @@ def begun_anew(shop: Shop, run: Job) -> tuple[Job, int]:
     run.process.stop(60)
     at = datetime.now(UTC)
     shop.orders.send(shop.choose, RECORDS)
-    kept = Checkpoints(shop.sandbox.stack.client("s3"), shop.sandbox.names, JOB)
+    kept = JobCheckpoints(shop.sandbox.stack.client("s3"), shop.sandbox.names, JOB)
     with kept.holding_lease("reset"):
-        kept.archive(QUERY, start=start_time_text(at, OVERLAP), moment=at)
+        kept.archive_checkpoint(QUERY, start=start_time_text(at, OVERLAP), moment=at)
     following = shop.start(JOB)
     shop.until_taxed(following)
     shop.wait(following, lambda: shop.batches(following) > 0, "a batch's line")
@@ -88,11 +88,11 @@ def carried(shop: Shop, run: Job) -> Job:
     """Carry the checkpoint to another name and back; the next run, which goes on without a word about it."""
     run.process.stop(60)
     shop.orders.send(shop.choose, RECORDS)
-    kept = Checkpoints(shop.sandbox.stack.client("s3"), shop.sandbox.names, JOB)
+    kept = JobCheckpoints(shop.sandbox.stack.client("s3"), shop.sandbox.names, JOB)
     with kept.holding_lease("move"):
         for source, target in ((QUERY, "elsewhere"), ("elsewhere", QUERY)):
-            kept.copy(source, kept, target, same_sink=True)
-            kept.archive(source, start=None, moment=datetime.now(UTC))
+            kept.copy_checkpoint(source, kept, target, same_sink=True)
+            kept.archive_checkpoint(source, start=None, moment=datetime.now(UTC))
     following = shop.start(JOB)
     shop.until_taxed(following)
     # A table shows a batch before its line is printed.

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from millrace.lifecycle.audits.hourly_audit import HOUR, Audit
-from millrace.lifecycle.audits.query_audit import audit
+from millrace.lifecycle.audits.hourly_audit import HOUR, AuditResult
+from millrace.lifecycle.audits.query_audit import audit_query
 from millrace.sandbox import running_sandbox
 from millrace.sandbox.deployment import Sandbox, servers
 from millrace.sandbox.payloads.flights import Event
@@ -144,9 +144,9 @@ class Shop:
         stack = self.sandbox.stack.client
         place = replace(place, client=lambda s: self.kinesis.client() if s == "kinesis" else stack(s))
         now = datetime.now(UTC)
-        told = audit(place, job, query, now - HOUR, now)
-        (result,) = (each for each in told if isinstance(each, Audit))
-        unaudited = [each.query for each in told if not isinstance(each, Audit)]
+        told = audit_query(place, job, query, now - HOUR, now)
+        (result,) = (each for each in told if isinstance(each, AuditResult))
+        unaudited = [each.query for each in told if not isinstance(each, AuditResult)]
         if unaudited != (["boards/shipments"] if query == "boards" else []):
             raise SandboxError(f"not audited: {', '.join(unaudited)}")
         came = sum(hour.arrived or 0 for hour in result.hours)

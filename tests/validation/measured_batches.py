@@ -18,7 +18,7 @@ from millrace.benchmark.settled_batches import Disturbance, find_disturbances
 from millrace.benchmark.warmup import warmup_batches
 from millrace.config import load
 from millrace.config.aws.names import Names
-from millrace.lifecycle.changes.deployed_diff import document_of
+from millrace.lifecycle.changes.deployed_diff import launch_document_in_assembly
 from millrace.sandbox import benchmark
 from millrace.sandbox.payloads import flights
 from millrace.sandbox.programs import cdk, kafka_broker, localstack
@@ -61,7 +61,7 @@ def measure(repetitions: int, batches: int, said: Callable[[str], None]) -> list
     """Measure the example's land query at every limit, count of partitions and core level."""
     assembly = RUN / "validation-cdk.out"
     cdk.synthesise("local", assembly, localstack.ACCOUNT)
-    launch = document_of(Names(load("local"), ""), assembly, JOB)
+    launch = launch_document_in_assembly(Names(load("local"), ""), assembly, JOB)
     payloads = [
         event.payload for event in flights.events(flights.read_departures(month=1), dirty_share=0, seed=1)
     ]

@@ -178,9 +178,9 @@ def plan_command(
 
 def _deployed_sizes(environment: Environment) -> DeployedSizes:
     from millrace.cli.shared.connections import connect_account
-    from millrace.lifecycle.changes.read_sizes import read_sizes
+    from millrace.lifecycle.changes.read_sizes import read_deployed_sizes
 
-    return read_sizes(connect_account(environment))
+    return read_deployed_sizes(connect_account(environment))
 
 
 def simulate_and_check_plan(environment: Environment, sized: Plan) -> SimulatedPlan:

@@ -131,7 +131,7 @@ def policy_documents(environment: Environment) -> dict[str, dict[str, Any]]:
     names = Names(environment, environment.account)
     sized = plan(environment)
     settings = [typed_json.write(job_settings(environment, job, names)) for job in sized.jobs.values()]
-    tables = sorted(set[str]().union(*(catalog_columns.table_names(each) for each in settings)))
+    tables = sorted(set[str]().union(*(catalog_columns.table_names_in_settings(each) for each in settings)))
     scope = PermissionScope(names, tables)
     result: dict[str, dict[str, Any]] = {}
     for role in ROLES:

@@ -28,7 +28,7 @@ from millrace.sizing import plan
 from millrace.sizing.queries.benchmark_figures import speed
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.audits.query_audit import Place
+    from millrace.lifecycle.audits.query_audit import AuditedDeployment
     from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 
 _UNTIL_NOW = timedelta(hours=1)
@@ -147,7 +147,12 @@ def _requested_range(
 
 
 def _amount_with_cost(
-    environment: Environment, place: Place, job: str, name: str, span: Span | None, origin: str | None
+    environment: Environment,
+    place: AuditedDeployment,
+    job: str,
+    name: str,
+    span: Span | None,
+    origin: str | None,
 ) -> str:
     """Return the amount to read, with time and cost."""
     from millrace.lifecycle.audits.landing_table import LandedRecords
@@ -174,23 +179,23 @@ _IN_THE_SANDBOX = "it runs in the sandbox and costs nothing"
 _ON_AWS = "the job is stopped meanwhile and started again"
 
 
-def _place_and_account(environment: Environment) -> tuple[Place, DeployedEnvironment | None]:
+def _place_and_account(environment: Environment) -> tuple[AuditedDeployment, DeployedEnvironment | None]:
     """Return the running sandbox of the environment, or its account on AWS."""
-    from millrace.lifecycle.audits.query_audit import on_aws
+    from millrace.lifecycle.audits.query_audit import deployment_on_aws
     from millrace.sandbox import running_sandbox
 
     place = running_sandbox.running_place(environment)
     if place is not None:
         return place, None
     aws = connect_account(environment)
-    return on_aws(aws), aws
+    return deployment_on_aws(aws), aws
 
 
 def _run_once_on_job(
     environment: Environment, job: str, aws: DeployedEnvironment | None, run_arguments: Mapping[str, str]
 ) -> dict[str, Any]:
     """Run the job's entry script once, and return its output, or how the run ended."""
-    from millrace.lifecycle.jobs.one_off_run import await_outcome, run_once
+    from millrace.lifecycle.jobs.one_off_run import run_job_once, wait_for_logged_result
     from millrace.lifecycle.problems import AwsError
     from millrace.sandbox import running_sandbox
 
@@ -199,14 +204,16 @@ def _run_once_on_job(
         spark = running_sandbox.running_spark(environment)
         return running_sandbox.run_once(spark, environment, job, "backfill", arguments, "backfilled")
     begun = datetime.now(UTC)
-    ended = run_once(aws, job, list(run_arguments.items()), progress=lambda line: typer.echo(line, err=True))
+    ended = run_job_once(
+        aws, job, list(run_arguments.items()), progress=lambda line: typer.echo(line, err=True)
+    )
     if not ended.succeeded:
         raise AwsError(
             f"run {ended.run} ended as {ended.state}: {ended.detail or 'see its log'}. Its finished steps "
             "are not repeated; run the same command again for the rest"
         )
     name = run_arguments["--backfill"]
-    outcome = await_outcome(aws, job, begun, "backfilled", name)
+    outcome = wait_for_logged_result(aws, job, begun, "backfilled", name)
     return {**(outcome or {"query": name}), "run": ended.run, "state": ended.state}
 
 

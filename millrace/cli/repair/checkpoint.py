@@ -26,7 +26,7 @@ from millrace.config.engines.versions import spark_line_of
 from millrace.config.units import parse_duration
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.jobs.checkpoints import CheckpointContents, Checkpoints
+    from millrace.lifecycle.jobs.checkpoints import CheckpointContents, JobCheckpoints
 
 checkpoint_app = typer.Typer(
     no_args_is_help=True,
@@ -75,7 +75,7 @@ def show(
         names = [query]
     with translate_aws_errors("cannot read the checkpoints"):
         checkpoints = _checkpoints(environment, job)
-        contents, holder = [checkpoints.read_contents(name) for name in names], checkpoints.holder()
+        contents, holder = [checkpoints.read_contents(name) for name in names], checkpoints.current_writer()
     if as_json:
         typer.echo(
             json.dumps(
@@ -153,7 +153,7 @@ def reset(
             return
         confirm_or_exit("Continue?", yes=yes)
         with checkpoints.holding_lease("millrace checkpoint reset"):
-            archived = checkpoints.archive(query, start=start, moment=now)
+            archived = checkpoints.archive_checkpoint(query, start=start, moment=now)
     typer.echo(
         f"{job}/{query} gets a new checkpoint at the next start; the old one is archived in {archived}"
     )
@@ -182,7 +182,7 @@ def move(env: EnvironmentName, job: JobName, query: QueryName, to: To, dry_run: 
 
 
 def _fork_or_move(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: bool) -> None:
-    from millrace.lifecycle.jobs.checkpoints import CheckpointError
+    from millrace.lifecycle.jobs.checkpoints import CheckpointRequestError
     from millrace.lifecycle.problems import translate_aws_errors
 
     environment = load(env)
@@ -203,29 +203,29 @@ def _fork_or_move(env: str, job: str, query: str, to: str, *, moves: bool, dry_r
         source = _checkpoints(environment, job)
         target = source if other == job else _checkpoints(environment, other)
         if not source.has_batches(query):
-            raise CheckpointError(f"{job}/{query} has no checkpoint")
-        source.check_whole(query)
+            raise CheckpointRequestError(f"{job}/{query} has no checkpoint")
+        source.read_undamaged_contents(query)
         if target is not source and (why := _refusal_on_other_job(environment, source, query, other)):
-            raise CheckpointError(f"{other}/{name} could not continue from {job}/{query}: {why}")
+            raise CheckpointRequestError(f"{other}/{name} could not continue from {job}/{query}: {why}")
         typer.echo(f"{verb}: {job}/{query} → {other}/{name}", err=True)
         if dry_run:
             return
         what = f"millrace checkpoint {verb}"
         with source.holding_lease(what):
             with nullcontext() if target is source else target.holding_lease(what):
-                source.copy(query, target, name, same_sink=moves)
+                source.copy_checkpoint(query, target, name, same_sink=moves)
             if moves:
-                archived = source.archive(query, start=None, moment=datetime.now(UTC))
+                archived = source.archive_checkpoint(query, start=None, moment=datetime.now(UTC))
                 typer.echo(f"moved {job}/{query}; its old checkpoint is archived in {archived}", err=True)
     typer.echo(f"{other}/{name} continues from the position of {job}/{query}")
 
 
-def _refusal_on_other_job(environment: Environment, source: Checkpoints, query: str, other: str) -> str:
+def _refusal_on_other_job(environment: Environment, source: JobCheckpoints, query: str, other: str) -> str:
     """Return why another job's engine and Spark could not continue from a checkpoint; empty if they can."""
     from millrace.cli.run.checkpoint_compatibility import refusal_on_other_job
     from millrace.sandbox.running_sandbox import running_place
 
-    text = source.manifest(query)
+    text = source.manifest_text(query)
     there = environment.jobs[other]
     engine, spark = there.engine, there.spark_version
     if running_place(environment) is not None:
@@ -237,11 +237,11 @@ def _refusal_on_other_job(environment: Environment, source: Checkpoints, query: 
     )
 
 
-def _checkpoints(environment: Environment, job: str) -> Checkpoints:
-    from millrace.lifecycle.jobs.checkpoints import Checkpoints
+def _checkpoints(environment: Environment, job: str) -> JobCheckpoints:
+    from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
 
     place = connect_sandbox_or_account(environment)
-    return Checkpoints(place.client("s3"), place.names, job)
+    return JobCheckpoints(place.client("s3"), place.names, job)
 
 
 def _check_query_exists(environment: Environment, job: str, query: str) -> None:
@@ -261,13 +261,13 @@ def _read_again_lines(
     environment: Environment, job: str, query: str, start: str | None, now: datetime
 ) -> Iterator[str]:
     """Yield lines with the start position, and the records that a query reads again."""
-    from millrace.lifecycle.jobs.reset_effects import read_again
+    from millrace.lifecycle.jobs.reset_effects import estimate_records_read_again
 
     if start is None:
         yield f"{job}/{query} starts where its settings say; a derive query starts with all landed records"
         return
     yield f"{job}/{query} starts with the records that arrived at {start}"
-    for source in read_again(environment, job, query, datetime.fromisoformat(start), now):
+    for source in estimate_records_read_again(environment, job, query, datetime.fromisoformat(start), now):
         size = source.bytes / 1024**3
         yield (
             f"  {source.source}: about {source.records:,} records ({size:,.2f} GiB) are read again (from the traffic in the "

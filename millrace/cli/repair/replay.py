@@ -86,7 +86,7 @@ def _replay_on_aws(
     yes: bool,
 ) -> dict[str, Any]:
     """Run the deployed job once with the replay's arguments; return its output, or how the run ended."""
-    from millrace.lifecycle.jobs.one_off_run import await_outcome, run_once
+    from millrace.lifecycle.jobs.one_off_run import run_job_once, wait_for_logged_result
     from millrace.lifecycle.problems import AwsError
 
     aws = connect_account(environment)
@@ -101,8 +101,8 @@ def _replay_on_aws(
         if corrected is not None:
             url = resources.enter_context(_upload_for_one_run(aws, job, corrected, begun))
             arguments.append(("--corrected", url))
-        ended = run_once(aws, job, arguments, progress=lambda line: typer.echo(line, err=True))
-    outcome = await_outcome(aws, job, begun, "replayed", query)
+        ended = run_job_once(aws, job, arguments, progress=lambda line: typer.echo(line, err=True))
+    outcome = wait_for_logged_result(aws, job, begun, "replayed", query)
     # An identity without a dead letter makes the run fail, but the others are replayed.
     if not ended.succeeded and not (outcome or {}).get("unknown_ids"):
         raise AwsError(

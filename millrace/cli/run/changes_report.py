@@ -18,38 +18,38 @@ from millrace.cli.shared.expected_failures import REFUSED
 from millrace.lifecycle.changes.deployment_changes import DELETED
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.changes.removals import Removal
-    from millrace.lifecycle.deploy import Changes
+    from millrace.lifecycle.changes.removals import StackRemoval
+    from millrace.lifecycle.deploy import DeploymentChanges
     from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
     from millrace.sandbox.start_rehearsal import Rehearsal
 
 _SHOWN_LINES = 30
 
 
-def continuing_jobs(changes: Changes) -> list[str]:
+def continuing_jobs(changes: DeploymentChanges) -> list[str]:
     """Return the jobs that start again on checkpoints that exist, a renamed one under its new name."""
     return [job.job for job in changes.jobs if job.after == "restart" or job.continues is not None]
 
 
-def rehearse_table_changes(aws: DeployedEnvironment, assembly: Path, changes: Changes) -> Rehearsal:
+def rehearse_table_changes(aws: DeployedEnvironment, assembly: Path, changes: DeploymentChanges) -> Rehearsal:
     """Return the changes to tables when jobs that were deployed before start again."""
     from millrace.lifecycle.account import catalog_columns
-    from millrace.lifecycle.deploy import job_settings
+    from millrace.lifecycle.deploy import job_settings_in_assembly
     from millrace.sandbox.start_rehearsal import Rehearsal, rehearse_starts
 
     jobs = continuing_jobs(changes)
     if not jobs:
         return Rehearsal({}, ())
-    settings = [job_settings(aws.names, assembly, job) for job in jobs]
-    named = sorted(set[str]().union(*(catalog_columns.table_names(each) for each in settings)))
-    return rehearse_starts(settings, catalog_columns.columns(aws.client("glue"), named))
+    settings = [job_settings_in_assembly(aws.names, assembly, job) for job in jobs]
+    named = sorted(set[str]().union(*(catalog_columns.table_names_in_settings(each) for each in settings)))
+    return rehearse_starts(settings, catalog_columns.columns_of_tables(aws.client("glue"), named))
 
 
 def print_and_check_changes(
     command: str,
     aws: DeployedEnvironment,
     assembly: Path,
-    changes: Changes,
+    changes: DeploymentChanges,
     jobs: list[str],
     *,
     as_json: bool,
@@ -101,7 +101,7 @@ def exit_with_reasons(command: str, reasons: list[str]) -> None:
         raise typer.Exit(REFUSED)
 
 
-def exit_if_permissions_widen(command: str, changes: Changes, *, yes: bool, wider: bool) -> None:
+def exit_if_permissions_widen(command: str, changes: DeploymentChanges, *, yes: bool, wider: bool) -> None:
     """End a command that nobody watches if it gives more permissions than are deployed; the first deployment gives all.
 
     A new job, or a new table of one, with rights of the kinds that the environment's jobs have gives nobody more.
@@ -113,13 +113,13 @@ def exit_if_permissions_widen(command: str, changes: Changes, *, yes: bool, wide
     """
     if not yes or wider or all(stack.new for stack in changes.stacks):
         return
-    more = [f"{stack.stack}: {line}" for stack in changes.stacks for line in stack.wider]
+    more = [f"{stack.stack}: {line}" for stack in changes.stacks for line in stack.wider_permissions]
     if more:
         more.append("if this is meant, repeat the command with --yes --wider, or without --yes to be asked")
     exit_with_reasons(command, more)
 
 
-def change_lines(changes: Changes) -> list[str]:
+def change_lines(changes: DeploymentChanges) -> list[str]:
     """Return the changes of a deployment as lines."""
     if not changes:
         return ["nothing changes"]
@@ -157,7 +157,7 @@ def change_lines(changes: Changes) -> list[str]:
     return lines
 
 
-def _removal_lines(removal: Removal) -> list[str]:
+def _removal_lines(removal: StackRemoval) -> list[str]:
     why = "is no longer in the file" if removal.renamed_to is None else f"is job {removal.renamed_to} now"
     lines = [f"stack {removal.stack} {why}"]
     if removal.protected:
@@ -170,7 +170,7 @@ def _removal_lines(removal: Removal) -> list[str]:
     return lines + [f"  {'would be ' * removal.protected}deleted: {each}" for each in removal.goes]
 
 
-def removal_questions(changes: Changes) -> list[str]:
+def removal_questions(changes: DeploymentChanges) -> list[str]:
     """Return the questions to answer before a deployment, one for each stack that it removes."""
     lines = []
     for removal in changes.removals:
@@ -190,7 +190,7 @@ def removal_questions(changes: Changes) -> list[str]:
     return [*lines, f"Deploy this?{deleted}"]
 
 
-def changes_document(changes: Changes) -> dict[str, Any]:
+def changes_document(changes: DeploymentChanges) -> dict[str, Any]:
     """Return the same for scripts, without cuts."""
     return {
         "stacks": {

@@ -35,9 +35,13 @@ def check_lines_by_version(
     jobs
         Jobs that would be started again.
     """
-    from millrace.lifecycle.deploy import document_of
+    from millrace.lifecycle.deploy import launch_document_in_assembly
 
-    return [line for job in jobs for line in check(aws, job, document_of(aws.names, assembly, job))]
+    return [
+        line
+        for job in jobs
+        for line in check(aws, job, launch_document_in_assembly(aws.names, assembly, job))
+    ]
 
 
 def irreversible_checkpoint_lines(
@@ -97,7 +101,7 @@ def _old_and_new_manifests(
     from millrace.etl.checkpoints import manifest
     from millrace.etl.launch import settings
     from millrace.etl.launch.typed_json import SettingsError
-    from millrace.lifecycle.jobs.checkpoints import Checkpoints
+    from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
     from millrace.lifecycle.problems import translate_aws_errors
 
     def schema_text(path: str) -> bytes | None:
@@ -112,10 +116,10 @@ def _old_and_new_manifests(
         raise LaunchOfOtherReleaseError(
             f"its launch document has the format of another release of Millrace ({error})"
         ) from error
-    checkpoints = Checkpoints(aws.client("s3"), aws.names, job)
+    checkpoints = JobCheckpoints(aws.client("s3"), aws.names, job)
     for query in parsed.queries:
         with translate_aws_errors(f"cannot read the checkpoint of {job}/{query.name}"):
-            text = checkpoints.manifest(query.name)
+            text = checkpoints.manifest_text(query.name)
         if text is None:
             continue
         old: Manifest | ManifestError

@@ -45,13 +45,13 @@ def deploy(
 
       millrace deploy --env orders --stopped
     """
-    from millrace.lifecycle.deploy import apply, compare_with_deployed, without_starts
-    from millrace.lifecycle.versions import deployed_version
+    from millrace.lifecycle.deploy import compare_with_deployed, deploy_around_jobs, with_new_jobs_stopped
+    from millrace.lifecycle.versions import save_deployed_version
 
     environment = load(env)
     aws, assembly, result = synthesize_and_compare(environment, env, limited=not only_show, first=True)
     if stopped:
-        result = without_starts(result)
+        result = with_new_jobs_stopped(result)
     if not as_json:
         typer.echo("\n".join(change_lines(result)))
     print_and_check_changes("deploy", aws, assembly, result, continuing_jobs(result), as_json=as_json)
@@ -62,8 +62,8 @@ def deploy(
         confirm_or_exit(question, yes=yes)
     for change in result.jobs:
         if change.after == "restart":
-            deployed_version(aws, change.job)
-    started = apply(
+            save_deployed_version(aws, change.job)
+    started = deploy_around_jobs(
         aws,
         result,
         cdk_deploy=lambda: cdk_deploy_all(

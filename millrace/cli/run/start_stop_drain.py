@@ -80,7 +80,7 @@ def run_state_machine_verb(
     grace
         Seconds for ``stop``; left out, the state machine derives it from recent batches.
     """
-    from millrace.lifecycle.jobs.state_machine import execute
+    from millrace.lifecycle.jobs.state_machine import execute_verb
 
     environment = load_with_job(env, job)
     aws = connect_account(environment)
@@ -91,7 +91,7 @@ def run_state_machine_verb(
             if not sys.stderr.isatty() and not as_json:
                 typer.echo(f"{job}: {phrase}", err=True)
 
-        done = execute(aws, job, verb, progress=show_progress, grace_seconds=grace)
+        done = execute_verb(aws, job, verb, progress=show_progress, grace_seconds=grace)
     if as_json:
         typer.echo(json.dumps(done.answer, indent=2))
     else:

@@ -50,14 +50,14 @@ def upgrade(
       millrace upgrade --env prod flights --yes
     """
     from millrace.lifecycle import upgrade as steps
-    from millrace.lifecycle.deploy import Changes
+    from millrace.lifecycle.deploy import DeploymentChanges
     from millrace.lifecycle.versions import UpgradeError
 
     environment = load_with_job(env, job)
     aws, assembly, result = synthesize_and_compare(environment, env, limited=not only_show)
-    change = steps.changes_of_job(result, job)
+    change = steps.change_of_job(result, job)
     stack = aws.names.stack(f"job-{job}")
-    own = Changes(
+    own = DeploymentChanges(
         tuple(each for each in result.stacks if each.stack == stack),
         (change,),
         {name: lines for name, lines in result.numbers.items() if name == job},
@@ -67,7 +67,7 @@ def upgrade(
         typer.echo("\n".join(change_lines(own)))
     if change.after == "start":
         raise UpgradeError(f"{job} is not deployed yet; run `millrace deploy --env {environment.name}`")
-    others = steps.shared_stacks(result, aws.names.prefix)
+    others = steps.changed_shared_stacks(result, aws.names.prefix)
     if others:
         raise UpgradeError(
             f"{job} cannot be upgraded alone: {', '.join(others)} would change too, and other jobs depend on it; run "
@@ -78,7 +78,7 @@ def upgrade(
         return
     exit_if_permissions_widen("upgrade", own, yes=yes, wider=wider)
     confirm_or_exit("Upgrade this?", yes=yes)
-    started = steps.upgrade(
+    started = steps.upgrade_job(
         aws,
         own,
         job,
@@ -105,11 +105,11 @@ def rollback(
       millrace rollback --env prod flights --yes
     """
     from millrace.lifecycle import upgrade as steps
-    from millrace.lifecycle.versions import previous_version
+    from millrace.lifecycle.versions import find_previous_version
 
     environment = load_with_job(env, job)
     aws, assembly, _ = synthesize_and_compare(environment, env)
-    version = previous_version(aws, job)
+    version = find_previous_version(aws, job)
     changes = steps.rollback_changes(aws, version)
     typer.echo("\n".join(change_lines(changes)))
     typer.echo(
@@ -117,7 +117,7 @@ def rollback(
         err=True,
     )
     try:
-        refusals = checkpoint_refusals(aws, job, version.document(aws.client("s3")))
+        refusals = checkpoint_refusals(aws, job, version.read_launch_document(aws.client("s3")))
     except LaunchOfOtherReleaseError as error:
         refusals = []
         typer.echo(
@@ -129,7 +129,7 @@ def rollback(
     exit_with_reasons("rollback", refusals)
     exit_if_permissions_widen("rollback", changes, yes=yes, wider=wider)
     confirm_or_exit("Roll back this?", yes=yes)
-    started = steps.roll_back(
+    started = steps.roll_back_job(
         aws,
         version,
         assembly=assembly,

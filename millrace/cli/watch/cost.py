@@ -88,7 +88,7 @@ def cost_command(
     # Of the environment's region: botocore knows the one endpoint of each partition, and China's is its own.
     bill = real_cost.read_bill(connect_account(environment).client("ce"), environment, begin, end)
     subjects = dict.fromkeys(line.subject for line in bill.lines)
-    result = planned_and_paid(sized, {each: bill.of(each) for each in subjects}, bill.days)
+    result = planned_and_paid(sized, {each: bill.dollars_of(each) for each in subjects}, bill.days)
     if as_json:
         typer.echo(json.dumps({**bill_document(bill, result), "warnings": notes}, indent=2))
     else:

@@ -21,7 +21,7 @@ from millrace.config.document.problems import Problem
 from millrace.config.units import parse_duration
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.jobs.logs import Failure, LogLine
+    from millrace.lifecycle.jobs.logs import LoggedFailure, LogLine
 
 _POLL_SECONDS = 2.0
 _LATE = timedelta(minutes=5)
@@ -97,8 +97,8 @@ class _LogReader:
         Longest delay of an entry after its time; None if new entries never arrive late.
     """
 
-    last: Callable[[int], Sequence[LogLine | Failure]]
-    whole: Callable[[datetime | None], Sequence[LogLine | Failure]]
+    last: Callable[[int], Sequence[LogLine | LoggedFailure]]
+    whole: Callable[[datetime | None], Sequence[LogLine | LoggedFailure]]
     late: timedelta | None
 
 
@@ -129,11 +129,11 @@ def _print_new_entries(written: _LogReader, printed: _LineKeys, *, as_json: bool
         return
 
 
-def _line_key(each: LogLine | Failure) -> tuple[str, str, str]:
+def _line_key(each: LogLine | LoggedFailure) -> tuple[str, str, str]:
     return each.source, each.place, each.text
 
 
-def _line_keys(lines: Sequence[LogLine | Failure]) -> _LineKeys:
+def _line_keys(lines: Sequence[LogLine | LoggedFailure]) -> _LineKeys:
     return {_line_key(each) for each in lines}
 
 
@@ -143,21 +143,21 @@ def _reader_of_log_lines(environment: Environment, job: str, begin: datetime, *,
 
     if running_sandbox.running_place(environment) is not None:
 
-        def sandbox_log_lines(since: datetime | None) -> Sequence[LogLine | Failure]:
+        def sandbox_log_lines(since: datetime | None) -> Sequence[LogLine | LoggedFailure]:
             lines = running_sandbox.log_lines(job, since)
             return deployed.find_failures(lines) if errors else lines
 
         return _LogReader(lambda most: sandbox_log_lines(begin)[-most:], sandbox_log_lines, late=None)
     aws = connect_account(environment)
-    find = deployed.failures if errors else deployed.newest_lines
+    find = deployed.newest_failures if errors else deployed.newest_lines
 
-    def recent_cloud_log_lines(since: datetime | None) -> Sequence[LogLine | Failure]:
+    def recent_cloud_log_lines(since: datetime | None) -> Sequence[LogLine | LoggedFailure]:
         return find(aws, job, max(begin, since or datetime.now(UTC) - 2 * _LATE), sys.maxsize)
 
     return _LogReader(lambda most: find(aws, job, begin, most), recent_cloud_log_lines, late=_LATE)
 
 
-def _print_lines(lines: Sequence[LogLine | Failure], *, as_json: bool) -> None:
+def _print_lines(lines: Sequence[LogLine | LoggedFailure], *, as_json: bool) -> None:
     from millrace.lifecycle.jobs.logs import LogLine
 
     console = Console(highlight=False, soft_wrap=True)

@@ -94,7 +94,7 @@ def _ask_for_status(aws: DeployedEnvironment, jobs: Sequence[str]) -> Iterator[_
 
     for job in jobs:
         try:
-            done = state_machine.execute(aws, job, "status", progress=lambda _: None)
+            done = state_machine.execute_verb(aws, job, "status", progress=lambda _: None)
             yield _JobStatus(job, done.ok, f"{done.outcome}: {done.message}", done.answer)
         except (NotDeployedError, TransientError) as error:
             outcome = "not-deployed" if isinstance(error, NotDeployedError) else "not-answered"

@@ -376,7 +376,11 @@ def _delete_topics(
         return []
     say(f"deleting {_verification_name(scope)}")
     try:
-        drop_topics(kafka_access.settings(aws.names, scope.cluster, aws.client), scope, _TOPIC_SECONDS)
+        drop_topics(
+            kafka_access.cluster_connection_settings(aws.names, scope.cluster, aws.client),
+            scope,
+            _TOPIC_SECONDS,
+        )
     except (AwsError, DrillError) as error:
         return [f"{_verification_name(scope)} ({error})"]
     return []

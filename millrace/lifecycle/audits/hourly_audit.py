@@ -128,7 +128,7 @@ class NotAudited:
 
 
 @dataclass(frozen=True)
-class Audit:
+class AuditResult:
     """Result of the audit of one query and one of its streams.
 
     Attributes
@@ -153,12 +153,12 @@ class Audit:
         return sum(hour.missing for hour in self.hours)
 
     @property
-    def forgotten_records(self) -> int:
+    def expired_missing_records(self) -> int:
         """Records that the table lacks and that have expired in the source."""
         return sum(hole.records for hole in self.holes if hole.verdict == "gone")
 
 
-def hours_of(begin: datetime, end: datetime) -> tuple[datetime, ...]:
+def complete_hours(begin: datetime, end: datetime) -> tuple[datetime, ...]:
     """Return the starts of the complete hours of a window, UTC.
 
     Parameters
@@ -173,7 +173,7 @@ def hours_of(begin: datetime, end: datetime) -> tuple[datetime, ...]:
     return tuple(start + number * HOUR for number in range(rounded_up))
 
 
-def missing_offsets(landed: Iterable[int], first: int, end: int) -> list[tuple[int, int]]:
+def missing_offset_ranges(landed: Iterable[int], first: int, end: int) -> list[tuple[int, int]]:
     """Return the ranges of offsets that are missing.
 
     Parameters
@@ -198,7 +198,7 @@ def missing_offsets(landed: Iterable[int], first: int, end: int) -> list[tuple[i
     return ranges
 
 
-def audit_by_counters(
+def compare_counts_by_hour(
     hours: Sequence[datetime],
     arrived: Mapping[datetime, int],
     landed: Mapping[datetime, int],
@@ -262,7 +262,7 @@ class ShardRecord:
     at: datetime
 
 
-def audit_by_records(
+def compare_shards_by_record(
     hours: Sequence[datetime],
     shards: Mapping[str, Sequence[ShardRecord]],
     landed: frozenset[str],

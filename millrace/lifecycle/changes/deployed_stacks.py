@@ -39,7 +39,7 @@ def deployed_template(cloudformation: Any, stack: str) -> Template | None:
     return None
 
 
-def standing_stacks(cloudformation: Any, prefix: str) -> dict[str, str]:
+def existing_stack_states(cloudformation: Any, prefix: str) -> dict[str, str]:
     """Return the states of the stacks that exist and whose names begin with ``PREFIX-``, by name."""
     return {
         stack["StackName"]: stack["StackStatus"]
@@ -49,7 +49,9 @@ def standing_stacks(cloudformation: Any, prefix: str) -> dict[str, str]:
     }
 
 
-def other_stacks(aws: DeployedEnvironment, assembly_stacks: Collection[str]) -> Iterator[DeployedStack]:
+def stacks_beside_assembly(
+    aws: DeployedEnvironment, assembly_stacks: Collection[str]
+) -> Iterator[DeployedStack]:
     """Find the stacks of an environment beside those that are known.
 
     They have a name that begins as the environment's names do, and resources with its tags. The stacks themselves have no tags, as
@@ -62,7 +64,7 @@ def other_stacks(aws: DeployedEnvironment, assembly_stacks: Collection[str]) -> 
     """
     cloudformation, names = aws.client("cloudformation"), aws.names
     tags = {("millrace:project", names.environment.project), ("millrace:environment", names.environment.name)}
-    for name in sorted(standing_stacks(cloudformation, names.prefix).keys() - set(assembly_stacks)):
+    for name in sorted(existing_stack_states(cloudformation, names.prefix).keys() - set(assembly_stacks)):
         template = deployed_template(cloudformation, name)
         resources = (template or {}).get("Resources", {}).values()
         if template is not None and any(tags <= set(_tags(each)) for each in resources):

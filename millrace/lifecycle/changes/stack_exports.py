@@ -14,7 +14,7 @@ from millrace.lifecycle.account.deployed_outputs import ignore_missing
 from millrace.lifecycle.changes.update_rules import (
     Template,
     intrinsic_arguments,
-    references,
+    referenced_logical_ids,
     replaced_resources,
 )
 
@@ -100,7 +100,7 @@ def changed_exports(old: Template | None, new: Template) -> frozenset[str]:
     return frozenset(
         name
         for name, value in export_values(old).items()
-        if name not in after or after[name] != value or moved & set(references(value))
+        if name not in after or after[name] != value or moved & set(referenced_logical_ids(value))
     )
 
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from millrace.config import find_root
 from millrace.config.aws.deployed_sizes import DeployedSizes
 from millrace.lifecycle.deploy import DeployError
-from millrace.lifecycle.problems import cdk_failure
+from millrace.lifecycle.problems import cdk_failure_message
 from millrace.sandbox.programs.toolchain import find_program, program_environment
 
 _TEMPLATE_BYTES = 1_000_000
@@ -139,4 +139,4 @@ def run(
                 sys.stderr.flush()
         if running.wait() != 0:
             said.seek(0)
-            raise DeployError(cdk_failure(arguments[0], running.returncode, said.read()))
+            raise DeployError(cdk_failure_message(arguments[0], running.returncode, said.read()))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.config.engines.versions import SparkLine
-from millrace.lifecycle.jobs.logs import event_of
+from millrace.lifecycle.jobs.logs import parse_event_line
 from millrace.sandbox.programs.child_processes import Process
 from millrace.sandbox.programs.toolchain import spark_environment, spark_home, spark_line
 
@@ -84,5 +84,5 @@ def events(run: Process) -> Iterator[dict[str, Any]]:
     The last line of a killed run may be incomplete; it is left out.
     """
     with run.log.open(encoding="utf-8", errors="replace") as log:
-        lines = (event_of(line.removesuffix("\n")) for line in log if line.endswith("\n"))
+        lines = (parse_event_line(line.removesuffix("\n")) for line in log if line.endswith("\n"))
         yield from (event for event in lines if event is not None)

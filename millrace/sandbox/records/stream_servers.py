@@ -159,7 +159,9 @@ class KafkaServer(StreamServer):
     def deployed_target(self, aws: DeployedEnvironment, stream: Stream, own: str) -> Target:
         """Return a topic on its cluster."""
         assert stream.cluster_name is not None, f"{own} has no cluster"
-        settings: Mapping[str, Any] = kafka_access.settings(aws.names, stream.cluster_name, aws.client)
+        settings: Mapping[str, Any] = kafka_access.cluster_connection_settings(
+            aws.names, stream.cluster_name, aws.client
+        )
         return Target(
             f"topic {own} of cluster {aws.names.cluster(stream.cluster_name)} on AWS",
             lambda _: KafkaProducer(settings["bootstrap.servers"], own, settings=settings),

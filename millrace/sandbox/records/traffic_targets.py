@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millrace.config.aws.names import Names
 from millrace.config.model import Environment
-from millrace.lifecycle.jobs.state_machine import connect
+from millrace.lifecycle.jobs.state_machine import connect_to_account
 from millrace.sandbox.deployment import Sandbox
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.records.producer import Producer
@@ -71,7 +71,7 @@ def deployed_target(environment: Environment, name: str) -> Target:
 
 
 def _target_on_account(environment: Environment, name: str) -> Target:
-    stream, aws = environment.streams[name], connect(Names(environment, environment.account or ""))
+    stream, aws = environment.streams[name], connect_to_account(Names(environment, environment.account or ""))
     return server_of(stream, name).deployed_target(aws, stream, physical_name(aws.names, name))
 
 

@@ -11,7 +11,7 @@ from millrace.config.aws.availability_zones import MSK_REFUSES
 from millrace.config.engines.emr import EmrJob
 from millrace.config.engines.versions import VERSIONS, stands_for
 from millrace.config.model import GlueJob, MskCluster
-from millrace.lifecycle.account.kafka_access import servers
+from millrace.lifecycle.account.kafka_access import broker_addresses
 from millrace.sizing.alarms.metrics import namespace
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.verify.account.checks import policy_errors, shortened_list
@@ -254,7 +254,7 @@ def msk_brokers(context: ClaimContext) -> Answer:
     """Ask MSK for the brokers of each cluster."""
     kinds = set()
     for name in _cluster_arns(context):
-        servers(context.names, name, context.client)
+        broker_addresses(context.names, name, context.client)
         kinds.add(context.names.environment.kafka[name].authentication.kind)
     return Answer(True, shortened_list(kinds))
 

@@ -12,7 +12,7 @@ from urllib.request import Request, urlopen
 from millrace.config.aws.list_pages import list_all
 from millrace.config.aws.names import Names
 from millrace.config.model import EmrJob, GlueJob
-from millrace.lifecycle.account.deployed_outputs import outputs
+from millrace.lifecycle.account.deployed_outputs import read_stack_outputs
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sizing.costs.price_table_update import Renewal, renew_prices
 from millrace.sizing.prices_and_limits import Price, complete_price_list
@@ -118,12 +118,12 @@ class ClaimContext:
         NotDeployedError
             There is no such stack.
         """
-        return outputs(self.client("cloudformation"), self.names.stack(f"job-{job}"))[key]
+        return read_stack_outputs(self.client("cloudformation"), self.names.stack(f"job-{job}"))[key]
 
     def resources(self, part: str, kind: str) -> list[str]:
         """Return the physical ids of a stack's resources of one type."""
         stack = self.names.stack(part)
-        outputs(self.client("cloudformation"), stack)  # raises an error if there is no stack
+        read_stack_outputs(self.client("cloudformation"), stack)  # raises an error if there is no stack
         result = self.pages(
             "cloudformation", "list_stack_resources", "StackResourceSummaries", StackName=stack
         )

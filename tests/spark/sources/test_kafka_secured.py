@@ -252,5 +252,7 @@ def test_the_command_line_signs_in_by_the_same_secret(kind: str, place: Place) -
     theirs = ExternalCluster(kind="external", bootstrap_servers=servers, authentication=login)
     model = load("minimal", root=ROOT).model_copy(update={"kafka": {"theirs": theirs}})
     names = Names(model, "111122223333")
-    result = AdminClient(dict(kafka_access.settings(names, "theirs", place.client))).list_topics(timeout=60)
+    result = AdminClient(
+        dict(kafka_access.cluster_connection_settings(names, "theirs", place.client))
+    ).list_topics(timeout=60)
     assert f"seen-{kind}" in result.topics

@@ -33,7 +33,7 @@ from millrace.lifecycle.account import catalog_columns
 from millrace.lifecycle.audits import kafka as audit_kafka
 from millrace.lifecycle.audits.landing_table import LandedRecords
 from millrace.lifecycle.jobs import erasure_requests as erasing
-from millrace.lifecycle.versions import Version
+from millrace.lifecycle.versions import JobVersion
 from millrace.sandbox import start_rehearsal
 from millrace.sandbox.programs import cdk, history_server, toolchain
 from millrace.sandbox.programs.child_processes import SandboxError
@@ -88,7 +88,7 @@ def scope() -> PermissionScope:
         typed_json.write(job_settings(environment, job, names)) for job in plan(environment).jobs.values()
     ]
     return PermissionScope(
-        names, sorted(set[str]().union(*(catalog_columns.table_names(each) for each in settings)))
+        names, sorted(set[str]().union(*(catalog_columns.table_names_in_settings(each) for each in settings)))
     )
 
 
@@ -158,7 +158,7 @@ def account(
     monkeypatch.setattr(start_rehearsal, "rehearse_starts", lambda *_: start_rehearsal.Rehearsal({}, ()))
     monkeypatch.setattr(history_server, "start", _refuse)
     monkeypatch.setattr(erasing, "PATIENCE_SECONDS", -1.0)
-    monkeypatch.setattr(audit_kafka.Topic, "boundaries", functools.partialmethod(_boundaries, made))
+    monkeypatch.setattr(audit_kafka.Topic, "offsets_at_times", functools.partialmethod(_boundaries, made))
 
     def opened(tables: Any, name: str, _source: str) -> _Table:
         with pytest.raises(Exception, match=name.split(".")[1]):
@@ -179,7 +179,7 @@ def account(
     for job in scope.jobs:
         stack = scope.names.stack(f"job-{job}")
         made.deploy(stack)
-        version = Version(
+        version = JobVersion(
             job, "20261101T000000000000Z", made.old_url(stack).replace("old", "older"), made._template(stack)
         )
         body = json.dumps(version.__dict__).encode()
@@ -224,7 +224,7 @@ def _boundaries(self: audit_kafka.Topic, account: Account, moments: Any, _only: 
             for verb in ("DescribeTopic", "ReadData")
         ),
     }
-    return {p: audit_kafka.Bounds(0, tuple(5 for _ in moments)) for p in range(2)}
+    return {p: audit_kafka.OffsetsAtHours(0, tuple(5 for _ in moments)) for p in range(2)}
 
 
 @pytest.fixture(scope="module")

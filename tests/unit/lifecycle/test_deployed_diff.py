@@ -14,8 +14,8 @@ from millrace.cli.run.changes_report import removal_questions
 from millrace.config import Environment, Names
 from millrace.lifecycle import deploy as deploying
 from millrace.lifecycle.changes.deployment_changes import JobChange
-from millrace.lifecycle.changes.removals import Removal
-from millrace.lifecycle.deploy import Changes, _stop_application, compare_with_deployed
+from millrace.lifecycle.changes.removals import StackRemoval
+from millrace.lifecycle.deploy import DeploymentChanges, _stop_application, compare_with_deployed
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.verify.aws_target import AwsAccount
 
@@ -225,7 +225,7 @@ def test_a_removed_job_is_drained_before_its_stack_goes_and_a_renamed_one_starts
     monkeypatch.setattr(deploying, "_run_verb", verb)
     monkeypatch.setattr(deploying, "_stop_application", lambda *_: None)
     monkeypatch.setattr(deploying, "wait_until_healthy", lambda *_, **__: None)
-    result = Changes(
+    result = DeploymentChanges(
         (),
         (
             JobChange("gone", "drain", "remove", ()),
@@ -236,12 +236,12 @@ def test_a_removed_job_is_drained_before_its_stack_goes_and_a_renamed_one_starts
         ),
         {},
         removals=(
-            Removal("job-was", "was", "is"),
-            Removal("p-streams", protected=True),
-            Removal("job-gone", "gone", first=True),
+            StackRemoval("job-was", "was", "is"),
+            StackRemoval("p-streams", protected=True),
+            StackRemoval("job-gone", "gone", first=True),
         ),
     )
-    started = deploying.apply(
+    started = deploying.deploy_around_jobs(
         aws,
         result,
         cdk_deploy=lambda: calls.append("deploy"),
@@ -285,7 +285,7 @@ def test_an_application_that_is_being_stopped_is_not_stopped_again(
     for state in ("STOPPING", "STOPPED"):
         answer = {"application": {**told, "state": state, "createdAt": at, "updatedAt": at}}
         stub.add_response("get_application", answer, {"applicationId": "00f"})
-    monkeypatch.setattr(deploying, "outputs", lambda *_: {"ApplicationId": "00f"})
+    monkeypatch.setattr(deploying, "read_stack_outputs", lambda *_: {"ApplicationId": "00f"})
     here = DeployedEnvironment(
         aws.names, lambda service: stub.client if service == "emr-serverless" else None
     )

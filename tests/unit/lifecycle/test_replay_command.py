@@ -43,9 +43,9 @@ def replay(
                 raise ends
             return ends
 
-        monkeypatch.setattr(state_machine, "connect", lambda _: aws)
-        monkeypatch.setattr(one_off_run, "run_once", run_once)
-        monkeypatch.setattr(one_off_run, "await_outcome", lambda *_: None)
+        monkeypatch.setattr(state_machine, "connect_to_account", lambda _: aws)
+        monkeypatch.setattr(one_off_run, "run_job_once", run_once)
+        monkeypatch.setattr(one_off_run, "wait_for_logged_result", lambda *_: None)
         file = tmp_path / "corrected.jsonl"
         file.write_bytes(GIVEN)
         return CliRunner().invoke(

@@ -19,7 +19,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from millrace.lifecycle.account.catalog_columns import columns, table_names
+from millrace.lifecycle.account.catalog_columns import columns_of_tables, table_names_in_settings
 from millrace.sandbox import running_sandbox
 
 
@@ -37,7 +37,7 @@ def test_columns_are_those_of_the_catalog_without_what_iceberg_keeps_for_old_row
     glue.create_table(
         DatabaseName="shop", TableInput={"Name": "clicks", "StorageDescriptor": {"Columns": held}}
     )
-    assert columns(glue, ["shop.clicks", "shop.none", "nowhere.none"]) == {
+    assert columns_of_tables(glue, ["shop.clicks", "shop.none", "nowhere.none"]) == {
         "shop.clicks": "`_id` string, `seat` struct<row:int,letter:string>"
     }
     glue.close()
@@ -78,6 +78,6 @@ def test_all_tables_of_the_lake_that_a_job_names() -> None:
             {"kind": "direct", "routes": [{"sink": {"kind": "iceberg", "table": "shop.out"}}]},
         ]
     }
-    assert table_names(settings) == {
+    assert table_names_in_settings(settings) == {
         "shop.landed", "shop.letters", "shop.other", "shop.out", "theirs.pages",
     }  # fmt: skip

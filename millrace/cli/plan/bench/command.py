@@ -206,7 +206,7 @@ def _measure_on_engine(
     from millrace.benchmark.schedule import schedule_document
     from millrace.lifecycle.account.deployed_outputs import split_url
     from millrace.lifecycle.jobs.checkpoints import FOLDER
-    from millrace.lifecycle.jobs.one_off_run import run_once
+    from millrace.lifecycle.jobs.one_off_run import run_job_once
     from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
     engine = environment.jobs[job].engine
@@ -244,7 +244,7 @@ def _measure_on_engine(
             Key=f"{prefix}/schedule.json",
             Body=json.dumps(schedule_document(runs, [reading], has, f"{base}/measured.json")).encode(),
         )
-    ended = run_once(
+    ended = run_job_once(
         aws,
         job,
         [("--benchmark", f"{base}/schedule.json")],

@@ -34,7 +34,7 @@ def queries_and_records(
     seed: int,
 ) -> tuple[MeasuredQuery, list[bytes]]:
     """Return the queries to measure in the sandbox, and the records that they read."""
-    from millrace.lifecycle.changes.deployed_diff import document_of
+    from millrace.lifecycle.changes.deployed_diff import launch_document_in_assembly
     from millrace.sandbox import payloads as making
     from millrace.sandbox.benchmark import MeasuredQuery
     from millrace.sandbox.programs import cdk
@@ -54,7 +54,7 @@ def queries_and_records(
     made = [event.payload for event in feed.events(most=_PAYLOADS)]
     assembly = RUN / "benchmark-cdk.out"
     cdk.synthesise(environment.name, assembly, ACCOUNT)
-    document = document_of(Names(environment, environment.account or ""), assembly, job)
+    document = launch_document_in_assembly(Names(environment, environment.account or ""), assembly, job)
     files = _parse_reference_files(reference)
     queries: list[str] = [reading]
     tables: dict[str, Any] = {}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.config import Environment, Names
-from millrace.lifecycle.changes.deployment_changes import stack_change
+from millrace.lifecycle.changes.deployment_changes import compare_templates
 from millrace.lifecycle.changes.permission_changes import DeployedRights
 from millrace.sizing import plan
 
@@ -77,8 +77,8 @@ def template_changes(environment: Environment, before: Templates, root: Path) ->
     rights = DeployedRights(Names(environment, environment.account or _NO_ACCOUNT), before)
     wider, others = [], []
     for stack in sorted({*before, *after}):
-        lines = stack_change(stack, before.get(stack), after.get(stack, {}), rights)
-        more = lines.wider
+        lines = compare_templates(stack, before.get(stack), after.get(stack, {}), rights)
+        more = lines.wider_permissions
         guarding = [line for line in lines.resources if line[2:].startswith(_GUARDS)]
         wider += [f"{line[0]} {stack}: {line[2:]} (wider)" for line in more]
         others += [

@@ -76,7 +76,7 @@ def _compare_with_tables(environment: Environment, jobs: Sequence[str]) -> Rehea
     if place is None:
         aws = connect_account(environment)
         settings = [typed_json.write(job_settings(environment, sized.jobs[job], aws.names)) for job in jobs]
-        deployed = catalog_columns.columns(aws.client("glue"), _table_names_in_settings(settings))
+        deployed = catalog_columns.columns_of_tables(aws.client("glue"), _table_names_in_settings(settings))
     else:
         settings = [typed_json.write(job_settings(environment, sized.jobs[job], place.names)) for job in jobs]
         deployed = running_sandbox.table_columns(place.catalog(), _table_names_in_settings(settings))
@@ -86,4 +86,4 @@ def _compare_with_tables(environment: Environment, jobs: Sequence[str]) -> Rehea
 def _table_names_in_settings(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     from millrace.lifecycle.account import catalog_columns
 
-    return sorted(set[str]().union(*(catalog_columns.table_names(each) for each in settings)))
+    return sorted(set[str]().union(*(catalog_columns.table_names_in_settings(each) for each in settings)))
