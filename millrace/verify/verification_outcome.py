@@ -10,11 +10,11 @@ from millrace.sandbox.drill import Kill
 from millrace.sandbox.records.ledger import LedgerComparison
 from millrace.sizing.model import CostItem
 from millrace.verify.account import check_claims
-from millrace.verify.environment_copy import StreamPath
+from millrace.verify.environment_copy import StreamThroughJob
 
 
 @dataclass(frozen=True)
-class Step:
+class TimedStep:
     """A finished step."""
 
     name: str
@@ -26,7 +26,7 @@ class Step:
 class TableComparison:
     """Comparison of a leg's two tables with the ledger."""
 
-    leg: StreamPath
+    leg: StreamThroughJob
     account: LedgerComparison
 
 
@@ -55,7 +55,7 @@ class VerificationOutcome:
     environment: str
     name: str
     where: str
-    steps: tuple[Step, ...]
+    steps: tuple[TimedStep, ...]
     kills: tuple[Kill, ...]
     reshards: tuple[tuple[int, int], ...]
     compared: tuple[TableComparison, ...]

@@ -22,7 +22,7 @@ from datetime import UTC, datetime, timedelta
 from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
 from millrace.lifecycle.jobs.reset_effects import start_time_text
 from millrace.sandbox.programs.child_processes import SandboxError
-from millrace.sandbox.programs.local_spark import Job
+from millrace.sandbox.programs.local_spark import LocalJob
 from tests.faults.kill_deployed_jobs import Shop, opened
 
 JOB, QUERY = "direct", "tax"
@@ -48,13 +48,13 @@ def second_runs(shop: Shop, times: int) -> list[float]:
                 line for line in second.process.log.read_text().splitlines() if line.startswith("error: ")
             ]
             if status != REFUSED or len(said) != 1 or "is held by run" not in said[0]:
-                raise SandboxError(f"a second run ended with {status}:\n{second.process.tail(30)}")
+                raise SandboxError(f"a second run ended with {status}:\n{second.process.last_log_lines(30)}")
             if any(event["event"] in ("batch", "started") for event in second.events()):
                 raise SandboxError("a second run did something")
     return result
 
 
-def stood_still(shop: Shop, first: Job) -> tuple[Job, str]:
+def stood_still(shop: Shop, first: LocalJob) -> tuple[LocalJob, str]:
     """Let the first run stand still until another has its lease; the other run, and what the first said as it woke."""
     first.process.signal_group(signal.SIGSTOP)
     shop.orders.send(shop.choose, RECORDS)
@@ -65,11 +65,13 @@ def stood_still(shop: Shop, first: Job) -> tuple[Job, str]:
     status = first.process.popen.wait(timeout=PATIENCE_SECONDS)
     said = [str(event["error"]) for event in first.events() if event["event"] == "failed"]
     if status != FAILED or not any("lease" in line for line in said):
-        raise SandboxError(f"the run that stood still ended with {status}: {said}\n{first.process.tail(30)}")
+        raise SandboxError(
+            f"the run that stood still ended with {status}: {said}\n{first.process.last_log_lines(30)}"
+        )
     return second, said[-1]
 
 
-def begun_anew(shop: Shop, run: Job) -> tuple[Job, int]:
+def begun_anew(shop: Shop, run: LocalJob) -> tuple[LocalJob, int]:
     """Stop the job and let its query begin anew; the next run, and how many rows it found in the table already."""
     run.process.stop(60)
     at = datetime.now(UTC)
@@ -84,7 +86,7 @@ def begun_anew(shop: Shop, run: Job) -> tuple[Job, int]:
     return following, sum(int(event["duplicates"]) for event in batches)
 
 
-def carried(shop: Shop, run: Job) -> Job:
+def carried(shop: Shop, run: LocalJob) -> LocalJob:
     """Carry the checkpoint to another name and back; the next run, which goes on without a word about it."""
     run.process.stop(60)
     shop.orders.send(shop.choose, RECORDS)

@@ -11,8 +11,8 @@ from typing import Any
 
 from millrace.lifecycle.account.deployed_outputs import LaunchDocument, split_url
 from millrace.sandbox.programs import localstack
-from millrace.sandbox.programs.child_processes import only_one
-from millrace.sandbox.programs.local_spark import Job, SandboxSpark, delete_local_catalog
+from millrace.sandbox.programs.child_processes import lock_sandbox
+from millrace.sandbox.programs.local_spark import LocalJob, SandboxSpark, delete_local_catalog
 from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sandbox.programs.toolchain import ROOT
 from tests.integration.lifecycle.engines import Engines, Run, serving
@@ -23,7 +23,7 @@ class RealRuns(Engines):
     """Glue and EMR Serverless; ``spark`` is set when their LocalStack is there."""
 
     spark: SandboxSpark | None = None
-    jobs: dict[str, Job] = field(default_factory=dict)
+    jobs: dict[str, LocalJob] = field(default_factory=dict)
     applications: dict[str, str] = field(default_factory=dict)
     """Of each run on EMR Serverless."""
     glue_document: Callable[[str], str] | None = None
@@ -85,7 +85,7 @@ def beside_localstack(engines: RealRuns) -> Iterator[LocalStack]:
     """Start a LocalStack whose state machines call these engines; ends all runs at last."""
     script = ROOT / "tests" / "integration" / "lifecycle" / "hand_over.py"
     with ExitStack() as ending:
-        ending.enter_context(only_one())
+        ending.enter_context(lock_sandbox())
         delete_local_catalog()
         ending.enter_context(serving(engines))
         settings = {"ENGINES_URL": engines.url}

@@ -33,7 +33,7 @@ from millrace.lifecycle.upgrade import roll_back_job, upgrade_job
 from millrace.lifecycle.versions import UpgradeError, find_previous_version, read_deployed_version
 from millrace.sandbox.programs import cdk, kafka_broker
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
-from millrace.sandbox.programs.local_spark import Job
+from millrace.sandbox.programs.local_spark import LocalJob
 from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sandbox.records.producer import BackgroundThread
 from tests import kinesalite
@@ -113,7 +113,7 @@ class Scene:
 
     def cdk_deploy(self, assembly: Path, stack: str) -> None:
         """As ``millrace upgrade``, for a LocalStack that is not the environment's."""
-        cdk.deploy(assembly, stack, environment=self.stack.environment())
+        cdk.deploy_stacks(assembly, stack, environment=self.stack.environment())
 
     def upgrade(self, assembly: Path) -> bool:
         return upgrade_job(
@@ -132,7 +132,7 @@ class Scene:
         return len(self.engines.jobs)
 
     @property
-    def live(self) -> Job:
+    def live(self) -> LocalJob:
         """The run that goes on."""
         (job,) = (job for job in self.engines.jobs.values() if job.process.alive)
         return job

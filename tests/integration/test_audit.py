@@ -49,7 +49,7 @@ ROWS = pa.schema(
     [("flights", "land-flights", "offsets"), ("departures", "land-departures", "records")],
 )
 def test_what_the_drill_landed_is_what_came(sandbox, outcomes, job, query, method):
-    place = running_sandbox.sandbox_place(sandbox.spark, sandbox.environment)
+    place = running_sandbox.sandbox_deployment(sandbox.spark, sandbox.environment)
     end = datetime.now(UTC)
     # The events' own times are those of the flights, in 2013; when they came is another matter.
     (result,) = audit_query(place, job, query, end - 2 * HOUR, end)

@@ -78,12 +78,12 @@ def split(
 def _kafka_connection_settings(environment: Environment, cluster: str) -> Settings:
     """Return the connection settings of a cluster: of the running sandbox, of the file, or from AWS."""
     from millrace.lifecycle.account.kafka_access import cluster_connection_settings
-    from millrace.sandbox.running_sandbox import running_place
+    from millrace.sandbox.running_sandbox import running_sandbox_deployment
 
     kafka = environment.kafka[cluster]
     login = kafka.authentication
     if (
-        running_place(environment) is None
+        running_sandbox_deployment(environment) is None
         and isinstance(kafka, ExternalCluster)
         and login.kind != "iam"
         and secret_of(login) is None

@@ -164,7 +164,9 @@ def _amount_with_cost(
     when = f"from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC"
     if isinstance(query, DeriveQuery):
         table = query.source
-        rows = LandedRecords.open(place.catalog(), place.names.table(table), "").rows(begin, end)
+        rows = LandedRecords.open(place.catalog(), place.names.table(table), "").count_good_records(
+            begin, end
+        )
         return f"{name}: {rows:,} records of {table} {when}\n{estimate_backfill(environment, job, name, rows, begin, end)}"
     assert isinstance(query, LandQuery)
     traffic = environment.streams[query.source].traffic
@@ -184,7 +186,7 @@ def _place_and_account(environment: Environment) -> tuple[AuditedDeployment, Dep
     from millrace.lifecycle.audits.query_audit import deployment_on_aws
     from millrace.sandbox import running_sandbox
 
-    place = running_sandbox.running_place(environment)
+    place = running_sandbox.running_sandbox_deployment(environment)
     if place is not None:
         return place, None
     aws = connect_account(environment)
@@ -201,8 +203,10 @@ def _run_once_on_job(
 
     if aws is None:
         arguments = [part for pair in run_arguments.items() for part in pair if part]
-        spark = running_sandbox.running_spark(environment)
-        return running_sandbox.run_once(spark, environment, job, "backfill", arguments, "backfilled")
+        spark = running_sandbox.spark_of_running_sandbox(environment)
+        return running_sandbox.run_job_once_locally(
+            spark, environment, job, "backfill", arguments, "backfilled"
+        )
     begun = datetime.now(UTC)
     ended = run_job_once(
         aws, job, list(run_arguments.items()), progress=lambda line: typer.echo(line, err=True)

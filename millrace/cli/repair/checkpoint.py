@@ -223,12 +223,12 @@ def _fork_or_move(env: str, job: str, query: str, to: str, *, moves: bool, dry_r
 def _refusal_on_other_job(environment: Environment, source: JobCheckpoints, query: str, other: str) -> str:
     """Return why another job's engine and Spark could not continue from a checkpoint; empty if they can."""
     from millrace.cli.run.checkpoint_compatibility import refusal_on_other_job
-    from millrace.sandbox.running_sandbox import running_place
+    from millrace.sandbox.running_sandbox import running_sandbox_deployment
 
     text = source.manifest_text(query)
     there = environment.jobs[other]
     engine, spark = there.engine, there.spark_version
-    if running_place(environment) is not None:
+    if running_sandbox_deployment(environment) is not None:
         engine, spark = "sandbox", spark_line_of(spark).spark
     return (
         ""

@@ -74,11 +74,15 @@ def erase(
     from millrace.sandbox import running_sandbox
 
     environment = load(env)
-    sandbox = running_sandbox.running_place(environment)
+    sandbox = running_sandbox.running_sandbox_deployment(environment)
     place = sandbox or deployment_on_aws(connect_account(environment))
     desk = ErasureRequests(place.client("s3"), place.names, list(environment.jobs))
     console = Console(stderr=True, highlight=False)
-    with running_sandbox.jobs_running(environment, desk.jobs) if sandbox is not None else nullcontext():
+    with (
+        running_sandbox.run_jobs_during_block(environment, desk.jobs)
+        if sandbox is not None
+        else nullcontext()
+    ):
         request = _running_erasure(desk, where)
         if request is not None:
             console.print(f"erasure {request.id} is still running; this command follows it", markup=False)

@@ -63,14 +63,14 @@ def replay(
 
     environment = load_with_job(env, job)
     name = _query_to_replay(environment, job, query)
-    if running_sandbox.running_place(environment) is None:
+    if running_sandbox.running_sandbox_deployment(environment) is None:
         outcome = _replay_on_aws(environment, job, name, identity or (), corrected, yes=yes)
     else:
         arguments = [part for each in identity or () for part in ("--id", each)]
         if corrected is not None:
             arguments += ["--corrected", corrected.resolve().as_uri()]
-        outcome = running_sandbox.replay(
-            running_sandbox.running_spark(environment), environment, job, name, arguments
+        outcome = running_sandbox.replay_dead_letters_locally(
+            running_sandbox.spark_of_running_sandbox(environment), environment, job, name, arguments
         )
     typer.echo(json.dumps(outcome) if as_json else _replay_sentence(outcome))
     raise typer.Exit(1 if outcome.get("unknown_ids") else 0)

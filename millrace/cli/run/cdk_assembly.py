@@ -64,7 +64,7 @@ def synthesize_and_compare(
     _run_preflight(account, preflight_account.CHECKS if first else bootstrap, limited=limited)
     if (problems := over_limit(environment, sized)) is not None and limited:
         raise CommandRefusedError(f"{problems}; nothing was deployed")
-    cdk.synthesise(env, assembly, aws.names.account, deployed, shown=True)
+    cdk.synthesise_assembly(env, assembly, aws.names.account, deployed, shown=True)
     if first:
         files = assembly.glob("*.template.json")
         account.templates = {each.name.split(".")[0]: json.loads(each.read_text()) for each in files}
@@ -144,12 +144,12 @@ def cdk_deploy_all(
         for stack, (what, _) in due.items():
             typer.echo(f"{stack}: update {number + 1} of {len(stages[stack])}: {what}", err=True)
         if number:
-            cdk.deploy(written, *due, shown=True)
+            cdk.deploy_stacks(written, *due, shown=True)
             continue
         if first:
-            cdk.deploy(written, *first, shown=True)
+            cdk.deploy_stacks(written, *first, shown=True)
         # LocalStack imports nothing.
-        cdk.deploy(written, imports=imports and not os.environ.get("AWS_ENDPOINT_URL"), shown=True)
+        cdk.deploy_stacks(written, imports=imports and not os.environ.get("AWS_ENDPOINT_URL"), shown=True)
 
 
 def cdk_remove_stack(assembly: Path, stack: str) -> None:
@@ -164,7 +164,7 @@ def cdk_remove_stack(assembly: Path, stack: str) -> None:
     from millrace.sandbox.programs import cdk
 
     written = write_removal_assembly(assembly, stack, assembly.with_name(f"{assembly.name}-removed"))
-    cdk.run(["destroy", stack, "--force", "--exclusively", "-a", str(written)], shown=True)
+    cdk.run_cdk(["destroy", stack, "--force", "--exclusively", "-a", str(written)], shown=True)
 
 
 def cdk_deploy_stack(assembly: Path, stack: str) -> None:
@@ -177,4 +177,4 @@ def cdk_deploy_stack(assembly: Path, stack: str) -> None:
     """
     from millrace.sandbox.programs import cdk
 
-    cdk.deploy(assembly, stack, shown=True)
+    cdk.deploy_stacks(assembly, stack, shown=True)

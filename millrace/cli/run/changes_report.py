@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from millrace.lifecycle.changes.removals import StackRemoval
     from millrace.lifecycle.deploy import DeploymentChanges
     from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-    from millrace.sandbox.start_rehearsal import Rehearsal
+    from millrace.sandbox.start_rehearsal import StartRehearsal
 
 _SHOWN_LINES = 30
 
@@ -31,15 +31,17 @@ def continuing_jobs(changes: DeploymentChanges) -> list[str]:
     return [job.job for job in changes.jobs if job.after == "restart" or job.continues is not None]
 
 
-def rehearse_table_changes(aws: DeployedEnvironment, assembly: Path, changes: DeploymentChanges) -> Rehearsal:
+def rehearse_table_changes(
+    aws: DeployedEnvironment, assembly: Path, changes: DeploymentChanges
+) -> StartRehearsal:
     """Return the changes to tables when jobs that were deployed before start again."""
     from millrace.lifecycle.account import catalog_columns
     from millrace.lifecycle.deploy import job_settings_in_assembly
-    from millrace.sandbox.start_rehearsal import Rehearsal, rehearse_starts
+    from millrace.sandbox.start_rehearsal import StartRehearsal, rehearse_starts
 
     jobs = continuing_jobs(changes)
     if not jobs:
-        return Rehearsal({}, ())
+        return StartRehearsal({}, ())
     settings = [job_settings_in_assembly(aws.names, assembly, job) for job in jobs]
     named = sorted(set[str]().union(*(catalog_columns.table_names_in_settings(each) for each in settings)))
     return rehearse_starts(settings, catalog_columns.columns_of_tables(aws.client("glue"), named))

@@ -23,7 +23,7 @@ from millrace.config.engines.versions import LINES
 from millrace.sizing.text_format import count
 
 if TYPE_CHECKING:
-    from millrace.sandbox.environment_trial import DerivedComparison, LandedTable, TrialFeed
+    from millrace.sandbox.environment_trial import DerivedTableComparison, TableAfterTrial, TrialFeed
 
 _RATE = 50.0
 """Records a second for each stream."""
@@ -68,7 +68,7 @@ def demo(
     Stops everything that it started, also after Ctrl-C and after a failure.
     """
     require_sandbox()
-    from millrace.sandbox.demo import JOBS, environment_for_line, run_demo
+    from millrace.sandbox.demo import JOBS, run_demo, write_environment_for_spark_line
 
     def exit_on_signal(number: int, _: Any) -> None:
         raise SystemExit(128 + number)
@@ -76,7 +76,7 @@ def demo(
     if spark is not None:
         if spark not in LINES:
             raise typer.BadParameter(f"{spark}: one of {', '.join(LINES)}", param_hint="--spark")
-        environment = str(environment_for_line(environment, LINES[spark]))
+        environment = str(write_environment_for_spark_line(environment, LINES[spark]))
     loaded = load(environment)
     missing = [job for job in JOBS if job not in loaded.jobs]
     if missing:
@@ -149,19 +149,19 @@ def run_here(
     """
     require_sandbox()
     from millrace.sandbox import environment_trial
-    from millrace.sandbox.running_sandbox import running_spark
-    from millrace.sandbox.stand_in import stand_in
+    from millrace.sandbox.running_sandbox import spark_of_running_sandbox
+    from millrace.sandbox.stand_in import make_stand_in
 
     loaded = load_with_job(env, job)
     if lacking := list(_sinks_without_server(loaded)):
         raise loaded.places.error(lacking)
-    standing = stand_in(loaded, env)
+    standing = make_stand_in(loaded, env)
     if standing.replaced:
         typer.echo(
             f"the sandbox replaces these by servers on this machine: {', '.join(standing.replaced)}", err=True
         )
-    jobs = environment_trial.needed_jobs(loaded, job)
-    feeds = dict(_feed_by_stream(loaded, environment_trial.needed_streams(loaded, jobs), source, rate, seed))
+    jobs = environment_trial.jobs_with_upstream(loaded, job)
+    feeds = dict(_feed_by_stream(loaded, environment_trial.streams_read_by(loaded, jobs), source, rate, seed))
     tables = environment_trial.run_trial(
         env, jobs, feeds, seconds=seconds, say=lambda text: typer.echo(f"{text} …", err=True), keep=keep
     )
@@ -175,7 +175,7 @@ def run_here(
             if end.sink.catalog_table is None:
                 typer.echo(f"{own}.{name}: its rows are not checked, because its sink is {end.sink.kind}")
     if keep:
-        spark = running_spark(loaded)
+        spark = spark_of_running_sandbox(loaded)
         typer.echo(
             "these servers run until `millrace sandbox stop` or the next run, which begins with empty "
             f"tables; no job runs:\n  S3 and the other services: {spark.stack.endpoint}\n  Kafka: "
@@ -250,7 +250,7 @@ def _shown_value(value: Any) -> str:
     return "null" if value is None else str(value)
 
 
-def _landed_table_sentence(landed: LandedTable) -> str:
+def _landed_table_sentence(landed: TableAfterTrial) -> str:
     at = landed.first_seconds
     first = "none while others had theirs" if at is None else f"the first after {at:.0f} s"
     if (account := landed.account) is None:
@@ -262,7 +262,7 @@ def _landed_table_sentence(landed: LandedTable) -> str:
     )
 
 
-def _comparison_verdict(comparison: DerivedComparison | None) -> str:
+def _comparison_verdict(comparison: DerivedTableComparison | None) -> str:
     """Return the verdict on a table without a ledger."""
     if comparison is None:
         return "not compared: its query skips earlier records, or has no landing table"
@@ -294,7 +294,7 @@ def _sinks_without_server(loaded: Environment) -> Iterator[Finding]:
 @sandbox_app.command()
 def stop() -> None:
     """Stop the servers that `millrace demo --keep` or a killed demo left running."""
-    from millrace.sandbox.programs.child_processes import stop_left_behind
+    from millrace.sandbox.programs.child_processes import stop_left_programs
 
-    stopped = stop_left_behind()
+    stopped = stop_left_programs()
     typer.echo(f"stopped: {', '.join(stopped)}" if stopped else "nothing was running")

@@ -30,7 +30,7 @@ from millrace.config.queries import Payload, Route
 from millrace.config.units import parse_duration
 
 if TYPE_CHECKING:
-    from millrace.sandbox.records.traffic import Feed, SentTraffic, TrafficShape
+    from millrace.sandbox.records.traffic import SentTraffic, TrafficFeed, TrafficShape
     from millrace.sandbox.records.traffic_targets import Target
 
 _SHOWN = 5
@@ -173,9 +173,9 @@ def traffic(
         )
         return
     target = (
-        traffic_targets.deployed_target(environment, stream)
+        traffic_targets.deployed_stream_target(environment, stream)
         if aws
-        else traffic_targets.sandbox_target(environment, stream, kafka=kafka, kinesis=kinesis)
+        else traffic_targets.sandbox_stream_target(environment, stream, kafka=kafka, kinesis=kinesis)
     )
     if aws and not yes:
         _confirm_traffic(environment, stream, target, feed, records, seconds)
@@ -247,30 +247,30 @@ def _feed_and_file_records(
     seed: int,
     *,
     own_keys: bool,
-) -> tuple[Feed, int | None]:
+) -> tuple[TrafficFeed, int | None]:
     """Return the feed, and the number of records if it sends a file."""
     from millrace.sandbox import payloads as making
-    from millrace.sandbox.records.traffic import Feed, default_key_field, unchanged_records
-    from millrace.sandbox.schemas.traffic_values import Generator, Sample, from_file
+    from millrace.sandbox.records.traffic import TrafficFeed, default_key_field, source_of_file_records
+    from millrace.sandbox.schemas.traffic_values import RecordGenerator, SampledRecords, read_sample_file
 
     choose = random.Random(seed)
-    payloads = making.payloads_of_query(query, environment.places.root)
+    payloads = making.payload_writers_of_query(query, environment.places.root)
     if shape.key is None and own_keys:
         shape = dataclasses.replace(shape, key=default_key_field(payloads))
     if source is not None:
-        records = from_file(source, payloads.schema)
-        return Feed(unchanged_records(records), payloads, shape, choose), len(records)
+        records = read_sample_file(source, payloads.schema)
+        return TrafficFeed(source_of_file_records(records), payloads, shape, choose), len(records)
     values = (
-        Generator(payloads.schema, choose)
+        RecordGenerator(payloads.schema, choose)
         if sample is None
-        else Sample(from_file(sample, payloads.schema), payloads.schema, choose)
+        else SampledRecords(read_sample_file(sample, payloads.schema), payloads.schema, choose)
     )
-    return Feed(values.record, payloads, shape, choose), None
+    return TrafficFeed(values.record, payloads, shape, choose), None
 
 
 def feed_of_stream(
     environment: Environment, stream: str, shape: TrafficShape, seed: int, source: Path | None = None
-) -> tuple[Feed, int | None]:
+) -> tuple[TrafficFeed, int | None]:
     """Return a feed with the schema of the query that reads a stream, and the number of its records if it is a file.
 
     Raises
@@ -286,7 +286,7 @@ def _confirm_traffic(
     environment: Environment,
     stream: str,
     target: Target,
-    feed: Feed,
+    feed: TrafficFeed,
     records: int | None,
     seconds: float | None,
 ) -> None:
@@ -302,22 +302,24 @@ def _confirm_traffic(
     trial = dataclasses.replace(feed, choose=random.Random(0))
     seen = [len(event.payload) + len(event.key) for event in trial.events(most=200)]
     size = sum(seen) / len(seen)
-    dollars = traffic_targets.put_cost(environment, stream, expected, size)
+    dollars = traffic_targets.cost_of_put_records(environment, stream, expected, size)
     what = f"{expected:,} records, {expected * size / 1e6:,.1f} MB, about ${dollars:,.4f}, to {target.where}"
     confirm_or_exit(f"Send {what}?", yes=False)
 
 
 def _send_with_ledger(
-    feed: Feed, target: Target, records: int | None, seconds: float | None, path: Path
+    feed: TrafficFeed, target: Target, records: int | None, seconds: float | None, path: Path
 ) -> SentTraffic:
     """Send records, and write the ledger also after a failure."""
-    from millrace.sandbox.records.traffic import send
+    from millrace.sandbox.records.traffic import send_feed
 
     most = feed.shape.per_second * feed.shape.burst_factor
     producer = target.producer(max(1, min(500, round(most / _MOST_CALLS_PER_SECOND))))
     try:
         with _stop_on_interrupt() as stop:
-            return send(feed, producer, most=records, seconds=seconds, stop=stop, sent=_progress_printer())
+            return send_feed(
+                feed, producer, most=records, seconds=seconds, stop=stop, sent=_progress_printer()
+            )
     finally:
         producer.ledger.write(path)
 
@@ -354,7 +356,7 @@ def _progress_printer() -> Callable[[int], None]:
     return add_and_print
 
 
-def _print_first_records(feed: Feed, count: int, *, as_json: bool) -> None:
+def _print_first_records(feed: TrafficFeed, count: int, *, as_json: bool) -> None:
     for event in feed.events(most=count):
         try:
             shown = {"payload": event.payload.decode()}

@@ -74,14 +74,18 @@ def start_history_server(aws: Any, *, runs: int) -> HistoryServer:
     """
     from millrace.lifecycle.problems import translate_aws_errors
     from millrace.sandbox.programs.child_processes import RUN
-    from millrace.sandbox.programs.history_server import EventLogBucket, bucket_history_server, start
+    from millrace.sandbox.programs.history_server import (
+        EventLogBucket,
+        start_bucket_history_server,
+        start_history_server,
+    )
 
     names: Names = aws.names
     bucket = names.bucket("event-logs")
     if names.environment.history is not None:
         from millrace.infra.constructs.log_flattener import FLAT_PREFIX
 
-        return bucket_history_server(
+        return start_bucket_history_server(
             EventLogBucket(
                 url=f"s3a://{bucket}/{FLAT_PREFIX}/",
                 region=names.environment.region,
@@ -93,7 +97,7 @@ def start_history_server(aws: Any, *, runs: int) -> HistoryServer:
     with translate_aws_errors(f"cannot read bucket {bucket}"):
         for job, section in names.environment.jobs.items():
             copy_logs(aws.client("s3"), bucket, f"{section.engine}/{job}/", folder, runs=runs)
-    return start({"spark.history.fs.logDirectory": folder.as_uri()}, {})
+    return start_history_server({"spark.history.fs.logDirectory": folder.as_uri()}, {})
 
 
 def copy_logs(s3: Any, bucket: str, prefix: str, folder: Path, *, runs: int) -> list[str]:

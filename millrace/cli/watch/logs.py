@@ -141,10 +141,10 @@ def _reader_of_log_lines(environment: Environment, job: str, begin: datetime, *,
     from millrace.lifecycle.jobs import logs as deployed
     from millrace.sandbox import running_sandbox
 
-    if running_sandbox.running_place(environment) is not None:
+    if running_sandbox.running_sandbox_deployment(environment) is not None:
 
         def sandbox_log_lines(since: datetime | None) -> Sequence[LogLine | LoggedFailure]:
-            lines = running_sandbox.log_lines(job, since)
+            lines = running_sandbox.read_log_lines(job, since)
             return deployed.find_failures(lines) if errors else lines
 
         return _LogReader(lambda most: sandbox_log_lines(begin)[-most:], sandbox_log_lines, late=None)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from millrace.verify.removals.removal import RemovalResult
     from millrace.verify.removals.removal_scope import VerificationScope
     from millrace.verify.verification_outcome import VerificationOutcome
-    from millrace.verify.verification_target import ExpectedSeconds, VerificationTarget
+    from millrace.verify.verification_target import StepSeconds, VerificationTarget
 
 NOT_EXACT = 1
 
@@ -176,7 +176,7 @@ def _verify(
 ) -> int:
     from millrace.sandbox.programs.toolchain import state_folder
     from millrace.sizing import plan
-    from millrace.verify.environment_copy import new_name, write_verification_environment
+    from millrace.verify.environment_copy import new_environment_name, write_verification_environment
     from millrace.verify.run import Verification, estimate_cost
     from millrace.verify.verification_cost import cost_items
 
@@ -184,7 +184,7 @@ def _verify(
     folder = state_folder() / "verify"
     copy = write_verification_environment(
         environment,
-        new_name(),
+        new_environment_name(),
         account=kind.account,
         settings=settings,
         root=find_root(),
@@ -212,7 +212,7 @@ def _verify(
         if show_only:
             return 0
         with kind.opened(copy, sized) as place:
-            place.check(copy)
+            place.check_can_deploy(copy)
             confirm_or_exit("Deploy this copy, test it and remove it?", yes=yes or in_sandbox)
             with show_progress() as say:
                 verification = Verification(
@@ -237,7 +237,7 @@ class _VerificationPlace:
 
     account: str
     where: str
-    expected: ExpectedSeconds
+    expected: StepSeconds
     clusters: Mapping[str, Mapping[str, Any]]
     opened: Callable[[VerificationCopy, Plan], AbstractContextManager[VerificationTarget]]
 
@@ -249,7 +249,11 @@ def _verification_place(environment: Environment, *, in_sandbox: bool) -> _Verif
 
         where = "the sandbox on this machine"
         return _VerificationPlace(
-            ACCOUNT, where, sandbox.EXPECTED, sandbox.sandbox_clusters(environment), sandbox.open_sandbox
+            ACCOUNT,
+            where,
+            sandbox.EXPECTED,
+            sandbox.sandbox_clusters(environment),
+            sandbox.open_sandbox_target,
         )
     from millrace.verify import aws_target
 
@@ -257,7 +261,7 @@ def _verification_place(environment: Environment, *, in_sandbox: bool) -> _Verif
 
     def open_target(copy: VerificationCopy, plan: Plan) -> AbstractContextManager[VerificationTarget]:
         del copy
-        return nullcontext(aws_target.AwsAccount(aws, plan))
+        return nullcontext(aws_target.AwsAccountTarget(aws, plan))
 
     where = f"account {aws.names.account}, {environment.region}"
     return _VerificationPlace(
@@ -289,9 +293,9 @@ def _print_outcome(outcome: VerificationOutcome, cleanup: str | None, *, as_json
 
 def _print_cleanup(remains: Sequence[str], command: str, *, stack_exists: bool = False) -> None:
     """Say how to remove what is left: by the command while a stack exists that it can find, otherwise by hand."""
-    from millrace.verify.removals.manual_removal import can_clean, removal_steps
+    from millrace.verify.removals.manual_removal import can_clean_command_find, removal_steps
 
-    if stack_exists or can_clean(remains):
+    if stack_exists or can_clean_command_find(remains):
         typer.echo(f"millrace verify: these resources are left; to remove them, run: {command}", err=True)
         return
     for each in removal_steps(remains):
@@ -344,11 +348,11 @@ def _remove_verification(
     aws: DeployedEnvironment, scope: VerificationScope, say: Callable[[str], None]
 ) -> RemovalResult:
     from millrace.verify import aws_target
-    from millrace.verify.removals.removal import remove
+    from millrace.verify.removals.removal import remove_verification
 
     unknown = _topics_on_former_cluster(aws, scope)
-    result = remove(
-        aws_target.AwsAccount(aws),
+    result = remove_verification(
+        aws_target.AwsAccountTarget(aws),
         scope,
         say=say,
         topics=lambda: [] if unknown else _delete_topics(aws, scope, say),
@@ -370,13 +374,13 @@ def _delete_topics(
     from millrace.lifecycle.account import kafka_access
     from millrace.lifecycle.problems import AwsError
     from millrace.sandbox.drill import DrillError
-    from millrace.verify.removals.removal import drop_topics
+    from millrace.verify.removals.removal import delete_scope_topics
 
     if not scope.cluster:
         return []
     say(f"deleting {_verification_name(scope)}")
     try:
-        drop_topics(
+        delete_scope_topics(
             kafka_access.cluster_connection_settings(aws.names, scope.cluster, aws.client),
             scope,
             _TOPIC_SECONDS,

@@ -37,7 +37,7 @@ def check_and_print_claims(environment: Environment, report: Path | None, *, as_
     AwsError
         There are no credentials, or they are of another account.
     """
-    from millrace.verify.account.check_claims import answers_document, check_claims, verdict_counts
+    from millrace.verify.account.check_claims import answers_document, check_claims, verdict_counts_text
 
     aws = connect_account(environment)
     with show_progress() as say:
@@ -49,7 +49,7 @@ def check_and_print_claims(environment: Environment, report: Path | None, *, as_
         shown = Table(*(Column(each, overflow="fold") for each in headings), box=None, pad_edge=False)
         for each in answers:
             shown.add_row(each.id, each.verdict, each.why)
-        print_rich(Text(verdict_counts(answers)), shown)
+        print_rich(Text(verdict_counts_text(answers)), shown)
     write_claims_report(answers, environment, report)
     return REFUTED if any(each.verdict == "refuted" for each in answers) else 0
 
@@ -84,7 +84,7 @@ def write_claims_report(
             encoding="utf-8",
         )
     typer.echo(
-        f"claims: {check_claims.verdict_counts(answers)}; wrote {file}: please send this file back (docs/unproved.md)",
+        f"claims: {check_claims.verdict_counts_text(answers)}; wrote {file}: please send this file back (docs/unproved.md)",
         err=True,
     )
 

@@ -17,7 +17,7 @@ from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.programs.local_spark import SandboxSpark
 from millrace.sandbox.programs.toolchain import bypass_proxies
-from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, Producer
+from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, RecordProducer
 from millrace.sandbox.schemas import sample_records
 
 _LOCAL = ("127.0.0.1", "localhost", "::1")
@@ -38,7 +38,7 @@ class Target:
     """
 
     where: str
-    producer: Callable[[int], Producer]
+    producer: Callable[[int], RecordProducer]
     sample: Callable[[int], list[bytes]]
 
 

@@ -72,7 +72,7 @@ class SampleError(ValueError):
 
 
 @dataclass(frozen=True)
-class Generator:
+class RecordGenerator:
     """Generator of records of a schema; the same seed gives the same ones, except for their times.
 
     Parameters
@@ -103,22 +103,22 @@ class Generator:
         return {
             f.name: None
             if f.nullable and self.choose.random() < NULL_SHARE
-            else self._field(f, own if f.name == first else self.choose.randrange(_OTHER_IDS), now)
+            else self._field_value(f, own if f.name == first else self.choose.randrange(_OTHER_IDS), now)
             for f in self.schema.fields
         }
 
-    def _field(self, field: StructField, number: int, now: datetime) -> Any:
+    def _field_value(self, field: StructField, number: int, now: datetime) -> Any:
         listed = field.metadata.get("comment", "").partition("one of:")[2]
         if listed:
             return _value_of_type(
                 field.dataType, self.choose.choice([each.strip() for each in listed.split(",")])
             )
-        return self._value(field.name, field.dataType, number, now)
+        return self._generated_value(field.name, field.dataType, number, now)
 
-    def _value(self, name: str, kind: DataType, number: int, now: datetime) -> Any:
+    def _generated_value(self, name: str, kind: DataType, number: int, now: datetime) -> Any:
         choose, lowered = self.choose, name.lower()
         if isinstance(kind, StringType):
-            return self._text(lowered, number)
+            return self._text_value(lowered, number)
         if isinstance(kind, BooleanType):
             return choose.random() < 0.5
         if isinstance(kind, ByteType | ShortType | IntegerType | LongType):
@@ -140,14 +140,14 @@ class Generator:
             return choose.randbytes(8)
         if isinstance(kind, ArrayType):
             count = choose.randrange(4)
-            return [self._value(name, kind.elementType, number, now) for _ in range(count)]
+            return [self._generated_value(name, kind.elementType, number, now) for _ in range(count)]
         if isinstance(kind, MapType):
             keys = choose.sample(_WORDS, choose.randrange(3))
-            return {key: self._value(name, kind.valueType, number, now) for key in keys}
+            return {key: self._generated_value(name, kind.valueType, number, now) for key in keys}
         assert isinstance(kind, StructType), kind
-        return Generator(kind, choose, self.distinct).record(number, now)
+        return RecordGenerator(kind, choose, self.distinct).record(number, now)
 
-    def _text(self, name: str, number: int) -> str:
+    def _text_value(self, name: str, number: int) -> str:
         choose = self.choose
         if name in ("uuid", "guid"):
             return f"{choose.getrandbits(128):032x}"
@@ -172,7 +172,7 @@ def _is_id(name: str) -> bool:
     return name in ("id", "n", "seq", "sequence", "offset") or name.endswith("_id")
 
 
-def from_file(path: Path, schema: StructType) -> list[Values]:
+def read_sample_file(path: Path, schema: StructType) -> list[Values]:
     """Read records: JSON lines, or CSV with a header.
 
     Parameters
@@ -188,7 +188,7 @@ def from_file(path: Path, schema: StructType) -> list[Values]:
         A line is not a record of the schema, there is no line, or the text is not UTF-8.
     """
     try:
-        records = list(_csv(path, schema) if path.suffix == ".csv" else _json_lines(path, schema))
+        records = list(_read_csv(path, schema) if path.suffix == ".csv" else _read_json_lines(path, schema))
     except UnicodeDecodeError as error:
         raise SampleError(f"{path} is not UTF-8 text (byte {error.start})") from error
     except csv.Error as error:
@@ -198,13 +198,13 @@ def from_file(path: Path, schema: StructType) -> list[Values]:
     return records
 
 
-def _csv(path: Path, schema: StructType) -> Iterator[Values]:
+def _read_csv(path: Path, schema: StructType) -> Iterator[Values]:
     with path.open(newline="", encoding="utf-8") as file:
         for number, row in enumerate(csv.DictReader(file), start=2):
             yield typed_row(row, schema, f"{path}: line {number}", texts=True)
 
 
-def _json_lines(path: Path, schema: StructType) -> Iterator[Values]:
+def _read_json_lines(path: Path, schema: StructType) -> Iterator[Values]:
     for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
         if not line.strip():
             continue
@@ -281,7 +281,7 @@ def _value_of_type(kind: DataType, value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Sample:
+class SampledRecords:
     """Source that draws from seen records: each field's values have the shares of the sample.
 
     Complete records are drawn, so that related fields stay together.

@@ -27,7 +27,7 @@ from millrace.lifecycle.deploy import DeploymentChanges
 from millrace.lifecycle.jobs import state_machine
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sandbox.programs import cdk, toolchain
-from millrace.sandbox.start_rehearsal import Rehearsal
+from millrace.sandbox.start_rehearsal import StartRehearsal
 
 ROOT = Path(__file__).parents[3]
 
@@ -47,9 +47,9 @@ def synthesised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     )
     monkeypatch.setattr(deploy, "compare_with_deployed", lambda *_: change)
     monkeypatch.setattr(read_sizes, "read_deployed_sizes", lambda _: DeployedSizes())
-    monkeypatch.setattr(cdk, "synthesise", lambda _env, folder, *_, **__: paths.append(folder))
+    monkeypatch.setattr(cdk, "synthesise_assembly", lambda _env, folder, *_, **__: paths.append(folder))
     monkeypatch.setattr(
-        changes_report, "rehearse_table_changes", lambda *_: Rehearsal({"db.t": ("+ c bigint",)}, ())
+        changes_report, "rehearse_table_changes", lambda *_: StartRehearsal({"db.t": ("+ c bigint",)}, ())
     )
     monkeypatch.setattr(changes_report, "check_lines_by_version", lambda *_: [])
     return paths
@@ -153,7 +153,7 @@ def test_updates_that_aws_takes_one_by_one_are_deployed_so(
         )
         calls.append(([each for each in arguments[1:3] if each in ("--all", *hashes)], templates, named))
 
-    monkeypatch.setattr(cdk, "run", note)
+    monkeypatch.setattr(cdk, "run_cdk", note)
     whole = {"Resources": {"n": 3}}
     steps = [(f"{n} shards", {"Resources": {"n": n}}) for n in (1, 2)]
     cdk_assembly.cdk_deploy_all(

@@ -96,8 +96,8 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
         raise AssertionError("asked for")
 
     place = AuditedDeployment(Names(environment, "111122223333"), lambda _: made, none, lambda _: {})
-    monkeypatch.setattr(running_sandbox, "running_place", lambda _: place)
-    monkeypatch.setattr(running_sandbox, "jobs_running", lambda *_: nullcontext())
+    monkeypatch.setattr(running_sandbox, "running_sandbox_deployment", lambda _: place)
+    monkeypatch.setattr(running_sandbox, "run_jobs_during_block", lambda *_: nullcontext())
     return made
 
 

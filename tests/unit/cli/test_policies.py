@@ -144,19 +144,19 @@ def account(
     monkeypatch.setattr(toolchain, "state_folder", lambda: tmp_path)
     monkeypatch.setattr(
         cdk,
-        "synthesise",
+        "synthesise_assembly",
         lambda _env, folder, *_, **__: shutil.copytree(assembly, folder, dirs_exist_ok=True),
     )
     monkeypatch.setattr(
         template_diff,
-        "templates",
+        "synthesize_templates",
         lambda *_: {
             f.name.split(".")[0]: json.loads(f.read_text()) for f in assembly.glob("*.template.json")
         },
     )
-    monkeypatch.setattr(cdk, "run", lambda *_, **__: None)
-    monkeypatch.setattr(start_rehearsal, "rehearse_starts", lambda *_: start_rehearsal.Rehearsal({}, ()))
-    monkeypatch.setattr(history_server, "start", _refuse)
+    monkeypatch.setattr(cdk, "run_cdk", lambda *_, **__: None)
+    monkeypatch.setattr(start_rehearsal, "rehearse_starts", lambda *_: start_rehearsal.StartRehearsal({}, ()))
+    monkeypatch.setattr(history_server, "start_history_server", _refuse)
     monkeypatch.setattr(erasing, "PATIENCE_SECONDS", -1.0)
     monkeypatch.setattr(audit_kafka.Topic, "offsets_at_times", functools.partialmethod(_boundaries, made))
 

@@ -17,7 +17,7 @@ from millrace.lifecycle.changes.deployment_changes import JobChange
 from millrace.lifecycle.changes.removals import StackRemoval
 from millrace.lifecycle.deploy import DeploymentChanges, _stop_application, compare_with_deployed
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from millrace.verify.aws_target import AwsAccount
+from millrace.verify.aws_target import AwsAccountTarget
 
 ROOT = Path(__file__).parents[3]
 BUCKET = "assets"
@@ -293,7 +293,7 @@ def test_an_application_that_is_being_stopped_is_not_stopped_again(
         if place == "deploy":
             _stop_application(here, "clicks", lambda _: None)
         else:
-            AwsAccount(here)._stop_application("00f")
+            AwsAccountTarget(here)._stop_application("00f")
     stub.assert_no_pending_responses()
 
 
@@ -316,5 +316,5 @@ def test_a_run_that_cannot_be_cancelled_any_more_is_waited_for(aws: DeployedEnvi
     answer = {"jobRun": {**run, "jobDriver": driver, "createdAt": at, "updatedAt": at}}
     stub.add_response("get_job_run", answer, {"applicationId": "00f", "jobRunId": "00r"})
     with stub:
-        AwsAccount(DeployedEnvironment(aws.names, lambda _: stub.client))._kill_emr("00f", ["00r"])
+        AwsAccountTarget(DeployedEnvironment(aws.names, lambda _: stub.client))._kill_emr_run("00f", ["00r"])
     stub.assert_no_pending_responses()

@@ -113,7 +113,7 @@ def test_older_ones_are_found_where_the_last_hour_has_none(aws: DeployedEnvironm
 def left_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Logs of a sandbox, as files; which of them are a job's goes by their names."""
     monkeypatch.setattr(running_sandbox, "RUN", tmp_path)
-    monkeypatch.setattr(running_sandbox, "running_place", lambda environment: environment)
+    monkeypatch.setattr(running_sandbox, "running_sandbox_deployment", lambda environment: environment)
     for number, (run, text) in enumerate(
         (
             ("departures-1", LOG),

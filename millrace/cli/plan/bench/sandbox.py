@@ -18,7 +18,7 @@ from millrace.config.sinks import KINDS
 if TYPE_CHECKING:
     from millrace.benchmark.measurements import Measurements
     from millrace.benchmark.schedule import PlannedRun
-    from millrace.sandbox.benchmark import MeasuredQuery
+    from millrace.sandbox.benchmark import BenchmarkJob
 
 _PAYLOADS = 20_000
 """Number of different records; the topic repeats them."""
@@ -32,28 +32,28 @@ def queries_and_records(
     sample: Path | None,
     reference: Sequence[str],
     seed: int,
-) -> tuple[MeasuredQuery, list[bytes]]:
+) -> tuple[BenchmarkJob, list[bytes]]:
     """Return the queries to measure in the sandbox, and the records that they read."""
     from millrace.lifecycle.changes.deployed_diff import launch_document_in_assembly
     from millrace.sandbox import payloads as making
-    from millrace.sandbox.benchmark import MeasuredQuery
+    from millrace.sandbox.benchmark import BenchmarkJob
     from millrace.sandbox.programs import cdk
     from millrace.sandbox.programs.child_processes import RUN
     from millrace.sandbox.programs.localstack import ACCOUNT
-    from millrace.sandbox.records.traffic import Feed, TrafficShape
-    from millrace.sandbox.schemas.traffic_values import Generator, Sample, from_file
+    from millrace.sandbox.records.traffic import TrafficFeed, TrafficShape
+    from millrace.sandbox.schemas.traffic_values import RecordGenerator, SampledRecords, read_sample_file
 
     choose = random.Random(seed)
-    payloads = making.payloads_of_query(query, environment.places.root)
+    payloads = making.payload_writers_of_query(query, environment.places.root)
     values = (
-        Generator(payloads.schema, choose)
+        RecordGenerator(payloads.schema, choose)
         if sample is None
-        else Sample(from_file(sample, payloads.schema), payloads.schema, choose)
+        else SampledRecords(read_sample_file(sample, payloads.schema), payloads.schema, choose)
     )
-    feed = Feed(values.record, payloads, TrafficShape(per_second=1), choose)
+    feed = TrafficFeed(values.record, payloads, TrafficShape(per_second=1), choose)
     made = [event.payload for event in feed.events(most=_PAYLOADS)]
     assembly = RUN / "benchmark-cdk.out"
-    cdk.synthesise(environment.name, assembly, ACCOUNT)
+    cdk.synthesise_assembly(environment.name, assembly, ACCOUNT)
     document = launch_document_in_assembly(Names(environment, environment.account or ""), assembly, job)
     files = _parse_reference_files(reference)
     queries: list[str] = [reading]
@@ -78,7 +78,7 @@ def queries_and_records(
             continue
         queries.append(each["name"])
         tables |= {table: _reference_rows(table, files) for table in needed}
-    return MeasuredQuery(document, tuple(queries), tables), made
+    return BenchmarkJob(document, tuple(queries), tables), made
 
 
 def _parse_reference_files(options: Sequence[str]) -> dict[str, Path]:
@@ -103,11 +103,11 @@ def _reference_rows(table: str, files: Mapping[str, Path]) -> Any:
     if name in files:
         path = files[name]
         return parquet.read_table(path) if path.suffix == ".parquet" else csv.read_csv(path)
-    return flights.reference_table(name) if name in flights.REFERENCE_TABLES else None
+    return flights.read_reference_table(name) if name in flights.REFERENCE_TABLES else None
 
 
 def measure_core_levels(
-    subject: MeasuredQuery, payloads: Sequence[bytes], runs: Sequence[PlannedRun], cores: Sequence[int]
+    subject: BenchmarkJob, payloads: Sequence[bytes], runs: Sequence[PlannedRun], cores: Sequence[int]
 ) -> list[Measurements]:
     """Run the schedule for each number of cores; repeat settings that disagree on the fewest cores, if they are few."""
     from millrace.benchmark.repeated_runs import (
@@ -117,9 +117,9 @@ def measure_core_levels(
     )
     from millrace.sandbox import benchmark
     from millrace.sandbox.programs import kafka_broker
-    from millrace.sandbox.programs.child_processes import only_one
+    from millrace.sandbox.programs.child_processes import lock_sandbox
 
-    with only_one(), kafka_broker.running_broker() as broker:
+    with lock_sandbox(), kafka_broker.running_broker() as broker:
         levels = benchmark.records_per_partition(runs)
         broker.create_topic(benchmark.TOPIC, len(levels))
         benchmark.fill_topic(broker.bootstrap, payloads, levels)

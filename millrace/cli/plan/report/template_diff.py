@@ -42,9 +42,9 @@ def synthesize_templates(environment: Environment, root: Path) -> Templates:
     millrace.infra.errors.InfrastructureError, millrace.sandbox.programs.toolchain.ToolchainError
         Something that the environment asks for cannot be built, or set-up did not run.
     """
-    from millrace.sandbox.programs.toolchain import node_bin
+    from millrace.sandbox.programs.toolchain import node_bin_folder
 
-    os.environ["PATH"] = os.pathsep.join((str(node_bin()), os.environ["PATH"]))
+    os.environ["PATH"] = os.pathsep.join((str(node_bin_folder()), os.environ["PATH"]))
     from aws_cdk import App
 
     from millrace.infra.environment_stacks import build_stacks

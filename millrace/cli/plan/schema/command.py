@@ -26,7 +26,7 @@ from millrace.config import find_root
 from millrace.config.schema import SCHEMA_FILE, schema_text
 
 if TYPE_CHECKING:
-    from millrace.sandbox.schemas.infer import Inferred
+    from millrace.sandbox.schemas.infer import InferredSchema
 
 schema_app = typer.Typer(invoke_without_command=True)
 
@@ -149,7 +149,7 @@ def infer(
       millrace schema infer shop --env dev --format debezium --out pipelines/shop/schemas
     """
     from millrace.sandbox.schemas import ddl
-    from millrace.sandbox.schemas.change_schemas import from_changes, schema_file_names
+    from millrace.sandbox.schemas.change_schemas import infer_from_changes, schema_file_names
 
     if (stream is None) == (file is None):
         raise typer.BadParameter("give STREAM and --env, or --file, but not both")
@@ -168,7 +168,7 @@ def infer(
             stream, env, file, sample, form, delimiter, columns, kafka=kafka, kinesis=kinesis, aws=aws
         )
         if form == "debezium" or form == "dms":
-            tables = from_changes(payloads, form, required=required, narrow=narrow)
+            tables = infer_from_changes(payloads, form, required=required, narrow=narrow)
             places = {
                 table: None if out is None else out / name
                 for table, name in schema_file_names(list(tables)).items()
@@ -179,7 +179,7 @@ def infer(
             }
             places = {"": out}
         found = {
-            table: _InferredSchemaFile(each, ddl.write(each.schema), places[table])
+            table: _InferredSchemaFile(each, ddl.write_ddl(each.schema), places[table])
             for table, each in tables.items()
         }
     for each in found.values() if changes else ():
@@ -203,7 +203,7 @@ def infer(
 class _InferredSchemaFile:
     """A schema, and the file that gets it."""
 
-    result: Inferred
+    result: InferredSchema
     text: str
     out: Path | None
 
@@ -265,16 +265,16 @@ def _format_by_suffix(file: Path | None) -> Format:
     return "json" if file is None else suffixes.get(file.suffix, "json")
 
 
-def _convert_avro_schema(file: Path | None, out: Path | None) -> tuple[str, Inferred]:
+def _convert_avro_schema(file: Path | None, out: Path | None) -> tuple[str, InferredSchema]:
     from millrace.sandbox.schemas import ddl
-    from millrace.sandbox.schemas.infer import from_avro
+    from millrace.sandbox.schemas.infer import read_avro_schema
 
     if file is None:
         raise typer.BadParameter(
             "--format avro: an Avro record does not contain its schema; give an Avro file with --file"
         )
-    text, result = from_avro(file.read_bytes())
-    return (ddl.write(result.schema) if out is not None and out.suffix == ".ddl" else text), result
+    text, result = read_avro_schema(file.read_bytes())
+    return (ddl.write_ddl(result.schema) if out is not None and out.suffix == ".ddl" else text), result
 
 
 def _sample_payloads(
@@ -302,10 +302,10 @@ def _sample_payloads(
         payloads = sample_records.decompress_all(
             traffic_targets.sample_records(environment, stream, count, kafka=kafka, kinesis=kinesis, aws=aws)
         )
-        return payloads, names, delimiter or sample_records.delimiter_of(payloads[:20], names)
+        return payloads, names, delimiter or sample_records.guess_delimiter(payloads[:20], names)
     headed = form == "csv" and names is None
     payloads = sample_records.read_lines(file, count + headed)
-    delimiter = delimiter or sample_records.delimiter_of(payloads[:20], names)
+    delimiter = delimiter or sample_records.guess_delimiter(payloads[:20], names)
     if headed:
         return payloads[1:], sample_records.csv_header(file, delimiter), delimiter
     return payloads, names, delimiter
@@ -320,16 +320,18 @@ def _infer_schema(
     *,
     required: bool,
     narrow: bool,
-) -> Inferred:
-    from millrace.sandbox.schemas.infer import from_csv, from_json
+) -> InferredSchema:
+    from millrace.sandbox.schemas.infer import infer_from_csv, infer_from_json
 
     if form == "csv":
-        return from_csv(payloads, names, delimiter=delimiter, null=null, required=required, narrow=narrow)
-    return from_json(payloads, required=required, narrow=narrow)
+        return infer_from_csv(
+            payloads, names, delimiter=delimiter, null=null, required=required, narrow=narrow
+        )
+    return infer_from_json(payloads, required=required, narrow=narrow)
 
 
-def _inferred_document(inferred: Inferred) -> dict[str, Any]:
-    from millrace.sandbox.schemas.ddl import kind_text
+def _inferred_document(inferred: InferredSchema) -> dict[str, Any]:
+    from millrace.sandbox.schemas.ddl import type_as_ddl
 
     return {
         "records": inferred.records,
@@ -338,7 +340,7 @@ def _inferred_document(inferred: Inferred) -> dict[str, Any]:
         "fields": [
             {
                 "name": f.name,
-                "type": kind_text(f.kind),
+                "type": type_as_ddl(f.kind),
                 "null_share": round(f.absent / inferred.records, 4) if inferred.records else None,
                 "examples": f.examples,
                 "conflicts": f.conflicts,
@@ -348,8 +350,8 @@ def _inferred_document(inferred: Inferred) -> dict[str, Any]:
     }
 
 
-def _print_inferred(inferred: Inferred) -> None:
-    from millrace.sandbox.schemas.ddl import kind_text
+def _print_inferred(inferred: InferredSchema) -> None:
+    from millrace.sandbox.schemas.ddl import type_as_ddl
 
     table = Table(
         "field",
@@ -364,7 +366,7 @@ def _print_inferred(inferred: Inferred) -> None:
         share = f"{f.absent / inferred.records:.0%}" if inferred.records else ""
         table.add_row(
             Text(f.name, style="bold"),
-            kind_text(f.kind),
+            type_as_ddl(f.kind),
             share,
             Text(", ".join(f.examples), style="dim"),
             Text("; ".join(f.conflicts), style="yellow"),
