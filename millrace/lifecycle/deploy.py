@@ -124,7 +124,7 @@ def deploy_around_jobs(
         deploying = True
         cdk_deploy()
     except (AwsError, DeployError, NotDeployedError) as error:
-        lines = [str(error), _start_drained_jobs(aws, drained, progress)]
+        lines = [str(error), _restart_drained_jobs(aws, drained, progress)]
         if deploying and look_again is not None:
             rest = [
                 change for change in changes.jobs if change.job not in drained and change.after != "remove"
@@ -135,7 +135,7 @@ def deploy_around_jobs(
         if drained:
             way = f"`millrace start --env {aws.names.environment.name} JOB` does so, too"
             progress(f"interrupted: restarting the drained jobs: {', '.join(drained)}; {way}")
-        progress(_start_drained_jobs(aws, drained, progress))
+        progress(_restart_drained_jobs(aws, drained, progress))
         raise
     # A problem of one job does not keep the others from running: it is reported at the end.
     started: dict[str, float] = {}
@@ -213,7 +213,7 @@ def _start_unless_stopped(
             _run_verb(aws, job, "drain", progress=progress)
         except BaseException as error:
             # It may have set the desired state to stopped.
-            outcome = _start_drained_jobs(aws, [job], progress, then=_manual_start_text(aws, job))
+            outcome = _restart_drained_jobs(aws, [job], progress, then=_manual_start_text(aws, job))
             if isinstance(error, AwsError | DeployError | NotDeployedError):
                 raise DeployError(f"{error}\n{outcome}") from error
             progress(outcome)
@@ -264,7 +264,7 @@ def _start_deployed_jobs(
     return lines
 
 
-def _start_drained_jobs(
+def _restart_drained_jobs(
     aws: DeployedEnvironment,
     drained: Sequence[str],
     progress: Callable[[str], None],

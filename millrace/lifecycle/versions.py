@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from millrace.config.aws.list_pages import list_all
-from millrace.lifecycle.account.deployed_outputs import MISSING_OBJECT, ignore_missing, split_url
+from millrace.lifecycle.account.deployed_outputs import MISSING_OBJECT, ignore_missing, split_s3_url
 from millrace.lifecycle.changes.update_rules import Template
 from millrace.lifecycle.deploy import deployed_template, read_deployed_document
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
@@ -54,7 +54,7 @@ class JobVersion:
         AwsError
             AWS refused the call.
         """
-        bucket, key = split_url(self.document_url)
+        bucket, key = split_s3_url(self.document_url)
         reading = translate_aws_errors(f"cannot read the launch document {self.document_url}")
         with reading, ignore_missing(*MISSING_OBJECT):
             return dict(json.loads(s3.get_object(Bucket=bucket, Key=key)["Body"].read()))
@@ -78,7 +78,7 @@ def save_deployed_version(aws: DeployedEnvironment, job: str) -> JobVersion:
     version = read_deployed_version(aws, job)
     body = json.dumps({"version": 1, **dataclasses.asdict(version)}).encode()
     digest = hashlib.sha256(body).hexdigest()
-    bucket, folder = split_url(aws.names.versions(job))
+    bucket, folder = split_s3_url(aws.names.versions(job))
     with translate_aws_errors(f"cannot save the deployed version of {job}"):
         aws.client("s3").put_object(Bucket=bucket, Key=f"{folder}/{digest}.json", Body=body)
         aws.client("ssm").put_parameter(
@@ -136,7 +136,7 @@ def find_previous_version(aws: DeployedEnvironment, job: str) -> JobVersion:
 
 def _read_version(aws: DeployedEnvironment, job: str, digest: str) -> JobVersion:
     place = f"{aws.names.versions(job)}/{digest}.json"
-    bucket, key = split_url(place)
+    bucket, key = split_s3_url(place)
     with translate_aws_errors(f"cannot read the saved versions of {job}"), ignore_missing(*MISSING_OBJECT):
         body = aws.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
         record = json.loads(body) if hashlib.sha256(body).hexdigest() == digest else None

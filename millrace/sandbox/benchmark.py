@@ -99,7 +99,7 @@ def fill_topic(bootstrap: str, payloads: Sequence[bytes], records: Mapping[int, 
     return sent
 
 
-def records_per_partition(runs: Sequence[PlannedRun]) -> dict[int, int]:
+def records_needed_per_partition(runs: Sequence[PlannedRun]) -> dict[int, int]:
     """Return the records that each partition must hold so that all batches of all runs are full."""
     needed: dict[int, int] = {}
     for run in runs:
@@ -211,7 +211,7 @@ def _spark_settings(
     name = launch["settings"]["catalog"]
     paths = [*jars.jar_files("sandbox", line), *jars.jar_files("kafka-client", line)]
     return {
-        **SandboxSpark.without_replaced(launch["spark"]),
+        **SandboxSpark.without_replaced_settings(launch["spark"]),
         **local_driver.LOCAL,
         **local_catalog_settings(name, home / "catalog.db", f"file://{home}/warehouse"),
         "spark.app.name": f"benchmark/{launch['job']}",

@@ -58,7 +58,7 @@ class TimeLimits:
 
 
 @dataclass(frozen=True)
-class Kill:
+class JobKill:
     """One kill of a job.
 
     Attributes
@@ -127,7 +127,7 @@ class JobsDrill:
     def __init__(self, runs: JobRunner, names: Names, jobs: Sequence[str], *, seed: int, say: Say) -> None:
         self.runs, self.names, self.jobs, self.say = runs, names, tuple(jobs), say
         self.catalog = runs.catalog(names)
-        self.kills: list[Kill] = []
+        self.kills: list[JobKill] = []
         self.sending: list[BackgroundThread] = []
         self._choose = random.Random(seed)
         self._started: list[str] = []
@@ -183,7 +183,7 @@ class JobsDrill:
         for job, groups in tables.items():
             self.say(f"{what}: waiting for the next commit of {job}")
             back = max(self._wait_for_recovery(job, group, dead[job], what) for group in groups)
-            self.kills.append(Kill(job, number, round(took[job], 1), round(back, 1)))
+            self.kills.append(JobKill(job, number, round(took[job], 1), round(back, 1)))
 
     def _wait_for_recovery(self, job: str, tables: Sequence[str], dead: datetime, what: str) -> float:
         """Wait for the first commit to one of some tables after their job's run ended; return the seconds to it."""

@@ -207,7 +207,7 @@ def run_trial(
         trial.wait_until_tables_complete(
             {table: len(ledger) for table, ledger in trial.ledger_by_table().items()}
         )
-        trial.compare_derived()
+        trial.compare_derived_tables()
         # A table without any row is not a success either.
         tables = {
             table: trial.table_after_trial(table, first.get(table))
@@ -280,7 +280,7 @@ class _EnvironmentTrial(JobsDrill):
             )
         return first
 
-    def compare_derived(self) -> None:
+    def compare_derived_tables(self) -> None:
         """Compare the derived tables of each job with one batch of their transforms, while the jobs may still write."""
         for job in self.jobs:
             tables = {

@@ -152,7 +152,7 @@ class FailureDrill(JobsDrill):
     def raise_failures(self, jobs: Sequence[str]) -> None:
         """Report the progress, too."""
         super().raise_failures(jobs)
-        self._report_progress(self.count_rows(self._landed), self.rows(self._derived))
+        self._report_progress(self.count_rows(self._landed), self.count_rows(self._derived))
 
     def _report_progress(self, landed: int, derived: int) -> None:
         self._report(

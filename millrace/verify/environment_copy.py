@@ -347,24 +347,24 @@ def cluster_section(environment: Environment, name: str) -> dict[str, Any]:
     return section
 
 
-def _query_sections(leg: StreamThroughJob, payload: Payload) -> dict[str, Any]:
+def _query_sections(stream_path: StreamThroughJob, payload: Payload) -> dict[str, Any]:
     section = payload.format.model_dump(mode="json", exclude_none=True)
     trigger = f"{TRIGGER_SECONDS}s"
     land: dict[str, Any] = {
         "kind": "land",
-        "source": leg.stream,
-        "table": leg.landed,
+        "source": stream_path.stream,
+        "table": stream_path.landed,
         "format": section,
         "schema": payload.schema_,
         "trigger": trigger,
     }
     derive = {
         "kind": "derive",
-        "source": leg.landed,
-        "sink": {"kind": "iceberg", "table": leg.derived},
+        "source": stream_path.landed,
+        "sink": {"kind": "iceberg", "table": stream_path.derived},
         "trigger": trigger,
     }
-    return {f"land-{leg.stream}": land, f"derive-{leg.stream}": derive}
+    return {f"land-{stream_path.stream}": land, f"derive-{stream_path.stream}": derive}
 
 
 def _job_section(job: Job) -> dict[str, Any]:

@@ -47,14 +47,14 @@ def scope_of_copy(copy: VerificationCopy) -> VerificationScope:
     return VerificationScope(tags[TAG], copy.environment.name, copy.names.prefix, tags.get(CLUSTER_TAG, ""))
 
 
-def estimate_cost(
-    by: StepSeconds, copy: VerificationCopy, plan: Plan, settings: VerificationSettings
+def estimate_time_and_usage(
+    step_seconds: StepSeconds, copy: VerificationCopy, plan: Plan, settings: VerificationSettings
 ) -> tuple[float, VerificationUsage]:
     """Return the expected time and usage of a verification.
 
     Parameters
     ----------
-    by
+    step_seconds
         Expected seconds of the parts.
     copy, plan
         The copy and its plan.
@@ -69,10 +69,10 @@ def estimate_cost(
         Without the jobs' requests to S3, which are not known before.
     """
     disturbed = sum(
-        by.recover if turn == "kill" else by.reshard
+        step_seconds.recover if turn == "kill" else step_seconds.reshard
         for turn in order_disturbances(settings.kills, settings.reshards)
     )
-    running = by.start + max(disturbed, settings.records / settings.per_second)
+    running = step_seconds.start + max(disturbed, settings.records / settings.per_second)
     runs = []
     for name, job in copy.environment.jobs.items():
         workers, each = plan.jobs[name].max_workers.value, running / (settings.kills + 1)
@@ -82,7 +82,7 @@ def estimate_cost(
         ]
     kinesis = sum(source.kind == "kinesis" for source in copy.sources)
     records = max(settings.records, round(disturbed * settings.per_second)) * kinesis
-    deployed = by.deploy + running + by.remove
+    deployed = step_seconds.deploy + running + step_seconds.remove
     most = 2 * SHARDS if settings.reshards else SHARDS
     return deployed, VerificationUsage(tuple(runs), most * deployed * kinesis, records, 0, deployed)
 

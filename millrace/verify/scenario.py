@@ -240,10 +240,10 @@ class VerificationScenario(JobsDrill):
     def compare_tables(self) -> tuple[TableComparison, ...]:
         """Compare every leg's tables with the sent records."""
         ledgers = {name: traffic.ledger for name, traffic in self.traffic.items()}
-        return check_against_ledgers(self.catalog, self._copy, ledgers)
+        return compare_with_ledgers(self.catalog, self._copy, ledgers)
 
 
-def check_against_ledgers(
+def compare_with_ledgers(
     catalog: Catalog, copy: VerificationCopy, ledgers: Mapping[str, Ledger]
 ) -> tuple[TableComparison, ...]:
     """Compare every leg's landing table and derived table with the ledger of its stream, as multisets.

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from millrace.sandbox.drill import Kill
+from millrace.sandbox.drill import JobKill
 from millrace.sandbox.records.ledger import LedgerComparison
 from millrace.sizing.model import CostItem
 from millrace.verify.account import check_claims
@@ -56,7 +56,7 @@ class VerificationOutcome:
     name: str
     where: str
     steps: tuple[TimedStep, ...]
-    kills: tuple[Kill, ...]
+    kills: tuple[JobKill, ...]
     reshards: tuple[tuple[int, int], ...]
     compared: tuple[TableComparison, ...]
     cost: tuple[CostItem, ...]

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from millrace.lifecycle.account.deployed_outputs import LaunchDocument, split_url
+from millrace.lifecycle.account.deployed_outputs import LaunchDocument, split_s3_url
 from millrace.sandbox.programs import localstack
 from millrace.sandbox.programs.child_processes import lock_sandbox
 from millrace.sandbox.programs.local_spark import LocalJob, SandboxSpark, delete_local_catalog
@@ -32,7 +32,7 @@ class RealRuns(Engines):
     def submit(self, run: str, url: str, name: str) -> None:
         """Start what a run stands for."""
         assert self.spark is not None
-        bucket, key = split_url(url)
+        bucket, key = split_s3_url(url)
         body = self.spark.stack.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
         self.jobs[run] = self.spark.submit(LaunchDocument(url, json.loads(body)), name)
 

@@ -24,7 +24,7 @@ from millrace.lifecycle.audits.direct_query_records import (
     ranges_in_commits,
 )
 from millrace.lifecycle.audits.hourly_audit import HOUR, AuditResult, complete_hours
-from millrace.lifecycle.audits.kafka import Topic, compare_offsets
+from millrace.lifecycle.audits.kafka import TopicReader, compare_offsets
 from millrace.lifecycle.audits.landing_table import LandedRecords
 from millrace.lifecycle.audits.query_audit import audit_query
 from millrace.lifecycle.problems import AwsError
@@ -142,7 +142,7 @@ def holed(sandbox: Sandbox) -> Iterator[Holed]:
 @pytest.mark.faults
 def test_what_is_missing_is_named(sandbox, holed):
     now = datetime.now(UTC)
-    topic = Topic(TOPIC, {"bootstrap.servers": sandbox.kafka.bootstrap})
+    topic = TopicReader(TOPIC, {"bootstrap.servers": sandbox.kafka.bootstrap})
     unread = holed.sent[-2]
     hours, holes = compare_offsets(
         topic, holed.landed, complete_hours(now - HOUR, now), only=None, read={0: unread}, whole=True
@@ -165,7 +165,7 @@ def test_what_is_missing_is_named(sandbox, holed):
 
 def test_a_topic_that_is_not_there_is_told(sandbox, holed):
     now = datetime.now(UTC)
-    nowhere = Topic("nowhere", {"bootstrap.servers": sandbox.kafka.bootstrap})
+    nowhere = TopicReader("nowhere", {"bootstrap.servers": sandbox.kafka.bootstrap})
     with pytest.raises(AwsError, match="topic nowhere"):
         compare_offsets(
             nowhere, holed.landed, complete_hours(now - HOUR, now), only=None, read={}, whole=True
@@ -205,7 +205,7 @@ def test_a_direct_query_is_held_against_its_sink_its_letters_and_its_commits(san
         sink.append(direct_rows(held), snapshot_properties={QUERY: "tax", OFFSETS: offsets})
     letters.append(direct_rows([6, 21]))
     now = datetime.now(UTC)
-    topic = Topic(DIRECT, {"bootstrap.servers": sandbox.kafka.bootstrap})
+    topic = TopicReader(DIRECT, {"bootstrap.servers": sandbox.kafka.bootstrap})
     running_sandbox = SinkAndDeadLetters(
         LandedRecords(letters, DIRECT), SinkRecords(sink, DIRECT), complete_hours(now - HOUR, now)[0]
     )

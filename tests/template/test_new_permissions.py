@@ -13,7 +13,11 @@ import pytest
 from millrace.config import Names
 from millrace.config.model import Environment
 from millrace.lifecycle.changes.deployment_changes import StackChange, compare_templates
-from millrace.lifecycle.changes.permission_changes import DeployedRights, permission_lines, rights_of_new_job
+from millrace.lifecycle.changes.permission_changes import (
+    DeployedPermissionKinds,
+    permission_lines,
+    rights_of_new_job,
+)
 from tests.template.cloudformation import Template
 from tests.template.resource_types import new_rights, swapped
 from tests.template.test_exports import Change, full, synthesised
@@ -55,7 +59,7 @@ def compared(
     new: dict[str, Template], *changes: Change, old: dict[str, Template] | None = None
 ) -> list[StackChange]:
     old = old or deployed()
-    rights = DeployedRights(Names(environment(*changes), ACCOUNT), old)
+    rights = DeployedPermissionKinds(Names(environment(*changes), ACCOUNT), old)
     return [compare_templates(stack, old.get(stack), template, rights) for stack, template in new.items()]
 
 
@@ -156,7 +160,7 @@ def test_each_right_of_another_kind_is_told(job: str, engine: str | None) -> Non
     """In a job like another, and in the first of an engine."""
     new = with_the_new_job()
     stack = next(name for name in new if name.endswith(f"-job-{job}"))
-    rights = DeployedRights(Names(environment(), ACCOUNT), without(engine) if engine else deployed())
+    rights = DeployedPermissionKinds(Names(environment(), ACCOUNT), without(engine) if engine else deployed())
     tried, missed = 0, []
     for place, (_, statement) in enumerate(statements(new[stack])):
         for change in wide(statement, job):

@@ -69,7 +69,7 @@ def measure(repetitions: int, batches: int, said: Callable[[str], None]) -> list
     runs = schedule(repetitions, batches, seed=1)
     subject = benchmark.BenchmarkJob(launch, (QUERY,), {})
     with lock_sandbox(), kafka_broker.running_broker() as broker:
-        held = benchmark.records_per_partition(runs)
+        held = benchmark.records_needed_per_partition(runs)
         broker.create_topic(benchmark.TOPIC, len(held))
         said(f"{benchmark.fill_topic(broker.bootstrap, payloads, held):,} records sent")
         return [

@@ -264,7 +264,7 @@ def _print_plan_diff(
     changed = differences(before.plan, json.loads(json.dumps(to_json(sized))))
     changes = None
     if before.templates is not None:
-        changes = template_diff.template_changes(environment, before.templates, root)
+        changes = template_diff.template_change_lines(environment, before.templates, root)
     if as_json:
         typer.echo(json.dumps(plan_diff.diff_document(changed, keys, changes), indent=2, ensure_ascii=False))
     elif as_markdown:
@@ -272,7 +272,7 @@ def _print_plan_diff(
             plan_diff.differences_as_markdown(changed, reference) + plan_diff.changed_keys_as_markdown(keys),
             nl=False,
         )
-        typer.echo("" if changes is None else template_diff.markdown_templates(changes), nl=False)
+        typer.echo("" if changes is None else template_diff.template_changes_as_markdown(changes), nl=False)
     elif not changed:
         typer.echo(f"sizes and costs are the same as in the plan of {reference}")
     else:

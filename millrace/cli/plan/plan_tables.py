@@ -39,13 +39,13 @@ def plan_tables(environment: Environment, plan: Plan, *, width: int | None) -> I
     yield Text(_LEGEND, "dim")
     for line in plan.advice:
         yield Text(f"Advice: {line}")
-    yield from _section("Streams", _streams_table(plan.streams.values(), terminal, inline), terminal)
+    yield from _titled_section("Streams", _streams_table(plan.streams.values(), terminal, inline), terminal)
     if plan.clusters:
-        yield from _section(
+        yield from _titled_section(
             "Kafka clusters", _clusters_table(plan.clusters.values(), terminal, inline), terminal
         )
-    yield from _section("Jobs", _job_tables(environment, plan.jobs.values(), terminal), terminal)
-    yield from _section("Dollars a month", cost_table(plan, terminal=terminal), terminal)
+    yield from _titled_section("Jobs", _job_tables(environment, plan.jobs.values(), terminal), terminal)
+    yield from _titled_section("Dollars a month", cost_table(plan, terminal=terminal), terminal)
     yield Text(
         f"Prices of {plan.prices.isoformat()}, {plan.prices_of}. {costs_left_out_sentence(plan)}. {_WORKERS}",
         "dim",
@@ -59,7 +59,7 @@ def costs_left_out_sentence(plan: Plan) -> str:
     return f"Not in it: {'; '.join(plan.left_out)}"
 
 
-def _section(title: str, body: RenderableType, terminal: bool) -> Iterator[RenderableType]:
+def _titled_section(title: str, body: RenderableType, terminal: bool) -> Iterator[RenderableType]:
     yield Text("")
     yield Text(title, "bold cyan" if terminal else "")
     yield body
@@ -108,16 +108,16 @@ class _TableWithReasons:
 
     def __init__(self, terminal: bool, inline: bool, *columns: tuple[str, str]) -> None:
         self._terminal, self._inline = terminal, inline
-        self._make_table = _make_table(terminal, *columns, *[("why", "why")] * inline)
+        self._table = _make_table(terminal, *columns, *[("why", "why")] * inline)
         self._reasons: list[RenderableType] = []
 
     def add(self, cells: list[str], why: str) -> None:
-        self._make_table.add_row(*cells, *[why] * self._inline)
+        self._table.add_row(*cells, *[why] * self._inline)
         if not self._inline:
             self._reasons.append(_reason_line(f"{cells[0]}: {why}", self._terminal))
 
     def to_group(self) -> Group:
-        return Group(self._make_table, *self._reasons)
+        return Group(self._table, *self._reasons)
 
 
 def _streams_table(streams: Iterable[StreamPlan], terminal: bool, inline: bool) -> Group:
@@ -171,7 +171,7 @@ def _job_tables(environment: Environment, jobs: Iterable[JobPlan], terminal: boo
             head,
             _reason_line(f"{_count_cell(job.cores, 'core')}: {job.cores.why}", terminal),
             _reason_line(f"{_count_cell(job.max_workers, 'worker')}: {job.max_workers.why}", terminal),
-            _reason_line(_executor_range(job), terminal),
+            _reason_line(_executor_range_text(job), terminal),
             _reason_line(f"network {_figure_cell(job.network)}: {job.network.why}", terminal),
             Padding(_queries_table(job, terminal), (0, 0, 0, 2))
             if terminal
@@ -187,7 +187,7 @@ def _job_tables(environment: Environment, jobs: Iterable[JobPlan], terminal: boo
     return Group(*parts[:-1])
 
 
-def _executor_range(job: JobPlan) -> str:
+def _executor_range_text(job: JobPlan) -> str:
     """Return the range of the job's executors, and the memory that each needs."""
     least, most = job.scaling.min_executors, job.executors
     return f"{_figure_cell(least)} to {_figure_cell(most)} executors; {_figure_cell(job.memory)} of {job.memory_gib} GiB: {job.memory.why}"

@@ -48,7 +48,7 @@ def split(
 
       millrace split flights --env prod --jobs 2 --minutes 1440 --json
     """
-    from millrace.lifecycle.audits.kafka import Topic
+    from millrace.lifecycle.audits.kafka import TopicReader
     from millrace.lifecycle.audits.topic_split import TopicSplit, balance_partitions, records_by_partition
 
     environment = load_with_job(env, job)
@@ -59,7 +59,7 @@ def split(
     begin = end - timedelta(minutes=minutes)
     topic = Names(environment, environment.account or "").stream(stream)
     records = records_by_partition(
-        Topic(topic, _kafka_connection_settings(environment, topic_settings.cluster)), begin, end
+        TopicReader(topic, _kafka_connection_settings(environment, topic_settings.cluster)), begin, end
     )
     if jobs > len(records):
         allowed = f"2 to {len(records)}: topic {topic} has {len(records)} partitions"

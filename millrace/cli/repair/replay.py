@@ -118,12 +118,12 @@ def _upload_for_one_run(
     aws: DeployedEnvironment, job: str, corrected: Path, begun: datetime
 ) -> Iterator[str]:
     """Upload corrected payloads for a run, and delete them afterwards, because they may be personal data."""
-    from millrace.lifecycle.account.deployed_outputs import split_url
+    from millrace.lifecycle.account.deployed_outputs import split_s3_url
     from millrace.lifecycle.jobs.checkpoints import FOLDER
     from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
     url = f"{aws.names.checkpoints(job)}/{FOLDER}/replays/{begun:%Y%m%dT%H%M%S%fZ}/corrected.jsonl"
-    bucket, key = split_url(url)
+    bucket, key = split_s3_url(url)
     s3 = aws.client("s3")
     with translate_aws_errors(f"cannot write the corrected payloads to {url}"):
         written = s3.put_object(Bucket=bucket, Key=key, Body=corrected.read_bytes())

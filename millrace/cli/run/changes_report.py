@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _SHOWN_LINES = 30
 
 
-def continuing_jobs(changes: DeploymentChanges) -> list[str]:
+def jobs_that_continue_checkpoints(changes: DeploymentChanges) -> list[str]:
     """Return the jobs that start again on checkpoints that exist, a renamed one under its new name."""
     return [job.job for job in changes.jobs if job.after == "restart" or job.continues is not None]
 
@@ -39,7 +39,7 @@ def rehearse_table_changes(
     from millrace.lifecycle.deploy import job_settings_in_assembly
     from millrace.sandbox.start_rehearsal import StartRehearsal, rehearse_starts
 
-    jobs = continuing_jobs(changes)
+    jobs = jobs_that_continue_checkpoints(changes)
     if not jobs:
         return StartRehearsal({}, ())
     settings = [job_settings_in_assembly(aws.names, assembly, job) for job in jobs]

@@ -9,8 +9,8 @@ import typer
 from millrace.cli.run.cdk_assembly import cdk_deploy_all, cdk_remove_stack, synthesize_and_compare
 from millrace.cli.run.changes_report import (
     change_lines,
-    continuing_jobs,
     exit_if_permissions_widen,
+    jobs_that_continue_checkpoints,
     print_and_check_changes,
     removal_questions,
 )
@@ -54,7 +54,9 @@ def deploy(
         result = with_new_jobs_stopped(result)
     if not as_json:
         typer.echo("\n".join(change_lines(result)))
-    print_and_check_changes("deploy", aws, assembly, result, continuing_jobs(result), as_json=as_json)
+    print_and_check_changes(
+        "deploy", aws, assembly, result, jobs_that_continue_checkpoints(result), as_json=as_json
+    )
     if only_show or not result:
         return
     exit_if_permissions_widen("deploy", result, yes=yes, wider=wider)

@@ -115,7 +115,7 @@ def build_notebook(environment: Environment, job: str, binds: dict[str, str]) ->
             f"Reads the sources of this job as the job does, and writes nowhere: checkpoints and tables stay "
             f"as they are. Written by `millrace notebook`; run it again after a change of the environment."
         ),
-        _code_cell(_magic_lines(environment, job, numbers.worker, numbers.max_workers.value)),
+        _code_cell(_session_magic_lines(environment, job, numbers.worker, numbers.max_workers.value)),
         _code_cell(_configure_magic_cell(environment, job, names)),
         _code_cell(
             "import time\n\nfrom pyspark.sql import SparkSession\nfrom pyspark.sql import functions as F\n\n"
@@ -146,7 +146,7 @@ def build_notebook(environment: Environment, job: str, binds: dict[str, str]) ->
     }
 
 
-def _magic_lines(environment: Environment, job: str, worker: str, workers: int) -> str:
+def _session_magic_lines(environment: Environment, job: str, worker: str, workers: int) -> str:
     section = environment.jobs[job]
     glue = isinstance(section, GlueJob)
     return "\n".join(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.console import Console
 
-from millrace.cli.extras import require_sandbox
+from millrace.cli.extras import require_sandbox_extra
 from millrace.cli.run import traffic
 from millrace.cli.shared.console import print_next_step
 from millrace.cli.shared.options import EnvironmentName, load_with_job
@@ -67,7 +67,7 @@ def demo(
 
     Stops everything that it started, also after Ctrl-C and after a failure.
     """
-    require_sandbox()
+    require_sandbox_extra()
     from millrace.sandbox.demo import JOBS, run_demo, write_environment_for_spark_line
 
     def exit_on_signal(number: int, _: Any) -> None:
@@ -147,7 +147,7 @@ def run_here(
 
       millrace sandbox run --env dev --job orders --from orders.jsonl --keep
     """
-    require_sandbox()
+    require_sandbox_extra()
     from millrace.sandbox import environment_trial
     from millrace.sandbox.running_sandbox import spark_of_running_sandbox
     from millrace.sandbox.stand_in import make_stand_in

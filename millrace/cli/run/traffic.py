@@ -185,7 +185,7 @@ def traffic(
         "stream": stream,
         "target": target.where,
         **dataclasses.asdict(sent),
-        "records_per_second": round(sent.per_second, 1),
+        "records_per_second": round(sent.records_per_second, 1),
         "asked_per_second": rate,
         "seed": seed,
         "ledger": str(path),

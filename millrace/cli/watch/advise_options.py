@@ -96,7 +96,7 @@ def forecast_changes(
     from millrace.advisor.forecasts.what_if import parse, twin_of_application
 
     earlier = read_forecasts(score_file) if score_file is not None else ()
-    twin = twin_of_application(advice.history, _worker_usd_hour(advice.history, subject))
+    twin = twin_of_application(advice.history, _worker_usd_per_hour(advice.history, subject))
     names = list(twin.queries)
     changes = [parse(text, names or [each.name for each in advice.history.queries]) for text in texts]
     if not twin.queries:
@@ -131,7 +131,7 @@ def without_harmful_findings(advice: Advice, answers: TwinForecasts) -> Advice:
     return replace(advice, findings=tuple(left), notes=tuple(notes))
 
 
-def _worker_usd_hour(history: History, subject: AdvisedJob) -> float | None:
+def _worker_usd_per_hour(history: History, subject: AdvisedJob) -> float | None:
     """Return the USD of one machine per hour."""
     from millrace.advisor.findings.advised_job import EnvironmentJob
 

@@ -50,7 +50,7 @@ def advice_verdict(
     history = advice.history
     risks = largest_first(_risks_of_findings(advice))
     usd = None if subject is None else subject.dollars_month
-    command, why = _next_command(advice, risks, source, env)
+    command, why = _next_command_and_effect(advice, risks, source, env)
     batches = sum(len(each.batches) for each in history.queries)
     queries = count(len(history.queries), "query")
     cores = count(history.cores, "core")
@@ -138,7 +138,9 @@ def _risks_of_findings(advice: Advice) -> Iterator[Risk]:
         )
 
 
-def _next_command(advice: Advice, risks: Sequence[Risk], source: str, env: str | None) -> tuple[str, str]:
+def _next_command_and_effect(
+    advice: Advice, risks: Sequence[Risk], source: str, env: str | None
+) -> tuple[str, str]:
     """Return the next command: apply a change of the largest risk, else simulate it, else write the page."""
     from millrace.advisor.forecasts.forecast import playable_changes
 

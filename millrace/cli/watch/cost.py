@@ -23,7 +23,7 @@ from millrace.sizing.costs.actual_cost import PlannedAndPaid, planned_and_paid
 from millrace.sizing.export import to_json as whole
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.account.real_cost import Bill
+    from millrace.lifecycle.account.real_cost import AwsBill
 
 _ITEMS = 5
 """Usage types shown for each subject; the others are summed."""
@@ -103,7 +103,7 @@ def _parse_day(option: str, value: str) -> date:
         raise wrong_option(option, value, "a date, such as 2026-11-01") from error
 
 
-def bill_document(bill: Bill, lines: tuple[PlannedAndPaid, ...]) -> dict[str, Any]:
+def bill_document(bill: AwsBill, lines: tuple[PlannedAndPaid, ...]) -> dict[str, Any]:
     """Return the comparison as an object that ``json.dumps`` takes.
 
     Returns
@@ -161,7 +161,7 @@ def _print_planned_cost(sized: Plan, notes: list[str], *, as_json: bool) -> None
     typer.echo("\n".join((costs_left_out_sentence(sized), *(f"Note: {note}" for note in notes))))
 
 
-def _print_planned_and_paid(sized: Plan, bill: Bill, compared: tuple[PlannedAndPaid, ...]) -> None:
+def _print_planned_and_paid(sized: Plan, bill: AwsBill, compared: tuple[PlannedAndPaid, ...]) -> None:
     table = plain_table(*word_columns("for"), *figure_columns("planned", "paid", "difference"))
     for each in compared:
         table.add_row(

@@ -113,7 +113,7 @@ def copy_logs(s3: Any, bucket: str, prefix: str, folder: Path, *, runs: int) -> 
     folder.mkdir(parents=True, exist_ok=True)
     logs: dict[str, list[dict[str, Any]]] = {}
     for item in list_all(s3, "list_objects_v2", "Contents", Bucket=bucket, Prefix=prefix):
-        name = flat_name(item["Key"], prefix)
+        name = flat_log_name(item["Key"], prefix)
         if name:
             logs.setdefault(name.split("/")[0], []).append({**item, "Name": name})
     newest = sorted(logs, key=lambda log: max(item["LastModified"] for item in logs[log]), reverse=True)[
@@ -126,7 +126,7 @@ def copy_logs(s3: Any, bucket: str, prefix: str, folder: Path, *, runs: int) -> 
     return newest
 
 
-def flat_name(key: str, prefix: str) -> str:
+def flat_log_name(key: str, prefix: str) -> str:
     """Return a log's path inside the flat folder; ``''`` for an object that is no event log."""
     rest = key.removeprefix(prefix)
     if _EMR_FOLDER in f"/{rest}":

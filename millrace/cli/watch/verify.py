@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millrace.cli.extras import require_sandbox
+from millrace.cli.extras import require_sandbox_extra
 from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.console import show_progress
 from millrace.cli.shared.expected_failures import confirm_or_exit
@@ -118,7 +118,7 @@ def verify(
       millrace verify --env local --sandbox --yes
     """
     if not claims:
-        require_sandbox()
+        require_sandbox_extra()
     from millrace.verify.environment_copy import VerificationSettings
 
     environment = load(env)
@@ -140,7 +140,7 @@ def verify(
             elif claims:
                 status = verify_claims.check_and_print_claims(environment, report, as_json=as_json)
             else:
-                status = _verify(
+                status = _run_verification(
                     environment,
                     settings,
                     in_sandbox=in_sandbox,
@@ -162,7 +162,7 @@ def _cleanup_command(environment: Environment) -> str:
     return f"millrace verify --clean --env {environment.name}"
 
 
-def _verify(
+def _run_verification(
     environment: Environment,
     settings: VerificationSettings,
     *,
@@ -177,7 +177,7 @@ def _verify(
     from millrace.sandbox.programs.toolchain import state_folder
     from millrace.sizing import plan
     from millrace.verify.environment_copy import new_environment_name, write_verification_environment
-    from millrace.verify.run import Verification, estimate_cost
+    from millrace.verify.run import Verification, estimate_time_and_usage
     from millrace.verify.verification_cost import cost_items
 
     kind = _verification_place(environment, in_sandbox=in_sandbox)
@@ -195,7 +195,7 @@ def _verify(
     try:
         sized = plan(copy.environment)
         left_out = _reasons_not_verified(environment, copy, in_sandbox=in_sandbox)
-        seconds, usage = estimate_cost(kind.expected, copy, sized, settings)
+        seconds, usage = estimate_time_and_usage(kind.expected, copy, sized, settings)
         items = cost_items(copy.environment, sized, usage, expected=True)
         verify_report.print_announcement(
             kind.where,
@@ -265,7 +265,11 @@ def _verification_place(environment: Environment, *, in_sandbox: bool) -> _Verif
 
     where = f"account {aws.names.account}, {environment.region}"
     return _VerificationPlace(
-        aws.names.account, where, aws_target.EXPECTED, aws_target.external_clusters(environment), open_target
+        aws.names.account,
+        where,
+        aws_target.EXPECTED,
+        aws_target.existing_clusters_for_topic(environment),
+        open_target,
     )
 
 

@@ -26,7 +26,7 @@ class LaunchDocument:
     content: dict[str, Any]
 
 
-def split_url(url: str) -> tuple[str, str]:
+def split_s3_url(url: str) -> tuple[str, str]:
     """Split ``s3://bucket/key`` into bucket and key."""
     parts = urlparse(url)
     return parts.netloc, parts.path.lstrip("/")
@@ -84,7 +84,7 @@ def read_launch_document(cloudformation: Any, s3: Any, names: Names, job: str) -
         raise NotDeployedError(
             f"stack {stack} was deployed by a version of Millrace without launch documents; deploy it again"
         )
-    bucket, key = split_url(url)
+    bucket, key = split_s3_url(url)
     content = json.loads(s3.get_object(Bucket=bucket, Key=key)["Body"].read())
     if content.get("version") != 1:
         raise NotDeployedError(

@@ -38,7 +38,7 @@ class CostOfUsageType:
 
 
 @dataclass(frozen=True)
-class Bill:
+class AwsBill:
     """Cost of some days.
 
     Attributes
@@ -64,7 +64,7 @@ class Bill:
         return sum(line.usd for line in self.lines if line.subject == subject)
 
 
-def read_bill(ce: Any, environment: Environment, since: date, until: date) -> Bill:
+def read_bill(ce: Any, environment: Environment, since: date, until: date) -> AwsBill:
     """Ask Cost Explorer; each request costs a cent, and this takes two or a few.
 
     Parameters
@@ -101,7 +101,7 @@ def read_bill(ce: Any, environment: Environment, since: date, until: date) -> Bi
         for (subject, usage), usd in lines.items()
         if subject != _SHARED or abs(usd) >= _CENT / 100
     ]
-    return Bill(since, until, tuple(sorted(costs, key=lambda line: (line.subject, -line.usd))), estimated)
+    return AwsBill(since, until, tuple(sorted(costs, key=lambda line: (line.subject, -line.usd))), estimated)
 
 
 _CENT = 0.01

@@ -53,7 +53,7 @@ class MissingRange:
 
 
 @dataclass(frozen=True)
-class HourlyCounts:
+class HourCounts:
     """Counts of one hour: records that arrived, landed or are missing.
 
     Attributes
@@ -80,9 +80,9 @@ class HourlyCounts:
     waiting: int = 0
     left_out: int = 0
 
-    def __add__(self, other: HourlyCounts) -> HourlyCounts:
+    def __add__(self, other: HourCounts) -> HourCounts:
         """Add the same hour of another part of the source."""
-        return HourlyCounts(
+        return HourCounts(
             self.start,
             self.arrived + other.arrived,
             self.landed + other.landed,
@@ -143,7 +143,7 @@ class AuditResult:
     stream: str
     table: str
     method: Literal["offsets", "counters", "records"]
-    hours: tuple[HourlyCounts, ...]
+    hours: tuple[HourCounts, ...]
     holes: tuple[MissingRange, ...] = ()
     behind: tuple[LaggingShard, ...] = ()
 
@@ -204,7 +204,7 @@ def compare_counts_by_hour(
     landed: Mapping[datetime, int],
     *,
     began: datetime | None = None,
-) -> tuple[HourlyCounts, ...]:
+) -> tuple[HourCounts, ...]:
     """Compare counts by the minute, whose clocks may differ by one.
 
     A lost record stays missing in the sums; a record that two clocks put into different minutes is back in
@@ -240,7 +240,7 @@ def compare_counts_by_hour(
     least = list(accumulate(reversed(behind), min))[::-1]
     lost = {at: max(0, n - base) for at, n in zip(ends, least, strict=True)}
     return tuple(
-        HourlyCounts(
+        HourCounts(
             start,
             _sum_of_hour(arrived, start),
             _sum_of_hour(landed, start),
@@ -269,7 +269,7 @@ def compare_shards_by_record(
     *,
     read: Mapping[str, float] | None = None,
     began: datetime | None = None,
-) -> tuple[tuple[HourlyCounts, ...], tuple[MissingRange, ...]]:
+) -> tuple[tuple[HourCounts, ...], tuple[MissingRange, ...]]:
     """Compare shards, record by record, with a table.
 
     Shards are read in order. So a record is waiting if it comes after all records of its shard that landed or were read;
@@ -320,7 +320,7 @@ def compare_shards_by_record(
                 run.append(arrival)
         holes += _missing_ranges(shard, run)
     hourly = tuple(
-        HourlyCounts(start, arrived[start], landed_counts[start], missing[start], waiting[start])
+        HourCounts(start, arrived[start], landed_counts[start], missing[start], waiting[start])
         for start in hours
     )
     return hourly, tuple(holes)

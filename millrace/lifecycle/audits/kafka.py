@@ -16,7 +16,7 @@ from millrace.lifecycle.audits.direct_query_records import (
     SinkAndDeadLetters,
     gaps_between_ranges,
 )
-from millrace.lifecycle.audits.hourly_audit import HOUR, HourlyCounts, MissingRange, missing_offset_ranges
+from millrace.lifecycle.audits.hourly_audit import HOUR, HourCounts, MissingRange, missing_offset_ranges
 from millrace.lifecycle.audits.landing_table import LandedRecords
 from millrace.lifecycle.problems import AwsError
 
@@ -43,7 +43,7 @@ class OffsetsAtHours:
 
 
 @dataclass(frozen=True)
-class Topic:
+class TopicReader:
     """A topic, as a consumer without a group sees it: nothing is committed.
 
     Parameters
@@ -165,7 +165,7 @@ def _part_of_gap(gap: MissingRange, first: int, last: int, verdict: str) -> Miss
 
 
 def compare_offsets(
-    topic: Topic,
+    topic: TopicReader,
     landed: LandedRecords | SinkAndDeadLetters,
     hours: Sequence[datetime],
     *,
@@ -173,7 +173,7 @@ def compare_offsets(
     read: Mapping[int, int],
     whole: bool,
     claims: Mapping[Place, Sequence[Range]] | None = None,
-) -> tuple[tuple[HourlyCounts, ...], tuple[MissingRange, ...]]:
+) -> tuple[tuple[HourCounts, ...], tuple[MissingRange, ...]]:
     """Compare a topic's offsets with those in a table, or in the two tables of a direct query.
 
     Parameters
@@ -237,7 +237,7 @@ def compare_offsets(
                 missing = sum(_overlap_size(hole, low, high) for hole in lost)
                 inside = max(0, min(high, end) - max(low, begin))
                 row[4] += inside - sum(1 for o in known if max(low, begin) <= o < min(high, end)) - missing
-    return tuple(HourlyCounts(start, *rows[start]) for start in hours), tuple(holes)
+    return tuple(HourCounts(start, *rows[start]) for start in hours), tuple(holes)
 
 
 def _overlap_size(gap: MissingRange, low: int, high: int) -> int:

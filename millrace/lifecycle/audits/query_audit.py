@@ -30,7 +30,7 @@ from millrace.lifecycle.audits import kinesis as audit_kinesis
 from millrace.lifecycle.audits.direct_query_records import SinkAndDeadLetters, SinkRecords, ranges_in_commits
 from millrace.lifecycle.audits.hourly_audit import (
     AuditResult,
-    HourlyCounts,
+    HourCounts,
     MissingRange,
     NotAudited,
     complete_hours,
@@ -270,7 +270,7 @@ class _QueryAuditInWindow:
         topic: str | None,
         records: LandedRecords | SinkAndDeadLetters,
         route: DirectRoute | None = None,
-    ) -> tuple[tuple[HourlyCounts, ...], tuple[MissingRange, ...]]:
+    ) -> tuple[tuple[HourCounts, ...], tuple[MissingRange, ...]]:
         """Compare each topic of a stream; for a pattern, those that the query has read."""
         names = self.place.names
         stream, reading = names.environment.streams[name], query.kafka_reading or KafkaReading()
@@ -278,11 +278,11 @@ class _QueryAuditInWindow:
         read = self._committed_positions(query, name)
         topics = [topic or names.stream(name)] if topic or stream.matches is None else sorted(read)
         holes: list[MissingRange] = []
-        sums = {start: HourlyCounts(start, 0, 0, 0) for start in self.hours}
+        sums = {start: HourCounts(start, 0, 0, 0) for start in self.hours}
         for each in topics:
             next_ = {int(partition): offset for partition, offset in read.get(each, {}).items()}
             result, lacking = audit_kafka.compare_offsets(
-                audit_kafka.Topic(each, self.place.kafka(stream.cluster_name)),
+                audit_kafka.TopicReader(each, self.place.kafka(stream.cluster_name)),
                 records,
                 self.hours,
                 only=reading.partitions,
@@ -290,14 +290,14 @@ class _QueryAuditInWindow:
                 whole=query.start == "earliest" and reading.start_offsets is None,
                 claims=None
                 if route is None
-                else _claimed_ranges_if_filtered(query, records, route, stream, each, next_),
+                else _committed_ranges_if_filtered(query, records, route, stream, each, next_),
             )
             sums = {hour.start: sums[hour.start] + hour for hour in result}
             holes += (replace(h, shard=f"{each}/{h.shard}") if len(topics) > 1 else h for h in lacking)
         return tuple(sums.values()), tuple(holes)
 
 
-def _claimed_ranges_if_filtered(
+def _committed_ranges_if_filtered(
     query: SourceQuery,
     records: LandedRecords | SinkAndDeadLetters,
     route: DirectRoute,

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from millrace.lifecycle.audits.kafka import Topic
+from millrace.lifecycle.audits.kafka import TopicReader
 
 
-def records_by_partition(topic: Topic, begin: datetime, end: datetime) -> dict[int, int]:
+def records_by_partition(topic: TopicReader, begin: datetime, end: datetime) -> dict[int, int]:
     """Count the records that each partition of a live topic took in.
 
     Parameters

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.config.aws.names import Names
-from millrace.lifecycle.account.deployed_outputs import read_stack_outputs, split_url
+from millrace.lifecycle.account.deployed_outputs import read_stack_outputs, split_s3_url
 from millrace.lifecycle.changes.deployed_stacks import NEVER_MADE, deployed_template, stacks_beside_assembly
 from millrace.lifecycle.changes.deployment_changes import (
     JobChange,
@@ -19,7 +19,7 @@ from millrace.lifecycle.changes.deployment_changes import (
     document_differences,
     stream_names,
 )
-from millrace.lifecycle.changes.permission_changes import DeployedRights
+from millrace.lifecycle.changes.permission_changes import DeployedPermissionKinds
 from millrace.lifecycle.changes.removals import StackRemoval, describe_removal
 from millrace.lifecycle.changes.stack_exports import (
     StackOrder,
@@ -27,7 +27,7 @@ from millrace.lifecycle.changes.stack_exports import (
     importing_stacks,
     stack_order,
 )
-from millrace.lifecycle.changes.table_owners import checkpoints_of, owner_changes
+from millrace.lifecycle.changes.table_owners import checkpoints_url, owner_changes
 from millrace.lifecycle.changes.update_rules import (
     Template,
     creates_lasting_resource,
@@ -123,7 +123,7 @@ def compare_with_deployed(aws: DeployedEnvironment, assembly: Path) -> Deploymen
         earlier: job
         for job, (_, will) in started.items()
         for earlier, document in gone.items()
-        if document is not None and checkpoints_of(will) == checkpoints_of(document)
+        if document is not None and checkpoints_url(will) == checkpoints_url(document)
     }
     sources = (_sources_of_templates(old), _sources_of_templates(new))
     jobs = [
@@ -153,7 +153,7 @@ def compare_with_deployed(aws: DeployedEnvironment, assembly: Path) -> Deploymen
             )
     order = stack_order(old | around, new, [names.stack(part) for part in _LASTING], left)
     deployed = {stack: old[stack] for stack in new}
-    rights = DeployedRights(names, old)
+    rights = DeployedPermissionKinds(names, old)
     return DeploymentChanges(
         stacks=tuple(
             compare_templates(stack, old[stack], template, rights) for stack, template in new.items()
@@ -288,5 +288,5 @@ def read_deployed_document(aws: DeployedEnvironment, stack: str) -> tuple[str | 
         url = read_stack_outputs(aws.client("cloudformation"), stack).get("LaunchDocument")
         if url is None:
             return None, None
-        bucket, key = split_url(url)
+        bucket, key = split_s3_url(url)
         return url, json.loads(aws.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read())

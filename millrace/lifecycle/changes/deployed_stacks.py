@@ -67,12 +67,12 @@ def stacks_beside_assembly(
     for name in sorted(existing_stack_states(cloudformation, names.prefix).keys() - set(assembly_stacks)):
         template = deployed_template(cloudformation, name)
         resources = (template or {}).get("Resources", {}).values()
-        if template is not None and any(tags <= set(_tags(each)) for each in resources):
+        if template is not None and any(tags <= set(_tag_pairs(each)) for each in resources):
             described = cloudformation.describe_stacks(StackName=name)["Stacks"][0]
             yield DeployedStack(name, template, bool(described.get("EnableTerminationProtection")))
 
 
-def _tags(resource: Any) -> Iterator[tuple[str, str]]:
+def _tag_pairs(resource: Any) -> Iterator[tuple[str, str]]:
     tags = resource.get("Properties", {}).get("Tags", ())
     yield from (
         tags.items() if isinstance(tags, dict) else ((str(t.get("Key")), str(t.get("Value"))) for t in tags)

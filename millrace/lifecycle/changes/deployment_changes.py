@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from millrace.lifecycle.changes.permission_changes import (
     POLICIES,
-    DeployedRights,
+    DeployedPermissionKinds,
     permission_lines,
     widening_lines,
 )
@@ -156,7 +156,7 @@ def stream_names(template: Template | None) -> frozenset[str]:
 
 
 def compare_templates(
-    stack: str, old: Template | None, new: Template, deployed: DeployedRights | None = None
+    stack: str, old: Template | None, new: Template, deployed: DeployedPermissionKinds | None = None
 ) -> StackChange:
     """Compare two templates of a stack, resource by resource and statement by statement."""
     before = (old or {}).get("Resources", {})

@@ -70,7 +70,7 @@ def rights_of_new_job() -> frozenset[str]:
     return frozenset(json.loads(JOB_RIGHTS.read_text()))
 
 
-class DeployedRights:
+class DeployedPermissionKinds:
     """Kinds of permission that the jobs of an environment have: what a new job has of the same kinds gives nobody more.
 
     A kind is a permission without the names that belong to one job: the job's own name, and what follows the environment's
@@ -172,7 +172,7 @@ def widening_lines(changes: Iterable[str], usual: frozenset[str] = frozenset()) 
     Parameters
     ----------
     usual
-        Lines that do not, see :class:`DeployedRights`.
+        Lines that do not, see :class:`DeployedPermissionKinds`.
     """
     lines = list(changes)
     return [line for line in lines if line not in usual and _widens_permission(line, lines)]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.lifecycle.changes.deployment_changes import outlives_stack, resource_title
-from millrace.lifecycle.changes.table_owners import outputs_and_checkpoints
+from millrace.lifecycle.changes.table_owners import output_names_and_checkpoints_url
 from millrace.lifecycle.changes.update_rules import Template
 
 _LAST = ("streams", "kafka", "history-image", "storage", "network", "lifecycle")
@@ -64,7 +64,7 @@ def describe_removal(
     stays: list[str] = []
     goes: list[str] = []
     if document is not None:
-        outputs, checkpoints = outputs_and_checkpoints(document)
+        outputs, checkpoints = output_names_and_checkpoints_url(document)
         stays += [*(f"table or output {each}" for each in outputs), f"checkpoints {checkpoints}"]
     for name, resource in template.get("Resources", {}).items():
         survives = outlives_stack(resource)

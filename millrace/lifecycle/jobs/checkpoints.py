@@ -22,7 +22,7 @@ from botocore.exceptions import ClientError
 
 from millrace.config.aws.list_pages import list_all
 from millrace.config.aws.names import Names
-from millrace.lifecycle.account.deployed_outputs import MISSING_OBJECT, ignore_missing, split_url
+from millrace.lifecycle.account.deployed_outputs import MISSING_OBJECT, ignore_missing, split_s3_url
 
 FOLDER = "_millrace"
 LIVE_SECONDS = 30.0
@@ -87,12 +87,12 @@ class JobCheckpoints:
     @property
     def bucket(self) -> str:
         """Bucket of the checkpoints."""
-        return split_url(self.names.checkpoints(self.job))[0]
+        return split_s3_url(self.names.checkpoints(self.job))[0]
 
     @property
     def prefix(self) -> str:
         """Prefix of the checkpoints in their bucket."""
-        return split_url(self.names.checkpoints(self.job))[1]
+        return split_s3_url(self.names.checkpoints(self.job))[1]
 
     def manifest_text(self, query: str) -> str | None:
         """Return the text of a query's manifest; None without one, or without its checkpoint.

@@ -16,7 +16,7 @@ from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, DirectQuery, DirectRouteQuery
 from millrace.config.sinks.base import SinkContext
 from millrace.config.units import format_duration
-from millrace.lifecycle.account.deployed_outputs import MISSING_OBJECT, ignore_missing, split_url
+from millrace.lifecycle.account.deployed_outputs import MISSING_OBJECT, ignore_missing, split_s3_url
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
 FOLDER = "_millrace/erase"
@@ -147,7 +147,7 @@ class ErasureRequests:
         return None
 
     def _bucket_and_key(self, job: str, name: str) -> tuple[str, str]:
-        bucket, prefix = split_url(self.names.checkpoints(job))
+        bucket, prefix = split_s3_url(self.names.checkpoints(job))
         return bucket, f"{prefix}/{FOLDER}/{name}.json"
 
 

@@ -65,12 +65,14 @@ def read_job_health(aws: DeployedEnvironment, job: str, since: float) -> JobHeal
     queries = aws.names.environment.jobs[job].queries
     begin = datetime.fromtimestamp(math.ceil(since / _PERIOD_SECONDS) * _PERIOD_SECONDS, UTC)
     recent = max(begin, datetime.now(UTC) - _AGE_PERIOD)
-    triggers = _metric_values(aws, job, "Triggers", "Sum", begin)
+    triggers = _metric_values_by_query(aws, job, "Triggers", "Sum", begin)
     ages = [
-        values[0] for values in _metric_values(aws, job, "RecordAge", "Maximum", recent).values() if values
+        values[0]
+        for values in _metric_values_by_query(aws, job, "RecordAge", "Maximum", recent).values()
+        if values
     ]
     # A repeated batch has no age of its own: its records were committed before.
-    behind = _metric_values(aws, job, "BacklogSeconds", "Maximum", recent).values()
+    behind = _metric_values_by_query(aws, job, "BacklogSeconds", "Maximum", recent).values()
     ages += [values[0] for values in behind if values and values[0] > 0]
     for query in queries.values():
         for name in query.streams:
@@ -153,7 +155,7 @@ def wait_until_healthy(
         time.sleep(poll_seconds)
 
 
-def _metric_values(
+def _metric_values_by_query(
     aws: DeployedEnvironment, job: str, metric: str, statistic: str, begin: datetime
 ) -> Mapping[str, list[float]]:
     """Return one value a minute of a metric of Millrace, newest first, by query."""

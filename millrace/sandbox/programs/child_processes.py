@@ -59,7 +59,9 @@ class StalledError(SandboxError):
     """A wait that ended without its result."""
 
 
-def start_watched(command: Sequence[str | Path], **options: Any) -> tuple[subprocess.Popen[bytes], FileIO]:
+def start_tied_to_parent(
+    command: Sequence[str | Path], **options: Any
+) -> tuple[subprocess.Popen[bytes], FileIO]:
     """Start a program in a session of its own that ends with this program, however that ends.
 
     Parameters
@@ -106,7 +108,7 @@ class ChildProcess:
     log
         Its standard output and error.
     held
-        Pipe from :func:`start_watched`.
+        Pipe from :func:`start_tied_to_parent`.
     scratch
         A folder of its own that is deleted after its end.
     """
@@ -132,7 +134,7 @@ class ChildProcess:
         log.parent.mkdir(parents=True, exist_ok=True)
         _RECORDS.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
-            popen, held = start_watched(
+            popen, held = start_tied_to_parent(
                 command, env=dict(environment), cwd=cwd, stdout=output, stderr=subprocess.STDOUT
             )
         process = cls(name=name, log=log, popen=popen, held=held, scratch=scratch)

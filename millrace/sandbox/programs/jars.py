@@ -63,7 +63,7 @@ class Jar:
     sha256: str = ""
 
     @property
-    def file(self) -> str:
+    def file_name(self) -> str:
         """File name in the folder of its set."""
         return "-".join(filter(None, (self.name, self.version, self.classifier))) + ".jar"
 
@@ -94,7 +94,7 @@ def jar_files(name: str, line: SparkLine | None = None) -> list[Path]:
     jars = read_lock().get(where.name)
     if jars is None:
         raise JarError(f"the lock file of jars has no set {name} for Spark {line.name}")
-    paths = [where / jar.file for jar in jars]
+    paths = [where / jar.file_name for jar in jars]
     missing = [path.name for path in paths if not path.exists()]
     if missing:
         if where.name in _FOR_TESTS:
@@ -132,7 +132,7 @@ def fetch_jars(also: Collection[str] = ()) -> int:
 
 def _fetch_jar_set(name: str, jars: list[Jar]) -> int:
     home = state_folder() / "jars" / name
-    missing = [jar for jar in jars if not (home / jar.file).exists()]
+    missing = [jar for jar in jars if not (home / jar.file_name).exists()]
     if not missing:
         return 0
     home.mkdir(parents=True, exist_ok=True)
@@ -140,14 +140,14 @@ def _fetch_jar_set(name: str, jars: list[Jar]) -> int:
         scratch = Path(given)
         _run_ivy(_ivy_module_without_dependencies(name, missing), name, scratch)
         for jar in missing:
-            path = scratch / jar.file
+            path = scratch / jar.file_name
             if _sha256_of_file(path) != jar.sha256:
                 raise JarError(
-                    f"the downloaded file {jar.file} has another SHA-256 digest than {LOCK.name} pins, so it "
+                    f"the downloaded file {jar.file_name} has another SHA-256 digest than {LOCK.name} pins, so it "
                     "was not installed; run the command again, and if it fails again, find out who changed "
                     "the file"
                 )
-            path.rename(home / jar.file)
+            path.rename(home / jar.file_name)
     return len(missing)
 
 
@@ -171,7 +171,8 @@ def resolve_and_write_lock() -> None:
                 for artifact in revision.iter("artifact")
             ]
             lock[locked_as] = [
-                {**asdict(jar), "sha256": _sha256_of_file(Path(name) / jar.file)} for jar in sorted(set(jars))
+                {**asdict(jar), "sha256": _sha256_of_file(Path(name) / jar.file_name)}
+                for jar in sorted(set(jars))
             ]
     LOCK.write_text(json.dumps(lock, indent=1) + "\n")
 
@@ -281,7 +282,7 @@ def main() -> int:
         fetched = fetch_jars(given.also)
         home = state_folder() / "jars"
         in_place = sum(
-            (home / name / jar.file).exists() for name, jars in read_lock().items() for jar in jars
+            (home / name / jar.file_name).exists() for name, jars in read_lock().items() for jar in jars
         )
         sys.stdout.write(f"{fetched} jars fetched, {in_place} in place\n")
     except JarError as error:

@@ -22,7 +22,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.config.engines import KINDS
 from millrace.config.engines.versions import spark_line_of
-from millrace.lifecycle.account.deployed_outputs import LaunchDocument, split_url
+from millrace.lifecycle.account.deployed_outputs import LaunchDocument, split_s3_url
 from millrace.sandbox.programs import jars, local_driver
 from millrace.sandbox.programs.child_processes import RUN, ChildProcess
 from millrace.sandbox.programs.engine_settings import engine_settings
@@ -106,7 +106,7 @@ class SandboxSpark:
 
     def settings(self, document: Mapping[str, Any]) -> dict[str, str]:
         """Return a job's local Spark settings: its engine's and the document's, without those of :data:`REPLACED`."""
-        result = self.without_replaced({**engine_settings(document), **document["spark"]})
+        result = self.without_replaced_settings({**engine_settings(document), **document["spark"]})
         name = document["settings"]["catalog"]
         warehouse = document["spark"][f"spark.sql.catalog.{name}.warehouse"]
         return {
@@ -124,7 +124,7 @@ class SandboxSpark:
         }
 
     @staticmethod
-    def without_replaced(settings: Mapping[str, str]) -> dict[str, str]:
+    def without_replaced_settings(settings: Mapping[str, str]) -> dict[str, str]:
         """Return settings without those that :data:`REPLACED` names."""
         return {k: v for k, v in settings.items() if not k.startswith(tuple(REPLACED))}
 
@@ -210,7 +210,7 @@ class SandboxSpark:
             yield f"kafka.{connection}.authentication=none"
 
     def _download_from_s3(self, url: str, target: Path) -> Path:
-        bucket, key = split_url(url)
+        bucket, key = split_s3_url(url)
         self.stack.client("s3").download_file(bucket, key, str(target))
         return target
 
@@ -260,7 +260,7 @@ def copy_event_logs(stack: LocalStack, job: LocalJob, url: str) -> int:
     int
         Number of logs.
     """
-    bucket, prefix = split_url(url)
+    bucket, prefix = split_s3_url(url)
     EVENT_LOGS.mkdir(parents=True, exist_ok=True)
     logs = sorted(job.event_logs.iterdir())
     for path in logs:

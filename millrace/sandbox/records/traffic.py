@@ -242,7 +242,7 @@ class SentTraffic:
     seconds: float
 
     @property
-    def per_second(self) -> float:
+    def records_per_second(self) -> float:
         """The actual rate."""
         return self.records / self.seconds if self.seconds else 0.0
 

@@ -8,8 +8,8 @@ from millrace.lifecycle.jobs.state_machine import connect_to_account
 from millrace.sandbox.deployment import Sandbox
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.records.producer import RecordProducer
-from millrace.sandbox.records.stream_servers import Target as Target
-from millrace.sandbox.records.stream_servers import server_of
+from millrace.sandbox.records.stream_servers import TrafficTarget as Target
+from millrace.sandbox.records.stream_servers import server_for_stream
 from millrace.sandbox.running_sandbox import spark_of_running_sandbox
 from millrace.sandbox.stand_in import make_stand_in
 from millrace.sizing.prices_and_limits import prices
@@ -35,8 +35,8 @@ def sandbox_stream_target(
     standing = make_stand_in(environment)
     environment, names = standing.environment, standing.names
     addresses = {"kafka": kafka, "kinesis": kinesis}
-    server = server_of(environment.streams[name], name)
-    return server.local(
+    server = server_for_stream(environment.streams[name], name)
+    return server.local_target(
         environment,
         physical_stream_name(names, name),
         addresses,
@@ -77,7 +77,7 @@ def deployed_stream_target(environment: Environment, name: str) -> Target:
 
 def _target_on_account(environment: Environment, name: str) -> Target:
     stream, aws = environment.streams[name], connect_to_account(Names(environment, environment.account or ""))
-    return server_of(stream, name).deployed_target(aws, stream, physical_stream_name(aws.names, name))
+    return server_for_stream(stream, name).deployed_target(aws, stream, physical_stream_name(aws.names, name))
 
 
 def cost_of_put_records(environment: Environment, name: str, records: int, record_bytes: float) -> float:

@@ -88,7 +88,7 @@ def infer_from_changes(
         if row is None:
             continue
         rows[table].append(json.dumps(row).encode())
-        if wrapped and (kind := _row_type(event["schema"])) is not None:
+        if wrapped and (kind := _declared_row_type(event["schema"])) is not None:
             schemas[table] = kind
     if not rows:
         raise InferenceError(f"no record of the sample is a change of a row in format {form}")
@@ -124,7 +124,7 @@ def _table_and_row_of_dms(event: Any) -> tuple[str, Mapping[str, Any] | None]:
     return f"{metadata.get('schema-name')}.{metadata.get('table-name')}", row
 
 
-def _row_type(envelope: Mapping[str, Any]) -> StructType | None:
+def _declared_row_type(envelope: Mapping[str, Any]) -> StructType | None:
     """Return the type of the row after a change, from the schema of an event."""
     fields = {each.get("field"): each for each in envelope.get("fields", ())}
     kind = _type_of_connect_field(fields["after"]) if "after" in fields else None

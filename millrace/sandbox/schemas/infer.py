@@ -17,7 +17,7 @@ from millrace.sandbox.schemas.avro_encoding import AvroSchema
 from millrace.sandbox.schemas.field_remarks import remarks_on_field
 from millrace.sandbox.schemas.value_types import (
     clashing_names,
-    common_type,
+    common_type_and_remark,
     type_of_csv_cell,
     type_of_json_value,
     type_to_write,
@@ -133,7 +133,7 @@ def _is_nested_too_deep(value: Any) -> bool:
     return bool(layer)
 
 
-def _column_names(names: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+def _column_names_and_remarks(names: Sequence[str]) -> Iterator[tuple[str, str | None]]:
     """Yield names of columns, and why one has another than in the file: columns go by their places, so none can be left out."""
     taken = {name.strip().lower() for name in names}
     lowered: set[str] = set()
@@ -190,7 +190,7 @@ def infer_from_csv(
             rows.append(records[0])
         else:
             refused.append(f"not one record of {len(names or ())} columns")
-    renamed = dict(_column_names(names or ()))
+    renamed = dict(_column_names_and_remarks(names or ()))
     columns = {
         name: [None if row[place] in ("", null) else row[place] for row in rows]
         for place, name in enumerate(renamed)
@@ -221,7 +221,7 @@ def _infer_columns(
         kind: DataType = NullType()
         report = FieldReport(name, kind, sum(value is None for value in values))
         for each in kinds[name]:
-            kind, odd = common_type(kind, each)
+            kind, odd = common_type_and_remark(kind, each)
             if odd and odd not in report.conflicts:
                 report.conflicts.append(odd)
         if isinstance(kind, NullType):

@@ -99,7 +99,7 @@ class RecordGenerator:
         """
         again = number and self.choose.random() < _REPEATED_SHARE
         own = number - self.choose.randint(1, min(number, _RECENT)) if again else number
-        first = next((f.name for f in self.schema.fields if _is_id(f.name.lower())), None)
+        first = next((f.name for f in self.schema.fields if _is_id_field(f.name.lower())), None)
         return {
             f.name: None
             if f.nullable and self.choose.random() < NULL_SHARE
@@ -125,7 +125,7 @@ class RecordGenerator:
             if lowered in _RANGES:
                 return choose.randint(*_RANGES[lowered])
             most = _LARGEST[type(kind)]
-            return number % most if _is_id(lowered) else round(choose.triangular(0, most, most / 100))
+            return number % most if _is_id_field(lowered) else round(choose.triangular(0, most, most / 100))
         if isinstance(kind, DoubleType | FloatType):
             limits = {"lat": 90, "latitude": 90, "lon": 180, "lng": 180, "longitude": 180}.get(lowered)
             return round(choose.uniform(-limits, limits) if limits else choose.lognormvariate(3, 1), 3)
@@ -151,7 +151,7 @@ class RecordGenerator:
         choose = self.choose
         if name in ("uuid", "guid"):
             return f"{choose.getrandbits(128):032x}"
-        if _is_id(name):
+        if _is_id_field(name):
             return f"{name.removesuffix('_id').removesuffix('id') or 'r'}-{number}"
         if "email" in name or "mail" in name:
             return f"{choose.choice(_WORDS)}{choose.randrange(self.distinct)}@example.com"
@@ -168,7 +168,7 @@ class RecordGenerator:
         return f"{choose.choice(_WORDS)}-{choose.randrange(self.distinct)}"
 
 
-def _is_id(name: str) -> bool:
+def _is_id_field(name: str) -> bool:
     return name in ("id", "n", "seq", "sequence", "offset") or name.endswith("_id")
 
 

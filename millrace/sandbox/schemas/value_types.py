@@ -62,7 +62,7 @@ def type_of_json_value(value: Any) -> DataType:
     if isinstance(value, list):
         kind: DataType = NullType()
         for each in value:
-            kind, _ = common_type(kind, type_of_json_value(each))
+            kind, _ = common_type_and_remark(kind, type_of_json_value(each))
         return ArrayType(kind)
     return StructType([StructField(name, type_of_json_value(each)) for name, each in value.items()])
 
@@ -96,7 +96,7 @@ def type_of_csv_cell(text: str) -> DataType:
     return type_of_json_value(Decimal(text)) if _NUMBER.fullmatch(text) else _type_of_text(text)
 
 
-def common_type(one: DataType, other: DataType) -> tuple[DataType, str | None]:
+def common_type_and_remark(one: DataType, other: DataType) -> tuple[DataType, str | None]:
     """Return the type that takes the values of two types, and what is odd about it."""
     if one == other or isinstance(other, NullType):
         return one, None
@@ -107,10 +107,10 @@ def common_type(one: DataType, other: DataType) -> tuple[DataType, str | None]:
     if MONEY in (one, other) and {one, other} <= {MONEY, *_NUMBERS}:
         return DoubleType(), None
     if isinstance(one, ArrayType) and isinstance(other, ArrayType):
-        kind, odd = common_type(one.elementType, other.elementType)
+        kind, odd = common_type_and_remark(one.elementType, other.elementType)
         return ArrayType(kind), odd
     if isinstance(one, StructType) and isinstance(other, StructType):
-        return _merged_structs(one, other)
+        return _common_struct_and_remark(one, other)
     times = (TimestampType, DateType)
     if isinstance(one, times) and isinstance(other, times):
         return TimestampType(), None
@@ -119,11 +119,11 @@ def common_type(one: DataType, other: DataType) -> tuple[DataType, str | None]:
     return StringType(), " and ".join(sorted((one.simpleString(), other.simpleString())))
 
 
-def _merged_structs(one: StructType, other: StructType) -> tuple[DataType, str | None]:
+def _common_struct_and_remark(one: StructType, other: StructType) -> tuple[DataType, str | None]:
     kinds = {f.name: f.dataType for f in one.fields}
     odd = None
     for f in other.fields:
-        kinds[f.name], result = common_type(kinds.get(f.name, NullType()), f.dataType)
+        kinds[f.name], result = common_type_and_remark(kinds.get(f.name, NullType()), f.dataType)
         odd = odd or (f"{f.name}: {result}" if result else None)
     return StructType([StructField(name, kind) for name, kind in kinds.items()]), odd
 

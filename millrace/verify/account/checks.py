@@ -33,7 +33,7 @@ _SHOWN = 6
 """Shown entries of a list; the others are counted."""
 
 
-def shortened_list(names: Iterable[str]) -> str:
+def shortened_list_text(names: Iterable[str]) -> str:
     """Write the first entries of a list, and the number of the others."""
     items = sorted(names)
     more = f" and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
@@ -59,14 +59,14 @@ def check_people_policies(context: ClaimContext) -> CheckAnswer:
     if not context.policies:
         return CheckAnswer(None, "the environment file names no account")
     wrong = policy_error_codes(context, context.policies.values())
-    return CheckAnswer(not wrong, shortened_list(wrong) or f"{len(context.policies)} policies")
+    return CheckAnswer(not wrong, shortened_list_text(wrong) or f"{len(context.policies)} policies")
 
 
 def check_price_products(context: ClaimContext) -> CheckAnswer:
     """Ask the Price List API for every product."""
     now = context.current_prices
     stayed = [f"{name}: {why}" for name, why in now.stayed.items()]
-    return CheckAnswer(not stayed, shortened_list(stayed) or f"{now.renewed_count} prices")
+    return CheckAnswer(not stayed, shortened_list_text(stayed) or f"{now.renewed_count} prices")
 
 
 def check_price_figures(context: ClaimContext) -> CheckAnswer:
@@ -86,7 +86,7 @@ def check_price_figures(context: ClaimContext) -> CheckAnswer:
         for name in answered
         if not math.isclose(before[name].usd, now.table.prices[name].usd, rel_tol=1e-3)
     ]
-    return CheckAnswer(not other, shortened_list(other) or f"{len(answered)} prices")
+    return CheckAnswer(not other, shortened_list_text(other) or f"{len(answered)} prices")
 
 
 def check_msk_versions(context: ClaimContext) -> CheckAnswer:
@@ -97,7 +97,8 @@ def check_msk_versions(context: ClaimContext) -> CheckAnswer:
     }
     lacking = [version for version in STANDARD if there.get(version) != "ACTIVE"]
     return CheckAnswer(
-        not lacking, f"not active: {shortened_list(lacking)}" if lacking else shortened_list(STANDARD)
+        not lacking,
+        f"not active: {shortened_list_text(lacking)}" if lacking else shortened_list_text(STANDARD),
     )
 
 
@@ -109,7 +110,7 @@ def check_endpoint_services(context: ClaimContext) -> CheckAnswer:
         for service in context.services
         if not any(name.endswith(f".{context.region}.{service}") for name in there)
     ]
-    seen = f"not there: {shortened_list(lacking)}" if lacking else f"{len(context.services)} services"
+    seen = f"not there: {shortened_list_text(lacking)}" if lacking else f"{len(context.services)} services"
     return CheckAnswer(not lacking, seen)
 
 
@@ -130,7 +131,7 @@ def check_resource_types(context: ClaimContext) -> CheckAnswer:
             wrong.append(f"{kind} is not there")
         else:
             wrong += [f"{kind} has no {each}" for each in properties if each not in schema["properties"]]
-    return CheckAnswer(not wrong, shortened_list(wrong) or f"{len(RESOURCE_TYPES)} types")
+    return CheckAnswer(not wrong, shortened_list_text(wrong) or f"{len(RESOURCE_TYPES)} types")
 
 
 def check_replacing_topic_properties(context: ClaimContext) -> CheckAnswer:
@@ -139,7 +140,7 @@ def check_replacing_topic_properties(context: ClaimContext) -> CheckAnswer:
     if schema is None:
         return CheckAnswer(None, "AWS::MSK::Topic is not there")
     replacing = {path.rsplit("/", 1)[-1] for path in schema.get("createOnlyProperties", ())}
-    return CheckAnswer(replacing == TOPIC_REPLACED_BY, f"made again by {shortened_list(replacing)}")
+    return CheckAnswer(replacing == TOPIC_REPLACED_BY, f"made again by {shortened_list_text(replacing)}")
 
 
 _IMAGE_INDEX = (
@@ -157,7 +158,7 @@ def check_history_image_tag(context: ClaimContext) -> CheckAnswer:
     ) as answer:
         tags = json.loads(answer.read())
     kinds = {"manifests", "layers"} & tags.keys()
-    return CheckAnswer(bool(kinds), f"answers with {shortened_list(kinds)}" if kinds else "no manifest")
+    return CheckAnswer(bool(kinds), f"answers with {shortened_list_text(kinds)}" if kinds else "no manifest")
 
 
 ALL: tuple[Check, ...] = (

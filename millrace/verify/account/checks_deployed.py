@@ -14,7 +14,7 @@ from millrace.config.model import GlueJob, MskCluster
 from millrace.lifecycle.account.kafka_access import broker_addresses
 from millrace.sizing.alarms.metrics import namespace
 from millrace.sizing.prices_and_limits import service_limits
-from millrace.verify.account.checks import policy_error_codes, shortened_list
+from millrace.verify.account.checks import policy_error_codes, shortened_list_text
 from millrace.verify.account.claim_context import Check, CheckAnswer, ClaimContext, UndeterminedError
 
 ICEBERG = {each.name: each.iceberg for each in VERSIONS}
@@ -43,7 +43,7 @@ def check_role_policies(context: ClaimContext) -> CheckAnswer:
             None, "every job has an existing `role`, whose permissions Millrace does not write"
         )
     wrong = policy_error_codes(context, documents)
-    return CheckAnswer(not wrong, shortened_list(wrong) or f"{len(documents)} policies")
+    return CheckAnswer(not wrong, shortened_list_text(wrong) or f"{len(documents)} policies")
 
 
 def _answer_by_runs(
@@ -54,7 +54,7 @@ def _answer_by_runs(
     if not lived:
         return _NO_RUN
     kinds = {name(run) for runs in lived for run in runs}
-    seen = f"{len(lived)} of {len(newest)} jobs: {shortened_list(kinds)}"
+    seen = f"{len(lived)} of {len(newest)} jobs: {shortened_list_text(kinds)}"
     return CheckAnswer(True if len(lived) == len(newest) else None, seen)
 
 
@@ -75,7 +75,7 @@ def check_glue_timeout(context: ClaimContext) -> CheckAnswer:
     glue = context.client("glue")
     minutes = {glue.get_job(JobName=context.names.job(name))["Job"].get("Timeout", 0) for name in open_ended}
     ends = [f"{each} minutes" for each in minutes if each]
-    return CheckAnswer(not ends, shortened_list(ends) or f"{len(open_ended)} jobs")
+    return CheckAnswer(not ends, shortened_list_text(ends) or f"{len(open_ended)} jobs")
 
 
 def check_log_groups(context: ClaimContext) -> CheckAnswer:
@@ -97,7 +97,9 @@ def check_log_groups(context: ClaimContext) -> CheckAnswer:
                 shapes.add(_url_parts_summary(rest))
     if not shapes:
         return CheckAnswer(False, "jobs ran, but no log group has a stream") if lived else _NO_RUN
-    return CheckAnswer(any(shape.endswith(("/error", "/output")) for shape in shapes), shortened_list(shapes))
+    return CheckAnswer(
+        any(shape.endswith(("/error", "/output")) for shape in shapes), shortened_list_text(shapes)
+    )
 
 
 def _url_parts_summary(rest: str) -> str:
@@ -144,8 +146,8 @@ def check_engine_versions(context: ClaimContext) -> CheckAnswer:
         ):
             wrong.add(line)
     if not seen or all("unknown" in line for line in seen):
-        return CheckAnswer(None, shortened_list(seen) or "no table has records yet")
-    return CheckAnswer(not wrong, shortened_list(wrong or seen))
+        return CheckAnswer(None, shortened_list_text(seen) or "no table has records yet")
+    return CheckAnswer(not wrong, shortened_list_text(wrong or seen))
 
 
 def check_emr_runs(context: ClaimContext) -> CheckAnswer:
@@ -185,7 +187,7 @@ def check_emr_zones(context: ClaimContext) -> CheckAnswer:
         return _NONE
     zones = _zones_of_subnets(context, sorted(subnets))
     known = EmrJob.zones.get(context.region)
-    return CheckAnswer(known is None or set(zones) <= set(known), f"taken: {shortened_list(zones)}")
+    return CheckAnswer(known is None or set(zones) <= set(known), f"taken: {shortened_list_text(zones)}")
 
 
 def _cluster_arns(context: ClaimContext) -> list[str]:
@@ -211,7 +213,7 @@ def check_msk_zones(context: ClaimContext) -> CheckAnswer:
         return CheckAnswer(None, "no such cluster is there")
     zones = _zones_of_subnets(context, sorted(subnets))
     refused = set(MSK_REFUSES.get(context.region, ()))
-    return CheckAnswer(not refused & set(zones), f"taken: {shortened_list(zones)}")
+    return CheckAnswer(not refused & set(zones), f"taken: {shortened_list_text(zones)}")
 
 
 def _successful_executions(context: ClaimContext, job: str) -> Iterator[tuple[dict[str, Any], set[str]]]:
@@ -262,7 +264,7 @@ def check_msk_brokers(context: ClaimContext) -> CheckAnswer:
     for name in _cluster_arns(context):
         broker_addresses(context.names, name, context.client)
         kinds.add(context.names.environment.kafka[name].authentication.kind)
-    return CheckAnswer(True, shortened_list(kinds))
+    return CheckAnswer(True, shortened_list_text(kinds))
 
 
 def check_job_metrics(context: ClaimContext) -> CheckAnswer:

@@ -13,7 +13,7 @@ from typing import Any
 from millrace.config.aws.list_pages import list_all
 from millrace.config.model import Environment
 from millrace.lifecycle.account.real_cost import ENVIRONMENT, PROJECT
-from millrace.lifecycle.changes.stack_exports import export_values, imported_names
+from millrace.lifecycle.changes.stack_exports import export_values, imported_export_names
 from millrace.lifecycle.problems import translate_aws_errors
 from millrace.verify.environment_copy import CLUSTER_TAG, NAME, TAG, environment_identifier
 
@@ -126,7 +126,7 @@ def removal_waves(templates: Mapping[str, Mapping[str, Any]]) -> list[list[str]]
     """
     exported = {export: stack for stack, template in templates.items() for export in export_values(template)}
     uses = {
-        stack: {exported[name] for name in imported_names(template) if name in exported} - {stack}
+        stack: {exported[name] for name in imported_export_names(template) if name in exported} - {stack}
         for stack, template in templates.items()
     }
     left, order = set(templates), []

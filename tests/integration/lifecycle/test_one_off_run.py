@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from millrace.lifecycle.account.deployed_outputs import split_url
+from millrace.lifecycle.account.deployed_outputs import split_s3_url
 from millrace.lifecycle.jobs.one_off_run import run_job_once
 from millrace.lifecycle.jobs.state_machine import execute_verb, find_state_machine_arn
 from millrace.sizing.queries.benchmark_figures import read_result
@@ -114,7 +114,7 @@ def test_a_replay_runs_once_in_place_of_its_job_and_tells_what_came_of_it(
 
     def say(_: str) -> None:
         """Read what such a run reads, and write what it says, where Glue writes it."""
-        bucket, key = split_url(engines.calls("StartJobRun")[0]["Arguments"]["--corrected"])
+        bucket, key = split_s3_url(engines.calls("StartJobRun")[0]["Arguments"]["--corrected"])
         read.append(s3.get_object(Bucket=bucket, Key=key)["Body"].read())
         logs.create_log_group(logGroupName=group)
         logs.create_log_stream(logGroupName=group, logStreamName="run")
@@ -140,7 +140,7 @@ def test_a_replay_runs_once_in_place_of_its_job_and_tells_what_came_of_it(
     # Glue takes each name once.
     assert (arguments["--replay"], arguments["--id"]) == (query, "a/0/1,a/0/2")
     assert read == [corrected.read_bytes()]
-    bucket, folder = split_url(f"{shop.names.checkpoints(GLUE)}/_millrace/replays")
+    bucket, folder = split_s3_url(f"{shop.names.checkpoints(GLUE)}/_millrace/replays")
     assert arguments["--corrected"].startswith(f"s3://{bucket}/{folder}/")
     # People's data lies there as long as the run takes.
     assert s3.list_objects_v2(Bucket=bucket, Prefix=folder)["KeyCount"] == 0
@@ -162,11 +162,11 @@ def test_a_benchmark_runs_once_on_the_jobs_own_engine(
 
     def measure(url: str) -> None:
         """Write what such a job measures, where the schedule asks for it."""
-        bucket, key = split_url(url)
+        bucket, key = split_s3_url(url)
         asked = json.loads(store.get_object(Bucket=bucket, Key=key)["Body"].read())
         schedules.append(asked)
         measured = session(2, queries={f"land-{job}": 1}).model_dump_json()
-        bucket, key = split_url(asked["result"])
+        bucket, key = split_s3_url(asked["result"])
         store.put_object(Bucket=bucket, Key=key, Body=measured.encode())
 
     engines.measures = measure

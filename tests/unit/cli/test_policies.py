@@ -158,7 +158,9 @@ def account(
     monkeypatch.setattr(start_rehearsal, "rehearse_starts", lambda *_: start_rehearsal.StartRehearsal({}, ()))
     monkeypatch.setattr(history_server, "start_history_server", _refuse)
     monkeypatch.setattr(erasing, "PATIENCE_SECONDS", -1.0)
-    monkeypatch.setattr(audit_kafka.Topic, "offsets_at_times", functools.partialmethod(_boundaries, made))
+    monkeypatch.setattr(
+        audit_kafka.TopicReader, "offsets_at_times", functools.partialmethod(_boundaries, made)
+    )
 
     def opened(tables: Any, name: str, _source: str) -> _Table:
         with pytest.raises(Exception, match=name.split(".")[1]):
@@ -213,7 +215,7 @@ def _refuse(*_: Any) -> Any:
     raise SandboxError("no server is started here")
 
 
-def _boundaries(self: audit_kafka.Topic, account: Account, moments: Any, _only: Any) -> Any:
+def _boundaries(self: audit_kafka.TopicReader, account: Account, moments: Any, _only: Any) -> Any:
     """Ask what a consumer with a group's name asks a broker: the cluster, the topic, its records, the coordinator."""
     place = account._arn("kafka", "cluster/flights-prod-operations/1234")
     account.asked |= {

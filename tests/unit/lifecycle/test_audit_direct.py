@@ -26,7 +26,7 @@ from millrace.lifecycle.audits.direct_query_records import (
     gaps_between_ranges,
     ranges_in_commits,
 )
-from millrace.lifecycle.audits.hourly_audit import HOUR, AuditResult, HourlyCounts, LaggingShard, NotAudited
+from millrace.lifecycle.audits.hourly_audit import HOUR, AuditResult, HourCounts, LaggingShard, NotAudited
 from millrace.lifecycle.audits.kinesis import compare_counts, lagging_shards
 from millrace.lifecycle.audits.landing_table import LandedRecords
 from millrace.lifecycle.audits.query_audit import line_in_offset_log
@@ -259,7 +259,7 @@ def test_a_shard_that_is_read_late_is_no_hole(catalog: SqlCatalog, moto: str) ->
 def test_the_command_tells_what_cannot_be_audited_and_what_is_behind(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    hour = HourlyCounts(NOW, 10, 6, 0, 1, left_out=3)
+    hour = HourCounts(NOW, 10, 6, 0, 1, left_out=3)
     result = AuditResult(
         "tax", "orders", "db.taxed", "offsets", (hour,), behind=(LaggingShard("shard-1", NOW),)
     )

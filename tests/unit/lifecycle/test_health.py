@@ -155,7 +155,7 @@ def test_a_run_that_has_finished_is_what_a_start_waits_for(
         "schema: pipelines/clicks/schemas/click.ddl}}}\n"
     )
     aws: Any = SimpleNamespace(names=Names(load(file, ROOT), "111122223333"))
-    monkeypatch.setattr(health, "_metric_values", lambda *_: {"land": []})
+    monkeypatch.setattr(health, "_metric_values_by_query", lambda *_: {"land": []})
     monkeypatch.setattr(health, "_iterator_ages", lambda *_: ())
     monkeypatch.setattr(health, "_logged_failures", lambda *_: ())
     said = {"finished": [{"event": "finished"}] if finished else []}

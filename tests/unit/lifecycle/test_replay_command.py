@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from millrace.cli import app
-from millrace.lifecycle.account.deployed_outputs import split_url
+from millrace.lifecycle.account.deployed_outputs import split_s3_url
 from millrace.lifecycle.jobs import one_off_run, state_machine
 from millrace.lifecycle.jobs.one_off_run import EndedRun
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
@@ -38,7 +38,7 @@ def replay(
         def run_once(
             _aws: DeployedEnvironment, _job: str, asked: list[tuple[str, str]], **_: Any
         ) -> EndedRun:
-            meanwhile(*split_url(dict(asked)["--corrected"]))
+            meanwhile(*split_s3_url(dict(asked)["--corrected"]))
             if isinstance(ends, BaseException):
                 raise ends
             return ends

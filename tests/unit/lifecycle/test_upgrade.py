@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from millrace.lifecycle.account.deployed_outputs import split_url
+from millrace.lifecycle.account.deployed_outputs import split_s3_url
 from millrace.lifecycle.changes.deployment_changes import StackChange
 from millrace.lifecycle.deploy import DeploymentChanges
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
@@ -53,7 +53,7 @@ class Deployed:
         return {"Stacks": [{"Outputs": [{"OutputKey": "LaunchDocument", "OutputValue": self.url}]}]}
 
     def deploy(self, url: str) -> None:
-        s3, (bucket, key) = self.aws.client("s3"), split_url(url)
+        s3, (bucket, key) = self.aws.client("s3"), split_s3_url(url)
         s3.create_bucket(Bucket=bucket)
         s3.put_object(
             Bucket=bucket, Key=key, Body=json.dumps({"of": url, "settings": {"queries": []}}).encode()
@@ -118,7 +118,7 @@ def test_a_version_that_somebody_forged_is_not_deployed(
     stack.deploy("s3://assets/1.json")
     save_deployed_version(deployed, JOB)
     stack.deploy("s3://assets/2.json")
-    s3, (bucket, folder) = deployed.client("s3"), split_url(deployed.names.versions(JOB))
+    s3, (bucket, folder) = deployed.client("s3"), split_s3_url(deployed.names.versions(JOB))
     (kept,) = (each["Key"] for each in s3.list_objects_v2(Bucket=bucket)["Contents"])
     honest = s3.get_object(Bucket=bucket, Key=kept)["Body"].read()
     # As the job's role could write it before, and under the name of the version that is deployed next.

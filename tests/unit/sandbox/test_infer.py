@@ -17,7 +17,7 @@ from millrace.config.formats import ddl as of_ddl
 from millrace.sandbox.schemas import ddl, sample_records
 from millrace.sandbox.schemas.infer import InferenceError, infer_from_csv, infer_from_json, read_avro_schema
 from millrace.sandbox.schemas.traffic_values import read_sample_file
-from millrace.sandbox.schemas.value_types import common_type
+from millrace.sandbox.schemas.value_types import common_type_and_remark
 
 KINDS = {
     "whole": ([1, -5], "BIGINT"),
@@ -246,7 +246,7 @@ def test_any_objects_give_a_schema_that_can_be_written_and_read(rows: list[dict[
     assert sorted(f.name for f in again) == sorted(f.name for f in result.schema)
     for name in result.schema.fieldNames():
         one, other = result.schema[name].dataType, again[name].dataType
-        assert common_type(one, other)[0].typeName() == one.typeName() == other.typeName()
+        assert common_type_and_remark(one, other)[0].typeName() == one.typeName() == other.typeName()
 
 
 def container(schema: str) -> bytes:

@@ -212,7 +212,7 @@ def test_sending_ends_after_so_many_so_long_or_when_told(written: PayloadWriters
     counted: list[int] = []
     result = send_feed(made, Taker(), most=20, seconds=None, stop=Stop(), sent=counted.append)
     assert (result.records, sum(counted)) == (20, 20)
-    assert 60 < result.per_second < 140
+    assert 60 < result.records_per_second < 140
     assert result.dirty > 0
     assert send_feed(
         made, Taker(), most=None, seconds=0.3, stop=Stop(), sent=counted.append

@@ -13,7 +13,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.sandbox.records.ledger import Ledger, payload_hash
 from millrace.verify.environment_copy import VerificationCopy
-from millrace.verify.scenario import check_against_ledgers
+from millrace.verify.scenario import compare_with_ledgers
 from millrace.verify.verification_outcome import VerificationOutcome
 from tests.unit.verify.conftest import NAME, Make
 
@@ -67,7 +67,7 @@ def derived(ledger: Ledger) -> list[dict[str, object]]:
 
 def outcome(catalog: Catalog, copy: VerificationCopy, ledger: Ledger) -> VerificationOutcome:
     """As a verification that ends well but for what its tables hold."""
-    result = check_against_ledgers(catalog, copy, {"kinesis": ledger})
+    result = compare_with_ledgers(catalog, copy, {"kinesis": ledger})
     return VerificationOutcome(
         environment="minimal", name=NAME, where="here", steps=(), kills=(), reshards=(), compared=result,
         cost=(), prices="2026-11-16", billed=False, paid=False, remains=(), kept=False, trouble=(),

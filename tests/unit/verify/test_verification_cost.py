@@ -12,7 +12,7 @@ from millrace.sizing import plan
 from millrace.sizing.prices_and_limits import prices
 from millrace.verify import aws_target, sandbox_target
 from millrace.verify.environment_copy import VerificationSettings
-from millrace.verify.run import estimate_cost
+from millrace.verify.run import estimate_time_and_usage
 from millrace.verify.scenario import order_disturbances
 from millrace.verify.verification_cost import (
     BilledRun,
@@ -67,7 +67,7 @@ def test_an_estimate_grows_with_what_is_wanted(make: Make, by: object) -> None:
     sized = plan(copy.environment)
 
     def dollars(wanted: VerificationSettings) -> tuple[float, float]:
-        seconds, usage = estimate_cost(by, copy, sized, wanted)  # type: ignore[arg-type]  # of both places
+        seconds, usage = estimate_time_and_usage(by, copy, sized, wanted)  # type: ignore[arg-type]  # of both places
         return seconds, sum(line.usd for line in cost_items(copy.environment, sized, usage, expected=True))
 
     small, killed = (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from millrace.cli.extras import require_sandbox
+from millrace.cli.extras import require_sandbox_extra
 from millrace.cli.plan.bench import sandbox as bench_sandbox
 from millrace.cli.plan.bench.report import benchmark_page, summary_tables
 from millrace.cli.shared.connections import connect_account
@@ -123,7 +123,7 @@ def bench(
       millrace bench flights --env local --largest 64000 --levels 6 --html bench.html
     """
     if on == "sandbox":
-        require_sandbox()
+        require_sandbox_extra()
     from millrace.benchmark.result import fit_outcome
     from millrace.benchmark.schedule import schedule_runs, spaced_limits
 
@@ -204,7 +204,7 @@ def _measure_on_engine(
     """Run the deployed job once with the schedule, and return its measurements."""
     from millrace.benchmark.measurements import Measurements
     from millrace.benchmark.schedule import schedule_document
-    from millrace.lifecycle.account.deployed_outputs import split_url
+    from millrace.lifecycle.account.deployed_outputs import split_s3_url
     from millrace.lifecycle.jobs.checkpoints import FOLDER
     from millrace.lifecycle.jobs.one_off_run import run_job_once
     from millrace.lifecycle.problems import AwsError, translate_aws_errors
@@ -236,7 +236,7 @@ def _measure_on_engine(
     confirm_or_exit(
         f"Stop {job}, measure {len(runs)} runs on {on} (billed by AWS), and start it again?", yes=yes
     )
-    bucket, prefix = split_url(base)
+    bucket, prefix = split_s3_url(base)
     store = aws.client("s3")
     with translate_aws_errors(f"cannot write the schedule to {base}"):
         store.put_object(

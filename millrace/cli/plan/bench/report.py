@@ -60,11 +60,11 @@ def _fit_row(query: str, fit: Fit) -> tuple[str, ...]:
         _interval_text(per_record, 1e6, 1),
         rate,
         missed,
-        f"{fit.batches} and {fit.warm_up} of warm-up{_excluded_runs(fit)}",
+        f"{fit.batches} and {fit.warm_up} of warm-up{_excluded_runs_text(fit)}",
     )
 
 
-def _excluded_runs(fit: Fit) -> str:
+def _excluded_runs_text(fit: Fit) -> str:
     runs = "run" if fit.left_out == 1 else "runs"
     return f"; {fit.left_out} {runs} of too few left out" if fit.left_out else ""
 

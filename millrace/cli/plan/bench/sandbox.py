@@ -120,7 +120,7 @@ def measure_core_levels(
     from millrace.sandbox.programs.child_processes import lock_sandbox
 
     with lock_sandbox(), kafka_broker.running_broker() as broker:
-        levels = benchmark.records_per_partition(runs)
+        levels = benchmark.records_needed_per_partition(runs)
         broker.create_topic(benchmark.TOPIC, len(levels))
         benchmark.fill_topic(broker.bootstrap, payloads, levels)
         moved = _progress_printer(len(runs) * len(cores))

@@ -11,7 +11,7 @@ from typing import Any
 
 from millrace.config import Environment, Names
 from millrace.lifecycle.changes.deployment_changes import compare_templates
-from millrace.lifecycle.changes.permission_changes import DeployedRights
+from millrace.lifecycle.changes.permission_changes import DeployedPermissionKinds
 from millrace.sizing import plan
 
 _NO_ACCOUNT = "000000000000"
@@ -63,7 +63,7 @@ def synthesize_templates(environment: Environment, root: Path) -> Templates:
         }
 
 
-def template_changes(environment: Environment, before: Templates, root: Path) -> list[str]:
+def template_change_lines(environment: Environment, before: Templates, root: Path) -> list[str]:
     """Return a line for each difference in permissions, trust, policies, keys, buckets and networks: what widens something first.
 
     Parameters
@@ -74,7 +74,7 @@ def template_changes(environment: Environment, before: Templates, root: Path) ->
         As in :func:`synthesize_templates`.
     """
     after = synthesize_templates(environment, root)
-    rights = DeployedRights(Names(environment, environment.account or _NO_ACCOUNT), before)
+    rights = DeployedPermissionKinds(Names(environment, environment.account or _NO_ACCOUNT), before)
     wider, others = [], []
     for stack in sorted({*before, *after}):
         lines = compare_templates(stack, before.get(stack), after.get(stack, {}), rights)
@@ -87,7 +87,7 @@ def template_changes(environment: Environment, before: Templates, root: Path) ->
     return wider + others
 
 
-def markdown_templates(lines: list[str]) -> str:
+def template_changes_as_markdown(lines: list[str]) -> str:
     """Return the differences as a block for a pull request; nothing in them ends the block."""
     if not lines:
         return "\nNo permission, key, bucket or network of the templates differs.\n"

@@ -136,12 +136,12 @@ class BatchPlanner:
             listed = self.service.shards()
             known = {shard.id for shard in listed}
             entries = {shard.id: _BEGINNING for shard in listed if not known.intersection(shard.parents)}
-        return self._offset(entries)
+        return self._offset_of_entries(entries)
 
     def resume(self, offset: Offset) -> None:
         """Continue from an offset of Spark's log, unless an offset was returned already."""
         if self._told is None:
-            self._take_offset(offset)
+            self._remember_returned_offset(offset)
 
     def read_to_latest_offset(self) -> Offset:
         """Read on and return the end of the next batch: the offset before, where nothing has arrived.
@@ -154,7 +154,7 @@ class BatchPlanner:
             The service stays busy or unreachable.
         """
         if self._told is None:
-            self._take_offset(self.initial_offset())
+            self._remember_returned_offset(self.initial_offset())
         assert self._told is not None
         listed, fresh = self._list_shards(), dict[str, tuple[str, int]]()
         self._replace_ended_shards(listed, fresh)
@@ -167,15 +167,15 @@ class BatchPlanner:
             if not asked and self._ended_shards() - fresh.keys():
                 asked = self._replace_ended_shards(self._list_shards(), fresh)
         if fresh:
-            self._told = self._offset(self._entries)
+            self._told = self._offset_of_entries(self._entries)
         return self._told
 
-    def _take_offset(self, offset: Offset) -> None:
+    def _remember_returned_offset(self, offset: Offset) -> None:
         self._told = offset
         self._entries = {shard: entry for shard, entry in offset.items() if shard != METADATA}
         self._iterators = {}
 
-    def _offset(self, entries: Mapping[str, Entry]) -> Offset:
+    def _offset_of_entries(self, entries: Mapping[str, Entry]) -> Offset:
         return {
             METADATA: {"streamName": self.service.stream},
             **{k: dict(entries[k]) for k in sorted(entries)},
