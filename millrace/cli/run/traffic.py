@@ -31,7 +31,7 @@ from millrace.config.units import parse_duration
 
 if TYPE_CHECKING:
     from millrace.sandbox.records.traffic import SentTraffic, TrafficFeed, TrafficShape
-    from millrace.sandbox.records.traffic_targets import Target
+    from millrace.sandbox.records.traffic_targets import TrafficTarget
 
 _SHOWN = 5
 """Number of records in a dry run, unless more are requested."""
@@ -285,7 +285,7 @@ def feed_of_stream(
 def _confirm_traffic(
     environment: Environment,
     stream: str,
-    target: Target,
+    target: TrafficTarget,
     feed: TrafficFeed,
     records: int | None,
     seconds: float | None,
@@ -308,7 +308,7 @@ def _confirm_traffic(
 
 
 def _send_with_ledger(
-    feed: TrafficFeed, target: Target, records: int | None, seconds: float | None, path: Path
+    feed: TrafficFeed, target: TrafficTarget, records: int | None, seconds: float | None, path: Path
 ) -> SentTraffic:
     """Send records, and write the ledger also after a failure."""
     from millrace.sandbox.records.traffic import send_feed

@@ -14,7 +14,7 @@ from millrace.sandbox.schemas import ddl
 from millrace.sandbox.schemas.traffic_values import Values
 
 
-def csv_payload_writers(form: CsvFormat, path: Path) -> PayloadWriters:
+def payloads(form: CsvFormat, path: Path) -> PayloadWriters:
     """Return the writers of records; a broken record has more columns than any of the schema."""
     schema, encode = ddl.read_ddl_file(path), _csv_encoder(form)
     extra = form.delimiter.encode() * (1 + len(schema.fields))

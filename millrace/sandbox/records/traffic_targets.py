@@ -8,8 +8,7 @@ from millrace.lifecycle.jobs.state_machine import connect_to_account
 from millrace.sandbox.deployment import Sandbox
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.records.producer import RecordProducer
-from millrace.sandbox.records.stream_servers import TrafficTarget as Target
-from millrace.sandbox.records.stream_servers import server_for_stream
+from millrace.sandbox.records.stream_servers import TrafficTarget, server_for_stream
 from millrace.sandbox.running_sandbox import spark_of_running_sandbox
 from millrace.sandbox.stand_in import make_stand_in
 from millrace.sizing.prices_and_limits import prices
@@ -17,7 +16,7 @@ from millrace.sizing.prices_and_limits import prices
 
 def sandbox_stream_target(
     environment: Environment, name: str, *, kafka: str | None, kinesis: str | None
-) -> Target:
+) -> TrafficTarget:
     """Return a stream of the running sandbox, or of a server on this machine at a given address.
 
     Parameters
@@ -50,7 +49,7 @@ def sandbox_producer(sandbox: Sandbox, name: str, batch: int) -> RecordProducer:
     return sandbox_stream_target(sandbox.environment, name, kafka=kafka, kinesis=kinesis).producer(batch)
 
 
-def deployed_stream_target(environment: Environment, name: str) -> Target:
+def deployed_stream_target(environment: Environment, name: str) -> TrafficTarget:
     """Return a stream of the deployed environment.
 
     Parameters
@@ -75,7 +74,7 @@ def deployed_stream_target(environment: Environment, name: str) -> Target:
     return _target_on_account(environment, name)
 
 
-def _target_on_account(environment: Environment, name: str) -> Target:
+def _target_on_account(environment: Environment, name: str) -> TrafficTarget:
     stream, aws = environment.streams[name], connect_to_account(Names(environment, environment.account or ""))
     return server_for_stream(stream, name).deployed_target(aws, stream, physical_stream_name(aws.names, name))
 

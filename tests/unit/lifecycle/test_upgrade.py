@@ -95,7 +95,7 @@ def test_a_job_goes_back_to_what_was_deployed_before_and_forward_again(
     ):
         back.read_launch_document(s3)
     with pytest.raises(AwsError, match="NoSuchBucket"):
-        JobVersion(JOB, "", "s3://no-such-bucket/2.json", {}).document(s3)
+        JobVersion(JOB, "", "s3://no-such-bucket/2.json", {}).read_launch_document(s3)
     # What it takes the place of is kept too.
     save_deployed_version(deployed, JOB)
     stack.deploy(back.document_url)

@@ -279,14 +279,14 @@ CLUSTER = {
         ("check_role_policies", roles("r") | found(("SECURITY_WARNING", "PASS_ROLE_WITH_STAR_IN_RESOURCE")), False, "PASS_ROLE"),
         ("check_emr_stop", {"cloudformation": DEPLOYED, "stepfunctions": machine("stop", "x", "StopRun")}, True, "1 runs"),
         ("check_emr_stop", {"cloudformation": DEPLOYED, "stepfunctions": machine("start", "x", "StartRun")}, None, "no run"),
-        ("restarts", {"cloudformation": DEPLOYED, "stepfunctions": machine("restart", "run r ended as FAILED", "StartRun")}, True, "by an event"),
-        ("restarts", {"cloudformation": DEPLOYED, "stepfunctions": machine("restart", "x", "Settle")}, None, "no run"),
+        ("check_restarts", {"cloudformation": DEPLOYED, "stepfunctions": machine("restart", "run r ended as FAILED", "StartRun")}, True, "by an event"),
+        ("check_restarts", {"cloudformation": DEPLOYED, "stepfunctions": machine("restart", "x", "Settle")}, None, "no run"),
         ("check_job_metrics", {"cloudwatch": {"ListMetrics": {"Metrics": [{"MetricName": "BatchDuration"}]}}}, True, "1 names"),
         ("check_job_metrics", {"cloudwatch": {"ListMetrics": {"Metrics": []}}}, None, "no metric"),
         ("check_event_log_copies", {"s3": {"ListObjectsV2": {"KeyCount": 3}}}, True, "3 copies"),
         ("check_event_log_copies", {"s3": {"ListObjectsV2": {"KeyCount": 0}}}, None, "no event log"),
         ("check_missing_keys", table(WROTE), True, "tables were landed"),
-        ("lake_formation", table(WROTE), None, "is off"),
+        ("check_lake_formation", table(WROTE), None, "is off"),
     ],
 )  # fmt: skip
 def test_what_is_deployed_is_asked(check: str, answers: Answers, holds: bool | None, seen: str) -> None:
