@@ -28,7 +28,7 @@ OTHER_SPARKS := 4.0 4.1
 PYTHONS ?= 3.12 3.13
 PYTHON311 := $(firstword $(wildcard $(BIN)/python3.11) python3.11)
 # Programs of ours find Java and Node by themselves; CDK's own libraries want Node on the path.
-WITH_NODE := PATH="$$($(BIN)/python -c 'from millrace.sandbox.programs.toolchain import node_bin; print(node_bin())'):$$PWD/$(BIN):$$PWD/node_modules/.bin:$$PATH"
+WITH_NODE := PATH="$$($(BIN)/python -c 'from millrace.sandbox.programs.toolchain import node_bin_folder; print(node_bin_folder())'):$$PWD/$(BIN):$$PWD/node_modules/.bin:$$PATH"
 NPM = $$($(BIN)/python -c 'from millrace.sandbox.programs.toolchain import npm; print(*npm())')
 
 .PHONY: help setup setup-dev spark jars demo plan synth test test-all test-unit test-template test-spark test-integration test-python test-pages mutants check docs lint secrets bill audit policy policy-regions soak faults bench-core bench-formats bench-growth bench-synth bench-plan advisor restart golden release validate format lock clean
@@ -70,7 +70,7 @@ $(STAMPS)/java: toolchain/java.txt $(STAMPS)/python
 	@touch $@
 
 $(STAMPS)/node: toolchain/node.txt package-lock.json $(STAMPS)/python
-	@$(BIN)/python -c 'from millrace.sandbox.programs.toolchain import node_bin; node_bin()' 2>/dev/null \
+	@$(BIN)/python -c 'from millrace.sandbox.programs.toolchain import node_bin_folder; node_bin_folder()' 2>/dev/null \
 	  || { echo 'set-up: Node from a wheel'; $(PIP) $(BIN)/python --require-hashes -r toolchain/node.txt; }
 	@echo 'set-up: Node packages'
 	@$(WITH_NODE) $(NPM) ci --silent --no-audit --no-fund

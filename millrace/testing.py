@@ -129,8 +129,8 @@ class Bench:
         from millrace.sandbox.schemas import ddl
         from millrace.sandbox.schemas.traffic_values import typed_row
 
-        payload = ddl.read(schema) if isinstance(schema, Path) else ddl.parse(schema)
-        whole = StructType([*ddl.parse(_CORE).fields, *_nullable(payload).fields])
+        payload = ddl.read_ddl_file(schema) if isinstance(schema, Path) else ddl.parse_ddl(schema)
+        whole = StructType([*ddl.parse_ddl(_CORE).fields, *_nullable(payload).fields])
         now = datetime.now(UTC)
         rows = []
         for number, record in enumerate(records):

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from millrace.sandbox.programs import jars
-from millrace.sandbox.programs.child_processes import Process, free_port
-from millrace.sandbox.programs.toolchain import java_home, program_environment
+from millrace.sandbox.programs.child_processes import ChildProcess, free_port
+from millrace.sandbox.programs.toolchain import java_home, program_variables
 from tests import mysql
 from tests.postgres import DATABASE, PASSWORD, USER, Postgres
 
@@ -51,7 +51,7 @@ class Connector:
     database: Postgres | mysql.MySql
     settings: dict[str, str] = field(default_factory=dict)
     wrapped: bool = False
-    process: Process | None = None
+    process: ChildProcess | None = None
 
     def start(self) -> None:
         """Start it; it continues behind its last noted position."""
@@ -76,10 +76,10 @@ class Connector:
         jars.fetch_jars(["debezium"])
         path = ":".join(map(str, jars.jar_files("debezium")))
         java: list[str | Path] = [java_home() / "bin" / "java", "-Xmx384m", "-XX:+UseSerialGC", "-cp", path]
-        self.process = Process.start(
+        self.process = ChildProcess.start(
             "connect",
             [*java, "org.apache.kafka.connect.cli.ConnectStandalone", worker, connector],
-            environment=program_environment(),
+            environment=program_variables(),
             log=self.home / "connect.log",
         )
 

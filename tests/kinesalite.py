@@ -19,8 +19,8 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from millrace.sandbox.programs.child_processes import RUN, Process, free_port
-from millrace.sandbox.programs.toolchain import node_bin, node_module, program_environment
+from millrace.sandbox.programs.child_processes import RUN, ChildProcess, free_port
+from millrace.sandbox.programs.toolchain import node_bin_folder, node_package_folder, program_variables
 
 REGION = "us-east-1"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
@@ -44,7 +44,7 @@ class Kinesalite:
 
     endpoint: str
     control: str
-    process: Process
+    process: ChildProcess
 
     def client(self) -> Any:
         """Return a boto3 client for it."""
@@ -94,7 +94,7 @@ def running(*, seed: int = 1, update_stream_ms: int = 50, name: str = "kinesalit
     SandboxError
         It did not start.
     """
-    node_module("kinesalite")
+    node_package_folder("kinesalite")
     port, control = free_port(), free_port()
     settings = {
         "port": port,
@@ -105,10 +105,10 @@ def running(*, seed: int = 1, update_stream_ms: int = 50, name: str = "kinesalit
     }
     log = RUN / f"{name}.log"
     log.unlink(missing_ok=True)
-    with Process.start(
+    with ChildProcess.start(
         name,
-        [node_bin() / "node", Path(__file__).with_suffix(".cjs"), json.dumps(settings)],
-        environment=program_environment(),
+        [node_bin_folder() / "node", Path(__file__).with_suffix(".cjs"), json.dumps(settings)],
+        environment=program_variables(),
         log=log,
     ) as process:
         process.wait_until(lambda: "ready" in log.read_text(), seconds=30, what="ready")

@@ -19,8 +19,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from millrace.sandbox.programs import jars
-from millrace.sandbox.programs.child_processes import Process, free_port
-from millrace.sandbox.programs.toolchain import program_environment
+from millrace.sandbox.programs.child_processes import ChildProcess, free_port
+from millrace.sandbox.programs.toolchain import program_variables
 
 USER, PASSWORD, DATABASE = "millrace", "not a secret", "shop"
 _NO_AIO = """
@@ -66,7 +66,7 @@ class MySql:
         )
         assert done.returncode == 0, done.stderr
 
-    def start(self) -> Process:
+    def start(self) -> ChildProcess:
         """Start it, and wait until it answers."""
         settings = [
             "--bind-address=127.0.0.1",
@@ -77,7 +77,7 @@ class MySql:
         settings += ["--server-id=7", "--log-bin=binlog", "--gtid-mode=ON", "--enforce-gtid-consistency=ON"]
         settings += ["--default-authentication-plugin=mysql_native_password", "--sync-binlog=0"]
         command = [*self._options, f"--port={self.port}", *settings]
-        process = Process.start("mysql", command, environment=program_environment(), log=self.home / "log")
+        process = ChildProcess.start("mysql", command, environment=program_variables(), log=self.home / "log")
         process.wait_until(self._answers, seconds=60, what="answering")
         return process
 

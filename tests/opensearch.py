@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from millrace.sandbox.programs import jars
-from millrace.sandbox.programs.child_processes import RUN, Process, free_port
-from millrace.sandbox.programs.toolchain import java_home, program_environment
+from millrace.sandbox.programs.child_processes import RUN, ChildProcess, free_port
+from millrace.sandbox.programs.toolchain import java_home, program_variables
 
 MOST_BYTES = 1024 * 1024
 """Of a request; AWS has domains with 10 MiB and with 100."""
@@ -56,7 +56,7 @@ class OpenSearch:
     """A running server."""
 
     endpoint: str
-    process: Process
+    process: ChildProcess
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """Send a request with a body of JSON; the answer's JSON."""
@@ -114,7 +114,7 @@ def running() -> Iterator[OpenSearch]:
     log.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="opensearch-") as name:
         command = _lay_out(Path(name), port)
-        process = Process.start("opensearch", command, environment=program_environment(), log=log)
+        process = ChildProcess.start("opensearch", command, environment=program_variables(), log=log)
         try:
             server = OpenSearch(f"http://127.0.0.1:{port}", process)
             process.wait_until(server.answers, seconds=120, what="answering")

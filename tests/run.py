@@ -26,7 +26,7 @@ from typing import TypeVar
 from xml.etree import ElementTree
 
 from millrace.config.engines.versions import LINES
-from millrace.sandbox.programs.toolchain import spark_environment, spark_line
+from millrace.sandbox.programs.toolchain import installed_spark_line, spark_submit_variables
 from tests.suite_parts import AT_ONCE, KINDS, PARTS, Part
 
 TESTS = Path(__file__).parent
@@ -125,7 +125,7 @@ def run(part: Part, scratch: Path, slow: str) -> Result:
     SANDBOXES.mkdir(parents=True, exist_ok=True)
     report = SANDBOXES / f"{part.name}.xml"
     report.unlink(missing_ok=True)
-    python = spark_environment(LINES[part.line])["PYSPARK_PYTHON"] if part.line else sys.executable
+    python = spark_submit_variables(LINES[part.line])["PYSPARK_PYTHON"] if part.line else sys.executable
     command = [
         *(python, "-u", "-m", "pytest", "-q"),
         *(TESTS / path for path in part.paths),
@@ -194,7 +194,7 @@ def main(arguments: list[str]) -> int:
     started = time.monotonic()
     interrupted = threading.Event()
     # On another line than the default one (make test-spark SPARK=4.1), all parts run on that.
-    lines = {"", *LINES} if spark_line().default else {""}
+    lines = {"", *LINES} if installed_spark_line().default else {""}
     parts = [part for part in parts_of(PARTS, kinds, slow) if part.line in lines]
     if any(part.kind in ("spark", "integration") for part in parts):
         share_classes()
@@ -254,7 +254,7 @@ def _by_line(results: dict[Part, Result]) -> Iterator[str]:
     python = ".".join(map(str, sys.version_info[:2]))
     core = {part: result for part, result in results.items() if part.kind == "spark"}
     for name in dict.fromkeys(part.line for part in core):
-        line = LINES[name] if name else spark_line()
+        line = LINES[name] if name else installed_spark_line()
         of = [result for part, result in core.items() if part.line == name]
         yield _closing_line(f"Spark {line.spark}, Scala {line.scala}, Python {python}", of)
 

@@ -15,7 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # forgotten i
 
 from millrace.sandbox.programs import kafka_broker
 from millrace.sandbox.programs.child_processes import free_port
-from millrace.sandbox.programs.kafka_broker import Kafka
+from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from tests.tls import Authority
 
 USER, PASSWORD = "shop", 'hun"ter2 \\; sasl=$1'
@@ -36,7 +36,7 @@ class Guarded:
         Signs the broker's certificate and those of its clients.
     """
 
-    kafka: Kafka
+    kafka: KafkaBroker
     servers: dict[str, str]
     authority: Authority
 

@@ -27,7 +27,7 @@ from millrace.cli.run import (
     traffic,
     upgrade,
 )
-from millrace.cli.shared.console import show_problems, visible_output
+from millrace.cli.shared.console import escape_invisible_output, print_problems
 from millrace.cli.shared.expected_failures import REFUSED, report_failures
 from millrace.cli.watch import advise, cost, history, logs, status, verify
 from millrace.config import ConfigurationError
@@ -97,7 +97,7 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
+def _print_version_and_exit(wanted: bool) -> None:
     if wanted:
         from millrace.etl import __version__
 
@@ -106,34 +106,37 @@ def _version(wanted: bool) -> None:
 
 
 @app.callback()
-def _root(
+def _root_options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version_and_exit, is_eager=True, help="Print the version and exit."
+        ),
     ] = False,
 ) -> None:
     del version
 
 
-def _help(command: Callable[..., Any]) -> str:
+def _help_text(command: Callable[..., Any]) -> str:
     """Return a command's docstring with one line for each paragraph, which the terminal wraps."""
     return "\n\n".join(" ".join(each.splitlines()) for each in (getdoc(command) or "").split("\n\n"))
 
 
-def _add(panel: str, name: str, command: Command) -> None:
+def _add_command(panel: str, name: str, command: Command) -> None:
     if not isinstance(command, typer.Typer):
-        app.command(name, help=_help(command), rich_help_panel=panel)(report_failures(name, command))
+        app.command(name, help=_help_text(command), rich_help_panel=panel)(report_failures(name, command))
         return
     for each in command.registered_commands:
         assert each.callback is not None
         each.name = each.name or each.callback.__name__
-        each.help = _help(each.callback)
+        each.help = _help_text(each.callback)
         each.callback = report_failures(f"{name} {each.name}", each.callback)
     app.add_typer(command, name=name, rich_help_panel=panel)
 
 
 for _panel, _commands in GROUPS.items():
     for _name, _command in _commands.items():
-        _add(_panel, _name, _command)
+        _add_command(_panel, _name, _command)
 
 
 def main() -> None:
@@ -144,11 +147,11 @@ def main() -> None:
     """
     # A large plan is millions of small values that stay: looking for cycles among them took a fifth of its time.
     gc.set_threshold(200_000)
-    with visible_output():
+    with escape_invisible_output():
         try:
             app(prog_name="millrace")
         except ConfigurationError as error:
-            show_problems(error)
+            print_problems(error)
             sys.exit(REFUSED)
         except KeyboardInterrupt:  # before a command runs; Typer answers those of a command
             sys.exit(130)

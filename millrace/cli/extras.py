@@ -27,7 +27,7 @@ EXTRAS: Mapping[str, str] = MappingProxyType(
 """Extra of pyproject.toml that installs a package, by the package's import name."""
 
 
-def require_sandbox() -> None:
+def require_sandbox_extra() -> None:
     """Raise the error of a missing Spark at once, so that its extra is named and not that of the first import."""
     import_module("pyspark")
 

@@ -6,20 +6,25 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
-from millrace.lifecycle.account.deployed_outputs import NotDeployedError, outputs
+from millrace.lifecycle.account.deployed_outputs import NotDeployedError, read_stack_outputs
 from millrace.lifecycle.changes.deployed_diff import (
-    Changes,
+    DeploymentChanges,
     compare_with_deployed,
-    deployed_document,
-    document_of,
-    job_settings,
-    without_starts,
+    job_settings_in_assembly,
+    launch_document_in_assembly,
+    read_deployed_document,
+    with_new_jobs_stopped,
 )
 from millrace.lifecycle.changes.deployed_stacks import deployed_template
 from millrace.lifecycle.changes.deployment_changes import JobChange
-from millrace.lifecycle.changes.removals import Removal, in_order
-from millrace.lifecycle.jobs.health import PATIENCE_SECONDS, POLL_SECONDS, UnhealthyError, wait_until_healthy
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, answer_of
+from millrace.lifecycle.changes.removals import StackRemoval, in_removal_order
+from millrace.lifecycle.jobs.health import (
+    PATIENCE_SECONDS,
+    POLL_SECONDS,
+    UnhealthyJobError,
+    wait_until_healthy,
+)
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, execute_verb_for_answer
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
 _STOPPED = ("STOPPED", "CREATED")
@@ -28,7 +33,7 @@ STOPPABLE = ("STARTING", "STARTED")
 
 _APPLICATION_SECONDS = 600
 
-_run_verb = partial(answer_of, reason="deployment")
+_run_verb = partial(execute_verb_for_answer, reason="deployment")
 
 
 class DeployError(RuntimeError):
@@ -43,21 +48,21 @@ class UnknownHealthError(DeployError):
     """A deployed job that was started; its health is unknown, as AWS refused to show it."""
 
 
-def apply(
+def deploy_around_jobs(
     aws: DeployedEnvironment,
-    changes: Changes,
+    changes: DeploymentChanges,
     *,
     cdk_deploy: Callable[[], None],
     progress: Callable[[str], None],
     patience_seconds: float = PATIENCE_SECONDS,
     poll_seconds: float = POLL_SECONDS,
     undoable: bool = True,
-    look_again: Callable[[], Changes] | None = None,
+    look_again: Callable[[], DeploymentChanges] | None = None,
     cdk_remove: Callable[[str], None] | None = None,
 ) -> tuple[str, ...]:
     """Drain jobs where necessary, deploy, start, and watch until the jobs are healthy.
 
-    A job that somebody had stopped stays stopped. A job that is deployed without a start (:func:`millrace.lifecycle.changes.deployed_diff.without_starts`) gets the
+    A job that somebody had stopped stays stopped. A job that is deployed without a start (:func:`millrace.lifecycle.changes.deployed_diff.with_new_jobs_stopped`) gets the
     desired state stopped, so that only `millrace start` starts a run of it. Where a drain or CloudFormation fails or is
     interrupted, the drained jobs are started again. Jobs whose own stacks were deployed before another one failed start
     with the new version, as no later deployment finds a change there.
@@ -99,7 +104,7 @@ def apply(
     }
     # A renamed job stays stopped as the one that it was.
     stopped |= {change.job for change in changes.jobs if change.continues in stopped}
-    removals = tuple(in_order(changes.removals))
+    removals = tuple(in_removal_order(changes.removals))
     drained: list[str] = []
     deploying = False
     try:
@@ -119,7 +124,7 @@ def apply(
         deploying = True
         cdk_deploy()
     except (AwsError, DeployError, NotDeployedError) as error:
-        lines = [str(error), _start_drained_jobs(aws, drained, progress)]
+        lines = [str(error), _restart_drained_jobs(aws, drained, progress)]
         if deploying and look_again is not None:
             rest = [
                 change for change in changes.jobs if change.job not in drained and change.after != "remove"
@@ -130,7 +135,7 @@ def apply(
         if drained:
             way = f"`millrace start --env {aws.names.environment.name} JOB` does so, too"
             progress(f"interrupted: restarting the drained jobs: {', '.join(drained)}; {way}")
-        progress(_start_drained_jobs(aws, drained, progress))
+        progress(_restart_drained_jobs(aws, drained, progress))
         raise
     # A problem of one job does not keep the others from running: it is reported at the end.
     started: dict[str, float] = {}
@@ -143,7 +148,7 @@ def apply(
                 trouble.append(f"{removal.stack} is still there: {error}; deploy again")
     for number, change in enumerate(changes.jobs):
         try:
-            began = _start_if_wanted(aws, change, stopped, progress)
+            began = _start_unless_stopped(aws, change, stopped, progress)
             if began is not None:
                 started[change.job] = began
         except (AwsError, DeployError, NotDeployedError) as error:
@@ -153,7 +158,7 @@ def apply(
             if left:
                 progress(
                     f"interrupted: deployed, but these jobs do not run the new version yet: {', '.join(left)}: "
-                    f"{_manual_start_hint(aws, 'JOB')}"
+                    f"{_manual_start_text(aws, 'JOB')}"
                 )
             raise
     for job, began in started.items():
@@ -166,7 +171,7 @@ def apply(
                 patience_seconds=patience_seconds,
                 poll_seconds=poll_seconds,
             )
-        except UnhealthyError as error:
+        except UnhealthyJobError as error:
             trouble.append(str(error))
         except AwsError as error:
             unseen.append(f"{job}: it is started, but its health is unknown: {error}")
@@ -182,14 +187,14 @@ def apply(
 
 
 def _remove_stack(
-    removal: Removal, cdk_remove: Callable[[str], None] | None, progress: Callable[[str], None]
+    removal: StackRemoval, cdk_remove: Callable[[str], None] | None, progress: Callable[[str], None]
 ) -> None:
     assert cdk_remove is not None, f"nothing removes {removal.stack}"
     progress(f"removing {removal.stack}")
     cdk_remove(removal.stack)
 
 
-def _start_if_wanted(
+def _start_unless_stopped(
     aws: DeployedEnvironment, change: JobChange, stopped: Collection[str], progress: Callable[[str], None]
 ) -> float | None:
     """Start a job with the deployed version; return the time of the start, None without one."""
@@ -208,7 +213,7 @@ def _start_if_wanted(
             _run_verb(aws, job, "drain", progress=progress)
         except BaseException as error:
             # It may have set the desired state to stopped.
-            outcome = _start_drained_jobs(aws, [job], progress, then=_manual_start_hint(aws, job))
+            outcome = _restart_drained_jobs(aws, [job], progress, then=_manual_start_text(aws, job))
             if isinstance(error, AwsError | DeployError | NotDeployedError):
                 raise DeployError(f"{error}\n{outcome}") from error
             progress(outcome)
@@ -224,7 +229,7 @@ def _start_if_wanted(
     return began
 
 
-def _manual_start_hint(aws: DeployedEnvironment, job: str) -> str:
+def _manual_start_text(aws: DeployedEnvironment, job: str) -> str:
     name = aws.names.environment.name
     return (
         f"`millrace stop --env {name} {job}`, then `millrace start --env {name} {job}`; another deployment finds "
@@ -235,7 +240,7 @@ def _manual_start_hint(aws: DeployedEnvironment, job: str) -> str:
 def _start_deployed_jobs(
     aws: DeployedEnvironment,
     jobs: Sequence[JobChange],
-    look_again: Callable[[], Changes],
+    look_again: Callable[[], DeploymentChanges],
     stopped: Collection[str],
     progress: Callable[[str], None],
 ) -> list[str]:
@@ -243,13 +248,13 @@ def _start_deployed_jobs(
     try:
         done = {job.job for job in look_again().jobs if job.after == "leave"}
     except (AwsError, NotDeployedError) as error:
-        return [f"it is unknown which jobs were deployed anyway ({error}): {_manual_start_hint(aws, 'JOB')}"]
+        return [f"it is unknown which jobs were deployed anyway ({error}): {_manual_start_text(aws, 'JOB')}"]
     lines = []
     for change in jobs:
         if change.job not in done:
             continue
         try:
-            if _start_if_wanted(aws, change, stopped, progress) is not None:
+            if _start_unless_stopped(aws, change, stopped, progress) is not None:
                 lines.append(
                     f"{change.job} was deployed anyway, and started: "
                     f"`millrace status --env {aws.names.environment.name} {change.job}`"
@@ -259,7 +264,7 @@ def _start_deployed_jobs(
     return lines
 
 
-def _start_drained_jobs(
+def _restart_drained_jobs(
     aws: DeployedEnvironment,
     drained: Sequence[str],
     progress: Callable[[str], None],
@@ -286,7 +291,7 @@ def _start_drained_jobs(
 def _stop_application(aws: DeployedEnvironment, job: str, progress: Callable[[str], None]) -> None:
     """Stop an EMR Serverless application, which accepts changes only when it is stopped."""
     with translate_aws_errors(f"cannot stop the application of {job}"):
-        application = outputs(aws.client("cloudformation"), aws.names.stack(f"job-{job}")).get(
+        application = read_stack_outputs(aws.client("cloudformation"), aws.names.stack(f"job-{job}")).get(
             "ApplicationId"
         )
         if application is None:
@@ -309,15 +314,15 @@ def _stop_application(aws: DeployedEnvironment, job: str, progress: Callable[[st
 
 __all__ = [
     "AwsError",
-    "Changes",
     "DeployError",
+    "DeploymentChanges",
     "UnhealthyDeploymentError",
     "UnknownHealthError",
-    "apply",
     "compare_with_deployed",
-    "deployed_document",
+    "deploy_around_jobs",
     "deployed_template",
-    "document_of",
-    "job_settings",
-    "without_starts",
+    "job_settings_in_assembly",
+    "launch_document_in_assembly",
+    "read_deployed_document",
+    "with_new_jobs_stopped",
 ]

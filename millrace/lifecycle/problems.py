@@ -192,7 +192,7 @@ def _explain_refusal(error: ClientError) -> tuple[type[AwsError], str]:
     return kind, f"{action} was refused: {code}: {message}"
 
 
-def cdk_failure(verb: str, status: int, printed: str) -> str:
+def cdk_failure_message(verb: str, status: int, printed: str) -> str:
     """Return one message from the output of a failed CDK command.
 
     Parameters

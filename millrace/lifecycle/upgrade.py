@@ -10,25 +10,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from millrace.lifecycle.changes.assembly_stages import with_templates
+from millrace.lifecycle.changes.assembly_stages import write_assembly_with_templates
 from millrace.lifecycle.changes.deployment_changes import (
     JobChange,
+    compare_templates,
+    describe_job_change,
     document_differences,
-    job_change,
-    stack_change,
     stream_names,
 )
 from millrace.lifecycle.deploy import (
-    Changes,
     DeployError,
+    DeploymentChanges,
     UnhealthyDeploymentError,
     UnknownHealthError,
-    apply,
+    deploy_around_jobs,
 )
 from millrace.lifecycle.jobs.health import PATIENCE_SECONDS, POLL_SECONDS
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.problems import AwsError
-from millrace.lifecycle.versions import UpgradeError, Version, current_version, deployed_version
+from millrace.lifecycle.versions import JobVersion, UpgradeError, read_deployed_version, save_deployed_version
 
 _SHARED = ("network", "storage", "streams", "kafka", "lifecycle")
 """Stacks that other jobs depend on as well."""
@@ -38,12 +38,12 @@ CdkDeploy = Callable[[Path, str], None]
 """Function that deploys one stack of an assembly; it raises :class:`DeployError`."""
 
 
-def changes_of_job(changes: Changes, job: str) -> JobChange:
+def change_of_job(changes: DeploymentChanges, job: str) -> JobChange:
     """Return the effect of a deployment on one job."""
     return next(change for change in changes.jobs if change.job == job)
 
 
-def shared_stacks(changes: Changes, prefix: str) -> tuple[str, ...]:
+def changed_shared_stacks(changes: DeploymentChanges, prefix: str) -> tuple[str, ...]:
     """Return the stacks beside the job's own that an upgrade would change, and that other jobs depend on.
 
     Parameters
@@ -55,9 +55,9 @@ def shared_stacks(changes: Changes, prefix: str) -> tuple[str, ...]:
     return tuple(change.stack for change in changes.stacks if change and change.stack in names)
 
 
-def upgrade(
+def upgrade_job(
     aws: DeployedEnvironment,
-    changes: Changes,
+    changes: DeploymentChanges,
     job: str,
     *,
     assembly: Path,
@@ -97,13 +97,13 @@ def upgrade(
     AwsError, millrace.lifecycle.account.deployed_outputs.NotDeployedError
         AWS refused a call.
     """
-    change = changes_of_job(changes, job)
-    before = deployed_version(aws, job)
+    change = change_of_job(changes, job)
+    before = save_deployed_version(aws, job)
     stack = aws.names.stack(f"job-{job}")
     try:
-        started = apply(
+        started = deploy_around_jobs(
             aws,
-            Changes((), (change,), {}),
+            DeploymentChanges((), (change,), {}),
             cdk_deploy=lambda: cdk_deploy(assembly, stack),
             progress=progress,
             patience_seconds=patience_seconds,
@@ -112,7 +112,7 @@ def upgrade(
     except UnhealthyDeploymentError as error:
         progress(f"{job}: rolling back to the previous version: {error}")
         try:
-            roll_back(
+            roll_back_job(
                 aws,
                 before,
                 assembly=assembly,
@@ -135,9 +135,9 @@ def upgrade(
     return bool(started)
 
 
-def roll_back(
+def roll_back_job(
     aws: DeployedEnvironment,
-    version: Version,
+    version: JobVersion,
     *,
     assembly: Path,
     cdk_deploy: CdkDeploy,
@@ -145,9 +145,9 @@ def roll_back(
     patience_seconds: float = PATIENCE_SECONDS,
     poll_seconds: float = POLL_SECONDS,
     keeps: bool = True,
-    changes: Changes | None = None,
+    changes: DeploymentChanges | None = None,
 ) -> bool:
-    """Deploy an earlier version of a job again, on the same checkpoints; the parameters are those of :func:`upgrade`.
+    """Deploy an earlier version of a job again, on the same checkpoints; the parameters are those of :func:`upgrade_job`.
 
     Parameters
     ----------
@@ -173,13 +173,13 @@ def roll_back(
     job = version.job
     changes = changes or rollback_changes(aws, version)
     if keeps:
-        deployed_version(aws, job)
+        save_deployed_version(aws, job)
     stack = aws.names.stack(f"job-{job}")
-    earlier = with_templates(
+    earlier = write_assembly_with_templates(
         assembly, {stack: version.template}, assembly.with_name(f"{assembly.name}-{job}-earlier")
     )
     return bool(
-        apply(
+        deploy_around_jobs(
             aws,
             changes,
             cdk_deploy=lambda: cdk_deploy(earlier, stack),
@@ -191,7 +191,7 @@ def roll_back(
     )
 
 
-def rollback_changes(aws: DeployedEnvironment, version: Version) -> Changes:
+def rollback_changes(aws: DeployedEnvironment, version: JobVersion) -> DeploymentChanges:
     """Return what changes when an earlier version takes the place of the deployed one.
 
     Raises
@@ -201,10 +201,10 @@ def rollback_changes(aws: DeployedEnvironment, version: Version) -> Changes:
     AwsError
         AWS refused a call.
     """
-    now, s3 = current_version(aws, version.job), aws.client("s3")
-    old, new = now.document(s3), version.document(s3)
+    now, s3 = read_deployed_version(aws, version.job), aws.client("s3")
+    old, new = now.read_launch_document(s3), version.read_launch_document(s3)
     owned = frozenset[str]().union(*(stream_names(t) for t in (now.template, version.template)))
-    change = job_change(
+    change = describe_job_change(
         version.job,
         stack=(now.template, version.template),
         document=(old, new),
@@ -213,4 +213,6 @@ def rollback_changes(aws: DeployedEnvironment, version: Version) -> Changes:
     )
     numbers = tuple(f"{path}: {before} → {after}" for path, before, after in document_differences(old, new))
     stack = aws.names.stack(f"job-{version.job}")
-    return Changes((stack_change(stack, now.template, version.template),), (change,), {version.job: numbers})
+    return DeploymentChanges(
+        (compare_templates(stack, now.template, version.template),), (change,), {version.job: numbers}
+    )

@@ -16,9 +16,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from millrace.config.aws.list_pages import list_all
-from millrace.lifecycle.account.deployed_outputs import MISSING_OBJECT, ignore_missing, split_url
+from millrace.lifecycle.account.deployed_outputs import MISSING_OBJECT, ignore_missing, split_s3_url
 from millrace.lifecycle.changes.update_rules import Template
-from millrace.lifecycle.deploy import deployed_document, deployed_template
+from millrace.lifecycle.deploy import deployed_template, read_deployed_document
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.problems import translate_aws_errors
 
@@ -28,7 +28,7 @@ class UpgradeError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Version:
+class JobVersion:
     """A deployed version of a job.
 
     Attributes
@@ -44,7 +44,7 @@ class Version:
     document_url: str
     template: Template
 
-    def document(self, s3: Any) -> dict[str, Any]:
+    def read_launch_document(self, s3: Any) -> dict[str, Any]:
         """Read its launch document.
 
         Raises
@@ -54,7 +54,7 @@ class Version:
         AwsError
             AWS refused the call.
         """
-        bucket, key = split_url(self.document_url)
+        bucket, key = split_s3_url(self.document_url)
         reading = translate_aws_errors(f"cannot read the launch document {self.document_url}")
         with reading, ignore_missing(*MISSING_OBJECT):
             return dict(json.loads(s3.get_object(Bucket=bucket, Key=key)["Body"].read()))
@@ -65,7 +65,7 @@ class Version:
         )
 
 
-def deployed_version(aws: DeployedEnvironment, job: str) -> Version:
+def save_deployed_version(aws: DeployedEnvironment, job: str) -> JobVersion:
     """Keep the deployed version of a job, before it is replaced.
 
     Raises
@@ -75,10 +75,10 @@ def deployed_version(aws: DeployedEnvironment, job: str) -> Version:
     AwsError
         AWS refused a call.
     """
-    version = current_version(aws, job)
+    version = read_deployed_version(aws, job)
     body = json.dumps({"version": 1, **dataclasses.asdict(version)}).encode()
     digest = hashlib.sha256(body).hexdigest()
-    bucket, folder = split_url(aws.names.versions(job))
+    bucket, folder = split_s3_url(aws.names.versions(job))
     with translate_aws_errors(f"cannot save the deployed version of {job}"):
         aws.client("s3").put_object(Bucket=bucket, Key=f"{folder}/{digest}.json", Body=body)
         aws.client("ssm").put_parameter(
@@ -90,7 +90,7 @@ def deployed_version(aws: DeployedEnvironment, job: str) -> Version:
     return version
 
 
-def current_version(aws: DeployedEnvironment, job: str) -> Version:
+def read_deployed_version(aws: DeployedEnvironment, job: str) -> JobVersion:
     """Read the deployed version of a job.
 
     Raises
@@ -103,14 +103,14 @@ def current_version(aws: DeployedEnvironment, job: str) -> Version:
     stack = aws.names.stack(f"job-{job}")
     with translate_aws_errors(f"cannot read stack {stack}"):
         template = deployed_template(aws.client("cloudformation"), stack)
-    url = None if template is None else deployed_document(aws, stack)[0]
+    url = None if template is None else read_deployed_document(aws, stack)[0]
     if template is None or url is None:
         env = aws.names.environment.name
         raise UpgradeError(f"{job} is not deployed yet; deploy it with `millrace deploy --env {env}`")
-    return Version(job, f"{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}", url, template)
+    return JobVersion(job, f"{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}", url, template)
 
 
-def previous_version(aws: DeployedEnvironment, job: str) -> Version:
+def find_previous_version(aws: DeployedEnvironment, job: str) -> JobVersion:
     """Find the version that was deployed before the current one.
 
     Raises
@@ -120,7 +120,7 @@ def previous_version(aws: DeployedEnvironment, job: str) -> Version:
     AwsError
         AWS refused a call.
     """
-    now, parameter = current_version(aws, job), aws.names.versions_parameter(job)
+    now, parameter = read_deployed_version(aws, job), aws.names.versions_parameter(job)
     versions: list[dict[str, str]] = []
     with (
         translate_aws_errors(f"cannot read the list of deployed versions of {job}"),
@@ -134,14 +134,14 @@ def previous_version(aws: DeployedEnvironment, job: str) -> Version:
     raise UpgradeError(f"{job} cannot be rolled back: SSM parameter {parameter} lists no earlier version")
 
 
-def _read_version(aws: DeployedEnvironment, job: str, digest: str) -> Version:
+def _read_version(aws: DeployedEnvironment, job: str, digest: str) -> JobVersion:
     place = f"{aws.names.versions(job)}/{digest}.json"
-    bucket, key = split_url(place)
+    bucket, key = split_s3_url(place)
     with translate_aws_errors(f"cannot read the saved versions of {job}"), ignore_missing(*MISSING_OBJECT):
         body = aws.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
         record = json.loads(body) if hashlib.sha256(body).hexdigest() == digest else None
         if record is not None and record["job"] == job:
-            return Version(job, record["at"], record["document_url"], record["template"])
+            return JobVersion(job, record["at"], record["document_url"], record["template"])
         problem = "another digest than when it was kept" if record is None else f"job {record['job']!r}"
         raise UpgradeError(
             f"{place} is not the deployed version of {job}: it has {problem}, so somebody has changed the "

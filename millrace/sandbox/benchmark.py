@@ -23,9 +23,9 @@ from millrace.etl.launch import typed_json
 from millrace.etl.launch.sources import KafkaSource
 from millrace.sandbox.programs import jars, local_driver
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
-from millrace.sandbox.programs.local_spark import SandboxSpark, iceberg_catalog
-from millrace.sandbox.programs.toolchain import CORE, java_home, program_environment, python_path
-from millrace.sandbox.records.producer import produce
+from millrace.sandbox.programs.local_spark import SandboxSpark, local_catalog_settings
+from millrace.sandbox.programs.toolchain import CORE, java_home, program_variables, python_import_path
+from millrace.sandbox.records.producer import produce_with_backpressure
 
 HOME = RUN / "benchmark"
 
@@ -37,7 +37,7 @@ _FLUSH_SECONDS = 120
 
 
 @dataclass(frozen=True)
-class MeasuredQuery:
+class BenchmarkJob:
     """Job and queries of a benchmark.
 
     Attributes
@@ -87,7 +87,7 @@ def fill_topic(bootstrap: str, payloads: Sequence[bytes], records: Mapping[int, 
     sent = 0
     for partition, count in records.items():
         for payload in itertools.islice(itertools.cycle(payloads), count):
-            produce(producer, TOPIC, payload, partition=partition)
+            produce_with_backpressure(producer, TOPIC, payload, partition=partition)
             sent += 1
             if sent % 1000 == 0:
                 producer.poll(0)
@@ -99,7 +99,7 @@ def fill_topic(bootstrap: str, payloads: Sequence[bytes], records: Mapping[int, 
     return sent
 
 
-def records_per_partition(runs: Sequence[PlannedRun]) -> dict[int, int]:
+def records_needed_per_partition(runs: Sequence[PlannedRun]) -> dict[int, int]:
     """Return the records that each partition must hold so that all batches of all runs are full."""
     needed: dict[int, int] = {}
     for run in runs:
@@ -110,7 +110,7 @@ def records_per_partition(runs: Sequence[PlannedRun]) -> dict[int, int]:
 
 
 def run_schedule(
-    subject: MeasuredQuery,
+    subject: BenchmarkJob,
     runs: Sequence[PlannedRun],
     bootstrap: str,
     *,
@@ -149,36 +149,36 @@ def run_schedule(
     (home / "launch.json").write_text(json.dumps(_local_launch_document(subject, home, bootstrap)))
     line = spark_line_of(KINDS[subject.document["engine"]].spark_of(subject.document["engine_version"]))
     settings = _spark_settings(subject.document, home, cores, driver_memory, line)
-    _references(subject, home)
+    _create_reference_tables(subject, home)
     arguments = ["--launch-document", (home / "launch.json").as_uri(), "--engine", "sandbox"]
     arguments += ["--benchmark", (home / "schedule.json").as_uri()]
-    environment = {**program_environment(), "JAVA_HOME": str(java_home()), "PYTHONPATH": python_path()}
+    environment = {**program_variables(), "JAVA_HOME": str(java_home()), "PYTHONPATH": python_import_path()}
     entry = CORE / "main.py"
-    with local_driver.start(
+    with local_driver.start_driver(
         "benchmark", home, entry, settings, arguments, environment=environment, line=line
     ) as process:
         told = 0
         while process.alive:
             time.sleep(0.2)
-            for event in itertools.islice(local_driver.events(process), told, None):
+            for event in itertools.islice(local_driver.read_driver_events(process), told, None):
                 told += 1
                 if event["event"] == "measured":
                     done(event["number"] + 1, event["of"])
         status = process.popen.returncode
     if status != 0 or not result.exists():
-        raise SandboxError(f"the benchmark ended with status {status}:\n{process.tail(20)}")
+        raise SandboxError(f"the benchmark ended with status {status}:\n{process.last_log_lines(20)}")
     measured = Measurements.model_validate_json(result.read_text())
     shutil.rmtree(home)
     return measured
 
 
-def _topic_source(given: dict[str, Any]) -> Any:
+def _source_as_local_topic(given: dict[str, Any]) -> Any:
     """Return the topic on this machine in the place of a source."""
     retention = given["retention_seconds"]
     return typed_json.to_json_value(KafkaSource(given["name"], TOPIC, _CONNECTION, "earliest", 1, retention))
 
 
-def _local_launch_document(subject: MeasuredQuery, home: Path, bootstrap: str) -> dict[str, Any]:
+def _local_launch_document(subject: BenchmarkJob, home: Path, bootstrap: str) -> dict[str, Any]:
     """Return the launch document with source, checkpoints and connections on this machine."""
     settings = dict(subject.document["settings"])
     queries = []
@@ -187,7 +187,9 @@ def _local_launch_document(subject: MeasuredQuery, home: Path, bootstrap: str) -
             continue
         if "routes" in query:
             query = query | {
-                "routes": [route | {"source": _topic_source(route["source"])} for route in query["routes"]]
+                "routes": [
+                    route | {"source": _source_as_local_topic(route["source"])} for route in query["routes"]
+                ]
             }
         queries.append(query)
     settings |= {
@@ -209,9 +211,9 @@ def _spark_settings(
     name = launch["settings"]["catalog"]
     paths = [*jars.jar_files("sandbox", line), *jars.jar_files("kafka-client", line)]
     return {
-        **SandboxSpark.without_replaced(launch["spark"]),
+        **SandboxSpark.without_replaced_settings(launch["spark"]),
         **local_driver.LOCAL,
-        **iceberg_catalog(name, home / "catalog.db", f"file://{home}/warehouse"),
+        **local_catalog_settings(name, home / "catalog.db", f"file://{home}/warehouse"),
         "spark.app.name": f"benchmark/{launch['job']}",
         "spark.jars": ",".join(map(str, paths)),
         "spark.master": f"local[{cores}]",
@@ -225,7 +227,7 @@ def _spark_settings(
     }
 
 
-def _references(subject: MeasuredQuery, home: Path) -> None:
+def _create_reference_tables(subject: BenchmarkJob, home: Path) -> None:
     catalog = SqlCatalog(
         "lake",
         uri=f"sqlite:///{home / 'catalog.db'}",

@@ -18,11 +18,11 @@ from rich.table import Column, Table
 
 from millrace.config import load
 from millrace.config.engines.versions import VERSIONS, SparkLine
-from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
-from millrace.sandbox.failure_drill import DrillProgress, DrillResult, FailureDrill, Feed
+from millrace.sandbox.deployment import Sandbox, deploy_sandbox, start_servers
+from millrace.sandbox.failure_drill import DrillFeed, DrillProgress, DrillResult, FailureDrill
 from millrace.sandbox.payloads import flights
 from millrace.sandbox.programs.child_processes import RUN
-from millrace.sandbox.programs.history_server import history_server
+from millrace.sandbox.programs.history_server import start_sandbox_history_server
 from millrace.sandbox.programs.local_spark import EVENT_LOGS
 from millrace.sandbox.running_sandbox import save_endpoints as keep_record
 
@@ -45,14 +45,14 @@ _LIVE_SECONDS = 10.0
 
 
 @dataclass
-class Phases:
+class PhaseTimer:
     """Timer of the phases of a run, which it shows as they pass."""
 
     console: Console
     seconds: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
+    def time_phase(self, name: str) -> Iterator[None]:
         """Time one phase."""
         started = time.monotonic()
         self.console.print(f"{name} …")
@@ -61,11 +61,11 @@ class Phases:
         self.console.print(f"[green]✓[/] {name} [dim]{self.seconds[name]:.1f} s[/]", highlight=False)
 
 
-def reporter(console: Console) -> Callable[[DrillProgress], None]:
+def progress_printer(console: Console) -> Callable[[DrillProgress], None]:
     """Return a function that prints the progress of a drill when its phase changes and every ten seconds."""
     phase, at = "", 0.0
 
-    def report(progress: DrillProgress) -> None:
+    def print_progress(progress: DrillProgress) -> None:
         nonlocal phase, at
         if progress.phase != phase or time.monotonic() - at > 10:
             phase, at = progress.phase, time.monotonic()
@@ -73,10 +73,10 @@ def reporter(console: Console) -> Callable[[DrillProgress], None]:
                 f"  {phase}: sent {progress.sent}, landed {progress.landed} of {progress.total}, derived {progress.derived}"
             )
 
-    return report
+    return print_progress
 
 
-def environment_for_line(environment: str, line: SparkLine) -> Path:
+def write_environment_for_spark_line(environment: str, line: SparkLine) -> Path:
     """Write an environment that extends another one and whose jobs run on a Spark line.
 
     Returns
@@ -97,7 +97,7 @@ def environment_for_line(environment: str, line: SparkLine) -> Path:
     return file
 
 
-def feeds(records: Records) -> dict[str, Feed]:
+def feed_by_job(records: Records) -> dict[str, DrillFeed]:
     """Return the records of each job: Kinesis gets ten days (LocalStack slows down with volume), Kafka a month or all."""
     kinesis = flights.read_departures(days=2 if records == "few" else 10)
     kafka = (
@@ -108,10 +108,10 @@ def feeds(records: Records) -> dict[str, Feed]:
     return dict(zip(JOBS, (_feed_of_table(kinesis), _feed_of_table(kafka)), strict=True))
 
 
-def _feed_of_table(table: pa.Table) -> Feed:
-    events = list(flights.events(table, dirty_share=_DIRTY_SHARE, seed=_SEED))
+def _feed_of_table(table: pa.Table) -> DrillFeed:
+    events = list(flights.flight_records(table, dirty_share=_DIRTY_SHARE, seed=_SEED))
     live = min(_LIVE_MOST, len(events) // 5)
-    return Feed(backlog=events[:-live], live=events[-live:], live_per_second=live / _LIVE_SECONDS)
+    return DrillFeed(backlog=events[:-live], live=events[-live:], live_per_second=live / _LIVE_SECONDS)
 
 
 def run_demo(console: Console, *, environment: str, records: Records, keep: bool) -> int:
@@ -122,18 +122,18 @@ def run_demo(console: Console, *, environment: str, records: Records, keep: bool
     int
         0 only if nothing was lost or duplicated and every dead letter is byte-identical.
     """
-    phases = Phases(console)
-    with servers_shown(phases, keep=keep) as (stack, broker):
+    phases = PhaseTimer(console)
+    with start_servers_as_phase(phases, keep=keep) as (stack, broker):
         # Only now: no other demo uses them any more.
         for leftover in (RUN / "jobs", EVENT_LOGS):
             shutil.rmtree(leftover, ignore_errors=True)
-        with phases.phase(f"deploy environment {environment} to LocalStack"):
-            sandbox = open_sandbox(environment, stack, broker)
+        with phases.time_phase(f"deploy environment {environment} to LocalStack"):
+            sandbox = deploy_sandbox(environment, stack, broker)
         outcomes = []
-        for job, feed in feeds(records).items():
+        for job, feed in feed_by_job(records).items():
             engine = sandbox.environment.jobs[job].engine
-            with phases.phase(f"job {job} ({engine}): send, run, kill -9, run again, check"):
-                drill = FailureDrill(sandbox, job, feed, seed=_SEED, report=reporter(console))
+            with phases.time_phase(f"job {job} ({engine}): send, run, kill -9, run again, check"):
+                drill = FailureDrill(sandbox, job, feed, seed=_SEED, report=progress_printer(console))
                 outcomes.append(drill.run())
             outcomes[-1].ledger.write(RUN / "ledgers" / f"{job}.parquet")
         for outcome in outcomes:
@@ -141,7 +141,7 @@ def run_demo(console: Console, *, environment: str, records: Records, keep: bool
         _show_phases(console, phases)
         if keep:
             _show_addresses(console, sandbox)
-        summary = summarise(outcomes)
+        summary = demo_summary(outcomes)
     console.print_json(json.dumps(summary), indent=None) if console.is_terminal else console.out(
         json.dumps(summary)
     )
@@ -149,15 +149,15 @@ def run_demo(console: Console, *, environment: str, records: Records, keep: bool
 
 
 @contextmanager
-def servers_shown(phases: Phases, *, keep: bool) -> Iterator[Any]:
+def start_servers_as_phase(phases: PhaseTimer, *, keep: bool) -> Iterator[Any]:
     """Start the servers as a timed phase; after a failure they are stopped, even with ``keep``."""
     with ExitStack() as stack:
-        with phases.phase("start LocalStack and Kafka"):
-            pair = stack.enter_context(servers(keep=keep))
+        with phases.time_phase("start LocalStack and Kafka"):
+            pair = stack.enter_context(start_servers(keep=keep))
         yield pair
 
 
-def summarise(outcomes: list[DrillResult]) -> dict[str, Any]:
+def demo_summary(outcomes: list[DrillResult]) -> dict[str, Any]:
     """Sum up the jobs: the demo's closing JSON object, with one entry per job below ``jobs``."""
     accounts = [outcome.account for outcome in outcomes]
     return {
@@ -221,7 +221,7 @@ def _print_outcome(console: Console, sandbox: Sandbox, outcome: DrillResult) -> 
             console.print(f"  {name:<9}{value}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _show_phases(console: Console, phases: Phases) -> None:
+def _show_phases(console: Console, phases: PhaseTimer) -> None:
     table = Table(
         "phase", Column("seconds", justify="right"), title="where the time went", title_justify="left"
     )
@@ -231,7 +231,7 @@ def _show_phases(console: Console, phases: Phases) -> None:
 
 
 def _show_addresses(console: Console, sandbox: Sandbox) -> None:
-    history = history_server()
+    history = start_sandbox_history_server()
     keep_record(sandbox)
     console.print("these servers keep running (stop them with `millrace sandbox stop`):")
     for what, where in (

@@ -13,12 +13,12 @@ import pyarrow as pa
 from millrace.config import load
 from millrace.config.aws.names import Names
 from millrace.config.model import Environment
-from millrace.lifecycle.account.deployed_outputs import LaunchDocument, launch_document
+from millrace.lifecycle.account.deployed_outputs import LaunchDocument, read_launch_document
 from millrace.sandbox.payloads import flights
 from millrace.sandbox.programs import cdk, kafka_broker, localstack
-from millrace.sandbox.programs.child_processes import RUN, only_one
+from millrace.sandbox.programs.child_processes import RUN, lock_sandbox
 from millrace.sandbox.programs.local_spark import SandboxSpark, delete_local_catalog
-from millrace.sandbox.stand_in import stand_in
+from millrace.sandbox.stand_in import make_stand_in
 from millrace.sizing import plan as compute_plan
 from millrace.sizing.model import Plan
 
@@ -31,7 +31,7 @@ class Sandbox:
     plan: Plan
     names: Names
     stack: localstack.LocalStack
-    kafka: kafka_broker.Kafka
+    kafka: kafka_broker.KafkaBroker
 
     @property
     def spark(self) -> SandboxSpark:
@@ -45,10 +45,12 @@ class Sandbox:
 
     def launch_document(self, job: str) -> LaunchDocument:
         """Read a job's launch document from the deployed stack."""
-        return launch_document(self.stack.client("cloudformation"), self.stack.client("s3"), self.names, job)
+        return read_launch_document(
+            self.stack.client("cloudformation"), self.stack.client("s3"), self.names, job
+        )
 
 
-def deploy(
+def deploy_to_localstack(
     stack: localstack.LocalStack, assembly: Path, account: str, tags: Mapping[str, str] = MappingProxyType({})
 ) -> None:
     """Bootstrap LocalStack and deploy every stack of an assembly, with tags.
@@ -59,15 +61,15 @@ def deploy(
         A stack did not deploy.
     """
     environment = stack.environment()
-    cdk.run(["bootstrap", f"aws://{account}/{stack.region}", "-a", str(assembly)], environment)
-    cdk.deploy(assembly, environment=environment, tags=tags)
+    cdk.run_cdk(["bootstrap", f"aws://{account}/{stack.region}", "-a", str(assembly)], environment)
+    cdk.deploy_stacks(assembly, environment=environment, tags=tags)
 
 
 @contextmanager
-def servers(*, keep: bool = False) -> Iterator[tuple[localstack.LocalStack, kafka_broker.Kafka]]:
+def start_servers(*, keep: bool = False) -> Iterator[tuple[localstack.LocalStack, kafka_broker.KafkaBroker]]:
     """Start LocalStack and a Kafka broker, both empty; stop them at the end unless ``keep`` is set."""
     with ExitStack() as stack:
-        stack.enter_context(only_one())
+        stack.enter_context(lock_sandbox())
         delete_local_catalog()
         yield (
             stack.enter_context(localstack.running_localstack(keep=keep)),
@@ -75,16 +77,16 @@ def servers(*, keep: bool = False) -> Iterator[tuple[localstack.LocalStack, kafk
         )
 
 
-def open_sandbox(name: str, stack: localstack.LocalStack, broker: kafka_broker.Kafka) -> Sandbox:
+def deploy_sandbox(name: str, stack: localstack.LocalStack, broker: kafka_broker.KafkaBroker) -> Sandbox:
     """Deploy an environment and create what LocalStack only pretends to create: topics and reference tables."""
-    standing = stand_in(load(name), name)
+    standing = make_stand_in(load(name), name)
     environment, names = standing.environment, standing.names
     # LocalStack has every region; the environment's is bootstrapped and used.
     stack = replace(stack, region=environment.region)
     plan = compute_plan(environment)
     assembly = RUN / "cdk.out"
-    cdk.synthesise(standing.name, assembly, localstack.ACCOUNT)
-    deploy(stack, assembly, names.account)
+    cdk.synthesise_assembly(standing.name, assembly, localstack.ACCOUNT)
+    deploy_to_localstack(stack, assembly, names.account)
     sandbox = Sandbox(environment, plan, names, stack, broker)
     for stream_name, stream in environment.streams.items():
         if stream.cluster_name is not None and stream.matches is None:
@@ -102,7 +104,7 @@ def _load_reference_tables(sandbox: Sandbox) -> None:
     enrichments = [each for query in queries for each in getattr(query, "enrich", ())]
     named = {each.table for each in enrichments}
     for name in named.intersection(flights.REFERENCE_TABLES):
-        rows = flights.reference_table(name)
+        rows = flights.read_reference_table(name)
         catalog.create_table(sandbox.names.table(name), schema=rows.schema).append(rows)
     for name in named.intersection(sandbox.environment.tables).difference(flights.REFERENCE_TABLES):
         # Nobody here knows the types of a table that somebody else owns, or its rows: text, and none.

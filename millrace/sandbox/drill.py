@@ -58,7 +58,7 @@ class TimeLimits:
 
 
 @dataclass(frozen=True)
-class Kill:
+class JobKill:
     """One kill of a job.
 
     Attributes
@@ -75,7 +75,7 @@ class Kill:
     recovery_seconds: float
 
 
-class JobRuns(ABC):
+class JobRunner(ABC):
     """Runs of the jobs of an environment, wherever it is deployed."""
 
     patience: TimeLimits
@@ -108,7 +108,7 @@ class JobRuns(ABC):
         """End a job's run with grace, permanently."""
 
 
-class Drill:
+class JobsDrill:
     """Drill of jobs.
 
     Parameters
@@ -124,15 +124,15 @@ class Drill:
     moment_seconds = 3.0
     """Longest pause before a kill: longer than a trigger, so that a kill hits any part of a batch or the time between two."""
 
-    def __init__(self, runs: JobRuns, names: Names, jobs: Sequence[str], *, seed: int, say: Say) -> None:
+    def __init__(self, runs: JobRunner, names: Names, jobs: Sequence[str], *, seed: int, say: Say) -> None:
         self.runs, self.names, self.jobs, self.say = runs, names, tuple(jobs), say
         self.catalog = runs.catalog(names)
-        self.kills: list[Kill] = []
+        self.kills: list[JobKill] = []
         self.sending: list[BackgroundThread] = []
         self._choose = random.Random(seed)
         self._started: list[str] = []
 
-    def send(self, work: Callable[[Flag], None], name: str) -> BackgroundThread:
+    def send_in_background(self, work: Callable[[Flag], None], name: str) -> BackgroundThread:
         """Send records in the background, with a function that ends soon after its flag is set."""
         self.sending.append(BackgroundThread(work, name))
         return self.sending[-1]
@@ -154,9 +154,9 @@ class Drill:
         """
         what = f"the first records in {table}"
         self.say(f"waiting for {what}")
-        self.wait(lambda: self.rows(table) > 0, self.runs.patience.start, what, [job])
+        self.wait_while_jobs_run(lambda: self.count_rows(table) > 0, self.runs.patience.start, what, [job])
 
-    def kill(self, what: str, tables: Mapping[str, Sequence[Sequence[str]]]) -> None:
+    def kill_and_restart_jobs(self, what: str, tables: Mapping[str, Sequence[Sequence[str]]]) -> None:
         """Kill every job at some time in its batches, and start it again.
 
         Parameters
@@ -174,7 +174,7 @@ class Drill:
         number, dead, took = len(self.kills) // len(self.jobs) + 1, {}, {}
         for job in self.jobs:
             time.sleep(self._choose.uniform(0.0, self.moment_seconds))
-            self.check(())
+            self.raise_failures(())
             self.say(f"{what}: {job}")
             began = time.monotonic()
             self.runs.kill_run(self.names, job)
@@ -183,13 +183,13 @@ class Drill:
         for job, groups in tables.items():
             self.say(f"{what}: waiting for the next commit of {job}")
             back = max(self._wait_for_recovery(job, group, dead[job], what) for group in groups)
-            self.kills.append(Kill(job, number, round(took[job], 1), round(back, 1)))
+            self.kills.append(JobKill(job, number, round(took[job], 1), round(back, 1)))
 
     def _wait_for_recovery(self, job: str, tables: Sequence[str], dead: datetime, what: str) -> float:
         """Wait for the first commit to one of some tables after their job's run ended; return the seconds to it."""
         after = dead.timestamp() * 1000
         event = f"a commit to {' or '.join(tables)} after {what}"
-        self.wait(
+        self.wait_while_jobs_run(
             lambda: self._first_commit_after(tables, after) is not None,
             self.runs.patience.recover,
             event,
@@ -197,7 +197,7 @@ class Drill:
         )
         return ((self._first_commit_after(tables, after) or after) - after) / 1000
 
-    def settle(self, wanted: Mapping[str, int]) -> str:
+    def wait_until_tables_complete(self, wanted: Mapping[str, int]) -> str:
         """Wait until tables have their rows.
 
         Parameters
@@ -212,21 +212,27 @@ class Drill:
         """
         counts, patience = dict[str, tuple[int, int]](), self.runs.patience.land
 
-        def reached() -> bool:
-            self.check(self.jobs)
+        def all_rows_landed() -> bool:
+            self.raise_failures(self.jobs)
             with suppress(ThrottledError):  # throttled: no news, and the request is repeated
-                counts.update({table: (self.rows(table), count) for table, count in wanted.items()})
+                counts.update({table: (self.count_rows(table), count) for table, count in wanted.items()})
                 return all(have >= count for have, count in counts.values())
             return False
 
-        def short() -> str:
+        def missing_rows_text() -> str:
             lacking = ((table, *each) for table, each in counts.items() if each[0] < each[1])
             return ", ".join(f"{table} has {have} of {count}" for table, have, count in lacking)
 
         try:
-            wait_until(reached, seconds=patience, what="settled", progress=short, poll_seconds=0.5)
+            wait_until(
+                all_rows_landed,
+                seconds=patience,
+                what="settled",
+                progress=missing_rows_text,
+                poll_seconds=0.5,
+            )
         except StalledError:
-            return f"no further row for {patience:.0f} s: {short()}"
+            return f"no further row for {patience:.0f} s: {missing_rows_text()}"
         return ""
 
     def stop(self) -> None:
@@ -248,22 +254,22 @@ class Drill:
         for sending in self.sending:
             sending.ask_to_stop()
 
-    def rows(self, name: str) -> int:
+    def count_rows(self, name: str) -> int:
         """Return the number of rows of a table of the environment."""
         table = self.names.table(name)
-        with aws_errors(table):
+        with translate_table_errors(table):
             return lake_tables.row_count(self.catalog, table)
 
     def _first_commit_after(self, names: Sequence[str], after_ms: float) -> float | None:
         """Return the time in ms of the first commit to some tables after a time, by the clock of the committing process."""
         times: list[int] = []
         for name in map(self.names.table, names):
-            with aws_errors(name):
-                table = lake_tables.load_table(self.catalog, name)
+            with translate_table_errors(name):
+                table = lake_tables.load_table_if_exists(self.catalog, name)
             times += [snapshot.timestamp_ms for snapshot in table.snapshots()] if table else []
         return min((at for at in times if at > after_ms), default=None)
 
-    def wait(
+    def wait_while_jobs_run(
         self, reached: Callable[[], bool], seconds: float, what: str, jobs: Sequence[str] | None = None
     ) -> None:
         """Wait for a condition while records are sent and jobs run: some, or all of the drill.
@@ -274,23 +280,23 @@ class Drill:
             Longest wait without progress of the jobs.
         """
 
-        def look() -> bool:
-            self.check(self.jobs if jobs is None else jobs)
+        def check_and_look() -> bool:
+            self.raise_failures(self.jobs if jobs is None else jobs)
             return reached()
 
-        wait_for(look, seconds, what, progress=self.runs.progress)
+        wait_for_condition(check_and_look, seconds, what, progress=self.runs.progress)
 
-    def check(self, jobs: Sequence[str]) -> None:
+    def raise_failures(self, jobs: Sequence[str]) -> None:
         """Raise the error of sending, or of a job that has ended by itself."""
         for sending in self.sending:
-            sending.check()
+            sending.raise_error_of_work()
         for job in jobs:
             why = self.runs.why_ended(self.names, job)
             if why is not None:
                 raise DrillError(f"job {job}: {why}")
 
 
-def wait_for(
+def wait_for_condition(
     reached: Callable[[], bool],
     seconds: float,
     what: str,
@@ -318,7 +324,7 @@ def wait_for(
     """
     last = ""
 
-    def look() -> bool:
+    def look_unless_throttled() -> bool:
         nonlocal last
         last = ""
         try:
@@ -329,13 +335,15 @@ def wait_for(
             return False
 
     try:
-        wait_until(look, seconds=seconds, what=what, progress=progress, poll_seconds=poll_seconds)
+        wait_until(
+            look_unless_throttled, seconds=seconds, what=what, progress=progress, poll_seconds=poll_seconds
+        )
     except StalledError as error:
         raise DrillError(f"timeout after {seconds:.0f} s of waiting for {what}{last}") from error
 
 
 @contextmanager
-def aws_errors(what: str) -> Iterator[None]:
+def translate_table_errors(what: str) -> Iterator[None]:
     """Raise errors of reading tables, in the catalog and in their files, as one message.
 
     Raises

@@ -17,20 +17,20 @@ from typing import Any
 
 from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, LandingQuery
-from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
-from millrace.sandbox.drill import Drill, Say
-from millrace.sandbox.local_runs import LocalRuns
+from millrace.sandbox.deployment import Sandbox, deploy_sandbox, start_servers
+from millrace.sandbox.drill import JobsDrill, Say
+from millrace.sandbox.local_runs import LocalJobRunner
 from millrace.sandbox.programs.child_processes import (
     SandboxError,
     StalledError,
-    stop_left_behind,
+    stop_left_programs,
     wait_until,
 )
 from millrace.sandbox.records import lake_tables, traffic
 from millrace.sandbox.records.ledger import Ledger, LedgerComparison
 from millrace.sandbox.records.producer import BackgroundThread
-from millrace.sandbox.records.traffic_targets import producer_of
-from millrace.sandbox.running_sandbox import run_once, save_endpoints
+from millrace.sandbox.records.traffic_targets import sandbox_producer
+from millrace.sandbox.running_sandbox import run_job_once_locally, save_endpoints
 
 _COMPARISON = Path(__file__).parent / "records" / "derived_comparison.py"
 _LOOK_SECONDS = 1.0
@@ -42,7 +42,7 @@ _OTHERS_SECONDS = 90.0
 
 
 @dataclass(frozen=True)
-class DerivedComparison:
+class DerivedTableComparison:
     """Comparison of a derived table with one batch of its transform over all landed records.
 
     Attributes
@@ -78,7 +78,7 @@ class DerivedComparison:
 
 
 @dataclass(frozen=True)
-class LandedTable:
+class TableAfterTrial:
     """Content of a table after a trial.
 
     Attributes
@@ -97,7 +97,7 @@ class LandedTable:
     first_seconds: float | None
     example: Mapping[str, Any]
     account: LedgerComparison | None
-    comparison: DerivedComparison | None = None
+    comparison: DerivedTableComparison | None = None
 
     @property
     def wrong(self) -> bool:
@@ -115,11 +115,11 @@ class TrialFeed:
         Number of records that are sent; None for generated ones, which are sent until the end.
     """
 
-    feed: traffic.Feed
+    feed: traffic.TrafficFeed
     most: int | None
 
 
-def needed_jobs(environment: Environment, job: str | None) -> tuple[str, ...]:
+def jobs_with_upstream(environment: Environment, job: str | None) -> tuple[str, ...]:
     """Return a job and those that land, directly or indirectly, what it derives from; all jobs for None."""
     if job is None:
         return tuple(environment.jobs)
@@ -132,7 +132,7 @@ def needed_jobs(environment: Environment, job: str | None) -> tuple[str, ...]:
     return tuple(name for name in environment.jobs if name in needed)
 
 
-def needed_streams(environment: Environment, jobs: Sequence[str]) -> tuple[str, ...]:
+def streams_read_by(environment: Environment, jobs: Sequence[str]) -> tuple[str, ...]:
     """Return the streams that some jobs read, in the file's order."""
     read = {stream for job, _, query in environment.queries if job in jobs for stream in query.streams}
     return tuple(stream for stream in environment.streams if stream in read)
@@ -146,7 +146,7 @@ def run_trial(
     seconds: float,
     say: Say,
     keep: bool = False,
-) -> dict[str, LandedTable]:
+) -> dict[str, TableAfterTrial]:
     """Deploy an environment, run its jobs, feed its streams, kill and restart the jobs, and account for every record.
 
     Parameters
@@ -175,37 +175,43 @@ def run_trial(
         A server or a job did not start, a job ended by itself, or nothing landed in five minutes without progress.
     """
     began = time.monotonic()
-    if left := stop_left_behind():
+    if left := stop_left_programs():
         say(
             f"stopped {' and '.join(left)} of an earlier run, with its tables; this run begins with empty ones"
         )
     with ExitStack() as stack:
         say("starting LocalStack and Kafka")
-        local, broker = stack.enter_context(servers(keep=keep))
+        local, broker = stack.enter_context(start_servers(keep=keep))
         say("deploying to LocalStack")
-        sandbox = open_sandbox(name, local, broker)
-        trial = _Trial(sandbox, jobs, feeds, say)
+        sandbox = deploy_sandbox(name, local, broker)
+        trial = _EnvironmentTrial(sandbox, jobs, feeds, say)
         stack.callback(trial.local.kill_all)
         stack.callback(trial.close)
         trial.start()
         say(f"running {', '.join(jobs)} on local Spark; sending to {', '.join(feeds)}")
-        generated = [trial.feed(stream) for stream, feed in feeds.items() if feed.most is None]
-        producers = [trial.feed(stream) for stream, feed in feeds.items() if feed.most is not None]
-        first = trial.first_rows(began)
-        trial.kill("kill -9", {})
+        generated = [trial.send_stream(stream) for stream, feed in feeds.items() if feed.most is None]
+        producers = [trial.send_stream(stream) for stream, feed in feeds.items() if feed.most is not None]
+        first = trial.wait_for_first_rows(began)
+        trial.kill_and_restart_jobs("kill -9", {})
         until = time.monotonic() + (seconds if generated else 0.0)
-        trial.wait(lambda: time.monotonic() >= until, seconds + _START_SECONDS, "further records")
+        trial.wait_while_jobs_run(
+            lambda: time.monotonic() >= until, seconds + _START_SECONDS, "further records"
+        )
         for each in generated:
             each.stop()
-        trial.wait(lambda: all(each.done for each in producers), math.inf, "all records to be sent")
+        trial.wait_while_jobs_run(
+            lambda: all(each.done for each in producers), math.inf, "all records to be sent"
+        )
         say("waiting until all sent records have landed")
         # Rows that are still missing after a long wait are lost.
-        trial.settle({table: len(ledger) for table, ledger in trial.ledgers().items()})
-        trial.compare_derived()
+        trial.wait_until_tables_complete(
+            {table: len(ledger) for table, ledger in trial.ledger_by_table().items()}
+        )
+        trial.compare_derived_tables()
         # A table without any row is not a success either.
         tables = {
-            table: trial.landed(table, first.get(table))
-            for table in {**first, **trial.ledgers(), **trial.derived}
+            table: trial.table_after_trial(table, first.get(table))
+            for table in {**first, **trial.ledger_by_table(), **trial.derived}
         }
         trial.stop()
         if keep:
@@ -213,33 +219,35 @@ def run_trial(
         return tables
 
 
-class _Trial(Drill):
+class _EnvironmentTrial(JobsDrill):
     """Drill of jobs of a sandbox on all their tables."""
 
     def __init__(
         self, sandbox: Sandbox, jobs: Sequence[str], feeds: Mapping[str, TrialFeed], say: Say
     ) -> None:
-        self.local = LocalRuns(spark=sandbox.spark)
+        self.local = LocalJobRunner(spark=sandbox.spark)
         super().__init__(self.local, sandbox.names, jobs, seed=0, say=say)
         self._queries = [query for job, _, query in sandbox.environment.queries if job in jobs]
         self._feeds = feeds
         self._environment = sandbox.environment
-        self.derived: dict[str, DerivedComparison] = {}
+        self.derived: dict[str, DerivedTableComparison] = {}
         self.producers = {
-            name: producer_of(sandbox, name, max(1, min(500, round(each.feed.shape.per_second / 5))))
+            name: sandbox_producer(sandbox, name, max(1, min(500, round(each.feed.shape.per_second / 5))))
             for name, each in feeds.items()
         }
 
-    def feed(self, stream: str) -> BackgroundThread:
+    def send_stream(self, stream: str) -> BackgroundThread:
         """Send the records of a stream."""
         feed, producer = self._feeds[stream], self.producers[stream]
 
-        def send(stop: Flag) -> None:
-            traffic.send(feed.feed, producer, most=feed.most, seconds=None, stop=stop, sent=lambda _: None)
+        def send_until_stopped(stop: Flag) -> None:
+            traffic.send_feed(
+                feed.feed, producer, most=feed.most, seconds=None, stop=stop, sent=lambda _: None
+            )
 
-        return self.send(send, stream)
+        return self.send_in_background(send_until_stopped, stream)
 
-    def first_rows(self, began: float) -> dict[str, float]:
+    def wait_for_first_rows(self, began: float) -> dict[str, float]:
         """Wait for the first row of each table; return the seconds to it, by table."""
         written = [
             table
@@ -251,8 +259,8 @@ class _Trial(Drill):
         first: dict[str, float] = {}
 
         def all_have_rows() -> bool:
-            self.check(self.jobs)
-            for table in [table for table in missing if self.rows(table)]:
+            self.raise_failures(self.jobs)
+            for table in [table for table in missing if self.count_rows(table)]:
                 missing.remove(table)
                 first[table] = time.monotonic() - began
                 self.say(f"{self.names.table(table)}: first rows after {first[table]:.0f} s")
@@ -260,7 +268,7 @@ class _Trial(Drill):
 
         logs = ", ".join(str(runs[-1].job.process.log) for runs in self.local.by_job.values())
         what = f"a first row in {', '.join(missing)}; the jobs' logs: {logs}"
-        self.wait(lambda: all_have_rows() or bool(first), _START_SECONDS, what)
+        self.wait_while_jobs_run(lambda: all_have_rows() or bool(first), _START_SECONDS, what)
         # Other tables may wait for a watermark, for longer than anybody waits.
         with suppress(StalledError):
             wait_until(
@@ -272,7 +280,7 @@ class _Trial(Drill):
             )
         return first
 
-    def compare_derived(self) -> None:
+    def compare_derived_tables(self) -> None:
         """Compare the derived tables of each job with one batch of their transforms, while the jobs may still write."""
         for job in self.jobs:
             tables = {
@@ -286,26 +294,26 @@ class _Trial(Drill):
                 continue
             self.say(f"comparing {', '.join(tables.values())} with one batch of the transform")
             try:
-                done = run_once(
+                done = run_job_once_locally(
                     self.local.spark, self._environment, job, "comparison", (), "compared", _COMPARISON
                 )
             except SandboxError as error:
-                self.derived |= dict.fromkeys(tables.values(), DerivedComparison(reason=str(error)))
+                self.derived |= dict.fromkeys(tables.values(), DerivedTableComparison(reason=str(error)))
             else:
                 self.derived |= {
-                    tables[name]: DerivedComparison(**result) for name, result in done["tables"].items()
+                    tables[name]: DerivedTableComparison(**result) for name, result in done["tables"].items()
                 }
 
-    def landed(self, table: str, first_seconds: float | None) -> LandedTable:
+    def table_after_trial(self, table: str, first_seconds: float | None) -> TableAfterTrial:
         """Return a table's content after the trial."""
         full = self.names.table(table)
-        ledger = self.ledgers().get(table)
+        ledger = self.ledger_by_table().get(table)
         account = None if ledger is None else lake_tables.compare_with_ledger(self.catalog, ledger, full)
-        rows = self.rows(table)
+        rows = self.count_rows(table)
         example = _example_row(self.catalog.load_table(full)) if rows else {}
-        return LandedTable(rows, first_seconds, example, account, self.derived.get(table))
+        return TableAfterTrial(rows, first_seconds, example, account, self.derived.get(table))
 
-    def ledgers(self) -> dict[str, Ledger]:
+    def ledger_by_table(self) -> dict[str, Ledger]:
         """Return the ledgers of all streams of each landing table, without tables whose queries skip earlier records."""
         result: dict[str, set[str]] = {}
         skipping = set()

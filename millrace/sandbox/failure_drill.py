@@ -15,21 +15,21 @@ from pyiceberg.table import Table
 
 from millrace.config.queries import DeriveQuery, LandQuery
 from millrace.sandbox.deployment import Sandbox
-from millrace.sandbox.drill import Drill, DrillError
-from millrace.sandbox.local_runs import LocalRuns
-from millrace.sandbox.payloads.flights import Event
-from millrace.sandbox.programs.local_spark import Job, ship_event_logs
-from millrace.sandbox.records.ledger import Ledger, LedgerComparison, compare
-from millrace.sandbox.records.producer import MOST_AT_ONCE, at_rate
-from millrace.sandbox.records.traffic_targets import producer_of
+from millrace.sandbox.drill import DrillError, JobsDrill
+from millrace.sandbox.local_runs import LocalJobRunner
+from millrace.sandbox.payloads.flights import RecordToSend
+from millrace.sandbox.programs.local_spark import LocalJob, copy_event_logs
+from millrace.sandbox.records.ledger import Ledger, LedgerComparison, compare_tables_with_ledger
+from millrace.sandbox.records.producer import MOST_AT_ONCE, yield_at_rate
+from millrace.sandbox.records.traffic_targets import sandbox_producer
 
 
 @dataclass(frozen=True)
-class Feed:
+class DrillFeed:
     """Records of a drill: a backlog before the job starts, and a live tail at a steady rate after its restart."""
 
-    backlog: Sequence[Event]
-    live: Sequence[Event]
+    backlog: Sequence[RecordToSend]
+    live: Sequence[RecordToSend]
     live_per_second: float
 
     @property
@@ -82,16 +82,22 @@ class DrillResult:
         return round(self.accounted / self.land_seconds)
 
 
-class FailureDrill(Drill):
+class FailureDrill(JobsDrill):
     """Drill of one job of a sandbox with a feed."""
 
     moment_seconds = 1.5
     """In the first batches: a part of the backlog is left for the restarted job."""
 
     def __init__(
-        self, sandbox: Sandbox, job: str, feed: Feed, *, seed: int, report: Callable[[DrillProgress], None]
+        self,
+        sandbox: Sandbox,
+        job: str,
+        feed: DrillFeed,
+        *,
+        seed: int,
+        report: Callable[[DrillProgress], None],
     ) -> None:
-        self._local = LocalRuns(spark=sandbox.spark)
+        self._local = LocalJobRunner(spark=sandbox.spark)
         super().__init__(self._local, sandbox.names, [job], seed=seed, say=lambda _: None)
         queries = sandbox.environment.jobs[job].queries.values()
         land = next(query for query in queries if isinstance(query, LandQuery))
@@ -102,7 +108,7 @@ class FailureDrill(Drill):
         self._report = report
         self._landed = land.table
         (self._derived,) = (table for path, table in derive.writes.items() if path[0] == "sink")
-        self._producer = producer_of(sandbox, land.source, MOST_AT_ONCE)
+        self._producer = sandbox_producer(sandbox, land.source, MOST_AT_ONCE)
         self._phase = "sending"
 
     def run(self) -> DrillResult:
@@ -120,12 +126,14 @@ class FailureDrill(Drill):
             self.start()
             self.wait_for_rows(self._landed, self._job)
             self._phase = "recovering"
-            self.kill("kill -9", {self._job: [[self._landed, self._derived]]})
+            self.kill_and_restart_jobs("kill -9", {self._job: [[self._landed, self._derived]]})
             self._phase = "running"
             live_from = datetime.now(UTC)
-            sending = self.send(self._send_live, "live-tail")
-            self.wait(lambda: sending.done, math.inf, "the live records to be sent")
-            if lacking := self.settle({self._landed: len(ledger), self._derived: len(ledger) - ledger.dirty}):
+            sending = self.send_in_background(self._send_live, "live-tail")
+            self.wait_while_jobs_run(lambda: sending.done, math.inf, "the live records to be sent")
+            if lacking := self.wait_until_tables_complete(
+                {self._landed: len(ledger), self._derived: len(ledger) - ledger.dirty_count}
+            ):
                 raise DrillError(f"job {self._job}: {lacking}")
             self.stop()
         finally:
@@ -134,35 +142,35 @@ class FailureDrill(Drill):
         runs = [each.job for each in self._local.by_job[self._job]]
         logs = self._sandbox.launch_document(self._job).content["event_logs"]
         for run in runs:
-            ship_event_logs(self._sandbox.stack, run, logs)
-        return self._outcome(runs, live_from)
+            copy_event_logs(self._sandbox.stack, run, logs)
+        return self._drill_result(runs, live_from)
 
     def _send_live(self, stop: Flag) -> None:
-        events = at_rate(self._feed.live, per_second=self._feed.live_per_second, stop=stop)
+        events = yield_at_rate(self._feed.live, per_second=self._feed.live_per_second, stop=stop)
         self._producer.send(events, sent=lambda _: None)
 
-    def check(self, jobs: Sequence[str]) -> None:
+    def raise_failures(self, jobs: Sequence[str]) -> None:
         """Report the progress, too."""
-        super().check(jobs)
-        self._report_progress(self.rows(self._landed), self.rows(self._derived))
+        super().raise_failures(jobs)
+        self._report_progress(self.count_rows(self._landed), self.count_rows(self._derived))
 
     def _report_progress(self, landed: int, derived: int) -> None:
         self._report(
             DrillProgress(self._phase, len(self._producer.ledger), landed, derived, self._feed.total)
         )
 
-    def _outcome(self, runs: list[Job], live_from: datetime) -> DrillResult:
+    def _drill_result(self, runs: list[LocalJob], live_from: datetime) -> DrillResult:
         names = self.names.table(self._landed), self.names.table(self._derived)
         landed_table, derived_table = map(self.catalog.load_table, names)
         columns = ("_id", "_hash", "_error", "_bytes", "_arrived_at", "_landed_at")
         landed = landed_table.scan(selected_fields=columns).to_arrow()
         derived = derived_table.scan(selected_fields=("_id",)).to_arrow()
-        latency = _latencies(landed_table, landed, live_from)
+        latency = _commit_latencies(landed_table, landed, live_from)
         batches = [e for run in runs for e in run.events() if e["event"] == "batch" and e.get("landed")]
         return DrillResult(
             job=self._job,
             ledger=self._producer.ledger,
-            account=compare(self._producer.ledger, landed, derived["_id"]),
+            account=compare_tables_with_ledger(self._producer.ledger, landed, derived["_id"]),
             recovery_seconds=self.kills[0].recovery_seconds,
             land_seconds=sum(float(event["seconds"]) for event in batches),
             accounted=sum(int(event["landed"]) for event in batches),
@@ -173,7 +181,7 @@ class FailureDrill(Drill):
         )
 
 
-def _latencies(table: Table, landed: pa.Table, since: datetime) -> Any:
+def _commit_latencies(table: Table, landed: pa.Table, since: datetime) -> Any:
     """Return the seconds from arrival to commit of a row's snapshot, for rows that arrived later than ``since``.
 
     A batch stamps its rows when it starts to write; the first snapshot after that stamp is its own.

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.config.aws.names import Names
-from millrace.lifecycle.account.deployed_outputs import launch_document
-from millrace.sandbox.drill import DrillError, JobRuns, TimeLimits
-from millrace.sandbox.programs.local_spark import Job, SandboxSpark
+from millrace.lifecycle.account.deployed_outputs import read_launch_document
+from millrace.sandbox.drill import DrillError, JobRunner, TimeLimits
+from millrace.sandbox.programs.local_spark import LocalJob, SandboxSpark
 
 PATIENCE = TimeLimits(start=400, end=30, recover=400, land=180, reshard=60, remove=240, vanish=10)
 
@@ -21,10 +21,10 @@ _TERMINATED = (0, 128 + signal.SIGTERM)
 
 
 @dataclass
-class LocalRun:
+class LocalSparkRun:
     """A run of local Spark, with its start and end."""
 
-    job: Job
+    job: LocalJob
     began: float
     ended: float | None = None
 
@@ -35,7 +35,7 @@ class LocalRun:
 
 
 @dataclass(kw_only=True)
-class LocalRuns(JobRuns):
+class LocalJobRunner(JobRunner):
     """Runs of the jobs of an environment that is deployed to LocalStack.
 
     Attributes
@@ -47,7 +47,7 @@ class LocalRuns(JobRuns):
     spark: SandboxSpark
     prefix: str = ""
     patience: TimeLimits = PATIENCE
-    by_job: dict[str, list[LocalRun]] = field(default_factory=dict)
+    by_job: dict[str, list[LocalSparkRun]] = field(default_factory=dict)
 
     def catalog(self, names: Names) -> SqlCatalog:
         """Open the catalog that replaces Glue's."""
@@ -56,9 +56,9 @@ class LocalRuns(JobRuns):
     def start(self, names: Names, job: str) -> None:
         """Start local Spark from the deployed launch document."""
         client, own = self.spark.stack.client, self.by_job.setdefault(job, [])
-        document = launch_document(client("cloudformation"), client("s3"), names, job)
+        document = read_launch_document(client("cloudformation"), client("s3"), names, job)
         run = self.spark.submit(document, f"{self.prefix}{job}-{len(own) + 1}")
-        own.append(LocalRun(run, time.monotonic()))
+        own.append(LocalSparkRun(run, time.monotonic()))
 
     restart_killed_job = start
 
@@ -74,7 +74,7 @@ class LocalRuns(JobRuns):
         if run.ended is not None or run.job.process.alive:
             return None
         status = run.job.process.popen.returncode
-        return f"its run ended by itself with status {status}:\n{run.job.process.tail(25)}"
+        return f"its run ended by itself with status {status}:\n{run.job.process.last_log_lines(25)}"
 
     def progress(self) -> str:
         """Return the length of the runs' logs, which grow from the start to the first commit and with each batch."""
@@ -93,7 +93,7 @@ class LocalRuns(JobRuns):
         status = run.job.process.stop(grace_seconds=_GRACE_SECONDS)
         run.ended = time.monotonic()
         if status not in _TERMINATED:
-            raise DrillError(f"job {job} stopped with status {status}:\n{run.job.process.tail()}")
+            raise DrillError(f"job {job} stopped with status {status}:\n{run.job.process.last_log_lines()}")
 
     def kill_all(self) -> None:
         """Kill all runs."""

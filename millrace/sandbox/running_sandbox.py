@@ -16,14 +16,14 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.types import DecimalType, IcebergType, ListType, MapType, StructType
 
 from millrace.config.model import Environment
-from millrace.lifecycle.account.deployed_outputs import launch_document
-from millrace.lifecycle.audits.query_audit import Place
+from millrace.lifecycle.account.deployed_outputs import read_launch_document
+from millrace.lifecycle.audits.query_audit import AuditedDeployment
 from millrace.lifecycle.jobs.logs import LogLine
 from millrace.sandbox.deployment import Sandbox
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
 from millrace.sandbox.programs.local_spark import SandboxSpark
-from millrace.sandbox.programs.localstack import LocalStack, answers
-from millrace.sandbox.stand_in import stand_in
+from millrace.sandbox.programs.localstack import LocalStack, localstack_answers
+from millrace.sandbox.stand_in import make_stand_in
 
 _RECORD = RUN / "kept.json"
 _MOST_BYTES = 16 * 1024**2
@@ -41,7 +41,7 @@ def save_endpoints(sandbox: Sandbox) -> None:
     _RECORD.write_text(json.dumps(record))
 
 
-def running_spark(environment: Environment) -> SandboxSpark:
+def spark_of_running_sandbox(environment: Environment) -> SandboxSpark:
     """Return local Spark in the running sandbox of an environment.
 
     Raises
@@ -50,7 +50,7 @@ def running_spark(environment: Environment) -> SandboxSpark:
         There is none.
     """
     record = json.loads(_RECORD.read_text()) if _RECORD.exists() else {}
-    if record.get("environment") != environment.name or not answers(record["localstack"]):
+    if record.get("environment") != environment.name or not localstack_answers(record["localstack"]):
         raise SandboxError(
             f"environment {environment.name} is not running in the sandbox; start it with `millrace sandbox "
             f"run --env {environment.name} --keep`"
@@ -59,19 +59,19 @@ def running_spark(environment: Environment) -> SandboxSpark:
     return SandboxSpark(stack=stack, kafka=record["kafka"])
 
 
-def running_place(environment: Environment) -> Place | None:
+def running_sandbox_deployment(environment: Environment) -> AuditedDeployment | None:
     """Return the place of an environment that was left running; None where there is none."""
     try:
-        return sandbox_place(running_spark(environment), environment)
+        return sandbox_deployment(spark_of_running_sandbox(environment), environment)
     except SandboxError:
         return None
 
 
-def sandbox_place(spark: SandboxSpark, environment: Environment) -> Place:
+def sandbox_deployment(spark: SandboxSpark, environment: Environment) -> AuditedDeployment:
     """Return the place of an environment in a sandbox; there CloudWatch does not count its streams."""
-    names = stand_in(environment).names
+    names = make_stand_in(environment).names
     warehouse = f"s3://{names.bucket('lake')}/warehouse"
-    return Place(
+    return AuditedDeployment(
         names,
         spark.stack.client,
         lambda: spark.catalog(warehouse),
@@ -80,7 +80,7 @@ def sandbox_place(spark: SandboxSpark, environment: Environment) -> Place:
     )
 
 
-def log_lines(job: str, since: datetime | None = None) -> list[LogLine]:
+def read_log_lines(job: str, since: datetime | None = None) -> list[LogLine]:
     """Return the log lines of a job's runs, each run's lines in order; the runs are ordered by their last write.
 
     A line has the time of the run's last one, since most have none.
@@ -92,7 +92,7 @@ def log_lines(job: str, since: datetime | None = None) -> list[LogLine]:
     """
     own = re.compile(
         rf"{re.escape(job)}-(\d{{1,3}}|[a-z]+-\d{{15,}})"
-    )  # the names by the drill and by :func:`run_once`
+    )  # the names by the drill and by :func:`run_job_once_locally`
     logs = [path for path in (RUN / "jobs").glob("*/driver.log") if own.fullmatch(path.parent.name)]
     lines = []
     for written, path in sorted((path.stat().st_mtime, path) for path in logs):
@@ -110,8 +110,8 @@ def log_lines(job: str, since: datetime | None = None) -> list[LogLine]:
     return lines
 
 
-def table_columns(catalog: Catalog, tables: Iterable[str]) -> dict[str, str]:
-    """Return the columns of the existing tables, as :func:`millrace.lifecycle.account.catalog_columns.columns` does."""
+def columns_of_local_tables(catalog: Catalog, tables: Iterable[str]) -> dict[str, str]:
+    """Return the columns of the existing tables, as :func:`millrace.lifecycle.account.catalog_columns.columns_of_tables` does."""
     result = {}
     for name in dict.fromkeys(tables):
         try:
@@ -135,7 +135,7 @@ def _hive_type(kind: IcebergType) -> str:
     return {"long": "bigint", "timestamptz": "timestamp", "uuid": "string"}.get(str(kind), str(kind))
 
 
-def replay(
+def replay_dead_letters_locally(
     spark: SandboxSpark, environment: Environment, job: str, query: str, arguments: Sequence[str]
 ) -> dict[str, Any]:
     """Replay dead letters of a query.
@@ -155,10 +155,12 @@ def replay(
     SandboxError
         The run failed.
     """
-    return run_once(spark, environment, job, "replay", ["--replay", query, *arguments], "replayed")
+    return run_job_once_locally(
+        spark, environment, job, "replay", ["--replay", query, *arguments], "replayed"
+    )
 
 
-def run_once(
+def run_job_once_locally(
     spark: SandboxSpark,
     environment: Environment,
     job: str,
@@ -188,19 +190,23 @@ def run_once(
     SandboxError
         The run ended without it.
     """
-    names = stand_in(environment).names
-    document = launch_document(spark.stack.client("cloudformation"), spark.stack.client("s3"), names, job)
+    names = make_stand_in(environment).names
+    document = read_launch_document(
+        spark.stack.client("cloudformation"), spark.stack.client("s3"), names, job
+    )
     run = spark.submit(document, f"{job}-{what}-{time.time_ns()}", arguments, program=program)
     with run.process:
         status = run.process.popen.wait()
     said = [each for each in run.events() if each["event"] == event]
     if not said:
-        raise SandboxError(f"{what} ended with status {status} and without a result:\n{run.process.tail()}")
+        raise SandboxError(
+            f"{what} ended with status {status} and without a result:\n{run.process.last_log_lines()}"
+        )
     return said[-1]
 
 
 @contextmanager
-def jobs_running(environment: Environment, jobs: Sequence[str]) -> Iterator[None]:
+def run_jobs_during_block(environment: Environment, jobs: Sequence[str]) -> Iterator[None]:
     """Run deployed jobs during a block, as a sandbox that was left running runs none.
 
     Raises
@@ -208,12 +214,12 @@ def jobs_running(environment: Environment, jobs: Sequence[str]) -> Iterator[None
     SandboxError
         The environment is not in the sandbox.
     """
-    spark = running_spark(environment)
-    names = stand_in(environment).names
+    spark = spark_of_running_sandbox(environment)
+    names = make_stand_in(environment).names
     client = spark.stack.client
     with ExitStack() as ending:
         for job in jobs:
-            document = launch_document(client("cloudformation"), client("s3"), names, job)
+            document = read_launch_document(client("cloudformation"), client("s3"), names, job)
             run = spark.submit(document, f"{job}-run-{time.time_ns()}")
             ending.callback(run.process.stop, 60)
         yield

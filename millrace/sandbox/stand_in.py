@@ -25,7 +25,7 @@ _JOB = ("run", "run_every", "role", "image", "python")
 
 
 @dataclass(frozen=True)
-class StandIn:
+class LocalStandIn:
     """An environment as it is deployed to LocalStack.
 
     Attributes
@@ -46,7 +46,7 @@ class StandIn:
         return Names(self.environment, ACCOUNT)
 
 
-def stand_in(environment: Environment, name: str | None = None) -> StandIn:
+def make_stand_in(environment: Environment, name: str | None = None) -> LocalStandIn:
     """Return the form of an environment that can be deployed to LocalStack; unchanged if it can be as it is.
 
     An account, an existing VPC, keys, buckets, database, roles, images, clusters and streams are those of another place. Own
@@ -67,11 +67,11 @@ def stand_in(environment: Environment, name: str | None = None) -> StandIn:
     # No schedule starts runs here: a job that runs in turns runs all the time.
     in_turns = any(job.in_turns or job.run == "auto" for job in environment.jobs.values())
     if tree is None or (environment.account == ACCOUNT and not in_turns):
-        return StandIn(given, environment)
+        return LocalStandIn(given, environment)
     document = copy.deepcopy({k: v for k, v in tree.to_json().items() if k not in ("extends", "name")})
     said = tuple(_replace_remote_resources(document, environment))
     if not said:
-        return StandIn(given, environment)
+        return LocalStandIn(given, environment)
     document["account"] = ACCOUNT
     others = {*environment.governance.other_accounts, environment.account} - {None, ACCOUNT}
     if others:
@@ -82,7 +82,7 @@ def stand_in(environment: Environment, name: str | None = None) -> StandIn:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(document, indent=1))
     try:
-        return StandIn(str(file), load(file, environment.places.root), said)
+        return LocalStandIn(str(file), load(file, environment.places.root), said)
     except ConfigurationError as error:
         where = "in the stand-in for this machine"
         raise ConfigurationError(

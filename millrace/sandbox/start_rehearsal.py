@@ -38,13 +38,13 @@ from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
 from millrace.sandbox.programs import jars, local_session
 from millrace.sandbox.programs.child_processes import SandboxError
-from millrace.sandbox.programs.toolchain import program_environment, python_path
+from millrace.sandbox.programs.toolchain import program_variables, python_import_path
 
 _SECONDS = 180.0
 
 
 @dataclass(frozen=True)
-class Refusal:
+class RefusedStart:
     """A query that would not start.
 
     Attributes
@@ -59,7 +59,7 @@ class Refusal:
 
 
 @dataclass(frozen=True)
-class Rehearsal:
+class StartRehearsal:
     """Effects of starts.
 
     Attributes
@@ -73,11 +73,11 @@ class Rehearsal:
     """
 
     altered: Mapping[str, tuple[str, ...]]
-    refused: tuple[Refusal, ...]
+    refused: tuple[RefusedStart, ...]
     unchecked: tuple[str, ...] = ()
 
 
-def rehearse_starts(jobs: Sequence[Mapping[str, Any]], deployed: Mapping[str, str] | None) -> Rehearsal:
+def rehearse_starts(jobs: Sequence[Mapping[str, Any]], deployed: Mapping[str, str] | None) -> StartRehearsal:
     """Rehearse the starts of some jobs.
 
     Parameters
@@ -85,7 +85,7 @@ def rehearse_starts(jobs: Sequence[Mapping[str, Any]], deployed: Mapping[str, st
     jobs
         Settings of launch documents.
     deployed
-        Columns by table (:func:`millrace.lifecycle.account.catalog_columns.columns`). A missing table is created. None if no
+        Columns by table (:func:`millrace.lifecycle.account.catalog_columns.columns_of_tables`). A missing table is created. None if no
         account was asked: queries that read tables of others are not checked.
 
     Raises
@@ -94,13 +94,13 @@ def rehearse_starts(jobs: Sequence[Mapping[str, Any]], deployed: Mapping[str, st
         Spark does not start on this machine.
     """
     if not jobs or deployed == {}:
-        return Rehearsal({}, ())
+        return StartRehearsal({}, ())
     asked = json.dumps({"jobs": list(jobs), "deployed": None if deployed is None else dict(deployed)})
     done = subprocess.run(
         [sys.executable, "-m", __name__],
         input=asked,
         cwd=find_root(),
-        env={**program_environment(), "PYTHONPATH": python_path(), "PYTHONWARNINGS": "ignore"},
+        env={**program_variables(), "PYTHONPATH": python_import_path(), "PYTHONWARNINGS": "ignore"},
         capture_output=True,
         text=True,
         timeout=_SECONDS,
@@ -113,9 +113,9 @@ def rehearse_starts(jobs: Sequence[Mapping[str, Any]], deployed: Mapping[str, st
             f"compared:\n{(done.stderr or done.stdout)[-2000:]}"
         )
     told = json.loads(lines[-1])
-    return Rehearsal(
+    return StartRehearsal(
         {table: tuple(changes) for table, changes in told["altered"].items()},
-        tuple(Refusal(**each) for each in told["refused"]),
+        tuple(RefusedStart(**each) for each in told["refused"]),
         tuple(told["unchecked"]),
     )
 
@@ -132,7 +132,7 @@ def _rehearse(spark: SparkSession, request: Mapping[str, Any], scratch: Path) ->
     altered: dict[str, list[str]] = {}
     report = EventReporter("rehearsal", io.StringIO())
     report.add_listener(lambda told: _note_altered_table(altered, told))
-    refused: list[Refusal] = []
+    refused: list[RefusedStart] = []
     unchecked: list[str] = []
     # Landing tables of all jobs first: derive queries must see them after their changes.
     queries = [(job, query) for job in jobs for query in job.queries]
@@ -140,7 +140,7 @@ def _rehearse(spark: SparkSession, request: Mapping[str, Any], scratch: Path) ->
         run = JobRun(spark, job, {}, report)
         spark_settings.prepare_session(spark, job)
         unknown = [
-            name for name in _read_tables(query) if not Table.from_name(job.catalog, name).exists(spark)
+            name for name in _tables_only_read(query) if not Table.from_name(job.catalog, name).exists(spark)
         ]
         if request["deployed"] is None and unknown:
             unchecked.append(
@@ -153,11 +153,11 @@ def _rehearse(spark: SparkSession, request: Mapping[str, Any], scratch: Path) ->
             else:
                 _build_source_query(run, query)
         except StartError as error:
-            refused.append(Refusal(job.job, query.name, str(error)))
+            refused.append(RefusedStart(job.job, query.name, str(error)))
     return {"altered": altered, "refused": [asdict(each) for each in refused], "unchecked": unchecked}
 
 
-def _read_tables(query: LandSettings | DirectSettings | DeriveSettings) -> list[str]:
+def _tables_only_read(query: LandSettings | DirectSettings | DeriveSettings) -> list[str]:
     """Return the tables that a query only reads."""
     if isinstance(query, DirectSettings):
         return [each.table for end in query.routes for each in end.enrich]

@@ -19,22 +19,22 @@ from millrace.config.aws.list_pages import list_all
 from millrace.config.aws.names import Names
 from millrace.config.model import EmrJob, Environment, ExternalCluster, GlueJob, KinesisStream
 from millrace.lifecycle.account import kafka_access
-from millrace.lifecycle.account.deployed_outputs import NotDeployedError, ignore_missing, outputs
+from millrace.lifecycle.account.deployed_outputs import NotDeployedError, ignore_missing, read_stack_outputs
 from millrace.lifecycle.account.kafka_access import Settings
 from millrace.lifecycle.audits import query_audit as audit_job
 from millrace.lifecycle.deploy import STOPPABLE
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, answer_of
-from millrace.lifecycle.preflight.account import bootstrap
-from millrace.lifecycle.preflight.questions import Account
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, execute_verb_for_answer
+from millrace.lifecycle.preflight.account import check_bootstrap
+from millrace.lifecycle.preflight.questions import PreflightAccount
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
-from millrace.sandbox.drill import DrillError, TimeLimits, wait_for
+from millrace.sandbox.drill import DrillError, TimeLimits, wait_for_condition
 from millrace.sandbox.programs import cdk
 from millrace.sizing.model import Plan
 from millrace.verify.environment_copy import SHARDS, VerificationCopy, cluster_section
-from millrace.verify.removals.removal import admin_client
+from millrace.verify.removals.removal import kafka_admin_client
 from millrace.verify.removals.removal_scope import all_stacks
-from millrace.verify.verification_cost import Run, billed_by, billed_quantities
-from millrace.verify.verification_target import ExpectedSeconds, VerificationTarget
+from millrace.verify.verification_cost import BilledRun, billed_quantities, price_names_of_engine
+from millrace.verify.verification_target import StepSeconds, VerificationTarget
 
 POLL_SECONDS = 5.0
 
@@ -44,12 +44,12 @@ _APPLICATION_ENDED = ("STOPPED", "CREATED", "TERMINATED")
 _BROKER_SECONDS = 15.0
 
 PATIENCE = TimeLimits(start=900, end=600, recover=1800, land=900, reshard=600, remove=2700, vanish=180)
-EXPECTED = ExpectedSeconds(deploy=600, start=150, recover=240, reshard=60, remove=900)
+EXPECTED = StepSeconds(deploy=600, start=150, recover=240, reshard=60, remove=900)
 """Not measured; they are for an estimate only, and no result depends on them."""
 
 
 @dataclass
-class AwsAccount(VerificationTarget):
+class AwsAccountTarget(VerificationTarget):
     """An account, with the caller's credentials.
 
     Attributes
@@ -75,7 +75,7 @@ class AwsAccount(VerificationTarget):
         """Return a boto3 client."""
         return self.aws.client(service)
 
-    def check(self, copy: VerificationCopy) -> None:
+    def check_can_deploy(self, copy: VerificationCopy) -> None:
         """Send a free request to each service that is needed.
 
         Raises
@@ -86,7 +86,7 @@ class AwsAccount(VerificationTarget):
         names = copy.names
         assert self.plan is not None
         with translate_aws_errors("cannot read the version of CDK's bootstrap"):
-            (row,) = bootstrap(Account(DeployedEnvironment(names, self.aws.client), self.plan))
+            (row,) = check_bootstrap(PreflightAccount(DeployedEnvironment(names, self.aws.client), self.plan))
         if row.verdict != "ok":
             raise NotDeployedError(f"{row.found}: run `{row.command}`, with an administrator's credentials")
         with translate_aws_errors("cannot list the stacks"):
@@ -126,9 +126,9 @@ class AwsAccount(VerificationTarget):
             )
 
     def _check_brokers(self, names: Names, cluster: str) -> None:
-        settings = self.kafka(names, cluster)
+        settings = self.kafka_settings(names, cluster)
         try:
-            admin_client(settings).list_topics(timeout=_BROKER_SECONDS)
+            kafka_admin_client(settings).list_topics(timeout=_BROKER_SECONDS)
         except KafkaException as error:
             raise AwsError(
                 f"the brokers of {cluster} do not answer this machine ({error.args[0].str()}): run the command "
@@ -137,25 +137,25 @@ class AwsAccount(VerificationTarget):
 
     def deploy(self, copy: VerificationCopy, assembly: Path) -> None:
         """Deploy with CDK's command line."""
-        cdk.deploy(assembly, tags=copy.tags)
+        cdk.deploy_stacks(assembly, tags=copy.tags)
 
     def catalog(self, names: Names) -> Catalog:
         """Open the Glue Data Catalog."""
-        return audit_job.on_aws(DeployedEnvironment(names, self.aws.client)).catalog()
+        return audit_job.deployment_on_aws(DeployedEnvironment(names, self.aws.client)).catalog()
 
-    def kafka(self, names: Names, cluster: str) -> Settings:
+    def kafka_settings(self, names: Names, cluster: str) -> Settings:
         """Return the settings of its brokers, with the caller's credentials."""
-        return kafka_access.settings(names, cluster, self.client)
+        return kafka_access.cluster_connection_settings(names, cluster, self.client)
 
     def start(self, names: Names, job: str) -> None:
         """Start it by its state machine."""
         aws = DeployedEnvironment(names, self.aws.client)
-        answer_of(aws, job, "start", progress=lambda _: None, reason="verification")
+        execute_verb_for_answer(aws, job, "start", progress=lambda _: None, reason="verification")
 
     def stop(self, names: Names, job: str) -> None:
         """Stop it by its state machine."""
         aws = DeployedEnvironment(names, self.aws.client)
-        answer_of(aws, job, "stop", progress=lambda _: None, reason="verification")
+        execute_verb_for_answer(aws, job, "stop", progress=lambda _: None, reason="verification")
 
     def kill_run(self, names: Names, job: str) -> None:
         """End its run: on EMR Serverless without a grace period, on Glue, which has none, by a normal stop.
@@ -166,13 +166,13 @@ class AwsAccount(VerificationTarget):
             AWS refuses, there is no run, or it does not end.
         """
         if isinstance(names.environment.jobs[job], GlueJob):
-            self._kill_glue(names.job(job))
+            self._kill_glue_run(names.job(job))
         else:
-            application = self._application(names, job)
-            self._kill_emr(application, self._emr_live(application))
+            application = self._application_id(names, job)
+            self._kill_emr_run(application, self._live_emr_runs(application))
 
-    def _kill_glue(self, name: str) -> None:
-        live, glue = self._glue_live(name), self.client("glue")
+    def _kill_glue_run(self, name: str) -> None:
+        live, glue = self._live_glue_runs(name), self.client("glue")
         if not live:
             raise DrillError(f"Glue job {name} has no run that the verification could kill")
         with translate_aws_errors(f"cannot stop the run of {name}"):
@@ -183,7 +183,7 @@ class AwsAccount(VerificationTarget):
             lambda run: glue.get_job_run(JobName=name, RunId=run)["JobRun"]["JobRunState"] in _GLUE_ENDED,
         )
 
-    def _kill_emr(self, application: str, live: list[str]) -> None:
+    def _kill_emr_run(self, application: str, live: list[str]) -> None:
         if not live:
             raise DrillError(f"EMR application {application} has no run that the verification could kill")
         emr, target = self.client("emr-serverless"), {"applicationId": application}
@@ -200,9 +200,11 @@ class AwsAccount(VerificationTarget):
 
     def _wait_for_end(self, owner: str, live: list[str], ended: Callable[[str], bool]) -> None:
         what = f"the end of {', '.join(live)} of {owner}"
-        wait_for(lambda: all(map(ended, live)), self.patience.end, what, poll_seconds=self.poll_seconds)
+        wait_for_condition(
+            lambda: all(map(ended, live)), self.patience.end, what, poll_seconds=self.poll_seconds
+        )
 
-    def _glue_live(self, name: str) -> list[str]:
+    def _live_glue_runs(self, name: str) -> list[str]:
         with translate_aws_errors(f"cannot read the runs of {name}"):
             return [r["Id"] for r in self._glue_runs(name) if r["JobRunState"] not in _GLUE_ENDED]
 
@@ -214,11 +216,13 @@ class AwsAccount(VerificationTarget):
         emr = self.client("emr-serverless")
         return list_all(emr, "list_job_runs", "jobRuns", applicationId=application)
 
-    def _application(self, names: Names, job: str) -> str:
+    def _application_id(self, names: Names, job: str) -> str:
         with translate_aws_errors(f"cannot read the stack of {job}"):
-            return outputs(self.client("cloudformation"), names.stack(f"job-{job}"))["ApplicationId"]
+            return read_stack_outputs(self.client("cloudformation"), names.stack(f"job-{job}"))[
+                "ApplicationId"
+            ]
 
-    def _emr_live(self, application: str) -> list[str]:
+    def _live_emr_runs(self, application: str) -> list[str]:
         with translate_aws_errors(f"cannot read the runs of {application}"):
             return [run["id"] for run in self._emr_runs(application) if run["state"] not in _EMR_ENDED]
 
@@ -231,49 +235,54 @@ class AwsAccount(VerificationTarget):
                 )
             glue = resources.get("AWS::Glue::Job")
             application = resources.get("AWS::EMRServerless::Application")
-            if glue and self._glue_live(glue):
-                self._kill_glue(glue)
+            if glue and self._live_glue_runs(glue):
+                self._kill_glue_run(glue)
             if application:
                 self._stop_application(application)
 
     def _stop_application(self, application: str) -> None:
-        live = self._emr_live(application)
+        live = self._live_emr_runs(application)
         if live:
-            self._kill_emr(application, live)
+            self._kill_emr_run(application, live)
         emr = self.client("emr-serverless")
 
-        def state() -> str:
+        def application_state() -> str:
             return str(emr.get_application(applicationId=application)["application"]["state"])
 
         with translate_aws_errors(f"cannot stop application {application}"):
-            if state() in STOPPABLE:
+            if application_state() in STOPPABLE:
                 emr.stop_application(applicationId=application)
-            wait_for(
-                lambda: state() in _APPLICATION_ENDED,
+            wait_for_condition(
+                lambda: application_state() in _APPLICATION_ENDED,
                 self.patience.end,
                 f"application {application} stopped",
                 poll_seconds=self.poll_seconds,
             )
 
-    def runs(self, names: Names, job: str) -> list[Run]:
+    def runs(self, names: Names, job: str) -> list[BilledRun]:
         """Return the runs with the engine's counts; without counts, with the same seconds of all workers."""
         settings = names.environment.jobs[job]
         assert self.plan is not None, "runs are those of a copy"
         workers = self.plan.jobs[job].max_workers.value
         if isinstance(settings, GlueJob):
             with translate_aws_errors(f"cannot read the usage of the runs of {job}"):
-                return [_glue_run(job, settings, workers, run) for run in self._glue_runs(names.job(job))]
+                return [
+                    _billed_glue_run(job, settings, workers, run) for run in self._glue_runs(names.job(job))
+                ]
         assert isinstance(settings, EmrJob), "an engine of Millrace"
-        application = self._application(names, job)
+        application = self._application_id(names, job)
         emr = self.client("emr-serverless")
         with translate_aws_errors(f"cannot read the usage of the runs of {job}"):
             requests = [
                 {"applicationId": application, "jobRunId": run["id"]} for run in self._emr_runs(application)
             ]
-            return [_emr_run(job, settings, workers, emr.get_job_run(**each)["jobRun"]) for each in requests]
+            return [
+                _billed_emr_run(job, settings, workers, emr.get_job_run(**each)["jobRun"])
+                for each in requests
+            ]
 
 
-def external_clusters(environment: Environment) -> dict[str, dict[str, Any]]:
+def existing_clusters_for_topic(environment: Environment) -> dict[str, dict[str, Any]]:
     """Return the clusters for a verification's topic: external ones, and existing ones in an existing network."""
     clusters = {}
     for name, cluster in environment.kafka.items():
@@ -284,22 +293,24 @@ def external_clusters(environment: Environment) -> dict[str, dict[str, Any]]:
     return clusters
 
 
-def _glue_run(job: str, settings: GlueJob, workers: int, run: Mapping[str, Any]) -> Run:
+def _billed_glue_run(job: str, settings: GlueJob, workers: int, run: Mapping[str, Any]) -> BilledRun:
     seconds = float(run.get("ExecutionTime") or 0) or _run_seconds(run, "StartedOn", "CompletedOn")
     counted = run.get("DPUSeconds")
     hours = (
-        {billed_by(settings)[0]: counted / 3600} if counted else billed_quantities(settings, workers, seconds)
+        {price_names_of_engine(settings)[0]: counted / 3600}
+        if counted
+        else billed_quantities(settings, workers, seconds)
     )
-    return Run(job, run["Id"], seconds, hours, counted=bool(counted))
+    return BilledRun(job, run["Id"], seconds, hours, counted=bool(counted))
 
 
-def _emr_run(job: str, settings: EmrJob, workers: int, run: Mapping[str, Any]) -> Run:
+def _billed_emr_run(job: str, settings: EmrJob, workers: int, run: Mapping[str, Any]) -> BilledRun:
     seconds = _run_seconds(run, "createdAt", "updatedAt")
     counted, hours = run.get("billedResourceUtilization"), billed_quantities(settings, workers, seconds)
     if counted:
-        vcpu, gib, *_ = billed_by(settings)
+        vcpu, gib, *_ = price_names_of_engine(settings)
         hours = {vcpu: float(counted["vCPUHour"]), gib: float(counted["memoryGBHour"])}
-    return Run(job, run["jobRunId"], seconds, hours, counted=bool(counted))
+    return BilledRun(job, run["jobRunId"], seconds, hours, counted=bool(counted))
 
 
 def _run_seconds(run: Mapping[str, Any], begin: str, end: str) -> float:

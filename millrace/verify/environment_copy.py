@@ -21,11 +21,11 @@ from millrace.config.model import EmrJob, Environment, GlueJob, Job, KafkaTopic,
 from millrace.config.queries import Payload
 from millrace.lifecycle.account.real_cost import ENVIRONMENT, PROJECT
 from millrace.sandbox import payloads as making
-from millrace.sandbox.payloads import Payloads
+from millrace.sandbox.payloads import PayloadWriters
 from millrace.sandbox.programs.child_processes import SandboxError
 
 TAG = "millrace:verify"
-"""Tag of everything that a verification creates; its value is :func:`environment_mark` of the verified environment."""
+"""Tag of everything that a verification creates; its value is :func:`environment_identifier` of the verified environment."""
 
 CLUSTER_TAG = "millrace:verify-cluster"
 """Tag of a verification with a topic on a cluster that none of its stacks knows; its value is the cluster's name."""
@@ -80,11 +80,11 @@ class CopiedStream:
     """A stream of the copy, which its kind names, and the writers of its records."""
 
     kind: str
-    payloads: Payloads
+    payloads: PayloadWriters
 
 
 @dataclass(frozen=True)
-class StreamPath:
+class StreamThroughJob:
     """Path of a stream through one job: one query lands it, the other derives from it."""
 
     job: str
@@ -109,7 +109,7 @@ class VerificationCopy:
     environment: Environment
     names: Names
     sources: tuple[CopiedStream, ...]
-    legs: tuple[StreamPath, ...]
+    legs: tuple[StreamThroughJob, ...]
 
     @property
     def tags(self) -> dict[str, str]:
@@ -123,12 +123,12 @@ class VerificationCopy:
         return next((s.cluster for s in self.environment.streams.values() if isinstance(s, KafkaTopic)), None)
 
 
-def environment_mark(environment: Environment) -> str:
+def environment_identifier(environment: Environment) -> str:
     """Return a mark that identifies an environment in an account and region: another project may use its name."""
     return f"{environment.project}/{environment.name}"
 
 
-def new_name() -> str:
+def new_environment_name() -> str:
     """Return a name that no environment has."""
     return f"verify-{secrets.token_hex(2)}"
 
@@ -155,7 +155,7 @@ def write_verification_environment(
     environment
         The environment to verify.
     name
-        Name of the new one, from :func:`new_name`.
+        Name of the new one, from :func:`new_environment_name`.
     account
         Account of the new one.
     settings
@@ -174,7 +174,7 @@ def write_verification_environment(
     ConfigurationError
         It is not possible: no schema for generated records, a cluster that cannot be used, or a name that is too long.
     """
-    streams = _first_streams(environment, root)
+    streams = _first_stream_by_kind(environment, root)
     kinds = _stream_kinds_by_engine(environment, streams, without_kafka=without_kafka)
     used = tuple(dict.fromkeys(kind for own in kinds.values() for kind in own))
     document: dict[str, Any] = {
@@ -182,7 +182,7 @@ def write_verification_environment(
         "account": account,
         "region": environment.region,
         "removal": "destroy",
-        "tags": {**environment.tags, TAG: environment_mark(environment)},
+        "tags": {**environment.tags, TAG: environment_identifier(environment)},
         "network": _network_section(environment),
         "storage": {"disposable": list(get_args(Disposable))},
         "governance": environment.governance.model_dump(mode="json", exclude_none=True),
@@ -223,9 +223,9 @@ def write_verification_environment(
         outside = vpc_reason(environment, first) is None and "kafka" not in own
         queries: dict[str, Any] = {}
         for kind in own:
-            leg = StreamPath(engine, kind, f"{engine}_{kind}_landed", f"{engine}_{kind}_derived")
+            leg = StreamThroughJob(engine, kind, f"{engine}_{kind}_landed", f"{engine}_{kind}_derived")
             legs.append(leg)
-            queries |= _query_sections(leg, _payload_of(streams, kind)[0])
+            queries |= _query_sections(leg, _payload_writers_of_kind(streams, kind)[0])
         document["jobs"][engine] = {
             **_job_section(job),
             **({"network": "none"} if outside else {}),
@@ -239,12 +239,12 @@ def write_verification_environment(
         copy = load(file, root=root)
     except ConfigurationError as error:
         file.unlink()
-        raise _of_users_file(error, environment, file) from None
-    sources = tuple(CopiedStream(kind, _payload_of(streams, kind)[1]) for kind in used)
+        raise _error_in_users_file(error, environment, file) from None
+    sources = tuple(CopiedStream(kind, _payload_writers_of_kind(streams, kind)[1]) for kind in used)
     return VerificationCopy(file, copy, Names(copy, account), sources, tuple(legs))
 
 
-def _of_users_file(
+def _error_in_users_file(
     error: ConfigurationError, environment: Environment, generated: Path
 ) -> ConfigurationError:
     """Name the user's file instead of the generated one."""
@@ -258,10 +258,10 @@ def _of_users_file(
     )
 
 
-_Streams = Mapping[str, tuple[Payload, Payloads]]
+_Streams = Mapping[str, tuple[Payload, PayloadWriters]]
 
 
-def _payload_of(streams: _Streams, kind: str) -> tuple[Payload, Payloads]:
+def _payload_writers_of_kind(streams: _Streams, kind: str) -> tuple[Payload, PayloadWriters]:
     """Return the writers of records of a kind of stream; those of another kind where the environment has no such stream."""
     return streams[kind] if kind in streams else next(iter(streams.values()))
 
@@ -274,15 +274,15 @@ def _formats_read(environment: Environment) -> Iterator[tuple[str, str, Payload]
                 yield job.engine, environment.streams[reading.source].kind, reading
 
 
-def _first_streams(environment: Environment, root: Path) -> _Streams:
+def _first_stream_by_kind(environment: Environment, root: Path) -> _Streams:
     """Return, for each kind of stream, the first payloads for which records can be generated."""
-    streams: dict[str, tuple[Payload, Payloads]] = {}
+    streams: dict[str, tuple[Payload, PayloadWriters]] = {}
     refused: list[str] = []
     for _, kind, payload in _formats_read(environment):
         if kind in streams:
             continue
         try:
-            streams[kind] = (payload, making.payloads_of_query(payload, root))
+            streams[kind] = (payload, making.payload_writers_of_query(payload, root))
         except SandboxError as error:
             refused.append(str(error))
     if not streams:
@@ -347,24 +347,24 @@ def cluster_section(environment: Environment, name: str) -> dict[str, Any]:
     return section
 
 
-def _query_sections(leg: StreamPath, payload: Payload) -> dict[str, Any]:
+def _query_sections(stream_path: StreamThroughJob, payload: Payload) -> dict[str, Any]:
     section = payload.format.model_dump(mode="json", exclude_none=True)
     trigger = f"{TRIGGER_SECONDS}s"
     land: dict[str, Any] = {
         "kind": "land",
-        "source": leg.stream,
-        "table": leg.landed,
+        "source": stream_path.stream,
+        "table": stream_path.landed,
         "format": section,
         "schema": payload.schema_,
         "trigger": trigger,
     }
     derive = {
         "kind": "derive",
-        "source": leg.landed,
-        "sink": {"kind": "iceberg", "table": leg.derived},
+        "source": stream_path.landed,
+        "sink": {"kind": "iceberg", "table": stream_path.derived},
         "trigger": trigger,
     }
-    return {f"land-{leg.stream}": land, f"derive-{leg.stream}": derive}
+    return {f"land-{stream_path.stream}": land, f"derive-{stream_path.stream}": derive}
 
 
 def _job_section(job: Job) -> dict[str, Any]:

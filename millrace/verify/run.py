@@ -21,12 +21,12 @@ from millrace.sizing.model import Plan
 from millrace.verify.account.check_claims import ClaimAnswer
 from millrace.verify.environment_copy import CLUSTER_TAG, SHARDS, TAG, VerificationCopy, VerificationSettings
 from millrace.verify.removals.manual_removal import TOPIC, UNKNOWN
-from millrace.verify.removals.removal import drop_topic, remove
+from millrace.verify.removals.removal import delete_topic, remove_verification
 from millrace.verify.removals.removal_scope import VerificationScope
-from millrace.verify.scenario import ScenarioRun, order_disturbances
-from millrace.verify.verification_cost import Run, Usage, billed_quantities, cost_items
-from millrace.verify.verification_outcome import Step, TableComparison, VerificationOutcome
-from millrace.verify.verification_target import ExpectedSeconds, VerificationTarget
+from millrace.verify.scenario import VerificationScenario, order_disturbances
+from millrace.verify.verification_cost import BilledRun, VerificationUsage, billed_quantities, cost_items
+from millrace.verify.verification_outcome import TableComparison, TimedStep, VerificationOutcome
+from millrace.verify.verification_target import StepSeconds, VerificationTarget
 
 TROUBLE = (
     AwsError,
@@ -47,14 +47,14 @@ def scope_of_copy(copy: VerificationCopy) -> VerificationScope:
     return VerificationScope(tags[TAG], copy.environment.name, copy.names.prefix, tags.get(CLUSTER_TAG, ""))
 
 
-def estimate_cost(
-    by: ExpectedSeconds, copy: VerificationCopy, plan: Plan, settings: VerificationSettings
-) -> tuple[float, Usage]:
+def estimate_time_and_usage(
+    step_seconds: StepSeconds, copy: VerificationCopy, plan: Plan, settings: VerificationSettings
+) -> tuple[float, VerificationUsage]:
     """Return the expected time and usage of a verification.
 
     Parameters
     ----------
-    by
+    step_seconds
         Expected seconds of the parts.
     copy, plan
         The copy and its plan.
@@ -69,40 +69,40 @@ def estimate_cost(
         Without the jobs' requests to S3, which are not known before.
     """
     disturbed = sum(
-        by.recover if turn == "kill" else by.reshard
+        step_seconds.recover if turn == "kill" else step_seconds.reshard
         for turn in order_disturbances(settings.kills, settings.reshards)
     )
-    running = by.start + max(disturbed, settings.records / settings.per_second)
+    running = step_seconds.start + max(disturbed, settings.records / settings.per_second)
     runs = []
     for name, job in copy.environment.jobs.items():
         workers, each = plan.jobs[name].max_workers.value, running / (settings.kills + 1)
         runs += [
-            Run(name, str(number), each, billed_quantities(job, workers, each))
+            BilledRun(name, str(number), each, billed_quantities(job, workers, each))
             for number in range(settings.kills + 1)
         ]
     kinesis = sum(source.kind == "kinesis" for source in copy.sources)
     records = max(settings.records, round(disturbed * settings.per_second)) * kinesis
-    deployed = by.deploy + running + by.remove
+    deployed = step_seconds.deploy + running + step_seconds.remove
     most = 2 * SHARDS if settings.reshards else SHARDS
-    return deployed, Usage(tuple(runs), most * deployed * kinesis, records, 0, deployed)
+    return deployed, VerificationUsage(tuple(runs), most * deployed * kinesis, records, 0, deployed)
 
 
 @dataclass
-class Clock:
+class StepTimer:
     """The finished steps, with the time of each."""
 
     say: Say
-    steps: list[Step] = field(default_factory=list)
+    steps: list[TimedStep] = field(default_factory=list)
 
     @contextmanager
-    def step(self, name: str) -> Iterator[Callable[[str], None]]:
+    def time_step(self, name: str) -> Iterator[Callable[[str], None]]:
         """Time a step, also one that fails; yield a function for remarks."""
         self.say(name)
         began, remarks = time.monotonic(), list[str]()
         try:
             yield remarks.append
         finally:
-            self.steps.append(Step(name, round(time.monotonic() - began, 1), "; ".join(remarks)))
+            self.steps.append(TimedStep(name, round(time.monotonic() - began, 1), "; ".join(remarks)))
 
 
 @dataclass
@@ -136,9 +136,9 @@ class Verification:
     observe: Callable[[VerificationCopy], tuple[ClaimAnswer, ...]] | None = None
     _claims: tuple[ClaimAnswer, ...] = ()
     _compared: tuple[TableComparison, ...] = ()
-    _runs: tuple[Run, ...] = ()
+    _runs: tuple[BilledRun, ...] = ()
     _objects: int = 0
-    _story: ScenarioRun | None = None
+    _story: VerificationScenario | None = None
     _topics: bool = False
     """True if a topic may exist, also one that a broker created before its answer was lost."""
     _made: float | None = None
@@ -149,7 +149,7 @@ class Verification:
 
         An interruption is reported like any other trouble; a second one also ends the removal.
         """
-        clock, trouble, remains = Clock(self.say), list[str](), list[str]()
+        clock, trouble, remains = StepTimer(self.say), list[str](), list[str]()
         try:
             self._deploy_and_run(clock, trouble)
         except TROUBLE as error:
@@ -158,19 +158,19 @@ class Verification:
             trouble.append("interrupted")
         finally:
             # Also after an unexpected error: existing resources cost money.
-            self._clear_up(clock, trouble, remains)
-        outcome = self._outcome(clock, trouble, remains)
+            self._stop_and_remove(clock, trouble, remains)
+        outcome = self._verification_outcome(clock, trouble, remains)
         # Producers close while the broker still runs: they would report a missing broker again and again.
         self._story = None
         return outcome
 
-    def _clear_up(self, clock: Clock, trouble: list[str], remains: list[str]) -> None:
+    def _stop_and_remove(self, clock: StepTimer, trouble: list[str], remains: list[str]) -> None:
         if self._story is not None:
             self._story.close()
         if self._made is None:
             return
         if self.keep:
-            self._runs = self._runs_of_jobs(trouble)
+            self._runs = self._job_runs_with_usage(trouble)
             return
         try:
             self._remove(clock, remains)
@@ -179,37 +179,37 @@ class Verification:
             trouble.append(str(error))
             remains.append(f"{UNKNOWN}{scope_of_copy(self.copy).prefix}- and was not deleted yet")
 
-    def _deploy_and_run(self, clock: Clock, trouble: list[str]) -> None:
+    def _deploy_and_run(self, clock: StepTimer, trouble: list[str]) -> None:
         assembly = self.folder / f"{self.copy.environment.name}.out"
         try:
-            with clock.step("synthesise"):
-                cdk.synthesise(str(self.copy.file), assembly)
+            with clock.time_step("synthesise"):
+                cdk.synthesise_assembly(str(self.copy.file), assembly)
             self._made = time.monotonic()
-            with clock.step("deploy"):
+            with clock.time_step("deploy"):
                 self.place.deploy(self.copy, assembly)
         finally:
             # In any case: the next verification has another name, and would leave its own assembly beside this one.
             shutil.rmtree(assembly, ignore_errors=True)
         self._topics = True
-        self._story = story = ScenarioRun(self.place, self.copy, self.settings, say=self.say)
+        self._story = story = VerificationScenario(self.place, self.copy, self.settings, say=self.say)
         story.shards.append((self._made, SHARDS))
-        with clock.step("start, first records"):
+        with clock.time_step("start, first records"):
             story.start_all()
-        with clock.step("kill and reshard under load") as remark:
+        with clock.time_step("kill and reshard under load") as remark:
             story.kill_and_reshard()
             remark(f"{self.settings.kills} kills of each job, {len(story.reshards)} reshards")
-        with clock.step("land and derive all") as remark:
-            lacking = story.finish()
+        with clock.time_step("land and derive all") as remark:
+            lacking = story.send_rest_and_stop_jobs()
             remark(f"{sum(len(t.ledger) for t in story.traffic.values()):,} records")
         if lacking:
             trouble.append(lacking)
-        with clock.step("compare"):
+        with clock.time_step("compare"):
             self._compared = story.compare_tables()
         if self.observe is not None:
-            with clock.step("check the claims that need an account"):
+            with clock.time_step("check the claims that need an account"):
                 self._claims = self.observe(self.copy)
 
-    def _runs_of_jobs(self, trouble: list[str]) -> tuple[Run, ...]:
+    def _job_runs_with_usage(self, trouble: list[str]) -> tuple[BilledRun, ...]:
         try:
             return tuple(
                 run for job in self.copy.environment.jobs for run in self.place.runs(self.copy.names, job)
@@ -218,15 +218,17 @@ class Verification:
             trouble.append(f"the usage of the runs is not known: {error}")
             return ()
 
-    def _remove(self, clock: Clock, remains: list[str]) -> None:
+    def _remove(self, clock: StepTimer, remains: list[str]) -> None:
         unknown: list[str] = []
-        with clock.step("tear down") as remark:
+        with clock.time_step("tear down") as remark:
             own = scope_of_copy(self.copy)
             if self._story is not None:
                 # Nothing may run on while runs are counted.
                 self._end_runs(self._story)
-                self._runs = self._runs_of_jobs(unknown)
-            removed = remove(self.place, own, say=self.say, topics=lambda: self._drop_topics(own))
+                self._runs = self._job_runs_with_usage(unknown)
+            removed = remove_verification(
+                self.place, own, say=self.say, topics=lambda: self._delete_copy_topic(own)
+            )
             self._objects, self._removed = removed.objects, time.monotonic()
             remains += removed.remains
             left = f"{len(remains)} things are left" if remains else "nothing is left"
@@ -234,28 +236,30 @@ class Verification:
             for each in unknown:
                 remark(each)
 
-    def _drop_topics(self, scope: VerificationScope) -> list[str]:
+    def _delete_copy_topic(self, scope: VerificationScope) -> list[str]:
         """Delete the topic; return a line for one that is left."""
         names, cluster = self.copy.names, self.copy.kafka_cluster
         if not self._topics or cluster is None:
             return []
         topic = names.stream("kafka")
         try:
-            drop_topic(self.place.kafka(names, cluster), scope, topic, 30.0)
+            delete_topic(self.place.kafka_settings(names, cluster), scope, topic, 30.0)
         except TROUBLE as error:
             return [f"{TOPIC}{topic} on {cluster} ({error})"]
         return []
 
-    def _end_runs(self, story: ScenarioRun) -> None:
+    def _end_runs(self, story: VerificationScenario) -> None:
         try:
             story.stop()
         except TROUBLE as error:
             self.say(f"not stopped with grace: {error}")
 
-    def _outcome(self, clock: Clock, trouble: list[str], remains: list[str]) -> VerificationOutcome:
+    def _verification_outcome(
+        self, clock: StepTimer, trouble: list[str], remains: list[str]
+    ) -> VerificationOutcome:
         own, story = scope_of_copy(self.copy), self._story
         now = self._removed or time.monotonic()
-        usage = Usage(
+        usage = VerificationUsage(
             runs=self._runs,
             shard_seconds=0.0 if story is None else _shard_seconds(story, now),
             put_units=0
@@ -284,7 +288,7 @@ class Verification:
         )
 
 
-def _shard_seconds(story: ScenarioRun, end: float) -> float:
+def _shard_seconds(story: VerificationScenario, end: float) -> float:
     if "kinesis" not in story.traffic:
         return 0.0
     begins = [at for at, _ in story.shards]

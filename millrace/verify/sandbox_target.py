@@ -13,21 +13,21 @@ from millrace.config.model import Environment
 from millrace.lifecycle.account.kafka_access import Settings
 from millrace.sandbox import deployment
 from millrace.sandbox.drill import DrillError
-from millrace.sandbox.local_runs import LocalRuns
+from millrace.sandbox.local_runs import LocalJobRunner
 from millrace.sandbox.programs import kafka_broker, localstack
-from millrace.sandbox.programs.child_processes import only_one
+from millrace.sandbox.programs.child_processes import lock_sandbox
 from millrace.sandbox.programs.local_spark import SandboxSpark, delete_local_catalog
 from millrace.sizing.model import Plan
 from millrace.verify.environment_copy import VerificationCopy
-from millrace.verify.verification_cost import Run, billed_quantities
-from millrace.verify.verification_target import ExpectedSeconds, VerificationTarget
+from millrace.verify.verification_cost import BilledRun, billed_quantities
+from millrace.verify.verification_target import StepSeconds, VerificationTarget
 
-EXPECTED = ExpectedSeconds(deploy=40, start=15, recover=15, reshard=2, remove=15)
+EXPECTED = StepSeconds(deploy=40, start=15, recover=15, reshard=2, remove=15)
 """Measured on two cores."""
 
 
 @dataclass(kw_only=True)
-class SandboxPlace(LocalRuns, VerificationTarget):
+class SandboxTarget(LocalJobRunner, VerificationTarget):
     """The running sandbox.
 
     Attributes
@@ -53,9 +53,9 @@ class SandboxPlace(LocalRuns, VerificationTarget):
 
     def deploy(self, copy: VerificationCopy, assembly: Path) -> None:
         """Deploy to LocalStack."""
-        deployment.deploy(self.spark.stack, assembly, copy.names.account, copy.tags)
+        deployment.deploy_to_localstack(self.spark.stack, assembly, copy.names.account, copy.tags)
 
-    def kafka(self, names: Names, cluster: str) -> Settings:
+    def kafka_settings(self, names: Names, cluster: str) -> Settings:
         """Return the settings of the broker."""
         assert self.spark.kafka, f"{names.prefix} has {cluster}, so a broker was started"
         return {"bootstrap.servers": self.spark.kafka}
@@ -65,11 +65,11 @@ class SandboxPlace(LocalRuns, VerificationTarget):
         self.kill_all()
         delete_local_catalog()
 
-    def runs(self, names: Names, job: str) -> list[Run]:
+    def runs(self, names: Names, job: str) -> list[BilledRun]:
         """Return the runs, with the quantities that AWS would bill for the same seconds."""
         settings, workers = names.environment.jobs[job], self.plan.jobs[job].max_workers.value
         return [
-            Run(job, str(number), run.seconds, billed_quantities(settings, workers, run.seconds))
+            BilledRun(job, str(number), run.seconds, billed_quantities(settings, workers, run.seconds))
             for number, run in enumerate(self.by_job.get(job, ()), start=1)
         ]
 
@@ -80,7 +80,7 @@ def sandbox_clusters(environment: Environment) -> dict[str, dict[str, Any]]:
 
 
 @contextmanager
-def open_sandbox(copy: VerificationCopy, plan: Plan) -> Iterator[SandboxPlace]:
+def open_sandbox_target(copy: VerificationCopy, plan: Plan) -> Iterator[SandboxTarget]:
     """Start the servers that a copy needs, and stop them at the end.
 
     Raises
@@ -94,7 +94,7 @@ def open_sandbox(copy: VerificationCopy, plan: Plan) -> Iterator[SandboxPlace]:
             f"account {localstack.ACCOUNT}"
         )
     with ExitStack() as stack:
-        stack.enter_context(only_one())
+        stack.enter_context(lock_sandbox())
         delete_local_catalog()
         local = stack.enter_context(localstack.running_localstack(copy.environment.region))
         broker = (
@@ -103,7 +103,7 @@ def open_sandbox(copy: VerificationCopy, plan: Plan) -> Iterator[SandboxPlace]:
             else ""
         )
         spark = SandboxSpark(stack=local, kafka=broker)
-        sandbox = SandboxPlace(spark=spark, plan=plan, prefix=f"{copy.environment.name}-")
+        sandbox = SandboxTarget(spark=spark, plan=plan, prefix=f"{copy.environment.name}-")
         # A removal that failed early has not stopped the runs: no driver outlives its servers.
         stack.callback(sandbox.end_all_runs, copy.names.prefix, {})
         yield sandbox

@@ -15,13 +15,13 @@ from pyiceberg.catalog import Catalog
 from millrace.config.model import KafkaTopic
 from millrace.lifecycle.audits.kinesis import list_shards
 from millrace.lifecycle.problems import AwsError, ThrottledError, translate_aws_errors
-from millrace.sandbox.drill import Drill, Say, aws_errors, wait_for
-from millrace.sandbox.payloads.flights import Event
+from millrace.sandbox.drill import JobsDrill, Say, translate_table_errors, wait_for_condition
+from millrace.sandbox.payloads.flights import RecordToSend
 from millrace.sandbox.records import lake_tables
 from millrace.sandbox.records.ledger import Ledger
-from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, Producer
-from millrace.sandbox.records.traffic import Feed, TokenBucket, TrafficShape, default_key_field
-from millrace.sandbox.schemas.traffic_values import Generator
+from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, RecordProducer
+from millrace.sandbox.records.traffic import TokenBucket, TrafficFeed, TrafficShape, default_key_field
+from millrace.sandbox.schemas.traffic_values import RecordGenerator
 from millrace.verify.environment_copy import (
     PARTITIONS,
     SHARDS,
@@ -29,7 +29,7 @@ from millrace.verify.environment_copy import (
     VerificationCopy,
     VerificationSettings,
 )
-from millrace.verify.removals.removal import make_topic
+from millrace.verify.removals.removal import create_topic
 from millrace.verify.verification_cost import put_units
 from millrace.verify.verification_outcome import TableComparison
 from millrace.verify.verification_target import VerificationTarget
@@ -49,7 +49,7 @@ def order_disturbances(kills: int, reshards: int) -> list[Turn]:
 
 
 @dataclass
-class Traffic:
+class StreamTraffic:
     """Sender of records to one stream until it is stopped; the ledger has the acknowledged ones.
 
     Attributes
@@ -59,7 +59,7 @@ class Traffic:
     """
 
     source: CopiedStream
-    producer: Producer
+    producer: RecordProducer
     settings: VerificationSettings
     units: int = 0
 
@@ -68,7 +68,7 @@ class Traffic:
         """Ledger of the sent records."""
         return self.producer.ledger
 
-    def send(self, stop: threading.Event) -> None:
+    def send_until_stopped(self, stop: threading.Event) -> None:
         """Send records until the flag is set.
 
         Raises
@@ -84,25 +84,25 @@ class Traffic:
             key=default_key_field(payloads),
             keys=1000,
         )
-        feed = Feed(Generator(payloads.schema, choose).record, payloads, shape, choose)
+        feed = TrafficFeed(RecordGenerator(payloads.schema, choose).record, payloads, shape, choose)
         try:
             with translate_aws_errors(f"cannot send records to {self.source.kind}"):
-                self.producer.send(self._paced(feed, stop), sent=lambda _: None)
+                self.producer.send(self._paced_events(feed, stop), sent=lambda _: None)
         except ThrottledError as error:
             # The producer has given up after its retries: callers must not retry.
             raise AwsError(str(error)) from error
 
-    def _paced(self, feed: Feed, stop: threading.Event) -> Iterator[Event]:
-        bucket = TokenBucket(feed.shape.rate, wait=stop.wait)
+    def _paced_events(self, feed: TrafficFeed, stop: threading.Event) -> Iterator[RecordToSend]:
+        bucket = TokenBucket(feed.shape.rate_at, wait=stop.wait)
         for event in feed.events():
-            bucket.take()
+            bucket.wait_for_token()
             if stop.is_set():
                 return
             self.units += put_units(event.payload)
             yield event
 
 
-class ScenarioRun(Drill):
+class VerificationScenario(JobsDrill):
     """One verification's records, kills and reshards, between its deployment and its removal.
 
     Parameters
@@ -124,22 +124,22 @@ class ScenarioRun(Drill):
         self._place = place
         self._copy = copy
         self._settings = settings
-        self.traffic = {source.kind: self._traffic(source) for source in copy.sources}
+        self.traffic = {source.kind: self._traffic_of_stream(source) for source in copy.sources}
         self.reshards: list[tuple[int, int]] = []
         self.shards: list[tuple[float, int]] = []
         """Numbers of open shards, each with its time in seconds of the monotonic clock."""
 
-    def _traffic(self, source: CopiedStream) -> Traffic:
+    def _traffic_of_stream(self, source: CopiedStream) -> StreamTraffic:
         names, stream = self._copy.names, self._copy.environment.streams[source.kind]
         own = names.stream(source.kind)
         if isinstance(stream, KafkaTopic):
-            settings = self._place.kafka(names, stream.cluster)
-            make_topic(settings, own, PARTITIONS, 30.0)
-            producer: Producer = KafkaProducer(settings["bootstrap.servers"], own, settings=settings)
+            settings = self._place.kafka_settings(names, stream.cluster)
+            create_topic(settings, own, PARTITIONS, 30.0)
+            producer: RecordProducer = KafkaProducer(settings["bootstrap.servers"], own, settings=settings)
         else:
             batch = max(1, min(500, round(self._settings.per_second / _BATCHES_PER_SECOND)))
             producer = KinesisProducer(self._place.client("kinesis"), own, batch=batch)
-        return Traffic(source, producer, self._settings)
+        return StreamTraffic(source, producer, self._settings)
 
     def start_all(self) -> None:
         """Start the records and all jobs, and wait until each has landed some.
@@ -150,7 +150,7 @@ class ScenarioRun(Drill):
             A job did not land any in time.
         """
         for name, traffic in self.traffic.items():
-            self.send(traffic.send, f"to-{name}")
+            self.send_in_background(traffic.send_until_stopped, f"to-{name}")
         self.start()
         for leg in self._copy.legs:
             self.wait_for_rows(leg.landed, leg.job)
@@ -170,11 +170,11 @@ class ScenarioRun(Drill):
                 self._reshard()
             else:
                 number = len(self.kills) // len(self.jobs) + 1
-                self.kill(f"kill {number} of {self._settings.kills}", tables)
+                self.kill_and_restart_jobs(f"kill {number} of {self._settings.kills}", tables)
 
     def _reshard(self) -> None:
         kinesis, stream = self._place.client("kinesis"), self._copy.names.stream("kinesis")
-        before = self._open_shards(kinesis, stream)
+        before = self._open_shard_count(kinesis, stream)
         # To double the shards and back: a split of each shard, then a merge of each pair.
         after = 2 * SHARDS if before == SHARDS else SHARDS
         self.say(f"resharding: {before} to {after} shards")
@@ -182,9 +182,10 @@ class ScenarioRun(Drill):
             kinesis.update_shard_count(
                 StreamName=stream, TargetShardCount=after, ScalingType="UNIFORM_SCALING"
             )
-            wait_for(
+            wait_for_condition(
                 lambda: (
-                    self._status(kinesis, stream) == "ACTIVE" and self._open_shards(kinesis, stream) == after
+                    self._stream_status(kinesis, stream) == "ACTIVE"
+                    and self._open_shard_count(kinesis, stream) == after
                 ),
                 self.runs.patience.reshard,
                 f"{after} open shards of {stream}",
@@ -193,17 +194,17 @@ class ScenarioRun(Drill):
         self.shards.append((time.monotonic(), after))
 
     @staticmethod
-    def _status(kinesis: Any, stream: str) -> str:
+    def _stream_status(kinesis: Any, stream: str) -> str:
         return str(
             kinesis.describe_stream_summary(StreamName=stream)["StreamDescriptionSummary"]["StreamStatus"]
         )
 
     @staticmethod
-    def _open_shards(kinesis: Any, stream: str) -> int:
+    def _open_shard_count(kinesis: Any, stream: str) -> int:
         shards = list_shards(kinesis, stream)
         return sum("EndingSequenceNumber" not in shard["SequenceNumberRange"] for shard in shards)
 
-    def finish(self) -> str:
+    def send_rest_and_stop_jobs(self) -> str:
         """Send the missing records up to the wanted number, wait until no more rows come, and stop the jobs.
 
         Returns
@@ -216,33 +217,33 @@ class ScenarioRun(Drill):
         for sending in self.sending:
             sending.stop()
         self.say("waiting until all records are landed and derived")
-        lacking = self.settle(self._expected_rows())
+        lacking = self.wait_until_tables_complete(self._expected_rows())
         if not lacking:
             time.sleep(_SETTLE_SECONDS)
         self.stop()
         return lacking
 
-    def _wait_for_traffic(self, traffic: Traffic) -> None:
+    def _wait_for_traffic(self, traffic: StreamTraffic) -> None:
         what = f"{self._settings.records:,} records to {traffic.source.kind}"
         self.say(f"sending {what}")
         seconds = self._settings.records / self._settings.per_second * 2 + 60
-        self.wait(lambda: len(traffic.ledger) >= self._settings.records, seconds, what, ())
+        self.wait_while_jobs_run(lambda: len(traffic.ledger) >= self._settings.records, seconds, what, ())
 
     def _expected_rows(self) -> dict[str, int]:
         """Return the number of rows by table, after all records were sent."""
         counts: dict[str, int] = {}
         for leg in self._copy.legs:
             ledger = self.traffic[leg.stream].ledger
-            counts |= {leg.landed: len(ledger), leg.derived: len(ledger) - ledger.dirty}
+            counts |= {leg.landed: len(ledger), leg.derived: len(ledger) - ledger.dirty_count}
         return counts
 
     def compare_tables(self) -> tuple[TableComparison, ...]:
         """Compare every leg's tables with the sent records."""
         ledgers = {name: traffic.ledger for name, traffic in self.traffic.items()}
-        return check_against_ledgers(self.catalog, self._copy, ledgers)
+        return compare_with_ledgers(self.catalog, self._copy, ledgers)
 
 
-def check_against_ledgers(
+def compare_with_ledgers(
     catalog: Catalog, copy: VerificationCopy, ledgers: Mapping[str, Ledger]
 ) -> tuple[TableComparison, ...]:
     """Compare every leg's landing table and derived table with the ledger of its stream, as multisets.
@@ -262,7 +263,7 @@ def check_against_ledgers(
     comparisons = []
     for leg in copy.legs:
         landed, derived = copy.names.table(leg.landed), copy.names.table(leg.derived)
-        with aws_errors(f"{landed} and {derived}"):
+        with translate_table_errors(f"{landed} and {derived}"):
             account = lake_tables.compare_with_ledger(catalog, ledgers[leg.stream], landed, derived)
         comparisons.append(TableComparison(leg, account))
     return tuple(comparisons)

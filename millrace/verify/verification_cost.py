@@ -19,7 +19,7 @@ _SHORTEST_RUN_SECONDS = 60
 
 
 @dataclass(frozen=True)
-class Run:
+class BilledRun:
     """One run of a job.
 
     Attributes
@@ -40,7 +40,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Usage:
+class VerificationUsage:
     """Usage of a verification.
 
     Attributes
@@ -55,7 +55,7 @@ class Usage:
         From the first resource to the last.
     """
 
-    runs: tuple[Run, ...]
+    runs: tuple[BilledRun, ...]
     shard_seconds: float
     put_units: int
     objects: int
@@ -85,16 +85,18 @@ def billed_quantities(job: Job, workers: int, seconds: float) -> dict[str, float
         Hours by name of price.
     """
     hours = max(_SHORTEST_RUN_SECONDS, math.ceil(seconds)) / 3600 * workers
-    return {price: hours * each.units for price, each in zip(billed_by(job), job.bills, strict=True)}
+    return {
+        price: hours * each.units for price, each in zip(price_names_of_engine(job), job.bills, strict=True)
+    }
 
 
-def billed_by(job: Job) -> list[str]:
+def price_names_of_engine(job: Job) -> list[str]:
     """Return the names of a job's prices, in the order of its engine's bill."""
     return [price_name(each) for each in job.bills]
 
 
 def cost_items(
-    environment: Environment, plan: Plan, usage: Usage, *, expected: bool = False
+    environment: Environment, plan: Plan, usage: VerificationUsage, *, expected: bool = False
 ) -> tuple[CostItem, ...]:
     """Return the cost of a verification's usage, item by item.
 
@@ -127,7 +129,7 @@ def cost_items(
     return tuple(items)
 
 
-def _run_cost_items(runs: Sequence[Run], table: PriceTable, *, expected: bool) -> Iterable[CostItem]:
+def _run_cost_items(runs: Sequence[BilledRun], table: PriceTable, *, expected: bool) -> Iterable[CostItem]:
     for job in dict.fromkeys(run.job for run in runs):
         own = [run for run in runs if run.job == job]
         counted = all(run.counted for run in own)

@@ -6,15 +6,15 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from millrace.sandbox.drill import Kill
+from millrace.sandbox.drill import JobKill
 from millrace.sandbox.records.ledger import LedgerComparison
 from millrace.sizing.model import CostItem
 from millrace.verify.account import check_claims
-from millrace.verify.environment_copy import StreamPath
+from millrace.verify.environment_copy import StreamThroughJob
 
 
 @dataclass(frozen=True)
-class Step:
+class TimedStep:
     """A finished step."""
 
     name: str
@@ -26,7 +26,7 @@ class Step:
 class TableComparison:
     """Comparison of a leg's two tables with the ledger."""
 
-    leg: StreamPath
+    leg: StreamThroughJob
     account: LedgerComparison
 
 
@@ -55,8 +55,8 @@ class VerificationOutcome:
     environment: str
     name: str
     where: str
-    steps: tuple[Step, ...]
-    kills: tuple[Kill, ...]
+    steps: tuple[TimedStep, ...]
+    kills: tuple[JobKill, ...]
     reshards: tuple[tuple[int, int], ...]
     compared: tuple[TableComparison, ...]
     cost: tuple[CostItem, ...]

@@ -10,13 +10,13 @@ from typing import Any
 
 from millrace.config.aws.names import Names
 from millrace.lifecycle.account.kafka_access import Settings
-from millrace.sandbox.drill import JobRuns
+from millrace.sandbox.drill import JobRunner
 from millrace.verify.environment_copy import VerificationCopy
-from millrace.verify.verification_cost import Run
+from millrace.verify.verification_cost import BilledRun
 
 
 @dataclass(frozen=True)
-class ExpectedSeconds:
+class StepSeconds:
     """Expected seconds of parts, measured or guessed, for an estimate."""
 
     deploy: float
@@ -26,7 +26,7 @@ class ExpectedSeconds:
     remove: float
 
 
-class VerificationTarget(JobRuns):
+class VerificationTarget(JobRunner):
     """A place where environments are deployed and their jobs run."""
 
     paid: bool
@@ -41,7 +41,7 @@ class VerificationTarget(JobRuns):
     def client(self, service: str) -> Any:
         """Return a boto3 client of a service."""
 
-    def check(self, _copy: VerificationCopy) -> None:
+    def check_can_deploy(self, _copy: VerificationCopy) -> None:
         """Check before the deployment that everything can be created."""
 
     @abstractmethod
@@ -49,7 +49,7 @@ class VerificationTarget(JobRuns):
         """Deploy the stacks of an assembly."""
 
     @abstractmethod
-    def kafka(self, names: Names, cluster: str) -> Settings:
+    def kafka_settings(self, names: Names, cluster: str) -> Settings:
         """Return the settings of librdkafka for a cluster."""
 
     @abstractmethod
@@ -65,5 +65,5 @@ class VerificationTarget(JobRuns):
         """
 
     @abstractmethod
-    def runs(self, names: Names, job: str) -> list[Run]:
+    def runs(self, names: Names, job: str) -> list[BilledRun]:
         """Return all runs of a job, with their billed quantities."""

@@ -26,13 +26,13 @@ from millrace.advisor.findings.model import Advice
 from millrace.advisor.logs.event_log_reader import read
 from millrace.advisor.logs.event_logs import find
 from millrace.config import load
-from millrace.sandbox.deployment import Sandbox, servers
+from millrace.sandbox.deployment import Sandbox, start_servers
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
-from millrace.sandbox.programs.kafka_broker import Kafka
-from millrace.sandbox.programs.local_spark import EVENT_LOGS, Job, ship_event_logs
+from millrace.sandbox.programs.kafka_broker import KafkaBroker
+from millrace.sandbox.programs.local_spark import EVENT_LOGS, LocalJob, copy_event_logs
 from millrace.sandbox.programs.localstack import ACCOUNT, LocalStack
 from millrace.sandbox.records import lake_tables
-from millrace.sandbox.records.producer import BackgroundThread, KafkaProducer, at_rate
+from millrace.sandbox.records.producer import BackgroundThread, KafkaProducer, yield_at_rate
 from millrace.sizing import plan
 from tests.faults.project import NAME, bring, run, write
 from tests.faults.shop import records
@@ -84,7 +84,7 @@ class Loop:
     """The deployed project, what is sent to it, and what was done."""
 
     stack: LocalStack
-    broker: Kafka
+    broker: KafkaBroker
     seconds: float
     choose: random.Random
     project: Path = HOME / "project"
@@ -118,7 +118,7 @@ class Loop:
         made = records.orders(self.choose, len(self.producer.ledger), 10**9)
 
         def send(stop: threading.Event) -> None:
-            self.producer.send(at_rate(made, per_second=PER_SECOND, stop=stop), sent=lambda _: None)
+            self.producer.send(yield_at_rate(made, per_second=PER_SECOND, stop=stop), sent=lambda _: None)
 
         return BackgroundThread(send, "orders")
 
@@ -144,7 +144,7 @@ class Loop:
             job.process.kill()
         [name] = [each.name for each in job.event_logs.iterdir()]
         place = sandbox.launch_document(JOB).content["event_logs"]
-        ship_event_logs(self.stack, job, place)
+        copy_event_logs(self.stack, job, place)
         self.logs.append(EVENT_LOGS / name)
         return f"{place.rstrip('/')}/{name}"
 
@@ -159,7 +159,7 @@ class Loop:
         return advise(read(find(str(self.logs[-1]))[0]), environment_job(environment, plan(environment), JOB))
 
 
-def _wait(job: Job, reached: Callable[[], bool]) -> None:
+def _wait(job: LocalJob, reached: Callable[[], bool]) -> None:
     job.process.wait_until(reached, seconds=PATIENCE_SECONDS, what="so far")
 
 
@@ -175,7 +175,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run, advise, apply, plan, deploy, run, advise."""
     options = parser().parse_args(arguments)
     shutil.rmtree(HOME, ignore_errors=True)
-    with servers() as (stack, broker):
+    with start_servers() as (stack, broker):
         write(HOME / "project", ENVIRONMENT)
         choose = random.Random(options.seed)
         loop = Loop(stack, broker, options.seconds, choose)

@@ -105,7 +105,9 @@ def folder(spark: str, run: Run) -> Path:
     return HOME / spark / run.name
 
 
-def play(spark: str, run: Run, seconds: float, broker: kafka_broker.Kafka | None, work: float = 1.0) -> Path:
+def play(
+    spark: str, run: Run, seconds: float, broker: kafka_broker.KafkaBroker | None, work: float = 1.0
+) -> Path:
     """Make one run and return the folder with its event log; ``work`` is the share of what each record costs otherwise.
 
     Raises

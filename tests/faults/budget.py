@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 from millrace.sandbox.programs.child_processes import RUN
-from millrace.sandbox.programs.toolchain import ROOT, program_environment
+from millrace.sandbox.programs.toolchain import ROOT, program_variables
 from tests.faults.crashed_job import KINDS as CRASHED
 from tests.faults.job_moves import ANY, VERSIONS
 from tests.faults.kill_deployed_jobs import ROUNDS as DEPLOYED
@@ -157,7 +157,7 @@ def play(part: Part, minutes: float) -> Played:
     with log.open("w") as said, log.with_suffix(".err").open("w") as errors:
         running = subprocess.Popen(
             [sys.executable, "-m", *part.command],
-            cwd=ROOT, env=program_environment(), stdout=said, stderr=errors, preexec_fn=_hear,
+            cwd=ROOT, env=program_variables(), stdout=said, stderr=errors, preexec_fn=_hear,
         )  # fmt: skip
         try:
             status = running.wait(timeout=limit)

@@ -19,10 +19,10 @@ import sys
 import time
 from datetime import UTC, datetime, timedelta
 
-from millrace.lifecycle.jobs.checkpoints import Checkpoints
+from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
 from millrace.lifecycle.jobs.reset_effects import start_time_text
 from millrace.sandbox.programs.child_processes import SandboxError
-from millrace.sandbox.programs.local_spark import Job
+from millrace.sandbox.programs.local_spark import LocalJob
 from tests.faults.kill_deployed_jobs import Shop, opened
 
 JOB, QUERY = "direct", "tax"
@@ -48,13 +48,13 @@ def second_runs(shop: Shop, times: int) -> list[float]:
                 line for line in second.process.log.read_text().splitlines() if line.startswith("error: ")
             ]
             if status != REFUSED or len(said) != 1 or "is held by run" not in said[0]:
-                raise SandboxError(f"a second run ended with {status}:\n{second.process.tail(30)}")
+                raise SandboxError(f"a second run ended with {status}:\n{second.process.last_log_lines(30)}")
             if any(event["event"] in ("batch", "started") for event in second.events()):
                 raise SandboxError("a second run did something")
     return result
 
 
-def stood_still(shop: Shop, first: Job) -> tuple[Job, str]:
+def stood_still(shop: Shop, first: LocalJob) -> tuple[LocalJob, str]:
     """Let the first run stand still until another has its lease; the other run, and what the first said as it woke."""
     first.process.signal_group(signal.SIGSTOP)
     shop.orders.send(shop.choose, RECORDS)
@@ -65,18 +65,20 @@ def stood_still(shop: Shop, first: Job) -> tuple[Job, str]:
     status = first.process.popen.wait(timeout=PATIENCE_SECONDS)
     said = [str(event["error"]) for event in first.events() if event["event"] == "failed"]
     if status != FAILED or not any("lease" in line for line in said):
-        raise SandboxError(f"the run that stood still ended with {status}: {said}\n{first.process.tail(30)}")
+        raise SandboxError(
+            f"the run that stood still ended with {status}: {said}\n{first.process.last_log_lines(30)}"
+        )
     return second, said[-1]
 
 
-def begun_anew(shop: Shop, run: Job) -> tuple[Job, int]:
+def begun_anew(shop: Shop, run: LocalJob) -> tuple[LocalJob, int]:
     """Stop the job and let its query begin anew; the next run, and how many rows it found in the table already."""
     run.process.stop(60)
     at = datetime.now(UTC)
     shop.orders.send(shop.choose, RECORDS)
-    kept = Checkpoints(shop.sandbox.stack.client("s3"), shop.sandbox.names, JOB)
+    kept = JobCheckpoints(shop.sandbox.stack.client("s3"), shop.sandbox.names, JOB)
     with kept.holding_lease("reset"):
-        kept.archive(QUERY, start=start_time_text(at, OVERLAP), moment=at)
+        kept.archive_checkpoint(QUERY, start=start_time_text(at, OVERLAP), moment=at)
     following = shop.start(JOB)
     shop.until_taxed(following)
     shop.wait(following, lambda: shop.batches(following) > 0, "a batch's line")
@@ -84,15 +86,15 @@ def begun_anew(shop: Shop, run: Job) -> tuple[Job, int]:
     return following, sum(int(event["duplicates"]) for event in batches)
 
 
-def carried(shop: Shop, run: Job) -> Job:
+def carried(shop: Shop, run: LocalJob) -> LocalJob:
     """Carry the checkpoint to another name and back; the next run, which goes on without a word about it."""
     run.process.stop(60)
     shop.orders.send(shop.choose, RECORDS)
-    kept = Checkpoints(shop.sandbox.stack.client("s3"), shop.sandbox.names, JOB)
+    kept = JobCheckpoints(shop.sandbox.stack.client("s3"), shop.sandbox.names, JOB)
     with kept.holding_lease("move"):
         for source, target in ((QUERY, "elsewhere"), ("elsewhere", QUERY)):
-            kept.copy(source, kept, target, same_sink=True)
-            kept.archive(source, start=None, moment=datetime.now(UTC))
+            kept.copy_checkpoint(source, kept, target, same_sink=True)
+            kept.archive_checkpoint(source, start=None, moment=datetime.now(UTC))
     following = shop.start(JOB)
     shop.until_taxed(following)
     # A table shows a batch before its line is printed.

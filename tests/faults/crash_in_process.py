@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from millrace.sandbox.programs import jars, local_driver, local_session
 from millrace.sandbox.programs.child_processes import RUN
-from millrace.sandbox.programs.kafka_broker import Kafka
+from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from millrace.sandbox.programs.local_spark import SandboxSpark
 from millrace.sandbox.programs.localstack import LocalStack
 from tests.faults.crash_at_every_write import PointResult
@@ -56,7 +56,7 @@ def spark_settings(given: Servers) -> dict[str, str]:
     options = "spark.driver.extraJavaOptions"
     return {
         options: f"{local_driver.LOCAL[options]} {QUICK}",
-        **SandboxSpark(stack, given.broker.bootstrap).file_system(),
+        **SandboxSpark(stack, given.broker.bootstrap).s3_file_system_settings(),
         f"{s3a}.attempts.maximum": "1",
         f"{s3a}.retry.limit": "1",
         f"{s3a}.retry.interval": "10ms",
@@ -73,7 +73,7 @@ def spark_settings(given: Servers) -> dict[str, str]:
 
 
 def points(
-    spark: SparkSession, given: Servers, broker: Kafka, number: int, kind: str, *, every: bool
+    spark: SparkSession, given: Servers, broker: KafkaBroker, number: int, kind: str, *, every: bool
 ) -> Iterator[PointResult]:
     """Meet the writes of a derive query's batch, each in a batch of its own.
 

@@ -16,13 +16,13 @@ import pyarrow as pa
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import StaticTable
 
-from millrace.sandbox.payloads.flights import Event
+from millrace.sandbox.payloads.flights import RecordToSend
 from millrace.sandbox.programs import jars, kafka_broker, local_driver, localstack
-from millrace.sandbox.programs.child_processes import Process, SandboxError, wait_until
-from millrace.sandbox.programs.kafka_broker import Kafka
+from millrace.sandbox.programs.child_processes import ChildProcess, SandboxError, wait_until
+from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from millrace.sandbox.programs.local_spark import SandboxSpark
 from millrace.sandbox.programs.localstack import LocalStack
-from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, Producer
+from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, RecordProducer
 from tests import kinesalite, postgres
 from tests.faults import chores_on_request, job_documents, postgres_proxy, s3_proxy
 from tests.faults.mutations import Mode, Points
@@ -61,7 +61,7 @@ class Servers:
     """One of each, for all points; ``points`` stands before S3 and PostgreSQL."""
 
     stack: LocalStack
-    broker: Kafka
+    broker: KafkaBroker
     kinesis: Kinesalite
     database: Postgres
     points: Points
@@ -84,14 +84,14 @@ def servers() -> Iterator[Servers]:
         yield Servers(stack, broker, kinesis, database, points, port)
 
 
-def portion(first: int) -> Iterator[Event]:
+def portion(first: int) -> Iterator[RecordToSend]:
     """Make records of few keys, the last of them spoiled."""
     for n in range(first, first + PORTION):
         key = str(n % KEYS).encode()
         if n % PORTION == PORTION - 1:
-            yield Event(key, b'{"n": ' + str(n).encode(), "broken")
+            yield RecordToSend(key, b'{"n": ' + str(n).encode(), "broken")
         else:
-            yield Event(key, json.dumps({"n": n, "text": "x" * (n % 40)}).encode())
+            yield RecordToSend(key, json.dumps({"n": n, "text": "x" * (n % 40)}).encode())
 
 
 @dataclass
@@ -179,7 +179,7 @@ class Crashed:
     name: str
     home: Path
     classes: Path | None = None
-    runs: list[Process] = field(default_factory=list)
+    runs: list[ChildProcess] = field(default_factory=list)
     sent: int = 0
     versions: int = 0
 
@@ -211,13 +211,13 @@ class Crashed:
         own = f"/{self.name}/checkpoints/" + ("" if self.kind.upgrade else f"{self.kind.query}/")
         self.servers.points.scope = (own, *lake, *named, f'"{self.name}"."', f"{self.name}.")
 
-    def _topic(self) -> tuple[Producer, dict[str, Any]]:
+    def _topic(self) -> tuple[RecordProducer, dict[str, Any]]:
         self.servers.broker.create_topic(self.name, PARTITIONS)
         return KafkaProducer(self.servers.broker.bootstrap, self.name), job_documents.topic(
             self.name, 100_000
         )
 
-    def _stream(self) -> tuple[Producer, dict[str, Any]]:
+    def _stream(self) -> tuple[RecordProducer, dict[str, Any]]:
         client = self.servers.kinesis.client()
         client.create_stream(StreamName=self.name, ShardCount=PARTITIONS)
         client.get_waiter("stream_exists").wait(StreamName=self.name, WaiterConfig={"Delay": 1})
@@ -229,7 +229,7 @@ class Crashed:
 
     # ---- the job ----
 
-    def start(self) -> Process:
+    def start(self) -> ChildProcess:
         """Start a driver as an engine does."""
         stack = LocalStack(self.servers.points.endpoint, self.servers.stack.region, None)
         catalog = "spark.sql.catalog.lake"
@@ -238,7 +238,7 @@ class Crashed:
             known = self.classes.exists()
             quick += f" -XX:{'SharedArchiveFile' if known else 'ArchiveClassesAtExit'}={self.classes}"
         settings = {
-            **SandboxSpark(stack, self.servers.broker.bootstrap).file_system(),
+            **SandboxSpark(stack, self.servers.broker.bootstrap).s3_file_system_settings(),
             "spark.master": "local[2,4]",
             # Not as spark.jars, of which each start would make a copy of 400 MB.
             "spark.driver.extraClassPath": ":".join(
@@ -275,7 +275,7 @@ class Crashed:
         self.job.kill()
 
     @property
-    def job(self) -> Process:
+    def job(self) -> ChildProcess:
         """The run that was started last."""
         return self.runs[-1]
 
@@ -306,7 +306,11 @@ class Crashed:
     def settled(self) -> bool:
         """Whether the job has done what there was to do: all is read, all batches are committed, nothing changes any more."""
         quiet = time.monotonic() - self.servers.points.last >= QUIET_SECONDS
-        started = {event["query"] for event in local_driver.events(self.job) if event["event"] == "started"}
+        started = {
+            event["query"]
+            for event in local_driver.read_driver_events(self.job)
+            if event["event"] == "started"
+        }
         if not quiet or self.asks.exists() or not started.issuperset(self.names):
             return False
         logs = {name: self._log(name) for name in self.names}

@@ -32,10 +32,10 @@ import pyarrow.compute as pc
 from confluent_kafka import Producer
 from ruamel.yaml import YAML
 
-from millrace.sandbox.deployment import Sandbox, servers
+from millrace.sandbox.deployment import Sandbox, start_servers
 from millrace.sandbox.programs import jars, local_driver
-from millrace.sandbox.programs.child_processes import RUN, Process, SandboxError
-from millrace.sandbox.programs.local_spark import SandboxSpark, iceberg_catalog
+from millrace.sandbox.programs.child_processes import RUN, ChildProcess, SandboxError
+from millrace.sandbox.programs.local_spark import SandboxSpark, local_catalog_settings
 from millrace.sandbox.programs.localstack import ACCOUNT, LocalStack
 from millrace.sandbox.records.producer import BackgroundThread
 from tests.faults.difference import Difference
@@ -110,17 +110,17 @@ class Theirs:
     spark: SandboxSpark
     brokers: str
     home: Path = HOME / "old"
-    runs: list[Process] = field(default_factory=list)
+    runs: list[ChildProcess] = field(default_factory=list)
 
-    def start(self, *arguments: str) -> Process:
+    def start(self, *arguments: str) -> ChildProcess:
         """Submit the program."""
         self.home.mkdir(parents=True, exist_ok=True)
         (self.home / "logs").mkdir(exist_ok=True)
         shipped = [path for name in ("sandbox", "kafka-client") for path in jars.jar_files(name)]
         settings = {
             **local_driver.LOCAL,
-            **self.spark.file_system(),
-            **iceberg_catalog("lake", RUN / "catalog.db", f"s3://{BUCKET}/warehouse"),
+            **self.spark.s3_file_system_settings(),
+            **local_catalog_settings("lake", RUN / "catalog.db", f"s3://{BUCKET}/warehouse"),
             "spark.master": "local[2]",
             "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
             "spark.jars": ",".join(map(str, shipped)),
@@ -129,22 +129,22 @@ class Theirs:
             "spark.eventLog.dir": (self.home / "logs").as_uri(),
         }
         environment = self.spark.stack.environment()
-        job = local_driver.start(
+        job = local_driver.start_driver(
             "old-job", self.home, OLD, settings, arguments, environment=environment, log="log"
         )
         self.runs.append(job)
         return job
 
-    def copying(self) -> Process:
+    def copying(self) -> ChildProcess:
         """Start it as its owners do."""
         words = ("--brokers", self.brokers, "--checkpoint", str(self.home / "checkpoint"))
         return self.start(*words, "--stop", str(self.home / "stop"))
 
-    def end(self, job: Process) -> Path:
+    def end(self, job: ChildProcess) -> Path:
         """Let it end before it writes another batch; return its event log."""
         (self.home / "stop").touch()
         if job.popen.wait(120):
-            raise SandboxError(f"the old job ended with an error:\n{job.tail(20)}")
+            raise SandboxError(f"the old job ended with an error:\n{job.last_log_lines(20)}")
         return self.log()
 
     def log(self) -> Path:
@@ -160,7 +160,7 @@ class Theirs:
         """Run statements."""
         job = self.start("--sql", *statements)
         if job.popen.wait(180):
-            raise SandboxError(f"SQL failed:\n{job.tail(20)}")
+            raise SandboxError(f"SQL failed:\n{job.last_log_lines(20)}")
 
 
 @contextmanager
@@ -234,7 +234,7 @@ def deployed(
     return bring(HOME, stack, broker)
 
 
-def reached(what: str, job: Process, condition: Callable[[], bool]) -> None:
+def reached(what: str, job: ChildProcess, condition: Callable[[], bool]) -> None:
     """Wait for something while a job runs."""
     job.wait_until(condition, seconds=PATIENCE_SECONDS, what=what)
 
@@ -329,7 +329,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     shutil.rmtree(HOME, ignore_errors=True)
     with ExitStack() as ending:
-        stack, broker = ending.enter_context(servers())
+        stack, broker = ending.enter_context(start_servers())
         glue = ending.enter_context(service(broker.bootstrap))
         broker.create_topic(TOPIC, PARTITIONS)
         stack.client("s3").create_bucket(Bucket=BUCKET)

@@ -143,7 +143,7 @@ STORIES = {story.__name__: story for story in (before_the_first_start, before_a_
 
 def play(
     spark: SparkSession,
-    broker: kafka_broker.Kafka,
+    broker: kafka_broker.KafkaBroker,
     number: int,
     small: Disk | None,
     story: str,

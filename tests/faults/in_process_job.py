@@ -51,7 +51,7 @@ class Job:
     def __init__(
         self,
         spark: SparkSession,
-        broker: kafka_broker.Kafka,
+        broker: kafka_broker.KafkaBroker,
         home: Path,
         number: int,
         kind: str,

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from millrace.etl.record.envelope import CARRIED
-from millrace.sandbox.records.ledger import Ledger, compare
+from millrace.sandbox.records.ledger import Ledger, compare_tables_with_ledger
 from tests.launch_documents import with_route
 
 Rows = Callable[..., pa.Table]
@@ -156,7 +156,9 @@ def queries(
 
 def wrong(kind: str, ledger: Ledger, rows: Rows) -> Counter[str]:
     """Hold a job's tables against what was sent: how much is lost, doubled, or otherwise not as it has to be."""
-    account = compare(ledger, *_direct(ledger, rows) if kind == "direct" else _landed(kind, rows))
+    account = compare_tables_with_ledger(
+        ledger, *_direct(ledger, rows) if kind == "direct" else _landed(kind, rows)
+    )
     result = Counter(
         lost=account.lost + account.derived_lost,
         doubled=account.duplicated + account.derived_duplicated,

@@ -27,10 +27,10 @@ import yaml
 
 from millrace.config import Names, load
 from millrace.config.engines.versions import stands_for
-from millrace.lifecycle.deploy import document_of
+from millrace.lifecycle.deploy import launch_document_in_assembly
 from millrace.lifecycle.jobs.checkpoints import LIVE_SECONDS
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, Verb, execute
-from millrace.lifecycle.versions import UpgradeError, current_version
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, Verb, execute_verb
+from millrace.lifecycle.versions import UpgradeError, read_deployed_version
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.running_sandbox import save_endpoints
 from tests.faults.project import ENVIRONMENT, millrace, synthesise
@@ -57,7 +57,7 @@ def moved(scene: Scene, engine: str, times: int) -> Iterator[tuple[str, bool]]:
         later: scene.version(FILE, f"version: {earlier!r}", f"version: {later!r}"),
         earlier: scene.version(FILE, f"version: {later!r}", f"version: {earlier!r}"),
     }
-    done = execute(scene.aws, JOB, "start", progress=scene.say)
+    done = execute_verb(scene.aws, JOB, "start", progress=scene.say)
     if not done.ok:
         raise SandboxError(f"not started: {done.message}")
     for number in range(1, times + 1):
@@ -72,7 +72,7 @@ def moved(scene: Scene, engine: str, times: int) -> Iterator[tuple[str, bool]]:
         except UpgradeError as error:
             yield f"move {number} to {version}: {error}", False
             return
-        runs = document_of(scene.aws.names, assemblies[version], JOB)["engine_version"]
+        runs = launch_document_in_assembly(scene.aws.names, assemblies[version], JOB)["engine_version"]
         line = stands_for(version).spark_line.spark
         how = ", after a SIGKILL" if killed else ""
         took = time.monotonic() - begun
@@ -110,7 +110,7 @@ def carried(scene: Scene, times: int) -> Iterator[tuple[str, bool]]:
         assembly = HOME / f"of-{job}"
         synthesise(scene.project, assembly)
         scene.cdk_deploy(assembly, places[job].names.stack(f"job-{job}"))
-    scene.engines.glue_document = lambda _: current_version(places["on-glue"], "on-glue").document_url
+    scene.engines.glue_document = lambda _: read_deployed_version(places["on-glue"], "on-glue").document_url
     save_endpoints(scene.shop.sandbox)
     ran(places, here, "start", scene)
     for number in range(1, times + 1):
@@ -151,7 +151,7 @@ def taken(project: Path, here: str, there: str) -> None:
 
 def ran(places: Mapping[str, DeployedEnvironment], job: str, verb: Verb, scene: Scene) -> None:
     """Start or stop a job by its machine."""
-    done = execute(places[job], job, verb, progress=scene.say)
+    done = execute_verb(places[job], job, verb, progress=scene.say)
     if not done.ok:
         raise SandboxError(f"{verb} {job}: {done.message}")
 

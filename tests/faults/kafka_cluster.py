@@ -12,7 +12,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient
 
 from millrace.sandbox.programs import kafka_broker
-from millrace.sandbox.programs.child_processes import Process, free_port, wait_until
+from millrace.sandbox.programs.child_processes import ChildProcess, free_port, wait_until
 
 
 @dataclass
@@ -21,7 +21,7 @@ class Cluster:
 
     home: Path
     ports: Sequence[int]
-    processes: dict[int, Process] = field(default_factory=dict)
+    processes: dict[int, ChildProcess] = field(default_factory=dict)
 
     @property
     def bootstrap(self) -> str:
@@ -35,7 +35,7 @@ class Cluster:
     def start(self, number: int) -> None:
         """Start a broker, for the first time or again."""
         name = f"broker-{number}"
-        self.processes[number] = kafka_broker.run_broker(self.home, number, name, self.home / f"{name}.log")
+        self.processes[number] = kafka_broker.start_broker(self.home, number, name, self.home / f"{name}.log")
 
     def stop_broker(self, number: int, *, kill: bool) -> None:
         """Stop a broker, as a crash or as an upgrade does."""
@@ -67,7 +67,7 @@ def cluster(home: Path, count: int, settings: Mapping[str, str]) -> Iterator[Clu
     made = Cluster(home, ports[:count])
     try:
         for number in range(1, count + 1):
-            kafka_broker.format_broker(home, number, ports[:count], ports[count:], {}, settings)
+            kafka_broker.write_broker_settings(home, number, ports[:count], ports[count:], {}, settings)
             made.start(number)
         answering = partial(kafka_broker.broker_count, made.bootstrap)
         runs = tuple(made.processes.values())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from millrace.sandbox.payloads.flights import Event
+from millrace.sandbox.payloads.flights import RecordToSend
 from millrace.sandbox.programs.child_processes import wait_until
 from tests.faults import job_documents, lake_rows
 from tests.faults.sent_records import Feed
@@ -26,9 +26,9 @@ class KeyedFeed(Feed):
         self.sent += count
 
 
-def _events(first: int, count: int) -> Iterator[Event]:
+def _events(first: int, count: int) -> Iterator[RecordToSend]:
     for n in range(first, first + count):
-        yield Event(str(n % KEYS).encode(), json.dumps({"n": n, "text": ""}).encode())
+        yield RecordToSend(str(n % KEYS).encode(), json.dumps({"n": n, "text": ""}).encode())
 
 
 @dataclass

@@ -21,15 +21,15 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from millrace.lifecycle.audits.hourly_audit import HOUR, Audit
-from millrace.lifecycle.audits.query_audit import audit
+from millrace.lifecycle.audits.hourly_audit import HOUR, AuditResult
+from millrace.lifecycle.audits.query_audit import audit_query
 from millrace.sandbox import running_sandbox
-from millrace.sandbox.deployment import Sandbox, servers
-from millrace.sandbox.payloads.flights import Event
+from millrace.sandbox.deployment import Sandbox, start_servers
+from millrace.sandbox.payloads.flights import RecordToSend
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
-from millrace.sandbox.programs.local_spark import Job
+from millrace.sandbox.programs.local_spark import LocalJob
 from millrace.sandbox.records import lake_tables
-from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, Producer
+from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, RecordProducer
 from tests import kinesalite
 from tests.faults import lake_rows
 from tests.faults.difference import Difference
@@ -52,8 +52,8 @@ Row = tuple[Any, ...]
 class Source:
     """A topic or stream of the shop: who sends, what was sent, what is sent next."""
 
-    producer: Producer
-    make: Callable[[random.Random, int, int], Iterator[Event]]
+    producer: RecordProducer
+    make: Callable[[random.Random, int, int], Iterator[RecordToSend]]
     sent: int = 0
 
     def __post_init__(self) -> None:
@@ -77,7 +77,7 @@ class Shop:
     sandbox: Sandbox
     kinesis: Kinesalite
     choose: random.Random
-    runs: list[Job] = field(default_factory=list)
+    runs: list[LocalJob] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         brokers, client = self.sandbox.kafka.bootstrap, self.kinesis.client()
@@ -89,7 +89,7 @@ class Shop:
         self.payments = Source(KinesisProducer(client, self.stream), records.payments)
         self.catalog = self.sandbox.spark.catalog(self.sandbox.warehouse)
 
-    def start(self, job: str) -> Job:
+    def start(self, job: str) -> LocalJob:
         """Start a job from its deployed launch document, its stream being kinesalite's."""
         launch = self.sandbox.launch_document(job)
         binds = ("--bind", f"kinesis.endpoint={self.kinesis.endpoint}")
@@ -126,10 +126,10 @@ class Shop:
         )
         return Difference.of(table, spoiled, Counter(self.rows(table, "_id", "_bytes")))
 
-    def until_taxed(self, job: Job) -> None:
+    def until_taxed(self, job: LocalJob) -> None:
         """Wait until every order that was sent is in the direct query's table, or among its dead letters."""
         ledger = self.orders.ledger
-        both = records.taxed(ledger).total() + ledger.dirty
+        both = records.taxed(ledger).total() + ledger.dirty_count
         self.wait(job, lambda: self.count("taxed") + self.count("taxed_letters") >= both, f"at {both} rows")
 
     def taxed(self) -> list[Difference]:
@@ -140,13 +140,13 @@ class Shop:
 
     def audited(self, job: str, query: str, left_out: int = 0) -> Difference:
         """Let ``millrace audit`` compare source and tables; ``left_out`` records are known to be in no table."""
-        place = running_sandbox.sandbox_place(self.sandbox.spark, self.sandbox.environment)
+        place = running_sandbox.sandbox_deployment(self.sandbox.spark, self.sandbox.environment)
         stack = self.sandbox.stack.client
         place = replace(place, client=lambda s: self.kinesis.client() if s == "kinesis" else stack(s))
         now = datetime.now(UTC)
-        told = audit(place, job, query, now - HOUR, now)
-        (result,) = (each for each in told if isinstance(each, Audit))
-        unaudited = [each.query for each in told if not isinstance(each, Audit)]
+        told = audit_query(place, job, query, now - HOUR, now)
+        (result,) = (each for each in told if isinstance(each, AuditResult))
+        unaudited = [each.query for each in told if not isinstance(each, AuditResult)]
         if unaudited != (["boards/shipments"] if query == "boards" else []):
             raise SandboxError(f"not audited: {', '.join(unaudited)}")
         came = sum(hour.arrived or 0 for hour in result.hours)
@@ -154,12 +154,14 @@ class Shop:
         others += abs(sum(hour.left_out for hour in result.hours) - left_out)
         return Difference(f"audit of {query} ({result.method})", came, result.missing_records, 0, others)
 
-    def batches(self, job: Job, query: str | None = None) -> int:
+    def batches(self, job: LocalJob, query: str | None = None) -> int:
         """Batches with records in them that a run told of."""
         told = (e for e in job.events() if e["event"] == "batch" and (e.get("read") or e.get("written")))
         return sum(1 for e in told if query in (None, e["query"]))
 
-    def wait(self, job: Job, reached: Callable[[], bool], what: str, seconds: float = END_SECONDS) -> None:
+    def wait(
+        self, job: LocalJob, reached: Callable[[], bool], what: str, seconds: float = END_SECONDS
+    ) -> None:
         """Wait for something while a job runs.
 
         Raises
@@ -169,7 +171,7 @@ class Shop:
         """
         job.process.wait_until(reached, seconds=seconds, what=what)
 
-    def killed(self, job: str, kills: int, portion: Callable[[], None]) -> Job:
+    def killed(self, job: str, kills: int, portion: Callable[[], None]) -> LocalJob:
         """Start and kill a job so many times, each time over a portion of records; return its last run."""
         for _ in range(kills):
             portion()
@@ -212,7 +214,7 @@ def direct_routes(shop: Shop, kills: int, count: int) -> list[Difference]:
     orders, shipments = shop.orders.ledger, shop.shipments.ledger
     taxed = records.taxed(orders)
     shipped = Counter((i, o["n"], o["amount"]) for i, o in shipments.whole().items())
-    dirty = orders.dirty + shipments.dirty
+    dirty = orders.dirty_count + shipments.dirty_count
     shop.wait(
         run,
         lambda: shop.count("boards_taxed") + shop.count("boards_letters") >= taxed.total() + dirty,
@@ -285,7 +287,7 @@ def joined_sources(shop: Shop, kills: int, count: int) -> list[Difference]:
     ]
 
 
-def _settle(run: Job) -> None:
+def _settle(run: LocalJob) -> None:
     """Give what is too much a while to show, then end the run."""
     time.sleep(5.0)
     run.process.kill()
@@ -304,7 +306,7 @@ def opened(seed: int) -> Iterator[Shop]:
     """Deploy the shop, and end all its runs at last."""
     shutil.rmtree(HOME, ignore_errors=True)
     with ExitStack() as ending:
-        stack, broker = ending.enter_context(servers())
+        stack, broker = ending.enter_context(start_servers())
         kinesis = ending.enter_context(kinesalite.running(seed=seed))
         choose = random.Random(seed)
         shop = Shop(deployed(HOME, stack, broker), kinesis, choose)

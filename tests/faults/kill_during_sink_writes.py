@@ -27,9 +27,9 @@ from typing import Any
 from pyarrow import fs
 
 from millrace.sandbox import deployment
-from millrace.sandbox.payloads.flights import Event
+from millrace.sandbox.payloads.flights import RecordToSend
 from millrace.sandbox.programs import kafka_broker, local_driver
-from millrace.sandbox.programs.child_processes import RUN, Process, wait_until
+from millrace.sandbox.programs.child_processes import RUN, ChildProcess, wait_until
 from millrace.sandbox.records.producer import KafkaProducer
 from tests import kinesalite, opensearch, postgres
 from tests.faults import job_documents, lake_rows, sink_contents, stage
@@ -115,29 +115,34 @@ class Round:
     producer: KafkaProducer
     payload: Callable[[int], Mapping[str, Any]]
     sinks: Mapping[str, Callable[[], Iterable[str]]]
-    begin: Callable[[int], Process]
+    begin: Callable[[int], ChildProcess]
     log: Callable[[str, str], Iterable[str]]
     letters: Callable[[str], Iterable[str]] | None = None
-    runs: list[Process] = field(default_factory=list)
+    runs: list[ChildProcess] = field(default_factory=list)
 
     def send(self, count: int) -> None:
         """Fill the topic."""
         self.producer.send(map(self._event, range(count)), sent=lambda _: None)
 
-    def _event(self, number: int) -> Event:
+    def _event(self, number: int) -> RecordToSend:
         key = str(number).encode()
         if number % DIRTY == 0:
-            return Event(key, b"broken", "broken")
-        return Event(key, json.dumps(self.payload(number)).encode())
+            return RecordToSend(key, b"broken", "broken")
+        return RecordToSend(key, json.dumps(self.payload(number)).encode())
 
-    def start(self) -> Process:
+    def start(self) -> ChildProcess:
         """Start the job, again or for the first time."""
         self.runs.append(self.begin(len(self.runs) + 1))
         return self.runs[-1]
 
-    def batches(self, runs: Iterable[Process]) -> list[dict[str, Any]]:
+    def batches(self, runs: Iterable[ChildProcess]) -> list[dict[str, Any]]:
         """Lines of the accounts of the sinks' queries, of batches with records in them."""
-        told = (event for run in runs for event in local_driver.events(run) if event["event"] == "batch")
+        told = (
+            event
+            for run in runs
+            for event in local_driver.read_driver_events(run)
+            if event["event"] == "batch"
+        )
         return [event for event in told if event["query"] in self.sinks and event["read"]]
 
     def killed(self, choose: random.Random) -> set[str]:
@@ -156,12 +161,12 @@ class Round:
     def finish(self) -> dict[str, Counter[str]]:
         """Let one more run read to the end; how often each sink then holds each record."""
         run, result = self.start(), dict[str, Counter[str]]()
-        wanted = len(self.producer.ledger) - self.producer.ledger.dirty
+        wanted = len(self.producer.ledger) - self.producer.ledger.dirty_count
 
         def whole() -> bool:
             result.update({query: Counter(read()) for query, read in self.sinks.items()})
             return all(len(each) >= wanted for each in result.values()) and all(
-                len(set(self.letters(query))) >= self.producer.ledger.dirty
+                len(set(self.letters(query))) >= self.producer.ledger.dirty_count
                 for query in (self.sinks if self.letters else ())
             )
 
@@ -254,7 +259,7 @@ def direct(ending: ExitStack) -> Round:
     binds = dict.fromkeys(("secretsmanager.endpoint", "dynamodb.endpoint"), aws.endpoint)
     binds["kinesis.endpoint"] = kinesis.endpoint
 
-    def begin(number: int) -> Process:
+    def begin(number: int) -> ChildProcess:
         return stage.start(
             "faults-sinks", HOME, direct_job(sinks, broker.bootstrap), jar_sets=(*stage.JAR_SETS, "postgresql"),
             spark=more, binds=binds, log=f"run-{number}.log",
@@ -278,16 +283,16 @@ def deployed(ending: ExitStack) -> Round:
     """Deploy a job that derives into sinks. DynamoDB is moto's server, since LocalStack's own is a download."""
     played, database = ending.enter_context(moto()), ending.enter_context(postgres.running())
     make_table(played.client("dynamodb"), "events")
-    stack, broker = ending.enter_context(deployment.servers())
+    stack, broker = ending.enter_context(deployment.start_servers())
     login = json.dumps({"username": USER, "password": PASSWORD})
     secret = stack.client("secretsmanager").create_secret(Name="shop/db", SecretString=login)["ARN"]
     file = HOME / "sinks.yaml"
     file.write_text(SHOP.format(url=database.url, secret=secret))
-    sandbox = deployment.open_sandbox(str(file), stack, broker)
+    sandbox = deployment.deploy_sandbox(str(file), stack, broker)
     names, document = sandbox.names, sandbox.launch_document("clicks")
     s3, lake_files = stack.client("s3"), sink_contents.of_stack(stack)
 
-    def begin(number: int) -> Process:
+    def begin(number: int) -> ChildProcess:
         bind = ("--bind", f"dynamodb.endpoint={played.endpoint}")
         return sandbox.spark.submit(document, f"clicks-{number}", bind).process
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 from millrace.config import Environment, Names, load
-from millrace.sandbox.deployment import Sandbox, deploy
+from millrace.sandbox.deployment import Sandbox, deploy_to_localstack
 from millrace.sandbox.programs.child_processes import SandboxError
-from millrace.sandbox.programs.kafka_broker import Kafka
+from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from millrace.sandbox.programs.localstack import ACCOUNT, LocalStack
-from millrace.sandbox.programs.toolchain import ROOT, program_environment
+from millrace.sandbox.programs.toolchain import ROOT, program_variables
 from millrace.sizing import plan
 
 NAME = "shop"
@@ -157,7 +157,7 @@ def prepare(folder: Path) -> None:
             shutil.copy(file, shop)
 
 
-def deployed(home: Path, stack: LocalStack, broker: Kafka, text: str = ENVIRONMENT) -> Sandbox:
+def deployed(home: Path, stack: LocalStack, broker: KafkaBroker, text: str = ENVIRONMENT) -> Sandbox:
     """Write and deploy the project, and make the topics that LocalStack only pretends to make.
 
     Raises
@@ -171,7 +171,7 @@ def deployed(home: Path, stack: LocalStack, broker: Kafka, text: str = ENVIRONME
     return bring(home, stack, broker)
 
 
-def bring(home: Path, stack: LocalStack, broker: Kafka) -> Sandbox:
+def bring(home: Path, stack: LocalStack, broker: KafkaBroker) -> Sandbox:
     """Deploy the project below a folder as it stands.
 
     Raises
@@ -182,7 +182,7 @@ def bring(home: Path, stack: LocalStack, broker: Kafka) -> Sandbox:
     environment = load(NAME, root=home / "project")
     assembly = home / "cdk.out"
     synthesise(home / "project", assembly)
-    deploy(stack, assembly, ACCOUNT)
+    deploy_to_localstack(stack, assembly, ACCOUNT)
     return Sandbox(environment, plan(environment), Names(environment, ACCOUNT), stack, broker)
 
 
@@ -190,12 +190,12 @@ def synthesise(project: Path, assembly: Path) -> None:
     """Synthesise the project; what was in the assembly goes."""
     shutil.rmtree(assembly, ignore_errors=True)
     command = [sys.executable, "-m", "tests.faults.synth", str(project), str(assembly)]
-    run(command, ROOT, program_environment())
+    run(command, ROOT, program_variables())
 
 
 def millrace(project: Path, *words: str, environment: Mapping[str, str] | None = None) -> str:
     """Run the command in a project as a person would; return what it prints, and show what it says beside that."""
-    variables = {**(environment or program_environment()), "COLUMNS": "160"}
+    variables = {**(environment or program_variables()), "COLUMNS": "160"}
     variables["PYTHONPATH"] = os.pathsep.join(sys.path)
     done = run([sys.executable, "-m", "millrace", *words], project, variables)
     sys.stdout.write(done.stderr)

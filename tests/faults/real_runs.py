@@ -9,10 +9,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from millrace.lifecycle.account.deployed_outputs import LaunchDocument, split_url
+from millrace.lifecycle.account.deployed_outputs import LaunchDocument, split_s3_url
 from millrace.sandbox.programs import localstack
-from millrace.sandbox.programs.child_processes import only_one
-from millrace.sandbox.programs.local_spark import Job, SandboxSpark, delete_local_catalog
+from millrace.sandbox.programs.child_processes import lock_sandbox
+from millrace.sandbox.programs.local_spark import LocalJob, SandboxSpark, delete_local_catalog
 from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sandbox.programs.toolchain import ROOT
 from tests.integration.lifecycle.engines import Engines, Run, serving
@@ -23,7 +23,7 @@ class RealRuns(Engines):
     """Glue and EMR Serverless; ``spark`` is set when their LocalStack is there."""
 
     spark: SandboxSpark | None = None
-    jobs: dict[str, Job] = field(default_factory=dict)
+    jobs: dict[str, LocalJob] = field(default_factory=dict)
     applications: dict[str, str] = field(default_factory=dict)
     """Of each run on EMR Serverless."""
     glue_document: Callable[[str], str] | None = None
@@ -32,7 +32,7 @@ class RealRuns(Engines):
     def submit(self, run: str, url: str, name: str) -> None:
         """Start what a run stands for."""
         assert self.spark is not None
-        bucket, key = split_url(url)
+        bucket, key = split_s3_url(url)
         body = self.spark.stack.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
         self.jobs[run] = self.spark.submit(LaunchDocument(url, json.loads(body)), name)
 
@@ -85,7 +85,7 @@ def beside_localstack(engines: RealRuns) -> Iterator[LocalStack]:
     """Start a LocalStack whose state machines call these engines; ends all runs at last."""
     script = ROOT / "tests" / "integration" / "lifecycle" / "hand_over.py"
     with ExitStack() as ending:
-        ending.enter_context(only_one())
+        ending.enter_context(lock_sandbox())
         delete_local_catalog()
         ending.enter_context(serving(engines))
         settings = {"ENGINES_URL": engines.url}

@@ -16,12 +16,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace.sandbox.payloads.flights import Event
+from millrace.sandbox.payloads.flights import RecordToSend
 from millrace.sandbox.programs import kafka_broker
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.records import lake_tables
-from millrace.sandbox.records.ledger import Ledger, LedgerComparison, compare
-from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, Producer
+from millrace.sandbox.records.ledger import Ledger, LedgerComparison, compare_tables_with_ledger
+from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, RecordProducer
 from tests.faults import job_documents
 from tests.faults.sent_records import Feed
 from tests.faults.stage import Stage
@@ -42,7 +42,7 @@ class Spread:
         By topic, and one for the stream; they share the ledger.
     """
 
-    producers: dict[str, Producer]
+    producers: dict[str, RecordProducer]
     ledger: Ledger
 
     def __post_init__(self) -> None:
@@ -50,7 +50,7 @@ class Spread:
             producer.ledger = self.ledger
         self._turn = cycle(self.producers)
 
-    def send(self, events: Iterable[Event], *, sent: Callable[[int], None]) -> None:
+    def send(self, events: Iterable[RecordToSend], *, sent: Callable[[int], None]) -> None:
         remaining = iter(events)
         while chunk := list(islice(remaining, CHUNK)):
             name = next(self._turn)
@@ -67,7 +67,7 @@ class RoutedStage(Stage):
         super().create_stream(shards)
         broker = self.ending.enter_context(kafka_broker.running_broker())
         self.bootstrap = broker.bootstrap
-        producers = dict[str, Producer]()
+        producers = dict[str, RecordProducer]()
         for topic in (AIR, SEA, CLICKS, NEW):
             broker.create_topic(topic, PARTITIONS)
             producers[topic] = KafkaProducer(broker.bootstrap, topic)
@@ -125,17 +125,22 @@ class RoutedStage(Stage):
         """Every table against its part of the ledger."""
         for table, origins in (("shop", (self.stream,)), ("air", (AIR,))):
             rows = self._rows(table, "_id", "_hash", "_error", "_bytes")
-            yield table, compare(self.of(*origins), rows, rows.filter(pc.is_null(rows["_error"]))["_id"])
+            yield (
+                table,
+                compare_tables_with_ledger(
+                    self.of(*origins), rows, rows.filter(pc.is_null(rows["_error"]))["_id"]
+                ),
+            )
         rows = self._rows("landed", "_id", "_hash", "_error", "_bytes", "_route")
         air = self.of(AIR)
         mine = rows.filter(pc.equal(rows["_route"], "air"))
-        yield "route air", compare(air, mine, self._rows("air_derived", "_id")["_id"])
+        yield "route air", compare_tables_with_ledger(air, mine, self._rows("air_derived", "_id")["_id"])
 
     def until_complete(self) -> None:
         """Wait for all tables: the queries are independent, and each has its own pace."""
         super().until_complete()
         wanted = {"shop": len(self.of(self.stream)), "air": len(self.of(AIR))}
-        wanted["air_derived"] = len(self.of(AIR)) - self.of(AIR).dirty
+        wanted["air_derived"] = len(self.of(AIR)) - self.of(AIR).dirty_count
         for table, count in wanted.items():
             self.until(lambda t=table, c=count: self._count(t) >= c, 120, f"{count} rows in {table}")  # type: ignore[misc]  # of this turn
 

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from millrace.etl.job import lease
 from millrace.sandbox.programs import jars, kafka_broker, local_session, localstack
 from millrace.sandbox.programs.child_processes import RUN
-from millrace.sandbox.programs.local_spark import SandboxSpark, iceberg_catalog
+from millrace.sandbox.programs.local_spark import SandboxSpark, local_catalog_settings
 from millrace.sandbox.programs.localstack import LocalStack
 from tests.faults import s3_proxy
 from tests.faults.in_process_job import Job, UnexpectedResultError, report_results, run_scenario
@@ -153,7 +153,12 @@ KINDS = ("land", "direct", "derive")
 
 
 def run_story(
-    spark: SparkSession, broker: kafka_broker.Kafka, faults: Faults, number: int, kind: str, story: Story
+    spark: SparkSession,
+    broker: kafka_broker.KafkaBroker,
+    faults: Faults,
+    number: int,
+    kind: str,
+    story: Story,
 ) -> tuple[bool, str]:
     """Play one story; whether all held, and what it came to."""
     faults.set()
@@ -187,8 +192,8 @@ def main() -> int:
         os.environ |= {k: v for k, v in failing.environment().items() if k.startswith("AWS_")}
         database = HOME / "catalog.db"
         SqlCatalog("lake", uri=f"sqlite:///{database}", warehouse=f"s3a://{BUCKET}/lake").close()
-        settings = iceberg_catalog("lake", database, f"s3a://{BUCKET}/lake")
-        settings |= SandboxSpark(failing, broker.bootstrap).file_system()
+        settings = local_catalog_settings("lake", database, f"s3a://{BUCKET}/lake")
+        settings |= SandboxSpark(failing, broker.bootstrap).s3_file_system_settings()
         files = [*jars.jar_files("sandbox"), *jars.jar_files("kafka-client")]
         spark = ending.enter_context(local_session.open_session(files, settings, warehouse=HOME / "lake"))
         kinds = [KINDS[number % len(KINDS)] for number in range(len(options.only))]

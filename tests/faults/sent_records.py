@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from millrace.sandbox.payloads.flights import Event
+from millrace.sandbox.payloads.flights import RecordToSend
 from millrace.sandbox.records.ledger import Ledger
-from millrace.sandbox.records.producer import BackgroundThread, Producer, at_rate
+from millrace.sandbox.records.producer import BackgroundThread, RecordProducer, yield_at_rate
 
 DDL = "n BIGINT NOT NULL, text STRING"
 
@@ -22,23 +22,23 @@ MAGIC = bytes.fromhex("f3899ac2")
 """An aggregate begins with it (KPL's aggregation format)."""
 
 
-def events(count: int, choose: random.Random, *, first: int = 0) -> Iterator[Event]:
+def events(count: int, choose: random.Random, *, first: int = 0) -> Iterator[RecordToSend]:
     """Records with keys all over the hash range; a few broken, a few empty."""
     for n in range(first, first + count):
         key = f"{choose.getrandbits(64):x}".encode()
         if choose.random() >= DIRTY_SHARE:
-            yield Event(key, json.dumps({"n": n, "text": "x" * choose.randrange(40)}).encode())
+            yield RecordToSend(key, json.dumps({"n": n, "text": "x" * choose.randrange(40)}).encode())
         elif choose.random() < 0.5:
-            yield Event(key, b"", "empty")
+            yield RecordToSend(key, b"", "empty")
         else:
-            yield Event(key, b'{"n": ' + str(n).encode(), "broken")
+            yield RecordToSend(key, b'{"n": ' + str(n).encode(), "broken")
 
 
 @dataclass
 class Feed:
     """Sends in a thread while the job runs, and stops at the end of the block."""
 
-    producer: Producer
+    producer: RecordProducer
     choose: random.Random
     sent: int = 0
 
@@ -55,7 +55,7 @@ class Feed:
             self.sent += sent
 
         def send(stop: threading.Event) -> None:
-            self.producer.send(at_rate(source, per_second=per_second, stop=stop), sent=count)
+            self.producer.send(yield_at_rate(source, per_second=per_second, stop=stop), sent=count)
 
         return BackgroundThread(send, "feed")
 

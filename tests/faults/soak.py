@@ -28,14 +28,14 @@ import numpy as np
 import psutil
 from scipy import stats
 
-from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
+from millrace.sandbox.deployment import Sandbox, deploy_sandbox, start_servers
 from millrace.sandbox.payloads import flights
-from millrace.sandbox.payloads.flights import Event
+from millrace.sandbox.payloads.flights import RecordToSend
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
-from millrace.sandbox.programs.local_spark import Job
+from millrace.sandbox.programs.local_spark import LocalJob
 from millrace.sandbox.programs.toolchain import java_home
 from millrace.sandbox.records import lake_tables
-from millrace.sandbox.records.producer import BackgroundThread, KafkaProducer, at_rate
+from millrace.sandbox.records.producer import BackgroundThread, KafkaProducer, yield_at_rate
 
 JOB = "flights"
 LANDED, DERIVED = "flights_landed", "flights_weather"
@@ -57,7 +57,7 @@ class Watch:
     """Measures a running job and what it writes."""
 
     sandbox: Sandbox
-    job: Job
+    job: LocalJob
     begun: float = field(default_factory=time.monotonic)
     rows: list[dict[str, float]] = field(default_factory=list)
 
@@ -129,11 +129,11 @@ def slopes(rows: list[dict[str, float]]) -> dict[str, tuple[float, float, float]
     return result
 
 
-def endless() -> Iterator[Event]:
+def endless() -> Iterator[RecordToSend]:
     """The flights of ten days, again and again: the same payload sent twice is two records."""
     table = flights.read_departures(days=10)
     for seed in itertools.count():
-        yield from flights.events(table, dirty_share=DIRTY_SHARE, seed=seed)
+        yield from flights.flight_records(table, dirty_share=DIRTY_SHARE, seed=seed)
 
 
 def held(sandbox: Sandbox, producer: KafkaProducer) -> Any:
@@ -163,14 +163,14 @@ def main(arguments: list[str] | None = None) -> int:
     """Run, measure, compare, print."""
     options = parser().parse_args(arguments)
     shutil.rmtree(RUN / "jobs", ignore_errors=True)
-    with servers() as (stack, broker):
-        sandbox = open_sandbox("local", stack, broker)
+    with start_servers() as (stack, broker):
+        sandbox = deploy_sandbox("local", stack, broker)
         producer = KafkaProducer(sandbox.kafka.bootstrap, sandbox.names.stream("flights"))
         producer.send(itertools.islice(endless(), 1_000), sent=lambda _: None)
         job = sandbox.spark.submit(sandbox.launch_document(JOB), f"{JOB}-1")
 
         def feed(stop: threading.Event) -> None:
-            events = at_rate(endless(), per_second=options.per_second, stop=stop)
+            events = yield_at_rate(endless(), per_second=options.per_second, stop=stop)
             producer.send(events, sent=lambda _: None)
 
         try:
@@ -182,7 +182,7 @@ def main(arguments: list[str] | None = None) -> int:
     return _tell(watch.rows, account, options)
 
 
-def _watched(sandbox: Sandbox, job: Job, producer: KafkaProducer, given: argparse.Namespace) -> Watch:
+def _watched(sandbox: Sandbox, job: LocalJob, producer: KafkaProducer, given: argparse.Namespace) -> Watch:
     watch = Watch(sandbox, job)
     until = time.monotonic() + given.minutes * 60
     while time.monotonic() < until and job.process.alive:
@@ -194,16 +194,16 @@ def _watched(sandbox: Sandbox, job: Job, producer: KafkaProducer, given: argpars
                 f"{row['open_files']:.0f} files open\n"
             )
     if not job.process.alive:
-        raise SystemExit(f"the job ended by itself:\n{job.process.tail(25)}")
+        raise SystemExit(f"the job ended by itself:\n{job.process.last_log_lines(25)}")
     return watch
 
 
-def _finished(sandbox: Sandbox, job: Job, producer: KafkaProducer) -> Any:
+def _finished(sandbox: Sandbox, job: LocalJob, producer: KafkaProducer) -> Any:
     """Wait for what is under way, end the job, compare."""
     wanted = len(producer.ledger)
 
     def whole() -> bool:
-        derived = wanted - producer.ledger.dirty
+        derived = wanted - producer.ledger.dirty_count
         return rows_of(sandbox, LANDED) >= wanted and rows_of(sandbox, DERIVED) >= derived
 
     with suppress(SandboxError):  # what is missing is told by the account

@@ -12,8 +12,8 @@ from typing import Any
 from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # forgotten in its stubs
 from ruamel.yaml import YAML
 
-from millrace.sandbox.payloads.flights import Event
-from millrace.sandbox.programs.child_processes import Process, SandboxError, wait_until
+from millrace.sandbox.payloads.flights import RecordToSend
+from millrace.sandbox.programs.child_processes import ChildProcess, SandboxError, wait_until
 from millrace.sandbox.records.producer import KafkaProducer
 from tests.faults import job_documents
 from tests.faults.kafka_stage import KafkaStage
@@ -49,10 +49,10 @@ jobs:
 class Skewed(KafkaProducer):
     """Gives every other record the same key."""
 
-    def send(self, events: Iterable[Event], *, sent: Callable[[int], None]) -> None:
+    def send(self, events: Iterable[RecordToSend], *, sent: Callable[[int], None]) -> None:
         super().send(self._skewed(events), sent=sent)
 
-    def _skewed(self, events: Iterable[Event]) -> Iterator[Event]:
+    def _skewed(self, events: Iterable[RecordToSend]) -> Iterator[RecordToSend]:
         for number, event in enumerate(events):
             yield dataclasses.replace(event, key=b"hot") if number * HOT % 1 == 0 else event
 
@@ -62,7 +62,7 @@ class SplitStage(KafkaStage):
     """Runs as many jobs as there are lists, into one table."""
 
     lists: list[list[int]] = field(default_factory=list)
-    parts: list[Process] = field(default_factory=list)
+    parts: list[ChildProcess] = field(default_factory=list)
     partitions: int = 4
     generation: int = 0
     number: int = 0
@@ -109,7 +109,7 @@ class SplitStage(KafkaStage):
         """Start a job for each list."""
         self.parts = [self.start_part(number) for number in range(len(self.lists))]
 
-    def start_part(self, number: int) -> Process:
+    def start_part(self, number: int) -> ChildProcess:
         """Start one job, on the checkpoint that it has with these lists."""
         self.number = number
         return self.start()
@@ -128,7 +128,7 @@ class SplitStage(KafkaStage):
         return job | {"checkpoints": f"{self.home}/checkpoints/{self.generation}-{self.number}"}
 
     @property
-    def live(self) -> Sequence[Process]:
+    def live(self) -> Sequence[ChildProcess]:
         return self.parts
 
     def refused(self) -> list[str]:
@@ -161,16 +161,16 @@ def split_topic(stage: Any, records: int) -> None:
         raise SandboxError(f"{len(new)} of {JOBS} jobs named the partitions that nobody reads")
     again = stage.start_part(0)
     _until_ended(again)
-    if again.popen.returncode != 2 or "no job reads 4, 5" not in again.tail(25):
+    if again.popen.returncode != 2 or "no job reads 4, 5" not in again.last_log_lines(25):
         raise SandboxError(
-            f"a job with old lists ended with status {again.popen.returncode}:\n{again.tail(25)}"
+            f"a job with old lists ended with status {again.popen.returncode}:\n{again.last_log_lines(25)}"
         )
     stage.share_out()
     stage.start_all()
     stage.complete(records)
 
 
-def _until_ended(job: Process) -> None:
+def _until_ended(job: ChildProcess) -> None:
     wait_until(
         lambda: not job.alive, seconds=180, what=f"ended beside partitions that nobody reads: {job.log}"
     )

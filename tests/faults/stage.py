@@ -17,10 +17,10 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.config.engines.versions import SparkLine
 from millrace.sandbox.programs import jars, local_driver
-from millrace.sandbox.programs.child_processes import Process, wait_until
-from millrace.sandbox.programs.local_driver import events
-from millrace.sandbox.programs.local_spark import iceberg_catalog
-from millrace.sandbox.programs.toolchain import ROOT, program_environment
+from millrace.sandbox.programs.child_processes import ChildProcess, wait_until
+from millrace.sandbox.programs.local_driver import read_driver_events
+from millrace.sandbox.programs.local_spark import local_catalog_settings
+from millrace.sandbox.programs.toolchain import ROOT, program_variables
 from millrace.sandbox.records import lake_tables
 from millrace.sandbox.records.ledger import LedgerComparison
 from millrace.sandbox.records.producer import KinesisProducer
@@ -57,7 +57,7 @@ def start(
     prelude: str = "",
     log: str = "driver.log",
     line: SparkLine | None = None,
-) -> Process:
+) -> ChildProcess:
     """Start a job as an engine does: entry script, launch document, arguments.
 
     Parameters
@@ -83,7 +83,7 @@ def start(
     entry.write_text(text.replace("import sys\n", f"import sys\n{prelude}", 1))
     settings = {
         **local_driver.LOCAL,
-        **iceberg_catalog("lake", lake_home / "catalog.db", f"file://{lake_home}/lake"),
+        **local_catalog_settings("lake", lake_home / "catalog.db", f"file://{lake_home}/lake"),
         "spark.master": "local[2,4]",  # four attempts at a task, as on the engines
         "spark.sql.shuffle.partitions": "2",
         **({"spark.jars": ",".join(str(path) for each in jar_sets for path in jars.jar_files(each, line))} if jar_sets else {}),
@@ -92,9 +92,9 @@ def start(
     arguments = ["--launch-document", document.as_uri()]
     for bind in binds.items():
         arguments += ["--bind", "=".join(bind)]
-    variables = {**program_environment(), **CREDENTIALS, "AWS_CBOR_DISABLE": "true", "PYTHONPATH": str(ROOT)}
+    variables = {**program_variables(), **CREDENTIALS, "AWS_CBOR_DISABLE": "true", "PYTHONPATH": str(ROOT)}
     variables |= {"AWS_REGION": REGION, "AWS_DEFAULT_REGION": REGION, **environment}
-    return local_driver.start(
+    return local_driver.start_driver(
         name, home, entry, settings, arguments, environment=variables, log=log, line=line
     )
 
@@ -126,7 +126,7 @@ class Stage:
     prelude: str = ""
     ddl: str = DDL
     line: SparkLine | None = None
-    runs: list[Process] = field(default_factory=list)
+    runs: list[ChildProcess] = field(default_factory=list)
     bootstrap: str | None = None
     ending: ExitStack = field(default_factory=ExitStack)
 
@@ -177,7 +177,7 @@ class Stage:
 
     # ---- the job ----
 
-    def start(self) -> Process:
+    def start(self) -> ChildProcess:
         """Start the job, again or for the first time."""
         schema = self.home / "schema.ddl"
         schema.write_text(self.ddl)
@@ -210,12 +210,12 @@ class Stage:
         return max(commits.iterdir(), key=lambda path: int(path.name))
 
     @property
-    def job(self) -> Process:
+    def job(self) -> ChildProcess:
         """The run that was started last."""
         return self.runs[-1]
 
     @property
-    def live(self) -> Sequence[Process]:
+    def live(self) -> Sequence[ChildProcess]:
         """Runs that have to go on."""
         return self.runs[-1:]
 
@@ -226,7 +226,7 @@ class Stage:
     def reported(self) -> Iterator[dict[str, Any]]:
         """All that the core has reported, in all runs."""
         for run in self.runs:
-            yield from events(run)
+            yield from read_driver_events(run)
 
     # ---- the table ----
 

@@ -235,7 +235,7 @@ def positions_cut_short(stage: Stage, records: int) -> None:
             continue
         if _failures(stage) == before:
             raise SandboxError(
-                f"neither read on nor refused, with {share:.0%} of {path.name}:\n{job.tail(25)}"
+                f"neither read on nor refused, with {share:.0%} of {path.name}:\n{job.last_log_lines(25)}"
             )
         job.kill()
         path.write_bytes(whole)

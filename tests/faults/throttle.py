@@ -38,7 +38,7 @@ from millrace.etl.sinks.kafka import KafkaSink
 from millrace.etl.sinks.kinesis import KinesisSink
 from millrace.etl.sinks.opensearch import OpenSearchSink
 from millrace.sandbox.programs import jars, kafka_broker, local_session
-from millrace.sandbox.programs.kafka_broker import Kafka
+from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sandbox.programs.toolchain import java_home
 from tests import kinesalite, opensearch
@@ -87,7 +87,7 @@ class Case:
 
 
 @contextmanager
-def topic(broker: Kafka) -> Iterator[Case]:
+def topic(broker: KafkaBroker) -> Iterator[Case]:
     """Kafka, slowed by a quota of its own."""
     broker.create_topic("slow", 2)
     settings = KafkaSinkSettings("slow", "main", None, 100_000)
@@ -115,7 +115,7 @@ def topic(broker: Kafka) -> Iterator[Case]:
         os.kill(pid, signal.SIGCONT)
 
 
-def _quota(broker: Kafka, rate: int) -> None:
+def _quota(broker: KafkaBroker, rate: int) -> None:
     """Set what every producer may send in a second, by Kafka's own tool."""
     class_path = ":".join(map(str, jars.jar_files("kafka-broker")))
     command = [
@@ -126,7 +126,7 @@ def _quota(broker: Kafka, rate: int) -> None:
     subprocess.run(command, check=True, capture_output=True)
 
 
-def _messages(broker: Kafka, name: str) -> Iterator[tuple[str, int]]:
+def _messages(broker: KafkaBroker, name: str) -> Iterator[tuple[str, int]]:
     for message in messages(broker.bootstrap, name):
         headers: dict[str, bytes] = dict(message.headers() or ())  # type: ignore[arg-type]
         yield headers["millrace-id"].decode(), len(message)

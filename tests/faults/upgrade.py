@@ -26,14 +26,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from millrace.cli.run.checkpoint_compatibility import checkpoint_refusals, lines_of
-from millrace.lifecycle.deploy import compare_with_deployed, document_of
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, execute
-from millrace.lifecycle.upgrade import roll_back, upgrade
-from millrace.lifecycle.versions import UpgradeError, current_version, previous_version
+from millrace.cli.run.checkpoint_compatibility import check_lines_by_version, checkpoint_refusals
+from millrace.lifecycle.deploy import compare_with_deployed, launch_document_in_assembly
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, execute_verb
+from millrace.lifecycle.upgrade import roll_back_job, upgrade_job
+from millrace.lifecycle.versions import UpgradeError, find_previous_version, read_deployed_version
 from millrace.sandbox.programs import cdk, kafka_broker
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
-from millrace.sandbox.programs.local_spark import Job
+from millrace.sandbox.programs.local_spark import LocalJob
 from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sandbox.records.producer import BackgroundThread
 from tests import kinesalite
@@ -113,10 +113,10 @@ class Scene:
 
     def cdk_deploy(self, assembly: Path, stack: str) -> None:
         """As ``millrace upgrade``, for a LocalStack that is not the environment's."""
-        cdk.deploy(assembly, stack, environment=self.stack.environment())
+        cdk.deploy_stacks(assembly, stack, environment=self.stack.environment())
 
     def upgrade(self, assembly: Path) -> bool:
-        return upgrade(
+        return upgrade_job(
             self.aws,
             compare_with_deployed(self.aws, assembly),
             JOB,
@@ -132,7 +132,7 @@ class Scene:
         return len(self.engines.jobs)
 
     @property
-    def live(self) -> Job:
+    def live(self) -> LocalJob:
         """The run that goes on."""
         (job,) = (job for job in self.engines.jobs.values() if job.process.alive)
         return job
@@ -152,7 +152,7 @@ def opened(seed: int, environment: str = ENVIRONMENT) -> Iterator[Scene]:
         shop = Shop(sandbox, kinesis, random.Random(seed))
         ending.callback(shop.end)
         aws = DeployedEnvironment(sandbox.names, stack.client)
-        engines.glue_document = lambda _: current_version(aws, JOB).document_url
+        engines.glue_document = lambda _: read_deployed_version(aws, JOB).document_url
         yield Scene(shop, engines, aws, stack, HOME / "project")
 
 
@@ -171,15 +171,15 @@ def under_load(scene: Scene) -> BackgroundThread:
 
 def story(scene: Scene) -> Iterator[tuple[str, bool]]:
     """Take the steps; what each came to, and whether it was what had to come."""
-    done = execute(scene.aws, JOB, "start", progress=scene.say)
+    done = execute_verb(scene.aws, JOB, "start", progress=scene.say)
     if not done.ok:
         raise SandboxError(f"not started: {done.message}")
-    first = current_version(scene.aws, JOB).document_url
+    first = read_deployed_version(scene.aws, JOB).document_url
     scene.shop.wait(scene.live, lambda: bool(scene.live.commit_times()), "a batch")
 
     begun = time.monotonic()
     scene.upgrade(scene.version("environments/shop.yaml", "trigger: 1s", "trigger: 2s"))
-    second = current_version(scene.aws, JOB).document_url
+    second = read_deployed_version(scene.aws, JOB).document_url
     yield f"upgraded in {time.monotonic() - begun:.0f} s: healthy", second != first
 
     begun = time.monotonic()
@@ -190,31 +190,31 @@ def story(scene: Scene) -> Iterator[tuple[str, bool]]:
         scene.upgrade(bad)
         yield "a version that fails was taken for healthy", False
     except UpgradeError as error:
-        back = current_version(scene.aws, JOB).document_url == second
+        back = read_deployed_version(scene.aws, JOB).document_url == second
         yield f"taken back in {time.monotonic() - begun:.0f} s: {str(error).splitlines()[1]}", back
     scene.version(transforms, failing, '(F.col("amount") / 5).alias("tax")')
 
     runs = scene.runs
     other = scene.version("environments/shop.yaml", "source: orders\n", "source: shipments\n")
-    (refusal,) = lines_of(checkpoint_refusals, scene.aws, other, [JOB])
+    (refusal,) = check_lines_by_version(checkpoint_refusals, scene.aws, other, [JOB])
     untouched = scene.runs == runs and scene.live.process.alive
     sources = [
         query["routes"][0]["source"]["topic"]
-        for query in document_of(scene.aws.names, other, JOB)["settings"]["queries"]
+        for query in launch_document_in_assembly(scene.aws.names, other, JOB)["settings"]["queries"]
     ]
     yield f"refused: {refusal[:150]}...", untouched and sources == ["shipments"]
 
     begun = time.monotonic()
-    roll_back(
+    roll_back_job(
         scene.aws,
-        previous_version(scene.aws, JOB),
+        find_previous_version(scene.aws, JOB),
         assembly=other,
         cdk_deploy=scene.cdk_deploy,
         progress=scene.say,
         patience_seconds=PATIENCE_SECONDS,
         poll_seconds=2.0,
     )
-    same = current_version(scene.aws, JOB).document_url == first
+    same = read_deployed_version(scene.aws, JOB).document_url == first
     yield f"rolled back by hand in {time.monotonic() - begun:.0f} s: healthy", same
 
 
@@ -245,7 +245,7 @@ def main() -> int:
         for table in compared(scene):
             sys.stdout.write(f"{table.what}: {table.wanted} rows wanted, {table}; {scene.runs} runs\n")
             status |= not table.exact
-        execute(scene.aws, JOB, "stop", progress=scene.say)
+        execute_verb(scene.aws, JOB, "stop", progress=scene.say)
     return status
 
 

@@ -142,7 +142,7 @@ def kept_up(spark: SparkSession, minutes: float) -> int:
     with BackgroundThread(writer.land_on, "writer") as landing:
         while (left := begun + minutes * 60 - time.monotonic()) > 0:
             time.sleep(min(left, BEHIND_SECONDS))
-            landing.check()
+            landing.raise_error_of_work()
             lags.append(behind(spark, pipe))
             pipe.derive()
     time.sleep(60.0)  # chores go on over what is complete

@@ -26,7 +26,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from millrace.lifecycle.account.deployed_outputs import outputs
+from millrace.lifecycle.account.deployed_outputs import read_stack_outputs
 from millrace.sandbox.programs import localstack
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
 from millrace.sandbox.programs.local_spark import SandboxSpark
@@ -83,7 +83,7 @@ class Played(RealRuns):
     def launch_document(self, job: str) -> str:
         """Where that of a Glue job lies: it is named after the environment and the job, and so is its stack."""
         prefix, _, name = job.rpartition("-")
-        return outputs(self._client("cloudformation"), f"{prefix}-job-{name}")["LaunchDocument"]
+        return read_stack_outputs(self._client("cloudformation"), f"{prefix}-job-{name}")["LaunchDocument"]
 
     # ---- EMR Serverless ----
 

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 import millrace.etl as etl
 from millrace.sandbox.programs import jars, kafka_broker, local_session
-from millrace.sandbox.programs.kafka_broker import Kafka
+from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from tests.faults.in_process_job import Job
 from tests.golden import project, release
 from tests.spark.source_batches import Events
@@ -63,7 +63,7 @@ def _routes(spark: SparkSession) -> None:
     _jobs(spark, release.routed_jobs)
 
 
-def _jobs(spark: SparkSession, made: Callable[[SparkSession, Kafka], Iterable[Job]]) -> None:
+def _jobs(spark: SparkSession, made: Callable[[SparkSession, KafkaBroker], Iterable[Job]]) -> None:
     with kafka_broker.running_broker() as broker:
         for job in made(spark, broker):
             result = job.run()

@@ -25,7 +25,7 @@ from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.ready_query import ReadyQuery
 from millrace.etl.record.tables import Table
-from millrace.sandbox.programs.kafka_broker import Kafka
+from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from tests.faults.in_process_job import Job
 from tests.golden.routed import KINDS as ROUTED
 from tests.golden.routed import RoutedJob
@@ -155,7 +155,7 @@ def derive(spark: SparkSession, events: Events) -> None:
         _all_available(query)
 
 
-def topic_jobs(spark: SparkSession, broker: Kafka) -> tuple[Job, ...]:
+def topic_jobs(spark: SparkSession, broker: KafkaBroker) -> tuple[Job, ...]:
     """The jobs that read a topic, with the records in it that the release has read, and with nothing landed."""
     home = PLACE / "topics"
     jobs = tuple(
@@ -166,7 +166,7 @@ def topic_jobs(spark: SparkSession, broker: Kafka) -> tuple[Job, ...]:
     return jobs
 
 
-def routed_jobs(spark: SparkSession, broker: Kafka) -> tuple[Job, ...]:
+def routed_jobs(spark: SparkSession, broker: KafkaBroker) -> tuple[Job, ...]:
     """The jobs of two routes, as :func:`topic_jobs`."""
     home = PLACE / "routes"
     jobs = tuple(RoutedJob(spark, broker, home, number, kind, CATALOG) for number, kind in enumerate(ROUTED))

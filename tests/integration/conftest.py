@@ -9,7 +9,7 @@ import pytest
 from localstack_client.session import Session
 
 from millrace.sandbox import demo
-from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
+from millrace.sandbox.deployment import Sandbox, deploy_sandbox, start_servers
 from millrace.sandbox.failure_drill import DrillResult, FailureDrill
 
 DRILL_SECONDS = 600
@@ -25,8 +25,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def sandbox() -> Iterator[Sandbox]:
-    with servers() as (stack, broker):
-        yield open_sandbox("local", stack, broker)
+    with start_servers() as (stack, broker):
+        yield deploy_sandbox("local", stack, broker)
 
 
 @pytest.fixture(scope="session")
@@ -39,5 +39,5 @@ def aws(sandbox: Sandbox) -> Session:
 def outcomes(sandbox: Sandbox) -> dict[str, DrillResult]:
     return {
         job: FailureDrill(sandbox, job, feed, seed=7, report=lambda _: None).run()
-        for job, feed in demo.feeds("few").items()
+        for job, feed in demo.feed_by_job("few").items()
     }

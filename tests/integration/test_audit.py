@@ -19,14 +19,14 @@ from millrace.cli.app import app
 from millrace.lifecycle.audits.direct_query_records import (
     OFFSETS,
     QUERY,
-    RecordTable,
+    SinkAndDeadLetters,
     SinkRecords,
-    claimed_ranges,
+    ranges_in_commits,
 )
-from millrace.lifecycle.audits.hourly_audit import HOUR, Audit, hours_of
-from millrace.lifecycle.audits.kafka import Topic, compare
+from millrace.lifecycle.audits.hourly_audit import HOUR, AuditResult, complete_hours
+from millrace.lifecycle.audits.kafka import TopicReader, compare_offsets
 from millrace.lifecycle.audits.landing_table import LandedRecords
-from millrace.lifecycle.audits.query_audit import audit
+from millrace.lifecycle.audits.query_audit import audit_query
 from millrace.lifecycle.problems import AwsError
 from millrace.sandbox import running_sandbox
 from millrace.sandbox.deployment import Sandbox
@@ -49,11 +49,11 @@ ROWS = pa.schema(
     [("flights", "land-flights", "offsets"), ("departures", "land-departures", "records")],
 )
 def test_what_the_drill_landed_is_what_came(sandbox, outcomes, job, query, method):
-    place = running_sandbox.sandbox_place(sandbox.spark, sandbox.environment)
+    place = running_sandbox.sandbox_deployment(sandbox.spark, sandbox.environment)
     end = datetime.now(UTC)
     # The events' own times are those of the flights, in 2013; when they came is another matter.
-    (result,) = audit(place, job, query, end - 2 * HOUR, end)
-    assert isinstance(result, Audit)
+    (result,) = audit_query(place, job, query, end - 2 * HOUR, end)
+    assert isinstance(result, AuditResult)
     assert (result.method, result.missing_records, result.holes) == (method, 0, ())
     assert sum(hour.arrived or 0 for hour in result.hours) == outcomes[job].account.produced
     assert sum(hour.landed for hour in result.hours) == outcomes[job].account.produced
@@ -142,10 +142,10 @@ def holed(sandbox: Sandbox) -> Iterator[Holed]:
 @pytest.mark.faults
 def test_what_is_missing_is_named(sandbox, holed):
     now = datetime.now(UTC)
-    topic = Topic(TOPIC, {"bootstrap.servers": sandbox.kafka.bootstrap})
+    topic = TopicReader(TOPIC, {"bootstrap.servers": sandbox.kafka.bootstrap})
     unread = holed.sent[-2]
-    hours, holes = compare(
-        topic, holed.landed, hours_of(now - HOUR, now), only=None, read={0: unread}, whole=True
+    hours, holes = compare_offsets(
+        topic, holed.landed, complete_hours(now - HOUR, now), only=None, read={0: unread}, whole=True
     )
     markers = sorted(set(range(unread)) - set(holed.sent))
     assert len(markers) == 2
@@ -165,9 +165,11 @@ def test_what_is_missing_is_named(sandbox, holed):
 
 def test_a_topic_that_is_not_there_is_told(sandbox, holed):
     now = datetime.now(UTC)
-    nowhere = Topic("nowhere", {"bootstrap.servers": sandbox.kafka.bootstrap})
+    nowhere = TopicReader("nowhere", {"bootstrap.servers": sandbox.kafka.bootstrap})
     with pytest.raises(AwsError, match="topic nowhere"):
-        compare(nowhere, holed.landed, hours_of(now - HOUR, now), only=None, read={}, whole=True)
+        compare_offsets(
+            nowhere, holed.landed, complete_hours(now - HOUR, now), only=None, read={}, whole=True
+        )
 
 
 DIRECT = "audited-direct"
@@ -203,16 +205,16 @@ def test_a_direct_query_is_held_against_its_sink_its_letters_and_its_commits(san
         sink.append(direct_rows(held), snapshot_properties={QUERY: "tax", OFFSETS: offsets})
     letters.append(direct_rows([6, 21]))
     now = datetime.now(UTC)
-    topic = Topic(DIRECT, {"bootstrap.servers": sandbox.kafka.bootstrap})
-    running_sandbox = RecordTable(
-        LandedRecords(letters, DIRECT), SinkRecords(sink, DIRECT), hours_of(now - HOUR, now)[0]
+    topic = TopicReader(DIRECT, {"bootstrap.servers": sandbox.kafka.bootstrap})
+    running_sandbox = SinkAndDeadLetters(
+        LandedRecords(letters, DIRECT), SinkRecords(sink, DIRECT), complete_hours(now - HOUR, now)[0]
     )
 
     def told(held):
-        hours, holes = compare(
+        hours, holes = compare_offsets(
             topic,
             running_sandbox,
-            hours_of(now - HOUR, now),
+            complete_hours(now - HOUR, now),
             only=None,
             read={0: 30},
             whole=True,
@@ -223,7 +225,7 @@ def test_a_direct_query_is_held_against_its_sink_its_letters_and_its_commits(san
 
     # Without a transform each record has a row; with one, those that a commit holds may be left out.
     assert told(None) == ([("3", "5", "lost"), ("20", "20", "lost")], 4, 0)
-    claimed = claimed_ranges(sink, "tax", {"0": (DIRECT, 0)}, earliest=True)
+    claimed = ranges_in_commits(sink, "tax", {"0": (DIRECT, 0)}, earliest=True)
     assert told(claimed) == ([("20", "20", "lost")], 1, 3)
     for table in tables:
         catalog.drop_table(table.name())

@@ -9,7 +9,7 @@ import zipfile
 import pytest
 
 from millrace.etl.launch.settings import parse_job_settings
-from millrace.lifecycle.account.deployed_outputs import NotDeployedError, launch_document, split_url
+from millrace.lifecycle.account.deployed_outputs import NotDeployedError, read_launch_document, split_s3_url
 
 # Accepted by LocalStack 4.9 with nothing behind; a change here is worth a look at what a green deploy proves.
 PRETENDED = {
@@ -67,16 +67,16 @@ def test_launch_document_is_read_back_and_all_it_names_is_there(sandbox, aws, jo
     document = sandbox.launch_document(job).content
     assert parse_job_settings(document["settings"]).job == job
     for url in [document["entry_script"], document["archive"], *document["jars"]]:
-        bucket, key = split_url(url)
+        bucket, key = split_s3_url(url)
         assert aws.client("s3").head_object(Bucket=bucket, Key=key)["ContentLength"] > 0
-    bucket, key = split_url(document["archive"])
+    bucket, key = split_s3_url(document["archive"])
     archive = zipfile.ZipFile(io.BytesIO(aws.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()))
     assert {"millrace/etl/__init__.py", "pipelines/flights/transforms.py"} <= set(archive.namelist())
 
 
 def test_a_job_that_is_not_deployed_is_told(sandbox, aws):
     with pytest.raises(NotDeployedError, match="flights-local-job-tea is not deployed"):
-        launch_document(aws.client("cloudformation"), aws.client("s3"), sandbox.names, "tea")
+        read_launch_document(aws.client("cloudformation"), aws.client("s3"), sandbox.names, "tea")
 
 
 def test_localstack_leaves_out_a_buckets_key(sandbox, aws):

@@ -20,7 +20,7 @@ from localstack_client.session import Session
 from millrace.config import Names, load
 from millrace.config.aws.names import Bucket
 from millrace.config.model import KinesisStream
-from millrace.sandbox.deployment import deploy
+from millrace.sandbox.deployment import deploy_to_localstack
 from millrace.sandbox.programs import cdk, localstack
 from millrace.sandbox.programs.child_processes import RUN
 from millrace.sizing import Plan, plan
@@ -105,8 +105,8 @@ def dev() -> Iterator[Deployed]:
     assembly = RUN / "cdk-dev.out"
     with localstack.running_localstack(name="localstack-dev") as stack:
         own = InAccount(stack.endpoint, stack.region, stack.process, account=names.account)
-        cdk.synthesise("dev", assembly, localstack.ACCOUNT)
-        deploy(own, assembly, names.account)
+        cdk.synthesise_assembly("dev", assembly, localstack.ACCOUNT)
+        deploy_to_localstack(own, assembly, names.account)
         host = urlparse(stack.endpoint).netloc
         session = Session(aws_access_key_id=names.account, localstack_host=host)
         yield Deployed(names, plan(environment), session)

@@ -21,7 +21,7 @@ def test_every_record_is_accounted_for(outcomes, job):
     outcome = outcomes[job]
     assert outcome.account.exact, outcome.account
     assert outcome.account.produced == outcome.account.landed == len(outcome.ledger)
-    assert outcome.account.dead_letters == outcome.ledger.dirty > 0
+    assert outcome.account.dead_letters == outcome.ledger.dirty_count > 0
     assert outcome.account.derived == outcome.account.produced - outcome.account.dead_letters
 
 
@@ -46,7 +46,7 @@ def test_columns_hold_what_was_sent(sandbox, outcomes):
     catalog = sandbox.spark.catalog(sandbox.warehouse)
     landed = catalog.load_table(outcomes["flights"].landed_table)
     result = landed.scan(row_filter="_error is null", selected_fields=columns).to_arrow().to_pylist()
-    feed = demo.feeds("few")["flights"]
+    feed = demo.feed_by_job("few")["flights"]
     sent = [json.loads(event.payload) for event in [*feed.backlog, *feed.live] if event.dirt is None]
     assert Counter(tuple(row[c] for c in columns) for row in result) == Counter(
         tuple(row[c] for c in columns) for row in sent
@@ -64,7 +64,7 @@ def test_event_logs_and_checkpoints_are_on_s3(sandbox, outcomes, aws):
 
 
 def test_summary_is_the_sum(outcomes):
-    summary = demo.summarise(list(outcomes.values()))
+    summary = demo.demo_summary(list(outcomes.values()))
     assert summary["lost"] == summary["duplicated"] == summary["dead_letters_altered"] == 0
     assert summary["produced"] == summary["landed"] == sum(len(o.ledger) for o in outcomes.values())
     assert summary["recovery_seconds"] > 0

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from millrace.sandbox.programs import history_server, kafka_broker, localstack
-from millrace.sandbox.programs.toolchain import program_environment
+from millrace.sandbox.programs.toolchain import program_variables
 from tests import kinesalite, opensearch, postgres
 from tests.listening_ports import listeners, tree
 
@@ -54,12 +54,12 @@ def test_every_server_listens_on_this_machine_only(tmp_path, monkeypatch):
         stack.enter_context(opensearch.running())
         logs = tmp_path / "event-logs"
         logs.mkdir()
-        server = history_server.start({"spark.history.fs.logDirectory": logs.as_uri()}, {})
+        server = history_server.start_history_server({"spark.history.fs.logDirectory": logs.as_uri()}, {})
         stack.callback(server.process.stop)
         log = (tmp_path / "pages.log").open("wb")
         stack.callback(log.close)
         pages = subprocess.Popen(
-            [sys.executable, "-c", PAGES], env=program_environment(), stdout=log, stderr=log, cwd=Path.cwd()
+            [sys.executable, "-c", PAGES], env=program_variables(), stdout=log, stderr=log, cwd=Path.cwd()
         )
         stack.callback(pages.wait)
         stack.callback(pages.kill)
@@ -74,7 +74,7 @@ SERVERS = """
 import time
 from millrace.sandbox.programs import child_processes, kafka_broker, localstack
 from tests import postgres
-with child_processes.only_one(), localstack.running_localstack() as cloud, kafka_broker.running_broker(), postgres.running():
+with child_processes.lock_sandbox(), localstack.running_localstack() as cloud, kafka_broker.running_broker(), postgres.running():
     cloud.client("kinesis").create_stream(StreamName="s", ShardCount=1)
     print("all is there", flush=True)
     time.sleep(600)

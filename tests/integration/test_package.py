@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.sandbox.programs.toolchain import ROOT, node_bin, state_folder
+from millrace.sandbox.programs.toolchain import ROOT, node_bin_folder, state_folder
 
 MOST_BYTES = 300_000_000
 """Of the base installation, without what Python compiles."""
@@ -211,7 +211,7 @@ def templates(python: Path, folder: Path, environment: str, out: Path) -> Mappin
         CDK_CONTEXT_JSON=json.dumps(context),
         CDK_OUTDIR=str(out),
         CDK_DEFAULT_ACCOUNT=ACCOUNT,
-        PATH=os.pathsep.join([str(node_bin()), os.environ["PATH"]]),
+        PATH=os.pathsep.join([str(node_bin_folder()), os.environ["PATH"]]),
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return {file.name: file.read_bytes() for file in out.iterdir() if file.name.endswith(".template.json")}

@@ -78,7 +78,7 @@ def in_stream(client: Any) -> Iterator[tuple[str, bytes]]:
 def agree(found: Iterator[tuple[str, bytes]], outcome: dict[str, Any], path: Path) -> None:
     ledger = Ledger.read(path)
     assert len(ledger) == outcome["records"] > 0
-    assert ledger.dirty == outcome["dirty"] > 0
+    assert ledger.dirty_count == outcome["dirty"] > 0
     sent = Counter(zip(ledger.ids, ledger.hashes, strict=True))
     assert Counter((identity, payload_hash(payload)) for identity, payload in found) == sent
 

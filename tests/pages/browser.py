@@ -15,9 +15,9 @@ from playwright.sync_api import Browser, sync_playwright
 from millrace.sandbox.programs.toolchain import (
     ROOT,
     ToolchainError,
-    node_bin,
-    npm,
-    program_environment,
+    node_bin_folder,
+    npm_command,
+    program_variables,
     state_folder,
 )
 
@@ -85,7 +85,9 @@ def fetch() -> None:
     for name in ("package.json", lock.name):
         shutil.copy(lock.with_name(name), FOLDER / name)
     quiet = ("--silent", "--no-audit", "--no-fund", "--ignore-scripts")
-    subprocess.run([*npm(), "ci", "--prefix", str(FOLDER), *quiet], check=True, env=program_environment())
+    subprocess.run(
+        [*npm_command(), "ci", "--prefix", str(FOLDER), *quiet], check=True, env=program_variables()
+    )
 
 
 def _unpack() -> None:
@@ -104,7 +106,7 @@ def _unpack() -> None:
 
 
 def _brotli(packed: Path, to: Path) -> None:
-    subprocess.run([node_bin() / "node", "-e", _UNPACK, packed, to], check=True)
+    subprocess.run([node_bin_folder() / "node", "-e", _UNPACK, packed, to], check=True)
 
 
 @contextmanager

@@ -15,16 +15,16 @@ from playwright.sync_api import Browser, Page, Route
 from millrace.advisor.advise import advise
 from millrace.advisor.forecasts.what_if import parse, twin_of_application
 from millrace.benchmark.result import fit_outcome
-from millrace.cli.plan.bench.report import page as benchmark_page
-from millrace.cli.plan.plan import check_plan
+from millrace.cli.plan.bench.report import benchmark_page as benchmark_page
+from millrace.cli.plan.plan import simulate_and_check_plan
 from millrace.cli.plan.report.plan_document import plan_document
 from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.cli.plan.report.simulate_page import simulation_page
 from millrace.cli.plan.report.simulate_verdict import simulation_verdict
-from millrace.cli.plan.simulate import to_json as simulation_json
+from millrace.cli.plan.simulate import simulation_document as simulation_json
 from millrace.cli.shared.html_pages import html_page, write_page
-from millrace.cli.shared.verdict import to_json as verdict_json
-from millrace.cli.watch.advise import to_json as advice_json
+from millrace.cli.shared.verdict import verdict_document as verdict_json
+from millrace.cli.watch.advise import advice_document as advice_json
 from millrace.cli.watch.advise_page import advice_page
 from millrace.cli.watch.advise_verdict import advice_verdict
 from millrace.config import load
@@ -80,7 +80,7 @@ def simulated(file: Path) -> None:
 
 def planned(file: Path) -> None:
     environment = load("prod", ROOT)
-    result = check_plan(environment, plan(environment))
+    result = simulate_and_check_plan(environment, plan(environment))
     write_page(
         file, html_page("plan", "flights-prod: plan", plan_document(result, plan_verdict(result, "prod")))
     )

@@ -60,7 +60,7 @@ from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.ready_query import ReadyQuery
 from millrace.sandbox.programs import kafka_broker
-from millrace.sandbox.programs.toolchain import ROOT, spark_environment
+from millrace.sandbox.programs.toolchain import ROOT, spark_submit_variables
 from tests.launch_documents import with_route
 from tests.performance.case_order import in_turn
 from tests.performance.cpu import cpu_since_now, task_seconds
@@ -382,7 +382,7 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         into = Path(folder) / "rounds.json"
         for line in given.lines:
-            python = spark_environment(LINES[line])["PYSPARK_PYTHON"]
+            python = spark_submit_variables(LINES[line])["PYSPARK_PYTHON"]
             subprocess.run(
                 [python, "-m", "tests.performance.core", *arguments, "--into", str(into)],
                 check=True,

@@ -42,7 +42,7 @@ from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.formats.text import TextDecoder
 from millrace.etl.launch.formats import AvroFormat, CsvFormat
-from millrace.sandbox.payloads import flights, payloads
+from millrace.sandbox.payloads import flights, payload_writers
 from millrace.sandbox.programs.child_processes import RUN
 from millrace.sandbox.programs.toolchain import ROOT
 from tests import protobuf as pb
@@ -117,9 +117,9 @@ def prepare(spark: SparkSession, count: int) -> dict[str, tuple[str, Decoder]]:
         "protobuf": (ProtobufFormat(kind="protobuf", message="demo.Flight"), HOME / "f.desc"),
     }
     for name, (form, path) in asked.items():
-        encode = payloads(form, path).encode
+        encode = payload_writers(form, path).encode
         write(name, (encode(row) for row in rows(count)))
-    encode = payloads(*asked["avro"]).encode
+    encode = payload_writers(*asked["avro"]).encode
     write("confluent", (b"\0\0\0\0" + bytes([1 + n % 2]) + encode(row) for n, row in enumerate(rows(count))))
     of_avro = avro.make_avro_decoder(spark, AvroFormat("none", None, None, None), avsc, "f.avsc")
     registered = avro.AvroDecoder(of_avro.schema, avsc, "confluent", {"1": avsc, "2": avsc})

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from confluent_kafka import Producer
 
 from millrace.sandbox.payloads import flights
-from millrace.sandbox.payloads.flights import Event
+from millrace.sandbox.payloads.flights import RecordToSend
 
 TOPIC = "flights"
 PARTITIONS = 4
 
 
-def clean(events: int, month: int | None = 1) -> Iterator[Event]:
+def clean(events: int, month: int | None = 1) -> Iterator[RecordToSend]:
     """So many flights, all good, of a month or of the whole year, from its beginning and again."""
-    made = list(flights.events(flights.read_departures(month=month), dirty_share=0, seed=1))
+    made = list(flights.flight_records(flights.read_departures(month=month), dirty_share=0, seed=1))
     return itertools.islice(itertools.cycle(made), events)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from millrace.sandbox.programs.local_spark import Job
+from millrace.sandbox.programs.local_spark import LocalJob
 from tests.faults.kill_deployed_jobs import Shop, opened
 
 PROMISE_SECONDS = 60.0
@@ -58,7 +58,7 @@ class Restart:
         return self.files + self.session + self.queries + self.batch
 
 
-def restarted(shop: Shop, job: str, run: Job, queries: int) -> tuple[Job, Restart]:
+def restarted(shop: Shop, job: str, run: LocalJob, queries: int) -> tuple[LocalJob, Restart]:
     """Kill a run, start the job, and wait for its first committed batch."""
     run.process.kill()
     killed = time.time()

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from millrace.etl.queries import spark_settings
 from millrace.etl.services import jvm_name_cache
 from millrace.sandbox.programs import jars
-from millrace.sandbox.programs.toolchain import program_environment
+from millrace.sandbox.programs.toolchain import program_variables
 from tests.performance.hand_written_baselines import HOME
 
 
@@ -36,7 +36,7 @@ def spark_session(
     home
         Folder of the catalog's warehouse.
     """
-    os.environ.update(program_environment())
+    os.environ.update(program_variables())
     found = [path for name in jar_sets for path in jars.jar_files(name)]
     settings = {
         "spark.jars": ",".join(map(str, found)),

@@ -24,7 +24,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from millrace.sandbox.programs.toolchain import ROOT, program_environment
+from millrace.sandbox.programs.toolchain import ROOT, program_variables
 from tests.performance.median_intervals import interval
 
 FACTOR, EXTRA_SECONDS = 1.5, 5.0
@@ -66,7 +66,7 @@ def synthesise(folder: Path, app: str, context: Sequence[str] = ()) -> Took:
     done = subprocess.run(
         ["cdk", "synth", "--quiet", "-a", app, *context, "-o", output],
         cwd=folder,
-        env=program_environment(),
+        env=program_variables(),
         capture_output=True,
         text=True,
         check=False,

@@ -285,7 +285,7 @@ def told(title: str, rounds: Sequence[dict[str, dict[str, float]]]) -> None:
 def references(spark: SparkSession) -> None:
     """Tables that flights are joined with."""
     for name in ("airlines", "airports"):
-        spark.createDataFrame(flights.reference_table(name).to_pandas()).writeTo(
+        spark.createDataFrame(flights.read_reference_table(name).to_pandas()).writeTo(
             f"lake.bench.{name}"
         ).create()
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from millrace.config import Environment, Names, load
 from millrace.sandbox.programs.localstack import ACCOUNT
-from millrace.sandbox.programs.toolchain import ROOT, node_bin
+from millrace.sandbox.programs.toolchain import ROOT, node_bin_folder
 
 Template = dict[str, Any]
 _SUFFIX = ".template.json"
@@ -109,8 +109,8 @@ def synthesise(name: str, folder: Path, file: Path | None = None) -> Assembly:
         The app could not build it. Findings of the rule packs are no reason: they stand in
         the assembly's validation report.
     """
-    if not os.environ["PATH"].startswith(str(node_bin())):
-        os.environ["PATH"] = f"{node_bin()}{os.pathsep}{os.environ['PATH']}"
+    if not os.environ["PATH"].startswith(str(node_bin_folder())):
+        os.environ["PATH"] = f"{node_bin_folder()}{os.pathsep}{os.environ['PATH']}"
     os.environ.setdefault("CDK_DEFAULT_ACCOUNT", ACCOUNT)
     from aws_cdk import App  # looks for Node when it is imported
 

@@ -75,7 +75,7 @@ def spark(warehouse: Path, request: pytest.FixtureRequest) -> Iterator[SparkSess
 
 
 @pytest.fixture(scope="session")
-def broker() -> Iterator[kafka_broker.Kafka]:
+def broker() -> Iterator[kafka_broker.KafkaBroker]:
     """One broker for all tests here, whose topics each have names of their own."""
     with kafka_broker.running_broker() as running:
         yield running

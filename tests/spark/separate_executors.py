@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from millrace.sandbox.programs.toolchain import ROOT, program_environment, spark_home
+from millrace.sandbox.programs.toolchain import ROOT, program_variables, spark_home
 
 _SESSION = """
 import sys
@@ -53,7 +53,7 @@ def run(
     done = subprocess.run(
         [sys.executable, "-c", _SESSION + program, ",".join(map(str, jars)), *arguments],
         cwd=folder,
-        env={**program_environment(), "PYTHONPATH": str(ROOT), **held, **environment},
+        env={**program_variables(), "PYTHONPATH": str(ROOT), **held, **environment},
         capture_output=True,
         text=True,
         check=False,

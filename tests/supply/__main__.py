@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from millrace.etl import __version__
-from millrace.sandbox.programs.toolchain import ROOT, npm
+from millrace.sandbox.programs.toolchain import ROOT, npm_command
 from tests.supply import audit
 from tests.supply.audit import Known, LookUpError
 from tests.supply.bill import bill
@@ -62,7 +62,7 @@ def known_vulnerabilities() -> int:
     known = audit.excused(LISTS / "vulnerabilities.yaml")
     asked: dict[str, Callable[[], Iterator[Known]]] = {
         "Python": lambda: audit.python(ROOT, audit.pip_audit(ROOT)),
-        "Node": lambda: audit.node(ROOT, npm()),
+        "Node": lambda: audit.node(ROOT, npm_command()),
         "jars": lambda: audit.jars(ROOT),
     }
     knowns: list[Known] = []

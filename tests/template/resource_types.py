@@ -17,7 +17,7 @@ from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
 from millrace.config import Environment, Names, environments, load
 from millrace.infra.environment_stacks import build_stacks
-from millrace.lifecycle.changes.permission_changes import JOB_RIGHTS, DeployedRights
+from millrace.lifecycle.changes.permission_changes import JOB_RIGHTS, DeployedPermissionKinds
 from millrace.lifecycle.changes.update_rules import RESOURCE_TYPES
 from millrace.sandbox.programs.toolchain import ROOT
 from millrace.sizing import plan
@@ -80,7 +80,7 @@ def new_rights() -> set[str]:
         names = Names(environment, ACCOUNT)
         stacks = (names.stack("job-"), names.stack("network"))
         own = {name: each for name, each in synthesised(environment).items() if name.startswith(stacks)}
-        result |= DeployedRights(names, own).kinds
+        result |= DeployedPermissionKinds(names, own).kinds
     return {kind for kind in result if ": Allow " in kind}
 
 

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from millrace.cli.plan.policies import documents
+from millrace.cli.plan.policies import policy_documents
 from millrace.config import Environment
 from tests.template.conftest import Synthesis
 from tests.template.test_security import listed
@@ -79,4 +79,4 @@ def test_every_role_is_granted_what_it_says(each: Synthesis) -> None:
 def test_every_policy_of_people_grants_what_it_says(each: Synthesis) -> None:
     account = each.environment.account or "111122223333"
     environment: Environment = each.environment.model_copy(update={"account": account})
-    assert sorted(set(refused(_of(documents(environment).values())))) == []
+    assert sorted(set(refused(_of(policy_documents(environment).values())))) == []

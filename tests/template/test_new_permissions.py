@@ -12,8 +12,12 @@ import pytest
 
 from millrace.config import Names
 from millrace.config.model import Environment
-from millrace.lifecycle.changes.deployment_changes import StackChange, stack_change
-from millrace.lifecycle.changes.permission_changes import DeployedRights, job_rights, permission_lines
+from millrace.lifecycle.changes.deployment_changes import StackChange, compare_templates
+from millrace.lifecycle.changes.permission_changes import (
+    DeployedPermissionKinds,
+    permission_lines,
+    rights_of_new_job,
+)
 from tests.template.cloudformation import Template
 from tests.template.resource_types import new_rights, swapped
 from tests.template.test_exports import Change, full, synthesised
@@ -55,12 +59,16 @@ def compared(
     new: dict[str, Template], *changes: Change, old: dict[str, Template] | None = None
 ) -> list[StackChange]:
     old = old or deployed()
-    rights = DeployedRights(Names(environment(*changes), ACCOUNT), old)
-    return [stack_change(stack, old.get(stack), template, rights) for stack, template in new.items()]
+    rights = DeployedPermissionKinds(Names(environment(*changes), ACCOUNT), old)
+    return [compare_templates(stack, old.get(stack), template, rights) for stack, template in new.items()]
 
 
 def wider(new: dict[str, Template], *changes: Change, old: dict[str, Template] | None = None) -> list[str]:
-    return [f"{each.stack}: {line}" for each in compared(new, *changes, old=old) for line in each.wider]
+    return [
+        f"{each.stack}: {line}"
+        for each in compared(new, *changes, old=old)
+        for line in each.wider_permissions
+    ]
 
 
 def renamed(plain: dict[str, Any]) -> None:
@@ -96,7 +104,7 @@ def test_the_first_job_of_an_engine_needs_no_word_more(engine: str) -> None:
 
 
 def test_the_kinds_of_new_jobs_are_those_of_the_templates() -> None:
-    assert job_rights() == new_rights(), "make lock writes them"
+    assert rights_of_new_job() == new_rights(), "make lock writes them"
 
 
 def test_a_deployed_job_that_gets_the_rights_of_another_engine_is_told() -> None:
@@ -152,7 +160,7 @@ def test_each_right_of_another_kind_is_told(job: str, engine: str | None) -> Non
     """In a job like another, and in the first of an engine."""
     new = with_the_new_job()
     stack = next(name for name in new if name.endswith(f"-job-{job}"))
-    rights = DeployedRights(Names(environment(), ACCOUNT), without(engine) if engine else deployed())
+    rights = DeployedPermissionKinds(Names(environment(), ACCOUNT), without(engine) if engine else deployed())
     tried, missed = 0, []
     for place, (_, statement) in enumerate(statements(new[stack])):
         for change in wide(statement, job):
@@ -162,7 +170,7 @@ def test_each_right_of_another_kind_is_told(job: str, engine: str | None) -> Non
             if edited.get("Condition", 0) is None:
                 del edited["Condition"]
             tried += 1
-            if not stack_change(stack, None, template, rights).wider:
+            if not compare_templates(stack, None, template, rights).wider_permissions:
                 missed.append(f"{json.dumps(statement)} with {change}")
     assert (tried > 100, missed) == (True, [])
 

@@ -16,9 +16,9 @@ from millrace.config.aws.deployed_sizes import DeployedCluster, DeployedSizes
 from millrace.config.model import Environment
 from millrace.etl.launch import typed_json
 from millrace.infra.launch.launch_settings import job_settings
-from millrace.lifecycle.changes.deployment_changes import job_change, stack_change
-from millrace.lifecycle.changes.read_sizes import find_sizes
-from millrace.lifecycle.changes.update_rules import RESOURCE_TYPES, refused_changes, templates_in_order
+from millrace.lifecycle.changes.deployment_changes import compare_templates, describe_job_change
+from millrace.lifecycle.changes.read_sizes import sizes_in_templates
+from millrace.lifecycle.changes.update_rules import RESOURCE_TYPES, refused_change_lines, successive_templates
 from millrace.sizing import plan
 from tests.policy.all_regions import NEWEST, written
 from tests.template.cloudformation import Template, replaced, update_refused
@@ -91,11 +91,11 @@ def wrong(deployed: dict[str, Template], edit: Edit) -> str | None:
     new = edit.applied(old)
     if new == old:
         return None
-    change = stack_change(edit.stack, old, new)
+    change = compare_templates(edit.stack, old, new)
     if not change:
         return "the change is not shown"
-    refused = list(refused_changes({edit.stack: old}, {edit.stack: new}))
-    steps = [template for _, template in templates_in_order(old, new)] or [new]
+    refused = list(refused_change_lines({edit.stack: old}, {edit.stack: new}))
+    steps = [template for _, template in successive_templates(old, new)] or [new]
     standing, said = old, []
     for step in steps:
         said += update_refused(standing, step)
@@ -197,7 +197,7 @@ def test_the_page_says_what_an_edit_does(edit: str) -> None:
         for job in documents[0]
         for stack in [Names(environments[0], "111122223333").stack(f"job-{job}")]
         for each in [
-            job_change(
+            describe_job_change(
                 job,
                 stack=(old[stack], new[stack]),
                 document=(documents[0][job], documents[1][job]),
@@ -206,9 +206,9 @@ def test_the_page_says_what_an_edit_does(edit: str) -> None:
             )
         ]
     } - {("leave", "leave")}
-    refused = list(refused_changes(old, new))
+    refused = list(refused_change_lines(old, new))
     counts = [
-        len(way) for stack, template in new.items() if (way := templates_in_order(old[stack], template))
+        len(way) for stack, template in new.items() if (way := successive_templates(old[stack], template))
     ]
     [row] = rows
     assert bool(refused) is (steps == "refused") is row[1].startswith("refused")
@@ -245,12 +245,12 @@ def test_traffic_that_is_measured_and_edited_never_leads_to_what_aws_refuses(zon
         environment = of(*base, put(RATE, rate))
         names = Names(environment, "111122223333")
         kafka = {} if not deployed else deployed[names.stack("kafka")]
-        new = synthesised(environment.with_deployed(find_sizes(names, kafka, {}, {})))
+        new = synthesised(environment.with_deployed(sizes_in_templates(names, kafka, {}, {})))
         if deployed:
-            assert list(refused_changes(deployed, new)) == []
+            assert list(refused_change_lines(deployed, new)) == []
             for stack, template in new.items():
                 standing = deployed[stack]
-                for step in [each for _, each in templates_in_order(standing, template)] or [template]:
+                for step in [each for _, each in successive_templates(standing, template)] or [template]:
                     assert update_refused(standing, step) == []
                     standing = step
                 assert standing == template

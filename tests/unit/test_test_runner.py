@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.sandbox.programs.toolchain import spark_line
+from millrace.sandbox.programs.toolchain import installed_spark_line
 from tests import conftest, run, suite_parts
 from tests.spark.engine_sessions import profile_named
 
@@ -38,7 +38,7 @@ def test_the_core_is_counted_by_line_of_spark() -> None:
     )
     results = {core: run.Result(0, 5, 0, 1, 1.0, 0, 0.0), newest: run.Result(1, 2, 1, 0, 1.0, 0, 0.0)}
     first, second = run._by_line(results)
-    assert first.startswith(f"Spark {spark_line().spark}, Scala ")
+    assert first.startswith(f"Spark {installed_spark_line().spark}, Scala ")
     assert first.endswith(": 5 passed, 0 failed, 1 skipped")
     assert second.startswith("Spark 4.1.1, Scala 2.13, Python 3.")
     assert second.endswith(": 2 passed, 1 failed")

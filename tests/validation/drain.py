@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 from millrace.benchmark.fit import Fit
 from millrace.sandbox.payloads import flights
 from millrace.sandbox.programs import kafka_broker
-from millrace.sandbox.programs.child_processes import only_one
+from millrace.sandbox.programs.child_processes import lock_sandbox
 from tests.performance import core, hand_written_baselines, preloaded
 from tests.performance.session import spark_session
 
@@ -118,12 +118,13 @@ def _traffic(bootstrap: str, topic: str, payloads: Sequence[bytes], rate: float)
 def drained(fit: Fit, said: Callable[[str], None]) -> list[Drained]:
     """Try every setting; capacity is foretold by the fit of the training runs."""
     payloads = [
-        event.payload for event in flights.events(flights.read_departures(month=1), dirty_share=0, seed=1)
+        event.payload
+        for event in flights.flight_records(flights.read_departures(month=1), dirty_share=0, seed=1)
     ]
     results = []
     shutil.rmtree(hand_written_baselines.HOME, ignore_errors=True)
     hand_written_baselines.HOME.mkdir(parents=True)
-    with only_one(), kafka_broker.running_broker() as broker, spark_session(CORES) as spark:
+    with lock_sandbox(), kafka_broker.running_broker() as broker, spark_session(CORES) as spark:
         for number, setting in enumerate(SETTINGS):
             topic = f"{preloaded.TOPIC}-{number}"
             broker.create_topic(topic, PARTITIONS)

@@ -18,11 +18,11 @@ from millrace.benchmark.settled_batches import Disturbance, find_disturbances
 from millrace.benchmark.warmup import warmup_batches
 from millrace.config import load
 from millrace.config.aws.names import Names
-from millrace.lifecycle.changes.deployed_diff import document_of
+from millrace.lifecycle.changes.deployed_diff import launch_document_in_assembly
 from millrace.sandbox import benchmark
 from millrace.sandbox.payloads import flights
 from millrace.sandbox.programs import cdk, kafka_broker, localstack
-from millrace.sandbox.programs.child_processes import RUN, only_one
+from millrace.sandbox.programs.child_processes import RUN, lock_sandbox
 from tests.validation import duration_models
 from tests.validation.duration_models import Foretell
 
@@ -60,15 +60,16 @@ def schedule(repetitions: int, batches: int, seed: int) -> list[PlannedRun]:
 def measure(repetitions: int, batches: int, said: Callable[[str], None]) -> list[Measurements]:
     """Measure the example's land query at every limit, count of partitions and core level."""
     assembly = RUN / "validation-cdk.out"
-    cdk.synthesise("local", assembly, localstack.ACCOUNT)
-    launch = document_of(Names(load("local"), ""), assembly, JOB)
+    cdk.synthesise_assembly("local", assembly, localstack.ACCOUNT)
+    launch = launch_document_in_assembly(Names(load("local"), ""), assembly, JOB)
     payloads = [
-        event.payload for event in flights.events(flights.read_departures(month=1), dirty_share=0, seed=1)
+        event.payload
+        for event in flights.flight_records(flights.read_departures(month=1), dirty_share=0, seed=1)
     ]
     runs = schedule(repetitions, batches, seed=1)
-    subject = benchmark.MeasuredQuery(launch, (QUERY,), {})
-    with only_one(), kafka_broker.running_broker() as broker:
-        held = benchmark.records_per_partition(runs)
+    subject = benchmark.BenchmarkJob(launch, (QUERY,), {})
+    with lock_sandbox(), kafka_broker.running_broker() as broker:
+        held = benchmark.records_needed_per_partition(runs)
         broker.create_topic(benchmark.TOPIC, len(held))
         said(f"{benchmark.fill_topic(broker.bootstrap, payloads, held):,} records sent")
         return [

@@ -22,10 +22,10 @@ from typing import Any
 from millrace.config import load
 from millrace.config.aws.names import Names
 from millrace.infra.launch.launch_settings import job_settings
-from millrace.sandbox.payloads.flights import Event
-from millrace.sandbox.programs.child_processes import RUN, only_one
+from millrace.sandbox.payloads.flights import RecordToSend
+from millrace.sandbox.programs.child_processes import RUN, lock_sandbox
 from millrace.sandbox.programs.localstack import ACCOUNT
-from millrace.sandbox.records.producer import BackgroundThread, KinesisProducer, at_rate
+from millrace.sandbox.records.producer import BackgroundThread, KinesisProducer, yield_at_rate
 from millrace.sizing import plan
 from tests import kinesalite
 from tests.faults.stage import Stage
@@ -160,7 +160,7 @@ class _Behind:
 def drained(said: Callable[[str], None]) -> list[Drained]:
     """Try every setting."""
     results = []
-    with only_one(), kinesalite.running() as server:
+    with lock_sandbox(), kinesalite.running() as server:
         for setting in SETTINGS:
             results.append(one := _once(server, setting))
             said(f"{setting.name}: foretold {one.foretold:.1f} s, measured {one.measured:.1f} s")
@@ -200,8 +200,10 @@ def _drain(stage: Stage, setting: Setting, shard: _Shard) -> tuple[int, float]:
     text = "x" * (setting.size - len(json.dumps({"n": 10**6, "text": ""})))
 
     def send(stop: threading.Event) -> None:
-        events = (Event(str(n).encode(), json.dumps({"n": n, "text": text}).encode()) for n in count(10**6))
-        producer.send(at_rate(events, per_second=setting.rate, stop=stop), sent=lambda _: None)
+        events = (
+            RecordToSend(str(n).encode(), json.dumps({"n": n, "text": text}).encode()) for n in count(10**6)
+        )
+        producer.send(yield_at_rate(events, per_second=setting.rate, stop=stop), sent=lambda _: None)
 
     with BackgroundThread(send, "producer") as sending:
         stage.start()
@@ -209,13 +211,13 @@ def _drain(stage: Stage, setting: Setting, shard: _Shard) -> tuple[int, float]:
         time.sleep(3 * stage.trigger_seconds)
         stage.job.stop(grace_seconds=60)
         time.sleep(setting.pause)
-        sending.check()
+        sending.raise_error_of_work()
         shard.watch()
         stage.start()
         stage.until(lambda: shard.first_read is not None, LONGEST_SECONDS, "the first read")
         backlog = len(producer.ledger) - stage.landed()
         stage.until(lambda: shard.at_its_end is not None, LONGEST_SECONDS, "all read")
-        sending.check()
+        sending.raise_error_of_work()
         assert shard.first_read is not None
         assert shard.at_its_end is not None
         return backlog, shard.at_its_end - shard.first_read

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from millrace.cli.shared.console import figure_columns, show_with_texts, word_columns
+from millrace.cli.shared.console import figure_columns, print_table_with_texts, word_columns
 from millrace.cli.shared.html_pages import check_page_is_writable, html_page, write_page
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.config import ConfigurationError, Environment, load
@@ -41,7 +41,7 @@ def compare(
     environment = load(env)
     if html is not None:
         check_page_is_writable(html)
-    result = alternatives(environment, plan(environment), _engines(environment))
+    result = alternatives(environment, plan(environment), _dollars_by_engine(environment))
     document = [asdict(each) for each in result]
     if html is not None:
         title = f"{environment.project}-{environment.name}: other ways"
@@ -51,18 +51,23 @@ def compare(
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
         return
     rows = [
-        [*map(escape, (each.name, _usd(each), each.price, each.lacks, "; ".join(each.beyond)))]
+        [
+            *map(
+                escape,
+                (each.name, _monthly_dollars_text(each), each.price, each.lacks, "; ".join(each.beyond)),
+            )
+        ]
         for each in result
     ]
     texts = ("price", "does not do", "of which the file uses")
-    show_with_texts([*word_columns("way"), *figure_columns("$/month")], texts, rows)
+    print_table_with_texts([*word_columns("way"), *figure_columns("$/month")], texts, rows)
 
 
-def _usd(alternative: Alternative) -> str:
+def _monthly_dollars_text(alternative: Alternative) -> str:
     return "unknown" if alternative.usd is None else dollars(alternative.usd)
 
 
-def _engines(environment: Environment) -> dict[str, float | str]:
+def _dollars_by_engine(environment: Environment) -> dict[str, float | str]:
     """Return the dollars of the environment with all jobs on each engine and version, or why there is no such plan."""
     costs: dict[str, float | str] = {}
     for engine, kind in KINDS.items():

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from millrace.cli.shared.output_files import report_write_errors
+from millrace.cli.shared.output_file_errors import report_write_errors
 from millrace.config.base import SLUG, SLUG_SAID
 from millrace.config.document.problems import wrong_option
 from millrace.config.schema import SCHEMA_FILE, schema_text
@@ -44,7 +44,7 @@ def init(
         raise wrong_option(
             "FOLDER" if name is None else "--name", project, f"{SLUG_SAID}; set another name with --name"
         )
-    from millrace.cli.plan.vendor import into_project, own_wheel
+    from millrace.cli.plan.vendor import install_wheel_in_project, write_wheel_of_this_program
 
     made = project_files(project)
     with report_write_errors("FOLDER", folder):
@@ -58,7 +58,7 @@ def init(
             target.write_text(text, encoding="utf-8")
             typer.echo(f"wrote {target}")
         with tempfile.TemporaryDirectory() as scratch:
-            for target in into_project(own_wheel(Path(scratch)), folder):
+            for target in install_wheel_in_project(write_wheel_of_this_program(Path(scratch)), folder):
                 typer.echo(f"wrote {target}")
     typer.echo(f"next step: cd {folder} && millrace plan --env dev")
 
@@ -73,18 +73,18 @@ def project_files(project: str) -> dict[str, str]:
     """
     values = {"project": project}
     texts = {SCHEMA_FILE: schema_text()}
-    for path, template in _templates(resources.files("millrace.cli.plan") / "new_project", ""):
+    for path, template in _project_templates(resources.files("millrace.cli.plan") / "new_project", ""):
         text = template.read_text(encoding="utf-8")
         # The file with CDK's feature flags has no placeholders.
         texts[path] = text if path == "cdk.json" else Template(text).substitute(values)
     return dict(sorted(texts.items()))
 
 
-def _templates(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
+def _project_templates(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
     """Yield the templates; a name with one leading underscore stands for a hidden file."""
     for each in folder.iterdir():
         name = re.sub(r"^_(?!_)", ".", each.name)
         if each.is_dir():
-            yield from _templates(each, f"{path}{name}/")
+            yield from _project_templates(each, f"{path}{name}/")
         elif name.endswith(_SUFFIX):
             yield f"{path}{name.removesuffix(_SUFFIX)}", each

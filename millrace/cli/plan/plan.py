@@ -15,17 +15,17 @@ from rich.markup import escape
 from rich.text import Text
 
 from millrace.cli.plan import plan_diff
-from millrace.cli.plan.plan_tables import render
+from millrace.cli.plan.plan_tables import plan_tables
 from millrace.cli.plan.report import template_diff
-from millrace.cli.plan.report.apply_moves import apply_moves, move_lines
+from millrace.cli.plan.report.apply_moves import move_lines, write_moves_into_files
 from millrace.cli.plan.report.plan_document import plan_document
-from millrace.cli.plan.report.plan_verdict import CheckedPlan, plan_verdict
-from millrace.cli.plan.spark_check import check_on_spark
-from millrace.cli.shared.console import figure_columns, plain_table, show, terminal_width, word_columns
+from millrace.cli.plan.report.plan_verdict import SimulatedPlan, plan_verdict
+from millrace.cli.plan.spark_check import check_transforms_on_spark
+from millrace.cli.shared.console import figure_columns, plain_table, print_rich, terminal_width, word_columns
 from millrace.cli.shared.expected_failures import REFUSED
 from millrace.cli.shared.html_pages import check_page_is_writable, html_page, write_page
 from millrace.cli.shared.options import AsJson, EnvironmentName
-from millrace.cli.shared.verdict import panel
+from millrace.cli.shared.verdict import verdict_panel
 from millrace.config import ConfigurationError, Environment, load
 from millrace.config.aws.accounts import inherited_names
 from millrace.config.aws.deployed_sizes import DeployedSizes
@@ -135,17 +135,17 @@ def plan_command(
             raise wrong_option(option, "(no --diff)", "only with --diff")
     if html is not None:
         check_page_is_writable(html)
-    environment = with_cheapest_engines(load(env, open_engines=True), keeps)
+    environment = with_cheapest_engines(load(env, open_engines=True), keeps_all_slas)
     if deployed:
         environment = environment.with_deployed(_deployed_sizes(environment))
-    environment = with_traffic(environment, traffic)
+    environment = scale_traffic(environment, traffic)
     sized = plan(environment)
     if apply is not None:
-        apply_moves(environment, find_moves(environment, sized, keeps), apply)
+        write_moves_into_files(environment, find_moves(environment, sized, keeps_all_slas), apply)
         return
     if html is not None or (diff is None and key is None):
-        doubted = check_plan(environment, sized)
-        moves = find_moves(environment, sized, keeps) if traffic == 1 else ()
+        doubted = simulate_and_check_plan(environment, sized)
+        moves = find_moves(environment, sized, keeps_all_slas) if traffic == 1 else ()
         sized = doubted.plan
         verdict = replace(plan_verdict(doubted, env), moves=tuple(move_lines(moves)))
         if html is not None or as_json:
@@ -153,7 +153,7 @@ def plan_command(
         if html is not None:
             write_page(html, html_page("plan", f"{environment.project}-{environment.name}: plan", document))
     if diff is not None:
-        _differs(
+        _print_plan_diff(
             environment,
             sized,
             diff,
@@ -163,24 +163,27 @@ def plan_command(
             with_templates=with_templates,
         )
     elif key is not None:
-        _explain(environment, sized, key, as_json=as_json)
+        _print_explanation(environment, sized, key, as_json=as_json)
     elif as_json:
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
         columns = terminal_width(sys.stdout)
-        show(*panel(verdict, terminal=columns is not None), *render(environment, sized, width=columns))
+        print_rich(
+            *verdict_panel(verdict, terminal=columns is not None),
+            *plan_tables(environment, sized, width=columns),
+        )
         if html is not None:
             typer.echo(f"wrote {html}")
 
 
 def _deployed_sizes(environment: Environment) -> DeployedSizes:
     from millrace.cli.shared.connections import connect_account
-    from millrace.lifecycle.changes.read_sizes import read_sizes
+    from millrace.lifecycle.changes.read_sizes import read_deployed_sizes
 
-    return read_sizes(connect_account(environment))
+    return read_deployed_sizes(connect_account(environment))
 
 
-def check_plan(environment: Environment, sized: Plan) -> CheckedPlan:
+def simulate_and_check_plan(environment: Environment, sized: Plan) -> SimulatedPlan:
     """Return a plan with warnings from its simulation and from the age of its prices."""
     from millrace.sizing.simulation.expected_cost import with_expected
     from millrace.sizing.simulation.self_check import self_check
@@ -189,17 +192,17 @@ def check_plan(environment: Environment, sized: Plan) -> CheckedPlan:
     sized = with_expected(environment, sized)
     played = tuple(self_check(environment, sized))
     more = [line for each in played for line in each.contradictions()]
-    if (note := old_prices(environment)) is not None:
+    if (note := old_prices_warning(environment)) is not None:
         more.append(note)
-    return CheckedPlan(environment, replace(sized, warnings=(*sized.warnings, *more)), played, note)
+    return SimulatedPlan(environment, replace(sized, warnings=(*sized.warnings, *more)), played, note)
 
 
-def keeps(environment: Environment, sized: Plan) -> bool:
+def keeps_all_slas(environment: Environment, sized: Plan) -> bool:
     """Return whether a plan keeps every SLA in the simulation."""
-    return plan_verdict(check_plan(environment, sized)).sla.state == "kept"
+    return plan_verdict(simulate_and_check_plan(environment, sized)).sla.state == "kept"
 
 
-def with_traffic(environment: Environment, factor: float) -> Environment:
+def scale_traffic(environment: Environment, factor: float) -> Environment:
     """Return an environment with more or less traffic on every stream."""
     streams = {}
     for name, stream in environment.streams.items():
@@ -209,7 +212,7 @@ def with_traffic(environment: Environment, factor: float) -> Environment:
     return environment if factor == 1 else environment.model_copy(update={"streams": streams})
 
 
-def old_prices(environment: Environment, today: date | None = None) -> str | None:
+def old_prices_warning(environment: Environment, today: date | None = None) -> str | None:
     """Return a line if an environment's prices are old; it is not part of the plan, which does not depend on the day.
 
     Parameters
@@ -223,7 +226,7 @@ def old_prices(environment: Environment, today: date | None = None) -> str | Non
     return table.describe_old_prices(datetime.now(UTC).date() if today is None else today)
 
 
-def _explain(environment: Environment, sized: Plan, key: str, *, as_json: bool) -> None:
+def _print_explanation(environment: Environment, sized: Plan, key: str, *, as_json: bool) -> None:
     from rich.tree import Tree
 
     explanation = explain(environment, sized, key)
@@ -231,17 +234,17 @@ def _explain(environment: Environment, sized: Plan, key: str, *, as_json: bool) 
         typer.echo(json.dumps(asdict(explanation), indent=2, ensure_ascii=False))
         return
 
-    def tree(node: Node) -> Tree:
+    def figure_tree(node: Node) -> Tree:
         parts = (node.how, f"from {node.origin}" if node.origin else "")
         first = f"{escape(node.name)} = [bold]{escape(node.value)}[/bold]"
         grown = Tree("  ".join((first, *(escape(each) for each in parts if each))))
-        grown.children.extend(map(tree, node.inputs))
+        grown.children.extend(map(figure_tree, node.inputs))
         return grown
 
-    show(tree(explanation))
+    print_rich(figure_tree(explanation))
 
 
-def _differs(
+def _print_plan_diff(
     environment: Environment,
     sized: Plan,
     reference: str,
@@ -253,23 +256,30 @@ def _differs(
 ) -> None:
     root = environment.places.root or find_root()
     before = plan_diff.version_to_compare(reference, env, root, with_templates=with_templates)
-    keys = [] if before.keys is None else plan_diff.changed_keys(before.keys, plan_diff.keys_of(environment))
+    keys = (
+        []
+        if before.keys is None
+        else plan_diff.changed_keys(before.keys, plan_diff.values_by_key(environment))
+    )
     changed = differences(before.plan, json.loads(json.dumps(to_json(sized))))
     changes = None
     if before.templates is not None:
-        changes = template_diff.template_changes(environment, before.templates, root)
+        changes = template_diff.template_change_lines(environment, before.templates, root)
     if as_json:
-        typer.echo(json.dumps(plan_diff.as_json(changed, keys, changes), indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(plan_diff.diff_document(changed, keys, changes), indent=2, ensure_ascii=False))
     elif as_markdown:
-        typer.echo(plan_diff.markdown_table(changed, reference) + plan_diff.markdown_keys(keys), nl=False)
-        typer.echo("" if changes is None else template_diff.markdown_templates(changes), nl=False)
+        typer.echo(
+            plan_diff.differences_as_markdown(changed, reference) + plan_diff.changed_keys_as_markdown(keys),
+            nl=False,
+        )
+        typer.echo("" if changes is None else template_diff.template_changes_as_markdown(changes), nl=False)
     elif not changed:
         typer.echo(f"sizes and costs are the same as in the plan of {reference}")
     else:
         table = plain_table(*word_columns(""), *figure_columns("before", "after", "more"))
         for each in changed:
-            table.add_row(*map(Text, plan_diff.cells(each)))
-        show(table)
+            table.add_row(*map(Text, plan_diff.difference_cells(each)))
+        print_rich(table)
     if keys and not as_json and not as_markdown:
         typer.echo("keys")
         typer.echo("\n".join(f"  {each}" for each in keys))
@@ -301,7 +311,7 @@ def validate_command(
     try:
         environment = load(env)
         sized = plan(environment)
-        unchecked = check_on_spark(environment, sized) if spark else []
+        unchecked = check_transforms_on_spark(environment, sized) if spark else []
     except ConfigurationError as error:
         if not as_json:
             raise

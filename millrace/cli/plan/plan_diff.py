@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from millrace.cli.plan.report.template_diff import Templates, templates
+from millrace.cli.plan.report.template_diff import Templates, synthesize_templates
 from millrace.config import ConfigurationError, Environment, load
 from millrace.config.document.problems import dotted_path, wrong_option
 from millrace.sizing import plan
@@ -52,7 +52,7 @@ class KeyChange:
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedVersion:
     """A version of the project.
 
     Attributes
@@ -70,7 +70,7 @@ class Compared:
     templates: Templates | None = None
 
 
-def version_to_compare(reference: str, env: str, root: Path, *, with_templates: bool) -> Compared:
+def version_to_compare(reference: str, env: str, root: Path, *, with_templates: bool) -> ComparedVersion:
     """Return the version to compare with.
 
     Parameters
@@ -88,7 +88,9 @@ def version_to_compare(reference: str, env: str, root: Path, *, with_templates: 
     if Path(reference).is_file() and Path(reference).suffix in _ENVIRONMENT:
         other = load(reference, root=root)
         result: Mapping[str, Any] = json.loads(json.dumps(to_json(plan(other))))
-        return Compared(result, keys_of(other), templates(other, root) if with_templates else None)
+        return ComparedVersion(
+            result, values_by_key(other), synthesize_templates(other, root) if with_templates else None
+        )
     if Path(reference).is_file():
         if with_templates:
             raise wrong_option(
@@ -96,10 +98,10 @@ def version_to_compare(reference: str, env: str, root: Path, *, with_templates: 
                 reference,
                 "a commit, branch or tag, because --templates cannot compare with a file",
             )
-        return Compared(_of_file(Path(reference)))
+        return ComparedVersion(_read_plan_document(Path(reference)))
 
     with tempfile.TemporaryDirectory() as folder:
-        _unpack(reference, root, Path(folder))
+        _extract_commit(reference, root, Path(folder))
         file = Path(env)
         name = Path(folder) / file.resolve().relative_to(root) if file.suffix in _ENVIRONMENT else env
         try:
@@ -110,14 +112,16 @@ def version_to_compare(reference: str, env: str, root: Path, *, with_templates: 
                 "--diff", reference, f"{_ALLOWED}; at that version {env} cannot be planned: {error}"
             ) from error
         if not with_templates:
-            return Compared(result, keys_of(environment))
+            return ComparedVersion(result, values_by_key(environment))
         # Jars are those of the lock in each version, and only set-up fetches them.
         if not (state := Path(folder) / ".millrace").exists():
             state.symlink_to(root / ".millrace")
-        return Compared(result, keys_of(environment), templates(environment, Path(folder)))
+        return ComparedVersion(
+            result, values_by_key(environment), synthesize_templates(environment, Path(folder))
+        )
 
 
-def keys_of(environment: Environment) -> dict[str, str]:
+def values_by_key(environment: Environment) -> dict[str, str]:
     """Return all values of an environment's files, merged, by their dotted keys."""
     tree = environment.places.tree
     leaves = () if tree is None else tree.leaves()
@@ -134,7 +138,7 @@ def changed_keys(before: Mapping[str, str], after: Mapping[str, str]) -> list[Ke
     return sorted(changes, key=lambda each: not each.guards)
 
 
-def _of_file(file: Path) -> Mapping[str, Any]:
+def _read_plan_document(file: Path) -> Mapping[str, Any]:
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
@@ -144,7 +148,7 @@ def _of_file(file: Path) -> Mapping[str, Any]:
     return document
 
 
-def _unpack(reference: str, root: Path, folder: Path) -> None:
+def _extract_commit(reference: str, root: Path, folder: Path) -> None:
     """Extract the project's files of a commit into a folder."""
     # Git would read a leading dash as an option.
     command = ["git", "-C", str(root), "archive", "--format=tar", "--end-of-options", reference, "."]
@@ -158,11 +162,11 @@ def _unpack(reference: str, root: Path, folder: Path) -> None:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         raise wrong_option("--diff", reference, f"{_ALLOWED}: {lines[0] if lines else 'git failed'}")
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as packed:
-        members = [member for member in packed if _is_inside(member, str(folder))]
+        members = [member for member in packed if _stays_inside(member, str(folder))]
         packed.extractall(folder, members=members, filter="data")
 
 
-def _is_inside(member: tarfile.TarInfo, folder: str) -> bool:
+def _stays_inside(member: tarfile.TarInfo, folder: str) -> bool:
     """Return whether it neither lies nor leads outside of the folder, as an absolute link does: no plan is made of that."""
     try:
         tarfile.data_filter(member, folder)
@@ -171,7 +175,7 @@ def _is_inside(member: tarfile.TarInfo, folder: str) -> bool:
     return True
 
 
-def as_json(
+def diff_document(
     differences: Sequence[Difference], keys: Sequence[KeyChange], changes: Sequence[str] | None
 ) -> dict[str, Any]:
     """Return ``version`` (1), ``differences`` (``key``, ``unit``, ``before``, ``after``, ``more``), ``keys``, ``templates`` if given."""
@@ -189,11 +193,11 @@ def as_json(
     return document if changes is None else {**document, "templates": list(changes)}
 
 
-def cells(each: Difference) -> tuple[str, str, str, str]:
+def difference_cells(each: Difference) -> tuple[str, str, str, str]:
     """Return key, before, after and increase, formatted for people."""
     money = each.unit == MONEY
 
-    def shown(value: float | str | None, *, sign: bool = False) -> str:
+    def format_value(value: float | str | None, *, sign: bool = False) -> str:
         if value is None:
             return "-"
         if isinstance(value, str):
@@ -209,18 +213,18 @@ def cells(each: Difference) -> tuple[str, str, str, str]:
     whole = isinstance(each.before, int) and isinstance(each.after, int)
     return (
         each.key,
-        shown(each.before),
-        shown(each.after),
-        "" if more is None else shown(int(more) if whole else more, sign=True),
+        format_value(each.before),
+        format_value(each.after),
+        "" if more is None else format_value(int(more) if whole else more, sign=True),
     )
 
 
-def markdown_keys(key_changes: Sequence[KeyChange]) -> str:
+def changed_keys_as_markdown(key_changes: Sequence[KeyChange]) -> str:
     """Return a table of changed keys for a pull request; marked ones guard or open something."""
     if not key_changes:
         return ""
 
-    def cell(value: str | None) -> str:
+    def markdown_cell(value: str | None) -> str:
         # Whoever writes the file writes no table, link or mention of the comment.
         return (
             "-"
@@ -230,18 +234,19 @@ def markdown_keys(key_changes: Sequence[KeyChange]) -> str:
 
     rows = ["", "| key | before | after | |", "|---|---|---|---|"]
     rows += [
-        f"| {cell(each.key)} | {cell(each.before)} | {cell(each.after)} | {'**security**' if each.guards else ''} |"
+        f"| {markdown_cell(each.key)} | {markdown_cell(each.before)} | {markdown_cell(each.after)} | {'**security**' if each.guards else ''} |"
         for each in key_changes
     ]
     return "\n".join(rows) + "\n"
 
 
-def markdown_table(differences: Sequence[Difference], reference: str) -> str:
+def differences_as_markdown(differences: Sequence[Difference], reference: str) -> str:
     """Return a table for a pull request."""
     if not differences:
         return f"No size and no cost differs from the plan of `{reference}`.\n"
     rows = ["| | before | after | |", "|---|---|---|---|"]
     rows += [
-        f"| `{key}` | {before} | {after} | {more} |" for key, before, after, more in map(cells, differences)
+        f"| `{key}` | {before} | {after} | {more} |"
+        for key, before, after, more in map(difference_cells, differences)
     ]
     return "\n".join(rows) + "\n"

@@ -24,7 +24,7 @@ _LEGEND = "~ rests on a rate that nobody measured     = pinned in the file"
 _WORKERS = "Workers are counted as if all ran all month."
 
 
-def render(environment: Environment, plan: Plan, *, width: int | None) -> Iterator[RenderableType]:
+def plan_tables(environment: Environment, plan: Plan, *, width: int | None) -> Iterator[RenderableType]:
     """Yield the output of ``millrace plan`` below its verdict, top to bottom.
 
     Parameters
@@ -39,30 +39,33 @@ def render(environment: Environment, plan: Plan, *, width: int | None) -> Iterat
     yield Text(_LEGEND, "dim")
     for line in plan.advice:
         yield Text(f"Advice: {line}")
-    yield from _section("Streams", _streams(plan.streams.values(), terminal, inline), terminal)
+    yield from _titled_section("Streams", _streams_table(plan.streams.values(), terminal, inline), terminal)
     if plan.clusters:
-        yield from _section("Kafka clusters", _clusters(plan.clusters.values(), terminal, inline), terminal)
-    yield from _section("Jobs", _jobs(environment, plan.jobs.values(), terminal), terminal)
-    yield from _section("Dollars a month", cost_table(plan, terminal=terminal), terminal)
+        yield from _titled_section(
+            "Kafka clusters", _clusters_table(plan.clusters.values(), terminal, inline), terminal
+        )
+    yield from _titled_section("Jobs", _job_tables(environment, plan.jobs.values(), terminal), terminal)
+    yield from _titled_section("Dollars a month", cost_table(plan, terminal=terminal), terminal)
     yield Text(
-        f"Prices of {plan.prices.isoformat()}, {plan.prices_of}. {costs_left_out(plan)}. {_WORKERS}", "dim"
+        f"Prices of {plan.prices.isoformat()}, {plan.prices_of}. {costs_left_out_sentence(plan)}. {_WORKERS}",
+        "dim",
     )
     for warning in plan.warnings:
         yield Text(f"Note: {warning}", "yellow")
 
 
-def costs_left_out(plan: Plan) -> str:
+def costs_left_out_sentence(plan: Plan) -> str:
     """Return in one sentence the costs that are not in the bill."""
     return f"Not in it: {'; '.join(plan.left_out)}"
 
 
-def _section(title: str, body: RenderableType, terminal: bool) -> Iterator[RenderableType]:
+def _titled_section(title: str, body: RenderableType, terminal: bool) -> Iterator[RenderableType]:
     yield Text("")
     yield Text(title, "bold cyan" if terminal else "")
     yield body
 
 
-class _Plain:
+class _PlainTable:
     """A table or line for a pipe, without wrapping and colours, because Rich is slow with them."""
 
     def __init__(self, *columns: tuple[str, str], indent: int = 2) -> None:
@@ -87,10 +90,10 @@ class _Plain:
             yield Segment.line()
 
 
-def _table(terminal: bool, *columns: tuple[str, str], indent: int = 2) -> Table | _Plain:
+def _make_table(terminal: bool, *columns: tuple[str, str], indent: int = 2) -> Table | _PlainTable:
     """Make a table; ``columns`` are names with ``text``, ``number`` or ``why``."""
     if not terminal:
-        return _Plain(*columns, indent=indent)
+        return _PlainTable(*columns, indent=indent)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
     for name, kind in columns:
         if kind == "why":
@@ -100,25 +103,25 @@ def _table(terminal: bool, *columns: tuple[str, str], indent: int = 2) -> Table 
     return table
 
 
-class _Listing:
+class _TableWithReasons:
     """A table with the reasons in a column if there is room, else below it."""
 
     def __init__(self, terminal: bool, inline: bool, *columns: tuple[str, str]) -> None:
         self._terminal, self._inline = terminal, inline
-        self._table = _table(terminal, *columns, *[("why", "why")] * inline)
+        self._table = _make_table(terminal, *columns, *[("why", "why")] * inline)
         self._reasons: list[RenderableType] = []
 
     def add(self, cells: list[str], why: str) -> None:
         self._table.add_row(*cells, *[why] * self._inline)
         if not self._inline:
-            self._reasons.append(_reason(f"{cells[0]}: {why}", self._terminal))
+            self._reasons.append(_reason_line(f"{cells[0]}: {why}", self._terminal))
 
-    def done(self) -> Group:
+    def to_group(self) -> Group:
         return Group(self._table, *self._reasons)
 
 
-def _streams(streams: Iterable[StreamPlan], terminal: bool, inline: bool) -> Group:
-    listing = _Listing(
+def _streams_table(streams: Iterable[StreamPlan], terminal: bool, inline: bool) -> Group:
+    listing = _TableWithReasons(
         terminal,
         inline,
         ("stream", "text"),
@@ -130,11 +133,11 @@ def _streams(streams: Iterable[StreamPlan], terminal: bool, inline: bool) -> Gro
         kind = f"{stream.kind} {stream.mode}"
         figure = stream.expected_partitions
         listing.add([stream.name, kind, _figure_cell(figure), _sum_cell(stream.cost)], figure.why)
-    return listing.done()
+    return listing.to_group()
 
 
-def _clusters(clusters: Iterable[ClusterPlan], terminal: bool, inline: bool) -> Group:
-    listing = _Listing(
+def _clusters_table(clusters: Iterable[ClusterPlan], terminal: bool, inline: bool) -> Group:
+    listing = _TableWithReasons(
         terminal,
         inline,
         ("cluster", "text"),
@@ -152,10 +155,10 @@ def _clusters(clusters: Iterable[ClusterPlan], terminal: bool, inline: bool) -> 
             _sum_cell(cluster.cost),
         ]
         listing.add(cells, cluster.brokers.why if cluster.brokers else "AWS sizes a serverless cluster")
-    return listing.done()
+    return listing.to_group()
 
 
-def _jobs(environment: Environment, jobs: Iterable[JobPlan], terminal: bool) -> Group:
+def _job_tables(environment: Environment, jobs: Iterable[JobPlan], terminal: bool) -> Group:
     parts: list[RenderableType] = []
     for job in jobs:
         engine = KINDS[job.engine].title
@@ -166,38 +169,40 @@ def _jobs(environment: Environment, jobs: Iterable[JobPlan], terminal: bool) -> 
         head.append(f", {_sum_cell(job.cost)} a month")
         parts += [
             head,
-            _reason(f"{_count_cell(job.cores, 'core')}: {job.cores.why}", terminal),
-            _reason(f"{_count_cell(job.max_workers, 'worker')}: {job.max_workers.why}", terminal),
-            _reason(_executor_range(job), terminal),
-            _reason(f"network {_figure_cell(job.network)}: {job.network.why}", terminal),
-            Padding(_queries(job, terminal), (0, 0, 0, 2)) if terminal else _queries(job, terminal),
+            _reason_line(f"{_count_cell(job.cores, 'core')}: {job.cores.why}", terminal),
+            _reason_line(f"{_count_cell(job.max_workers, 'worker')}: {job.max_workers.why}", terminal),
+            _reason_line(_executor_range_text(job), terminal),
+            _reason_line(f"network {_figure_cell(job.network)}: {job.network.why}", terminal),
+            Padding(_queries_table(job, terminal), (0, 0, 0, 2))
+            if terminal
+            else _queries_table(job, terminal),
         ]
         parts += [
-            _reason(f"{query.name}, {reason}", terminal)
+            _reason_line(f"{query.name}, {reason}", terminal)
             for query in job.queries.values()
             for reason in _query_reasons(query)
         ]
-        parts += [_reason(f"advice: {line}", terminal) for line in job.advice]
+        parts += [_reason_line(f"advice: {line}", terminal) for line in job.advice]
         parts.append(Text(""))
     return Group(*parts[:-1])
 
 
-def _executor_range(job: JobPlan) -> str:
+def _executor_range_text(job: JobPlan) -> str:
     """Return the range of the job's executors, and the memory that each needs."""
     least, most = job.scaling.min_executors, job.executors
     return f"{_figure_cell(least)} to {_figure_cell(most)} executors; {_figure_cell(job.memory)} of {job.memory_gib} GiB: {job.memory.why}"
 
 
-def _reason(text: str, terminal: bool) -> Padding | _Plain:
-    return Padding(Text(text, "dim"), (0, 0, 0, 2)) if terminal else _Plain((text, "text"))
+def _reason_line(text: str, terminal: bool) -> Padding | _PlainTable:
+    return Padding(Text(text, "dim"), (0, 0, 0, 2)) if terminal else _PlainTable((text, "text"))
 
 
-def _queries(job: JobPlan, terminal: bool) -> Table | _Plain:
+def _queries_table(job: JobPlan, terminal: bool) -> Table | _PlainTable:
     spread = any(query.repartition for query in job.queries.values())
     columns = [("query", "text"), ("trigger", "number"), ("records a batch", "number"), ("a shard", "number")]
     if spread:
         columns.append(("repartition", "number"))
-    table = _table(terminal, *columns, indent=4)
+    table = _make_table(terminal, *columns, indent=4)
     for query in job.queries.values():
         trigger = query.trigger_seconds
         row = [
@@ -226,9 +231,9 @@ def _query_reasons(query: QueryPlan) -> Iterator[str]:
         yield f"caught up in {again.value:,.0f} s {again.why}"
 
 
-def cost_table(plan: Plan, *, terminal: bool) -> Table | _Plain:
+def cost_table(plan: Plan, *, terminal: bool) -> Table | _PlainTable:
     """Return the table of a month's bill with the reason for each line."""
-    table = _table(terminal, ("for", "text"), ("item", "text"), ("$/month", "number"), ("why", "why"))
+    table = _make_table(terminal, ("for", "text"), ("item", "text"), ("$/month", "number"), ("why", "why"))
     groups: list[tuple[str, tuple[CostItem, ...]]] = [
         *((f"stream {each.name}", each.cost) for each in plan.streams.values()),
         *((f"cluster {each.name}", each.cost) for each in plan.clusters.values()),
@@ -237,13 +242,13 @@ def cost_table(plan: Plan, *, terminal: bool) -> Table | _Plain:
     ]
     for name, items in groups:
         for position, line in enumerate(items):
-            shown = _dollars(line.usd, assumed=line.assumed)
+            shown = _dollars_cell(line.usd, assumed=line.assumed)
             table.add_row(name if position == 0 else "", line.name, shown, line.why)
     sum_ = total_cost(plan)
     everything = count(sum(len(items) for _, items in groups), "item")
     table.add_section()
     table.add_row(
-        Text("total", "bold"), "", Text(_dollars(sum_.value, assumed=sum_.assumed), "bold"), everything
+        Text("total", "bold"), "", Text(_dollars_cell(sum_.value, assumed=sum_.assumed), "bold"), everything
     )
     return table
 
@@ -266,8 +271,8 @@ def _count_cell(figure: Figure[int], noun: str) -> str:
 def _sum_cell(items: tuple[CostItem, ...]) -> str:
     if not items:
         return "-"
-    return _dollars(sum(line.usd for line in items), assumed=any(line.assumed for line in items))
+    return _dollars_cell(sum(line.usd for line in items), assumed=any(line.assumed for line in items))
 
 
-def _dollars(usd: float, *, assumed: bool) -> str:
+def _dollars_cell(usd: float, *, assumed: bool) -> str:
     return f"{'~' if assumed else ''}${usd:,.2f}"

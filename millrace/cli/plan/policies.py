@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from millrace.cli.shared.options import EnvironmentName
-from millrace.cli.shared.output_files import report_write_errors
+from millrace.cli.shared.output_file_errors import report_write_errors
 from millrace.config import Environment, Finding, load
 from millrace.config.aws.names import Names
 from millrace.config.aws.regions import partition
@@ -53,9 +53,9 @@ def policies(
       millrace policies --env prod --repository acme/streams --out policies
     """
     environment = load(env)
-    result = documents(environment)
+    result = policy_documents(environment)
     if repository is not None:
-        result["trust.json"] = github_trust(environment, repository)
+        result["trust.json"] = github_trust_policy(environment, repository)
     if out is None:
         typer.echo(json.dumps(result, indent=2))
         return
@@ -72,7 +72,7 @@ def policies(
         typer.echo(f"wrote {file}")
 
 
-def github_trust(environment: Environment, repository: str) -> dict[str, Any]:
+def github_trust_policy(environment: Environment, repository: str) -> dict[str, Any]:
     """Return the trust of a role for workflows of one repository in one of its environments.
 
     The subject names both, without a wildcard, so that neither another repository nor a job outside of the environment, whose
@@ -102,7 +102,7 @@ def github_trust(environment: Environment, repository: str) -> dict[str, Any]:
     return {"Version": "2012-10-17", "Statement": [statement]}
 
 
-def documents(environment: Environment) -> dict[str, dict[str, Any]]:
+def policy_documents(environment: Environment) -> dict[str, dict[str, Any]]:
     """Return the policies of an environment.
 
     Returns
@@ -133,7 +133,7 @@ def documents(environment: Environment) -> dict[str, dict[str, Any]]:
     settings = [
         typed_json.to_json_value(job_settings(environment, job, names)) for job in sized.jobs.values()
     ]
-    tables = sorted(set[str]().union(*(catalog_columns.table_names(each) for each in settings)))
+    tables = sorted(set[str]().union(*(catalog_columns.table_names_in_settings(each) for each in settings)))
     scope = PermissionScope(names, tables)
     result: dict[str, dict[str, Any]] = {}
     for role in ROLES:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from millrace.cli.shared.options import AsJson
-from millrace.cli.shared.output_files import report_write_errors
+from millrace.cli.shared.output_file_errors import report_write_errors
 from millrace.config import find_root
 from millrace.config.document.problems import wrong_option
 from millrace.sizing.costs.price_table_update import Renewal, price_list_region, renew_prices, to_yaml
@@ -25,7 +25,7 @@ prices_app = typer.Typer(help="Update the price table of a region.", no_args_is_
 
 
 @prices_app.callback()
-def _prices() -> None:
+def _prices_group() -> None:
     """Update the price table of a region."""
 
 
@@ -59,17 +59,17 @@ def update(
     except ValueError as error:
         raise wrong_option("--region", region, f"a region whose price file is valid: {error}") from error
     with translate_aws_errors("cannot read prices from the AWS Price List API"):
-        result = renew_prices(price_list(region), region, before, datetime.now(UTC).date())
+        result = renew_prices(price_list_client(region), region, before, datetime.now(UTC).date())
     file = root / PRICES / f"{region}.yaml"
     if result.renewed_count:
         with report_write_errors("--region", file):
             _write_atomically(file, to_yaml(result.table))
-    _print_renewal(result, f"{PRICES}/{region}.yaml" if result.renewed_count else None, as_json=as_json)
+    _print_price_update(result, f"{PRICES}/{region}.yaml" if result.renewed_count else None, as_json=as_json)
     if result.stayed:
         raise typer.Exit(STAYED)
 
 
-def price_list(region: str) -> Any:
+def price_list_client(region: str) -> Any:
     """Return a boto3 client of the Price List API for a region's prices."""
     import boto3
 
@@ -87,7 +87,7 @@ def _write_atomically(file: Path, text: str) -> None:
         beside.unlink(missing_ok=True)
 
 
-def _print_renewal(renewal: Renewal, file: str | None, *, as_json: bool) -> None:
+def _print_price_update(renewal: Renewal, file: str | None, *, as_json: bool) -> None:
     if as_json:
         document = {
             "version": 1,

@@ -16,11 +16,11 @@ from rich.text import Text
 
 from millrace.cli.plan.report.simulate_page import simulation_page
 from millrace.cli.plan.report.simulate_verdict import monthly_usd, simulation_verdict
-from millrace.cli.shared.console import figure_columns, plain_table, show, terminal_width, word_columns
+from millrace.cli.shared.console import figure_columns, plain_table, print_rich, terminal_width, word_columns
 from millrace.cli.shared.html_pages import check_page_is_writable, write_page
 from millrace.cli.shared.options import EnvironmentName
-from millrace.cli.shared.verdict import panel
-from millrace.cli.shared.verdict import to_json as verdict_json
+from millrace.cli.shared.verdict import verdict_document as verdict_json
+from millrace.cli.shared.verdict import verdict_panel
 from millrace.completion import jobs
 from millrace.config import ConfigurationError, Environment, load
 from millrace.config.document.explain import nearest
@@ -118,18 +118,22 @@ def simulate_command(
     if html is not None:
         check_page_is_writable(html)
     environment = load(env)
-    jobs = [_existing_job(job, environment)] if job is not None else list(environment.jobs)
+    jobs = [_check_job_name(job, environment)] if job is not None else list(environment.jobs)
     away = [
-        Outage(at, _seconds("--outage", rest)) for at, rest in map(_time_parser("--outage"), outage or [])
+        Outage(at, _parse_seconds("--outage", rest))
+        for at, rest in map(_parser_of_value_at_time("--outage"), outage or [])
     ]
     changes = [
-        (at, _positive_count("--reshard", rest)) for at, rest in map(_time_parser("--reshard"), reshard or [])
+        (at, _parse_partition_count("--reshard", rest))
+        for at, rest in map(_parser_of_value_at_time("--reshard"), reshard or [])
     ]
-    traffic = _Traffic(trace, spikes, _seconds("--every", every), _seconds("--for", duration), poisson, seed)
+    traffic = _TrafficOptions(
+        trace, spikes, _parse_seconds("--every", every), _parse_seconds("--for", duration), poisson, seed
+    )
     sized = plan(environment)
     results: dict[str, JobResult] = {}
     for name in jobs:
-        arrivals = traffic.of(environment, streams_of(environment, name))
+        arrivals = traffic.arrivals_by_stream(environment, streams_of(environment, name))
         _refuse_later_times("--outage", outage, [each.at for each in away], arrivals)
         _refuse_later_times("--reshard", reshard, [at for at, _ in changes], arrivals)
         results[name] = simulate(
@@ -169,7 +173,7 @@ def simulate_command(
         "version": 1,
         "environment": environment.name,
         "verdict": verdict_json(verdict),
-        "jobs": {name: to_json(sized, name, result) for name, result in results.items()},
+        "jobs": {name: simulation_document(sized, name, result) for name, result in results.items()},
     }
     if html is not None:
         title = f"{environment.project}-{environment.name}: simulation"
@@ -177,14 +181,14 @@ def simulate_command(
     if as_json:
         typer.echo(json.dumps(document, indent=2))
         return
-    show(*panel(verdict, terminal=sys.stdout.isatty()))
+    print_rich(*verdict_panel(verdict, terminal=sys.stdout.isatty()))
     _print_results(sized, results)
     if html is not None:
         typer.echo(f"wrote {html}")
 
 
 @dataclass(frozen=True)
-class _Traffic:
+class _TrafficOptions:
     """Traffic from the command line."""
 
     trace: Path | None
@@ -194,16 +198,18 @@ class _Traffic:
     poisson: bool
     seed: int
 
-    def of(self, environment: Environment, streams: tuple[str, ...]) -> dict[str, Arrivals]:
+    def arrivals_by_stream(self, environment: Environment, streams: tuple[str, ...]) -> dict[str, Arrivals]:
         """Return arrivals by stream."""
-        made = self._even(environment, streams)
+        made = self._evenly_spread_arrivals(environment, streams)
         if not self.poisson:
             return made
         return {
             name: each.poisson(self.seed + place) for place, (name, each) in enumerate(sorted(made.items()))
         }
 
-    def _even(self, environment: Environment, streams: tuple[str, ...]) -> dict[str, Arrivals]:
+    def _evenly_spread_arrivals(
+        self, environment: Environment, streams: tuple[str, ...]
+    ) -> dict[str, Arrivals]:
         from millrace.sizing.simulation import Arrivals
         from millrace.sizing.simulation.traces import read_trace
 
@@ -226,7 +232,7 @@ class _Traffic:
             none = Arrivals.constant(0.0, max(each.seconds for each in recorded.values()))
             return {name: recorded.get(name, recorded.get(None, none)) for name in streams}
         if self.spikes is not None:
-            low, high = _rates(self.spikes)
+            low, high = _parse_spike_rates(self.spikes)
             if self.seconds / self.every > _MOST_SPIKES:
                 least = f"at least {self.seconds / _MOST_SPIKES:g}s, so that the time has no more than {_MOST_SPIKES:,}"
                 raise wrong_option("--every", f"{self.every:g}s", least)
@@ -238,7 +244,7 @@ class _Traffic:
         }
 
 
-def _existing_job(job: str, environment: Environment) -> str:
+def _check_job_name(job: str, environment: Environment) -> str:
     if job in environment.jobs:
         return job
 
@@ -247,21 +253,21 @@ def _existing_job(job: str, environment: Environment) -> str:
     raise wrong_option("--job", job, f"one of {', '.join(names)}", hint)
 
 
-def _seconds(option: str, value: str) -> float:
+def _parse_seconds(option: str, value: str) -> float:
     try:
         return timedelta.total_seconds(parse_duration(value))
     except ValueError as error:
         raise wrong_option(option, value, str(error)) from error
 
 
-def _time_parser(option: str) -> Any:
-    def split(value: str) -> tuple[float, str]:
+def _parser_of_value_at_time(option: str) -> Any:
+    def split_value_and_time(value: str) -> tuple[float, str]:
         at, colon, rest = value.partition(":")
         if not colon:
             raise wrong_option(option, value, "a time and a value as TIME:VALUE, such as 2h:15m or 6h:32")
-        return (0.0 if at == "0" else _seconds(option, at)), rest
+        return (0.0 if at == "0" else _parse_seconds(option, at)), rest
 
-    return split
+    return split_value_and_time
 
 
 def _refuse_later_times(
@@ -276,13 +282,13 @@ def _refuse_later_times(
             )
 
 
-def _positive_count(option: str, value: str) -> int:
+def _parse_partition_count(option: str, value: str) -> int:
     if not value.isdecimal() or not 1 <= int(value) <= 100_000:
         raise wrong_option(option, value, "a number of partitions, 1 to 100,000")
     return int(value)
 
 
-def _rates(value: str) -> tuple[float, float]:
+def _parse_spike_rates(value: str) -> tuple[float, float]:
     try:
         low, high = (float(each) for each in value.split(","))
     except ValueError as error:
@@ -300,7 +306,7 @@ _MOST_SPIKES = 100_000
 PERCENTILES = (50, 95, 99)
 
 
-def to_json(plan: Plan, job: str, result: JobResult) -> dict[str, Any]:
+def simulation_document(plan: Plan, job: str, result: JobResult) -> dict[str, Any]:
     """Return a job's simulation as an object that ``json.dumps`` takes.
 
     Returns
@@ -379,7 +385,7 @@ def _print_results(plan: Plan, results: Mapping[str, JobResult]) -> None:
                 cells["max"] = f"{query.ages.oldest:,.1f} s"
             red = {"within": "bold red"} if columns is not None and within < WITHIN else {}
             table.add_row(each, *(Text(cells[column], red.get(column, "")) for column in verdicts))
-        show(head, table)
+        print_rich(head, table)
 
 
 _COLUMNS = ("batches", "p50", "p95", "p99", "max", "SLA", "within", "most waiting", "waiting at the end")

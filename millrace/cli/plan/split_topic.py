@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from ruamel.yaml import YAML
 
-from millrace.cli.shared.connections import connect_place
+from millrace.cli.shared.connections import connect_sandbox_or_account
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_with_job
 from millrace.config import Environment, Finding
 from millrace.config.aws.names import Names
@@ -21,7 +21,7 @@ from millrace.config.queries import LandQuery
 
 if TYPE_CHECKING:
     from millrace.lifecycle.account.kafka_access import Settings
-    from millrace.lifecycle.audits.topic_split import Split
+    from millrace.lifecycle.audits.topic_split import TopicSplit
 
 
 def split(
@@ -48,50 +48,54 @@ def split(
 
       millrace split flights --env prod --jobs 2 --minutes 1440 --json
     """
-    from millrace.lifecycle.audits.kafka import Topic
-    from millrace.lifecycle.audits.topic_split import Split, balance_partitions, records_by_partition
+    from millrace.lifecycle.audits.kafka import TopicReader
+    from millrace.lifecycle.audits.topic_split import TopicSplit, balance_partitions, records_by_partition
 
     environment = load_with_job(env, job)
-    name, stream = _land_query(environment, job, query)
-    settings = environment.streams[stream]
-    assert isinstance(settings, KafkaTopic), f"{stream} was taken for a topic"
+    name, stream = _query_to_split(environment, job, query)
+    topic_settings = environment.streams[stream]
+    assert isinstance(topic_settings, KafkaTopic), f"{stream} was taken for a topic"
     end = datetime.now(UTC)
     begin = end - timedelta(minutes=minutes)
     topic = Names(environment, environment.account or "").stream(stream)
     records = records_by_partition(
-        Topic(topic, _connection_settings(environment, settings.cluster)), begin, end
+        TopicReader(topic, _kafka_connection_settings(environment, topic_settings.cluster)), begin, end
     )
     if jobs > len(records):
         allowed = f"2 to {len(records)}: topic {topic} has {len(records)} partitions"
         raise environment.places.error([Finding(("jobs", job), value=f"--jobs {jobs}", allowed=allowed)])
-    result = Split(job, name, stream, topic, begin, end, records, balance_partitions(records, jobs))
+    result = TopicSplit(job, name, stream, topic, begin, end, records, balance_partitions(records, jobs))
     if as_json:
-        document = dataclasses.asdict(result) | {"jobs": dict(zip(result.names, result.lists, strict=True))}
+        document = dataclasses.asdict(result) | {
+            "jobs": dict(zip(result.job_names, result.lists, strict=True))
+        }
         typer.echo(json.dumps(document, default=lambda at: at.isoformat().replace("+00:00", "Z")))
         return
     sys.stderr.write(_split_summary(result))
     _print_split(environment, result)
 
 
-def _connection_settings(environment: Environment, cluster: str) -> Settings:
+def _kafka_connection_settings(environment: Environment, cluster: str) -> Settings:
     """Return the connection settings of a cluster: of the running sandbox, of the file, or from AWS."""
-    from millrace.lifecycle.account.kafka_access import settings
-    from millrace.sandbox.running_sandbox import running_place
+    from millrace.lifecycle.account.kafka_access import cluster_connection_settings
+    from millrace.sandbox.running_sandbox import running_sandbox_deployment
 
     kafka = environment.kafka[cluster]
     login = kafka.authentication
     if (
-        running_place(environment) is None
+        running_sandbox_deployment(environment) is None
         and isinstance(kafka, ExternalCluster)
         and login.kind != "iam"
         and secret_of(login) is None
     ):
         names = Names(environment, environment.account or "")
-        return settings(names, cluster, lambda service: service)  # no AWS service is called
-    return connect_place(environment).kafka(cluster)
+        return cluster_connection_settings(
+            names, cluster, lambda service: service
+        )  # no AWS service is called
+    return connect_sandbox_or_account(environment).kafka(cluster)
 
 
-def _land_query(environment: Environment, job: str, query: str | None) -> tuple[str, str]:
+def _query_to_split(environment: Environment, job: str, query: str | None) -> tuple[str, str]:
     """Return name and stream of the land query to split."""
     known = {
         name: each.source
@@ -110,16 +114,18 @@ def _land_query(environment: Environment, job: str, query: str | None) -> tuple[
     return query, known[query]
 
 
-def _split_summary(result: Split) -> str:
+def _split_summary(result: TopicSplit) -> str:
     total = sum(result.records.values())
     lines = [
         f"{result.topic}: {len(result.records)} partitions, {total:,} records "
         f"in the {(result.end - result.begin).total_seconds() / 60:g} minutes before {result.end:%H:%M}Z"
     ]
-    for name, partitions in zip(result.names, result.lists, strict=True):
-        share = f"{result.load(partitions) / total:.0%}" if total else "of nothing"
+    for name, partitions in zip(result.job_names, result.lists, strict=True):
+        share = f"{result.records_of_partitions(partitions) / total:.0%}" if total else "of nothing"
         listed = ", ".join(map(str, partitions))
-        lines.append(f"  {name}: {result.load(partitions):,} records, {share}, partitions {listed}")
+        lines.append(
+            f"  {name}: {result.records_of_partitions(partitions):,} records, {share}, partitions {listed}"
+        )
     if not total:
         lines.append("No records arrived: the lists are balanced by number of partitions.")
     elif max(result.records.values()) * len(result.lists) > total * 1.1:
@@ -131,7 +137,7 @@ def _split_summary(result: Split) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _print_split(environment: Environment, result: Split) -> None:
+def _print_split(environment: Environment, result: TopicSplit) -> None:
     assert environment.places.tree is not None, "the environment was loaded from a file"
     raw: dict[str, Any] = environment.places.tree.nearest(("jobs", result.job)).to_json()
     yaml = YAML()
@@ -145,4 +151,4 @@ def _print_split(environment: Environment, result: Split) -> None:
     pinned = environment.streams[result.stream].given_partitions
     if pinned != len(result.records):
         yaml.dump({"streams": {result.stream: {"partitions": len(result.records)}}}, sys.stdout)
-    yaml.dump({"jobs": result.entries(raw)}, sys.stdout)
+    yaml.dump({"jobs": result.job_entries(raw)}, sys.stdout)

@@ -20,7 +20,7 @@ from typing import Annotated
 import typer
 
 from millrace.cli.shared.expected_failures import REFUSED
-from millrace.cli.shared.output_files import report_write_errors
+from millrace.cli.shared.output_file_errors import report_write_errors
 from millrace.config import find_root
 from millrace.config.document.problems import wrong_option
 from millrace.sandbox.programs.toolchain import ROOT
@@ -58,13 +58,13 @@ def vendor(
     """
     root = find_root()
     with tempfile.TemporaryDirectory() as scratch:
-        wheel_file = wheel or own_wheel(Path(scratch))
-        for file in into_project(wheel_file, root):
+        wheel_file = wheel or write_wheel_of_this_program(Path(scratch))
+        for file in install_wheel_in_project(wheel_file, root):
             typer.echo(f"wrote {file}")
     typer.echo("next step: pip install --require-hashes -r requirements.txt")
 
 
-def into_project(wheel: Path, root: Path) -> list[Path]:
+def install_wheel_in_project(wheel: Path, root: Path) -> list[Path]:
     """Put a wheel into a project in place of the one that is there, and write the requirements.
 
     Returns
@@ -103,7 +103,7 @@ def into_project(wheel: Path, root: Path) -> list[Path]:
     return list(written)
 
 
-def own_wheel(folder: Path) -> Path:
+def write_wheel_of_this_program(folder: Path) -> Path:
     """Write the wheel that this program runs from: built in a clone, else packed again from the installed files.
 
     Raises

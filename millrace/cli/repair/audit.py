@@ -13,14 +13,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from millrace.cli.shared.connections import connect_place
+from millrace.cli.shared.connections import connect_sandbox_or_account
 from millrace.cli.shared.console import figure_columns
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_with_job
 from millrace.config import Finding
 from millrace.config.queries import SourceQuery
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.audits.hourly_audit import Audit, NotAudited
+    from millrace.lifecycle.audits.hourly_audit import AuditResult, NotAudited
 
 Hours = Annotated[
     int, typer.Option(min=1, max=24 * 365, help="Compare the records that arrived in the last so many hours.")
@@ -56,7 +56,7 @@ def audit(
 
       millrace audit departures --env prod --hours 3 --read
     """
-    from millrace.lifecycle.audits.query_audit import audit as compare
+    from millrace.lifecycle.audits.query_audit import audit_query as compare
 
     environment = load_with_job(env, job)
     known = [n for n, q in environment.jobs[job].queries.items() if isinstance(q, SourceQuery)]
@@ -67,32 +67,32 @@ def audit(
             [Finding(("jobs", job, "queries"), value=name, allowed=allowed) for name in wrong or [job]]
         )
     end = datetime.now(UTC)
-    audits: list[Audit | NotAudited] = []
-    place = connect_place(environment)
+    audits: list[AuditResult | NotAudited] = []
+    place = connect_sandbox_or_account(environment)
     with Console(stderr=True).status(f"audit {job}") as spinner:
         for name in query or known:
             spinner.update(f"{name}: comparing source and table")
 
-            def progress(records: int, name: str = name) -> None:
+            def show_records_read(records: int, name: str = name) -> None:
                 spinner.update(f"{name}: {records:,} records read")
 
             audits += compare(
-                place, job, name, end - timedelta(hours=hours), end, read=read, progress=progress
+                place, job, name, end - timedelta(hours=hours), end, read=read, progress=show_records_read
             )
     if as_json:
-        typer.echo(json.dumps([_audit_as_json(each) for each in audits], indent=2))
+        typer.echo(json.dumps([_audit_document(each) for each in audits], indent=2))
     else:
         _print_audits(audits)
     raise typer.Exit(1 if any(getattr(each, "missing_records", 0) for each in audits) else 0)
 
 
-def _audit_as_json(result: Audit | NotAudited) -> dict[str, Any]:
+def _audit_document(result: AuditResult | NotAudited) -> dict[str, Any]:
     from millrace.lifecycle.audits.hourly_audit import NotAudited
 
     document = dataclasses.asdict(result)
     if isinstance(result, NotAudited):
         return document
-    document |= {"missing": result.missing_records, "untold": result.forgotten_records}
+    document |= {"missing": result.missing_records, "untold": result.expired_missing_records}
     for part in (*document["hours"], *document["holes"], *document["behind"]):
         for key, value in part.items():
             if isinstance(value, datetime):
@@ -100,7 +100,7 @@ def _audit_as_json(result: Audit | NotAudited) -> dict[str, Any]:
     return document
 
 
-def _print_audits(audits: list[Audit | NotAudited]) -> None:
+def _print_audits(audits: list[AuditResult | NotAudited]) -> None:
     from millrace.lifecycle.audits.hourly_audit import NotAudited
 
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
@@ -130,10 +130,10 @@ def _print_audits(audits: list[Audit | NotAudited]) -> None:
             }[hole.verdict]
             places = hole.first if hole.first == hole.last else f"{hole.first} to {hole.last}"
             console.print(f"  {escape(f'{hole.shard}: {places}')}: {hole.records:,} records{when}: {lines}")
-        console.print(_sentence(each))
+        console.print(_audit_sentence(each))
 
 
-def _hours_table(result: Audit) -> Table:
+def _hours_table(result: AuditResult) -> Table:
     left_out = ("left out",) if any(hour.left_out for hour in result.hours) else ()
     table = Table(
         "hour (UTC)",
@@ -150,7 +150,7 @@ def _hours_table(result: Audit) -> Table:
     return table
 
 
-def _sentence(result: Audit) -> str:
+def _audit_sentence(result: AuditResult) -> str:
     came = sum(hour.arrived for hour in result.hours)
     if result.missing_records:
         return f"[red]{result.query}: {result.missing_records:,} of {came:,} records are missing[/red]"
@@ -159,8 +159,8 @@ def _sentence(result: Audit) -> str:
     left_out = sum(hour.left_out for hour in result.hours)
     more += f", {left_out:,} are in no table; the transform may filter them" if left_out else ""
     untold = (
-        f", {result.forgotten_records:,} offsets cannot be checked any more"
-        if result.forgotten_records
+        f", {result.expired_missing_records:,} offsets cannot be checked any more"
+        if result.expired_missing_records
         else ""
     )
     return f"[green]{result.query}: none of {came:,} records is missing[/green]{more}{untold}"

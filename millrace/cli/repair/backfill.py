@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from millrace.cli.shared.connections import connect_account
-from millrace.cli.shared.expected_failures import confirm
+from millrace.cli.shared.expected_failures import confirm_or_exit
 from millrace.cli.shared.options import (
     AsJson,
     EnvironmentName,
@@ -28,7 +28,7 @@ from millrace.sizing import plan
 from millrace.sizing.queries.benchmark_figures import speed
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.audits.query_audit import Place
+    from millrace.lifecycle.audits.query_audit import AuditedDeployment
     from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 
 _UNTIL_NOW = timedelta(hours=1)
@@ -97,13 +97,13 @@ def backfill(
       millrace backfill flights --env prod --from s3://exports/flights/2026-10-*.jsonl.gz
     """
     environment = load_with_job(env, job)
-    name = _query(environment, job, query, origin)
+    name = _query_to_backfill(environment, job, query, origin)
     span = _requested_range(environment, since, until, origin, replace=replace)
     console = Console(stderr=True, highlight=False)
     place, aws = _place_and_account(environment)
-    size = _amount_to_read(environment, place, job, name, span, origin)
+    size = _amount_with_cost(environment, place, job, name, span, origin)
     console.print(f"{size}; {_IN_THE_SANDBOX if aws is None else _ON_AWS}", markup=False)
-    confirm("Continue?", yes=yes)
+    confirm_or_exit("Continue?", yes=yes)
     arguments = {"--backfill": name}
     if span is not None:
         arguments |= {"--since": span[0].isoformat(), "--until": span[1].isoformat()}
@@ -111,7 +111,7 @@ def backfill(
     arguments |= {"--from": origin} if origin is not None else {}
     with console.status(f"backfill {name}"):
         outcome = _run_once_on_job(environment, job, aws, arguments)
-    typer.echo(json.dumps(outcome) if as_json else _sentence(outcome))
+    typer.echo(json.dumps(outcome) if as_json else _backfill_sentence(outcome))
 
 
 Span = tuple[datetime, datetime]
@@ -142,12 +142,17 @@ def _requested_range(
         wrong = "--since" if since is None else "--until"
         raise wrong_argument(environment, wrong, "(none)", "a time: 2026-11-20T08:00:00Z")
     begin, end = since.replace(tzinfo=UTC), until.replace(tzinfo=UTC)
-    _check_range(environment, begin, end)
+    _check_time_range(environment, begin, end)
     return begin, end
 
 
-def _amount_to_read(
-    environment: Environment, place: Place, job: str, name: str, span: Span | None, origin: str | None
+def _amount_with_cost(
+    environment: Environment,
+    place: AuditedDeployment,
+    job: str,
+    name: str,
+    span: Span | None,
+    origin: str | None,
 ) -> str:
     """Return the amount to read, with time and cost."""
     from millrace.lifecycle.audits.landing_table import LandedRecords
@@ -159,14 +164,16 @@ def _amount_to_read(
     when = f"from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC"
     if isinstance(query, DeriveQuery):
         table = query.source
-        rows = LandedRecords.open(place.catalog(), place.names.table(table), "").rows(begin, end)
-        return f"{name}: {rows:,} records of {table} {when}\n{estimate(environment, job, name, rows, begin, end)}"
+        rows = LandedRecords.open(place.catalog(), place.names.table(table), "").count_good_records(
+            begin, end
+        )
+        return f"{name}: {rows:,} records of {table} {when}\n{estimate_backfill(environment, job, name, rows, begin, end)}"
     assert isinstance(query, LandQuery)
     traffic = environment.streams[query.source].traffic
     rows = round(traffic.records_per_second * (end - begin).total_seconds())
     return (
         f"{name}: stream {query.source} {when}, about {rows:,} records (from the traffic in the environment file)\n"
-        f"{estimate(environment, job, name, rows, begin, end)}"
+        f"{estimate_backfill(environment, job, name, rows, begin, end)}"
     )
 
 
@@ -174,44 +181,48 @@ _IN_THE_SANDBOX = "it runs in the sandbox and costs nothing"
 _ON_AWS = "the job is stopped meanwhile and started again"
 
 
-def _place_and_account(environment: Environment) -> tuple[Place, DeployedEnvironment | None]:
+def _place_and_account(environment: Environment) -> tuple[AuditedDeployment, DeployedEnvironment | None]:
     """Return the running sandbox of the environment, or its account on AWS."""
-    from millrace.lifecycle.audits.query_audit import on_aws
+    from millrace.lifecycle.audits.query_audit import deployment_on_aws
     from millrace.sandbox import running_sandbox
 
-    place = running_sandbox.running_place(environment)
+    place = running_sandbox.running_sandbox_deployment(environment)
     if place is not None:
         return place, None
     aws = connect_account(environment)
-    return on_aws(aws), aws
+    return deployment_on_aws(aws), aws
 
 
 def _run_once_on_job(
     environment: Environment, job: str, aws: DeployedEnvironment | None, run_arguments: Mapping[str, str]
 ) -> dict[str, Any]:
     """Run the job's entry script once, and return its output, or how the run ended."""
-    from millrace.lifecycle.jobs.one_off_run import await_outcome, run_once
+    from millrace.lifecycle.jobs.one_off_run import run_job_once, wait_for_logged_result
     from millrace.lifecycle.problems import AwsError
     from millrace.sandbox import running_sandbox
 
     if aws is None:
         arguments = [part for pair in run_arguments.items() for part in pair if part]
-        spark = running_sandbox.running_spark(environment)
-        return running_sandbox.run_once(spark, environment, job, "backfill", arguments, "backfilled")
+        spark = running_sandbox.spark_of_running_sandbox(environment)
+        return running_sandbox.run_job_once_locally(
+            spark, environment, job, "backfill", arguments, "backfilled"
+        )
     begun = datetime.now(UTC)
-    ended = run_once(aws, job, list(run_arguments.items()), progress=lambda line: typer.echo(line, err=True))
+    ended = run_job_once(
+        aws, job, list(run_arguments.items()), progress=lambda line: typer.echo(line, err=True)
+    )
     if not ended.succeeded:
         raise AwsError(
             f"run {ended.run} ended as {ended.state}: {ended.detail or 'see its log'}. Its finished steps "
             "are not repeated; run the same command again for the rest"
         )
     name = run_arguments["--backfill"]
-    outcome = await_outcome(aws, job, begun, "backfilled", name)
+    outcome = wait_for_logged_result(aws, job, begun, "backfilled", name)
     return {**(outcome or {"query": name}), "run": ended.run, "state": ended.state}
 
 
 @dataclass(frozen=True)
-class Estimate:
+class BackfillEstimate:
     """Time and cost of a backfill on the job's engine.
 
     Attributes
@@ -235,9 +246,9 @@ class Estimate:
         )
 
 
-def estimate(
+def estimate_backfill(
     environment: Environment, job: str, query: str, rows: int, begin: datetime, end: datetime
-) -> Estimate:
+) -> BackfillEstimate:
     """Estimate time and cost of a backfill: the rate of the sizing model, with its overhead for each hour's step.
 
     Parameters
@@ -253,10 +264,10 @@ def estimate(
     seconds = rows * rate.per_record / sized.cores.value
     seconds += steps * rate.overhead
     hourly = sized.worker_usd_hour * sized.max_workers.value
-    return Estimate(seconds, hourly * seconds / 3600, rate.basis)
+    return BackfillEstimate(seconds, hourly * seconds / 3600, rate.basis)
 
 
-def _query(environment: Environment, job: str, query: str | None, origin: str | None) -> str:
+def _query_to_backfill(environment: Environment, job: str, query: str | None, origin: str | None) -> str:
     kind: type[DeriveQuery | LandQuery] = DeriveQuery if origin is None else LandQuery
     names = [n for n, q in environment.jobs[job].queries.items() if type(q) is kind]
     return choose_query(
@@ -264,7 +275,7 @@ def _query(environment: Environment, job: str, query: str | None, origin: str | 
     )
 
 
-def _check_range(environment: Environment, begin: datetime, end: datetime) -> None:
+def _check_time_range(environment: Environment, begin: datetime, end: datetime) -> None:
     latest = datetime.now(UTC) - _UNTIL_NOW
     if begin >= end:
         raise wrong_argument(environment, "--since", f"{begin:%Y-%m-%dT%H:%M:%SZ}", "a time before --until")
@@ -273,7 +284,7 @@ def _check_range(environment: Environment, begin: datetime, end: datetime) -> No
         raise wrong_argument(environment, "--until", f"{end:%Y-%m-%dT%H:%M:%SZ}", allowed)
 
 
-def _sentence(outcome: dict[str, Any]) -> str:
+def _backfill_sentence(outcome: dict[str, Any]) -> str:
     if "read" not in outcome:
         return f"{outcome['query']}: run {outcome['run']} ended as {outcome['state']}; see its log for the counts"
     return (

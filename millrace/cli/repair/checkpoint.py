@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millrace.cli.shared.connections import connect_place
-from millrace.cli.shared.expected_failures import RefusedError, confirm
+from millrace.cli.shared.connections import connect_sandbox_or_account
+from millrace.cli.shared.expected_failures import CommandRefusedError, confirm_or_exit
 from millrace.cli.shared.options import (
     AsJson,
     EnvironmentName,
     JobName,
     Yes,
-    check_job,
+    check_job_exists,
     load_with_job,
     wrong_argument,
 )
@@ -26,7 +26,7 @@ from millrace.config.engines.versions import spark_line_of
 from millrace.config.units import parse_duration
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.jobs.checkpoints import CheckpointContents, Checkpoints
+    from millrace.lifecycle.jobs.checkpoints import CheckpointContents, JobCheckpoints
 
 checkpoint_app = typer.Typer(
     no_args_is_help=True,
@@ -71,21 +71,23 @@ def show(
     environment = load_with_job(env, job)
     names = list(environment.jobs[job].queries)
     if query is not None:
-        _check_query(environment, job, query)
+        _check_query_exists(environment, job, query)
         names = [query]
     with translate_aws_errors("cannot read the checkpoints"):
         checkpoints = _checkpoints(environment, job)
-        contents, holder = [checkpoints.read_contents(name) for name in names], checkpoints.holder()
+        contents, holder = [checkpoints.read_contents(name) for name in names], checkpoints.current_writer()
     if as_json:
         typer.echo(
-            json.dumps({"held_by": holder, "queries": [_document(each) for each in contents]}, indent=2)
+            json.dumps(
+                {"held_by": holder, "queries": [_checkpoint_document(each) for each in contents]}, indent=2
+            )
         )
         return
     typer.echo(
         f"{job}: {'no job writes its checkpoints now' if holder is None else f'its checkpoints are written now by {holder}'}"
     )
     for each in contents:
-        typer.echo("\n".join(_content_lines(each)))
+        typer.echo("\n".join(_checkpoint_lines(each)))
 
 
 @checkpoint_app.command()
@@ -132,26 +134,26 @@ def reset(
     from millrace.lifecycle.problems import translate_aws_errors
 
     environment = load_with_job(env, job)
-    _check_query(environment, job, query)
+    _check_query_exists(environment, job, query)
     moment = None if at is None else at.replace(tzinfo=UTC)
-    span = _overlap(environment, overlap)
+    span = _parse_overlap(environment, overlap)
     now = datetime.now(UTC)
     if moment is not None and moment > now:
         raise wrong_argument(environment, "--at", str(at), "a time in the past")
     reason = reset_objection(environment, job, query, moment)
     if reason is not None and not duplicates:
-        raise RefusedError(f"{job}/{query} cannot be reset: {reason} (--duplicates resets it anyway)")
+        raise CommandRefusedError(f"{job}/{query} cannot be reset: {reason} (--duplicates resets it anyway)")
     start = None if moment is None else start_time_text(moment, span)
-    typer.echo("\n".join(_records_read_again(environment, job, query, start, now)), err=True)
+    typer.echo("\n".join(_read_again_lines(environment, job, query, start, now)), err=True)
     with translate_aws_errors("cannot read the checkpoints"):
         checkpoints = _checkpoints(environment, job)
         if not checkpoints.has_batches(query):
             typer.echo(f"{job}/{query} has no checkpoint yet", err=True)
         if dry_run:
             return
-        confirm("Continue?", yes=yes)
+        confirm_or_exit("Continue?", yes=yes)
         with checkpoints.holding_lease("millrace checkpoint reset"):
-            archived = checkpoints.archive(query, start=start, moment=now)
+            archived = checkpoints.archive_checkpoint(query, start=start, moment=now)
     typer.echo(
         f"{job}/{query} gets a new checkpoint at the next start; the old one is archived in {archived}"
     )
@@ -180,13 +182,13 @@ def move(env: EnvironmentName, job: JobName, query: QueryName, to: To, dry_run: 
 
 
 def _fork_or_move(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: bool) -> None:
-    from millrace.lifecycle.jobs.checkpoints import CheckpointError
+    from millrace.lifecycle.jobs.checkpoints import CheckpointRequestError
     from millrace.lifecycle.problems import translate_aws_errors
 
     environment = load(env)
     other, _, name = to.rpartition("/")
     other = other or job
-    check_job(environment, other)
+    check_job_exists(environment, other)
     # The file may no longer have the old query and job, and need not have the new query yet.
     for key, part in (("JOB", job), ("QUERY", query), ("QUERY", name)):
         if not part or part.startswith("_") or "/" in part or part in (".", ".."):
@@ -201,71 +203,71 @@ def _fork_or_move(env: str, job: str, query: str, to: str, *, moves: bool, dry_r
         source = _checkpoints(environment, job)
         target = source if other == job else _checkpoints(environment, other)
         if not source.has_batches(query):
-            raise CheckpointError(f"{job}/{query} has no checkpoint")
-        source.check_whole(query)
+            raise CheckpointRequestError(f"{job}/{query} has no checkpoint")
+        source.read_undamaged_contents(query)
         if target is not source and (why := _refusal_on_other_job(environment, source, query, other)):
-            raise CheckpointError(f"{other}/{name} could not continue from {job}/{query}: {why}")
+            raise CheckpointRequestError(f"{other}/{name} could not continue from {job}/{query}: {why}")
         typer.echo(f"{verb}: {job}/{query} → {other}/{name}", err=True)
         if dry_run:
             return
         what = f"millrace checkpoint {verb}"
         with source.holding_lease(what):
             with nullcontext() if target is source else target.holding_lease(what):
-                source.copy(query, target, name, same_sink=moves)
+                source.copy_checkpoint(query, target, name, same_sink=moves)
             if moves:
-                archived = source.archive(query, start=None, moment=datetime.now(UTC))
+                archived = source.archive_checkpoint(query, start=None, moment=datetime.now(UTC))
                 typer.echo(f"moved {job}/{query}; its old checkpoint is archived in {archived}", err=True)
     typer.echo(f"{other}/{name} continues from the position of {job}/{query}")
 
 
-def _refusal_on_other_job(environment: Environment, source: Checkpoints, query: str, other: str) -> str:
+def _refusal_on_other_job(environment: Environment, source: JobCheckpoints, query: str, other: str) -> str:
     """Return why another job's engine and Spark could not continue from a checkpoint; empty if they can."""
-    from millrace.cli.run.checkpoint_compatibility import refused_on_other_job
-    from millrace.sandbox.running_sandbox import running_place
+    from millrace.cli.run.checkpoint_compatibility import refusal_on_other_job
+    from millrace.sandbox.running_sandbox import running_sandbox_deployment
 
-    text = source.manifest(query)
+    text = source.manifest_text(query)
     there = environment.jobs[other]
     engine, spark = there.engine, there.spark_version
-    if running_place(environment) is not None:
+    if running_sandbox_deployment(environment) is not None:
         engine, spark = "sandbox", spark_line_of(spark).spark
     return (
         ""
         if text is None
-        else refused_on_other_job(text, environment.name, source.job, query, engine=engine, spark=spark)
+        else refusal_on_other_job(text, environment.name, source.job, query, engine=engine, spark=spark)
     )
 
 
-def _checkpoints(environment: Environment, job: str) -> Checkpoints:
-    from millrace.lifecycle.jobs.checkpoints import Checkpoints
+def _checkpoints(environment: Environment, job: str) -> JobCheckpoints:
+    from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
 
-    place = connect_place(environment)
-    return Checkpoints(place.client("s3"), place.names, job)
+    place = connect_sandbox_or_account(environment)
+    return JobCheckpoints(place.client("s3"), place.names, job)
 
 
-def _check_query(environment: Environment, job: str, query: str) -> None:
+def _check_query_exists(environment: Environment, job: str, query: str) -> None:
     queries = environment.jobs[job].queries
     if query not in queries:
         raise wrong_argument(environment, "QUERY", query, f"one of {', '.join(queries)}")
 
 
-def _overlap(environment: Environment, text: str) -> timedelta:
+def _parse_overlap(environment: Environment, text: str) -> timedelta:
     try:
         return parse_duration(text)
     except ValueError as error:
         raise wrong_argument(environment, "--overlap", text, str(error)) from None
 
 
-def _records_read_again(
+def _read_again_lines(
     environment: Environment, job: str, query: str, start: str | None, now: datetime
 ) -> Iterator[str]:
     """Yield lines with the start position, and the records that a query reads again."""
-    from millrace.lifecycle.jobs.reset_effects import read_again
+    from millrace.lifecycle.jobs.reset_effects import estimate_records_read_again
 
     if start is None:
         yield f"{job}/{query} starts where its settings say; a derive query starts with all landed records"
         return
     yield f"{job}/{query} starts with the records that arrived at {start}"
-    for source in read_again(environment, job, query, datetime.fromisoformat(start), now):
+    for source in estimate_records_read_again(environment, job, query, datetime.fromisoformat(start), now):
         size = source.bytes / 1024**3
         yield (
             f"  {source.source}: about {source.records:,} records ({size:,.2f} GiB) are read again (from the traffic in the "
@@ -273,7 +275,7 @@ def _records_read_again(
         )
 
 
-def _document(contents: CheckpointContents) -> dict[str, Any]:
+def _checkpoint_document(contents: CheckpointContents) -> dict[str, Any]:
     at = None if contents.committed_at is None else contents.committed_at.isoformat()
     return {
         "query": contents.query,
@@ -287,7 +289,7 @@ def _document(contents: CheckpointContents) -> dict[str, Any]:
     }
 
 
-def _content_lines(contents: CheckpointContents) -> Iterator[str]:
+def _checkpoint_lines(contents: CheckpointContents) -> Iterator[str]:
     yield from _position_lines(contents)
     for file in contents.damaged:
         yield f"  DAMAGED: {file}"

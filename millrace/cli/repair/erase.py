@@ -17,14 +17,14 @@ from rich.table import Table
 
 from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.console import figure_columns
-from millrace.cli.shared.expected_failures import RefusedError, confirm
+from millrace.cli.shared.expected_failures import CommandRefusedError, confirm_or_exit
 from millrace.cli.shared.options import AsJson, EnvironmentName, Yes
 from millrace.config import Environment, load
 from millrace.config.document.problems import ConfigurationError, Problem
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.audits.query_audit import Place
-    from millrace.lifecycle.jobs.erasure_requests import Answers, Erasures, Request
+    from millrace.lifecycle.audits.query_audit import AuditedDeployment
+    from millrace.lifecycle.jobs.erasure_requests import Answers, ErasureRequest, ErasureRequests
 
 CONDITION = "CONDITION"
 """Placeholder for the condition in the steps that a person takes elsewhere."""
@@ -69,16 +69,20 @@ def erase(
 
       millrace erase --env prod --where "email IN ('a@example.com', 'b@example.com')"
     """
-    from millrace.lifecycle.audits.query_audit import on_aws
-    from millrace.lifecycle.jobs.erasure_requests import Erasures
+    from millrace.lifecycle.audits.query_audit import deployment_on_aws
+    from millrace.lifecycle.jobs.erasure_requests import ErasureRequests
     from millrace.sandbox import running_sandbox
 
     environment = load(env)
-    sandbox = running_sandbox.running_place(environment)
-    place = sandbox or on_aws(connect_account(environment))
-    desk = Erasures(place.client("s3"), place.names, list(environment.jobs))
+    sandbox = running_sandbox.running_sandbox_deployment(environment)
+    place = sandbox or deployment_on_aws(connect_account(environment))
+    desk = ErasureRequests(place.client("s3"), place.names, list(environment.jobs))
     console = Console(stderr=True, highlight=False)
-    with running_sandbox.jobs_running(environment, desk.jobs) if sandbox is not None else nullcontext():
+    with (
+        running_sandbox.run_jobs_during_block(environment, desk.jobs)
+        if sandbox is not None
+        else nullcontext()
+    ):
         request = _running_erasure(desk, where)
         if request is not None:
             console.print(f"erasure {request.id} is still running; this command follows it", markup=False)
@@ -87,7 +91,7 @@ def erase(
             preview = _ask_for_matches(environment, desk, request, console)
             if dry_run or (as_json and not yes):
                 if as_json:
-                    typer.echo(json.dumps(_document(request, preview)))
+                    typer.echo(json.dumps(_erasure_document(request, preview)))
                 else:
                     _print_preview(request, preview)
                 return
@@ -95,15 +99,15 @@ def erase(
             if not any(f["rows"] + f["dead_letters"] for _, _, f in _tables_in_answers(preview)):
                 typer.echo("no record matches the condition; nothing was changed", err=True)
                 return
-            _check_share(preview)
-            confirm("Erase these records?", yes=yes)
+            _refuse_large_share(preview)
+            confirm_or_exit("Erase these records?", yes=yes)
             request = replace(request, apply=True)
             desk.write_requests(request)
         done = _wait_until_done(desk, request, console)
-    typer.echo(json.dumps(_document(request, done)) if as_json else _sentence(request, done))
+    typer.echo(json.dumps(_erasure_document(request, done)) if as_json else _erasure_sentence(request, done))
 
 
-def _running_erasure(erasures: Erasures, where: str) -> Request | None:
+def _running_erasure(erasures: ErasureRequests, where: str) -> ErasureRequest | None:
     """Return the earlier erasure that is not done yet; None if there is none.
 
     Raises
@@ -111,20 +115,20 @@ def _running_erasure(erasures: Erasures, where: str) -> Request | None:
     RefusedError
         It has another condition.
     """
-    from millrace.lifecycle.jobs.erasure_requests import Request
+    from millrace.lifecycle.jobs.erasure_requests import ErasureRequest
 
     request = erasures.current_request()
     if request is None:
         return None
     if request["where"] != where:
-        raise RefusedError(
+        raise CommandRefusedError(
             f"erasure {request['id']}, requested by {request['by']}, is still running, and only one can run "
             "at a time; repeat its command with its condition to follow it"
         )
-    return Request(**{**request, "left_out": tuple(request["left_out"])})
+    return ErasureRequest(**{**request, "left_out": tuple(request["left_out"])})
 
 
-def _wait_until_done(erasures: Erasures, request: Request, console: Console) -> Answers:
+def _wait_until_done(erasures: ErasureRequests, request: ErasureRequest, console: Console) -> Answers:
     """Wait until every job is done.
 
     Raises
@@ -134,22 +138,26 @@ def _wait_until_done(erasures: Erasures, request: Request, console: Console) -> 
     """
     with console.status(f"erasure {request.id}") as spinner:
 
-        def progress(line: str) -> None:
+        def show_progress(line: str) -> None:
             spinner.update(f"erasure {request.id}: {line}")
 
-        done = erasures.wait(request.id, ("done", "refused"), progress, patience_seconds=float("inf"))
+        done = erasures.wait_for_answers(
+            request.id, ("done", "refused"), show_progress, patience_seconds=float("inf")
+        )
     erasures.delete_requests(request.id)
     refused = [problem for answer in done.values() for problem in answer["problems"]]
     if refused:
-        raise RefusedError("; ".join(refused))
+        raise CommandRefusedError("; ".join(refused))
     return done
 
 
-def _new_request(environment: Environment, place: Place, where: str, *, keep_condition: bool) -> Request:
-    from millrace.lifecycle.jobs.erasure_requests import Request, places_not_erased
+def _new_request(
+    environment: Environment, place: AuditedDeployment, where: str, *, keep_condition: bool
+) -> ErasureRequest:
+    from millrace.lifecycle.jobs.erasure_requests import ErasureRequest, places_not_erased
 
     now = datetime.now(UTC)
-    return Request(
+    return ErasureRequest(
         f"{now:%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:8]}",
         where,
         apply=False,
@@ -162,7 +170,7 @@ def _new_request(environment: Environment, place: Place, where: str, *, keep_con
 
 
 def _ask_for_matches(
-    environment: Environment, erasures: Erasures, request: Request, console: Console
+    environment: Environment, erasures: ErasureRequests, request: ErasureRequest, console: Console
 ) -> Answers:
     """Ask every job for the matching records; the request is removed before this returns.
 
@@ -174,7 +182,7 @@ def _ask_for_matches(
     erasures.write_requests(request)
     try:
         with console.status("asking the running jobs what matches"):
-            answers = erasures.wait(request.id, ("previewed", "refused"), lambda _: None)
+            answers = erasures.wait_for_answers(request.id, ("previewed", "refused"), lambda _: None)
     finally:
         erasures.delete_requests(request.id)
     problems = [problem for answer in answers.values() for problem in answer["problems"]]
@@ -196,38 +204,38 @@ def _tables_in_answers(answers: Answers) -> Iterator[tuple[str, str, dict[str, A
             yield job, name, counts
 
 
-def _check_share(preview: Answers) -> None:
+def _refuse_large_share(preview: Answers) -> None:
     wide = [line for answer in preview.values() for line in answer["wide"]]
     if wide:
-        raise RefusedError(
+        raise CommandRefusedError(
             f"the condition matches much of a table ({'; '.join(wide)}); nothing was changed. To erase so "
             "much, write a larger `storage.erase_share` into the environment file and deploy it first: the "
             "jobs refuse more"
         )
 
 
-def _not_covered(request: Request, answers: Answers) -> list[str]:
+def _places_not_erased(request: ErasureRequest, answers: Answers) -> list[str]:
     own = [line for answer in answers.values() for line in answer["left_out"]]
     return list(dict.fromkeys([*own, *(line.replace(CONDITION, request.where) for line in request.left_out)]))
 
 
-def _document(request: Request, answers: Answers) -> dict[str, Any]:
+def _erasure_document(request: ErasureRequest, answers: Answers) -> dict[str, Any]:
     return {
         "erasure": request.id,
         "state": "done" if all(a["state"] == "done" for a in answers.values()) else "previewed",
         "tables": [
             {"job": job, "table": name, **figures} for job, name, figures in _tables_in_answers(answers)
         ],
-        "not_covered": _not_covered(request, answers),
+        "not_covered": _places_not_erased(request, answers),
     }
 
 
-def _print_preview(request: Request, preview: Answers, *, err: bool = False) -> None:
+def _print_preview(request: ErasureRequest, preview: Answers, *, err: bool = False) -> None:
     stream = sys.stderr if err else sys.stdout
     console = Console(stderr=err, width=None if stream.isatty() else 120, highlight=False)
     console.print(_counts_table(preview))
     console.print("Not erased by this command:")
-    for line in _not_covered(request, preview):
+    for line in _places_not_erased(request, preview):
         console.print(f"- {line}", markup=False, soft_wrap=True)
     console.print(
         "Dead letters have no columns, so those whose text contains a value of the condition are found. "
@@ -247,6 +255,6 @@ def _counts_table(preview: Answers) -> Table:
     return table
 
 
-def _sentence(request: Request, done: Answers) -> str:
+def _erasure_sentence(request: ErasureRequest, done: Answers) -> str:
     counts = ", ".join(f"{name.partition('.')[2]} {f['rows']:,}" for _, name, f in _tables_in_answers(done))
     return f"erasure {request.id} is done; rows erased: {counts}. Its record is in the lake's bucket, below _erasures/"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millrace.cli.shared.connections import connect_account
-from millrace.cli.shared.expected_failures import confirm
+from millrace.cli.shared.expected_failures import confirm_or_exit
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, choose_query, load_with_job
 from millrace.config import Environment
 from millrace.config.queries import DeriveQuery, SourceQuery
@@ -62,21 +62,21 @@ def replay(
     from millrace.sandbox import running_sandbox
 
     environment = load_with_job(env, job)
-    name = _query(environment, job, query)
-    if running_sandbox.running_place(environment) is None:
-        outcome = _on_aws(environment, job, name, identity or (), corrected, yes=yes)
+    name = _query_to_replay(environment, job, query)
+    if running_sandbox.running_sandbox_deployment(environment) is None:
+        outcome = _replay_on_aws(environment, job, name, identity or (), corrected, yes=yes)
     else:
         arguments = [part for each in identity or () for part in ("--id", each)]
         if corrected is not None:
             arguments += ["--corrected", corrected.resolve().as_uri()]
-        outcome = running_sandbox.replay(
-            running_sandbox.running_spark(environment), environment, job, name, arguments
+        outcome = running_sandbox.replay_dead_letters_locally(
+            running_sandbox.spark_of_running_sandbox(environment), environment, job, name, arguments
         )
-    typer.echo(json.dumps(outcome) if as_json else _sentence(outcome))
+    typer.echo(json.dumps(outcome) if as_json else _replay_sentence(outcome))
     raise typer.Exit(1 if outcome.get("unknown_ids") else 0)
 
 
-def _on_aws(
+def _replay_on_aws(
     environment: Environment,
     job: str,
     query: str,
@@ -86,21 +86,23 @@ def _on_aws(
     yes: bool,
 ) -> dict[str, Any]:
     """Run the deployed job once with the replay's arguments; return its output, or how the run ended."""
-    from millrace.lifecycle.jobs.one_off_run import await_outcome, run_once
+    from millrace.lifecycle.jobs.one_off_run import run_job_once, wait_for_logged_result
     from millrace.lifecycle.problems import AwsError
 
     aws = connect_account(environment)
-    confirm(f"Stop {job}, replay dead letters of {query} in a separate run, and start it again?", yes=yes)
+    confirm_or_exit(
+        f"Stop {job}, replay dead letters of {query} in a separate run, and start it again?", yes=yes
+    )
     begun = datetime.now(UTC)
     arguments = [("--replay", query)]
     # Glue accepts each argument name once.
     arguments += [("--id", ",".join(identities))] if identities else []
     with ExitStack() as resources:
         if corrected is not None:
-            url = resources.enter_context(_uploaded(aws, job, corrected, begun))
+            url = resources.enter_context(_upload_for_one_run(aws, job, corrected, begun))
             arguments.append(("--corrected", url))
-        ended = run_once(aws, job, arguments, progress=lambda line: typer.echo(line, err=True))
-    outcome = await_outcome(aws, job, begun, "replayed", query)
+        ended = run_job_once(aws, job, arguments, progress=lambda line: typer.echo(line, err=True))
+    outcome = wait_for_logged_result(aws, job, begun, "replayed", query)
     # An identity without a dead letter makes the run fail, but the others are replayed.
     if not ended.succeeded and not (outcome or {}).get("unknown_ids"):
         raise AwsError(
@@ -112,14 +114,16 @@ def _on_aws(
 
 
 @contextmanager
-def _uploaded(aws: DeployedEnvironment, job: str, corrected: Path, begun: datetime) -> Iterator[str]:
+def _upload_for_one_run(
+    aws: DeployedEnvironment, job: str, corrected: Path, begun: datetime
+) -> Iterator[str]:
     """Upload corrected payloads for a run, and delete them afterwards, because they may be personal data."""
-    from millrace.lifecycle.account.deployed_outputs import split_url
+    from millrace.lifecycle.account.deployed_outputs import split_s3_url
     from millrace.lifecycle.jobs.checkpoints import FOLDER
     from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
     url = f"{aws.names.checkpoints(job)}/{FOLDER}/replays/{begun:%Y%m%dT%H%M%S%fZ}/corrected.jsonl"
-    bucket, key = split_url(url)
+    bucket, key = split_s3_url(url)
     s3 = aws.client("s3")
     with translate_aws_errors(f"cannot write the corrected payloads to {url}"):
         written = s3.put_object(Bucket=bucket, Key=key, Body=corrected.read_bytes())
@@ -137,7 +141,7 @@ def _uploaded(aws: DeployedEnvironment, job: str, corrected: Path, begun: dateti
             )
 
 
-def _query(environment: Environment, job: str, query: str | None) -> str:
+def _query_to_replay(environment: Environment, job: str, query: str | None) -> str:
     """Return the query with the dead letters; by default, the only one that reads a source."""
     queries = environment.jobs[job].queries
     reading = [name for name, q in queries.items() if isinstance(q, SourceQuery)]
@@ -155,7 +159,7 @@ def _query(environment: Environment, job: str, query: str | None) -> str:
     )
 
 
-def _sentence(outcome: dict[str, Any]) -> str:
+def _replay_sentence(outcome: dict[str, Any]) -> str:
     if "letters" not in outcome:
         return f"{outcome['query']}: run {outcome['run']} ended as {outcome['state']}; see its log for the counts"
     left_out = (

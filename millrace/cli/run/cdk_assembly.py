@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from millrace.cli.plan.report.preflight import show_rows
+from millrace.cli.plan.report.preflight import print_preflight_rows
 from millrace.cli.shared.connections import connect_account
-from millrace.cli.shared.expected_failures import RefusedError
+from millrace.cli.shared.expected_failures import CommandRefusedError
 from millrace.config import Environment
 from millrace.sizing import plan
 from millrace.sizing.planning import over_limit
 
 if TYPE_CHECKING:
     from millrace.lifecycle.changes.update_rules import Template
-    from millrace.lifecycle.deploy import Changes
+    from millrace.lifecycle.deploy import DeploymentChanges
     from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-    from millrace.lifecycle.preflight.questions import Account, Check
+    from millrace.lifecycle.preflight.questions import Check, PreflightAccount
 
 
 def synthesize_and_compare(
     environment: Environment, env: str, *, limited: bool = False, first: bool = False
-) -> tuple[DeployedEnvironment, Path, Changes]:
+) -> tuple[DeployedEnvironment, Path, DeploymentChanges]:
     """Synthesise an environment and compare it with the deployed stacks.
 
     Parameters
@@ -47,32 +47,32 @@ def synthesize_and_compare(
     AwsError, NotDeployedError, DeployError
         AWS refused a call or would refuse the deployment, or CDK failed.
     """
-    from millrace.lifecycle.changes.read_sizes import read_sizes
+    from millrace.lifecycle.changes.read_sizes import read_deployed_sizes
     from millrace.lifecycle.deploy import compare_with_deployed
     from millrace.lifecycle.preflight import account as preflight_account
     from millrace.lifecycle.preflight import templates as preflight_templates
-    from millrace.lifecycle.preflight.questions import Account
+    from millrace.lifecycle.preflight.questions import PreflightAccount
     from millrace.sandbox.programs import cdk
     from millrace.sandbox.programs.toolchain import state_folder
 
-    assembly = _own_folder(state_folder() / "deploy" / environment.name)
+    assembly = _new_assembly_folder(state_folder() / "deploy" / environment.name)
     aws = connect_account(environment)
-    deployed = read_sizes(aws)
+    deployed = read_deployed_sizes(aws)
     sized = plan(environment.with_deployed(deployed))
-    account = Account(aws, sized)
-    bootstrap = {"bootstrap": preflight_account.bootstrap}
-    _preflight(account, preflight_account.CHECKS if first else bootstrap, limited=limited)
+    account = PreflightAccount(aws, sized)
+    bootstrap = {"bootstrap": preflight_account.check_bootstrap}
+    _run_preflight(account, preflight_account.CHECKS if first else bootstrap, limited=limited)
     if (problems := over_limit(environment, sized)) is not None and limited:
-        raise RefusedError(f"{problems}; nothing was deployed")
-    cdk.synthesise(env, assembly, aws.names.account, deployed, shown=True)
+        raise CommandRefusedError(f"{problems}; nothing was deployed")
+    cdk.synthesise_assembly(env, assembly, aws.names.account, deployed, shown=True)
     if first:
         files = assembly.glob("*.template.json")
         account.templates = {each.name.split(".")[0]: json.loads(each.read_text()) for each in files}
-        _preflight(account, preflight_templates.CHECKS, limited=limited)
+        _run_preflight(account, preflight_templates.CHECKS, limited=limited)
     return aws, assembly, compare_with_deployed(aws, assembly)
 
 
-def _preflight(account: Account, checks: Mapping[str, Check], *, limited: bool) -> None:
+def _run_preflight(account: PreflightAccount, checks: Mapping[str, Check], *, limited: bool) -> None:
     """Show everything that is not in order, and refuse a deployment that would fail; a missing bootstrap is always refused.
 
     Raises
@@ -81,17 +81,17 @@ def _preflight(account: Account, checks: Mapping[str, Check], *, limited: bool) 
         AWS would refuse it.
     """
     from millrace.lifecycle.deploy import DeployError
-    from millrace.lifecycle.preflight.questions import ask_all, failed_rows
+    from millrace.lifecycle.preflight.questions import failed_rows, run_all_checks
 
-    rows = ask_all(account, checks)
+    rows = run_all_checks(account, checks)
     if problems := [each for each in rows if each.verdict != "ok"]:
-        show_rows(problems, err=True)
+        print_preflight_rows(problems, err=True)
     if wrong := [each for each in failed_rows(rows) if limited or each.subject == "bootstrap"]:
         failures = "; ".join(f"{each.subject}: {each.found}" for each in wrong)
         raise DeployError(f"{failures}; nothing was deployed or stopped")
 
 
-def _own_folder(parent: Path) -> Path:
+def _new_assembly_folder(parent: Path) -> Path:
     """Return a folder of this process, so that it deploys exactly what it shows, even if another deployment starts meanwhile.
 
     Folders of processes that have ended are deleted.
@@ -128,7 +128,7 @@ def cdk_deploy_all(
     millrace.lifecycle.deploy.DeployError
         CDK failed.
     """
-    from millrace.lifecycle.changes.assembly_stages import with_templates
+    from millrace.lifecycle.changes.assembly_stages import write_assembly_with_templates
     from millrace.sandbox.programs import cdk
 
     last = max((len(each) for each in stages.values()), default=1)
@@ -138,16 +138,18 @@ def cdk_deploy_all(
         written = assembly
         if number + 1 < last:
             templates = {stack: template for stack, (_, template) in due.items()}
-            written = with_templates(assembly, templates, assembly.with_name(f"{assembly.name}-{number + 1}"))
+            written = write_assembly_with_templates(
+                assembly, templates, assembly.with_name(f"{assembly.name}-{number + 1}")
+            )
         for stack, (what, _) in due.items():
             typer.echo(f"{stack}: update {number + 1} of {len(stages[stack])}: {what}", err=True)
         if number:
-            cdk.deploy(written, *due, shown=True)
+            cdk.deploy_stacks(written, *due, shown=True)
             continue
         if first:
-            cdk.deploy(written, *first, shown=True)
+            cdk.deploy_stacks(written, *first, shown=True)
         # LocalStack imports nothing.
-        cdk.deploy(written, imports=imports and not os.environ.get("AWS_ENDPOINT_URL"), shown=True)
+        cdk.deploy_stacks(written, imports=imports and not os.environ.get("AWS_ENDPOINT_URL"), shown=True)
 
 
 def cdk_remove_stack(assembly: Path, stack: str) -> None:
@@ -158,11 +160,11 @@ def cdk_remove_stack(assembly: Path, stack: str) -> None:
     millrace.lifecycle.deploy.DeployError
         CDK failed.
     """
-    from millrace.lifecycle.changes.removals import removal_assembly
+    from millrace.lifecycle.changes.removals import write_removal_assembly
     from millrace.sandbox.programs import cdk
 
-    written = removal_assembly(assembly, stack, assembly.with_name(f"{assembly.name}-removed"))
-    cdk.run(["destroy", stack, "--force", "--exclusively", "-a", str(written)], shown=True)
+    written = write_removal_assembly(assembly, stack, assembly.with_name(f"{assembly.name}-removed"))
+    cdk.run_cdk(["destroy", stack, "--force", "--exclusively", "-a", str(written)], shown=True)
 
 
 def cdk_deploy_stack(assembly: Path, stack: str) -> None:
@@ -175,4 +177,4 @@ def cdk_deploy_stack(assembly: Path, stack: str) -> None:
     """
     from millrace.sandbox.programs import cdk
 
-    cdk.deploy(assembly, stack, shown=True)
+    cdk.deploy_stacks(assembly, stack, shown=True)

@@ -8,44 +8,50 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from millrace.cli.plan.schema.check import altered_tables, refused_queries
-from millrace.cli.run.checkpoint_compatibility import checkpoint_refusals, irreversible_checkpoints, lines_of
+from millrace.cli.plan.schema.check import altered_table_lines, refused_query_lines
+from millrace.cli.run.checkpoint_compatibility import (
+    check_lines_by_version,
+    checkpoint_refusals,
+    irreversible_checkpoint_lines,
+)
 from millrace.cli.shared.expected_failures import REFUSED
 from millrace.lifecycle.changes.deployment_changes import DELETED
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.changes.removals import Removal
-    from millrace.lifecycle.deploy import Changes
+    from millrace.lifecycle.changes.removals import StackRemoval
+    from millrace.lifecycle.deploy import DeploymentChanges
     from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-    from millrace.sandbox.start_rehearsal import Rehearsal
+    from millrace.sandbox.start_rehearsal import StartRehearsal
 
 _SHOWN_LINES = 30
 
 
-def continuing_jobs(changes: Changes) -> list[str]:
+def jobs_that_continue_checkpoints(changes: DeploymentChanges) -> list[str]:
     """Return the jobs that start again on checkpoints that exist, a renamed one under its new name."""
     return [job.job for job in changes.jobs if job.after == "restart" or job.continues is not None]
 
 
-def tables_of(aws: DeployedEnvironment, assembly: Path, changes: Changes) -> Rehearsal:
+def rehearse_table_changes(
+    aws: DeployedEnvironment, assembly: Path, changes: DeploymentChanges
+) -> StartRehearsal:
     """Return the changes to tables when jobs that were deployed before start again."""
     from millrace.lifecycle.account import catalog_columns
-    from millrace.lifecycle.deploy import job_settings
-    from millrace.sandbox.start_rehearsal import Rehearsal, rehearse_starts
+    from millrace.lifecycle.deploy import job_settings_in_assembly
+    from millrace.sandbox.start_rehearsal import StartRehearsal, rehearse_starts
 
-    jobs = continuing_jobs(changes)
+    jobs = jobs_that_continue_checkpoints(changes)
     if not jobs:
-        return Rehearsal({}, ())
-    settings = [job_settings(aws.names, assembly, job) for job in jobs]
-    named = sorted(set[str]().union(*(catalog_columns.table_names(each) for each in settings)))
-    return rehearse_starts(settings, catalog_columns.columns(aws.client("glue"), named))
+        return StartRehearsal({}, ())
+    settings = [job_settings_in_assembly(aws.names, assembly, job) for job in jobs]
+    named = sorted(set[str]().union(*(catalog_columns.table_names_in_settings(each) for each in settings)))
+    return rehearse_starts(settings, catalog_columns.columns_of_tables(aws.client("glue"), named))
 
 
 def print_and_check_changes(
     command: str,
     aws: DeployedEnvironment,
     assembly: Path,
-    changes: Changes,
+    changes: DeploymentChanges,
     jobs: list[str],
     *,
     as_json: bool,
@@ -63,29 +69,31 @@ def print_and_check_changes(
     as_json
         Print all changes as one JSON object instead.
     """
-    tables = tables_of(aws, assembly, changes)
+    tables = rehearse_table_changes(aws, assembly, changes)
     if as_json:
-        document = as_document(changes) | {"tables": dict(tables.altered)}
+        document = changes_document(changes) | {"tables": dict(tables.altered)}
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
-        typer.echo("\n".join(altered_tables(tables)), nl=bool(tables.altered))
-    refuse_with_reasons(
+        typer.echo("\n".join(altered_table_lines(tables)), nl=bool(tables.altered))
+    exit_with_reasons(
         command,
         [
             *changes.order.refused,
             *changes.refused,
-            *refused_queries(tables),
-            *lines_of(checkpoint_refusals, aws, assembly, jobs),
+            *refused_query_lines(tables),
+            *check_lines_by_version(checkpoint_refusals, aws, assembly, jobs),
         ],
     )
     typer.echo(
-        "".join(f"{line}\n" for line in lines_of(irreversible_checkpoints, aws, assembly, jobs)),
+        "".join(
+            f"{line}\n" for line in check_lines_by_version(irreversible_checkpoint_lines, aws, assembly, jobs)
+        ),
         nl=False,
         err=True,
     )
 
 
-def refuse_with_reasons(command: str, reasons: list[str]) -> None:
+def exit_with_reasons(command: str, reasons: list[str]) -> None:
     """End a command with its reasons, if there are any, before it changes anything."""
     if reasons:
         typer.echo(
@@ -95,7 +103,7 @@ def refuse_with_reasons(command: str, reasons: list[str]) -> None:
         raise typer.Exit(REFUSED)
 
 
-def refuse_wider(command: str, changes: Changes, *, yes: bool, wider: bool) -> None:
+def exit_if_permissions_widen(command: str, changes: DeploymentChanges, *, yes: bool, wider: bool) -> None:
     """End a command that nobody watches if it gives more permissions than are deployed; the first deployment gives all.
 
     A new job, or a new table of one, with rights of the kinds that the environment's jobs have gives nobody more.
@@ -107,13 +115,13 @@ def refuse_wider(command: str, changes: Changes, *, yes: bool, wider: bool) -> N
     """
     if not yes or wider or all(stack.new for stack in changes.stacks):
         return
-    more = [f"{stack.stack}: {line}" for stack in changes.stacks for line in stack.wider]
+    more = [f"{stack.stack}: {line}" for stack in changes.stacks for line in stack.wider_permissions]
     if more:
         more.append("if this is meant, repeat the command with --yes --wider, or without --yes to be asked")
-    refuse_with_reasons(command, more)
+    exit_with_reasons(command, more)
 
 
-def change_lines(changes: Changes) -> list[str]:
+def change_lines(changes: DeploymentChanges) -> list[str]:
     """Return the changes of a deployment as lines."""
     if not changes:
         return ["nothing changes"]
@@ -151,7 +159,7 @@ def change_lines(changes: Changes) -> list[str]:
     return lines
 
 
-def _removal_lines(removal: Removal) -> list[str]:
+def _removal_lines(removal: StackRemoval) -> list[str]:
     why = "is no longer in the file" if removal.renamed_to is None else f"is job {removal.renamed_to} now"
     lines = [f"stack {removal.stack} {why}"]
     if removal.protected:
@@ -164,7 +172,7 @@ def _removal_lines(removal: Removal) -> list[str]:
     return lines + [f"  {'would be ' * removal.protected}deleted: {each}" for each in removal.goes]
 
 
-def removal_questions(changes: Changes) -> list[str]:
+def removal_questions(changes: DeploymentChanges) -> list[str]:
     """Return the questions to answer before a deployment, one for each stack that it removes."""
     lines = []
     for removal in changes.removals:
@@ -184,7 +192,7 @@ def removal_questions(changes: Changes) -> list[str]:
     return [*lines, f"Deploy this?{deleted}"]
 
 
-def as_document(changes: Changes) -> dict[str, Any]:
+def changes_document(changes: DeploymentChanges) -> dict[str, Any]:
     """Return the same for scripts, without cuts."""
     return {
         "stacks": {

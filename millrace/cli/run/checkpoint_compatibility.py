@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 
 
-class AnotherReleaseError(ValueError):
+class LaunchOfOtherReleaseError(ValueError):
     """A launch document of another release of the core; the message says what this one cannot read."""
 
 
-def lines_of(
+def check_lines_by_version(
     check: Callable[[DeployedEnvironment, str, Mapping[str, Any]], list[str]],
     aws: DeployedEnvironment,
     assembly: Path,
@@ -29,24 +29,30 @@ def lines_of(
     Parameters
     ----------
     check
-        :func:`checkpoint_refusals` or :func:`irreversible_checkpoints`.
+        :func:`checkpoint_refusals` or :func:`irreversible_checkpoint_lines`.
     assembly
         The folder that ``cdk synth`` wrote.
     jobs
         Jobs that would be started again.
     """
-    from millrace.lifecycle.deploy import document_of
+    from millrace.lifecycle.deploy import launch_document_in_assembly
 
-    return [line for job in jobs for line in check(aws, job, document_of(aws.names, assembly, job))]
+    return [
+        line
+        for job in jobs
+        for line in check(aws, job, launch_document_in_assembly(aws.names, assembly, job))
+    ]
 
 
-def irreversible_checkpoints(aws: DeployedEnvironment, job: str, document: Mapping[str, Any]) -> list[str]:
+def irreversible_checkpoint_lines(
+    aws: DeployedEnvironment, job: str, document: Mapping[str, Any]
+) -> list[str]:
     """Return a line for each checkpoint of a job that its last writer cannot continue from after a launch document ran."""
     from millrace.etl.checkpoints.manifest import Manifest, find_changes, incompatible_changes
 
     return [
         f"job {job}, query {query}: on this checkpoint it cannot go back: {'; '.join(map(str, incompatible))}"
-        for query, _, old, new in _manifests(aws, job, document)
+        for query, _, old, new in _old_and_new_manifests(aws, job, document)
         # A version that is refused anyway is reported by `checkpoint_refusals`.
         if isinstance(old, Manifest)
         and not incompatible_changes(find_changes(old, new))
@@ -64,7 +70,7 @@ def checkpoint_refusals(aws: DeployedEnvironment, job: str, document: Mapping[st
 
     Raises
     ------
-    AnotherReleaseError
+    LaunchOfOtherReleaseError
         The document is of a release whose settings this one cannot read.
     AwsError
         AWS refused a call.
@@ -72,7 +78,7 @@ def checkpoint_refusals(aws: DeployedEnvironment, job: str, document: Mapping[st
     from millrace.etl.checkpoints import manifest
 
     lines: list[str] = []
-    for query, where, old, new in _manifests(aws, job, document):
+    for query, where, old, new in _old_and_new_manifests(aws, job, document):
         if isinstance(old, manifest.ManifestError):
             lines.append(f"job {job}, query {query}: the manifest of the checkpoint {where}: {old}")
             continue
@@ -86,7 +92,7 @@ def checkpoint_refusals(aws: DeployedEnvironment, job: str, document: Mapping[st
     return lines
 
 
-def _manifests(
+def _old_and_new_manifests(
     aws: DeployedEnvironment, job: str, document: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, Manifest | ManifestError, Manifest]]:
     """Yield each query with a manifest: name, checkpoint, manifest, and the manifest that a launch document would write."""
@@ -95,7 +101,7 @@ def _manifests(
     from millrace.etl.checkpoints import manifest
     from millrace.etl.launch import settings
     from millrace.etl.launch.typed_json import SettingsError
-    from millrace.lifecycle.jobs.checkpoints import Checkpoints
+    from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
     from millrace.lifecycle.problems import translate_aws_errors
 
     def schema_text(path: str) -> bytes | None:
@@ -107,13 +113,13 @@ def _manifests(
         conf: Callable[[str], str | None] = document["spark"].get
         planned = KINDS[document["engine"]].spark_of(document["engine_version"])
     except (KeyError, SettingsError) as error:
-        raise AnotherReleaseError(
+        raise LaunchOfOtherReleaseError(
             f"its launch document has the format of another release of Millrace ({error})"
         ) from error
-    checkpoints = Checkpoints(aws.client("s3"), aws.names, job)
+    checkpoints = JobCheckpoints(aws.client("s3"), aws.names, job)
     for query in parsed.queries:
         with translate_aws_errors(f"cannot read the checkpoint of {job}/{query.name}"):
-            text = checkpoints.manifest(query.name)
+            text = checkpoints.manifest_text(query.name)
         if text is None:
             continue
         old: Manifest | ManifestError
@@ -129,7 +135,7 @@ def _manifests(
         yield query.name, f"{aws.names.checkpoints(job)}/{query.name}", old, new
 
 
-def refused_on_other_job(
+def refusal_on_other_job(
     manifest_text: str, environment: str, job: str, query: str, *, engine: str, spark: str
 ) -> str:
     """Return why a query's checkpoint cannot be used on another job's engine and Spark; empty if it can.

@@ -9,12 +9,12 @@ import typer
 from millrace.cli.run.cdk_assembly import cdk_deploy_all, cdk_remove_stack, synthesize_and_compare
 from millrace.cli.run.changes_report import (
     change_lines,
-    continuing_jobs,
+    exit_if_permissions_widen,
+    jobs_that_continue_checkpoints,
     print_and_check_changes,
-    refuse_wider,
     removal_questions,
 )
-from millrace.cli.shared.expected_failures import confirm
+from millrace.cli.shared.expected_failures import confirm_or_exit
 from millrace.cli.shared.options import AsJson, EnvironmentName, Wider
 from millrace.config import load
 
@@ -45,25 +45,27 @@ def deploy(
 
       millrace deploy --env orders --stopped
     """
-    from millrace.lifecycle.deploy import apply, compare_with_deployed, without_starts
-    from millrace.lifecycle.versions import deployed_version
+    from millrace.lifecycle.deploy import compare_with_deployed, deploy_around_jobs, with_new_jobs_stopped
+    from millrace.lifecycle.versions import save_deployed_version
 
     environment = load(env)
     aws, assembly, result = synthesize_and_compare(environment, env, limited=not only_show, first=True)
     if stopped:
-        result = without_starts(result)
+        result = with_new_jobs_stopped(result)
     if not as_json:
         typer.echo("\n".join(change_lines(result)))
-    print_and_check_changes("deploy", aws, assembly, result, continuing_jobs(result), as_json=as_json)
+    print_and_check_changes(
+        "deploy", aws, assembly, result, jobs_that_continue_checkpoints(result), as_json=as_json
+    )
     if only_show or not result:
         return
-    refuse_wider("deploy", result, yes=yes, wider=wider)
+    exit_if_permissions_widen("deploy", result, yes=yes, wider=wider)
     for question in removal_questions(result):
-        confirm(question, yes=yes)
+        confirm_or_exit(question, yes=yes)
     for change in result.jobs:
         if change.after == "restart":
-            deployed_version(aws, change.job)
-    started = apply(
+            save_deployed_version(aws, change.job)
+    started = deploy_around_jobs(
         aws,
         result,
         cdk_deploy=lambda: cdk_deploy_all(

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from millrace.cli.shared.options import EnvironmentName, JobName, load_with_job
-from millrace.cli.shared.output_files import report_write_errors
+from millrace.cli.shared.output_file_errors import report_write_errors
 from millrace.config import Environment, find_root
 from millrace.config.aws.names import Names
 from millrace.config.document.problems import wrong_option
@@ -83,7 +83,7 @@ def notebook(
       millrace notebook --env dev flights --bind kafka.main.bootstrap=10.0.0.7:9098
     """
     environment = load_with_job(env, job)
-    document = build_notebook(environment, job, _parse_binds(bind or []))
+    document = build_notebook(environment, job, _parse_bind_options(bind or []))
     target = output or Path(f"{job}-{environment.name}.ipynb")
     with report_write_errors("--output", target):
         target.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -115,8 +115,8 @@ def build_notebook(environment: Environment, job: str, binds: dict[str, str]) ->
             f"Reads the sources of this job as the job does, and writes nowhere: checkpoints and tables stay "
             f"as they are. Written by `millrace notebook`; run it again after a change of the environment."
         ),
-        _code_cell(_magic_lines(environment, job, numbers.worker, numbers.max_workers.value)),
-        _code_cell(_configure_magic(environment, job, names)),
+        _code_cell(_session_magic_lines(environment, job, numbers.worker, numbers.max_workers.value)),
+        _code_cell(_configure_magic_cell(environment, job, names)),
         _code_cell(
             "import time\n\nfrom pyspark.sql import SparkSession\nfrom pyspark.sql import functions as F\n\n"
             "spark = SparkSession.builder.getOrCreate()\n"
@@ -127,12 +127,12 @@ def build_notebook(environment: Environment, job: str, binds: dict[str, str]) ->
     for query in settings.queries:
         cells.append(_markdown_cell(f"## Query `{query.name}`"))
         if isinstance(query, DeriveSettings):
-            cells += _derive_cells(query, settings.catalog)
+            cells += _derive_query_cells(query, settings.catalog)
             continue
         for route in query.routes:
             if route.name is not None:
                 cells.append(_markdown_cell(f"### Route `{route.name}`"))
-            cells += _land_cells(query, route, settings, environment, binds)
+            cells += _land_query_cells(query, route, settings, environment, binds)
     for number, cell in enumerate(cells):
         cell["id"] = f"cell-{number}"
     return {
@@ -146,7 +146,7 @@ def build_notebook(environment: Environment, job: str, binds: dict[str, str]) ->
     }
 
 
-def _magic_lines(environment: Environment, job: str, worker: str, workers: int) -> str:
+def _session_magic_lines(environment: Environment, job: str, worker: str, workers: int) -> str:
     section = environment.jobs[job]
     glue = isinstance(section, GlueJob)
     return "\n".join(
@@ -161,7 +161,7 @@ def _magic_lines(environment: Environment, job: str, worker: str, workers: int) 
     )
 
 
-def _configure_magic(environment: Environment, job: str, names: Names) -> str:
+def _configure_magic_cell(environment: Environment, job: str, names: Names) -> str:
     arguments = {
         "--datalake-formats": "iceberg",
         "--enable-spark-ui": "true",
@@ -169,11 +169,11 @@ def _configure_magic(environment: Environment, job: str, names: Names) -> str:
         "--enable-spark-ui-legacy-path": "true",
         "--enable-metrics": "true",
     }
-    conf = _session_conf(environment, job, names)
+    conf = _spark_conf_text(environment, job, names)
     return "%%configure\n" + json.dumps(arguments | ({"--conf": conf} if conf else {}), indent=2)
 
 
-def _session_conf(environment: Environment, job: str, names: Names) -> str:
+def _spark_conf_text(environment: Environment, job: str, names: Names) -> str:
     from millrace.infra.engines.glue import join_for_glue_conf
     from millrace.infra.launch.job_spark_settings import spark_settings
 
@@ -189,7 +189,7 @@ def _session_conf(environment: Environment, job: str, names: Names) -> str:
     return join_for_glue_conf(settings)
 
 
-def _land_cells(
+def _land_query_cells(
     query: LandSettings | DirectSettings,
     route: RouteSettings,
     settings: JobSettings,
@@ -240,7 +240,7 @@ def _land_cells(
     lines += (
         f'records = spark.readStream.format("{format_}").options(**OPTIONS).load()\nrecords.printSchema()'
     )
-    schema = _schema_text(route.schema)
+    schema = _read_schema_file(route.schema)
     name = query.name if route.name is None else f"{query.name}-{route.name}"
     view = f"sample_{name.replace('-', '_')}"
     sample = (
@@ -260,7 +260,7 @@ def _land_cells(
     return [_code_cell(lines), _code_cell(sample)]
 
 
-def _derive_cells(query: DeriveSettings, catalog: str) -> list[dict[str, Any]]:
+def _derive_query_cells(query: DeriveSettings, catalog: str) -> list[dict[str, Any]]:
     table = f"{catalog}.{query.source_table}"
     note = f"Reads `{table}`" + (f" and applies `{query.transform}`." if query.transform else ".")
     return [
@@ -273,13 +273,13 @@ def _derive_cells(query: DeriveSettings, catalog: str) -> list[dict[str, Any]]:
     ]
 
 
-def _schema_text(path: str) -> str:
+def _read_schema_file(path: str) -> str:
     text = (find_root() / path).read_text(encoding="utf-8")
     lines = (line.split("--")[0].strip() for line in text.splitlines())
     return "\n".join(line for line in lines if line)
 
 
-def _parse_binds(texts: list[str]) -> dict[str, str]:
+def _parse_bind_options(texts: list[str]) -> dict[str, str]:
     binds = {}
     for text in texts:
         name, separator, value = text.partition("=")

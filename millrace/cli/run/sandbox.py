@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.console import Console
 
-from millrace.cli.extras import require_sandbox
+from millrace.cli.extras import require_sandbox_extra
 from millrace.cli.run import traffic
-from millrace.cli.shared.console import print_hint
+from millrace.cli.shared.console import print_next_step
 from millrace.cli.shared.options import EnvironmentName, load_with_job
 from millrace.completion import environments, jobs
 from millrace.config import Environment, load
@@ -23,7 +23,7 @@ from millrace.config.engines.versions import LINES
 from millrace.sizing.text_format import count
 
 if TYPE_CHECKING:
-    from millrace.sandbox.environment_trial import DerivedComparison, LandedTable, TrialFeed
+    from millrace.sandbox.environment_trial import DerivedTableComparison, TableAfterTrial, TrialFeed
 
 _RATE = 50.0
 """Records a second for each stream."""
@@ -67,22 +67,22 @@ def demo(
 
     Stops everything that it started, also after Ctrl-C and after a failure.
     """
-    require_sandbox()
-    from millrace.sandbox.demo import JOBS, environment_for_line, run_demo
+    require_sandbox_extra()
+    from millrace.sandbox.demo import JOBS, run_demo, write_environment_for_spark_line
 
-    def terminated(number: int, _: Any) -> None:
+    def exit_on_signal(number: int, _: Any) -> None:
         raise SystemExit(128 + number)
 
     if spark is not None:
         if spark not in LINES:
             raise typer.BadParameter(f"{spark}: one of {', '.join(LINES)}", param_hint="--spark")
-        environment = str(environment_for_line(environment, LINES[spark]))
+        environment = str(write_environment_for_spark_line(environment, LINES[spark]))
     loaded = load(environment)
     missing = [job for job in JOBS if job not in loaded.jobs]
     if missing:
         what = f"the example's jobs, {' and '.join(JOBS)}, as in environments/local.yaml"
         raise loaded.places.error([Finding(("jobs",), allowed=what, value=", ".join(loaded.jobs))])
-    signal.signal(signal.SIGTERM, terminated)
+    signal.signal(signal.SIGTERM, exit_on_signal)
     console = Console()
     if not console.is_terminal:
         console = Console(width=120)  # a pipe has no width; the default would fold the tables
@@ -147,26 +147,26 @@ def run_here(
 
       millrace sandbox run --env dev --job orders --from orders.jsonl --keep
     """
-    require_sandbox()
+    require_sandbox_extra()
     from millrace.sandbox import environment_trial
-    from millrace.sandbox.running_sandbox import running_spark
-    from millrace.sandbox.stand_in import stand_in
+    from millrace.sandbox.running_sandbox import spark_of_running_sandbox
+    from millrace.sandbox.stand_in import make_stand_in
 
     loaded = load_with_job(env, job)
-    if lacking := list(_without_server(loaded)):
+    if lacking := list(_sinks_without_server(loaded)):
         raise loaded.places.error(lacking)
-    standing = stand_in(loaded, env)
+    standing = make_stand_in(loaded, env)
     if standing.replaced:
         typer.echo(
             f"the sandbox replaces these by servers on this machine: {', '.join(standing.replaced)}", err=True
         )
-    jobs = environment_trial.needed_jobs(loaded, job)
-    feeds = dict(_feeds(loaded, environment_trial.needed_streams(loaded, jobs), source, rate, seed))
+    jobs = environment_trial.jobs_with_upstream(loaded, job)
+    feeds = dict(_feed_by_stream(loaded, environment_trial.streams_read_by(loaded, jobs), source, rate, seed))
     tables = environment_trial.run_trial(
         env, jobs, feeds, seconds=seconds, say=lambda text: typer.echo(f"{text} …", err=True), keep=keep
     )
     for table, landed in tables.items():
-        typer.echo(f"{table}: {_table_summary(landed)}; example:")
+        typer.echo(f"{table}: {_landed_table_sentence(landed)}; example:")
         typer.echo(
             f"  {', '.join(f'{name}={_shown_value(value)}' for name, value in landed.example.items())}"
         )
@@ -175,7 +175,7 @@ def run_here(
             if end.sink.catalog_table is None:
                 typer.echo(f"{own}.{name}: its rows are not checked, because its sink is {end.sink.kind}")
     if keep:
-        spark = running_spark(loaded)
+        spark = spark_of_running_sandbox(loaded)
         typer.echo(
             "these servers run until `millrace sandbox stop` or the next run, which begins with empty "
             f"tables; no job runs:\n  S3 and the other services: {spark.stack.endpoint}\n  Kafka: "
@@ -184,12 +184,12 @@ def run_here(
         )
     if any(landed.wrong for landed in tables.values()):
         raise typer.Exit(1)
-    print_hint(
+    print_next_step(
         f"millrace plan --env {env}; reshards, replays and more kills: millrace verify --env {env} --sandbox --yes"
     )
 
 
-def _feeds(
+def _feed_by_stream(
     loaded: Environment, streams: Sequence[str], source: Path | None, rate: float | None, seed: int
 ) -> Iterator[tuple[str, TrialFeed]]:
     """Yield the feed of each stream: the records of its file, else generated ones."""
@@ -199,7 +199,7 @@ def _feeds(
     files = {} if source is None else _files_by_stream(source, streams)
     for stream in streams:
         shape = TrafficShape(per_second=rate or _RATE)
-        feed, total = traffic.feed_of(loaded, stream, shape, seed, files.get(stream))
+        feed, total = traffic.feed_of_stream(loaded, stream, shape, seed, files.get(stream))
         if total is not None and rate is None:
             shape = replace(feed.shape, per_second=max(_RATE, total / _FILE_SECONDS))
             feed = replace(feed, shape=shape)
@@ -250,7 +250,7 @@ def _shown_value(value: Any) -> str:
     return "null" if value is None else str(value)
 
 
-def _table_summary(landed: LandedTable) -> str:
+def _landed_table_sentence(landed: TableAfterTrial) -> str:
     at = landed.first_seconds
     first = "none while others had theirs" if at is None else f"the first after {at:.0f} s"
     if (account := landed.account) is None:
@@ -262,7 +262,7 @@ def _table_summary(landed: LandedTable) -> str:
     )
 
 
-def _comparison_verdict(comparison: DerivedComparison | None) -> str:
+def _comparison_verdict(comparison: DerivedTableComparison | None) -> str:
     """Return the verdict on a table without a ledger."""
     if comparison is None:
         return "not compared: its query skips earlier records, or has no landing table"
@@ -277,7 +277,7 @@ def _comparison_verdict(comparison: DerivedComparison | None) -> str:
     )
 
 
-def _without_server(loaded: Environment) -> Iterator[Finding]:
+def _sinks_without_server(loaded: Environment) -> Iterator[Finding]:
     """Yield sinks that the sandbox does not support, unless the user provides a LocalStack."""
     if os.environ.get("LOCALSTACK_ENDPOINT"):
         return
@@ -294,7 +294,7 @@ def _without_server(loaded: Environment) -> Iterator[Finding]:
 @sandbox_app.command()
 def stop() -> None:
     """Stop the servers that `millrace demo --keep` or a killed demo left running."""
-    from millrace.sandbox.programs.child_processes import stop_left_behind
+    from millrace.sandbox.programs.child_processes import stop_left_programs
 
-    stopped = stop_left_behind()
+    stopped = stop_left_programs()
     typer.echo(f"stopped: {', '.join(stopped)}" if stopped else "nothing was running")

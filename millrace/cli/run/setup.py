@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from millrace.cli.shared.expected_failures import RefusedError
+from millrace.cli.shared.expected_failures import CommandRefusedError
 from millrace.config import environments
 
 
@@ -32,10 +32,10 @@ def setup(
       millrace setup --for deploy
     """
     from millrace.sandbox.programs import setup as installing
-    from millrace.sandbox.programs.toolchain import in_clone
+    from millrace.sandbox.programs.toolchain import is_clone
 
-    if in_clone():
-        raise RefusedError("this is a clone of Millrace; run `make setup` instead")
+    if is_clone():
+        raise CommandRefusedError("this is a clone of Millrace; run `make setup` instead")
     (installing.install_for_deploy if what == "deploy" else installing.install_all)(typer.echo)
     env = next(iter(environments()), "ENV")
     if what == "sandbox" and find_spec("pyspark") is None:

@@ -38,7 +38,7 @@ def start(env: EnvironmentName, job: JobName, as_json: AsJson = False) -> None:
 
       millrace start --env dev departures
     """
-    run_verb(env, job, "start", as_json=as_json)
+    run_state_machine_verb(env, job, "start", as_json=as_json)
 
 
 def stop(env: EnvironmentName, job: JobName, grace: Grace = None, as_json: AsJson = False) -> None:
@@ -51,7 +51,7 @@ def stop(env: EnvironmentName, job: JobName, grace: Grace = None, as_json: AsJso
 
       millrace stop --env dev flights --grace 300
     """
-    run_verb(env, job, "stop", grace=grace, as_json=as_json)
+    run_state_machine_verb(env, job, "stop", grace=grace, as_json=as_json)
 
 
 def drain(env: EnvironmentName, job: JobName, as_json: AsJson = False) -> None:
@@ -65,10 +65,12 @@ def drain(env: EnvironmentName, job: JobName, as_json: AsJson = False) -> None:
 
       millrace drain --env prod bookings
     """
-    run_verb(env, job, "drain", as_json=as_json)
+    run_state_machine_verb(env, job, "drain", as_json=as_json)
 
 
-def run_verb(env: str, job: str, verb: Verb, *, as_json: bool, grace: int | None = None) -> None:
+def run_state_machine_verb(
+    env: str, job: str, verb: Verb, *, as_json: bool, grace: int | None = None
+) -> None:
     """Run a verb of a job's state machine to its end, and print the outcome; exit status 1 if it failed.
 
     Parameters
@@ -78,18 +80,18 @@ def run_verb(env: str, job: str, verb: Verb, *, as_json: bool, grace: int | None
     grace
         Seconds for ``stop``; left out, the state machine derives it from recent batches.
     """
-    from millrace.lifecycle.jobs.state_machine import execute
+    from millrace.lifecycle.jobs.state_machine import execute_verb
 
     environment = load_with_job(env, job)
     aws = connect_account(environment)
     with Console(stderr=True).status(f"{verb} {job}") as spinner:
 
-        def progress(phrase: str) -> None:
+        def show_progress(phrase: str) -> None:
             spinner.update(escape(f"{job}: {phrase}"))
             if not sys.stderr.isatty() and not as_json:
                 typer.echo(f"{job}: {phrase}", err=True)
 
-        done = execute(aws, job, verb, progress=progress, grace_seconds=grace)
+        done = execute_verb(aws, job, verb, progress=show_progress, grace_seconds=grace)
     if as_json:
         typer.echo(json.dumps(done.answer, indent=2))
     else:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from millrace.cli.shared.expected_failures import confirm
+from millrace.cli.shared.expected_failures import confirm_or_exit
 from millrace.cli.shared.options import (
     AsJson,
     EnvironmentName,
@@ -30,8 +30,8 @@ from millrace.config.queries import Payload, Route
 from millrace.config.units import parse_duration
 
 if TYPE_CHECKING:
-    from millrace.sandbox.records.traffic import Feed, SentTraffic, TrafficShape
-    from millrace.sandbox.records.traffic_targets import Target
+    from millrace.sandbox.records.traffic import SentTraffic, TrafficFeed, TrafficShape
+    from millrace.sandbox.records.traffic_targets import TrafficTarget
 
 _SHOWN = 5
 """Number of records in a dry run, unless more are requested."""
@@ -156,9 +156,9 @@ def traffic(
     if aws and (kafka or kinesis):
         raise typer.BadParameter("--aws cannot be combined with --kafka or --kinesis")
     environment = load_with_stream(env, stream)
-    feed, in_file = _feed(
+    feed, in_file = _feed_and_file_records(
         environment,
-        _query(environment, stream, query),
+        _payload_source(environment, stream, query),
         shape,
         source,
         sample,
@@ -173,24 +173,24 @@ def traffic(
         )
         return
     target = (
-        traffic_targets.deployed_target(environment, stream)
+        traffic_targets.deployed_stream_target(environment, stream)
         if aws
-        else traffic_targets.sandbox_target(environment, stream, kafka=kafka, kinesis=kinesis)
+        else traffic_targets.sandbox_stream_target(environment, stream, kafka=kafka, kinesis=kinesis)
     )
     if aws and not yes:
-        _confirm(environment, stream, target, feed, records, seconds)
+        _confirm_traffic(environment, stream, target, feed, records, seconds)
     path = ledger or RUN / "traffic" / f"{stream}-{time.strftime('%Y%m%dT%H%M%S')}.parquet"
-    sent = _send(feed, target, records, seconds, path)
+    sent = _send_with_ledger(feed, target, records, seconds, path)
     outcome = {
         "stream": stream,
         "target": target.where,
         **dataclasses.asdict(sent),
-        "records_per_second": round(sent.per_second, 1),
+        "records_per_second": round(sent.records_per_second, 1),
         "asked_per_second": rate,
         "seed": seed,
         "ledger": str(path),
     }
-    typer.echo(json.dumps(outcome) if as_json else _sentence(outcome))
+    typer.echo(json.dumps(outcome) if as_json else _traffic_sentence(outcome))
 
 
 def _parse_burst(text: str | None) -> tuple[float, float, float]:
@@ -211,7 +211,7 @@ def _parse_burst(text: str | None) -> tuple[float, float, float]:
     return burst
 
 
-def _query(environment: Environment, stream: str, chosen: str | None) -> Payload:
+def _payload_source(environment: Environment, stream: str, chosen: str | None) -> Payload:
     """Return the query, or its route, that gives the records' format."""
     payloads = {
         ".".join((job, name, *place[1:])): reading
@@ -238,7 +238,7 @@ def _query(environment: Environment, stream: str, chosen: str | None) -> Payload
     return next(iter(payloads.values()))
 
 
-def _feed(
+def _feed_and_file_records(
     environment: Environment,
     query: Payload,
     shape: TrafficShape,
@@ -247,30 +247,30 @@ def _feed(
     seed: int,
     *,
     own_keys: bool,
-) -> tuple[Feed, int | None]:
+) -> tuple[TrafficFeed, int | None]:
     """Return the feed, and the number of records if it sends a file."""
     from millrace.sandbox import payloads as making
-    from millrace.sandbox.records.traffic import Feed, default_key_field, unchanged_records
-    from millrace.sandbox.schemas.traffic_values import Generator, Sample, from_file
+    from millrace.sandbox.records.traffic import TrafficFeed, default_key_field, source_of_file_records
+    from millrace.sandbox.schemas.traffic_values import RecordGenerator, SampledRecords, read_sample_file
 
     choose = random.Random(seed)
-    payloads = making.payloads_of_query(query, environment.places.root)
+    payloads = making.payload_writers_of_query(query, environment.places.root)
     if shape.key is None and own_keys:
         shape = dataclasses.replace(shape, key=default_key_field(payloads))
     if source is not None:
-        records = from_file(source, payloads.schema)
-        return Feed(unchanged_records(records), payloads, shape, choose), len(records)
+        records = read_sample_file(source, payloads.schema)
+        return TrafficFeed(source_of_file_records(records), payloads, shape, choose), len(records)
     values = (
-        Generator(payloads.schema, choose)
+        RecordGenerator(payloads.schema, choose)
         if sample is None
-        else Sample(from_file(sample, payloads.schema), payloads.schema, choose)
+        else SampledRecords(read_sample_file(sample, payloads.schema), payloads.schema, choose)
     )
-    return Feed(values.record, payloads, shape, choose), None
+    return TrafficFeed(values.record, payloads, shape, choose), None
 
 
-def feed_of(
+def feed_of_stream(
     environment: Environment, stream: str, shape: TrafficShape, seed: int, source: Path | None = None
-) -> tuple[Feed, int | None]:
+) -> tuple[TrafficFeed, int | None]:
     """Return a feed with the schema of the query that reads a stream, and the number of its records if it is a file.
 
     Raises
@@ -278,15 +278,15 @@ def feed_of(
     typer.BadParameter
         No query reads it, or several read it in different formats.
     """
-    query = _query(environment, stream, None)
-    return _feed(environment, query, shape, source, None, seed, own_keys=True)
+    query = _payload_source(environment, stream, None)
+    return _feed_and_file_records(environment, query, shape, source, None, seed, own_keys=True)
 
 
-def _confirm(
+def _confirm_traffic(
     environment: Environment,
     stream: str,
-    target: Target,
-    feed: Feed,
+    target: TrafficTarget,
+    feed: TrafficFeed,
     records: int | None,
     seconds: float | None,
 ) -> None:
@@ -302,20 +302,24 @@ def _confirm(
     trial = dataclasses.replace(feed, choose=random.Random(0))
     seen = [len(event.payload) + len(event.key) for event in trial.events(most=200)]
     size = sum(seen) / len(seen)
-    dollars = traffic_targets.put_cost(environment, stream, expected, size)
+    dollars = traffic_targets.cost_of_put_records(environment, stream, expected, size)
     what = f"{expected:,} records, {expected * size / 1e6:,.1f} MB, about ${dollars:,.4f}, to {target.where}"
-    confirm(f"Send {what}?", yes=False)
+    confirm_or_exit(f"Send {what}?", yes=False)
 
 
-def _send(feed: Feed, target: Target, records: int | None, seconds: float | None, path: Path) -> SentTraffic:
+def _send_with_ledger(
+    feed: TrafficFeed, target: TrafficTarget, records: int | None, seconds: float | None, path: Path
+) -> SentTraffic:
     """Send records, and write the ledger also after a failure."""
-    from millrace.sandbox.records.traffic import send
+    from millrace.sandbox.records.traffic import send_feed
 
     most = feed.shape.per_second * feed.shape.burst_factor
     producer = target.producer(max(1, min(500, round(most / _MOST_CALLS_PER_SECOND))))
     try:
         with _stop_on_interrupt() as stop:
-            return send(feed, producer, most=records, seconds=seconds, stop=stop, sent=_progress())
+            return send_feed(
+                feed, producer, most=records, seconds=seconds, stop=stop, sent=_progress_printer()
+            )
     finally:
         producer.ledger.write(path)
 
@@ -325,23 +329,23 @@ def _stop_on_interrupt() -> Iterator[Stop]:
     """Let Ctrl-C end the sending after all acknowledgements; a second Ctrl-C aborts."""
     stop = Stop()
 
-    def ask(number: int, _: Any) -> None:
+    def request_stop(number: int, _: Any) -> None:
         stop.set()
         signal.signal(number, signal.default_int_handler)
 
-    before = signal.signal(signal.SIGINT, ask)
+    before = signal.signal(signal.SIGINT, request_stop)
     try:
         yield stop
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-def _progress() -> Callable[[int], None]:
+def _progress_printer() -> Callable[[int], None]:
     """Return a function that writes a line with all records and their rate every ten seconds, on standard error."""
     started = reported = time.monotonic()
     total = 0
 
-    def add(count: int) -> None:
+    def add_and_print(count: int) -> None:
         nonlocal total, reported
         total += count
         now = time.monotonic()
@@ -349,25 +353,25 @@ def _progress() -> Callable[[int], None]:
             reported = now
             sys.stderr.write(f"{total:,} records sent, {total / (now - started):,.1f} a second\n")
 
-    return add
+    return add_and_print
 
 
-def _print_first_records(feed: Feed, count: int, *, as_json: bool) -> None:
+def _print_first_records(feed: TrafficFeed, count: int, *, as_json: bool) -> None:
     for event in feed.events(most=count):
         try:
             shown = {"payload": event.payload.decode()}
         except UnicodeDecodeError:
             shown = {"payload_hex": event.payload.hex()}
         line = {"key": event.key.decode(), "dirt": event.dirt, **shown}
-        typer.echo(json.dumps(line, ensure_ascii=False) if as_json else _record_line(line))
+        typer.echo(json.dumps(line, ensure_ascii=False) if as_json else _first_record_text(line))
 
 
-def _record_line(line: dict[str, Any]) -> str:
+def _first_record_text(line: dict[str, Any]) -> str:
     dirt = f" ({line['dirt']})" if line["dirt"] else ""
     return f"{line['key']}{dirt}\t{line.get('payload', line.get('payload_hex'))}"
 
 
-def _sentence(outcome: dict[str, Any]) -> str:
+def _traffic_sentence(outcome: dict[str, Any]) -> str:
     return (
         f"{outcome['records']:,} records to {outcome['target']} in {outcome['seconds']:.1f} s: "
         f"{outcome['records_per_second']:,} per second, {outcome['asked_per_second']:g} requested; "

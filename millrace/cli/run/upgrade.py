@@ -9,12 +9,12 @@ import typer
 from millrace.cli.run.cdk_assembly import cdk_deploy_stack, synthesize_and_compare
 from millrace.cli.run.changes_report import (
     change_lines,
+    exit_if_permissions_widen,
+    exit_with_reasons,
     print_and_check_changes,
-    refuse_wider,
-    refuse_with_reasons,
 )
-from millrace.cli.run.checkpoint_compatibility import AnotherReleaseError, checkpoint_refusals
-from millrace.cli.shared.expected_failures import confirm
+from millrace.cli.run.checkpoint_compatibility import LaunchOfOtherReleaseError, checkpoint_refusals
+from millrace.cli.shared.expected_failures import confirm_or_exit
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, Wider, Yes, load_with_job
 
 Patience = Annotated[
@@ -50,14 +50,14 @@ def upgrade(
       millrace upgrade --env prod flights --yes
     """
     from millrace.lifecycle import upgrade as steps
-    from millrace.lifecycle.deploy import Changes
+    from millrace.lifecycle.deploy import DeploymentChanges
     from millrace.lifecycle.versions import UpgradeError
 
     environment = load_with_job(env, job)
     aws, assembly, result = synthesize_and_compare(environment, env, limited=not only_show)
-    change = steps.changes_of_job(result, job)
+    change = steps.change_of_job(result, job)
     stack = aws.names.stack(f"job-{job}")
-    own = Changes(
+    own = DeploymentChanges(
         tuple(each for each in result.stacks if each.stack == stack),
         (change,),
         {name: lines for name, lines in result.numbers.items() if name == job},
@@ -67,7 +67,7 @@ def upgrade(
         typer.echo("\n".join(change_lines(own)))
     if change.after == "start":
         raise UpgradeError(f"{job} is not deployed yet; run `millrace deploy --env {environment.name}`")
-    others = steps.shared_stacks(result, aws.names.prefix)
+    others = steps.changed_shared_stacks(result, aws.names.prefix)
     if others:
         raise UpgradeError(
             f"{job} cannot be upgraded alone: {', '.join(others)} would change too, and other jobs depend on it; run "
@@ -76,9 +76,9 @@ def upgrade(
     print_and_check_changes("upgrade", aws, assembly, own, [job], as_json=as_json)
     if only_show or change.after == "leave":
         return
-    refuse_wider("upgrade", own, yes=yes, wider=wider)
-    confirm("Upgrade this?", yes=yes)
-    started = steps.upgrade(
+    exit_if_permissions_widen("upgrade", own, yes=yes, wider=wider)
+    confirm_or_exit("Upgrade this?", yes=yes)
+    started = steps.upgrade_job(
         aws,
         own,
         job,
@@ -105,11 +105,11 @@ def rollback(
       millrace rollback --env prod flights --yes
     """
     from millrace.lifecycle import upgrade as steps
-    from millrace.lifecycle.versions import previous_version
+    from millrace.lifecycle.versions import find_previous_version
 
     environment = load_with_job(env, job)
     aws, assembly, _ = synthesize_and_compare(environment, env)
-    version = previous_version(aws, job)
+    version = find_previous_version(aws, job)
     changes = steps.rollback_changes(aws, version)
     typer.echo("\n".join(change_lines(changes)))
     typer.echo(
@@ -117,8 +117,8 @@ def rollback(
         err=True,
     )
     try:
-        refusals = checkpoint_refusals(aws, job, version.document(aws.client("s3")))
-    except AnotherReleaseError as error:
+        refusals = checkpoint_refusals(aws, job, version.read_launch_document(aws.client("s3")))
+    except LaunchOfOtherReleaseError as error:
         refusals = []
         typer.echo(
             f"{job}: its checkpoints cannot be checked before the rollback: {error}. The job checks them at "
@@ -126,10 +126,10 @@ def rollback(
             "job as unhealthy",
             err=True,
         )
-    refuse_with_reasons("rollback", refusals)
-    refuse_wider("rollback", changes, yes=yes, wider=wider)
-    confirm("Roll back this?", yes=yes)
-    started = steps.roll_back(
+    exit_with_reasons("rollback", refusals)
+    exit_if_permissions_widen("rollback", changes, yes=yes, wider=wider)
+    confirm_or_exit("Roll back this?", yes=yes)
+    started = steps.roll_back_job(
         aws,
         version,
         assembly=assembly,

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 from millrace.config import Environment, Names
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.audits.query_audit import Place
+    from millrace.lifecycle.audits.query_audit import AuditedDeployment
     from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 
 
 def connect_account(environment: Environment) -> DeployedEnvironment:
     """Connect to the account of an environment; if the file names none, to that of the credentials."""
-    from millrace.lifecycle.jobs.state_machine import connect
+    from millrace.lifecycle.jobs.state_machine import connect_to_account
 
-    return connect(Names(environment, environment.account or ""))
+    return connect_to_account(Names(environment, environment.account or ""))
 
 
-def connect_place(environment: Environment) -> Place:
+def connect_sandbox_or_account(environment: Environment) -> AuditedDeployment:
     """Connect to the running sandbox of an environment, or to its account if there is none."""
-    from millrace.lifecycle.audits.query_audit import on_aws
-    from millrace.sandbox.running_sandbox import running_place
+    from millrace.lifecycle.audits.query_audit import deployment_on_aws
+    from millrace.sandbox.running_sandbox import running_sandbox_deployment
 
-    return running_place(environment) or on_aws(connect_account(environment))
+    return running_sandbox_deployment(environment) or deployment_on_aws(connect_account(environment))

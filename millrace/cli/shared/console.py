@@ -26,7 +26,7 @@ WIDE = 110
 control._CONTROL_STRIP_TRANSLATE.update(TABLE)  # type: ignore[arg-type]  # its own drop characters
 
 
-class _Visible:
+class _EscapingStream:
     """A standard stream that escapes invisible characters in everything that is written.
 
     Rich writes to the stream behind it, because its colours must pass; Rich's texts were escaped before.
@@ -50,10 +50,10 @@ class _Visible:
 
 
 @contextmanager
-def visible_output() -> Iterator[None]:
+def escape_invisible_output() -> Iterator[None]:
     """Escape everything in standard output and standard error that a terminal would interpret; the whole tool runs within."""
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = _Visible(sys.stdout), _Visible(sys.stderr)
+    sys.stdout, sys.stderr = _EscapingStream(sys.stdout), _EscapingStream(sys.stderr)
     try:
         yield
     finally:
@@ -65,7 +65,7 @@ def terminal_width(stream: TextIO) -> int | None:
     return Console(file=stream).width if stream.isatty() else None
 
 
-def show(*parts: RenderableType, stream: TextIO | None = None) -> None:
+def print_rich(*parts: RenderableType, stream: TextIO | None = None) -> None:
     """Print to a terminal with its width and colours; otherwise as plain lines without padding."""
     stream = stream or sys.stdout
     if stream.isatty():
@@ -94,7 +94,7 @@ def plain_table(*columns: Column | str) -> Table:
     return Table(*columns, box=None, pad_edge=False, padding=(0, 2))
 
 
-def show_with_texts(
+def print_table_with_texts(
     columns: Sequence[Column],
     texts: Sequence[str],
     rows: Sequence[Sequence[str]],
@@ -117,22 +117,22 @@ def show_with_texts(
         table = plain_table(*columns, *texts)
         for row in rows:
             table.add_row(*row)
-        show(table, stream=stream)
+        print_rich(table, stream=stream)
         return
     for row in rows:
-        show("  ".join(row[:short]), stream=stream)
+        print_rich("  ".join(row[:short]), stream=stream)
         for name, text in zip(texts, row[short:], strict=True):
             if text:
-                show(Padding(f"{name}: {text}" if name else text, (0, 0, 0, 4)), stream=stream)
+                print_rich(Padding(f"{name}: {text}" if name else text, (0, 0, 0, 4)), stream=stream)
 
 
-def print_hint(text: str) -> None:
+def print_next_step(text: str) -> None:
     """Print the next step if standard output is a terminal; scripts do not need it."""
     if sys.stdout.isatty():
-        show(f"[dim]next:[/dim] {escape(text)}")
+        print_rich(f"[dim]next:[/dim] {escape(text)}")
 
 
-def show_problems(error: ConfigurationError) -> None:
+def print_problems(error: ConfigurationError) -> None:
     """Print every problem on standard error: in a terminal a block for each, in a pipe a line."""
     if not sys.stderr.isatty():
         sys.stderr.write(f"{error}\n")
@@ -150,19 +150,19 @@ def show_problems(error: ConfigurationError) -> None:
         parts.append(Padding(body, (0, 0, 1, 4)))
     count = len(error.problems)
     parts.append(f"[bold red]{count} problem{'s' * (count > 1)}; nothing was started or deployed.[/bold red]")
-    show(*parts, stream=sys.stderr)
+    print_rich(*parts, stream=sys.stderr)
 
 
 @contextmanager
-def progress() -> Iterator[Callable[[str], None]]:
+def show_progress() -> Iterator[Callable[[str], None]]:
     """Show progress on standard error: in a terminal one line that changes, in a pipe a line for each step."""
     if not sys.stderr.isatty():
 
-        def line(text: str) -> None:
+        def print_step_line(text: str) -> None:
             sys.stderr.write(f"{text}\n")
             sys.stderr.flush()
 
-        yield line
+        yield print_step_line
         return
     with Console(stderr=True).status("…") as spinner:
         yield lambda text: spinner.update(escape(text))

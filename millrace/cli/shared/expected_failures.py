@@ -21,12 +21,12 @@ REFUSED = 2
 STATUS: Mapping[str, int] = MappingProxyType(
     {
         "millrace.benchmark.settled_batches.FitError": FAILED,
-        "millrace.cli.shared.expected_failures.RefusedError": REFUSED,
+        "millrace.cli.shared.expected_failures.CommandRefusedError": REFUSED,
         "millrace.infra.errors.InfrastructureError": REFUSED,
-        "millrace.lifecycle.jobs.checkpoints.CheckpointError": REFUSED,
+        "millrace.lifecycle.jobs.checkpoints.CheckpointRequestError": REFUSED,
         "millrace.lifecycle.deploy.DeployError": FAILED,
         "millrace.lifecycle.account.deployed_outputs.NotDeployedError": FAILED,
-        "millrace.lifecycle.jobs.health.UnhealthyError": FAILED,
+        "millrace.lifecycle.jobs.health.UnhealthyJobError": FAILED,
         "millrace.lifecycle.problems.AwsError": FAILED,
         "millrace.lifecycle.problems.CredentialsError": REFUSED,
         "millrace.lifecycle.versions.UpgradeError": FAILED,
@@ -47,7 +47,7 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 
-class RefusedError(Exception):
+class CommandRefusedError(Exception):
     """A user's mistake that shows while a command runs; the message says what to do."""
 
 
@@ -63,25 +63,25 @@ def report_failures(name: str, command: Callable[Parameters, Result]) -> Callabl
     """
 
     @wraps(command)
-    def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+    def run_command(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         try:
             return command(*args, **kwargs)
         except Exception as error:
-            explanation = _explain_if_aws(error)
-            if (status := status_of(explanation)) is None:
+            explanation = _with_aws_advice(error)
+            if (status := exit_status_of(explanation)) is None:
                 raise
             typer.echo(f"millrace {name}: {explanation}", err=True)
             raise typer.Exit(status) from None
 
-    return run
+    return run_command
 
 
-def status_of(error: Exception) -> int | None:
+def exit_status_of(error: Exception) -> int | None:
     """Return the exit status of a failure, by its class or the nearest base class; None for a defect."""
-    return next((STATUS[name] for name in _names_in_error(error) if name in STATUS), None)
+    return next((STATUS[name] for name in _class_names_of_error(error) if name in STATUS), None)
 
 
-def _explain_if_aws(error: Exception) -> Exception:
+def _with_aws_advice(error: Exception) -> Exception:
     """Return an error of boto3 with advice; any other error unchanged.
 
     If boto3 raised the cause of a refused value, the value may be right: with wrong credentials or a broken network, the
@@ -89,7 +89,7 @@ def _explain_if_aws(error: Exception) -> Exception:
     """
     refused = isinstance(error, ConfigurationError)
     cause = error.__cause__ if refused else error
-    if cause is None or _OF_BOTO3.isdisjoint(_names_in_error(cause)):
+    if cause is None or _OF_BOTO3.isdisjoint(_class_names_of_error(cause)):
         return error
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -102,11 +102,11 @@ def _explain_if_aws(error: Exception) -> Exception:
     )
 
 
-def _names_in_error(error: BaseException) -> list[str]:
+def _class_names_of_error(error: BaseException) -> list[str]:
     return [f"{each.__module__}.{each.__qualname__}" for each in type(error).__mro__]
 
 
-def confirm(question: str, *, yes: bool) -> None:
+def confirm_or_exit(question: str, *, yes: bool) -> None:
     """Ask for confirmation on standard error, because standard output may belong to a script.
 
     Raises
@@ -119,7 +119,7 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise RefusedError(
+        raise CommandRefusedError(
             f"{question} The question cannot be asked without a terminal; repeat the command with --yes"
         )
     if not typer.confirm(question, err=True):

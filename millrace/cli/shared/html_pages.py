@@ -17,7 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from millrace.cli.shared.output_files import report_write_errors
+from millrace.cli.shared.output_file_errors import report_write_errors
 from millrace.config.document.invisible_characters import escape_invisible
 
 SCRIPTS = ("elements.js", "charts.js", "flow.js", "documents.js")
@@ -38,7 +38,7 @@ def html_page(kind: str, title: str, document: Mapping[str, Any]) -> str:
     """
     folder = files("millrace.cli.shared") / "page"
     script = "".join((folder / name).read_text(encoding="utf-8") for name in SCRIPTS)
-    data = _with_visible_characters({**document, "kind": kind, "title": title})
+    data = _escape_invisible({**document, "kind": kind, "title": title})
     parts = {
         "TITLE": escape(escape_invisible(title)),
         "POLICY": f"script-src 'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'",
@@ -51,15 +51,15 @@ def html_page(kind: str, title: str, document: Mapping[str, Any]) -> str:
     )
 
 
-def _with_visible_characters(value: Any) -> Any:
+def _escape_invisible(value: Any) -> Any:
     """Return a document whose invisible characters are escaped; numbers that JSON does not have become null."""
     if isinstance(value, str):
         return escape_invisible(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {escape_invisible(str(key)): _with_visible_characters(each) for key, each in value.items()}
-    return [_with_visible_characters(each) for each in value] if isinstance(value, list | tuple) else value
+        return {escape_invisible(str(key)): _escape_invisible(each) for key, each in value.items()}
+    return [_escape_invisible(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def check_page_is_writable(file: Path) -> None:

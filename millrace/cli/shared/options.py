@@ -50,7 +50,7 @@ Wider = Annotated[
 ]
 
 
-def check_job(environment: Environment, job: str) -> None:
+def check_job_exists(environment: Environment, job: str) -> None:
     """Refuse a job that the environment does not have.
 
     Raises
@@ -72,7 +72,7 @@ def load_with_job(env: str, job: str | None) -> Environment:
     """
     environment = load(env)
     if job is not None:
-        check_job(environment, job)
+        check_job_exists(environment, job)
     return environment
 
 

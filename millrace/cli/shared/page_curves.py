@@ -9,7 +9,7 @@ POINTS = 600
 """Most points of a curve; a screen cannot show more."""
 
 
-def curve(
+def page_curve(
     question: str,
     unit: str,
     times: Any,

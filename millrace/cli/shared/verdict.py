@@ -72,13 +72,13 @@ def largest_first(risks: Iterable[Risk]) -> tuple[Risk, ...]:
     return tuple(sorted(risks, key=lambda each: (SEVERITIES.index(each.severity), -(each.usd_month or 0.0))))
 
 
-def also_concerned(several: Sequence[str]) -> str:
+def also_concerned_text(several: Sequence[str]) -> str:
     """Return the names that a risk concerns if there are several; otherwise nothing."""
     return f"; concerns {join_names(several)}" if len(set(several)) > 1 else ""
 
 
 @dataclass(frozen=True)
-class Sla:
+class SlaState:
     """State of the SLA: the share of records in time.
 
     Attributes
@@ -123,14 +123,14 @@ class Verdict:
     cost_words: str
     usd_month: float | None
     assumed: bool
-    sla: Sla
+    sla: SlaState
     risks: tuple[Risk, ...]
     command: str
     why: str
     moves: tuple[str, ...] = ()
 
     @property
-    def largest(self) -> tuple[Risk, ...]:
+    def largest_risks(self) -> tuple[Risk, ...]:
         """Risks that are named directly."""
         return self.risks[:LARGEST]
 
@@ -140,13 +140,13 @@ class Verdict:
         return "missed" if any(each.severity == "breach" for each in self.risks) else self.sla.state
 
     @property
-    def count_of_others(self) -> str:
+    def other_risks_text(self) -> str:
         """Number of other risks, in words."""
         left = len(self.risks) - LARGEST
         return "" if left <= 0 else f"and {count(left, 'smaller risk')}: --json has all"
 
 
-def to_json(verdict: Verdict) -> dict[str, Any]:
+def verdict_document(verdict: Verdict) -> dict[str, Any]:
     """Return a verdict as an object that ``json.dumps`` takes.
 
     Returns
@@ -179,18 +179,18 @@ def to_json(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def panel(verdict: Verdict, *, terminal: bool) -> Iterator[RenderableType]:
+def verdict_panel(verdict: Verdict, *, terminal: bool) -> Iterator[RenderableType]:
     """Yield a verdict: a coloured panel in a terminal, plain lines in a pipe.
 
     The panel has no sides, and the command has its own line before its explanation, so that it can be copied.
     """
     cost = Text.assemble((verdict.cost, "bold"), f", {verdict.cost_words}")
     rows = [("cost", cost), ("SLA", _marked_text(verdict.sla.state, verdict.sla.words, terminal))]
-    for place, risk in enumerate(verdict.largest):
+    for place, risk in enumerate(verdict.largest_risks):
         name = "risks" if place == 0 else ""
         rows.append((name, _marked_text(risk.severity, risk.words, terminal)))
-    if verdict.count_of_others:
-        rows.append(("", Text(verdict.count_of_others, "dim")))
+    if verdict.other_risks_text:
+        rows.append(("", Text(verdict.other_risks_text, "dim")))
     if not verdict.risks:
         rows.append(("risks", Text("none found")))
     rows += [("" if place else "moves", Text(line)) for place, line in enumerate(verdict.moves)]

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from millrace.cli.shared.console import figure_columns, plain_table, show, word_columns
+from millrace.cli.shared.console import figure_columns, plain_table, print_rich, word_columns
 from millrace.cli.shared.html_pages import check_page_is_writable, write_page
-from millrace.cli.shared.options import check_job
-from millrace.cli.shared.verdict import panel
-from millrace.cli.shared.verdict import to_json as verdict_json
+from millrace.cli.shared.options import check_job_exists
+from millrace.cli.shared.verdict import verdict_document as verdict_json
+from millrace.cli.shared.verdict import verdict_panel
 from millrace.cli.watch import advise_options as options
 from millrace.cli.watch.advise_options import Apply, Html, Numbers, ScoreFile, WhatIfs
 from millrace.cli.watch.advise_page import advice_page
-from millrace.cli.watch.advise_verdict import advice_verdict, severity
+from millrace.cli.watch.advise_verdict import advice_verdict, severity_of_finding
 from millrace.completion import environments, jobs
 from millrace.config import Environment, load
 from millrace.config.document.problems import wrong_option
@@ -119,42 +119,44 @@ def advise_command(
     if job is not None and env is None:
         raise wrong_option("--job", job, "only with --env")
     environment = load(env) if env is not None else None
-    subject, logs, run_id = _subject_and_place(path, glue_job, emr_app, run)
-    log, doubt = _log_at(logs, run_id, asked=run is not None)
+    subject, logs, run_id = _advised_job_and_log_place(path, glue_job, emr_app, run)
+    log, doubt = _read_log_at(logs, run_id, asked=run is not None)
     history = read(log)
-    _check_readable(history, log)
+    _check_is_streaming_log(history, log)
     if environment is not None:
-        subject = _own_job(environment, job, [each.name for each in history.queries])
+        subject = _advised_job_of_environment(environment, job, [each.name for each in history.queries])
     advice = advise(history, subject)
     advice = replace(advice, notes=(*doubt, *advice.notes))
     with_options = bool(what_if or score is not None or apply or html is not None or as_json)
     foreseen = options.forecast_changes(advice, subject, what_if or (), score)
-    advice = options.without_worse(advice, foreseen)
+    advice = options.without_harmful_findings(advice, foreseen)
     ran = foreseen.forecasts[0] if foreseen.forecasts else None
     given = [("--glue-job", glue_job), ("--emr-app", emr_app), ("--run", run), ("--env", env), ("--job", job)]
     words = [word for option, value in given if value is not None for word in (option, value)]
     source = shlex.join([*([] if path is None else [path]), *words])
     verdict = advice_verdict(advice, subject, ran, changed=foreseen.forecasts[1:], source=source, env=env)
-    document = to_json(advice) | {"verdict": verdict_json(verdict)} | options.to_json(foreseen)
+    document = (
+        advice_document(advice) | {"verdict": verdict_json(verdict)} | options.forecasts_document(foreseen)
+    )
     if html is not None:
         write_page(html, advice_page(document, history, foreseen.twin, foreseen.forecasts))
-    outcome = options.apply(advice, env, finding or ()) if apply else None
+    outcome = options.apply_best_changes(advice, env, finding or ()) if apply else None
     if as_json:
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
         if outcome is not None:
             typer.echo(outcome, err=True)
         return
-    show(*panel(verdict, terminal=sys.stdout.isatty()))
+    print_rich(*verdict_panel(verdict, terminal=sys.stdout.isatty()))
     _print_advice(advice, log.name)
     if with_options:
-        options.show_forecasts(foreseen)
+        options.print_forecasts(foreseen)
     if outcome is not None:
         typer.echo(f"\n{outcome}")
     if html is not None:
         typer.echo(f"wrote {html}")
 
 
-def _subject_and_place(
+def _advised_job_and_log_place(
     path: str | None, glue_job: str | None, emr_app: str | None, run: str | None
 ) -> tuple[AdvisedJob, str, str]:
     from millrace.advisor.findings.advised_job import AdvisedJob
@@ -191,7 +193,7 @@ def _subject_and_place(
     return result.subject, result.logs, run or result.run
 
 
-def _log_at(place: str, run: str, *, asked: bool) -> tuple[EventLog, tuple[str, ...]]:
+def _read_log_at(place: str, run: str, *, asked: bool) -> tuple[EventLog, tuple[str, ...]]:
     """Return the log of a run, or the newest log if no run is named; and any doubts about it."""
     from millrace.advisor.existing.foreign_jobs import log_of
     from millrace.advisor.logs.event_logs import find
@@ -209,7 +211,7 @@ def _log_at(place: str, run: str, *, asked: bool) -> tuple[EventLog, tuple[str, 
     )
 
 
-def _check_readable(history: History, log: EventLog) -> None:
+def _check_is_streaming_log(history: History, log: EventLog) -> None:
     """Refuse a log that is not one of a streaming application, because advice on it would be empty."""
     if history.queries:
         return
@@ -229,7 +231,7 @@ def _check_readable(history: History, log: EventLog) -> None:
     )
 
 
-def _own_job(environment: Environment, job: str | None, queries: list[str]) -> AdvisedJob:
+def _advised_job_of_environment(environment: Environment, job: str | None, queries: list[str]) -> AdvisedJob:
     from millrace.advisor.findings.advised_job import environment_job
 
     if job is None:
@@ -240,22 +242,22 @@ def _own_job(environment: Environment, job: str | None, queries: list[str]) -> A
             )
             raise wrong_option("--job", "(missing)", allowed)
         job = same[0]
-    check_job(environment, job)
+    check_job_exists(environment, job)
     return environment_job(environment, plan(environment), job)
 
 
-def to_json(advice: Advice) -> dict[str, Any]:
+def advice_document(advice: Advice) -> dict[str, Any]:
     """Return advice as an object that ``json.dumps`` takes.
 
     Returns
     -------
     dict
-        ``version``; ``verdict``, if the command adds it (:func:`millrace.cli.shared.verdict.to_json`); ``application`` with
+        ``version``; ``verdict``, if the command adds it (:func:`millrace.cli.shared.verdict.verdict_document`); ``application`` with
         ``id``, ``name``, ``spark``, ``engine``, ``cores``, ``started``, ``ended``, ``complete``; ``queries``, one for each run,
         with ``name``, ``run``, ``batches``, ``failure``; ``disturbed`` (words or null); ``notes``; ``findings``, the most
         expensive first, each with ``kind``, ``query``, ``words``, ``evidence``, ``batches``, ``changes``, ``effect`` (``what``,
         ``unit``, ``low``, ``likely``, ``high``), ``dollars_a_month``, ``run`` (of the query) and ``severity``. With ``--json`` also the keys of
-        :func:`millrace.cli.watch.advise_options.to_json`.
+        :func:`millrace.cli.watch.advise_options.forecasts_document`.
     """
     history = advice.history
     return {
@@ -281,7 +283,7 @@ def to_json(advice: Advice) -> dict[str, Any]:
         ],
         "disturbed": advice.disturbed,
         "notes": list(advice.notes),
-        "findings": [asdict(each) | {"severity": severity(each)} for each in advice.findings],
+        "findings": [asdict(each) | {"severity": severity_of_finding(each)} for each in advice.findings],
     }
 
 
@@ -291,22 +293,22 @@ def _iso_time(seconds: float) -> str:
 
 def _print_advice(advice: Advice, log: str) -> None:
     # Names come from the log: as Text, their brackets and colons are not read as markup.
-    show(Text(f"log: {log}"))
+    print_rich(Text(f"log: {log}"))
     if advice.disturbed is not None:
-        show(Text(f"disturbed: {advice.disturbed}"))
+        print_rich(Text(f"disturbed: {advice.disturbed}"))
     if advice.findings:
         table = plain_table(
             *word_columns("finding", "query"), *figure_columns("gain", "from", "to", "a month"), "of"
         )
         for each in advice.findings:
             table.add_row(*map(Text, _finding_row(each)))
-        show(table)
+        print_rich(table)
         for number, each in enumerate(advice.findings, 1):
-            show(*_finding_lines(number, each))
+            print_rich(*_finding_lines(number, each))
     else:
-        show("no change is recommended")
+        print_rich("no change is recommended")
     for note in advice.notes:
-        show(Text(f"note: {note}"))
+        print_rich(Text(f"note: {note}"))
 
 
 def _finding_row(finding: Finding) -> Iterable[str]:

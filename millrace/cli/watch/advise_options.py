@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from millrace.cli.shared.console import figure_columns, plain_table, show, word_columns
+from millrace.cli.shared.console import figure_columns, plain_table, print_rich, word_columns
 from millrace.config import load
 from millrace.config.document.problems import wrong_option
 from millrace.sizing import total_cost
@@ -59,7 +59,7 @@ Html = Annotated[
 
 
 @dataclass(frozen=True)
-class TwinAnswers:
+class TwinForecasts:
     """Forecasts of the twin, and scores of earlier ones.
 
     Attributes
@@ -82,7 +82,7 @@ class TwinAnswers:
 
 def forecast_changes(
     advice: Advice, subject: AdvisedJob, texts: Sequence[str], score_file: Path | None
-) -> TwinAnswers:
+) -> TwinForecasts:
     """Fit the twin and simulate the changes that are asked for and those of findings.
 
     Parameters
@@ -96,15 +96,15 @@ def forecast_changes(
     from millrace.advisor.forecasts.what_if import parse, twin_of_application
 
     earlier = read_forecasts(score_file) if score_file is not None else ()
-    twin = twin_of_application(advice.history, _worker_usd_hour(advice.history, subject))
+    twin = twin_of_application(advice.history, _worker_usd_per_hour(advice.history, subject))
     names = list(twin.queries)
     changes = [parse(text, names or [each.name for each in advice.history.queries]) for text in texts]
     if not twin.queries:
-        return TwinAnswers(twin, (), {}, score(earlier, twin))
+        return TwinForecasts(twin, (), {}, score(earlier, twin))
     changes = list(dict.fromkeys((*changes, *playable_changes(advice.findings, names).values())))
     before = twin.replay()
     played = [before, *(twin.what_if(each) for each in changes)]
-    return TwinAnswers(
+    return TwinForecasts(
         twin,
         tuple(played),
         twin.relative_errors(before),
@@ -112,7 +112,7 @@ def forecast_changes(
     )
 
 
-def without_worse(advice: Advice, answers: TwinAnswers) -> Advice:
+def without_harmful_findings(advice: Advice, answers: TwinForecasts) -> Advice:
     """Return the advice without findings whose change lets a backlog grow faster than without it; notes name them."""
     from millrace.advisor.forecasts.forecast import playable_changes
 
@@ -131,7 +131,7 @@ def without_worse(advice: Advice, answers: TwinAnswers) -> Advice:
     return replace(advice, findings=tuple(left), notes=tuple(notes))
 
 
-def _worker_usd_hour(history: History, subject: AdvisedJob) -> float | None:
+def _worker_usd_per_hour(history: History, subject: AdvisedJob) -> float | None:
     """Return the USD of one machine per hour."""
     from millrace.advisor.findings.advised_job import EnvironmentJob
 
@@ -142,7 +142,7 @@ def _worker_usd_hour(history: History, subject: AdvisedJob) -> float | None:
     return subject.dollars_month / HOURS / (math.ceil(history.cores / max(1, history.executor_cores)) + 1)
 
 
-def to_json(answers: TwinAnswers) -> dict[str, Any]:
+def forecasts_document(answers: TwinForecasts) -> dict[str, Any]:
     """Return ``forecasts``, ``replay_missed`` (relative error by query) and ``scores`` for ``--json``."""
     return {
         "forecasts": [each.model_dump() for each in answers.forecasts],
@@ -159,7 +159,7 @@ def to_json(answers: TwinAnswers) -> dict[str, Any]:
     }
 
 
-def show_forecasts(answers: TwinAnswers) -> None:
+def print_forecasts(answers: TwinForecasts) -> None:
     """Print forecasts and scores."""
     head, rows = forecast_table(answers.forecasts)
     if rows:
@@ -167,17 +167,19 @@ def show_forecasts(answers: TwinAnswers) -> None:
         for cells in rows:
             red = {_BACKLOG: "red"} if cells[_BACKLOG] != "stays" else {}
             table.add_row(*(Text(cell, red.get(place, "")) for place, cell in enumerate(cells)))
-        show("", table)
+        print_rich("", table)
         missed = ", ".join(f"{name} {share:.1%}" for name, share in answers.missed.items())
-        show(Text(f"error of the simulation on the batches of this log (median duration): {missed}", "dim"))
+        print_rich(
+            Text(f"error of the simulation on the batches of this log (median duration): {missed}", "dim")
+        )
     for note in answers.twin.notes:
-        show(Text(f"note: {note}"))
+        print_rich(Text(f"note: {note}"))
     for scored in answers.scored:
         if scored.why_not is not None:
-            show(Text(f"not compared: {scored.forecast}: {scored.why_not}"))
+            print_rich(Text(f"not compared: {scored.forecast}: {scored.why_not}"))
             continue
         for why_not in scored.left_out:
-            show(Text(f"not compared: {scored.forecast}: {why_not}"))
+            print_rich(Text(f"not compared: {scored.forecast}: {why_not}"))
         table = plain_table(
             *word_columns("query", "forecast of"),
             *figure_columns("predicted, s", "measured, s", "error", "in interval"),
@@ -194,7 +196,7 @@ def show_forecasts(answers: TwinAnswers) -> None:
                 inside,
             )
             table.add_row(*map(Text, row))
-        show("", Text(f"scored: {scored.forecast}"), table)
+        print_rich("", Text(f"scored: {scored.forecast}"), table)
 
 
 _BACKLOG = 4
@@ -217,13 +219,13 @@ def forecast_table(forecasts: Sequence[Forecast]) -> tuple[list[str], list[list[
     for each in forecasts if len(forecasts) > 1 else ():
         dollars = "" if each.dollars_month is None else f"${each.dollars_month:,.2f}"
         rows += [
-            [str(each), name, str(each.workers), dollars, backlog_of(query), *forecast_cells(query)]
+            [str(each), name, str(each.workers), dollars, backlog_text(query), *forecast_cells(query)]
             for name, query in each.queries.items()
         ]
     return head, rows
 
 
-def backlog_of(query: QueryForecast) -> str:
+def backlog_text(query: QueryForecast) -> str:
     """Return whether the backlog of a query stays or grows, in words."""
     if query.keeps_up:
         return "stays"
@@ -244,7 +246,7 @@ def forecast_cells(query: QueryForecast) -> list[str]:
     ]
 
 
-def apply(advice: Advice, env: str | None, numbers: Sequence[int]) -> str:
+def apply_best_changes(advice: Advice, env: str | None, numbers: Sequence[int]) -> str:
     """Write the best changes of findings into the environment file; return the diff and the change in cost.
 
     Raises

@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from millrace.cli.shared.html_pages import html_page
-from millrace.cli.shared.page_curves import curve
+from millrace.cli.shared.page_curves import page_curve
 from millrace.cli.watch.advise_options import forecast_table
 
 if TYPE_CHECKING:
@@ -50,8 +50,10 @@ def advice_page(
     more = {
         "notes": [*document["notes"], *(twin.notes if twin is not None else ())],
         "what_if": {"head": head, "rows": rows},
-        "effects": [*_effect_rows(twin)] if twin is not None and twin.queries else [],
-        "runs": [_query_run(history, query, twin, document["findings"]) for query in history.queries],
+        "effects": [*_what_if_rows(twin)] if twin is not None and twin.queries else [],
+        "runs": [
+            _query_run_document(history, query, twin, document["findings"]) for query in history.queries
+        ],
     }
     return html_page(
         "advise",
@@ -60,7 +62,7 @@ def advice_page(
     )
 
 
-def _query_run(
+def _query_run_document(
     history: History, query: Query, twin: ApplicationTwin | None, findings: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Return a run of a query: its curves, and the batches that findings name, with the last ones."""
@@ -86,12 +88,12 @@ def _query_run(
         "id": query.run_id,
         "title": title,
         "count": len(query.batches),
-        "curves": _curves(query, title, fitted) if query.batches else [],
+        "curves": _batch_curves(query, title, fitted) if query.batches else [],
         "batches": {"head": ["batch", "begun, UTC", "records", "seconds", *PARTS, "stages"], "rows": rows},
     }
 
 
-def _curves(query: Query, title: str, fitted: Any) -> list[dict[str, Any]]:
+def _batch_curves(query: Query, title: str, fitted: Any) -> list[dict[str, Any]]:
     import numpy as np
 
     batches = query.batches
@@ -112,18 +114,20 @@ def _curves(query: Query, title: str, fitted: Any) -> list[dict[str, Any]]:
     kinds = dict(zip(("p50", "p95", "max"), tasks.T, strict=True))
     skew = {"largest over median": tasks[:, 2] / np.maximum(tasks[:, 0], 1e-3)}
     return [
-        curve(f"{title}: does it keep up? Input rate and process rate", "rows per second", at, rates),
-        curve(f"{title}: how many input rows has a batch?", "rows", at, {"input rows": rows}),
-        curve(
+        page_curve(f"{title}: does it keep up? Input rate and process rate", "rows per second", at, rates),
+        page_curve(f"{title}: how many input rows has a batch?", "rows", at, {"input rows": rows}),
+        page_curve(
             f"{title}: how long do batches last? Batch duration", "seconds", at, {"batch duration": lasted}
         ),
-        curve(f"{title}: what takes the time of a batch?", "seconds", at, parts, kind="bars"),
-        curve(
+        page_curve(f"{title}: what takes the time of a batch?", "seconds", at, parts, kind="bars"),
+        page_curve(
             f"{title}: does a backlog grow? Records that a batch left", "records", at, {"left behind": behind}
         ),
-        curve(f"{title}: how long do tasks take? Those of the longest stage", "seconds", at, kinds),
-        curve(f"{title}: is work spread evenly? The longest task over the median one", "times", at, skew),
-        curve(f"{title}: does state grow? Rows kept", "rows", at, {"rows in state": state}),
+        page_curve(f"{title}: how long do tasks take? Those of the longest stage", "seconds", at, kinds),
+        page_curve(
+            f"{title}: is work spread evenly? The longest task over the median one", "times", at, skew
+        ),
+        page_curve(f"{title}: does state grow? Rows kept", "rows", at, {"rows in state": state}),
         *_latency_curves(query, title, fitted),
     ]
 
@@ -139,7 +143,7 @@ def _latency_curves(query: Query, title: str, fitted: Any) -> list[dict[str, Any
         for ended, done in zip(fitted.ended.tolist(), taken, strict=True)
     ]
     return [
-        curve(
+        page_curve(
             f"{title}: how late are records? Latency, age of a batch's oldest at its commit",
             "seconds",
             fitted.ended + (first - query.batches[0].begun),
@@ -148,11 +152,11 @@ def _latency_curves(query: Query, title: str, fitted: Any) -> list[dict[str, Any
     ]
 
 
-def _effect_rows(twin: ApplicationTwin) -> Iterator[dict[str, Any]]:
+def _what_if_rows(twin: ApplicationTwin) -> Iterator[dict[str, Any]]:
     """Yield duration and age of batches for several values of each condition, with their intervals."""
     from millrace.advisor.forecasts.what_if import WhatIfChange
 
-    for key, words, values in _what_if_values(twin):
+    for key, words, values in _values_to_vary(twin):
         forecasts = {}
         for value in values:
             text = f"{value:,.3g}" if value < 100 else f"{value:,.0f}"
@@ -175,7 +179,7 @@ def _effect_rows(twin: ApplicationTwin) -> Iterator[dict[str, Any]]:
             }  # fmt: skip
 
 
-def _what_if_values(twin: ApplicationTwin) -> list[tuple[Key, str, list[float]]]:
+def _values_to_vary(twin: ApplicationTwin) -> list[tuple[Key, str, list[float]]]:
     cores = sorted({max(1, round(twin.cores * factor)) for factor in (0.5, 1, 2, 4)})
     triggers = [each.trigger for each in twin.queries.values() if each.trigger > 0][:1]
     limits = [each.limit for each in twin.queries.values() if each.limit is not None][:1]

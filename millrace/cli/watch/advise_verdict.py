@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from millrace.cli.shared.verdict import Risk, Severity, Sla, Verdict, largest_first
+from millrace.cli.shared.verdict import Risk, Severity, SlaState, Verdict, largest_first
 from millrace.sizing.text_format import count, dollars, duration_text, join_names
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def advice_verdict(
     history = advice.history
     risks = largest_first(_risks_of_findings(advice))
     usd = None if subject is None else subject.dollars_month
-    command, why = _next_command(advice, risks, source, env)
+    command, why = _next_command_and_effect(advice, risks, source, env)
     batches = sum(len(each.batches) for each in history.queries)
     queries = count(len(history.queries), "query")
     cores = count(history.cores, "core")
@@ -60,17 +60,17 @@ def advice_verdict(
         cost="unknown" if usd is None else f"{dollars(usd)} a month",
         cost_words="no price is known; give --env, --glue-job or --emr-app"
         if usd is None
-        else _cost_text(advice) + _cheaper_text(as_it_ran, changed),
+        else _cost_and_waste_text(advice) + _cost_after_change_text(as_it_ran, changed),
         usd_month=usd,
         assumed=False,
-        sla=_sla(advice, subject, as_it_ran),
+        sla=_simulated_sla(advice, subject, as_it_ran),
         risks=risks,
         command=command,
         why=why,
     )
 
 
-def severity(finding: Finding) -> Severity:
+def severity_of_finding(finding: Finding) -> Severity:
     """Return the severity of a finding; a breach if records are not read any more or the backlog grows without end."""
     growing = finding.kind in _BREACHES and (finding.kind == "failed-query" or finding.effect.likely > 0)
     if finding.kind in _BREACHES and not growing:
@@ -78,12 +78,12 @@ def severity(finding: Finding) -> Severity:
     return "breach" if growing else "warning" if finding.kind in _WARNINGS else "note"
 
 
-def _cost_text(advice: Advice) -> str:
+def _cost_and_waste_text(advice: Advice) -> str:
     wasted = sum(each.dollars_a_month or 0.0 for each in advice.findings)
     return "for all its machines" + (f"; the findings cost {dollars(wasted)} of it" if wasted else "")
 
 
-def _cheaper_text(as_it_ran: Forecast | None, changed: Sequence[Forecast]) -> str:
+def _cost_after_change_text(as_it_ran: Forecast | None, changed: Sequence[Forecast]) -> str:
     """Return the cost of a month after the change that saves most, among those with which all queries keep up."""
     costs = {
         str(each): each.dollars_month
@@ -97,23 +97,25 @@ def _cheaper_text(as_it_ran: Forecast | None, changed: Sequence[Forecast]) -> st
     return f"; {dollars(costs[best])} a month after {best}"
 
 
-def _sla(advice: Advice, subject: AdvisedJob | None, as_it_ran: Forecast | None) -> Sla:
+def _simulated_sla(advice: Advice, subject: AdvisedJob | None, as_it_ran: Forecast | None) -> SlaState:
     """Compare the 95th percentile of records' age in the simulation of the log with each query's SLA."""
     if subject is None or as_it_ran is None:
-        return Sla("unknown", "no SLA is known; give --env NAME")
+        return SlaState("unknown", "no SLA is known; give --env NAME")
     judged = []
     for query in advice.history.queries:
         allowed, ran = subject.latency_seconds(query), as_it_ran.queries.get(query.name)
         if allowed is not None and ran is not None:
             judged.append((ran.figures["oldest"], allowed, query.name, ran.keeps_up))
     if not judged:
-        return Sla("unknown", "no SLA of its queries is known; give --env NAME")
+        return SlaState("unknown", "no SLA of its queries is known; give --env NAME")
     behind = [name for *_, name, keeps_up in judged if not keeps_up]
     if behind:
-        return Sla("missed", f"the backlog of {join_names(behind)} grows, and with it the age of records")
+        return SlaState(
+            "missed", f"the backlog of {join_names(behind)} grows, and with it the age of records"
+        )
     age, allowed, name, _ = max(judged, key=lambda each: each[0].value / each[1])
     words = f"age of {name}'s records, p95: {duration_text(age.value)} [{duration_text(age.low)} to {duration_text(age.high)}] of {duration_text(allowed)}"
-    return Sla("missed" if age.low > allowed else "at risk" if age.high > allowed else "kept", words)
+    return SlaState("missed" if age.low > allowed else "at risk" if age.high > allowed else "kept", words)
 
 
 def _risks_of_findings(advice: Advice) -> Iterator[Risk]:
@@ -129,14 +131,16 @@ def _risks_of_findings(advice: Advice) -> Iterator[Risk]:
         usd = [each.dollars_a_month for each in several if each.dollars_a_month is not None]
         yield Risk(
             kind,
-            severity(several[0]),
+            severity_of_finding(several[0]),
             f"{several[0].words}{more}",
             tuple(dict.fromkeys(queries)),
             sum(usd) if usd else None,
         )
 
 
-def _next_command(advice: Advice, risks: Sequence[Risk], source: str, env: str | None) -> tuple[str, str]:
+def _next_command_and_effect(
+    advice: Advice, risks: Sequence[Risk], source: str, env: str | None
+) -> tuple[str, str]:
     """Return the next command: apply a change of the largest risk, else simulate it, else write the page."""
     from millrace.advisor.forecasts.forecast import playable_changes
 

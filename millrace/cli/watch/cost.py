@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Group
 
-from millrace.cli.plan.plan import old_prices
-from millrace.cli.plan.plan_tables import cost_table, costs_left_out
+from millrace.cli.plan.plan import old_prices_warning
+from millrace.cli.plan.plan_tables import cost_table, costs_left_out_sentence
 from millrace.cli.shared.connections import connect_account
-from millrace.cli.shared.console import figure_columns, plain_table, show, word_columns
+from millrace.cli.shared.console import figure_columns, plain_table, print_rich, word_columns
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.config import load
 from millrace.config.document.problems import wrong_option
@@ -23,7 +23,7 @@ from millrace.sizing.costs.actual_cost import PlannedAndPaid, planned_and_paid
 from millrace.sizing.export import to_json as whole
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.account.real_cost import Bill
+    from millrace.lifecycle.account.real_cost import AwsBill
 
 _ITEMS = 5
 """Usage types shown for each subject; the others are summed."""
@@ -65,18 +65,18 @@ def cost_command(
     """
     environment = load(env)
     sized = plan(environment)
-    notes = [note for note in (old_prices(environment),) if note is not None]
+    notes = [note for note in (old_prices_warning(environment),) if note is not None]
     if not actual:
         for option, value in (("--since", since), ("--until", until)):
             if value is not None:
                 raise wrong_option(
                     option, value, "only together with --actual, because a plan is always for one month"
                 )
-        _planned(sized, notes, as_json=as_json)
+        _print_planned_cost(sized, notes, as_json=as_json)
         return
     today = datetime.now(UTC).date()
-    begin = today.replace(day=1) if since is None else _day("--since", since)
-    end = today if until is None else _day("--until", until)
+    begin = today.replace(day=1) if since is None else _parse_day("--since", since)
+    end = today if until is None else _parse_day("--until", until)
     if begin >= end:
         raise wrong_option(
             "--since",
@@ -88,22 +88,22 @@ def cost_command(
     # Of the environment's region: botocore knows the one endpoint of each partition, and China's is its own.
     bill = real_cost.read_bill(connect_account(environment).client("ce"), environment, begin, end)
     subjects = dict.fromkeys(line.subject for line in bill.lines)
-    result = planned_and_paid(sized, {each: bill.of(each) for each in subjects}, bill.days)
+    result = planned_and_paid(sized, {each: bill.dollars_of(each) for each in subjects}, bill.days)
     if as_json:
-        typer.echo(json.dumps({**to_json(bill, result), "warnings": notes}, indent=2))
+        typer.echo(json.dumps({**bill_document(bill, result), "warnings": notes}, indent=2))
     else:
-        _show(sized, bill, result)
+        _print_planned_and_paid(sized, bill, result)
         typer.echo("".join(f"Note: {note}\n" for note in notes), nl=False)
 
 
-def _day(option: str, value: str) -> date:
+def _parse_day(option: str, value: str) -> date:
     try:
         return date.fromisoformat(value)
     except ValueError as error:
         raise wrong_option(option, value, "a date, such as 2026-11-01") from error
 
 
-def to_json(bill: Bill, lines: tuple[PlannedAndPaid, ...]) -> dict[str, Any]:
+def bill_document(bill: AwsBill, lines: tuple[PlannedAndPaid, ...]) -> dict[str, Any]:
     """Return the comparison as an object that ``json.dumps`` takes.
 
     Returns
@@ -133,7 +133,7 @@ def to_json(bill: Bill, lines: tuple[PlannedAndPaid, ...]) -> dict[str, Any]:
     }
 
 
-def _planned(sized: Plan, notes: list[str], *, as_json: bool) -> None:
+def _print_planned_cost(sized: Plan, notes: list[str], *, as_json: bool) -> None:
     document = whole(sized)
     if as_json:
         parts = {section: document[section] for section in ("streams", "clusters", "jobs")}
@@ -153,15 +153,15 @@ def _planned(sized: Plan, notes: list[str], *, as_json: bool) -> None:
         )
         return
 
-    show(Group(cost_table(sized, terminal=sys.stdout.isatty())))
+    print_rich(Group(cost_table(sized, terminal=sys.stdout.isatty())))
     typer.echo(
         f"costs are for a month of {HOURS} hours, with the prices of {sized.prices.isoformat()}, "
         f"{sized.prices_of}"
     )
-    typer.echo("\n".join((costs_left_out(sized), *(f"Note: {note}" for note in notes))))
+    typer.echo("\n".join((costs_left_out_sentence(sized), *(f"Note: {note}" for note in notes))))
 
 
-def _show(sized: Plan, bill: Bill, compared: tuple[PlannedAndPaid, ...]) -> None:
+def _print_planned_and_paid(sized: Plan, bill: AwsBill, compared: tuple[PlannedAndPaid, ...]) -> None:
     table = plain_table(*word_columns("for"), *figure_columns("planned", "paid", "difference"))
     for each in compared:
         table.add_row(
@@ -176,8 +176,10 @@ def _show(sized: Plan, bill: Bill, compared: tuple[PlannedAndPaid, ...]) -> None
     planned, paid = (sum(getattr(each, key) for each in compared) for key in ("planned", "paid"))
     table.add_row("total", f"${planned:,.2f}", f"${paid:,.2f}", f"{paid - planned:+,.2f}")
     state = ", which AWS still estimates" if bill.estimated else ""
-    show(
+    print_rich(
         f"{bill.since} to {bill.until}, {bill.days} days{state}; prices of the plan of {sized.prices.isoformat()}"
     )
-    show(table)
-    show("shared: all costs without the tag of a job or stream: Kafka clusters, storage, network, logs.")
+    print_rich(table)
+    print_rich(
+        "shared: all costs without the tag of a job or stream: Kafka clusters, storage, network, logs."
+    )

@@ -44,7 +44,7 @@ def history(
     """
     environment = load(env)
     aws = connect_account(environment)
-    server = serve(aws, runs=jobs)
+    server = start_history_server(aws, runs=jobs)
     try:
         typer.echo(f"{server.address} (stop with Ctrl-C)")
         while server.process.alive:
@@ -55,13 +55,13 @@ def history(
         server.process.stop()
 
 
-def serve(aws: Any, *, runs: int) -> HistoryServer:
+def start_history_server(aws: Any, *, runs: int) -> HistoryServer:
     """Start the server over the bucket, or over a copy of its newest logs.
 
     Parameters
     ----------
     aws
-        From :func:`millrace.lifecycle.jobs.state_machine.connect`.
+        From :func:`millrace.lifecycle.jobs.state_machine.connect_to_account`.
     runs
         Number of newest logs of each job to copy.
 
@@ -74,18 +74,22 @@ def serve(aws: Any, *, runs: int) -> HistoryServer:
     """
     from millrace.lifecycle.problems import translate_aws_errors
     from millrace.sandbox.programs.child_processes import RUN
-    from millrace.sandbox.programs.history_server import EventLogBucket, bucket_history_server, start
+    from millrace.sandbox.programs.history_server import (
+        EventLogBucket,
+        start_bucket_history_server,
+        start_history_server,
+    )
 
     names: Names = aws.names
     bucket = names.bucket("event-logs")
     if names.environment.history is not None:
         from millrace.infra.constructs.log_flattener import FLAT_PREFIX
 
-        return bucket_history_server(
+        return start_bucket_history_server(
             EventLogBucket(
                 url=f"s3a://{bucket}/{FLAT_PREFIX}/",
                 region=names.environment.region,
-                credentials=_credentials(),
+                credentials=_credentials_as_variables(),
                 endpoint=os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"),
             )
         )
@@ -93,7 +97,7 @@ def serve(aws: Any, *, runs: int) -> HistoryServer:
     with translate_aws_errors(f"cannot read bucket {bucket}"):
         for job, section in names.environment.jobs.items():
             copy_logs(aws.client("s3"), bucket, f"{section.engine}/{job}/", folder, runs=runs)
-    return start({"spark.history.fs.logDirectory": folder.as_uri()}, {})
+    return start_history_server({"spark.history.fs.logDirectory": folder.as_uri()}, {})
 
 
 def copy_logs(s3: Any, bucket: str, prefix: str, folder: Path, *, runs: int) -> list[str]:
@@ -109,7 +113,7 @@ def copy_logs(s3: Any, bucket: str, prefix: str, folder: Path, *, runs: int) -> 
     folder.mkdir(parents=True, exist_ok=True)
     logs: dict[str, list[dict[str, Any]]] = {}
     for item in list_all(s3, "list_objects_v2", "Contents", Bucket=bucket, Prefix=prefix):
-        name = flat_name(item["Key"], prefix)
+        name = flat_log_name(item["Key"], prefix)
         if name:
             logs.setdefault(name.split("/")[0], []).append({**item, "Name": name})
     newest = sorted(logs, key=lambda log: max(item["LastModified"] for item in logs[log]), reverse=True)[
@@ -122,7 +126,7 @@ def copy_logs(s3: Any, bucket: str, prefix: str, folder: Path, *, runs: int) -> 
     return newest
 
 
-def flat_name(key: str, prefix: str) -> str:
+def flat_log_name(key: str, prefix: str) -> str:
     """Return a log's path inside the flat folder; ``''`` for an object that is no event log."""
     rest = key.removeprefix(prefix)
     if _EMR_FOLDER in f"/{rest}":
@@ -133,7 +137,7 @@ def flat_name(key: str, prefix: str) -> str:
     return rest if rest and ".." not in parts and not rest.endswith("/") else ""
 
 
-def _credentials() -> dict[str, str]:
+def _credentials_as_variables() -> dict[str, str]:
     """Return the caller's credentials for a program without support for profiles and single sign-on."""
     import boto3
 

@@ -21,7 +21,7 @@ from millrace.config.document.problems import Problem
 from millrace.config.units import parse_duration
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.jobs.logs import Failure, LogLine
+    from millrace.lifecycle.jobs.logs import LoggedFailure, LogLine
 
 _POLL_SECONDS = 2.0
 _LATE = timedelta(minutes=5)
@@ -70,7 +70,7 @@ def logs(
     except (ValueError, OverflowError) as error:
         raise ConfigurationError([Problem("millrace logs", 0, "--since", since, str(error))]) from None
     most = lines or (3 if errors else 50)
-    written = _written_lines(environment, job, begin, errors=errors)
+    written = _reader_of_log_lines(environment, job, begin, errors=errors)
     # Read before the first lines are shown, so that no line in between is missed.
     known = _line_keys(written.whole(None)) if follow else set()
     shown = written.last(most)
@@ -80,11 +80,11 @@ def logs(
             f"{job}: {'no error was logged' if errors else 'no log lines'} in the last {since}", err=True
         )
     if follow:
-        _follow(written, known | _line_keys(shown), as_json=as_json)
+        _print_new_entries(written, known | _line_keys(shown), as_json=as_json)
 
 
 @dataclass(frozen=True)
-class _LogLines:
+class _LogReader:
     """Log lines or failures of a job's runs.
 
     Attributes
@@ -97,8 +97,8 @@ class _LogLines:
         Longest delay of an entry after its time; None if new entries never arrive late.
     """
 
-    last: Callable[[int], Sequence[LogLine | Failure]]
-    whole: Callable[[datetime | None], Sequence[LogLine | Failure]]
+    last: Callable[[int], Sequence[LogLine | LoggedFailure]]
+    whole: Callable[[datetime | None], Sequence[LogLine | LoggedFailure]]
     late: timedelta | None
 
 
@@ -106,7 +106,7 @@ _LineKeys = set[tuple[str, str, str]]
 """Entries that were shown already, or that are older than those."""
 
 
-def _follow(written: _LogLines, printed: _LineKeys, *, as_json: bool) -> None:
+def _print_new_entries(written: _LogReader, printed: _LineKeys, *, as_json: bool) -> None:
     """Show new entries until Ctrl-C."""
     from millrace.lifecycle.problems import TransientError
 
@@ -129,35 +129,35 @@ def _follow(written: _LogLines, printed: _LineKeys, *, as_json: bool) -> None:
         return
 
 
-def _line_key(each: LogLine | Failure) -> tuple[str, str, str]:
+def _line_key(each: LogLine | LoggedFailure) -> tuple[str, str, str]:
     return each.source, each.place, each.text
 
 
-def _line_keys(lines: Sequence[LogLine | Failure]) -> _LineKeys:
+def _line_keys(lines: Sequence[LogLine | LoggedFailure]) -> _LineKeys:
     return {_line_key(each) for each in lines}
 
 
-def _written_lines(environment: Environment, job: str, begin: datetime, *, errors: bool) -> _LogLines:
+def _reader_of_log_lines(environment: Environment, job: str, begin: datetime, *, errors: bool) -> _LogReader:
     from millrace.lifecycle.jobs import logs as deployed
     from millrace.sandbox import running_sandbox
 
-    if running_sandbox.running_place(environment) is not None:
+    if running_sandbox.running_sandbox_deployment(environment) is not None:
 
-        def in_files(since: datetime | None) -> Sequence[LogLine | Failure]:
-            lines = running_sandbox.log_lines(job, since)
+        def sandbox_log_lines(since: datetime | None) -> Sequence[LogLine | LoggedFailure]:
+            lines = running_sandbox.read_log_lines(job, since)
             return deployed.find_failures(lines) if errors else lines
 
-        return _LogLines(lambda most: in_files(begin)[-most:], in_files, late=None)
+        return _LogReader(lambda most: sandbox_log_lines(begin)[-most:], sandbox_log_lines, late=None)
     aws = connect_account(environment)
-    find = deployed.failures if errors else deployed.newest_lines
+    find = deployed.newest_failures if errors else deployed.newest_lines
 
-    def recent(since: datetime | None) -> Sequence[LogLine | Failure]:
+    def recent_cloud_log_lines(since: datetime | None) -> Sequence[LogLine | LoggedFailure]:
         return find(aws, job, max(begin, since or datetime.now(UTC) - 2 * _LATE), sys.maxsize)
 
-    return _LogLines(lambda most: find(aws, job, begin, most), recent, late=_LATE)
+    return _LogReader(lambda most: find(aws, job, begin, most), recent_cloud_log_lines, late=_LATE)
 
 
-def _print_lines(lines: Sequence[LogLine | Failure], *, as_json: bool) -> None:
+def _print_lines(lines: Sequence[LogLine | LoggedFailure], *, as_json: bool) -> None:
     from millrace.lifecycle.jobs.logs import LogLine
 
     console = Console(highlight=False, soft_wrap=True)

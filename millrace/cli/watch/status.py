@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from millrace.cli.run.start_stop_drain import run_verb
+from millrace.cli.run.start_stop_drain import run_state_machine_verb
 from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.console import word_columns
 from millrace.cli.shared.expected_failures import FAILED
@@ -63,11 +63,11 @@ def status(
     environment = load_with_job(env, job)
     jobs = list(environment.jobs) if job is None else [job]
     if watch:
-        _show_repeatedly(environment, jobs, every, as_json=as_json)
+        _print_repeatedly(environment, jobs, every, as_json=as_json)
     elif job is not None:
-        run_verb(env, job, "status", as_json=as_json)
+        run_state_machine_verb(env, job, "status", as_json=as_json)
     else:
-        _show_once(environment, jobs, as_json=as_json)
+        _print_once(environment, jobs, as_json=as_json)
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class _JobStatus:
     answer: Mapping[str, Any]
 
 
-def _ask(aws: DeployedEnvironment, jobs: Sequence[str]) -> Iterator[_JobStatus]:
+def _ask_for_status(aws: DeployedEnvironment, jobs: Sequence[str]) -> Iterator[_JobStatus]:
     """Ask for the status of each job; a job that is not deployed or does not answer does not stop the others."""
     from millrace.lifecycle.account.deployed_outputs import NotDeployedError
     from millrace.lifecycle.jobs import state_machine
@@ -94,16 +94,16 @@ def _ask(aws: DeployedEnvironment, jobs: Sequence[str]) -> Iterator[_JobStatus]:
 
     for job in jobs:
         try:
-            done = state_machine.execute(aws, job, "status", progress=lambda _: None)
+            done = state_machine.execute_verb(aws, job, "status", progress=lambda _: None)
             yield _JobStatus(job, done.ok, f"{done.outcome}: {done.message}", done.answer)
         except (NotDeployedError, TransientError) as error:
             outcome = "not-deployed" if isinstance(error, NotDeployedError) else "not-answered"
             yield _JobStatus(job, False, str(error), {"outcome": outcome, "message": str(error)})
 
 
-def _show_once(environment: Environment, jobs: Sequence[str], *, as_json: bool) -> None:
+def _print_once(environment: Environment, jobs: Sequence[str], *, as_json: bool) -> None:
     result = []
-    for seen in _ask(connect_account(environment), jobs):
+    for seen in _ask_for_status(connect_account(environment), jobs):
         result.append(seen)
         if not as_json:
             typer.echo(f"{seen.job}: {seen.text}", err=not seen.ok)
@@ -113,7 +113,7 @@ def _show_once(environment: Environment, jobs: Sequence[str], *, as_json: bool) 
         raise typer.Exit(FAILED)
 
 
-def _show_repeatedly(environment: Environment, jobs: Sequence[str], every: float, *, as_json: bool) -> None:
+def _print_repeatedly(environment: Environment, jobs: Sequence[str], every: float, *, as_json: bool) -> None:
     """Show the jobs repeatedly: in a terminal as a table in place, elsewhere as lines with the time."""
     from rich.live import Live
 
@@ -123,7 +123,7 @@ def _show_repeatedly(environment: Environment, jobs: Sequence[str], every: float
         try:
             while True:
                 now = datetime.now(UTC)
-                result = list(_ask(aws, jobs))
+                result = list(_ask_for_status(aws, jobs))
                 if live is not None:
                     live.update(_status_table(result, now), refresh=True)
                 elif as_json:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millrace.cli.extras import require_sandbox
+from millrace.cli.extras import require_sandbox_extra
 from millrace.cli.shared.connections import connect_account
-from millrace.cli.shared.console import progress
-from millrace.cli.shared.expected_failures import confirm
+from millrace.cli.shared.console import show_progress
+from millrace.cli.shared.expected_failures import confirm_or_exit
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.cli.watch import verify_claims, verify_report
 from millrace.config import load
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from millrace.verify.removals.removal import RemovalResult
     from millrace.verify.removals.removal_scope import VerificationScope
     from millrace.verify.verification_outcome import VerificationOutcome
-    from millrace.verify.verification_target import ExpectedSeconds, VerificationTarget
+    from millrace.verify.verification_target import StepSeconds, VerificationTarget
 
 NOT_EXACT = 1
 
@@ -118,7 +118,7 @@ def verify(
       millrace verify --env local --sandbox --yes
     """
     if not claims:
-        require_sandbox()
+        require_sandbox_extra()
     from millrace.verify.environment_copy import VerificationSettings
 
     environment = load(env)
@@ -134,13 +134,13 @@ def verify(
         )
     settings = VerificationSettings(records, rate, kills, reshards, dirty, seed)
     try:
-        with _interruptible():
+        with _sigterm_as_interrupt():
             if clean:
-                status = _clean(environment, yes=yes, as_json=as_json)
+                status = _remove_earlier_verifications(environment, yes=yes, as_json=as_json)
             elif claims:
-                status = verify_claims.run(environment, report, as_json=as_json)
+                status = verify_claims.check_and_print_claims(environment, report, as_json=as_json)
             else:
-                status = _verify(
+                status = _run_verification(
                     environment,
                     settings,
                     in_sandbox=in_sandbox,
@@ -162,7 +162,7 @@ def _cleanup_command(environment: Environment) -> str:
     return f"millrace verify --clean --env {environment.name}"
 
 
-def _verify(
+def _run_verification(
     environment: Environment,
     settings: VerificationSettings,
     *,
@@ -176,15 +176,15 @@ def _verify(
 ) -> int:
     from millrace.sandbox.programs.toolchain import state_folder
     from millrace.sizing import plan
-    from millrace.verify.environment_copy import new_name, write_verification_environment
-    from millrace.verify.run import Verification, estimate_cost
+    from millrace.verify.environment_copy import new_environment_name, write_verification_environment
+    from millrace.verify.run import Verification, estimate_time_and_usage
     from millrace.verify.verification_cost import cost_items
 
-    kind = _verification_kind(environment, in_sandbox=in_sandbox)
+    kind = _verification_place(environment, in_sandbox=in_sandbox)
     folder = state_folder() / "verify"
     copy = write_verification_environment(
         environment,
-        new_name(),
+        new_environment_name(),
         account=kind.account,
         settings=settings,
         root=find_root(),
@@ -194,8 +194,8 @@ def _verify(
     )
     try:
         sized = plan(copy.environment)
-        left_out = _not_verified(environment, copy, in_sandbox=in_sandbox)
-        seconds, usage = estimate_cost(kind.expected, copy, sized, settings)
+        left_out = _reasons_not_verified(environment, copy, in_sandbox=in_sandbox)
+        seconds, usage = estimate_time_and_usage(kind.expected, copy, sized, settings)
         items = cost_items(copy.environment, sized, usage, expected=True)
         verify_report.print_announcement(
             kind.where,
@@ -212,9 +212,9 @@ def _verify(
         if show_only:
             return 0
         with kind.opened(copy, sized) as place:
-            place.check(copy)
-            confirm("Deploy this copy, test it and remove it?", yes=yes or in_sandbox)
-            with progress() as say:
+            place.check_can_deploy(copy)
+            confirm_or_exit("Deploy this copy, test it and remove it?", yes=yes or in_sandbox)
+            with show_progress() as say:
                 verification = Verification(
                     *(place, copy, sized, settings, folder, say),
                     keep=keep,
@@ -223,7 +223,7 @@ def _verify(
                 )
                 outcome = verification.run()
         if outcome.claims:
-            verify_claims.write_report(outcome.claims, environment, report)
+            verify_claims.write_claims_report(outcome.claims, environment, report)
         _print_outcome(outcome, None if in_sandbox else _cleanup_command(environment), as_json=as_json)
         return 0 if outcome.exact else NOT_EXACT
     finally:
@@ -232,40 +232,50 @@ def _verify(
 
 
 @dataclass(frozen=True)
-class _VerificationKind:
+class _VerificationPlace:
     """Facts about a place before it is opened."""
 
     account: str
     where: str
-    expected: ExpectedSeconds
+    expected: StepSeconds
     clusters: Mapping[str, Mapping[str, Any]]
     opened: Callable[[VerificationCopy, Plan], AbstractContextManager[VerificationTarget]]
 
 
-def _verification_kind(environment: Environment, *, in_sandbox: bool) -> _VerificationKind:
+def _verification_place(environment: Environment, *, in_sandbox: bool) -> _VerificationPlace:
     if in_sandbox:
         from millrace.sandbox.programs.localstack import ACCOUNT
         from millrace.verify import sandbox_target as sandbox
 
         where = "the sandbox on this machine"
-        return _VerificationKind(
-            ACCOUNT, where, sandbox.EXPECTED, sandbox.sandbox_clusters(environment), sandbox.open_sandbox
+        return _VerificationPlace(
+            ACCOUNT,
+            where,
+            sandbox.EXPECTED,
+            sandbox.sandbox_clusters(environment),
+            sandbox.open_sandbox_target,
         )
     from millrace.verify import aws_target
 
     aws = connect_account(environment)
 
-    def opened(copy: VerificationCopy, plan: Plan) -> AbstractContextManager[VerificationTarget]:
+    def open_target(copy: VerificationCopy, plan: Plan) -> AbstractContextManager[VerificationTarget]:
         del copy
-        return nullcontext(aws_target.AwsAccount(aws, plan))
+        return nullcontext(aws_target.AwsAccountTarget(aws, plan))
 
     where = f"account {aws.names.account}, {environment.region}"
-    return _VerificationKind(
-        aws.names.account, where, aws_target.EXPECTED, aws_target.external_clusters(environment), opened
+    return _VerificationPlace(
+        aws.names.account,
+        where,
+        aws_target.EXPECTED,
+        aws_target.existing_clusters_for_topic(environment),
+        open_target,
     )
 
 
-def _not_verified(environment: Environment, copy: VerificationCopy, *, in_sandbox: bool) -> tuple[str, ...]:
+def _reasons_not_verified(
+    environment: Environment, copy: VerificationCopy, *, in_sandbox: bool
+) -> tuple[str, ...]:
     reasons = []
     if copy.kafka_cluster is None and any(isinstance(s, KafkaTopic) for s in environment.streams.values()):
         reasons.append("Kafka: the engines of its jobs read Kinesis in this test")
@@ -287,9 +297,9 @@ def _print_outcome(outcome: VerificationOutcome, cleanup: str | None, *, as_json
 
 def _print_cleanup(remains: Sequence[str], command: str, *, stack_exists: bool = False) -> None:
     """Say how to remove what is left: by the command while a stack exists that it can find, otherwise by hand."""
-    from millrace.verify.removals.manual_removal import can_clean, removal_steps
+    from millrace.verify.removals.manual_removal import can_clean_command_find, removal_steps
 
-    if stack_exists or can_clean(remains):
+    if stack_exists or can_clean_command_find(remains):
         typer.echo(f"millrace verify: these resources are left; to remove them, run: {command}", err=True)
         return
     for each in removal_steps(remains):
@@ -297,21 +307,21 @@ def _print_cleanup(remains: Sequence[str], command: str, *, stack_exists: bool =
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
+def _sigterm_as_interrupt() -> Iterator[None]:
     """Treat SIGTERM like Ctrl-C: the copy is removed first."""
 
-    def interrupt(number: int, frame: Any) -> None:
+    def raise_interrupt(number: int, frame: Any) -> None:
         del number, frame
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = signal.signal(signal.SIGTERM, raise_interrupt)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
-def _clean(environment: Environment, *, yes: bool, as_json: bool) -> int:
+def _remove_earlier_verifications(environment: Environment, *, yes: bool, as_json: bool) -> int:
     """Remove what earlier verifications of an environment left."""
     from millrace.verify.removals.removal_scope import find_verifications
 
@@ -319,8 +329,10 @@ def _clean(environment: Environment, *, yes: bool, as_json: bool) -> int:
     left = find_verifications(aws.client, environment)
     result = (f"{each.name}, of {each.environment}: {', '.join(stacks)}" for each, stacks in left.items())
     typer.echo("\n".join(result) or "nothing is left", err=as_json)
-    confirm("Delete these stacks with their contents and the logs of their jobs?", yes=yes or not left)
-    with progress() as say:
+    confirm_or_exit(
+        "Delete these stacks with their contents and the logs of their jobs?", yes=yes or not left
+    )
+    with show_progress() as say:
         done = {}
         for scope in left:
             done[scope.name] = _remove_verification(aws, scope, say)
@@ -340,11 +352,11 @@ def _remove_verification(
     aws: DeployedEnvironment, scope: VerificationScope, say: Callable[[str], None]
 ) -> RemovalResult:
     from millrace.verify import aws_target
-    from millrace.verify.removals.removal import remove
+    from millrace.verify.removals.removal import remove_verification
 
-    unknown = _topics_on_unknown_cluster(aws, scope)
-    result = remove(
-        aws_target.AwsAccount(aws),
+    unknown = _topics_on_former_cluster(aws, scope)
+    result = remove_verification(
+        aws_target.AwsAccountTarget(aws),
         scope,
         say=say,
         topics=lambda: [] if unknown else _delete_topics(aws, scope, say),
@@ -352,11 +364,11 @@ def _remove_verification(
     return dataclasses.replace(result, remains=(*unknown, *result.remains))
 
 
-def _topics_on_unknown_cluster(aws: DeployedEnvironment, scope: VerificationScope) -> list[str]:
+def _topics_on_former_cluster(aws: DeployedEnvironment, scope: VerificationScope) -> list[str]:
     """Return topics on a cluster that the environment no longer has; no stack would lead to them."""
     if not scope.cluster or scope.cluster in aws.names.environment.kafka:
         return []
-    return [f"{_scope_name(scope)}, which is no longer in the environment"]
+    return [f"{_verification_name(scope)}, which is no longer in the environment"]
 
 
 def _delete_topics(
@@ -366,19 +378,23 @@ def _delete_topics(
     from millrace.lifecycle.account import kafka_access
     from millrace.lifecycle.problems import AwsError
     from millrace.sandbox.drill import DrillError
-    from millrace.verify.removals.removal import drop_topics
+    from millrace.verify.removals.removal import delete_scope_topics
 
     if not scope.cluster:
         return []
-    say(f"deleting {_scope_name(scope)}")
+    say(f"deleting {_verification_name(scope)}")
     try:
-        drop_topics(kafka_access.settings(aws.names, scope.cluster, aws.client), scope, _TOPIC_SECONDS)
+        delete_scope_topics(
+            kafka_access.cluster_connection_settings(aws.names, scope.cluster, aws.client),
+            scope,
+            _TOPIC_SECONDS,
+        )
     except (AwsError, DrillError) as error:
-        return [f"{_scope_name(scope)} ({error})"]
+        return [f"{_verification_name(scope)} ({error})"]
     return []
 
 
-def _scope_name(scope: VerificationScope) -> str:
+def _verification_name(scope: VerificationScope) -> str:
     from millrace.verify.removals.manual_removal import TOPIC
 
     return f"{TOPIC}{scope.prefix}-.* on {scope.cluster}"

@@ -13,10 +13,10 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from millrace.cli.plan import prices
-from millrace.cli.plan.policies import documents
+from millrace.cli.plan.policies import policy_documents
 from millrace.cli.shared.connections import connect_account
-from millrace.cli.shared.console import progress, show
-from millrace.cli.shared.output_files import report_write_errors
+from millrace.cli.shared.console import print_rich, show_progress
+from millrace.cli.shared.output_file_errors import report_write_errors
 from millrace.config.model import Environment
 from millrace.sizing.costs.network_plan import services
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 REFUTED = 1
 
 
-def run(environment: Environment, report: Path | None, *, as_json: bool) -> int:
+def check_and_print_claims(environment: Environment, report: Path | None, *, as_json: bool) -> int:
     """Check the claims for a deployed environment and print the verdicts; return the exit status.
 
     Raises
@@ -37,10 +37,10 @@ def run(environment: Environment, report: Path | None, *, as_json: bool) -> int:
     AwsError
         There are no credentials, or they are of another account.
     """
-    from millrace.verify.account.check_claims import answers_document, check_claims, verdict_counts
+    from millrace.verify.account.check_claims import answers_document, check_claims, verdict_counts_text
 
     aws = connect_account(environment)
-    with progress() as say:
+    with show_progress() as say:
         answers = check_claims(_claim_context(environment, aws), say)
     if as_json:
         typer.echo(json.dumps(answers_document(answers), indent=2))
@@ -49,8 +49,8 @@ def run(environment: Environment, report: Path | None, *, as_json: bool) -> int:
         shown = Table(*(Column(each, overflow="fold") for each in headings), box=None, pad_edge=False)
         for each in answers:
             shown.add_row(each.id, each.verdict, each.why)
-        show(Text(verdict_counts(answers)), shown)
-    write_report(answers, environment, report)
+        print_rich(Text(verdict_counts_text(answers)), shown)
+    write_claims_report(answers, environment, report)
     return REFUTED if any(each.verdict == "refuted" for each in answers) else 0
 
 
@@ -61,13 +61,15 @@ def claims_observer(
     from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
     from millrace.verify.account.check_claims import check_claims
 
-    def observe(copy: VerificationCopy) -> tuple[ClaimAnswer, ...]:
+    def check_claims_of_copy(copy: VerificationCopy) -> tuple[ClaimAnswer, ...]:
         return check_claims(_claim_context(environment, DeployedEnvironment(copy.names, client)))
 
-    return observe
+    return check_claims_of_copy
 
 
-def write_report(answers: tuple[ClaimAnswer, ...], environment: Environment, report: Path | None) -> None:
+def write_claims_report(
+    answers: tuple[ClaimAnswer, ...], environment: Environment, report: Path | None
+) -> None:
     """Write the report that a user sends back, and say where it is."""
     from millrace.etl import __version__
     from millrace.sandbox.programs.toolchain import state_folder
@@ -82,7 +84,7 @@ def write_report(answers: tuple[ClaimAnswer, ...], environment: Environment, rep
             encoding="utf-8",
         )
     typer.echo(
-        f"claims: {check_claims.verdict_counts(answers)}; wrote {file}: please send this file back (docs/unproved.md)",
+        f"claims: {check_claims.verdict_counts_text(answers)}; wrote {file}: please send this file back (docs/unproved.md)",
         err=True,
     )
 
@@ -93,7 +95,7 @@ def _claim_context(environment: Environment, aws: DeployedEnvironment) -> ClaimC
     return ClaimContext(
         aws,
         services(environment),
-        {} if environment.account is None else documents(environment),
-        prices.price_list(environment.region),
+        {} if environment.account is None else policy_documents(environment),
+        prices.price_list_client(environment.region),
         datetime.now(UTC).date(),
     )

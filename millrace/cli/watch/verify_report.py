@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import RenderableType
 from rich.table import Column, Table
 
-from millrace.cli.shared.console import figure_columns, show
+from millrace.cli.shared.console import figure_columns, print_rich
 from millrace.sizing.model import CostItem, Plan
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def print_announcement(
     settings
         Records, kills and reshards.
     seconds, cost
-        As :func:`millrace.verify.run.estimate_cost` and :func:`millrace.verify.verification_cost.cost_items` return.
+        As :func:`millrace.verify.run.estimate_time_and_usage` and :func:`millrace.verify.verification_cost.cost_items` return.
     left_out
         Parts that are not verified.
     paid
@@ -92,9 +92,9 @@ def print_announcement(
     )
     for each in left_out:
         table.add_row("not", each)
-    show(
+    print_rich(
         table,
-        _cost(
+        _cost_table(
             cost,
             f"{'' if paid else 'on AWS '}about ${dollars:.2f} in {how_long}, prices of {plan.prices.isoformat()}",
         ),
@@ -141,20 +141,20 @@ def print_outcome(outcome: VerificationOutcome) -> None:
             )
         parts.append(kills)
     if outcome.compared:
-        parts.append(_tables(outcome))
+        parts.append(_compared_tables(outcome))
     dollars = sum(line.usd for line in outcome.cost)
     by = "as the engines counted" if outcome.billed else "as the seconds that it took are billed"
     what = "cost" if outcome.paid else "on AWS the same would cost"
-    parts.append(_cost(outcome.cost, f"{what}: ${dollars:.4f}, {by}, prices of {outcome.prices}"))
-    show(*parts)
-    show(_verdict(outcome))
+    parts.append(_cost_table(outcome.cost, f"{what}: ${dollars:.4f}, {by}, prices of {outcome.prices}"))
+    print_rich(*parts)
+    print_rich(_verdict_text(outcome))
 
 
 def _titled_table(title: str, *columns: Column | str) -> Table:
     return Table(*columns, title=title, title_justify="left")
 
 
-def _tables(outcome: VerificationOutcome) -> Table:
+def _compared_tables(outcome: VerificationOutcome) -> Table:
     names = ("sent", "landed", "dead letters", "derived", "lost", "twice", "altered", "unknown")
     table = _titled_table(
         "tables against the ledger", "job and stream", *figure_columns(*names, no_wrap=False)
@@ -181,14 +181,14 @@ def _tables(outcome: VerificationOutcome) -> Table:
     return table
 
 
-def _cost(items: Sequence[CostItem], title: str) -> Table:
+def _cost_table(items: Sequence[CostItem], title: str) -> Table:
     table = _titled_table(title, "item", *figure_columns("USD", no_wrap=False), "of")
     for line in sorted(items, key=lambda line: -line.usd):
         table.add_row(line.name, f"{line.usd:.4f}", line.why)
     return table
 
 
-def _verdict(outcome: VerificationOutcome) -> str:
+def _verdict_text(outcome: VerificationOutcome) -> str:
     sent = sum(each.account.produced for each in outcome.compared)
     if outcome.exact:
         return f"[green]exact: each of {sent:,} records is in its tables once[/green]"

@@ -10,7 +10,7 @@ from millrace.lifecycle.account.deployed_outputs import ignore_missing
 from millrace.lifecycle.problems import translate_aws_errors
 
 
-def columns(glue: Any, tables: Iterable[str]) -> dict[str, str]:
+def columns_of_tables(glue: Any, tables: Iterable[str]) -> dict[str, str]:
     """Return the columns of those tables that exist.
 
     Parameters
@@ -45,7 +45,7 @@ def _is_current(column: Mapping[str, Any]) -> bool:
     return str((column.get("Parameters") or {}).get("iceberg.field.current", "true")).lower() == "true"
 
 
-def table_names(settings: Mapping[str, Any]) -> set[str]:
+def table_names_in_settings(settings: Mapping[str, Any]) -> set[str]:
     """Return every table that a job's settings name: to read, to write, for dead letters and enrichment.
 
     Parameters
@@ -55,10 +55,10 @@ def table_names(settings: Mapping[str, Any]) -> set[str]:
     """
     names: set[str] = set()
 
-    def walk(node: Any) -> None:
+    def collect_names(node: Any) -> None:
         if isinstance(node, list):
             for each in node:
-                walk(each)
+                collect_names(each)
         elif isinstance(node, dict):
             sink = KINDS.get(str(node.get("kind")))
             outside = sink is not None and not sink.in_catalog
@@ -66,7 +66,7 @@ def table_names(settings: Mapping[str, Any]) -> set[str]:
                 if key in ("table", "source_table", "dead_letters") and isinstance(value, str):
                     names.update(() if outside else (value,))
                 else:
-                    walk(value)
+                    collect_names(value)
 
-    walk(settings.get("queries", []))
+    collect_names(settings.get("queries", []))
     return {name for name in names if name.count(".") == 1}

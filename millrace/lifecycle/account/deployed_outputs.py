@@ -26,7 +26,7 @@ class LaunchDocument:
     content: dict[str, Any]
 
 
-def split_url(url: str) -> tuple[str, str]:
+def split_s3_url(url: str) -> tuple[str, str]:
     """Split ``s3://bucket/key`` into bucket and key."""
     parts = urlparse(url)
     return parts.netloc, parts.path.lstrip("/")
@@ -54,7 +54,7 @@ def ignore_missing(*signs: str) -> Iterator[None]:
             raise
 
 
-def outputs(cloudformation: Any, stack: str) -> dict[str, str]:
+def read_stack_outputs(cloudformation: Any, stack: str) -> dict[str, str]:
     """Read a stack's outputs.
 
     Raises
@@ -70,7 +70,7 @@ def outputs(cloudformation: Any, stack: str) -> dict[str, str]:
     )
 
 
-def launch_document(cloudformation: Any, s3: Any, names: Names, job: str) -> LaunchDocument:
+def read_launch_document(cloudformation: Any, s3: Any, names: Names, job: str) -> LaunchDocument:
     """Read a deployed job's launch document.
 
     Raises
@@ -79,12 +79,12 @@ def launch_document(cloudformation: Any, s3: Any, names: Names, job: str) -> Lau
         The job's stack is not deployed, names no document, or the document is of another version.
     """
     stack = names.stack(f"job-{job}")
-    url = outputs(cloudformation, stack).get("LaunchDocument")
+    url = read_stack_outputs(cloudformation, stack).get("LaunchDocument")
     if url is None:
         raise NotDeployedError(
             f"stack {stack} was deployed by a version of Millrace without launch documents; deploy it again"
         )
-    bucket, key = split_url(url)
+    bucket, key = split_s3_url(url)
     content = json.loads(s3.get_object(Bucket=bucket, Key=key)["Body"].read())
     if content.get("version") != 1:
         raise NotDeployedError(

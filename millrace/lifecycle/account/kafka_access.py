@@ -35,7 +35,7 @@ _PRIVATE = {
 """Keys of a secret to librdkafka's settings."""
 
 
-def settings(names: Names, cluster: str, client: Callable[[str], Any]) -> Settings:
+def cluster_connection_settings(names: Names, cluster: str, client: Callable[[str], Any]) -> Settings:
     """Return brokers and authentication of a cluster, with the caller's AWS credentials for IAM.
 
     The same credentials read a cluster's secret.
@@ -57,10 +57,12 @@ def settings(names: Names, cluster: str, client: Callable[[str], Any]) -> Settin
     kafka = names.environment.kafka[cluster]
     login = kafka.authentication
     brokers = (
-        kafka.bootstrap_servers if isinstance(kafka, ExternalCluster) else servers(names, cluster, client)
+        kafka.bootstrap_servers
+        if isinstance(kafka, ExternalCluster)
+        else broker_addresses(names, cluster, client)
     )
     if login.kind == "iam":
-        return _by_iam(brokers, names.environment.region)
+        return _iam_connection_settings(brokers, names.environment.region)
     result = {
         "bootstrap.servers": brokers,
         "security.protocol": "PLAINTEXT" if login.kind == "none" else "SSL",
@@ -84,7 +86,7 @@ def _client_options_of_secret(secret: str, client: Callable[[str], Any]) -> dict
         ) from None
 
 
-def servers(names: Names, cluster: str, client: Callable[[str], Any]) -> str:
+def broker_addresses(names: Names, cluster: str, client: Callable[[str], Any]) -> str:
     """Ask MSK for the addresses of a cluster's brokers, for its kind of authentication.
 
     Raises
@@ -109,8 +111,8 @@ def servers(names: Names, cluster: str, client: Callable[[str], Any]) -> str:
     return str(brokers)
 
 
-def _by_iam(brokers: str, region: str) -> Settings:
-    def token(_: str) -> tuple[str, float]:
+def _iam_connection_settings(brokers: str, region: str) -> Settings:
+    def iam_token_and_expiry(_: str) -> tuple[str, float]:
         made, expires_ms = MSKAuthTokenProvider.generate_auth_token(region)
         return made, expires_ms / 1000
 
@@ -118,5 +120,5 @@ def _by_iam(brokers: str, region: str) -> Settings:
         "bootstrap.servers": brokers,
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "OAUTHBEARER",
-        "oauth_cb": token,
+        "oauth_cb": iam_token_and_expiry,
     }

@@ -19,7 +19,7 @@ PROJECT, ENVIRONMENT, JOB, STREAM = (
 
 
 @dataclass(frozen=True)
-class UsageCost:
+class CostOfUsageType:
     """Dollars of one usage type.
 
     Attributes
@@ -38,7 +38,7 @@ class UsageCost:
 
 
 @dataclass(frozen=True)
-class Bill:
+class AwsBill:
     """Cost of some days.
 
     Attributes
@@ -51,7 +51,7 @@ class Bill:
 
     since: date
     until: date
-    lines: tuple[UsageCost, ...]
+    lines: tuple[CostOfUsageType, ...]
     estimated: bool
 
     @property
@@ -59,12 +59,12 @@ class Bill:
         """Number of days."""
         return (self.until - self.since).days
 
-    def of(self, subject: str) -> float:
+    def dollars_of(self, subject: str) -> float:
         """Return the dollars of one subject."""
         return sum(line.usd for line in self.lines if line.subject == subject)
 
 
-def read_bill(ce: Any, environment: Environment, since: date, until: date) -> Bill:
+def read_bill(ce: Any, environment: Environment, since: date, until: date) -> AwsBill:
     """Ask Cost Explorer; each request costs a cent, and this takes two or a few.
 
     Parameters
@@ -88,7 +88,7 @@ def read_bill(ce: Any, environment: Environment, since: date, until: date) -> Bi
         by_stream = list(_cost_groups(ce, environment, since, until, STREAM))
     estimated = any(each for *_, each in (*by_job, *by_stream))
     if not by_job:
-        _say_why(ce, environment, since, until)
+        _explain_empty_bill(ce, environment, since, until)
     lines: defaultdict[tuple[str, str], float] = defaultdict(float)
     for name, usage, usd, _ in by_job:
         lines[f"jobs.{name}" if name else _SHARED, usage] += usd
@@ -97,11 +97,11 @@ def read_bill(ce: Any, environment: Environment, since: date, until: date) -> Bi
             lines[f"streams.{name}", usage] += usd
             lines[_SHARED, usage] -= usd
     costs = [
-        UsageCost(subject, usage, usd)
+        CostOfUsageType(subject, usage, usd)
         for (subject, usage), usd in lines.items()
         if subject != _SHARED or abs(usd) >= _CENT / 100
     ]
-    return Bill(since, until, tuple(sorted(costs, key=lambda line: (line.subject, -line.usd))), estimated)
+    return AwsBill(since, until, tuple(sorted(costs, key=lambda line: (line.subject, -line.usd))), estimated)
 
 
 _CENT = 0.01
@@ -141,7 +141,7 @@ def _cost_groups(
         query["NextPageToken"] = answer["NextPageToken"]
 
 
-def _say_why(ce: Any, environment: Environment, since: date, until: date) -> None:
+def _explain_empty_bill(ce: Any, environment: Environment, since: date, until: date) -> None:
     """Raise an error that explains a bill without lines."""
     with translate_aws_errors("cannot list the cost allocation tags"):
         answer = ce.list_cost_allocation_tags(TagKeys=[PROJECT, ENVIRONMENT, JOB, STREAM])

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from pyiceberg.table import Table
 
-from millrace.lifecycle.audits.landing_table import LandedRecords, aws_errors, where
+from millrace.lifecycle.audits.landing_table import LandedRecords, translate_catalog_errors, where
 
 QUERY, OFFSETS = "millrace.query", "millrace.offsets"
 """Properties of a direct query's commits (``docs/design/queries.md#direct-queries``)."""
@@ -40,12 +40,12 @@ class SinkRecords(LandedRecords):
         """Return the offsets of all records written since a time, whatever their own time; the result is cached."""
         if moment not in self._all:
             rows = where.GreaterThanOrEqual("_landed_at", (moment - _SLACK).isoformat())
-            self._all[moment] = self._offsets(rows)
+            self._all[moment] = self._offsets_by_partition(rows)
         return self._all[moment]
 
 
 @dataclass(frozen=True)
-class RecordTable:
+class SinkAndDeadLetters:
     """Tables in which a record of a direct query is looked up.
 
     Parameters
@@ -76,7 +76,7 @@ class RecordTable:
         return offsets | {offset for offset in written if first <= offset <= last}
 
 
-def claimed_ranges(
+def ranges_in_commits(
     table: Table, name: str, places: Mapping[str, Place], *, earliest: bool
 ) -> dict[Place, list[Range]]:
     """Return the ranges of offsets that a query's commits hold, as far back as the table keeps its snapshots.
@@ -96,7 +96,7 @@ def claimed_ranges(
         By partition, in order and without overlap.
     """
     claimed: dict[Place, list[Range]] = {}
-    with aws_errors(".".join(table.name())):
+    with translate_catalog_errors(".".join(table.name())):
         snapshots = table.refresh().metadata.snapshots
     for snapshot in snapshots:
         summary = snapshot.summary
@@ -120,6 +120,6 @@ def _join_ranges(ranges: Sequence[Range]) -> Iterator[Range]:
     yield begin, reached
 
 
-def unclaimed_ranges(ranges: Sequence[Range]) -> list[Range]:
+def gaps_between_ranges(ranges: Sequence[Range]) -> list[Range]:
     """Return the ranges between others, first and last included: no commit holds them, and later ones were written."""
     return [(end, start - 1) for (_, end), (start, _) in itertools.pairwise(ranges)]

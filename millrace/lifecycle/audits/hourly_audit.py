@@ -53,7 +53,7 @@ class MissingRange:
 
 
 @dataclass(frozen=True)
-class HourlyCounts:
+class HourCounts:
     """Counts of one hour: records that arrived, landed or are missing.
 
     Attributes
@@ -80,9 +80,9 @@ class HourlyCounts:
     waiting: int = 0
     left_out: int = 0
 
-    def __add__(self, other: HourlyCounts) -> HourlyCounts:
+    def __add__(self, other: HourCounts) -> HourCounts:
         """Add the same hour of another part of the source."""
-        return HourlyCounts(
+        return HourCounts(
             self.start,
             self.arrived + other.arrived,
             self.landed + other.landed,
@@ -128,7 +128,7 @@ class NotAudited:
 
 
 @dataclass(frozen=True)
-class Audit:
+class AuditResult:
     """Result of the audit of one query and one of its streams.
 
     Attributes
@@ -143,7 +143,7 @@ class Audit:
     stream: str
     table: str
     method: Literal["offsets", "counters", "records"]
-    hours: tuple[HourlyCounts, ...]
+    hours: tuple[HourCounts, ...]
     holes: tuple[MissingRange, ...] = ()
     behind: tuple[LaggingShard, ...] = ()
 
@@ -153,12 +153,12 @@ class Audit:
         return sum(hour.missing for hour in self.hours)
 
     @property
-    def forgotten_records(self) -> int:
+    def expired_missing_records(self) -> int:
         """Records that the table lacks and that have expired in the source."""
         return sum(hole.records for hole in self.holes if hole.verdict == "gone")
 
 
-def hours_of(begin: datetime, end: datetime) -> tuple[datetime, ...]:
+def complete_hours(begin: datetime, end: datetime) -> tuple[datetime, ...]:
     """Return the starts of the complete hours of a window, UTC.
 
     Parameters
@@ -173,7 +173,7 @@ def hours_of(begin: datetime, end: datetime) -> tuple[datetime, ...]:
     return tuple(start + number * HOUR for number in range(rounded_up))
 
 
-def missing_offsets(landed: Iterable[int], first: int, end: int) -> list[tuple[int, int]]:
+def missing_offset_ranges(landed: Iterable[int], first: int, end: int) -> list[tuple[int, int]]:
     """Return the ranges of offsets that are missing.
 
     Parameters
@@ -198,13 +198,13 @@ def missing_offsets(landed: Iterable[int], first: int, end: int) -> list[tuple[i
     return ranges
 
 
-def audit_by_counters(
+def compare_counts_by_hour(
     hours: Sequence[datetime],
     arrived: Mapping[datetime, int],
     landed: Mapping[datetime, int],
     *,
     began: datetime | None = None,
-) -> tuple[HourlyCounts, ...]:
+) -> tuple[HourCounts, ...]:
     """Compare counts by the minute, whose clocks may differ by one.
 
     A lost record stays missing in the sums; a record that two clocks put into different minutes is back in
@@ -240,7 +240,7 @@ def audit_by_counters(
     least = list(accumulate(reversed(behind), min))[::-1]
     lost = {at: max(0, n - base) for at, n in zip(ends, least, strict=True)}
     return tuple(
-        HourlyCounts(
+        HourCounts(
             start,
             _sum_of_hour(arrived, start),
             _sum_of_hour(landed, start),
@@ -262,14 +262,14 @@ class ShardRecord:
     at: datetime
 
 
-def audit_by_records(
+def compare_shards_by_record(
     hours: Sequence[datetime],
     shards: Mapping[str, Sequence[ShardRecord]],
     landed: frozenset[str],
     *,
     read: Mapping[str, float] | None = None,
     began: datetime | None = None,
-) -> tuple[tuple[HourlyCounts, ...], tuple[MissingRange, ...]]:
+) -> tuple[tuple[HourCounts, ...], tuple[MissingRange, ...]]:
     """Compare shards, record by record, with a table.
 
     Shards are read in order. So a record is waiting if it comes after all records of its shard that landed or were read;
@@ -320,7 +320,7 @@ def audit_by_records(
                 run.append(arrival)
         holes += _missing_ranges(shard, run)
     hourly = tuple(
-        HourlyCounts(start, arrived[start], landed_counts[start], missing[start], waiting[start])
+        HourCounts(start, arrived[start], landed_counts[start], missing[start], waiting[start])
         for start in hours
     )
     return hourly, tuple(holes)

@@ -10,8 +10,13 @@ from datetime import UTC, datetime
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from millrace.lifecycle.account.kafka_access import Settings
-from millrace.lifecycle.audits.direct_query_records import Place, Range, RecordTable, unclaimed_ranges
-from millrace.lifecycle.audits.hourly_audit import HOUR, HourlyCounts, MissingRange, missing_offsets
+from millrace.lifecycle.audits.direct_query_records import (
+    Place,
+    Range,
+    SinkAndDeadLetters,
+    gaps_between_ranges,
+)
+from millrace.lifecycle.audits.hourly_audit import HOUR, HourCounts, MissingRange, missing_offset_ranges
 from millrace.lifecycle.audits.landing_table import LandedRecords
 from millrace.lifecycle.problems import AwsError
 
@@ -22,7 +27,7 @@ _FIRST_OFFSET = 0
 
 
 @dataclass(frozen=True)
-class Bounds:
+class OffsetsAtHours:
     """Offsets of a partition at the boundaries of hours.
 
     Attributes
@@ -38,7 +43,7 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Topic:
+class TopicReader:
     """A topic, as a consumer without a group sees it: nothing is committed.
 
     Parameters
@@ -51,7 +56,7 @@ class Topic:
     settings: Settings
 
     @contextmanager
-    def _consumer(self) -> Iterator[Consumer]:
+    def _open_consumer(self) -> Iterator[Consumer]:
         consumer = Consumer(
             {
                 **self.settings,
@@ -72,7 +77,9 @@ class Topic:
         finally:
             consumer.close()
 
-    def boundaries(self, moments: Sequence[datetime], only: Iterable[int] | None) -> dict[int, Bounds]:
+    def offsets_at_times(
+        self, moments: Sequence[datetime], only: Iterable[int] | None
+    ) -> dict[int, OffsetsAtHours]:
         """Return the first offset at or after each time, by partition; the partition's end where none is later.
 
         Raises
@@ -80,7 +87,7 @@ class Topic:
         AwsError
             The brokers do not answer, or do not have the topic.
         """
-        with self._consumer() as consumer:
+        with self._open_consumer() as consumer:
             partitions = self._partitions(consumer)
             chosen = sorted(partitions if only is None else partitions & set(only))
             bounds: dict[int, list[int]] = {partition: [] for partition in chosen}
@@ -95,7 +102,7 @@ class Topic:
                     # Times go up, but a record's time need not: a boundary never goes below an earlier one.
                     offset = end if answer.offset < 0 else min(answer.offset, end)
                     bounds[answer.partition].append(max([offset, *bounds[answer.partition][-1:]]))
-            return {p: Bounds(watermarks[p][0], tuple(offsets)) for p, offsets in bounds.items()}
+            return {p: OffsetsAtHours(watermarks[p][0], tuple(offsets)) for p, offsets in bounds.items()}
 
     def _partitions(self, consumer: Consumer) -> set[int]:
         known = consumer.list_topics(self.name, timeout=_SECONDS).topics[self.name]
@@ -112,7 +119,7 @@ class Topic:
             The range, in parts of one verdict each.
         """
         partition, first, last = int(gap.shard), int(gap.first), int(gap.last)
-        with self._consumer() as consumer:
+        with self._open_consumer() as consumer:
             earliest, _ = consumer.get_watermark_offsets(
                 TopicPartition(self.name, partition), timeout=_SECONDS
             )
@@ -142,9 +149,11 @@ class Topic:
                 break
             there.append((offset, datetime.fromtimestamp(message.timestamp()[1] / 1000, tz=UTC)))
         times = dict(there)
-        lacking = [_part_of_gap(gap, a, b, "nothing") for a, b in missing_offsets(times, first, last + 1)]
+        lacking = [
+            _part_of_gap(gap, a, b, "nothing") for a, b in missing_offset_ranges(times, first, last + 1)
+        ]
         # The ranges between those exist in the topic.
-        rows = missing_offsets(
+        rows = missing_offset_ranges(
             (o for n in lacking for o in range(int(n.first), int(n.last) + 1)), first, last + 1
         )
         lost = [replace(_part_of_gap(gap, a, b, "lost"), since=times[a], until=times[b]) for a, b in rows]
@@ -155,16 +164,16 @@ def _part_of_gap(gap: MissingRange, first: int, last: int, verdict: str) -> Miss
     return replace(gap, first=str(first), last=str(last), records=last - first + 1, verdict=verdict)  # type: ignore[arg-type]  # one of Verdict
 
 
-def compare(
-    topic: Topic,
-    landed: LandedRecords | RecordTable,
+def compare_offsets(
+    topic: TopicReader,
+    landed: LandedRecords | SinkAndDeadLetters,
     hours: Sequence[datetime],
     *,
     only: Iterable[int] | None,
     read: Mapping[int, int],
     whole: bool,
     claims: Mapping[Place, Sequence[Range]] | None = None,
-) -> tuple[tuple[HourlyCounts, ...], tuple[MissingRange, ...]]:
+) -> tuple[tuple[HourCounts, ...], tuple[MissingRange, ...]]:
     """Compare a topic's offsets with those in a table, or in the two tables of a direct query.
 
     Parameters
@@ -188,7 +197,7 @@ def compare(
     AwsError
         The brokers do not answer.
     """
-    boundaries = topic.boundaries([*hours, hours[-1] + HOUR], only)
+    boundaries = topic.offsets_at_times([*hours, hours[-1] + HOUR], only)
     there = landed.offsets_by_time(hours[0], hours[-1] + HOUR)
     holes: list[MissingRange] = []
     rows: dict[datetime, list[int]] = {start: [0, 0, 0, 0, 0] for start in hours}
@@ -203,19 +212,19 @@ def compare(
         if not whole:
             begin = max(begin, oldest)
         lost: list[MissingRange] = []
-        suspect = missing_offsets(known, begin, end)
+        suspect = missing_offset_ranges(known, begin, end)
         if claims is not None:
             known |= landed.offsets_between(topic.name, partition, begin, end - 1)
             suspect = [
                 part
-                for first, last in unclaimed_ranges(claims.get((topic.name, partition), ()))
-                for part in missing_offsets(known, max(first, begin), min(last + 1, end))
+                for first, last in gaps_between_ranges(claims.get((topic.name, partition), ()))
+                for part in missing_offset_ranges(known, max(first, begin), min(last + 1, end))
             ]
         for first, last in suspect:
             # Records whose own time is far from their arrival are in the table anyway.
             elsewhere = landed.offsets_between(topic.name, partition, first, last)
             known |= elsewhere
-            for a, b in missing_offsets(elsewhere, first, last + 1):
+            for a, b in missing_offset_ranges(elsewhere, first, last + 1):
                 lost += topic.explain_gap(MissingRange(str(partition), str(a), str(b), b - a + 1, "lost"))
         holes += lost
         for start, low, high in zip(hours, bounds, bounds[1:], strict=False):
@@ -228,7 +237,7 @@ def compare(
                 missing = sum(_overlap_size(hole, low, high) for hole in lost)
                 inside = max(0, min(high, end) - max(low, begin))
                 row[4] += inside - sum(1 for o in known if max(low, begin) <= o < min(high, end)) - missing
-    return tuple(HourlyCounts(start, *rows[start]) for start in hours), tuple(holes)
+    return tuple(HourCounts(start, *rows[start]) for start in hours), tuple(holes)
 
 
 def _overlap_size(gap: MissingRange, low: int, high: int) -> int:

@@ -13,12 +13,12 @@ from millrace.config.aws.list_pages import list_all
 from millrace.lifecycle.audits.hourly_audit import (
     HOUR,
     MINUTE,
-    Audit,
+    AuditResult,
     LaggingShard,
     NotAudited,
     ShardRecord,
-    audit_by_counters,
-    audit_by_records,
+    compare_counts_by_hour,
+    compare_shards_by_record,
 )
 from millrace.lifecycle.audits.landing_table import LandedRecords
 from millrace.lifecycle.problems import translate_aws_errors
@@ -234,7 +234,7 @@ def compare_counts(
     table: str,
     unread: Sequence[LaggingShard] | None = None,
     whole: bool = True,
-) -> Audit | NotAudited:
+) -> AuditResult | NotAudited:
     """Compare CloudWatch's counts with a table.
 
     Counts do not show which records are missing. So from the hour on in which a shard has an unread record, missing
@@ -259,7 +259,7 @@ def compare_counts(
         The latter where CloudWatch has counted nothing and records landed: it counts another stream, or none.
     """
     begin, end = hours[0] - 10 * MINUTE, hours[-1] + HOUR + 10 * MINUTE
-    minutes = landed.minutes(begin, end)
+    minutes = landed.counts_by_minute(begin, end)
     newest = max(minutes, default=begin)
     came = incoming_records_by_minute(cloudwatch, stream, begin, end)
     if minutes and not any(came.values()):
@@ -270,13 +270,13 @@ def compare_counts(
         return NotAudited(query, stream, why)
     # All read records are in the table: a record of a minute ago may still be on its way there.
     border = newest if unread is None else min([each.since for each in unread], default=end)
-    began = None if whole or landed.began_before(hours[0]) else min(minutes, default=end)
+    began = None if whole or landed.has_record_before(hours[0]) else min(minutes, default=end)
     counts = tuple(
         hour if hour.start + HOUR <= border else replace(hour, missing=0, waiting=hour.missing)
-        for hour in audit_by_counters(hours, came, minutes, began=began)
+        for hour in compare_counts_by_hour(hours, came, minutes, began=began)
     )
     late = tuple(each for each in unread or () if each.since < newest - _LATE)
-    return Audit(query, stream, table, "counters", counts, behind=late)
+    return AuditResult(query, stream, table, "counters", counts, behind=late)
 
 
 def compare_records(
@@ -290,7 +290,7 @@ def compare_records(
     table: str,
     positions: Mapping[str, Any],
     whole: bool = True,
-) -> Audit:
+) -> AuditResult:
     """Compare the stream's records, one by one, with a table.
 
     Parameters
@@ -306,11 +306,11 @@ def compare_records(
     with translate_aws_errors("cannot list the stream's shards"):
         listed = parents_by_shard(kinesis, stream)
     shards = records_by_shard(kinesis, stream, listed, hours[0], min(end, datetime.now(UTC)), progress)
-    there = landed.sequences(hours[0] - HOUR)
+    there = landed.sequence_numbers_since(hours[0] - HOUR)
     began = None
-    if not whole and not landed.began_before(hours[0]):
+    if not whole and not landed.has_record_before(hours[0]):
         began = min((a.at for each in shards.values() for a in each if a.sequence in there), default=end)
-    records, holes = audit_by_records(
+    records, holes = compare_shards_by_record(
         hours, shards, there, read=last_read_by_shard(positions, listed), began=began
     )
-    return Audit(query, stream, table, "records", records, holes)
+    return AuditResult(query, stream, table, "records", records, holes)

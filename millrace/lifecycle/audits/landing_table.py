@@ -34,7 +34,7 @@ _AT_ONCE = timedelta(hours=1)
 
 
 @contextmanager
-def aws_errors(table: str) -> Iterator[None]:
+def translate_catalog_errors(table: str) -> Iterator[None]:
     """Raise errors of the catalog, and of the store of its files (which are OSErrors), as an :class:`AwsError`."""
     failure = f"cannot read table {table}"
     with translate_aws_errors(failure):
@@ -69,18 +69,18 @@ class LandedRecords:
             The catalog or its files refuse access; all other methods raise this, too.
         """
         try:
-            with aws_errors(name):
+            with translate_catalog_errors(name):
                 return cls(catalog.load_table(name), source)
         except NoSuchTableError:
             raise NotDeployedError(f"table {name} does not exist, because nothing was landed yet") from None
 
     def offsets_by_time(self, begin: datetime, end: datetime) -> dict[tuple[str, int], set[int]]:
         """Return the offsets of Kafka records by topic and partition, of a window and an hour around it."""
-        return self._offsets(_time_window_condition(begin - _APART, end + _APART))
+        return self._offsets_by_partition(_time_window_condition(begin - _APART, end + _APART))
 
-    def _offsets(self, rows: expressions.BooleanExpression) -> dict[tuple[str, int], set[int]]:
+    def _offsets_by_partition(self, rows: expressions.BooleanExpression) -> dict[tuple[str, int], set[int]]:
         offsets: dict[tuple[str, int], set[int]] = {}
-        for batch in self._scan(rows, "_id"):
+        for batch in self._scan_source(rows, "_id"):
             for identity in batch["_id"].to_pylist():
                 # A topic's name has no slash; an ordinal of an explode may follow the offset.
                 parts = identity.split("/")
@@ -97,20 +97,20 @@ class LandedRecords:
         start = f"{topic}/{partition}/"
         return {
             int(identity.rsplit("/", 1)[1])
-            for batch in self._scan(place, "_id")
+            for batch in self._scan_source(place, "_id")
             for identity in batch["_id"].to_pylist()
             if identity.startswith(start) and _REPLAYED not in identity
         }
 
-    def sequences(self, begin: datetime) -> frozenset[str]:
+    def sequence_numbers_since(self, begin: datetime) -> frozenset[str]:
         """Return the sequence numbers of Kinesis records that arrived since a time."""
         return frozenset(
             identity.split("/")[1]
-            for batch in self._scan(where.GreaterThanOrEqual("_arrived_at", begin.isoformat()), "_id")
+            for batch in self._scan_source(where.GreaterThanOrEqual("_arrived_at", begin.isoformat()), "_id")
             for identity in batch["_id"].to_pylist()
         )
 
-    def minutes(self, begin: datetime, end: datetime) -> Counter[datetime]:
+    def counts_by_minute(self, begin: datetime, end: datetime) -> Counter[datetime]:
         """Return the Kinesis records by the minute of their arrival, UTC; an aggregate of a producer library is one record.
 
         A record that is in the table twice counts once; otherwise it would hide a lost one.
@@ -120,7 +120,7 @@ class LandedRecords:
             # An hour at a time: the number of each of its records is held in memory.
             upto = min(begin + _AT_ONCE, end)
             by_minute: dict[str, datetime] = {}
-            for batch in self._scan(_time_window_condition(begin, upto), "_id", "_arrived_at"):
+            for batch in self._scan_source(_time_window_condition(begin, upto), "_id", "_arrived_at"):
                 minutes = pc.floor_temporal(batch["_arrived_at"], unit="minute").to_pylist()
                 for identity, minute in zip(batch["_id"].to_pylist(), minutes, strict=True):
                     if _REPLAYED not in identity:
@@ -129,29 +129,29 @@ class LandedRecords:
             begin = upto
         return counts
 
-    def began_before(self, moment: datetime) -> bool:
+    def has_record_before(self, moment: datetime) -> bool:
         """Check that any record arrived before a time."""
         rows = where.And(
             where.EqualTo("_source", self.source), where.LessThan("_arrived_at", moment.isoformat())
         )
-        with aws_errors(self._name):
+        with translate_catalog_errors(self._table_name):
             result = self.table.refresh().scan(row_filter=rows, selected_fields=("_arrived_at",), limit=1)
             return bool(result.to_arrow().num_rows)
 
-    def rows(self, begin: datetime, end: datetime) -> int:
+    def count_good_records(self, begin: datetime, end: datetime) -> int:
         """Return the number of good records, of all streams in the table, that arrived in a window."""
         good = where.And(_time_window_condition(begin, end), where.IsNull("_error"))
-        with aws_errors(self._name):
+        with translate_catalog_errors(self._table_name):
             return int(self.table.refresh().scan(row_filter=good).count())
 
-    def _scan(self, rows: expressions.BooleanExpression, *columns: str) -> Iterator[Any]:
+    def _scan_source(self, rows: expressions.BooleanExpression, *columns: str) -> Iterator[Any]:
         condition = where.And(where.EqualTo("_source", self.source), rows)
-        with aws_errors(self._name):
+        with translate_catalog_errors(self._table_name):
             scan = self.table.refresh().scan(row_filter=condition, selected_fields=columns)
             yield from scan.to_arrow_batch_reader()
 
     @property
-    def _name(self) -> str:
+    def _table_name(self) -> str:
         return ".".join(self.table.name())
 
 

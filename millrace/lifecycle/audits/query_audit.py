@@ -23,20 +23,26 @@ from millrace.config.queries import (
     WritesSink,
 )
 from millrace.lifecycle.account.deployed_outputs import NotDeployedError
-from millrace.lifecycle.account.kafka_access import Settings, settings
+from millrace.lifecycle.account.kafka_access import Settings, cluster_connection_settings
 from millrace.lifecycle.audits import direct_query_records as audit_direct
 from millrace.lifecycle.audits import kafka as audit_kafka
 from millrace.lifecycle.audits import kinesis as audit_kinesis
-from millrace.lifecycle.audits.direct_query_records import RecordTable, SinkRecords, claimed_ranges
-from millrace.lifecycle.audits.hourly_audit import Audit, HourlyCounts, MissingRange, NotAudited, hours_of
+from millrace.lifecycle.audits.direct_query_records import SinkAndDeadLetters, SinkRecords, ranges_in_commits
+from millrace.lifecycle.audits.hourly_audit import (
+    AuditResult,
+    HourCounts,
+    MissingRange,
+    NotAudited,
+    complete_hours,
+)
 from millrace.lifecycle.audits.landing_table import LandedRecords
-from millrace.lifecycle.jobs.checkpoints import Checkpoints
+from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
 
 @dataclass(frozen=True)
-class Place:
+class AuditedDeployment:
     """A deployment of an environment, for the audit.
 
     Attributes
@@ -60,17 +66,22 @@ class Place:
     counts: bool = True
 
 
-def on_aws(aws: DeployedEnvironment) -> Place:
+def deployment_on_aws(aws: DeployedEnvironment) -> AuditedDeployment:
     """Return the deployment of an environment in its account."""
 
     def catalog() -> Catalog:
         return load_catalog("lake", type="glue", **{"client.region": aws.names.environment.region})
 
-    return Place(aws.names, aws.client, catalog, lambda cluster: settings(aws.names, cluster, aws.client))
+    return AuditedDeployment(
+        aws.names,
+        aws.client,
+        catalog,
+        lambda cluster: cluster_connection_settings(aws.names, cluster, aws.client),
+    )
 
 
-def audit(
-    place: Place,
+def audit_query(
+    place: AuditedDeployment,
     job: str,
     query_name: str,
     begin: datetime,
@@ -78,7 +89,7 @@ def audit(
     *,
     read: bool = False,
     progress: audit_kinesis.Progress = lambda _: None,
-) -> tuple[Audit | NotAudited, ...]:
+) -> tuple[AuditResult | NotAudited, ...]:
     """Compare the records that a query's streams took in with the landed ones, or with those that a direct query wrote.
 
     Parameters
@@ -107,12 +118,14 @@ def audit(
         A service refuses, or the window is older than the counters' retention.
     """
     query = place.names.environment.jobs[job].queries[query_name]
-    window = _Window(place, job, query_name, begin, end, read, progress)
+    window = _QueryAuditInWindow(place, job, query_name, begin, end, read, progress)
     if isinstance(query, LandingQuery):
-        return tuple(window.landed(query, stream) for stream in query.streams)
+        return tuple(window.audit_landing_table(query, stream) for stream in query.streams)
     assert isinstance(query, DirectQuery | DirectRouteQuery), f"{query_name} reads no stream"
     return tuple(
-        window.direct(query, DirectRoute("/".join((query_name, *place[1:])), reading, query.ends[place]))
+        window.audit_direct_route(
+            query, DirectRoute("/".join((query_name, *place[1:])), reading, query.ends[place])
+        )
         for place, reading in query.readings.items()
     )
 
@@ -140,10 +153,10 @@ class DirectRoute:
 
 
 @dataclass(frozen=True)
-class _Window:
+class _QueryAuditInWindow:
     """The audit of one query in one window."""
 
-    place: Place
+    place: AuditedDeployment
     job: str
     query: str
     begin: datetime
@@ -153,16 +166,16 @@ class _Window:
 
     @property
     def hours(self) -> tuple[datetime, ...]:
-        return hours_of(self.begin, self.end)
+        return complete_hours(self.begin, self.end)
 
-    def landed(self, query: LandingQuery, stream: str) -> Audit | NotAudited:
+    def audit_landing_table(self, query: LandingQuery, stream: str) -> AuditResult | NotAudited:
         names, table = self.place.names, self.place.names.table(query.table)
         landed = LandedRecords.open(self.place.catalog(), table, stream)
         name = names.stream(stream)
         kind = names.environment.streams[stream]
         if kind.counted:
-            result, holes = self._by_offsets(query, stream, None, landed)
-            return Audit(self.query, name, table, "offsets", result, holes)
+            result, holes = self._compare_topics(query, stream, None, landed)
+            return AuditResult(self.query, name, table, "offsets", result, holes)
         if kind.metrics is None:
             return NotAudited(
                 self.query, name, f"a {kind.title} cannot be audited: nothing counts what it holds"
@@ -206,7 +219,9 @@ class _Window:
             whole=whole,
         )
 
-    def direct(self, query: DirectQuery | DirectRouteQuery, route: DirectRoute) -> Audit | NotAudited:
+    def audit_direct_route(
+        self, query: DirectQuery | DirectRouteQuery, route: DirectRoute
+    ) -> AuditResult | NotAudited:
         names, sink, stream = self.place.names, route.what.sink, route.reading.source
         name, letters = route.topic or names.stream(stream), query.dead_letters
         if sink.catalog_table is None:
@@ -217,9 +232,11 @@ class _Window:
             return NotAudited(route.name, name, why)
         catalog, table = self.place.catalog(), names.table(sink.catalog_table)
         sunk = SinkRecords.open(catalog, table, stream)
-        kept = RecordTable(LandedRecords.open(catalog, names.table(letters), stream), sunk, self.hours[0])
-        result, holes = self._by_offsets(query, stream, route.topic, kept, route)
-        return Audit(route.name, name, f"{table} and {names.table(letters)}", "offsets", result, holes)
+        kept = SinkAndDeadLetters(
+            LandedRecords.open(catalog, names.table(letters), stream), sunk, self.hours[0]
+        )
+        result, holes = self._compare_topics(query, stream, route.topic, kept, route)
+        return AuditResult(route.name, name, f"{table} and {names.table(letters)}", "offsets", result, holes)
 
     def _committed_positions(self, query: SourceQuery, stream: str) -> dict[str, Any]:
         """Return the positions at which the query continues after its last committed batch.
@@ -237,21 +254,23 @@ class _Window:
         """
         names = self.place.names
         with translate_aws_errors("cannot read the query's checkpoint"):
-            positions = Checkpoints(self.place.client("s3"), names, self.job).committed_positions(self.query)
+            positions = JobCheckpoints(self.place.client("s3"), names, self.job).committed_positions(
+                self.query
+            )
         if positions is None:
             raise NotDeployedError(
                 f"no batch of {names.checkpoints(self.job)}/{self.query} was committed yet"
             )
-        return positions[leg_of(names.environment, query, stream)] or {}
+        return positions[line_in_offset_log(names.environment, query, stream)] or {}
 
-    def _by_offsets(
+    def _compare_topics(
         self,
         query: SourceQuery,
         name: str,
         topic: str | None,
-        records: LandedRecords | RecordTable,
+        records: LandedRecords | SinkAndDeadLetters,
         route: DirectRoute | None = None,
-    ) -> tuple[tuple[HourlyCounts, ...], tuple[MissingRange, ...]]:
+    ) -> tuple[tuple[HourCounts, ...], tuple[MissingRange, ...]]:
         """Compare each topic of a stream; for a pattern, those that the query has read."""
         names = self.place.names
         stream, reading = names.environment.streams[name], query.kafka_reading or KafkaReading()
@@ -259,11 +278,11 @@ class _Window:
         read = self._committed_positions(query, name)
         topics = [topic or names.stream(name)] if topic or stream.matches is None else sorted(read)
         holes: list[MissingRange] = []
-        sums = {start: HourlyCounts(start, 0, 0, 0) for start in self.hours}
+        sums = {start: HourCounts(start, 0, 0, 0) for start in self.hours}
         for each in topics:
             next_ = {int(partition): offset for partition, offset in read.get(each, {}).items()}
-            result, lacking = audit_kafka.compare(
-                audit_kafka.Topic(each, self.place.kafka(stream.cluster_name)),
+            result, lacking = audit_kafka.compare_offsets(
+                audit_kafka.TopicReader(each, self.place.kafka(stream.cluster_name)),
                 records,
                 self.hours,
                 only=reading.partitions,
@@ -271,16 +290,16 @@ class _Window:
                 whole=query.start == "earliest" and reading.start_offsets is None,
                 claims=None
                 if route is None
-                else _claimed_ranges_if_filtered(query, records, route, stream, each, next_),
+                else _committed_ranges_if_filtered(query, records, route, stream, each, next_),
             )
             sums = {hour.start: sums[hour.start] + hour for hour in result}
             holes += (replace(h, shard=f"{each}/{h.shard}") if len(topics) > 1 else h for h in lacking)
         return tuple(sums.values()), tuple(holes)
 
 
-def _claimed_ranges_if_filtered(
+def _committed_ranges_if_filtered(
     query: SourceQuery,
-    records: LandedRecords | RecordTable,
+    records: LandedRecords | SinkAndDeadLetters,
     route: DirectRoute,
     stream: Stream,
     topic: str,
@@ -289,15 +308,15 @@ def _claimed_ranges_if_filtered(
     """Return the ranges in commits, where a transform may leave records out; None where each record has a row."""
     if route.what.transform is None:
         return None
-    assert isinstance(records, RecordTable), "a direct query"
+    assert isinstance(records, SinkAndDeadLetters), "a direct query"
     assert records.sink is not None, "a direct query with a table"
     several = f"{topic}/" if stream.matches is not None else ""
     before = f"{route.reading.source}/" if isinstance(query, DirectRouteQuery) else ""
     places = {f"{before}{several}{p}": (topic, p) for p in partitions}
-    return claimed_ranges(records.sink.table, route.name, places, earliest=query.start == "earliest")
+    return ranges_in_commits(records.sink.table, route.name, places, earliest=query.start == "earliest")
 
 
-def leg_of(environment: Environment, query: SourceQuery, stream: str) -> int:
+def line_in_offset_log(environment: Environment, query: SourceQuery, stream: str) -> int:
     """Return the line of a stream in the query's offset log; the order is that of ``etl.launch.sources.group_sources_into_legs``.
 
     Parameters

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from millrace.lifecycle.audits.kafka import Topic
+from millrace.lifecycle.audits.kafka import TopicReader
 
 
-def records_by_partition(topic: Topic, begin: datetime, end: datetime) -> dict[int, int]:
+def records_by_partition(topic: TopicReader, begin: datetime, end: datetime) -> dict[int, int]:
     """Count the records that each partition of a live topic took in.
 
     Parameters
@@ -32,7 +32,7 @@ def records_by_partition(topic: Topic, begin: datetime, end: datetime) -> dict[i
     millrace.lifecycle.problems.AwsError
         The brokers do not answer, or do not have the topic.
     """
-    result = topic.boundaries([begin, end], None)
+    result = topic.offsets_at_times([begin, end], None)
     return {partition: b.offsets[-1] - b.offsets[0] for partition, b in sorted(result.items())}
 
 
@@ -84,7 +84,7 @@ def balance_partitions(records: Mapping[int, int], jobs: int) -> tuple[tuple[int
 
 
 @dataclass(frozen=True)
-class Split:
+class TopicSplit:
     """A topic, split over several jobs.
 
     Attributes
@@ -111,15 +111,15 @@ class Split:
     lists: tuple[tuple[int, ...], ...]
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def job_names(self) -> tuple[str, ...]:
         """The jobs' names."""
         return tuple(f"{self.job}-{number}" for number in range(1, len(self.lists) + 1))
 
-    def load(self, partitions: Sequence[int]) -> int:
+    def records_of_partitions(self, partitions: Sequence[int]) -> int:
         """Return the records of a list."""
         return sum(self.records[partition] for partition in partitions)
 
-    def entries(self, job: Mapping[str, Any]) -> dict[str, Any]:
+    def job_entries(self, job: Mapping[str, Any]) -> dict[str, Any]:
         """Write the jobs for an environment file.
 
         Parameters
@@ -133,7 +133,7 @@ class Split:
             Entries that replace the job under ``jobs``.
         """
         result: dict[str, Any] = {}
-        for number, (name, partitions) in enumerate(zip(self.names, self.lists, strict=True)):
+        for number, (name, partitions) in enumerate(zip(self.job_names, self.lists, strict=True)):
             query = dict(job["queries"][self.query])
             query["kafka"] = {**(query.get("kafka") or {}), "partitions": list(partitions)}
             own = {self.query: query}

@@ -12,7 +12,7 @@ from pathlib import Path
 from millrace.lifecycle.changes.update_rules import Template
 
 
-def with_templates(assembly: Path, templates: Mapping[str, Template], target: Path) -> Path:
+def write_assembly_with_templates(assembly: Path, templates: Mapping[str, Template], target: Path) -> Path:
     """Write an assembly with other templates of some stacks; the files of both are the same.
 
     CDK deploys it with its usual roles, so a rollback needs no further permissions.
@@ -44,13 +44,13 @@ def with_templates(assembly: Path, templates: Mapping[str, Template], target: Pa
         # Named by content, as by CDK: under the same name the other template would be deployed.
         own = hashlib.sha256(text.encode()).hexdigest()
         manifest = manifest.replace(name, own)
-        _write(target / file, text)
-        _write(target / f"{stack}.assets.json", assets.replace(name, own))
-    _write(target / "manifest.json", manifest)
+        _replace_linked_file(target / file, text)
+        _replace_linked_file(target / f"{stack}.assets.json", assets.replace(name, own))
+    _replace_linked_file(target / "manifest.json", manifest)
     return target
 
 
-def _write(file: Path, text: str) -> None:
+def _replace_linked_file(file: Path, text: str) -> None:
     # A link would change the first assembly, too.
     file.unlink()
     file.write_text(text)

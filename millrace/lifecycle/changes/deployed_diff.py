@@ -9,32 +9,32 @@ from pathlib import Path
 from typing import Any
 
 from millrace.config.aws.names import Names
-from millrace.lifecycle.account.deployed_outputs import outputs, split_url
-from millrace.lifecycle.changes.deployed_stacks import NEVER_MADE, deployed_template, other_stacks
+from millrace.lifecycle.account.deployed_outputs import read_stack_outputs, split_s3_url
+from millrace.lifecycle.changes.deployed_stacks import NEVER_MADE, deployed_template, stacks_beside_assembly
 from millrace.lifecycle.changes.deployment_changes import (
     JobChange,
     StackChange,
+    compare_templates,
+    describe_job_change,
     document_differences,
-    job_change,
-    stack_change,
     stream_names,
 )
-from millrace.lifecycle.changes.permission_changes import DeployedRights
-from millrace.lifecycle.changes.removals import Removal, removal
+from millrace.lifecycle.changes.permission_changes import DeployedPermissionKinds
+from millrace.lifecycle.changes.removals import StackRemoval, describe_removal
 from millrace.lifecycle.changes.stack_exports import (
     StackOrder,
     changed_exports,
     importing_stacks,
     stack_order,
 )
-from millrace.lifecycle.changes.table_owners import checkpoints_of, owner_changes
+from millrace.lifecycle.changes.table_owners import checkpoints_url, owner_changes
 from millrace.lifecycle.changes.update_rules import (
     Template,
-    creates_lasting,
-    refused_changes,
-    templates_in_order,
+    creates_lasting_resource,
+    refused_change_lines,
+    successive_templates,
 )
-from millrace.lifecycle.jobs.checkpoints import Checkpoints
+from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.problems import translate_aws_errors
 
@@ -43,7 +43,7 @@ _LASTING = ("kafka", "lifecycle", "network", "storage", "streams")
 
 
 @dataclass(frozen=True)
-class Changes:
+class DeploymentChanges:
     """All that a deployment would change.
 
     Attributes
@@ -66,7 +66,7 @@ class Changes:
     jobs: tuple[JobChange, ...]
     numbers: Mapping[str, tuple[str, ...]]
     order: StackOrder = field(default_factory=StackOrder)
-    removals: tuple[Removal, ...] = ()
+    removals: tuple[StackRemoval, ...] = ()
     refused: tuple[str, ...] = ()
     stages: Mapping[str, list[tuple[str, Template]]] = field(default_factory=dict)
     may_import: bool = False
@@ -79,7 +79,7 @@ class Changes:
         )
 
 
-def without_starts(changes: Changes) -> Changes:
+def with_new_jobs_stopped(changes: DeploymentChanges) -> DeploymentChanges:
     """Return the same changes, but with new jobs deployed without a start; a renamed job is none."""
     jobs = (
         replace(job, after="stop") if job.after == "start" and job.continues is None else job
@@ -88,7 +88,7 @@ def without_starts(changes: Changes) -> Changes:
     return replace(changes, jobs=tuple(jobs))
 
 
-def compare_with_deployed(aws: DeployedEnvironment, assembly: Path) -> Changes:
+def compare_with_deployed(aws: DeployedEnvironment, assembly: Path) -> DeploymentChanges:
     """Compare a cloud assembly with the deployment.
 
     Parameters
@@ -108,19 +108,22 @@ def compare_with_deployed(aws: DeployedEnvironment, assembly: Path) -> Changes:
     }
     cloudformation = aws.client("cloudformation")
     with translate_aws_errors("cannot list the deployed stacks"):
-        left = {each.name: each for each in other_stacks(aws, new)}
+        left = {each.name: each for each in stacks_beside_assembly(aws, new)}
     with translate_aws_errors("cannot read the deployed templates"):
-        old = {stack: _created_template(cloudformation, stack) for stack in new}
+        old = {stack: _template_if_created(cloudformation, stack) for stack in new}
         old |= {stack: each.template for stack, each in left.items()}
         around = _importing_stacks(cloudformation, old, new)
     documents = _deployed_documents(aws, old)
-    started = {job: _new_document(new[names.stack(f"job-{job}")], assembly) for job in names.environment.jobs}
-    gone = {job: documents.get(job, (None, None))[1] for stack in left if (job := job_of(names, stack))}
+    started = {
+        job: _launch_document_of_template(new[names.stack(f"job-{job}")], assembly)
+        for job in names.environment.jobs
+    }
+    gone = {job: documents.get(job, (None, None))[1] for stack in left if (job := job_of_stack(names, stack))}
     heirs = {
         earlier: job
         for job, (_, will) in started.items()
         for earlier, document in gone.items()
-        if document is not None and checkpoints_of(will) == checkpoints_of(document)
+        if document is not None and checkpoints_url(will) == checkpoints_url(document)
     }
     sources = (_sources_of_templates(old), _sources_of_templates(new))
     jobs = [
@@ -134,7 +137,7 @@ def compare_with_deployed(aws: DeployedEnvironment, assembly: Path) -> Changes:
         stack = names.stack(f"job-{job}")
         old_url, old_document = documents.get(job, (None, None))
         jobs.append(
-            job_change(
+            describe_job_change(
                 job,
                 stack=(old[stack], new[stack]),
                 document=(old_document, document),
@@ -150,36 +153,38 @@ def compare_with_deployed(aws: DeployedEnvironment, assembly: Path) -> Changes:
             )
     order = stack_order(old | around, new, [names.stack(part) for part in _LASTING], left)
     deployed = {stack: old[stack] for stack in new}
-    rights = DeployedRights(names, old)
-    return Changes(
-        stacks=tuple(stack_change(stack, old[stack], template, rights) for stack, template in new.items()),
+    rights = DeployedPermissionKinds(names, old)
+    return DeploymentChanges(
+        stacks=tuple(
+            compare_templates(stack, old[stack], template, rights) for stack, template in new.items()
+        ),
         jobs=tuple(jobs),
         numbers=numbers,
         order=order,
         removals=tuple(
-            removal(
+            describe_removal(
                 stack,
                 old[stack] or {},
-                document=gone.get(job_of(names, stack) or ""),
-                job=job_of(names, stack),
-                renamed_to=heirs.get(job_of(names, stack) or ""),
+                document=gone.get(job_of_stack(names, stack) or ""),
+                job=job_of_stack(names, stack),
+                renamed_to=heirs.get(job_of_stack(names, stack) or ""),
                 protected=each.protected,
                 # The alarms of a numbered stack have names that another stack gets now.
                 first=stack in order.remove
-                or job_of(names, stack) in gone
+                or job_of_stack(names, stack) in gone
                 or stack.startswith(names.stack("observability-")),
             )
             for stack, each in left.items()
         ),
-        refused=(*_other_owners(aws, documents, started), *refused_changes(deployed, new)),
-        may_import=any(map(creates_lasting, deployed.values(), new.values())),
+        refused=(*_owner_change_lines(aws, documents, started), *refused_change_lines(deployed, new)),
+        may_import=any(map(creates_lasting_resource, deployed.values(), new.values())),
         stages={
-            stack: way for stack, was in deployed.items() if (way := templates_in_order(was, new[stack]))
+            stack: way for stack, was in deployed.items() if (way := successive_templates(was, new[stack]))
         },
     )
 
 
-def job_of(names: Names, stack: str) -> str | None:
+def job_of_stack(names: Names, stack: str) -> str | None:
     """Return the job of a stack; None for a stack that several jobs share."""
     prefix = names.stack("job-")
     return stack.removeprefix(prefix) if stack.startswith(prefix) else None
@@ -191,15 +196,15 @@ def _deployed_documents(
     """Read the deployed launch documents of all jobs, with their URLs."""
     documents = {}
     for stack, template in templates.items():
-        job = job_of(aws.names, stack)
+        job = job_of_stack(aws.names, stack)
         if job is not None and template is not None:
-            url, document = deployed_document(aws, stack)
+            url, document = read_deployed_document(aws, stack)
             if document is not None:
                 documents[job] = (url, document)
     return documents
 
 
-def _other_owners(
+def _owner_change_lines(
     aws: DeployedEnvironment,
     deployed: Mapping[str, tuple[str | None, dict[str, Any]]],
     new: Mapping[str, tuple[str, dict[str, Any]]],
@@ -213,7 +218,7 @@ def _other_owners(
     for change in changes:
         owner, job, query = change.owner, change.new.job, change.new.query
         with translate_aws_errors(f"cannot read the checkpoint of {job}/{query}"):
-            if Checkpoints(aws.client("s3"), aws.names, job).has_batches(query):
+            if JobCheckpoints(aws.client("s3"), aws.names, job).has_batches(query):
                 continue
         ways = [f"`millrace checkpoint move {owner.job} {owner.query} {job}/{query} --env {env}` first"]
         if owner.job not in new:
@@ -227,7 +232,7 @@ def _other_owners(
         )
 
 
-def job_settings(names: Names, assembly: Path, job: str) -> dict[str, Any]:
+def job_settings_in_assembly(names: Names, assembly: Path, job: str) -> dict[str, Any]:
     """Return a job's settings, as an assembly would deploy them.
 
     Parameters
@@ -237,21 +242,21 @@ def job_settings(names: Names, assembly: Path, job: str) -> dict[str, Any]:
     job
         A job of the environment.
     """
-    return dict(document_of(names, assembly, job)["settings"])
+    return dict(launch_document_in_assembly(names, assembly, job)["settings"])
 
 
-def document_of(names: Names, assembly: Path, job: str) -> dict[str, Any]:
-    """Return a job's launch document, as an assembly would deploy it; the parameters are those of :func:`job_settings`."""
+def launch_document_in_assembly(names: Names, assembly: Path, job: str) -> dict[str, Any]:
+    """Return a job's launch document, as an assembly would deploy it; the parameters are those of :func:`job_settings_in_assembly`."""
     template = json.loads((assembly / f"{names.stack(f'job-{job}')}.template.json").read_text())
-    return _new_document(template, assembly)[1]
+    return _launch_document_of_template(template, assembly)[1]
 
 
-def _new_document(template: Template, assembly: Path) -> tuple[str, dict[str, Any]]:
+def _launch_document_of_template(template: Template, assembly: Path) -> tuple[str, dict[str, Any]]:
     url = template["Outputs"]["LaunchDocument"]["Value"]
     return url, json.loads((assembly / f"asset.{url.rsplit('/', 1)[1]}").read_text())
 
 
-def _created_template(cloudformation: Any, stack: str) -> Template | None:
+def _template_if_created(cloudformation: Any, stack: str) -> Template | None:
     """Read the template of a stack that was created; CloudFormation also keeps those of failed creations."""
     template = deployed_template(cloudformation, stack)
     if template is None:
@@ -270,18 +275,18 @@ def _importing_stacks(
         for export in changed_exports(old[producer], template)
         for stack in importing_stacks(cloudformation, export)
     }
-    return {stack: _created_template(cloudformation, stack) for stack in sorted(names - new.keys())}
+    return {stack: _template_if_created(cloudformation, stack) for stack in sorted(names - new.keys())}
 
 
 def _sources_of_templates(templates: Mapping[str, Template | None]) -> frozenset[str]:
     return frozenset[str]().union(*(stream_names(template) for template in templates.values()))
 
 
-def deployed_document(aws: DeployedEnvironment, stack: str) -> tuple[str | None, dict[str, Any] | None]:
+def read_deployed_document(aws: DeployedEnvironment, stack: str) -> tuple[str | None, dict[str, Any] | None]:
     """Read a job's deployed launch document with its URL; None twice where its stack names none."""
     with translate_aws_errors(f"cannot read the launch document of {stack}"):
-        url = outputs(aws.client("cloudformation"), stack).get("LaunchDocument")
+        url = read_stack_outputs(aws.client("cloudformation"), stack).get("LaunchDocument")
         if url is None:
             return None, None
-        bucket, key = split_url(url)
+        bucket, key = split_s3_url(url)
         return url, json.loads(aws.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read())

@@ -39,7 +39,7 @@ def deployed_template(cloudformation: Any, stack: str) -> Template | None:
     return None
 
 
-def standing_stacks(cloudformation: Any, prefix: str) -> dict[str, str]:
+def existing_stack_states(cloudformation: Any, prefix: str) -> dict[str, str]:
     """Return the states of the stacks that exist and whose names begin with ``PREFIX-``, by name."""
     return {
         stack["StackName"]: stack["StackStatus"]
@@ -49,7 +49,9 @@ def standing_stacks(cloudformation: Any, prefix: str) -> dict[str, str]:
     }
 
 
-def other_stacks(aws: DeployedEnvironment, assembly_stacks: Collection[str]) -> Iterator[DeployedStack]:
+def stacks_beside_assembly(
+    aws: DeployedEnvironment, assembly_stacks: Collection[str]
+) -> Iterator[DeployedStack]:
     """Find the stacks of an environment beside those that are known.
 
     They have a name that begins as the environment's names do, and resources with its tags. The stacks themselves have no tags, as
@@ -62,15 +64,15 @@ def other_stacks(aws: DeployedEnvironment, assembly_stacks: Collection[str]) -> 
     """
     cloudformation, names = aws.client("cloudformation"), aws.names
     tags = {("millrace:project", names.environment.project), ("millrace:environment", names.environment.name)}
-    for name in sorted(standing_stacks(cloudformation, names.prefix).keys() - set(assembly_stacks)):
+    for name in sorted(existing_stack_states(cloudformation, names.prefix).keys() - set(assembly_stacks)):
         template = deployed_template(cloudformation, name)
         resources = (template or {}).get("Resources", {}).values()
-        if template is not None and any(tags <= set(_tags(each)) for each in resources):
+        if template is not None and any(tags <= set(_tag_pairs(each)) for each in resources):
             described = cloudformation.describe_stacks(StackName=name)["Stacks"][0]
             yield DeployedStack(name, template, bool(described.get("EnableTerminationProtection")))
 
 
-def _tags(resource: Any) -> Iterator[tuple[str, str]]:
+def _tag_pairs(resource: Any) -> Iterator[tuple[str, str]]:
     tags = resource.get("Properties", {}).get("Tags", ())
     yield from (
         tags.items() if isinstance(tags, dict) else ((str(t.get("Key")), str(t.get("Value"))) for t in tags)

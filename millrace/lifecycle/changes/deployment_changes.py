@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from millrace.lifecycle.changes.permission_changes import (
     POLICIES,
-    DeployedRights,
+    DeployedPermissionKinds,
     permission_lines,
-    widenings,
+    widening_lines,
 )
 from millrace.lifecycle.changes.update_rules import Template, replaced_resources
 
@@ -79,15 +79,15 @@ class StackChange:
     usual: frozenset[str] = frozenset()
 
     @property
-    def wider(self) -> list[str]:
+    def wider_permissions(self) -> list[str]:
         """Permissions that give somebody more than is deployed."""
-        return widenings(self.permissions, self.usual)
+        return widening_lines(self.permissions, self.usual)
 
     def __bool__(self) -> bool:
         return self.new or bool(self.resources or self.permissions)
 
 
-def job_change(
+def describe_job_change(
     job: str,
     *,
     stack: tuple[Template | None, Template],
@@ -155,8 +155,8 @@ def stream_names(template: Template | None) -> frozenset[str]:
     )
 
 
-def stack_change(
-    stack: str, old: Template | None, new: Template, deployed: DeployedRights | None = None
+def compare_templates(
+    stack: str, old: Template | None, new: Template, deployed: DeployedPermissionKinds | None = None
 ) -> StackChange:
     """Compare two templates of a stack, resource by resource and statement by statement."""
     before = (old or {}).get("Resources", {})
@@ -181,7 +181,7 @@ def stack_change(
                 lines.append(f"~ {kind} {name}: {', '.join(changed)}{end}")
     was, will = set(permission_lines(old or {})), set(permission_lines(new))
     permissions = [f"- {line}" for line in sorted(was - will)] + [f"+ {line}" for line in sorted(will - was)]
-    usual = frozenset[str]() if deployed is None else deployed.usual(stack, permissions)
+    usual = frozenset[str]() if deployed is None else deployed.usual_lines(stack, permissions)
     return StackChange(stack, old is None, tuple(lines), tuple(permissions), usual)
 
 

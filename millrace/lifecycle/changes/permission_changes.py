@@ -36,7 +36,7 @@ def permission_lines(template: Template) -> Iterator[str]:
                 f"{whose}managed policy {_shown_value(arn)}"
                 for arn in properties.get("ManagedPolicyArns", ())
             )
-            yield f"{whose}{_boundary(properties)}"
+            yield f"{whose}{_boundary_text(properties)}"
         for key, value in properties.items():
             if isinstance(value, str) and _RUNS_AS.fullmatch(key.removeprefix("Execution")):
                 yield f"{whose}runs as {value}"
@@ -47,11 +47,11 @@ def permission_lines(template: Template) -> Iterator[str]:
                 for role in roles
             )
             holders = [f"AWS::IAM::Role {role}: " for role in principals]
-        for statement in _statements(properties):
-            yield from (f"{holder}{line}" for line in _lines_of_statement(statement) for holder in holders)
+        for statement in _policy_statements(properties):
+            yield from (f"{holder}{line}" for line in _statement_lines(statement) for holder in holders)
 
 
-def _boundary(properties: Mapping[str, Any]) -> str:
+def _boundary_text(properties: Mapping[str, Any]) -> str:
     limit = properties.get("PermissionsBoundary")
     return "no permissions boundary" if limit is None else f"permissions boundary {_shown_value(limit)}"
 
@@ -60,22 +60,22 @@ _BEFORE_A_JOB = ("job", "jobs", "Millrace", "_erasures")
 """Parts of ARNs and of namespaces of metrics that a job's name follows, as its own name may be that of a topic or table."""
 
 
-JOB_RIGHTS = Path(__file__).with_name("job_rights.json")
+JOB_RIGHTS = Path(__file__).with_name("rights_of_new_job.json")
 """Kinds of permission that come with the first job of an engine or of a kind of source, drawn from templates."""
 
 
 @functools.cache
-def job_rights() -> frozenset[str]:
+def rights_of_new_job() -> frozenset[str]:
     """Return the kinds that Millrace gives a new job, its endpoints included, on things of the environment alone."""
     return frozenset(json.loads(JOB_RIGHTS.read_text()))
 
 
-class DeployedRights:
+class DeployedPermissionKinds:
     """Kinds of permission that the jobs of an environment have: what a new job has of the same kinds gives nobody more.
 
     A kind is a permission without the names that belong to one job: the job's own name, and what follows the environment's
     own name in an ARN or a condition. Names of other jobs, of other things, and wildcards stay, so they are kinds of their own.
-    What is new, such as the role of the first job of an engine, may also have :func:`job_rights`.
+    What is new, such as the role of the first job of an engine, may also have :func:`rights_of_new_job`.
 
     Parameters
     ----------
@@ -107,36 +107,36 @@ class DeployedRights:
             kind
             for stack, template in templates.items()
             for line in permission_lines(template or {})
-            for kind in self._kinds_of(stack, line)
+            for kind in self._kinds_of_line(stack, line)
         )
 
-    def usual(self, stack: str, changes: Iterable[str]) -> frozenset[str]:
+    def usual_lines(self, stack: str, changes: Iterable[str]) -> frozenset[str]:
         """Return those of the lines ``+ PERMISSION`` of a stack that are of a kind that is deployed, or a new job's."""
         return frozenset(
             line
             for line in changes
-            if line[0] == "+" and self._kinds_of(stack, line[2:]) <= self._known_kinds(stack, line[2:])
+            if line[0] == "+" and self._kinds_of_line(stack, line[2:]) <= self._known_kinds(stack, line[2:])
         )
 
     def _known_kinds(self, stack: str, line: str) -> frozenset[str]:
         name = line.partition(": ")[0].split()[-1]
-        return self.kinds if (stack, name) in self._deployed else self.kinds | job_rights()
+        return self.kinds if (stack, name) in self._deployed else self.kinds | rights_of_new_job()
 
-    def _kinds_of(self, stack: str, line: str) -> set[str]:
+    def _kinds_of_line(self, stack: str, line: str) -> set[str]:
         """Return the kinds of a line, one for each action."""
         if line.partition(": ")[2].partition("permissions boundary")[0] in ("", "no "):
             return {_without_resource_name(line)}  # whichever role has it
-        own = self._own_names(stack)
+        own = self._names_of_own_job(stack)
         head, allows, rest = line.partition(": Allow ")
         actions, on, target = re.split(r"( on | to |$)", rest, maxsplit=1)
-        target = re.sub(r'[^\s",\[\]{}]+', lambda found: self._without_names(found[0], own), target)
+        target = re.sub(r'[^\s",\[\]{}]+', lambda found: self._replace_own_names(found[0], own), target)
         # A job with more tables has a longer list of the same values.
         target = re.sub(r'\["[^][]*"\]', lambda found: json.dumps(sorted(set(json.loads(found[0])))), target)
         for name, common in self._common.items():
             target = target.replace(name, common)
         return {f"{head}{allows}{action}{on}{target}" for action in actions.split(", ")}
 
-    def _own_names(self, stack: str) -> dict[str, str]:
+    def _names_of_own_job(self, stack: str) -> dict[str, str]:
         """Return the names in a stack that are of its job alone, with the names of a renamed job's checkpoints."""
         job = stack.removeprefix(self._names.stack("job-"))
         deployed = self._names.job(job)
@@ -144,7 +144,7 @@ class DeployedRights:
         own = {stack: "<stack>", job: "<job>", deployed: "<job>", f"{job}-{deployed}*": "<logs>"}
         return own | ({} if now is None or now.renamed_from is None else {now.renamed_from: "<job>"})
 
-    def _without_names(self, word: str, own: Mapping[str, str]) -> str:
+    def _replace_own_names(self, word: str, own: Mapping[str, str]) -> str:
         """Replace the names in an ARN, or in a value of a condition, that belong to one job; exports have none."""
         if ":Exports" in word:
             return word
@@ -166,13 +166,13 @@ class DeployedRights:
         return "".join(parts)
 
 
-def widenings(changes: Iterable[str], usual: frozenset[str] = frozenset()) -> list[str]:
+def widening_lines(changes: Iterable[str], usual: frozenset[str] = frozenset()) -> list[str]:
     """Return those of the lines ``+ PERMISSION`` and ``- PERMISSION`` that give somebody more.
 
     Parameters
     ----------
     usual
-        Lines that do not, see :class:`DeployedRights`.
+        Lines that do not, see :class:`DeployedPermissionKinds`.
     """
     lines = list(changes)
     return [line for line in lines if line not in usual and _widens_permission(line, lines)]
@@ -191,29 +191,29 @@ def _without_resource_name(line: str) -> str:
     return line.split(": ", 1)[1] if line.startswith("AWS::") else line
 
 
-def _statements(value: Any) -> Iterator[Mapping[str, Any]]:
+def _policy_statements(value: Any) -> Iterator[Mapping[str, Any]]:
     """Yield the statements of the policy documents at any place of a resource's properties."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             if key == "Statement":
                 yield from _as_list(inner)
             else:
-                yield from _statements(inner)
+                yield from _policy_statements(inner)
     elif isinstance(value, list):
         for inner in value:
-            yield from _statements(inner)
+            yield from _policy_statements(inner)
 
 
-def _lines_of_statement(statement: Mapping[str, Any]) -> Iterator[str]:
+def _statement_lines(statement: Mapping[str, Any]) -> Iterator[str]:
     """Yield what one statement says of each of its resources."""
     lines = [
         statement["Effect"],
-        *_values_of_element(statement, "Action"),
-        *_values_of_element(statement, "NotAction"),
+        *_element_values_text(statement, "Action"),
+        *_element_values_text(statement, "NotAction"),
     ]
     to = [
-        *_values_of_element(statement, "Principal", "to"),
-        *_values_of_element(statement, "NotPrincipal", "to"),
+        *_element_values_text(statement, "Principal", "to"),
+        *_element_values_text(statement, "NotPrincipal", "to"),
     ]
     if condition := statement.get("Condition"):
         to.append(f"when {_shown_value(condition)}")
@@ -224,7 +224,7 @@ def _lines_of_statement(statement: Mapping[str, Any]) -> Iterator[str]:
         yield " ".join([*lines, *to])
 
 
-def _values_of_element(statement: Mapping[str, Any], key: str, word: str = "") -> list[str]:
+def _element_values_text(statement: Mapping[str, Any], key: str, word: str = "") -> list[str]:
     """Return the values of a statement's element in one text, none without it."""
     if key not in statement:
         return []

@@ -11,7 +11,7 @@ from millrace.config.aws.deployed_sizes import DeployedCluster, DeployedSizes
 from millrace.config.aws.names import Names
 from millrace.lifecycle.changes.deployed_stacks import deployed_template
 from millrace.lifecycle.changes.deployment_changes import resources_of_type
-from millrace.lifecycle.changes.update_rules import Template, value_at
+from millrace.lifecycle.changes.update_rules import Template, property_at
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.problems import translate_aws_errors
 
@@ -19,7 +19,7 @@ _NOT_DUE = "NotDue"
 _MODES = {"PROVISIONED": "provisioned", "ON_DEMAND": "on-demand", None: "provisioned"}
 
 
-def read_sizes(aws: DeployedEnvironment) -> DeployedSizes:
+def read_deployed_sizes(aws: DeployedEnvironment) -> DeployedSizes:
     """Read the sizes of an environment's deployed clusters, topics, network and jobs.
 
     Raises
@@ -34,23 +34,23 @@ def read_sizes(aws: DeployedEnvironment) -> DeployedSizes:
             deployed_template(cloudformation, names.stack(part))
             for part in ("kafka", "network", "streams", *(f"job-{job}" for job in jobs))
         )
-    found = find_sizes(names, kafka or {}, network or {}, dict(zip(jobs, own, strict=True)))
-    each = _by_property(resources_of_type(streams or {}, "AWS::Kinesis::Stream"), "Name")
+    found = sizes_in_templates(names, kafka or {}, network or {}, dict(zip(jobs, own, strict=True)))
+    each = _resources_by_property(resources_of_type(streams or {}, "AWS::Kinesis::Stream"), "Name")
     modes = {name: each.get(names.stream(name)) for name in names.environment.streams}
     return replace(
         found,
         modes={
-            name: _MODES[value_at(it, "StreamModeDetails/StreamMode")] for name, it in modes.items() if it
+            name: _MODES[property_at(it, "StreamModeDetails/StreamMode")] for name, it in modes.items() if it
         },
     )
 
 
-def find_sizes(
+def sizes_in_templates(
     names: Names, kafka: Template, network: Template, jobs: Mapping[str, Template | None]
 ) -> DeployedSizes:
     """Find sizes in the templates of an environment's clusters, of its network and of its jobs."""
-    clusters = _by_property(resources_of_type(kafka, "AWS::MSK::Cluster"), "ClusterName")
-    topics = _by_property(resources_of_type(kafka, "AWS::MSK::Topic"), "TopicName")
+    clusters = _resources_by_property(resources_of_type(kafka, "AWS::MSK::Cluster"), "ClusterName")
+    topics = _resources_by_property(resources_of_type(kafka, "AWS::MSK::Topic"), "TopicName")
     own = {name: topics.get(names.stream(name)) for name in names.environment.streams}
     partitions = {name: int(topic["PartitionCount"]) for name, topic in own.items() if topic is not None}
     result = {}
@@ -64,8 +64,8 @@ def find_sizes(
             ]
             result[name] = DeployedCluster(
                 brokers=int(cluster["NumberOfBrokerNodes"]),
-                broker_type=value_at(cluster, "BrokerNodeGroupInfo/InstanceType"),
-                storage_gib=value_at(cluster, "BrokerNodeGroupInfo/StorageInfo/EBSStorageInfo/VolumeSize"),
+                broker_type=property_at(cluster, "BrokerNodeGroupInfo/InstanceType"),
+                storage_gib=property_at(cluster, "BrokerNodeGroupInfo/StorageInfo/EBSStorageInfo/VolumeSize"),
                 replication=max(copies, default=None),
             )
     subnets = len(resources_of_type(network, "AWS::EC2::Subnet"))
@@ -80,5 +80,5 @@ def find_sizes(
     return DeployedSizes(result, partitions, zones or None, inside, in_turns)
 
 
-def _by_property(resources: Mapping[str, Any], key: str) -> dict[str, Any]:
+def _resources_by_property(resources: Mapping[str, Any], key: str) -> dict[str, Any]:
     return {each["Properties"].get(key): each["Properties"] for each in resources.values()}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.lifecycle.changes.deployment_changes import outlives_stack, resource_title
-from millrace.lifecycle.changes.table_owners import outputs_and_checkpoints
+from millrace.lifecycle.changes.table_owners import output_names_and_checkpoints_url
 from millrace.lifecycle.changes.update_rules import Template
 
 _LAST = ("streams", "kafka", "history-image", "storage", "network", "lifecycle")
@@ -18,7 +18,7 @@ _LAST = ("streams", "kafka", "history-image", "storage", "network", "lifecycle")
 
 
 @dataclass(frozen=True)
-class Removal:
+class StackRemoval:
     """A stack that a deployment removes.
 
     Attributes
@@ -44,7 +44,7 @@ class Removal:
     goes: tuple[str, ...] = ()
 
 
-def removal(
+def describe_removal(
     stack: str,
     template: Template,
     *,
@@ -53,7 +53,7 @@ def removal(
     renamed_to: str | None,
     protected: bool,
     first: bool,
-) -> Removal:
+) -> StackRemoval:
     """Describe the removal of a stack.
 
     Parameters
@@ -64,13 +64,13 @@ def removal(
     stays: list[str] = []
     goes: list[str] = []
     if document is not None:
-        outputs, checkpoints = outputs_and_checkpoints(document)
+        outputs, checkpoints = output_names_and_checkpoints_url(document)
         stays += [*(f"table or output {each}" for each in outputs), f"checkpoints {checkpoints}"]
     for name, resource in template.get("Resources", {}).items():
         survives = outlives_stack(resource)
         if survives is not None:
             (stays if survives else goes).append(resource_title(name, resource))
-    return Removal(
+    return StackRemoval(
         stack,
         job,
         renamed_to,
@@ -81,16 +81,16 @@ def removal(
     )
 
 
-def in_order(removals: Collection[Removal]) -> Iterator[Removal]:
+def in_removal_order(removals: Collection[StackRemoval]) -> Iterator[StackRemoval]:
     """Yield the removals in an order that CloudFormation accepts: users of a stack before it; protected stacks not at all."""
 
-    def place(each: Removal) -> int:
+    def removal_rank(each: StackRemoval) -> int:
         return next((number for number, part in enumerate(_LAST, 1) if each.stack.endswith(f"-{part}")), 0)
 
-    yield from sorted((each for each in removals if not each.protected), key=place)
+    yield from sorted((each for each in removals if not each.protected), key=removal_rank)
 
 
-def removal_assembly(assembly: Path, stack: str, target: Path) -> Path:
+def write_removal_assembly(assembly: Path, stack: str, target: Path) -> Path:
     """Write an assembly whose only stack is one that no file names any more, so that CDK removes it with its usual roles.
 
     Parameters

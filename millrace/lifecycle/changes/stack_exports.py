@@ -14,7 +14,7 @@ from millrace.lifecycle.account.deployed_outputs import ignore_missing
 from millrace.lifecycle.changes.update_rules import (
     Template,
     intrinsic_arguments,
-    references,
+    referenced_logical_ids,
     replaced_resources,
 )
 
@@ -60,12 +60,16 @@ def stack_order(
     gone = {name for stack in new for name in changed_exports(standing.get(stack), new[stack])}
     ways = {"first": set[str](), "destroy": set[str](), "remove": set[str](), "keep": set[str]()}
     for stack, template in standing.items():
-        if not imported_names(template) & gone:
+        if not imported_export_names(template) & gone:
             continue
         will = new.get(stack)
         if stack in removed:
             ways["remove"].add(stack)
-        elif will is not None and not imported_names(will) & gone and imported_names(will) <= exported:
+        elif (
+            will is not None
+            and not imported_export_names(will) & gone
+            and imported_export_names(will) <= exported
+        ):
             ways["first"].add(stack)
         else:
             ways["keep" if stack in lasting else "destroy"].add(stack)
@@ -100,7 +104,7 @@ def changed_exports(old: Template | None, new: Template) -> frozenset[str]:
     return frozenset(
         name
         for name, value in export_values(old).items()
-        if name not in after or after[name] != value or moved & set(references(value))
+        if name not in after or after[name] != value or moved & set(referenced_logical_ids(value))
     )
 
 
@@ -113,7 +117,7 @@ def export_values(template: Template) -> dict[str, Any]:
     }
 
 
-def imported_names(template: Template) -> frozenset[str]:
+def imported_export_names(template: Template) -> frozenset[str]:
     """Return the names of the exports that a template imports."""
     return frozenset(
         name for name in intrinsic_arguments(template, "Fn::ImportValue") if isinstance(name, str)

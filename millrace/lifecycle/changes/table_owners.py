@@ -14,7 +14,7 @@ _PLACES = ("table", "topic", "stream", "index", "path")
 
 
 @dataclass(frozen=True)
-class Writer:
+class WritingQuery:
     """A query that writes a table.
 
     Attributes
@@ -33,8 +33,8 @@ class OwnerChange:
     """A table, or another output, that another job would write from the same records, on a checkpoint of its own."""
 
     output: str
-    owner: Writer
-    new: Writer
+    owner: WritingQuery
+    new: WritingQuery
 
 
 def owner_changes(deployed: Mapping[str, Document], new: Mapping[str, Document]) -> Iterator[OwnerChange]:
@@ -57,23 +57,23 @@ def owner_changes(deployed: Mapping[str, Document], new: Mapping[str, Document])
                 yield OwnerChange(key[0], left[0], writer)
 
 
-def outputs_and_checkpoints(document: Document) -> tuple[tuple[str, ...], str]:
+def output_names_and_checkpoints_url(document: Document) -> tuple[tuple[str, ...], str]:
     """Return the names of what a job writes, such as its tables, and the place of its checkpoints."""
-    return tuple(dict.fromkeys(key[0] for key, _ in _outputs_of_job("", document))), checkpoints_of(document)
+    return tuple(dict.fromkeys(key[0] for key, _ in _outputs_of_job("", document))), checkpoints_url(document)
 
 
-def _writers_by_output(documents: Mapping[str, Document]) -> dict[tuple[str, str], dict[str, Writer]]:
-    owners: dict[tuple[str, str], dict[str, Writer]] = {}
+def _writers_by_output(documents: Mapping[str, Document]) -> dict[tuple[str, str], dict[str, WritingQuery]]:
+    owners: dict[tuple[str, str], dict[str, WritingQuery]] = {}
     for job, document in documents.items():
         for key, writer in _outputs_of_job(job, document):
             owners.setdefault(key, {})[writer.checkpoints] = writer
     return owners
 
 
-def _outputs_of_job(job: str, document: Document) -> Iterator[tuple[tuple[str, str], Writer]]:
+def _outputs_of_job(job: str, document: Document) -> Iterator[tuple[tuple[str, str], WritingQuery]]:
     """Yield output and source of all that a job's queries write, with the writer."""
     for query in document["settings"]["queries"]:
-        writer = Writer(job, str(query.get("name")), checkpoints_of(document))
+        writer = WritingQuery(job, str(query.get("name")), checkpoints_url(document))
         for leg in query.get("routes") or (query,):
             sink = leg.get("sink") or {}
             place = next((sink[key] for key in _PLACES if key in sink), None)
@@ -86,6 +86,6 @@ def _outputs_of_job(job: str, document: Document) -> Iterator[tuple[tuple[str, s
                     yield (str(output), json.dumps([*values, parts])), writer
 
 
-def checkpoints_of(document: Document) -> str:
+def checkpoints_url(document: Document) -> str:
     """Return the URL below which a job's queries have their checkpoints."""
     return str(document["settings"].get("checkpoints", ""))

@@ -48,34 +48,34 @@ _WAYS = {
 
 
 @functools.cache
-def resource_types() -> Mapping[str, Mapping[str, list[str]]]:
+def read_resource_types() -> Mapping[str, Mapping[str, list[str]]]:
     """Return the extract of CloudFormation's resource schemas, by type."""
     result: dict[str, dict[str, list[str]]] = json.loads(RESOURCE_TYPES.read_text())
     return result
 
 
-def created_only(kind: str) -> list[str]:
+def create_only_properties(kind: str) -> list[str]:
     """Return the paths of the properties whose change makes CloudFormation replace a resource, such as ``A/B``."""
-    return list(resource_types().get(kind, {}).get("create_only", ()))
+    return list(read_resource_types().get(kind, {}).get("create_only", ()))
 
 
-def value_at(properties: Any, path: str) -> Any:
+def property_at(properties: Any, path: str) -> Any:
     """Return the value at a path of a resource's properties; None without one."""
     for key in path.split("/"):
         properties = properties.get(key) if isinstance(properties, Mapping) else None
     return properties
 
 
-def fixed_names(resource: Mapping[str, Any]) -> tuple[str, ...]:
+def names_given_by_template(resource: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names that the template itself gives a resource, and that no second one of its type may have."""
     if resource["Type"] in _MANY_OF_A_NAME:
         return ()
-    paths = resource_types().get(resource["Type"], {}).get("names", ())
-    values = (value_at(resource.get("Properties", {}), path) for path in paths)
+    paths = read_resource_types().get(resource["Type"], {}).get("names", ())
+    values = (property_at(resource.get("Properties", {}), path) for path in paths)
     return tuple(value for value in values if isinstance(value, str))
 
 
-def refused_changes(old: Mapping[str, Template | None], new: Mapping[str, Template]) -> Iterator[str]:
+def refused_change_lines(old: Mapping[str, Template | None], new: Mapping[str, Template]) -> Iterator[str]:
     """Yield a line for each change that AWS refuses, with what to do instead.
 
     Parameters
@@ -87,9 +87,9 @@ def refused_changes(old: Mapping[str, Template | None], new: Mapping[str, Templa
         before, after = _resources(old.get(stack)), _resources(template)
         gone = replaced_resources(before, after)
         for logical in sorted(before.keys() & after.keys()):
-            lines = _refused_properties(before[logical], after[logical], gone.get(logical, []))
-            yield from (f"{stack}: {_title(logical, before[logical])}: {line}" for line in lines)
-        yield from _names_in_use(stack, before, after)
+            lines = _refused_property_lines(before[logical], after[logical], gone.get(logical, []))
+            yield from (f"{stack}: {_type_and_name(logical, before[logical])}: {line}" for line in lines)
+        yield from _name_conflict_lines(stack, before, after)
 
 
 def replaced_resources(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -108,10 +108,11 @@ def replaced_resources(before: Mapping[str, Any], after: Mapping[str, Any]) -> d
             if (
                 paths := [
                     path
-                    for path in created_only(before[logical]["Type"])
-                    if value_at(before[logical].get("Properties"), path)
-                    != value_at(after[logical].get("Properties"), path)
-                    or names.keys() & set(references(value_at(after[logical].get("Properties"), path)))
+                    for path in create_only_properties(before[logical]["Type"])
+                    if property_at(before[logical].get("Properties"), path)
+                    != property_at(after[logical].get("Properties"), path)
+                    or names.keys()
+                    & set(referenced_logical_ids(property_at(after[logical].get("Properties"), path)))
                 ]
             )
         }
@@ -120,22 +121,26 @@ def replaced_resources(before: Mapping[str, Any], after: Mapping[str, Any]) -> d
         names |= more
 
 
-def _refused_properties(was: Mapping[str, Any], will: Mapping[str, Any], changed: list[str]) -> Iterator[str]:
+def _refused_property_lines(
+    was: Mapping[str, Any], will: Mapping[str, Any], changed: list[str]
+) -> Iterator[str]:
     kind, before, after = was["Type"], was.get("Properties", {}), will.get("Properties", {})
     if kind != will["Type"]:
         yield f"CloudFormation cannot change its type to {will['Type']}; give the new one another name in the file"
         return
-    name = fixed_names(was)
-    if changed and name and name == fixed_names(will) and _WITHIN.get(kind) not in changed:
+    name = names_given_by_template(was)
+    if changed and name and name == names_given_by_template(will) and _WITHIN.get(kind) not in changed:
         paths = ", ".join(path.replace("/", ".") for path in changed)
         way = _WAYS.get(kind, "revert the change, or give it another name")
         yield f"{paths} can only be set at creation, and a second {kind} named {name[0]} cannot be created beside it; {way}"
     if kind == "AWS::MSK::Cluster":
-        yield from _refused_of_cluster(before, after)
+        yield from _refused_cluster_lines(before, after)
     elif kind == "AWS::MSK::Topic":
-        yield from _refused_decrease(before, after, "PartitionCount", "partitions: a topic never loses one")
+        yield from _refused_decrease_lines(
+            before, after, "PartitionCount", "partitions: a topic never loses one"
+        )
     elif kind == "AWS::Kinesis::Stream":
-        path = shard_counts(before, after)
+        path = shard_count_steps(before, after)
         if len(path) > CHANGES_A_DAY:
             yield (
                 f"{path[-1]} shards need {len(path)} changes, and Kinesis takes {CHANGES_A_DAY} in 24 hours; pin "
@@ -143,15 +148,15 @@ def _refused_properties(was: Mapping[str, Any], will: Mapping[str, Any], changed
             )
 
 
-def _refused_of_cluster(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+def _refused_cluster_lines(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
     kinds = [
-        str(value_at(each, "BrokerNodeGroupInfo/InstanceType")).split(".")[0] for each in (before, after)
+        str(property_at(each, "BrokerNodeGroupInfo/InstanceType")).split(".")[0] for each in (before, after)
     ]
     if kinds[0] != kinds[1]:
         yield f"MSK changes no {kinds[0]} broker into {kinds[1]}; {_WAYS['AWS::MSK::Cluster']}"
         return
     volume = "BrokerNodeGroupInfo/StorageInfo/EBSStorageInfo/VolumeSize"
-    was, will = value_at(before, volume), value_at(after, volume)
+    was, will = property_at(before, volume), property_at(after, volume)
     if isinstance(was, int) and isinstance(will, int):
         if will < was:
             yield f"{will} GiB of storage on a broker: a volume never shrinks; pin `storage: {was}GiB`"
@@ -160,7 +165,7 @@ def _refused_of_cluster(before: Mapping[str, Any], after: Mapping[str, Any]) -> 
                 f"{will} GiB of storage on a broker: it grows by {SMALLEST_GROWTH_GIB} GiB at least; pin "
                 f"`storage: {was}GiB` or `storage: {was + SMALLEST_GROWTH_GIB}GiB`"
             )
-    yield from _refused_decrease(
+    yield from _refused_decrease_lines(
         before,
         after,
         "NumberOfBrokerNodes",
@@ -178,7 +183,7 @@ def _version_numbers(name: str) -> tuple[int, ...]:
     return tuple(int(part) for part in name.split(".")[:2] if part.isdigit())
 
 
-def _refused_decrease(
+def _refused_decrease_lines(
     before: Mapping[str, Any], after: Mapping[str, Any], key: str, why: str
 ) -> Iterator[str]:
     was, will = before.get(key), after.get(key)
@@ -186,47 +191,48 @@ def _refused_decrease(
         yield f"{was} to {will} {why}"
 
 
-def _names_in_use(stack: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+def _name_conflict_lines(stack: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
     """Yield resources that are to be created under a name that another resource of their stack still has."""
     used = {
         (resource["Type"], name): logical
         for logical, resource in before.items()
-        for name in fixed_names(resource)
+        for name in names_given_by_template(resource)
     }
     for logical, resource in after.items():
-        owners = {used.get((resource["Type"], name), logical) for name in fixed_names(resource)}
+        owners = {used.get((resource["Type"], name), logical) for name in names_given_by_template(resource)}
         if owners - {logical}:
             yield (
-                f"{stack}: {_title(logical, resource)}: it exists under another name of the file, and CloudFormation "
+                f"{stack}: {_type_and_name(logical, resource)}: it exists under another name of the file, and CloudFormation "
                 "creates before it removes; keep that name, or give the new one another name in AWS"
             )
 
 
-def creates_lasting(old: Template | None, new: Template) -> bool:
+def creates_lasting_resource(old: Template | None, new: Template) -> bool:
     """Tell whether an update creates a resource with a name of its own that outlives its stack."""
     created = (each for logical, each in _resources(new).items() if logical not in _resources(old))
     return any(
-        str(each.get("DeletionPolicy", "")).startswith("Retain") and fixed_names(each) for each in created
+        str(each.get("DeletionPolicy", "")).startswith("Retain") and names_given_by_template(each)
+        for each in created
     )
 
 
-def shard_counts(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[int]:
+def shard_count_steps(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[int]:
     """Return the shard counts on the way to a new one: each at most double and at least half of the one before it.
 
     Source: Kinesis API reference, UpdateShardCount.
 
     Examples
     --------
-    >>> shard_counts({"ShardCount": 1}, {"ShardCount": 20})
+    >>> shard_count_steps({"ShardCount": 1}, {"ShardCount": 20})
     [2, 4, 8, 16, 20]
-    >>> shard_counts({"ShardCount": 9}, {"ShardCount": 2})
+    >>> shard_count_steps({"ShardCount": 9}, {"ShardCount": 2})
     [5, 3, 2]
     """
     count, goal = before.get("ShardCount"), after.get("ShardCount")
     return [*shard_steps(count, goal)] if isinstance(count, int) and isinstance(goal, int) else []
 
 
-def templates_in_order(old: Template | None, new: Template) -> list[tuple[str, Template]]:
+def successive_templates(old: Template | None, new: Template) -> list[tuple[str, Template]]:
     """Return the templates to deploy one after the other, each with what it changes; empty where one update does it.
 
     The last one is the new template.
@@ -258,10 +264,10 @@ def _steps_of_resource(
 ) -> _ResourceSteps:
     before, after = was.get("Properties", {}), will.get("Properties", {})
     if was["Type"] == "AWS::Kinesis::Stream":
-        counts = [before.get("ShardCount"), *shard_counts(before, after)]
+        counts = [before.get("ShardCount"), *shard_count_steps(before, after)]
         return [
             (
-                f"{fixed_names(will)[0]}: {first} to {then} shards",
+                f"{names_given_by_template(will)[0]}: {first} to {then} shards",
                 {logical: {**will, "Properties": {**after, "ShardCount": then}}},
             )
             for first, then in itertools.pairwise(counts)
@@ -276,7 +282,7 @@ def _steps_of_resource(
     requests = [
         (title, paths)
         for title, paths in _CLUSTER_REQUESTS
-        if any(value_at(before, path) != value_at(after, path) for path in paths)
+        if any(property_at(before, path) != property_at(after, path) for path in paths)
         # A new revision of the configuration reaches the cluster by a reference that stays the same.
         or (title == "configuration" and configurations)
     ]
@@ -286,16 +292,16 @@ def _steps_of_resource(
         later = requests[number + 1 :]
         for _, paths in later:
             for path in paths:
-                properties = _with_value_at(properties, path, value_at(before, path))
+                properties = _with_value_at(properties, path, property_at(before, path))
         configuration_steps = configurations if any(each == "configuration" for each, _ in later) else {}
-        name = (fixed_names(will) or (logical,))[0]
+        name = (names_given_by_template(will) or (logical,))[0]
         result.append(
             (f"{name}: {title}", {logical: {**will, "Properties": properties}, **configuration_steps})
         )
     return result
 
 
-def references(value: Any) -> Iterator[str]:
+def referenced_logical_ids(value: Any) -> Iterator[str]:
     """Yield the logical ids that a value of a template refers to."""
     for taken in intrinsic_arguments(value, "Ref"):
         yield str(taken)
@@ -331,5 +337,5 @@ def _resources(template: Template | None) -> Mapping[str, Any]:
     return resources
 
 
-def _title(logical: str, resource: Mapping[str, Any]) -> str:
-    return f"{resource['Type']} {(fixed_names(resource) or (logical,))[0]}"
+def _type_and_name(logical: str, resource: Mapping[str, Any]) -> str:
+    return f"{resource['Type']} {(names_given_by_template(resource) or (logical,))[0]}"

@@ -22,7 +22,7 @@ from botocore.exceptions import ClientError
 
 from millrace.config.aws.list_pages import list_all
 from millrace.config.aws.names import Names
-from millrace.lifecycle.account.deployed_outputs import MISSING_OBJECT, ignore_missing, split_url
+from millrace.lifecycle.account.deployed_outputs import MISSING_OBJECT, ignore_missing, split_s3_url
 
 FOLDER = "_millrace"
 LIVE_SECONDS = 30.0
@@ -33,7 +33,7 @@ _LAST = "offsets"
 """Folder that is copied and deleted last: a checkpoint counts as started while it has offsets."""
 
 
-class CheckpointError(RuntimeError):
+class CheckpointRequestError(RuntimeError):
     """A request on a checkpoint that is not possible; the message says why."""
 
 
@@ -68,7 +68,7 @@ class CheckpointContents:
 
 
 @dataclass
-class Checkpoints:
+class JobCheckpoints:
     """The checkpoints of one job.
 
     Parameters
@@ -87,19 +87,19 @@ class Checkpoints:
     @property
     def bucket(self) -> str:
         """Bucket of the checkpoints."""
-        return split_url(self.names.checkpoints(self.job))[0]
+        return split_s3_url(self.names.checkpoints(self.job))[0]
 
     @property
     def prefix(self) -> str:
         """Prefix of the checkpoints in their bucket."""
-        return split_url(self.names.checkpoints(self.job))[1]
+        return split_s3_url(self.names.checkpoints(self.job))[1]
 
-    def manifest(self, query: str) -> str | None:
+    def manifest_text(self, query: str) -> str | None:
         """Return the text of a query's manifest; None without one, or without its checkpoint.
 
         Invalid bytes become U+FFFD, so that its readers refuse it.
         """
-        text = self._read_bytes(self._side_file(query, "manifest")) if self.has_batches(query) else None
+        text = self._read_bytes(self._side_file_key(query, "manifest")) if self.has_batches(query) else None
         return None if text is None else text.decode(errors="replace")
 
     def has_batches(self, query: str) -> bool:
@@ -118,11 +118,13 @@ class Checkpoints:
             ]
             log = f"{self.prefix}/{query}/{_LAST}/{committed}"
             positions = self._read_parsed(log, _positions_in_log, damaged) or ()
-        manifest = self._read_parsed(self._side_file(query, "manifest"), _manifest, damaged)
+        manifest = self._read_parsed(self._side_file_key(query, "manifest"), _parse_manifest, damaged)
         start = None
         if planned is None:
             start = self._read_parsed(
-                self._side_file(query, "start"), lambda text: str(_json_object(text)["start"]), damaged
+                self._side_file_key(query, "start"),
+                lambda text: str(_parse_json_object(text)["start"]),
+                damaged,
             )
         return CheckpointContents(query, planned, committed, at, positions, manifest, start, tuple(damaged))
 
@@ -131,10 +133,10 @@ class Checkpoints:
 
         Raises
         ------
-        CheckpointError
+        CheckpointRequestError
             A file of the checkpoint cannot be read.
         """
-        return self.check_whole(query).positions or None
+        return self.read_undamaged_contents(query).positions or None
 
     def _read_parsed(self, key: str, parse: Callable[[str], Any], damaged: list[str]) -> Any:
         """Read an object; return None where there is none, or where it is damaged, which is noted."""
@@ -145,7 +147,7 @@ class Checkpoints:
             damaged.append(f"s3://{self.bucket}/{key}: {error}")
             return None
 
-    def holder(self) -> str | None:
+    def current_writer(self) -> str | None:
         """Return the current writer of these checkpoints; None without one."""
         lease = self._read_lease()
         if lease is None or lease[1].get("released") or lease[2] > LIVE_SECONDS + 1:
@@ -158,13 +160,13 @@ class Checkpoints:
 
         Raises
         ------
-        CheckpointError
+        CheckpointRequestError
             A run holds it.
         """
         lease = self._read_lease()
-        holder = self.holder()
+        holder = self.current_writer()
         if holder is not None:
-            raise CheckpointError(
+            raise CheckpointRequestError(
                 f"{holder} is writing the checkpoints of {self.job}; stop it first (`millrace stop --env "
                 f"{self.names.environment.name} {self.job}`), or, if it was killed, wait {LIVE_SECONDS:.0f} s"
             )
@@ -186,7 +188,7 @@ class Checkpoints:
             self._lease["released"] = True
             self._put_lease({"IfMatch": self._etag})
 
-    def archive(self, query: str, *, start: str | None, moment: datetime) -> str:
+    def archive_checkpoint(self, query: str, *, start: str | None, moment: datetime) -> str:
         """Archive a query's checkpoint below ``_millrace/old``, so that it starts from the beginning.
 
         Parameters
@@ -203,16 +205,18 @@ class Checkpoints:
         """
         folder = f"{self.prefix}/{FOLDER}/old/{query}/{moment.astimezone(UTC):%Y%m%dT%H%M%SZ}"
         self._copy_folder(f"{self.prefix}/{query}", folder)
-        self._copy_if_there(self._side_file(query, "manifest"), f"{folder}/manifest.json")
+        self._copy_if_there(self._side_file_key(query, "manifest"), f"{folder}/manifest.json")
         # The note exists before the checkpoint is deleted, and is read only after that.
         if start is None:
-            self.s3.delete_object(Bucket=self.bucket, Key=self._side_file(query, "start"))
+            self.s3.delete_object(Bucket=self.bucket, Key=self._side_file_key(query, "start"))
         else:
-            self._write(self._side_file(query, "start"), json.dumps({"version": 1, "start": start}))
+            self._write_object(
+                self._side_file_key(query, "start"), json.dumps({"version": 1, "start": start})
+            )
         self._delete_checkpoint(query)
         return f"s3://{self.bucket}/{folder}"
 
-    def copy(self, query: str, to: Checkpoints, name: str, *, same_sink: bool) -> None:
+    def copy_checkpoint(self, query: str, to: JobCheckpoints, name: str, *, same_sink: bool) -> None:
         """Copy a checkpoint to another name, so that another query continues from it.
 
         Parameters
@@ -224,46 +228,48 @@ class Checkpoints:
 
         Raises
         ------
-        CheckpointError
+        CheckpointRequestError
             There is nothing to copy, it cannot be read, or the name is in use.
         """
         if not self.has_batches(query):
-            raise CheckpointError(
+            raise CheckpointRequestError(
                 f"{self.job}/{query} has no checkpoint in {self.names.checkpoints(self.job)}"
             )
         if to.has_batches(name):
-            raise CheckpointError(
+            raise CheckpointRequestError(
                 f"{to.job}/{name} already has a checkpoint; archive it with `millrace checkpoint reset`, or choose "
                 "another name"
             )
-        self.check_whole(query)
+        self.read_undamaged_contents(query)
         to._delete_checkpoint(name)  # left by an interrupted copy
         self._copy_folder(f"{self.prefix}/{query}", f"{to.prefix}/{name}")
         if text := self.read_contents(query).manifest:
             manifest = {**text, "query": name}
             if not same_sink:
                 manifest["sinks"] = {}
-            to._write(to._side_file(name, "manifest"), json.dumps(manifest, indent=1, sort_keys=True))
-        self._copy_if_there(self._side_file(query, "sources"), to._side_file(name, "sources"))
+            to._write_object(
+                to._side_file_key(name, "manifest"), json.dumps(manifest, indent=1, sort_keys=True)
+            )
+        self._copy_if_there(self._side_file_key(query, "sources"), to._side_file_key(name, "sources"))
 
-    def check_whole(self, query: str) -> CheckpointContents:
+    def read_undamaged_contents(self, query: str) -> CheckpointContents:
         """Read the content of a query's checkpoint, and refuse one with a file that cannot be read.
 
         Raises
         ------
-        CheckpointError
+        CheckpointRequestError
             There is one; the message names each.
         """
         contents = self.read_contents(query)
         if contents.damaged:
-            raise CheckpointError(
+            raise CheckpointRequestError(
                 f"{self.job}/{query} is damaged, so no query can continue from it: {'; '.join(contents.damaged)}"
             )
         return contents
 
     # ---- objects ----
 
-    def _side_file(self, query: str, kind: str) -> str:
+    def _side_file_key(self, query: str, kind: str) -> str:
         return f"{self.prefix}/{FOLDER}/{query}.{kind}.json"
 
     def _read_bytes(self, key: str) -> bytes | None:
@@ -271,21 +277,21 @@ class Checkpoints:
             return bytes(self.s3.get_object(Bucket=self.bucket, Key=key)["Body"].read())
         return None
 
-    def _write(self, key: str, text: str) -> None:
+    def _write_object(self, key: str, text: str) -> None:
         self.s3.put_object(Bucket=self.bucket, Key=key, Body=text.encode())
 
-    def _keys(self, prefix: str) -> list[str]:
+    def _object_keys(self, prefix: str) -> list[str]:
         objects = list_all(self.s3, "list_objects_v2", "Contents", Bucket=self.bucket, Prefix=f"{prefix}/")
         return sorted(
             (each["Key"] for each in objects), key=lambda key: (key.startswith(f"{prefix}/{_LAST}/"), key)
         )
 
     def _last_batch(self, query: str, log: str) -> int | None:
-        names = (key.rpartition("/")[2] for key in self._keys(f"{self.prefix}/{query}/{log}"))
+        names = (key.rpartition("/")[2] for key in self._object_keys(f"{self.prefix}/{query}/{log}"))
         return max((int(name) for name in names if name.isdecimal()), default=None)
 
     def _copy_folder(self, source: str, target: str) -> None:
-        for key in self._keys(source):
+        for key in self._object_keys(source):
             self._renew_lease()
             self._copy_object(key, f"{target}/{key.removeprefix(f'{source}/')}")
 
@@ -300,11 +306,11 @@ class Checkpoints:
     def _delete_checkpoint(self, query: str) -> None:
         """Delete a checkpoint, its identity first: no job continues from one that is deleted in part."""
         first = f"{self.prefix}/{query}/metadata"
-        keys = self._keys(f"{self.prefix}/{query}")
+        keys = self._object_keys(f"{self.prefix}/{query}")
         for key in sorted(keys, key=lambda key: key != first):
             self._renew_lease()
             self.s3.delete_object(Bucket=self.bucket, Key=key)
-        self.s3.delete_object(Bucket=self.bucket, Key=self._side_file(query, "manifest"))
+        self.s3.delete_object(Bucket=self.bucket, Key=self._side_file_key(query, "manifest"))
 
     # ---- the lease ----
 
@@ -313,7 +319,7 @@ class Checkpoints:
             response = self.s3.get_object(Bucket=self.bucket, Key=f"{self.prefix}/{FOLDER}/lease.json")
             server_time = parsedate_to_datetime(response["ResponseMetadata"]["HTTPHeaders"]["date"])
             age = (server_time - response["LastModified"]).total_seconds()
-            return str(response["ETag"]), _lease_record(response["Body"].read()), age
+            return str(response["ETag"]), _parse_lease(response["Body"].read()), age
         return None
 
     def _renew_lease(self) -> None:
@@ -333,7 +339,7 @@ class Checkpoints:
             )
         except ClientError as error:
             if error.response["Error"]["Code"] in ("PreconditionFailed", "ConditionalRequestConflict"):
-                raise CheckpointError(
+                raise CheckpointRequestError(
                     f"a run of {self.job} has just begun and writes the checkpoints; stop it first (`millrace stop "
                     f"--env {self.names.environment.name} {self.job}`)"
                 ) from error
@@ -349,7 +355,7 @@ def _positions_in_log(log: str) -> tuple[Any, ...]:
     return tuple(None if line == "-" else json.loads(line) for line in lines[2:])
 
 
-def _json_object(text: str) -> dict[str, Any]:
+def _parse_json_object(text: str) -> dict[str, Any]:
     value = json.loads(text)
     if not isinstance(value, dict):
         raise ValueError("not an object")
@@ -360,9 +366,9 @@ _MANIFEST = {"engine", "spark", "core", "kind", "legs"}
 _LEG = {"connector", "of", "topics"}
 
 
-def _manifest(text: str) -> dict[str, Any]:
+def _parse_manifest(text: str) -> dict[str, Any]:
     """Read a manifest that has all the fields that commands show."""
-    manifest = _json_object(text)
+    manifest = _parse_json_object(text)
     if lacking := sorted(_MANIFEST - manifest.keys()):
         raise ValueError(f"it is not a checkpoint's manifest: it lacks {', '.join(lacking)}")
     legs = manifest["legs"]
@@ -374,9 +380,9 @@ def _manifest(text: str) -> dict[str, Any]:
     return manifest
 
 
-def _lease_record(body: bytes) -> dict[str, Any]:
+def _parse_lease(body: bytes) -> dict[str, Any]:
     """Read a lease's record; an empty one where it is damaged, whose age counts anyway (as in ``etl/job/lease.py``)."""
     try:
-        return _json_object(body.decode(errors="replace"))
+        return _parse_json_object(body.decode(errors="replace"))
     except ValueError:
         return {}

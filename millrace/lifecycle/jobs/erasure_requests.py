@@ -16,7 +16,7 @@ from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, DirectQuery, DirectRouteQuery
 from millrace.config.sinks.base import SinkContext
 from millrace.config.units import format_duration
-from millrace.lifecycle.account.deployed_outputs import MISSING_OBJECT, ignore_missing, split_url
+from millrace.lifecycle.account.deployed_outputs import MISSING_OBJECT, ignore_missing, split_s3_url
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
 FOLDER = "_millrace/erase"
@@ -32,7 +32,7 @@ Answers = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Request:
+class ErasureRequest:
     """The same fields as in :class:`etl.repair.erase.EraseRequest`, which reads it."""
 
     id: str
@@ -45,7 +45,7 @@ class Request:
 
 
 @dataclass
-class Erasures:
+class ErasureRequests:
     """Requests to the jobs of an environment, and their answers.
 
     Parameters
@@ -61,7 +61,7 @@ class Erasures:
     jobs: Sequence[str]
     _versions: list[tuple[str, str, str]] = field(default_factory=list, repr=False)
 
-    def write_requests(self, request: Request) -> None:
+    def write_requests(self, request: ErasureRequest) -> None:
         """Write a request for every job; it replaces an earlier one."""
         body = json.dumps(asdict(request)).encode()
         for job in self.jobs:
@@ -84,7 +84,7 @@ class Erasures:
         answers = {job: self._read_json(job, erasure) for job in self.jobs}
         return {job: answer for job, answer in answers.items() if answer is not None}
 
-    def wait(
+    def wait_for_answers(
         self,
         erasure: str,
         states: tuple[str, ...],
@@ -147,7 +147,7 @@ class Erasures:
         return None
 
     def _bucket_and_key(self, job: str, name: str) -> tuple[str, str]:
-        bucket, prefix = split_url(self.names.checkpoints(job))
+        bucket, prefix = split_s3_url(self.names.checkpoints(job))
         return bucket, f"{prefix}/{FOLDER}/{name}.json"
 
 
@@ -159,7 +159,7 @@ def places_not_erased(environment: Environment, names: Names, where: str) -> Ite
     where
         The condition.
     """
-    for name in dict.fromkeys(s for job in environment.jobs.values() for s in _read_by(job.queries)):
+    for name in dict.fromkeys(s for job in environment.jobs.values() for s in _streams_read_by(job.queries)):
         stream = environment.streams[name]
         yield (
             f"stream {name}: the source keeps its records ({format_duration(stream.retention)} by the environment file); those "
@@ -199,5 +199,5 @@ def places_not_erased(environment: Environment, names: Names, where: str) -> Ite
     )
 
 
-def _read_by(queries: Mapping[str, Any]) -> list[str]:
+def _streams_read_by(queries: Mapping[str, Any]) -> list[str]:
     return [stream for query in queries.values() for stream in query.streams]

@@ -21,12 +21,12 @@ _PERIOD_SECONDS = 60
 _MAX_EVENTS = 20
 
 
-class UnhealthyError(RuntimeError):
+class UnhealthyJobError(RuntimeError):
     """A started job that failed or ended no trigger; the message has its metrics and log lines."""
 
 
 @dataclass(frozen=True)
-class Health:
+class JobHealth:
     """Health of a job from its metrics and log lines (``docs/metrics.md``, ``docs/launch-document.md``).
 
     Attributes
@@ -46,7 +46,7 @@ class Health:
     oldest_seconds: float | None
 
 
-def read_health(aws: DeployedEnvironment, job: str, since: float) -> Health:
+def read_job_health(aws: DeployedEnvironment, job: str, since: float) -> JobHealth:
     """Read a job's metrics and failures since a time.
 
     Parameters
@@ -65,12 +65,14 @@ def read_health(aws: DeployedEnvironment, job: str, since: float) -> Health:
     queries = aws.names.environment.jobs[job].queries
     begin = datetime.fromtimestamp(math.ceil(since / _PERIOD_SECONDS) * _PERIOD_SECONDS, UTC)
     recent = max(begin, datetime.now(UTC) - _AGE_PERIOD)
-    triggers = _metric_values(aws, job, "Triggers", "Sum", begin)
+    triggers = _metric_values_by_query(aws, job, "Triggers", "Sum", begin)
     ages = [
-        values[0] for values in _metric_values(aws, job, "RecordAge", "Maximum", recent).values() if values
+        values[0]
+        for values in _metric_values_by_query(aws, job, "RecordAge", "Maximum", recent).values()
+        if values
     ]
     # A repeated batch has no age of its own: its records were committed before.
-    behind = _metric_values(aws, job, "BacklogSeconds", "Maximum", recent).values()
+    behind = _metric_values_by_query(aws, job, "BacklogSeconds", "Maximum", recent).values()
     ages += [values[0] for values in behind if values and values[0] > 0]
     for query in queries.values():
         for name in query.streams:
@@ -78,13 +80,13 @@ def read_health(aws: DeployedEnvironment, job: str, since: float) -> Health:
     waiting = tuple(name for name in queries if sum(triggers[name]) == 0)
     asked = aws.names.environment.jobs[job]
     if asked.in_turns or (asked.run == "auto" and waiting):
-        if logs.events(aws, job, datetime.fromtimestamp(since, UTC), "finished"):
+        if logs.logged_events(aws, job, datetime.fromtimestamp(since, UTC), "finished"):
             waiting = ()
         elif asked.in_turns:
             waiting = tuple(queries)
-    return Health(
+    return JobHealth(
         waiting,
-        tuple(_failures_since(aws, job, since)),
+        tuple(_logged_failures(aws, job, since)),
         max(ages) if ages else None,
     )
 
@@ -97,14 +99,14 @@ def wait_until_healthy(
     progress: Callable[[str], None],
     patience_seconds: float = PATIENCE_SECONDS,
     poll_seconds: float = POLL_SECONDS,
-) -> Health:
+) -> JobHealth:
     """Wait until a trigger of every query has ended and no record is older than the SLA.
 
     A look that AWS does not answer says nothing about the job: it is repeated while there is time.
 
     Raises
     ------
-    UnhealthyError
+    UnhealthyJobError
         A query failed, or the time ran out.
     AwsError
         AWS refuses the look permanently; or the time ran out, and AWS did not answer the last look.
@@ -114,7 +116,7 @@ def wait_until_healthy(
     said = ""
     while True:
         try:
-            health = read_health(aws, job, since)
+            health = read_job_health(aws, job, since)
         except TransientError as error:
             if time.monotonic() > deadline:
                 raise
@@ -125,7 +127,7 @@ def wait_until_healthy(
             continue
         if health.failures:
             look = f"`millrace logs {job} --env {aws.names.environment.name} --errors` shows the stack trace"
-            raise UnhealthyError(f"{job}: a query failed after the start: {health.failures[0]}; {look}")
+            raise UnhealthyJobError(f"{job}: a query failed after the start: {health.failures[0]}; {look}")
         late = health.oldest_seconds is not None and health.oldest_seconds > latency
         if not health.waiting and not late:
             age = (
@@ -146,14 +148,14 @@ def wait_until_healthy(
             progress(news)
             said = news
         if time.monotonic() > deadline:
-            raise UnhealthyError(
+            raise UnhealthyJobError(
                 f"{news}, {patience_seconds:.0f} s after the start; the log group "
                 f"/{aws.names.prefix}/jobs/{job} may tell why"
             )
         time.sleep(poll_seconds)
 
 
-def _metric_values(
+def _metric_values_by_query(
     aws: DeployedEnvironment, job: str, metric: str, statistic: str, begin: datetime
 ) -> Mapping[str, list[float]]:
     """Return one value a minute of a metric of Millrace, newest first, by query."""
@@ -193,9 +195,9 @@ def _metric_values(
     return values
 
 
-def _failures_since(aws: DeployedEnvironment, job: str, since: float) -> Iterator[str]:
+def _logged_failures(aws: DeployedEnvironment, job: str, since: float) -> Iterator[str]:
     """Yield the errors in the job's log lines: the metric counts them, the line has the reason."""
-    for failure in logs.failures(aws, job, datetime.fromtimestamp(since, UTC), _MAX_EVENTS):
+    for failure in logs.newest_failures(aws, job, datetime.fromtimestamp(since, UTC), _MAX_EVENTS):
         if failure.kind in ("failed", "refused"):
             who = failure.query or ("a query" if failure.kind == "failed" else "the job")
             yield f"{who}: {failure.text}"

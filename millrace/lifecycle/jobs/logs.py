@@ -65,7 +65,7 @@ class LogLine:
 
 
 @dataclass(frozen=True)
-class Failure:
+class LoggedFailure:
     """A failure, in the words of the failed program.
 
     Attributes
@@ -120,7 +120,7 @@ def newest_lines(aws: DeployedEnvironment, job: str, since: datetime, most: int)
     return [line for line, _ in _search_lines(aws, job, since, most, None)][-most:]
 
 
-def events(aws: DeployedEnvironment, job: str, since: datetime, event: str) -> list[dict[str, Any]]:
+def logged_events(aws: DeployedEnvironment, job: str, since: datetime, event: str) -> list[dict[str, Any]]:
     """Return the events of one kind that the core's runs of a job logged, the oldest first.
 
     Parameters
@@ -136,12 +136,13 @@ def events(aws: DeployedEnvironment, job: str, since: datetime, event: str) -> l
         AWS refused a call.
     """
     result = (
-        event_of(line.text) for line, _ in _search_lines(aws, job, since, 1, (f'{{ $.event = "{event}" }}',))
+        parse_event_line(line.text)
+        for line, _ in _search_lines(aws, job, since, 1, (f'{{ $.event = "{event}" }}',))
     )
     return [each for each in result if each is not None and each["event"] == event]
 
 
-def failures(aws: DeployedEnvironment, job: str, since: datetime, most: int) -> list[Failure]:
+def newest_failures(aws: DeployedEnvironment, job: str, since: datetime, most: int) -> list[LoggedFailure]:
     """Return a job's last failures with their traces, the oldest of them first.
 
     Raises
@@ -149,14 +150,14 @@ def failures(aws: DeployedEnvironment, job: str, since: datetime, most: int) -> 
     AwsError
         AWS refused a call.
     """
-    result: list[Failure] = []
+    result: list[LoggedFailure] = []
     seen: set[tuple[str, datetime | None, str]] = set()
     for line, (group, stream) in _search_lines(aws, job, since, most, _BEGINNINGS):
         if (line.source, line.at, line.text) in seen or not find_failures([line]):
             continue  # in the trace before, or a word that only looks like a failure
         block = [line]
         if not line.text.startswith("{"):
-            block = _lines_from(aws, group, stream, line)
+            block = _stream_lines_after(aws, group, stream, line)
         first = replace(find_failures(block)[0], place=line.place)
         # A trace may name further errors, which are not failures of their own.
         seen |= {(each.source, each.at, each.text) for each in block[: len(first.text.splitlines())]}
@@ -195,22 +196,22 @@ def _search_lines(
     return sorted(result.values(), key=lambda each: each[0].at or since)
 
 
-def _lines_from(aws: DeployedEnvironment, group: str, stream: str, first: LogLine) -> list[LogLine]:
+def _stream_lines_after(aws: DeployedEnvironment, group: str, stream: str, first: LogLine) -> list[LogLine]:
     """Return the lines of a stream from a given one on."""
     assert first.at is not None, "CloudWatch knows the time of every event"
     request = {"logGroupName": group, "logStreamName": stream, "startFromHead": True, "limit": _BLOCK_EVENTS}
     request["startTime"] = int(first.at.timestamp() * 1000)
-    events: list[dict[str, Any]] = []
+    block: list[dict[str, Any]] = []
     with translate_aws_errors("cannot read the log lines after an error"):
-        while len(events) < _BLOCK_EVENTS:
+        while len(block) < _BLOCK_EVENTS:
             # An answer may hold few events or none before the stream's end, which repeats the token (API reference).
             answer = aws.client("logs").get_log_events(**request)
-            events += answer["events"]
+            block += answer["events"]
             token = answer.get("nextForwardToken")
             if token in (None, request.get("nextToken")):
                 break
             request["nextToken"] = token
-    lines = [LogLine(_time_of_event(event), first.source, str(event["message"]).rstrip()) for event in events]
+    lines = [LogLine(_time_of_event(event), first.source, str(event["message"]).rstrip()) for event in block]
     at = next((n for n, line in enumerate(lines) if line.text == first.text), None)
     return [first] if at is None else lines[at:]
 
@@ -219,7 +220,7 @@ def _time_of_event(event: dict[str, Any]) -> datetime:
     return datetime.fromtimestamp(event["timestamp"] / 1000, UTC)
 
 
-def find_failures(lines: Iterable[LogLine]) -> list[Failure]:
+def find_failures(lines: Iterable[LogLine]) -> list[LoggedFailure]:
     """Find failures in the lines of one stream, in their order.
 
     An event may hold several lines, and a trace several events; both are split into lines.
@@ -228,27 +229,27 @@ def find_failures(lines: Iterable[LogLine]) -> list[Failure]:
     return list(_failures_in(apart))
 
 
-def _failures_in(lines: Sequence[LogLine]) -> Iterator[Failure]:
+def _failures_in(lines: Sequence[LogLine]) -> Iterator[LoggedFailure]:
     at = 0
     while at < len(lines):
         line = lines[at]
         at += 1
-        own = event_of(line.text)
+        own = parse_event_line(line.text)
         if own is not None:
             if own.get("event") == "failed":
                 why = str(own.get("error", "no reason given"))
-                yield Failure("failed", line.at, line.source, own.get("query"), why, line.place)
+                yield LoggedFailure("failed", line.at, line.source, own.get("query"), why, line.place)
             continue
         kind = next((kind for first, kind in _FIRST_LINES if first.match(line.text)), None)
         if kind is None:
             continue
         end = _failure_end(lines, at, kind)
         text = "\n".join(each.text for each in lines[at - 1 : min(end, at - 1 + _MOST_LINES)])
-        yield Failure(kind, line.at, line.source, None, text, line.place)
+        yield LoggedFailure(kind, line.at, line.source, None, text, line.place)
         at = end
 
 
-def event_of(text: str) -> dict[str, Any] | None:
+def parse_event_line(text: str) -> dict[str, Any] | None:
     """Return the content of a line by the core; None for any other line."""
     if not (text.startswith("{") and text.endswith("}")):
         return None

@@ -14,9 +14,9 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from millrace.lifecycle.account.deployed_outputs import NotDeployedError, outputs
-from millrace.lifecycle.jobs.logs import events
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, answer_of
+from millrace.lifecycle.account.deployed_outputs import NotDeployedError, read_stack_outputs
+from millrace.lifecycle.jobs.logs import logged_events
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, execute_verb_for_answer
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
 POLL_SECONDS = 10.0
@@ -32,7 +32,7 @@ _ENDED = (
 
 _WELL = ("SUCCEEDED", "SUCCESS")
 
-_run_verb = partial(answer_of, reason="a run once")
+_run_verb = partial(execute_verb_for_answer, reason="a run once")
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class EndedRun:
         return self.state in _WELL
 
 
-def run_once(
+def run_job_once(
     aws: DeployedEnvironment,
     job: str,
     arguments: Sequence[tuple[str, str]],
@@ -92,11 +92,11 @@ def run_once(
         ended = _wait_for_run(aws, job, run, progress, poll_seconds)
     finally:
         if was_to_run:
-            _start_again(aws, job, progress)
+            _restart_continuous_run(aws, job, progress)
     return ended
 
 
-def _start_again(aws: DeployedEnvironment, job: str, progress: Callable[[str], None]) -> None:
+def _restart_continuous_run(aws: DeployedEnvironment, job: str, progress: Callable[[str], None]) -> None:
     try:
         _run_verb(aws, job, "start", progress=progress)
     except (AwsError, NotDeployedError) as error:
@@ -106,7 +106,7 @@ def _start_again(aws: DeployedEnvironment, job: str, progress: Callable[[str], N
         ) from error
 
 
-def await_outcome(
+def wait_for_logged_result(
     aws: DeployedEnvironment,
     job: str,
     since: datetime,
@@ -139,7 +139,7 @@ def await_outcome(
     until = time.monotonic() + patience_seconds
     while True:
         try:
-            told_of = [each for each in events(aws, job, since, event) if each.get("query") == query]
+            told_of = [each for each in logged_events(aws, job, since, event) if each.get("query") == query]
         except AwsError:
             return None  # the run succeeded; a caller without access to its log gets no result
         if told_of:
@@ -155,7 +155,7 @@ def _wait_for_run(
     """Wait for the end of a run."""
     stack = aws.names.stack(f"job-{job}")
     with translate_aws_errors(f"cannot read stack {stack}"):
-        application = outputs(aws.client("cloudformation"), stack).get("ApplicationId")
+        application = read_stack_outputs(aws.client("cloudformation"), stack).get("ApplicationId")
     progress(f"run {run} has begun")
     while True:
         with translate_aws_errors(f"cannot read run {run}"):

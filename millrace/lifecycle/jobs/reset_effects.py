@@ -27,7 +27,7 @@ class RereadSource:
     kept: bool
 
 
-def read_again(
+def estimate_records_read_again(
     environment: Environment, job: str, query: str, since: datetime, now: datetime
 ) -> list[RereadSource]:
     """Estimate what a query reads again, by the traffic that the environment states.

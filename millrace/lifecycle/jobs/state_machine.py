@@ -16,7 +16,7 @@ import boto3
 
 from millrace.config.aws.list_pages import list_all
 from millrace.config.aws.names import Names
-from millrace.lifecycle.account.deployed_outputs import NotDeployedError, ignore_missing, outputs
+from millrace.lifecycle.account.deployed_outputs import NotDeployedError, ignore_missing, read_stack_outputs
 from millrace.lifecycle.problems import AwsError, CredentialsError, translate_aws_errors
 
 Verb = Literal["start", "stop", "drain", "status", "once"]
@@ -83,7 +83,7 @@ class ExecutionResult:
     answer: dict[str, Any]
 
 
-def connect(names: Names) -> DeployedEnvironment:
+def connect_to_account(names: Names) -> DeployedEnvironment:
     """Return clients for an environment, after a check of the credentials' account.
 
     Raises
@@ -94,21 +94,21 @@ def connect(names: Names) -> DeployedEnvironment:
     environment = names.environment
 
     @cache  # a client takes longer to make than most requests
-    def client(service: str) -> Any:
+    def make_client(service: str) -> Any:
         make: Any = boto3.client  # the type checker does not know the service
         return make(service, region_name=environment.region)
 
     with translate_aws_errors("cannot tell to whom these AWS credentials belong"):
-        account = client("sts").get_caller_identity()["Account"]
+        account = make_client("sts").get_caller_identity()["Account"]
     if environment.account is not None and account != environment.account:
         raise CredentialsError(
             f"environment {environment.name} belongs to account {environment.account}, but these credentials belong "
             f"to account {account}; sign in to the first one (AWS_PROFILE)"
         )
-    return DeployedEnvironment(Names(environment, account), client)
+    return DeployedEnvironment(Names(environment, account), make_client)
 
 
-def machine_arn(aws: DeployedEnvironment, job: str) -> str:
+def find_state_machine_arn(aws: DeployedEnvironment, job: str) -> str:
     """Find a job's state machine.
 
     Raises
@@ -120,7 +120,7 @@ def machine_arn(aws: DeployedEnvironment, job: str) -> str:
     """
     stack = aws.names.stack(f"job-{job}")
     with translate_aws_errors(f"cannot read stack {stack}"):
-        arn = outputs(aws.client("cloudformation"), stack).get("StateMachineArn")
+        arn = read_stack_outputs(aws.client("cloudformation"), stack).get("StateMachineArn")
     if arn is None:
         raise NotDeployedError(
             f"stack {stack} was deployed by a version of Millrace without state machines; deploy it again "
@@ -129,7 +129,7 @@ def machine_arn(aws: DeployedEnvironment, job: str) -> str:
     return arn
 
 
-def execute(
+def execute_verb(
     aws: DeployedEnvironment,
     job: str,
     verb: Verb,
@@ -160,7 +160,7 @@ def execute(
     AwsError
         AWS refused a call.
     """
-    arn = machine_arn(aws, job)
+    arn = find_state_machine_arn(aws, job)
     client = aws.client("stepfunctions")
     request: dict[str, Any] = {"verb": verb, "reason": reason}
     if grace_seconds is not None:
@@ -184,11 +184,11 @@ def execute(
                     seen = event["id"]
                 # The output may follow the state (DataBiosphere/azul#880).
                 if result["status"] != "RUNNING" and (result["status"] != "SUCCEEDED" or "output" in result):
-                    return _outcome(job, execution, result)
+                    return _execution_result(job, execution, result)
             time.sleep(poll_seconds)
 
 
-def answer_of(
+def execute_verb_for_answer(
     aws: DeployedEnvironment,
     job: str,
     verb: Verb,
@@ -197,7 +197,7 @@ def answer_of(
     reason: str,
     arguments: Sequence[tuple[str, str]] = (),
 ) -> dict[str, Any]:
-    """Run a verb as one step of a longer command, and return its complete answer; the parameters are those of :func:`execute`.
+    """Run a verb as one step of a longer command, and return its complete answer; the parameters are those of :func:`execute_verb`.
 
     Raises
     ------
@@ -206,7 +206,7 @@ def answer_of(
     AwsError
         AWS refused a call, or the machine did not succeed.
     """
-    done = execute(
+    done = execute_verb(
         aws,
         job,
         verb,
@@ -222,7 +222,7 @@ def answer_of(
     return done.answer
 
 
-def _outcome(job: str, execution: str, description: dict[str, Any]) -> ExecutionResult:
+def _execution_result(job: str, execution: str, description: dict[str, Any]) -> ExecutionResult:
     if description["status"] == "SUCCEEDED":
         answer = {**json.loads(description["output"]), "execution": execution}
         return ExecutionResult(job, True, str(answer["outcome"]), str(answer["message"]), answer)

@@ -12,8 +12,8 @@ from millrace.config.infrastructure_sections import Bucket
 from millrace.config.model import MskCluster
 from millrace.config.sources.kinesis import KinesisStream
 from millrace.lifecycle.preflight import quotas as preflight_quotas
-from millrace.lifecycle.preflight.questions import ABSENT, Account, Check, Row, row_of_check
-from millrace.lifecycle.preflight.quotas import open_shards
+from millrace.lifecycle.preflight.questions import ABSENT, Check, PreflightAccount, PreflightRow, row_of_check
+from millrace.lifecycle.preflight.quotas import count_open_shards
 from millrace.lifecycle.problems import CDK_QUALIFIER
 
 _BOOTSTRAP_VERSION = 6
@@ -28,7 +28,7 @@ _VPC_CONDITIONS = ("aws:SourceVpc", "aws:VpcSourceIp")
 _BUCKETS: tuple[Bucket, ...] = ("lake", "checkpoints", "event-logs", "dead-letters", "access-logs")
 
 
-def bootstrap(account: Account) -> Iterator[Row]:
+def check_bootstrap(account: PreflightAccount) -> Iterator[PreflightRow]:
     """Check version and key of CDK's bootstrap."""
     names = account.aws.names
     governance, region = names.environment.governance, names.environment.region
@@ -38,7 +38,7 @@ def bootstrap(account: Account) -> Iterator[Row]:
             f" --qualifier {governance.qualifier} --toolkit-stack-name CDKToolkit-{governance.qualifier}"
         )
     qualifier = governance.qualifier or CDK_QUALIFIER
-    parameter = account.existing("ssm", "get_parameter", Name=f"/cdk-bootstrap/{qualifier}/version")
+    parameter = account.answer_if_exists("ssm", "get_parameter", Name=f"/cdk-bootstrap/{qualifier}/version")
     version = 0 if parameter is None else int(parameter["Parameter"]["Value"])
     wrong = (
         "" if version >= _BOOTSTRAP_VERSION else f"version {version}; the templates need {_BOOTSTRAP_VERSION}"
@@ -49,7 +49,7 @@ def bootstrap(account: Account) -> Iterator[Row]:
     yield row_of_check("bootstrap", wrong, f"version {version}", remedy, command)
 
 
-def bootstrap_key(account: Account) -> Iterator[Row]:
+def check_bootstrap_key(account: PreflightAccount) -> Iterator[PreflightRow]:
     """Check that jobs may read what the bootstrap's bucket encrypts."""
     names = account.aws.names
     governance = names.environment.governance
@@ -66,18 +66,20 @@ def bootstrap_key(account: Account) -> Iterator[Row]:
     yield row_of_check("bootstrap key", wrong, key or "AWS's own", remedy)
 
 
-def stacks(account: Account) -> Iterator[Row]:
+def check_stack_states(account: PreflightAccount) -> Iterator[PreflightRow]:
     """Check that no stack of the environment is in a state from which CloudFormation refuses to update."""
-    for name, state in account.stacks.items():
+    for name, state in account.stack_states.items():
         if state.endswith("_IN_PROGRESS"):
-            yield Row(f"stack {name}", "failed", state, "wait until it has ended, then repeat the command")
+            yield PreflightRow(
+                f"stack {name}", "failed", state, "wait until it has ended, then repeat the command"
+            )
         elif state.endswith("_FAILED"):
             command = f"cdk rollback {name} -c env={account.aws.names.environment.name}"
-            yield Row(f"stack {name}", "failed", state, "roll it back", command)
-    yield Row("stacks", "ok", f"{len(account.stacks)} deployed")
+            yield PreflightRow(f"stack {name}", "failed", state, "roll it back", command)
+    yield PreflightRow("stacks", "ok", f"{len(account.stack_states)} deployed")
 
 
-def zones(account: Account) -> Iterator[Row]:
+def check_zones(account: PreflightAccount) -> Iterator[PreflightRow]:
     """Check that the region has the zones of a new VPC, for each engine."""
     environment = account.aws.names.environment
     if environment.network.vpc is not None or account.plan.network.egress.value == "none":
@@ -85,7 +87,7 @@ def zones(account: Account) -> Iterator[Row]:
     result = account.client("ec2").describe_availability_zones()["AvailabilityZones"]
     usable = [each["ZoneId"] for each in result if each["State"] == "available"]
     zones_needed = environment.network.zone_ids or tuple(usable[: environment.zones])
-    yield from _zones_of_services(account, zones_needed)
+    yield from _check_zones_of_services(account, zones_needed)
     lacking = ", ".join(each for each in zones_needed if each not in usable)
     if len(zones_needed) < environment.zones:
         lacking = lacking or f"{environment.zones} zones"
@@ -95,17 +97,17 @@ def zones(account: Account) -> Iterator[Row]:
     )
 
 
-def _zones_of_services(account: Account, used: tuple[str, ...]) -> Iterator[Row]:
+def _check_zones_of_services(account: PreflightAccount, used: tuple[str, ...]) -> Iterator[PreflightRow]:
     environment = account.aws.names.environment
     for kind in {type(job) for job in environment.jobs.values()}:
         allowed = kind.zones.get(environment.region)
         if allowed is not None and (outside := [zone for zone in used if zone not in allowed]):
             text = f"not in {', '.join(outside)}; in {', '.join(allowed)}"
             remedy = "choose subnets in other zones" if environment.network.vpc else "write network.zone_ids"
-            yield Row(f"zones of {kind.title}", "failed", text, remedy)
+            yield PreflightRow(f"zones of {kind.title}", "failed", text, remedy)
 
 
-def subnets(account: Account) -> Iterator[Row]:
+def check_subnets(account: PreflightAccount) -> Iterator[PreflightRow]:
     """Check the given subnets: their VPC, zones, free addresses and routes to AWS."""
     network = account.aws.names.environment.network
     if account.plan.network.egress.value != "existing":
@@ -113,16 +115,18 @@ def subnets(account: Account) -> Iterator[Row]:
     ec2 = account.client("ec2")
     result = ec2.describe_subnets(SubnetIds=list(network.subnets))["Subnets"]
     if foreign := [each["SubnetId"] for each in result if each["VpcId"] != network.vpc]:
-        yield Row("subnets", "failed", f"{', '.join(foreign)}: not in {network.vpc}", "write network.subnets")
-    yield from _zones_of_services(account, tuple(each["AvailabilityZoneId"] for each in result))
+        yield PreflightRow(
+            "subnets", "failed", f"{', '.join(foreign)}: not in {network.vpc}", "write network.subnets"
+        )
+    yield from _check_zones_of_services(account, tuple(each["AvailabilityZoneId"] for each in result))
     free = sum(each["AvailableIpAddressCount"] for each in result)
     jobs = [each for each in account.plan.jobs.values() if each.network.value == "vpc"]
     needed = sum(job.max_workers.value for job in jobs)
     text = f"{free:,} free addresses for up to {needed:,} workers"
     yield row_of_check("addresses of subnets", text if free < needed else "", text, "name larger subnets")
     where = [{"Name": "vpc-id", "Values": [network.vpc]}]
-    tables = account.call("ec2", "describe_route_tables", "RouteTables", Filters=where)
-    reached = account.call("ec2", "describe_vpc_endpoints", "VpcEndpoints", Filters=where)
+    tables = account.list_items("ec2", "describe_route_tables", "RouteTables", Filters=where)
+    reached = account.list_items("ec2", "describe_vpc_endpoints", "VpcEndpoints", Filters=where)
     # In China some begin with "cn.com.amazonaws".
     region = account.aws.names.environment.region
     services = {each["ServiceName"].partition(f".{region}.")[2] for each in reached}
@@ -131,7 +135,7 @@ def subnets(account: Account) -> Iterator[Row]:
         outwards = any(
             route.get("DestinationCidrBlock") == "0.0.0.0/0"
             and not route.get("GatewayId", "").startswith("igw-")
-            for route in _table_of(subnet, tables).get("Routes", ())
+            for route in _route_tables_of_subnet(subnet, tables).get("Routes", ())
         )
         wrong = f"no route out of the VPC, and no endpoint of {', '.join(lacking)}"
         yield row_of_check(
@@ -142,7 +146,7 @@ def subnets(account: Account) -> Iterator[Row]:
         )
 
 
-def _table_of(
+def _route_tables_of_subnet(
     subnet: str, tables: list[dict[str, list[dict[str, object]]]]
 ) -> dict[str, list[dict[str, str]]]:
     """Return the route table of a subnet: its own, else the VPC's main one."""
@@ -153,7 +157,7 @@ def _table_of(
     return {}
 
 
-def kafka_versions(account: Account) -> Iterator[Row]:
+def check_kafka_versions(account: PreflightAccount) -> Iterator[PreflightRow]:
     """Check that MSK offers the versions of own clusters."""
     clusters = account.aws.names.environment.kafka.items()
     own = {
@@ -161,7 +165,7 @@ def kafka_versions(account: Account) -> Iterator[Row]:
     }
     if not own:
         return
-    versions = account.call("kafka", "list_kafka_versions", "KafkaVersions")
+    versions = account.list_items("kafka", "list_kafka_versions", "KafkaVersions")
     offered = sorted(each["Version"] for each in versions if each["Status"] == "ACTIVE")
     for name, cluster in own.items():
         wrong = f"{cluster.version} is not offered; offered: {', '.join(offered)}"
@@ -173,7 +177,7 @@ def kafka_versions(account: Account) -> Iterator[Row]:
         )
 
 
-def bucket_names(account: Account) -> Iterator[Row]:
+def check_bucket_names(account: PreflightAccount) -> Iterator[PreflightRow]:
     """Check that the names of new buckets are free or ours, and that existing ones exist."""
     names = account.aws.names
     existing = names.environment.storage.buckets
@@ -188,17 +192,17 @@ def bucket_names(account: Account) -> Iterator[Row]:
             if code not in ("403", *ABSENT):
                 raise
         if code == "403" and kind in existing:
-            yield Row(subject, "not known", "these credentials may not list the bucket")
+            yield PreflightRow(subject, "not known", "these credentials may not list the bucket")
         elif code == "403":
-            yield Row(subject, "failed", "it belongs to somebody else", "choose another name")
+            yield PreflightRow(subject, "failed", "it belongs to somebody else", "choose another name")
         elif code:
             wrong = "no such bucket" if kind in existing else ""
             yield row_of_check(subject, wrong, "free", f"write storage.buckets.{kind}")
         else:
-            yield Row(subject, "ok", "exists") if kind in existing else _left_behind_row(subject)
+            yield PreflightRow(subject, "ok", "exists") if kind in existing else _left_behind_row(subject)
 
 
-def stream_names(account: Account) -> Iterator[Row]:
+def check_stream_names(account: PreflightAccount) -> Iterator[PreflightRow]:
     """Check that the names of new streams are free or ours, and that existing ones have the shards of the file."""
     names = account.aws.names
     for name, stream in names.environment.streams.items():
@@ -207,35 +211,37 @@ def stream_names(account: Account) -> Iterator[Row]:
         if stream.existing is None and account.has_stack("streams"):
             continue
         full = names.stream(name)
-        shards = open_shards(account, full)
+        shards = count_open_shards(account, full)
         if stream.existing is None:
             yield (
-                Row(f"stream {full}", "ok", "free") if shards is None else _left_behind_row(f"stream {full}")
+                PreflightRow(f"stream {full}", "ok", "free")
+                if shards is None
+                else _left_behind_row(f"stream {full}")
             )
         elif shards is None:
-            yield Row(f"stream {full}", "failed", "no such stream", f"write streams.{name}.existing")
+            yield PreflightRow(f"stream {full}", "failed", "no such stream", f"write streams.{name}.existing")
         elif stream.shards not in (None, shards):
             remedy = f"write streams.{name}.shards: {shards}"
-            yield Row(
+            yield PreflightRow(
                 f"stream {full}", "warning", f"{shards} open shards; the file has {stream.shards}", remedy
             )
         else:
-            yield Row(f"stream {full}", "ok", f"exists, {shards} open shards")
+            yield PreflightRow(f"stream {full}", "ok", f"exists, {shards} open shards")
 
 
-def _left_behind_row(subject: str) -> Row:
+def _left_behind_row(subject: str) -> PreflightRow:
     text = "it exists, and no stack has it: the deployment imports it"
-    return Row(
+    return PreflightRow(
         subject, "warning", text, "delete it first if it is not of an earlier deployment of this environment"
     )
 
 
-def clusters(account: Account) -> Iterator[Row]:
+def check_existing_clusters(account: PreflightAccount) -> Iterator[PreflightRow]:
     """Check that existing MSK clusters are there and active."""
     for name, cluster in account.aws.names.environment.kafka.items():
         if not isinstance(cluster, MskCluster) or cluster.existing is None:
             continue
-        result = account.existing("kafka", "describe_cluster_v2", ClusterArn=cluster.existing)
+        result = account.answer_if_exists("kafka", "describe_cluster_v2", ClusterArn=cluster.existing)
         state = "no such cluster" if result is None else result["ClusterInfo"]["State"]
         remedy = f"write kafka.{name}.existing, or wait until it is active"
         usable = state in ("ACTIVE", *_AT_WORK)
@@ -243,7 +249,7 @@ def clusters(account: Account) -> Iterator[Row]:
         yield replace(row, verdict="warning") if state in _AT_WORK else row
 
 
-def lake_formation(account: Account) -> Iterator[Row]:
+def check_lake_formation(account: PreflightAccount) -> Iterator[PreflightRow]:
     """Check that CloudFormation's role may grant in Lake Formation."""
     names = account.aws.names
     if names.environment.storage.lake_formation == "off":
@@ -262,13 +268,13 @@ def lake_formation(account: Account) -> Iterator[Row]:
     )
 
 
-def vpc_conditions(account: Account) -> Iterator[Row]:
+def check_vpc_conditions(account: PreflightAccount) -> Iterator[PreflightRow]:
     """Check that no policy of an existing bucket or key refuses the jobs that run outside of any VPC."""
     jobs = [name for name, each in account.plan.jobs.items() if each.network.value == "none"]
     storage = account.aws.names.environment.storage
     policies = {}
     for bucket in storage.buckets.values() if jobs else ():
-        response = account.existing("s3", "get_bucket_policy", Bucket=bucket)
+        response = account.answer_if_exists("s3", "get_bucket_policy", Bucket=bucket)
         policies[f"bucket {bucket}"] = "" if response is None else response["Policy"]
     for _, key in storage.keys if jobs else ():
         if key is not None:
@@ -287,18 +293,18 @@ def vpc_conditions(account: Account) -> Iterator[Row]:
 
 CHECKS: Mapping[str, Check] = MappingProxyType(
     {
-        "bootstrap": bootstrap,
-        "bootstrap key": bootstrap_key,
-        "stacks": stacks,
+        "bootstrap": check_bootstrap,
+        "bootstrap key": check_bootstrap_key,
+        "stacks": check_stack_states,
         **preflight_quotas.CHECKS,
-        "zones": zones,
-        "subnets": subnets,
-        "versions of MSK": kafka_versions,
-        "buckets": bucket_names,
-        "VPC conditions": vpc_conditions,
-        "streams": stream_names,
-        "clusters": clusters,
-        "Lake Formation": lake_formation,
+        "zones": check_zones,
+        "subnets": check_subnets,
+        "versions of MSK": check_kafka_versions,
+        "buckets": check_bucket_names,
+        "VPC conditions": check_vpc_conditions,
+        "streams": check_stream_names,
+        "clusters": check_existing_clusters,
+        "Lake Formation": check_lake_formation,
     }
 )
 """By the subject that is shown if the question could not be asked."""

@@ -13,7 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from millrace.config.aws.list_pages import list_all
 from millrace.lifecycle.account.deployed_outputs import ignore_missing
-from millrace.lifecycle.changes.deployed_stacks import standing_stacks
+from millrace.lifecycle.changes.deployed_stacks import existing_stack_states
 from millrace.lifecycle.changes.update_rules import Template
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sizing.model import Plan
@@ -34,7 +34,7 @@ _THREADS = 8
 
 
 @dataclass(frozen=True)
-class Row:
+class PreflightRow:
     """Answer to one question.
 
     Attributes
@@ -50,13 +50,17 @@ class Row:
     command: str = ""
 
 
-def row_of_check(subject: str, wrong: str, right: str, remedy: str, command: str = "") -> Row:
+def row_of_check(subject: str, wrong: str, right: str, remedy: str, command: str = "") -> PreflightRow:
     """Return a row that fails if there is something wrong, and else says what is right."""
-    return Row(subject, "failed", wrong, remedy, command) if wrong else Row(subject, "ok", right)
+    return (
+        PreflightRow(subject, "failed", wrong, remedy, command)
+        if wrong
+        else PreflightRow(subject, "ok", right)
+    )
 
 
 @dataclass
-class Account:
+class PreflightAccount:
     """The account that is asked, and what is to be deployed there.
 
     Attributes
@@ -75,30 +79,30 @@ class Account:
         with self._lock:
             return self.aws.client(service)
 
-    def call(self, service: str, operation: str, key: str, **given: Any) -> list[Any]:
+    def list_items(self, service: str, operation: str, key: str, **given: Any) -> list[Any]:
         """Return the items under a key of all pages of an operation."""
         return list(list_all(self.client(service), operation, key, **given))
 
-    def existing(self, service: str, operation: str, **given: str) -> dict[str, Any] | None:
+    def answer_if_exists(self, service: str, operation: str, **given: str) -> dict[str, Any] | None:
         """Return the answer of an operation; None if its subject does not exist."""
         with ignore_missing(*ABSENT):
             return dict(getattr(self.client(service), operation)(**given))
         return None
 
     @cached_property
-    def stacks(self) -> dict[str, str]:
+    def stack_states(self) -> dict[str, str]:
         """States of the environment's stacks, by name."""
-        return standing_stacks(self.client("cloudformation"), self.aws.names.prefix)
+        return existing_stack_states(self.client("cloudformation"), self.aws.names.prefix)
 
     def has_stack(self, part: str) -> bool:
         """Return whether a stack of the environment is deployed."""
-        return self.aws.names.stack(part) in self.stacks
+        return self.aws.names.stack(part) in self.stack_states
 
 
-Check = Callable[[Account], Iterator[Row]]
+Check = Callable[[PreflightAccount], Iterator[PreflightRow]]
 
 
-def ask_all(account: Account, checks: Mapping[str, Check]) -> tuple[Row, ...]:
+def run_all_checks(account: PreflightAccount, checks: Mapping[str, Check]) -> tuple[PreflightRow, ...]:
     """Ask all questions at the same time; one that AWS does not answer is ``not known``, and stops no other.
 
     Parameters
@@ -107,22 +111,22 @@ def ask_all(account: Account, checks: Mapping[str, Check]) -> tuple[Row, ...]:
         By the subject of a row that could not be asked.
     """
 
-    def one(subject: str, check: Check) -> list[Row]:
-        answers: list[Row] = []
+    def rows_of_check(subject: str, check: Check) -> list[PreflightRow]:
+        answers: list[PreflightRow] = []
         try:
             answers.extend(check(account))
         except ClientError as error:
             code = error.response["Error"].get("Code", "an error without a code")
-            answers.append(Row(subject, "not known", f"{code} at {error.operation_name}"))
+            answers.append(PreflightRow(subject, "not known", f"{code} at {error.operation_name}"))
         except (BotoCoreError, OSError, AttributeError, LookupError, TypeError, ValueError) as error:
             # A network that refuses, or an answer of a form that no document describes.
-            answers.append(Row(subject, "not known", f"{type(error).__name__}: {error}"))
+            answers.append(PreflightRow(subject, "not known", f"{type(error).__name__}: {error}"))
         return answers
 
     with ThreadPoolExecutor(_THREADS) as pool:
-        return tuple(row for rows in pool.map(one, checks, checks.values()) for row in rows)
+        return tuple(row for rows in pool.map(rows_of_check, checks, checks.values()) for row in rows)
 
 
-def failed_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
+def failed_rows(rows: Sequence[PreflightRow]) -> tuple[PreflightRow, ...]:
     """Return the rows that would make a deployment fail."""
     return tuple(row for row in rows if row.verdict == "failed")

@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 from millrace.config.engines.glue import WORKERS
 from millrace.config.model import MskCluster
 from millrace.config.sources.kinesis import KinesisStream
-from millrace.lifecycle.preflight.questions import Account, Check, Row
+from millrace.lifecycle.preflight.questions import Check, PreflightAccount, PreflightRow
 from millrace.sizing.model import JobPlan
 
 _FULL = 0.8
@@ -22,16 +22,18 @@ _ALARMS = 5000
 """Alarms of an account in a region, unless it asked for more (CloudWatch user guide, "CloudWatch service quotas")."""
 
 
-def quota_row(subject: str, needed: float, used: float, most: float, command: str = "") -> Row:
+def quota_row(subject: str, needed: float, used: float, most: float, command: str = "") -> PreflightRow:
     """Return the row of a quota."""
     figures = f"{needed:,g} more and {used:,g} in use of {most:,g}"
     if needed + used > most:
-        return Row(subject, "failed", figures, "ask for a higher quota, or for less in the file", command)
-    return Row(subject, "warning" if needed + used > most * _FULL else "ok", figures)
+        return PreflightRow(
+            subject, "failed", figures, "ask for a higher quota, or for less in the file", command
+        )
+    return PreflightRow(subject, "warning" if needed + used > most * _FULL else "ok", figures)
 
 
-def _quota_check(
-    service: str, code: str, subject: str, amounts: Callable[[Account], tuple[float, float]]
+def _make_quota_check(
+    service: str, code: str, subject: str, amounts: Callable[[PreflightAccount], tuple[float, float]]
 ) -> Check:
     """Return the check of a quota.
 
@@ -41,7 +43,7 @@ def _quota_check(
         Function that returns how much is needed and how much is in use; nothing is asked if none is needed.
     """
 
-    def check(account: Account) -> Iterator[Row]:
+    def quota_rows(account: PreflightAccount) -> Iterator[PreflightRow]:
         needed, used = amounts(account)
         if needed <= 0:
             return
@@ -59,10 +61,10 @@ def _quota_check(
         )
         yield quota_row(subject, needed, used, most, command)
 
-    return check
+    return quota_rows
 
 
-def shards(account: Account) -> Iterator[Row]:
+def check_shard_quota(account: PreflightAccount) -> Iterator[PreflightRow]:
     """Check the shards of provisioned streams."""
     environment = account.aws.names.environment
     own = [n for n, s in environment.streams.items() if isinstance(s, KinesisStream) and s.is_created]
@@ -72,17 +74,17 @@ def shards(account: Account) -> Iterator[Row]:
     limits = account.client("kinesis").describe_limits()
     needed = sum(account.plan.streams[name].expected_partitions.value for name in provisioned)
     if account.has_stack("streams"):
-        needed -= sum(open_shards(account, account.aws.names.stream(name)) or 0 for name in provisioned)
+        needed -= sum(count_open_shards(account, account.aws.names.stream(name)) or 0 for name in provisioned)
     yield quota_row("quota: Kinesis shards", max(0, needed), limits["OpenShardCount"], limits["ShardLimit"])
 
 
-def open_shards(account: Account, stream: str) -> int | None:
+def count_open_shards(account: PreflightAccount, stream: str) -> int | None:
     """Return the open shards of a stream; None if there is no such stream."""
-    summary = account.existing("kinesis", "describe_stream_summary", StreamName=stream)
+    summary = account.answer_if_exists("kinesis", "describe_stream_summary", StreamName=stream)
     return None if summary is None else int(summary["StreamDescriptionSummary"]["OpenShardCount"])
 
 
-def _broker_counts(account: Account) -> tuple[float, float]:
+def _brokers_needed_and_used(account: PreflightAccount) -> tuple[float, float]:
     """Return the brokers of own clusters, and those of all others."""
     names = account.aws.names
     own = {
@@ -93,37 +95,39 @@ def _broker_counts(account: Account) -> tuple[float, float]:
     needed = sum(each.brokers.value for each in account.plan.clusters.values() if each.brokers is not None)
     if not own or not needed:
         return 0, 0
-    clusters = account.call("kafka", "list_clusters_v2", "ClusterInfoList")
+    clusters = account.list_items("kafka", "list_clusters_v2", "ClusterInfoList")
     others = [each.get("Provisioned", {}) for each in clusters if each["ClusterName"] not in own]
     return needed, sum(each.get("NumberOfBrokerNodes", 0) for each in others)
 
 
-def _vpc_counts(account: Account) -> tuple[float, float]:
+def _vpcs_needed_and_used(account: PreflightAccount) -> tuple[float, float]:
     if account.plan.network.egress.value in ("existing", "none") or account.has_stack("network"):
         return 0, 0
-    return 1, len(account.call("ec2", "describe_vpcs", "Vpcs"))
+    return 1, len(account.list_items("ec2", "describe_vpcs", "Vpcs"))
 
 
-def _address_counts(account: Account) -> tuple[float, float]:
+def _addresses_needed_and_used(account: PreflightAccount) -> tuple[float, float]:
     network = account.plan.network
     if network.egress.value != "nat" or account.has_stack("network"):
         return 0, 0
     return network.zones, len(account.client("ec2").describe_addresses()["Addresses"])
 
 
-def _endpoint_counts(account: Account) -> tuple[float, float]:
+def _endpoints_needed_and_used(account: PreflightAccount) -> tuple[float, float]:
     network = account.plan.network
     return len(network.services) if network.egress.value == "endpoints" else 0, 0
 
 
-def _job_counts(engine: str, amount: Callable[[JobPlan], float]) -> Callable[[Account], tuple[float, float]]:
+def _job_amounts_needed_and_used(
+    engine: str, amount: Callable[[JobPlan], float]
+) -> Callable[[PreflightAccount], tuple[float, float]]:
     """Return a function that adds an amount up over the jobs of an engine."""
     return lambda account: (sum(amount(j) for j in account.plan.jobs.values() if j.engine == engine), 0)
 
 
-def alarms(account: Account) -> Iterator[Row]:
+def check_alarm_quota(account: PreflightAccount) -> Iterator[PreflightRow]:
     """Check the number of alarms."""
-    result = account.call("cloudwatch", "describe_alarms", "MetricAlarms")
+    result = account.list_items("cloudwatch", "describe_alarms", "MetricAlarms")
     used = sum(not each["AlarmName"].startswith(account.aws.names.prefix) for each in result)
     row = quota_row("quota: alarms", len(account.plan.alarms), used, _ALARMS)
     # No operation has the account's own quota, which may be higher.
@@ -135,30 +139,35 @@ _QUOTAS = (
         "glue",
         "L-08F3B322",
         "Glue DPUs, without other jobs",
-        _job_counts("glue", lambda job: job.max_workers.value * WORKERS[job.worker].dpu),
+        _job_amounts_needed_and_used("glue", lambda job: job.max_workers.value * WORKERS[job.worker].dpu),
     ),
-    ("glue", "L-5E4153CA", "Glue runs, without other jobs", _job_counts("glue", lambda _: 1)),
+    (
+        "glue",
+        "L-5E4153CA",
+        "Glue runs, without other jobs",
+        _job_amounts_needed_and_used("glue", lambda _: 1),
+    ),
     (
         "emr-serverless",
         "L-D05C8A75",
         "EMR Serverless vCPUs, without other jobs",
-        _job_counts("emr", lambda job: job.max_workers.value * job.vcpu),
+        _job_amounts_needed_and_used("emr", lambda job: job.max_workers.value * job.vcpu),
     ),
-    ("kafka", "L-EDD31C36", "MSK brokers", _broker_counts),
-    ("vpc", "L-F678F1CE", "VPCs", _vpc_counts),
-    ("ec2", "L-0263D0A3", "Elastic IPs", _address_counts),
-    ("vpc", "L-29B6F2EB", "VPC endpoints", _endpoint_counts),
+    ("kafka", "L-EDD31C36", "MSK brokers", _brokers_needed_and_used),
+    ("vpc", "L-F678F1CE", "VPCs", _vpcs_needed_and_used),
+    ("ec2", "L-0263D0A3", "Elastic IPs", _addresses_needed_and_used),
+    ("vpc", "L-29B6F2EB", "VPC endpoints", _endpoints_needed_and_used),
 )
 """Service, code and subject of each quota, with its amounts."""
 
 CHECKS: Mapping[str, Check] = MappingProxyType(
     {
-        "quota: Kinesis shards": shards,
+        "quota: Kinesis shards": check_shard_quota,
         **{
-            f"quota: {what.partition(',')[0]}": _quota_check(service, code, f"quota: {what}", amounts)
+            f"quota: {what.partition(',')[0]}": _make_quota_check(service, code, f"quota: {what}", amounts)
             for service, code, what, amounts in _QUOTAS
         },
-        "quota: alarms": alarms,
+        "quota: alarms": check_alarm_quota,
     }
 )
 """By the subject that is shown if the question could not be asked."""

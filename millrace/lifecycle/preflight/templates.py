@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from millrace.lifecycle.changes.deployment_changes import resources_of_type
-from millrace.lifecycle.preflight.questions import Account, Check, Row
+from millrace.lifecycle.preflight.questions import Check, PreflightAccount, PreflightRow
 from millrace.lifecycle.preflight.quotas import quota_row
 
 _ID = "00000000-0000-0000-0000-000000000000"
@@ -20,53 +20,53 @@ _ROLE = "AWS::IAM::Role"
 _WITH_POLICY = (_ROLE, "AWS::IAM::Policy", "AWS::IAM::ManagedPolicy")
 
 
-def machines(account: Account) -> Iterator[Row]:
+def check_state_machines(account: PreflightAccount) -> Iterator[PreflightRow]:
     """Have Step Functions validate the definition of each state machine."""
-    for place, resource in _resources(account, "AWS::StepFunctions::StateMachine"):
+    for place, resource in _resources_of_stacks(account, "AWS::StepFunctions::StateMachine"):
         definition = resource["Properties"].get("DefinitionString")
         if definition is None:
             continue
         result = account.client("stepfunctions").validate_state_machine_definition(
-            definition=str(_resolved(account, definition))
+            definition=str(_resolve_functions(account, definition))
         )
         errors = [each for each in result["diagnostics"] if each["severity"] == "ERROR"]
         text = "; ".join(f"{each.get('location', '')} {each['message']}".strip() for each in errors)
-        yield Row(f"state machine {place}", "failed" if errors else "ok", text or "valid")
+        yield PreflightRow(f"state machine {place}", "failed" if errors else "ok", text or "valid")
 
 
-def policies(account: Account) -> Iterator[Row]:
+def check_policies(account: PreflightAccount) -> Iterator[PreflightRow]:
     """Have Access Analyzer validate each policy of a role."""
     documents = {
-        json.dumps(_resolved(account, each["PolicyDocument"])): place
+        json.dumps(_resolve_functions(account, each["PolicyDocument"])): place
         for kind in _WITH_POLICY
-        for place, resource in _resources(account, kind)
-        for each in _policies(resource["Properties"])
+        for place, resource in _resources_of_stacks(account, kind)
+        for each in _policy_documents(resource["Properties"])
     }
     if not documents:
         return
 
-    def errors(document: str) -> list[str]:
+    def validation_errors(document: str) -> list[str]:
         request = {"policyDocument": document, "policyType": "IDENTITY_POLICY"}
-        findings = account.call("accessanalyzer", "validate_policy", "findings", **request)
+        findings = account.list_items("accessanalyzer", "validate_policy", "findings", **request)
         return [each["findingDetails"] for each in findings if each["findingType"] == "ERROR"]
 
     with ThreadPoolExecutor(4) as pool:
-        for place, findings in zip(documents.values(), pool.map(errors, documents), strict=True):
+        for place, findings in zip(documents.values(), pool.map(validation_errors, documents), strict=True):
             if findings:
-                yield Row(f"policy {place}", "failed", "; ".join(findings))
-    yield Row("policies", "ok", f"{len(documents)} validated")
+                yield PreflightRow(f"policy {place}", "failed", "; ".join(findings))
+    yield PreflightRow("policies", "ok", f"{len(documents)} validated")
 
 
-def _policies(properties: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _policy_documents(properties: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     if "PolicyDocument" in properties:
         yield properties
     yield from properties.get("Policies", ())
 
 
-def roles(account: Account) -> Iterator[Row]:
+def check_roles(account: PreflightAccount) -> Iterator[PreflightRow]:
     """Check that the roles of new stacks fit."""
     summary = account.client("iam").get_account_summary()["SummaryMap"]
-    new = {s: t for s, t in (account.templates or {}).items() if s not in account.stacks}
+    new = {s: t for s, t in (account.templates or {}).items() if s not in account.stack_states}
     needed = sum(len(resources_of_type(template, _ROLE)) for template in new.values())
     command = (
         f"aws service-quotas request-service-quota-increase --service-code iam --quota-code L-FE177D64 "
@@ -75,10 +75,10 @@ def roles(account: Account) -> Iterator[Row]:
     yield quota_row("quota: roles", needed, summary["Roles"], summary["RolesQuota"], command)
 
 
-def drift(account: Account) -> Iterator[Row]:
+def check_drift(account: PreflightAccount) -> Iterator[PreflightRow]:
     """Have CloudFormation compare each deployed stack with its resources."""
     client = account.client("cloudformation")
-    for stack in account.stacks:
+    for stack in account.stack_states:
         detection = client.detect_stack_drift(StackName=stack)["StackDriftDetectionId"]
         until = time.monotonic() + _DRIFT_SECONDS
         while True:
@@ -88,7 +88,7 @@ def drift(account: Account) -> Iterator[Row]:
             time.sleep(_LOOK_SECONDS)
         if status["DetectionStatus"] != "DETECTION_COMPLETE":
             text = status.get("DetectionStatusReason", status["DetectionStatus"])
-            yield Row(f"drift of {stack}", "not known", text)
+            yield PreflightRow(f"drift of {stack}", "not known", text)
             continue
         states = ["MODIFIED", "DELETED"]
         changed = client.describe_stack_resource_drifts(
@@ -100,35 +100,37 @@ def drift(account: Account) -> Iterator[Row]:
             for each in changed
         )
         remedy = "somebody changed it by hand: change it back, or write the change into the file"
-        yield Row(f"drift of {stack}", "warning" if text else "ok", text or "none", remedy if text else "")
+        yield PreflightRow(
+            f"drift of {stack}", "warning" if text else "ok", text or "none", remedy if text else ""
+        )
 
 
-def _resources(account: Account, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _resources_of_stacks(account: PreflightAccount, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
     for stack, template in (account.templates or {}).items():
         for name, resource in resources_of_type(template, kind).items():
             yield f"{stack}/{name}", resource
 
 
-def _resolved(account: Account, value: Any) -> Any:
+def _resolve_functions(account: PreflightAccount, value: Any) -> Any:
     """Return a value of a template with the functions of CloudFormation replaced; only AWS knows ids, so those are made up."""
     names = account.aws.names
     if isinstance(value, list):
-        return [_resolved(account, each) for each in value]
+        return [_resolve_functions(account, each) for each in value]
     if not isinstance(value, dict):
         return value
     if value.keys() == {"Fn::Join"}:
         separator, parts = value["Fn::Join"]
-        return separator.join(str(_resolved(account, each)) for each in parts)
+        return separator.join(str(_resolve_functions(account, each)) for each in parts)
     if value.keys() == {"Ref"}:
         known = {"Partition": names.partition, "Region": names.environment.region, "AccountId": names.account}
         known["URLSuffix"] = "amazonaws.com"
         return known.get(value["Ref"].removeprefix("AWS::"), value["Ref"])
     if value.keys() & {"Fn::GetAtt", "Fn::ImportValue", "Fn::Sub"}:
         return names.arn("kms", f"key/{_ID}")
-    return {key: _resolved(account, each) for key, each in value.items()}
+    return {key: _resolve_functions(account, each) for key, each in value.items()}
 
 
 CHECKS: Mapping[str, Check] = MappingProxyType(
-    {"quota: roles": roles, "state machines": machines, "policies": policies}
+    {"quota: roles": check_roles, "state machines": check_state_machines, "policies": check_policies}
 )
 """By the subject that is shown if the question could not be asked."""

@@ -32,7 +32,7 @@ PAYLOADS = {
 
 
 @dataclass(frozen=True)
-class Payloads:
+class PayloadWriters:
     """Functions that write records of a stream.
 
     Attributes
@@ -50,20 +50,20 @@ class Payloads:
     spoil: Spoil
 
 
-def payloads_of_query(query: Payload, root: Path) -> Payloads:
-    """Return the writers of payloads of a query or a route, as :func:`payloads` does.
+def payload_writers_of_query(query: Payload, root: Path) -> PayloadWriters:
+    """Return the writers of payloads of a query or a route, as :func:`payload_writers` does.
 
     Parameters
     ----------
     query
         Query or route, for its format and schema file.
     """
-    return payloads(
+    return payload_writers(
         query.format, root / query.schema_, query.changes_of if isinstance(query, Route) else None
     )
 
 
-def payloads(form: PayloadFormat, path: Path, table: str | None = None) -> Payloads:
+def payload_writers(form: PayloadFormat, path: Path, table: str | None = None) -> PayloadWriters:
     """Return the writers of payloads for a format and a schema file.
 
     Parameters
@@ -82,7 +82,7 @@ def payloads(form: PayloadFormat, path: Path, table: str | None = None) -> Paylo
             f"records of format {form.kind} cannot be generated; give a file of records with --from or --sample"
         )
     try:
-        made: Payloads = made_by(form, path, *([] if table is None else [table]))
+        made: PayloadWriters = made_by(form, path, *([] if table is None else [table]))
     except NoTestValuesError as error:
         raise SandboxError(f"{path}: no test records can be generated from this schema: {error}") from error
     return made

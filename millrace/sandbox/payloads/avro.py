@@ -6,14 +6,14 @@ import random
 from pathlib import Path
 
 from millrace.config.formats.avro import AvroFormat
-from millrace.sandbox.payloads import Payloads
+from millrace.sandbox.payloads import PayloadWriters
 from millrace.sandbox.payloads.flights import Dirt
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.schemas.avro_encoding import AvroSchema
 from millrace.sandbox.schemas.traffic_values import Values
 
 
-def payloads(form: AvroFormat, path: Path) -> Payloads:
+def payloads(form: AvroFormat, path: Path) -> PayloadWriters:
     """Return the writers of datums of the newest writer's schema, or of the query's where there is no registry.
 
     Raises
@@ -40,13 +40,13 @@ def payloads(form: AvroFormat, path: Path) -> Payloads:
             header = b"\x03\0" + bytes.fromhex(path.stem.replace("-", ""))
     schema = AvroSchema(path.read_text(encoding="utf-8"))
 
-    def encode(values: Values) -> bytes:
+    def encode_datum(values: Values) -> bytes:
         return header + schema.encode(values)
 
-    def spoil(values: Values, choose: random.Random) -> tuple[bytes, Dirt]:
+    def spoiled_datum(values: Values, choose: random.Random) -> tuple[bytes, Dirt]:
         if choose.random() < 0.3:
             return b"", "empty"
-        payload = encode(values)
+        payload = encode_datum(values)
         return (payload[:-1] if choose.random() < 0.5 else payload + b"\0"), "broken"
 
-    return Payloads(schema.struct, encode, spoil)
+    return PayloadWriters(schema.struct, encode_datum, spoiled_datum)

@@ -16,7 +16,7 @@ from pyspark.sql.types import DataType, DateType, StructType
 from millrace.config.formats.changes import ChangeFormat
 from millrace.config.formats.debezium import DebeziumFormat
 from millrace.etl.formats.decoding.times import UNITS
-from millrace.sandbox.payloads import PayloadBreaker, Payloads, to_plain_value
+from millrace.sandbox.payloads import PayloadBreaker, PayloadWriters, to_plain_value
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.schemas import ddl
 from millrace.sandbox.schemas.traffic_values import Values
@@ -30,7 +30,7 @@ _STEP = 37
 Operation = Literal["insert", "update", "delete"]
 
 
-def payloads(form: ChangeFormat, path: Path, name: str = "public.traffic") -> Payloads:
+def payloads(form: ChangeFormat, path: Path, name: str = "public.traffic") -> PayloadWriters:
     """Return the writers of events of a table; the first field that is NOT NULL is the key.
 
     Raises
@@ -43,26 +43,28 @@ def payloads(form: ChangeFormat, path: Path, name: str = "public.traffic") -> Pa
             "test records of Debezium in Avro cannot be generated; give a file of records with --from or "
             "--sample"
         )
-    schema = ddl.read(path)
+    schema = ddl.read_ddl_file(path)
     place = name.rpartition(".")[::2]
-    table = _Table(next((f.name for f in schema if not f.nullable), schema.fieldNames()[0]))
+    table = _ChangingTable(next((f.name for f in schema if not f.nullable), schema.fieldNames()[0]))
     write = _debezium_event if isinstance(form, DebeziumFormat) else _dms_event
 
-    def encode(values: Values) -> bytes:
-        number, operation, before, after = table.change(values)
-        rows = [None if row is None else _row_values(form, schema, row) for row in (before, after)]
+    def encode_next_change(values: Values) -> bytes:
+        number, operation, before, after = table.change_next_row(values)
+        rows = [None if row is None else _values_of_format(form, schema, row) for row in (before, after)]
         return json.dumps(
             write(place, number, operation, *rows), separators=(",", ":"), ensure_ascii=False
         ).encode()
 
-    def broken(payload: bytes, _: object) -> bytes:
+    def cut_last_byte(payload: bytes, _: object) -> bytes:
         return payload[:-1]
 
-    return Payloads(schema, encode, PayloadBreaker(StructType([]), encode, broken))
+    return PayloadWriters(
+        schema, encode_next_change, PayloadBreaker(StructType([]), encode_next_change, cut_last_byte)
+    )
 
 
 @dataclass
-class _Table:
+class _ChangingTable:
     """Rows of a table and the number of its last change."""
 
     key: str
@@ -70,7 +72,7 @@ class _Table:
     keys: dict[int, Any] = field(default_factory=dict)
     number: int = 0
 
-    def change(self, values: Values) -> tuple[int, Operation, Values | None, Values | None]:
+    def change_next_row(self, values: Values) -> tuple[int, Operation, Values | None, Values | None]:
         """Change the row of the next key: each fifth change of a row deletes it."""
         self.number += 1
         place = self.number * _STEP % KEYS
@@ -83,7 +85,7 @@ class _Table:
         return self.number, "insert" if before is None else "update", before, after
 
 
-def _row_values(form: ChangeFormat, schema: StructType, values: Values) -> Mapping[str, Any]:
+def _values_of_format(form: ChangeFormat, schema: StructType, values: Values) -> Mapping[str, Any]:
     if not isinstance(form, DebeziumFormat):
         return {name: _plain_value(value) for name, value in values.items()}
     return {

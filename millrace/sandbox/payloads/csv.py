@@ -9,26 +9,26 @@ from pathlib import Path
 from typing import Any
 
 from millrace.config.formats.csv import CsvFormat
-from millrace.sandbox.payloads import Encode, PayloadBreaker, Payloads, to_plain_value
+from millrace.sandbox.payloads import Encode, PayloadBreaker, PayloadWriters, to_plain_value
 from millrace.sandbox.schemas import ddl
 from millrace.sandbox.schemas.traffic_values import Values
 
 
-def payloads(form: CsvFormat, path: Path) -> Payloads:
+def payloads(form: CsvFormat, path: Path) -> PayloadWriters:
     """Return the writers of records; a broken record has more columns than any of the schema."""
-    schema, encode = ddl.read(path), _csv_encoder(form)
+    schema, encode = ddl.read_ddl_file(path), _csv_encoder(form)
     extra = form.delimiter.encode() * (1 + len(schema.fields))
-    return Payloads(schema, encode, PayloadBreaker(schema, encode, lambda payload, _: payload + extra))
+    return PayloadWriters(schema, encode, PayloadBreaker(schema, encode, lambda payload, _: payload + extra))
 
 
 def _csv_encoder(form: CsvFormat) -> Encode:
-    def encode(values: Values) -> bytes:
+    def encode_record(values: Values) -> bytes:
         out = io.StringIO()
         writer = csv.writer(out, delimiter=form.delimiter, quotechar=form.quote, lineterminator="")
         writer.writerow([_cell_text(value, form.null) for value in values.values()])
         return out.getvalue().encode()
 
-    return encode
+    return encode_record
 
 
 def _cell_text(value: Any, null: str) -> Any:

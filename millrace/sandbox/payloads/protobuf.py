@@ -12,16 +12,18 @@ from typing import Any
 from millrace.config.formats.protobuf import ProtobufFormat
 from millrace.etl.formats import protobuf_descriptors
 from millrace.etl.formats.protobuf_descriptors import ENUM, Field, Message
-from millrace.sandbox.payloads import Payloads, Spoil
+from millrace.sandbox.payloads import PayloadWriters, Spoil
 from millrace.sandbox.payloads.flights import Dirt
-from millrace.sandbox.schemas.avro_encoding import stable_number
+from millrace.sandbox.schemas.avro_encoding import stable_hash
 from millrace.sandbox.schemas.traffic_values import Values
 
 
-def payloads(form: ProtobufFormat, path: Path) -> Payloads:
+def payloads(form: ProtobufFormat, path: Path) -> PayloadWriters:
     """Return the writers of messages; a spoiled one has a field of another type, or an invalid tag."""
     message = protobuf_descriptors.find_message(path.read_bytes(), form.message, str(path))
-    return Payloads(message.struct, lambda values: _encode_message(message, values), _spoiler(message))
+    return PayloadWriters(
+        message.struct, lambda values: _encode_message(message, values), _message_spoiler(message)
+    )
 
 
 def _encode_message(message: Message, values: Mapping[str, Any]) -> bytes:
@@ -43,9 +45,9 @@ def _encode_field(field: Field, value: Any) -> bytes:
         data = (
             _encode_timestamp(value) if field.message.is_timestamp else _encode_message(field.message, value)
         )
-        return _encode_block(field.number, data)
+        return _encode_length_delimited(field.number, data)
     if isinstance(value, str | bytes) and field.kind != ENUM:
-        return _encode_block(field.number, value.encode() if isinstance(value, str) else value)
+        return _encode_length_delimited(field.number, value.encode() if isinstance(value, str) else value)
     if fixed is not None:
         number = value if field.kind in (1, 2) else int(value)
         data = struct.pack(fixed, number)
@@ -55,7 +57,7 @@ def _encode_field(field: Field, value: Any) -> bytes:
         value = (
             numbers[value]
             if value in numbers
-            else sorted(numbers.values())[stable_number(value) % len(numbers)]
+            else sorted(numbers.values())[stable_hash(value) % len(numbers)]
         )
     number = int(value)
     if field.kind in (17, 18):
@@ -73,7 +75,7 @@ def _encode_timestamp(value: datetime) -> bytes:
     )
 
 
-def _encode_block(number: int, data: bytes) -> bytes:
+def _encode_length_delimited(number: int, data: bytes) -> bytes:
     return _encode_varint(number << 3 | 2) + _encode_varint(len(data)) + data
 
 
@@ -86,16 +88,16 @@ def _encode_varint(value: int) -> bytes:
     return bytes([*out, value])
 
 
-def _spoiler(message: Message) -> Spoil:
+def _message_spoiler(message: Message) -> Spoil:
     first = message.fields[0]
     # One of the other wire types is wrong for any field: 4 bytes, or 8 for a field that has 4.
     wrong = 1 if first.kind in (2, 7, 15) else 5
     retyped = _encode_varint(first.number << 3 | wrong) + bytes(8 if wrong == 1 else 4)
 
-    def spoil(values: Values, choose: random.Random) -> tuple[bytes, Dirt]:
+    def spoiled_message(values: Values, choose: random.Random) -> tuple[bytes, Dirt]:
         payload = _encode_message(message, values)
         if choose.random() < 0.5:
             return payload + retyped, "retyped"
         return payload + b"\x0f", "broken"
 
-    return spoil
+    return spoiled_message

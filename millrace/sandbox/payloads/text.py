@@ -6,22 +6,22 @@ import random
 from pathlib import Path
 
 from millrace.config.formats.text import TextFormat
-from millrace.sandbox.payloads import Payloads
+from millrace.sandbox.payloads import PayloadWriters
 from millrace.sandbox.payloads.flights import Dirt
 from millrace.sandbox.schemas import ddl
 from millrace.sandbox.schemas.traffic_values import Values
 
 
-def payloads(_form: TextFormat, path: Path) -> Payloads:
+def payloads(_form: TextFormat, path: Path) -> PayloadWriters:
     """Return the writers of values of the one field; a spoiled one is not UTF-8."""
-    schema = ddl.read(path)
+    schema = ddl.read_ddl_file(path)
     [field] = schema.fieldNames()
 
-    def encode(values: Values) -> bytes:
+    def encode_text(values: Values) -> bytes:
         return str(values[field] or "").encode()
 
-    def spoil(values: Values, choose: random.Random) -> tuple[bytes, Dirt]:
+    def spoiled_text(values: Values, choose: random.Random) -> tuple[bytes, Dirt]:
         del choose
-        return encode(values) + b"\xff", "broken"
+        return encode_text(values) + b"\xff", "broken"
 
-    return Payloads(schema, encode, spoil)
+    return PayloadWriters(schema, encode_text, spoiled_text)

@@ -13,14 +13,14 @@ from types import MappingProxyType
 from millrace.config import find_root
 from millrace.config.aws.deployed_sizes import DeployedSizes
 from millrace.lifecycle.deploy import DeployError
-from millrace.lifecycle.problems import cdk_failure
-from millrace.sandbox.programs.toolchain import find_program, program_environment
+from millrace.lifecycle.problems import cdk_failure_message
+from millrace.sandbox.programs.toolchain import find_program, program_variables
 
 _TEMPLATE_BYTES = 1_000_000
 """Size of a template that CloudFormation takes from S3 ("CloudFormation quotas": 1 MB)."""
 
 
-def synthesise(
+def synthesise_assembly(
     environment: str,
     assembly: Path,
     account: str | None = None,
@@ -39,7 +39,7 @@ def synthesise(
     deployed
         What exists, so that the plan keeps the sizes that suffice.
     shown
-        As for :func:`run`.
+        As for :func:`run_cdk`.
 
     Raises
     ------
@@ -52,10 +52,8 @@ def synthesise(
         f"env={environment}",
         *(() if deployed is None else ("-c", f"deployed={deployed.to_json()}")),
     ]
-    variables = program_environment(java=False) | (
-        {} if account is None else {"CDK_DEFAULT_ACCOUNT": account}
-    )
-    run(["synth", "--quiet", *context, "-o", str(assembly)], variables, shown=shown)
+    variables = program_variables(java=False) | ({} if account is None else {"CDK_DEFAULT_ACCOUNT": account})
+    run_cdk(["synth", "--quiet", *context, "-o", str(assembly)], variables, shown=shown)
     sizes = {file.name: file.stat().st_size for file in sorted(assembly.glob("*.template.json"))}
     if large := [f"{name} ({size:,})" for name, size in sizes.items() if size > _TEMPLATE_BYTES]:
         raise DeployError(
@@ -64,7 +62,7 @@ def synthesise(
         )
 
 
-def deploy(
+def deploy_stacks(
     assembly: Path,
     *stacks: str,
     environment: Mapping[str, str] | None = None,
@@ -85,7 +83,7 @@ def deploy(
         Whether CloudFormation takes over resources that stayed when their stack was removed: those with the name and a policy
         to retain them (CloudFormation user guide, "Import AWS resources into a CloudFormation stack automatically").
     environment, shown
-        As for :func:`run`.
+        As for :func:`run_cdk`.
 
     Raises
     ------
@@ -96,10 +94,10 @@ def deploy(
     method = ["change-set", "--import-existing-resources"] if imports else ["direct"]
     marks = [part for key, value in tags.items() for part in ("--tags", f"{key}={value}")]
     options = ["--require-approval", "never", "--method", *method, *marks]
-    run(["deploy", *chosen, *options, "-a", str(assembly)], environment, shown=shown)
+    run_cdk(["deploy", *chosen, *options, "-a", str(assembly)], environment, shown=shown)
 
 
-def run(
+def run_cdk(
     arguments: Sequence[str], environment: Mapping[str, str] | None = None, *, shown: bool = False
 ) -> None:
     """Run a CDK command.
@@ -116,7 +114,7 @@ def run(
     millrace.lifecycle.deploy.DeployError
         It failed.
     """
-    environment = program_environment(java=False) if environment is None else environment
+    environment = program_variables(java=False) if environment is None else environment
     program = find_program("cdklocal" if environment.get("AWS_ENDPOINT_URL") else "cdk", environment)
     # A file and not a pipe: nobody needs to read it meanwhile, and a signal may end this at any time.
     with (
@@ -139,4 +137,4 @@ def run(
                 sys.stderr.flush()
         if running.wait() != 0:
             said.seek(0)
-            raise DeployError(cdk_failure(arguments[0], running.returncode, said.read()))
+            raise DeployError(cdk_failure_message(arguments[0], running.returncode, said.read()))

@@ -59,7 +59,9 @@ class StalledError(SandboxError):
     """A wait that ended without its result."""
 
 
-def start_watched(command: Sequence[str | Path], **options: Any) -> tuple[subprocess.Popen[bytes], FileIO]:
+def start_tied_to_parent(
+    command: Sequence[str | Path], **options: Any
+) -> tuple[subprocess.Popen[bytes], FileIO]:
     """Start a program in a session of its own that ends with this program, however that ends.
 
     Parameters
@@ -96,7 +98,7 @@ def free_port() -> int:
 
 
 @dataclass(frozen=True)
-class Process:
+class ChildProcess:
     """A running program.
 
     Attributes
@@ -106,7 +108,7 @@ class Process:
     log
         Its standard output and error.
     held
-        Pipe from :func:`start_watched`.
+        Pipe from :func:`start_tied_to_parent`.
     scratch
         A folder of its own that is deleted after its end.
     """
@@ -127,12 +129,12 @@ class Process:
         log: Path,
         cwd: Path | None = None,
         scratch: Path | None = None,
-    ) -> Process:
+    ) -> ChildProcess:
         """Start a program in a process group of its own."""
         log.parent.mkdir(parents=True, exist_ok=True)
         _RECORDS.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
-            popen, held = start_watched(
+            popen, held = start_tied_to_parent(
                 command, env=dict(environment), cwd=cwd, stdout=output, stderr=subprocess.STDOUT
             )
         process = cls(name=name, log=log, popen=popen, held=held, scratch=scratch)
@@ -143,11 +145,11 @@ class Process:
             "owner": os.getpid(),
             "owner_created": _start_after_boot(psutil.Process()),
         }
-        process._record.write_text(json.dumps(record))
+        process._record_file.write_text(json.dumps(record))
         return process
 
     @property
-    def _record(self) -> Path:
+    def _record_file(self) -> Path:
         return _RECORDS / f"{self.popen.pid}.json"
 
     @property
@@ -155,7 +157,7 @@ class Process:
         """True while the program itself runs."""
         return self.popen.poll() is None
 
-    def tail(self, lines: int = 15) -> str:
+    def last_log_lines(self, lines: int = 15) -> str:
         """Read the last lines of the log, for an error message."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
@@ -178,7 +180,7 @@ class Process:
         with suppress(ProcessLookupError):
             os.killpg(self.popen.pid, number)
 
-    def release(self) -> None:
+    def leave_running(self) -> None:
         """Let the program run on after the end of this one; ``millrace sandbox stop`` finds it by its record."""
         with self.held, suppress(BrokenPipeError):
             self.held.write(b"\n")
@@ -190,7 +192,7 @@ class Process:
         self.held.close()
         if self.scratch is not None:
             shutil.rmtree(self.scratch, ignore_errors=True)
-        self._record.unlink(missing_ok=True)
+        self._record_file.unlink(missing_ok=True)
 
     def stop(self, grace_seconds: float = 10) -> int:
         """Ask the program to end, kill it after the grace period without a line of its log; return its exit status."""
@@ -207,7 +209,7 @@ class Process:
         self.kill()
         return self.popen.returncode
 
-    def __enter__(self) -> Process:
+    def __enter__(self) -> ChildProcess:
         return self
 
     def __exit__(
@@ -222,7 +224,7 @@ def wait_until(
     seconds: float,
     what: str,
     progress: Callable[[], str] | None = None,
-    runs: Sequence[Process] = (),
+    runs: Sequence[ChildProcess] = (),
     poll_seconds: float = 0.1,
 ) -> None:
     """Wait for a condition while the programs that it needs run, longer where the machine is busy.
@@ -253,7 +255,7 @@ def wait_until(
         for run in runs:
             if not run.alive:
                 raise SandboxError(
-                    f"{run.name} ended with status {run.popen.returncode} before {what}{seen}:\n{run.tail(25)}"
+                    f"{run.name} ended with status {run.popen.returncode} before {what}{seen}:\n{run.last_log_lines(25)}"
                 )
         if progress is not None and (now := f" ({progress()})") != seen:
             seen, waited = now, 0.0
@@ -262,7 +264,7 @@ def wait_until(
         if waited > seconds:
             whose = "".join(f"{run.name}: " for run in runs)
             how = "without progress for" if progress else "after"
-            logs = "".join(f":\n{run.tail(25)}" for run in runs)
+            logs = "".join(f":\n{run.last_log_lines(25)}" for run in runs)
             raise StalledError(f"{whose}timeout: it is not {what} {how} {seconds:.0f} s{seen}{logs}")
         time.sleep(poll_seconds)
 
@@ -273,7 +275,7 @@ def _share_of_core() -> float:
 
 
 @contextmanager
-def stopping(process: Process | None, *, keep: bool) -> Iterator[None]:
+def stop_at_end(process: ChildProcess | None, *, keep: bool) -> Iterator[None]:
     """Stop a program at the end; one to keep is stopped only after a failure or Ctrl-C.
 
     Parameters
@@ -290,13 +292,13 @@ def stopping(process: Process | None, *, keep: bool) -> Iterator[None]:
         raise
     finally:
         if process is not None and keep:
-            process.release()
+            process.leave_running()
         elif process is not None:
             process.stop()
 
 
 @contextmanager
-def only_one() -> Iterator[None]:
+def lock_sandbox() -> Iterator[None]:
     """Lock this machine's sandbox, and first stop the programs that an earlier one left.
 
     Raises
@@ -313,11 +315,11 @@ def only_one() -> Iterator[None]:
                 f"another sandbox command is running in {RUN}: wait until it ends, or set "
                 "MILLRACE_SANDBOX to another folder"
             ) from None
-        stop_left_behind()
+        stop_left_programs()
         yield
 
 
-def stop_left_behind() -> list[str]:
+def stop_left_programs() -> list[str]:
     """Stop the programs that an ended sandbox left running; return their names.
 
     A record counts only while a process with that id and start time exists, so that no
@@ -326,9 +328,9 @@ def stop_left_behind() -> list[str]:
     stopped = []
     for path in sorted(_RECORDS.glob("*.json")):
         record = json.loads(path.read_text())
-        if _is_running(record["owner"], record["owner_created"]):
+        if _is_same_process_running(record["owner"], record["owner_created"]):
             continue
-        if _is_running(record["pid"], record["created"]):
+        if _is_same_process_running(record["pid"], record["created"]):
             leader = psutil.Process(record["pid"])
             with suppress(ProcessLookupError):
                 os.killpg(leader.pid, signal.SIGTERM)
@@ -344,7 +346,7 @@ def _start_after_boot(process: psutil.Process) -> float:
     return float(process.create_time() - psutil.boot_time())
 
 
-def _is_running(pid: int, created: float) -> bool:
+def _is_same_process_running(pid: int, created: float) -> bool:
     try:
         process = psutil.Process(pid)
         same = abs(_start_after_boot(process) - created) < _TICK_SECONDS

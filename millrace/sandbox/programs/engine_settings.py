@@ -18,7 +18,7 @@ from millrace.config.engines import KINDS
 from millrace.config.engines.glue import glue_tasks_per_worker
 
 
-class EngineValue(BaseModel):
+class EngineDefault(BaseModel):
     """A value that an engine sets instead of Spark's default."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -45,16 +45,16 @@ class SparkSetting(BaseModel):
 
     effect: str
     default: dict[str, str]
-    engines: dict[Literal["glue", "emr"], EngineValue] = {}
+    engines: dict[Literal["glue", "emr"], EngineDefault] = {}
 
-    def of(self, engine: str, spark: str) -> str | None:
+    def value_on_engine(self, engine: str, spark: str) -> str | None:
         """Return its value on an engine with a version of Spark; None where it is not set."""
         result = next((value for name, value in self.engines.items() if name == engine), None)
         lines = [line for line in self.default if f"{spark}.".startswith(f"{line}.")]
         return result.value if result else self.default[max(lines, key=len)] if lines else None
 
 
-class SettingsTable(BaseModel):
+class EngineSettingsTable(BaseModel):
     """All settings, with the date on which they were read."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -65,10 +65,10 @@ class SettingsTable(BaseModel):
 
 
 @cache
-def table() -> SettingsTable:
+def read_settings_table() -> EngineSettingsTable:
     """Read the table."""
     text = (resources.files("millrace.sandbox") / "engine_settings.yaml").read_text(encoding="utf-8")
-    return SettingsTable.model_validate(YAML(typ="safe", pure=True).load(text))
+    return EngineSettingsTable.model_validate(YAML(typ="safe", pure=True).load(text))
 
 
 def engine_settings(document: Mapping[str, Any]) -> dict[str, str]:
@@ -87,5 +87,8 @@ def engine_settings(document: Mapping[str, Any]) -> dict[str, str]:
     engine, version, workers = document["engine"], document["engine_version"], document["workers"]
     tasks = workers["vcpu"] if engine == "emr" else glue_tasks_per_worker(version, workers["type"])
     slots = (workers["max"] - 1) * int(tasks)  # one worker is the driver
-    values = {name: row.of(engine, KINDS[engine].spark_of(version)) for name, row in table().settings.items()}
+    values = {
+        name: row.value_on_engine(engine, KINDS[engine].spark_of(version))
+        for name, row in read_settings_table().settings.items()
+    }
     return {name: value.format(slots=slots) for name, value in values.items() if value is not None}

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millrace.sandbox.programs import jars
-from millrace.sandbox.programs.child_processes import RUN, Process, free_port
+from millrace.sandbox.programs.child_processes import RUN, ChildProcess, free_port
 from millrace.sandbox.programs.local_spark import EVENT_LOGS
-from millrace.sandbox.programs.toolchain import answers, java_home, program_environment, spark_home
+from millrace.sandbox.programs.toolchain import java_home, local_server_answers, program_variables, spark_home
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class HistoryServer:
     """A running history server; ``address`` is its URL for a browser."""
 
     address: str
-    process: Process
+    process: ChildProcess
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class EventLogBucket:
     credentials: Mapping[str, str]
     endpoint: str | None = None
 
-    def settings(self) -> dict[str, str]:
+    def spark_settings(self) -> dict[str, str]:
         """Return the settings with which the server reads the bucket."""
         s3a = "spark.hadoop.fs.s3a."
         temporary = "AWS_SESSION_TOKEN" in self.credentials
@@ -61,7 +61,7 @@ class EventLogBucket:
         return {key: value for key, value in options.items() if value}
 
 
-def history_server() -> str:
+def start_sandbox_history_server() -> str:
     """Start a history server over the sandbox's logs that runs until ``millrace sandbox stop``; return its address.
 
     Raises
@@ -69,12 +69,12 @@ def history_server() -> str:
     SandboxError
         It did not start.
     """
-    server = start({"spark.history.fs.logDirectory": EVENT_LOGS.as_uri()}, {})
-    server.process.release()
+    server = start_history_server({"spark.history.fs.logDirectory": EVENT_LOGS.as_uri()}, {})
+    server.process.leave_running()
     return server.address
 
 
-def bucket_history_server(bucket: EventLogBucket) -> HistoryServer:
+def start_bucket_history_server(bucket: EventLogBucket) -> HistoryServer:
     """Start a history server over a deployed environment's event logs.
 
     Raises
@@ -84,10 +84,10 @@ def bucket_history_server(bucket: EventLogBucket) -> HistoryServer:
     JarError
         The jars that read S3 are missing.
     """
-    return start(bucket.settings(), bucket.credentials, jars.jar_files("sandbox"))
+    return start_history_server(bucket.spark_settings(), bucket.credentials, jars.jar_files("sandbox"))
 
 
-def start(
+def start_history_server(
     settings: Mapping[str, str], environment: Mapping[str, str], libraries: Sequence[Path] = ()
 ) -> HistoryServer:
     """Start a history server on a free port of 127.0.0.1.
@@ -103,7 +103,7 @@ def start(
     properties = RUN / f"history-{port}.properties"
     lines = {**settings, "spark.history.ui.port": str(port)}
     properties.write_text("".join(f"{key} {value}\n" for key, value in lines.items()))
-    process = Process.start(
+    process = ChildProcess.start(
         "history-server",
         [
             java_home() / "bin" / "java",
@@ -114,8 +114,10 @@ def start(
             "--properties-file",
             properties,
         ],
-        environment={**program_environment(), **environment},
+        environment={**program_variables(), **environment},
         log=RUN / "history.log",
     )
-    process.wait_until(lambda: answers(f"{address}/api/v1/applications"), seconds=60, what="answering")
+    process.wait_until(
+        lambda: local_server_answers(f"{address}/api/v1/applications"), seconds=60, what="answering"
+    )
     return HistoryServer(address, process)

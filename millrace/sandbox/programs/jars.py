@@ -30,10 +30,10 @@ from cryptography.x509 import load_pem_x509_certificates
 from millrace.config.engines.versions import LINES, SparkLine, jar_set
 from millrace.sandbox.programs.toolchain import (
     LOCKS,
-    in_clone,
+    installed_spark_line,
+    is_clone,
     java_home,
     spark_home,
-    spark_line,
     state_folder,
 )
 
@@ -63,7 +63,7 @@ class Jar:
     sha256: str = ""
 
     @property
-    def file(self) -> str:
+    def file_name(self) -> str:
         """File name in the folder of its set."""
         return "-".join(filter(None, (self.name, self.version, self.classifier))) + ".jar"
 
@@ -78,7 +78,7 @@ def jar_folder(name: str, line: SparkLine | None = None) -> Path:
     line
         Spark line; by default this interpreter's.
     """
-    return state_folder() / "jars" / jar_set(name, line or spark_line())
+    return state_folder() / "jars" / jar_set(name, line or installed_spark_line())
 
 
 def jar_files(name: str, line: SparkLine | None = None) -> list[Path]:
@@ -89,17 +89,17 @@ def jar_files(name: str, line: SparkLine | None = None) -> list[Path]:
     JarError
         One is missing, or the line has none; the message has the command that fetches it.
     """
-    line = line or spark_line()
+    line = line or installed_spark_line()
     where = jar_folder(name, line)
     jars = read_lock().get(where.name)
     if jars is None:
         raise JarError(f"the lock file of jars has no set {name} for Spark {line.name}")
-    paths = [where / jar.file for jar in jars]
+    paths = [where / jar.file_name for jar in jars]
     missing = [path.name for path in paths if not path.exists()]
     if missing:
         if where.name in _FOR_TESTS:
             command = f"python -m millrace.sandbox.programs.jars --also {where.name}"
-        elif in_clone():
+        elif is_clone():
             command = f"make spark SPARK={line.name}" if where.name in ON_REQUEST else "make jars"
         else:
             command = "millrace setup"
@@ -127,54 +127,57 @@ def fetch_jars(also: Collection[str] = ()) -> int:
     """
     with ThreadPoolExecutor() as pool:  # a set is minutes of waiting for a registry, not of work
         wanted = {name: jars for name, jars in read_lock().items() if name not in ON_REQUEST or name in also}
-        return sum(pool.map(_fetch_set, *zip(*wanted.items(), strict=True)))
+        return sum(pool.map(_fetch_jar_set, *zip(*wanted.items(), strict=True)))
 
 
-def _fetch_set(name: str, jars: list[Jar]) -> int:
+def _fetch_jar_set(name: str, jars: list[Jar]) -> int:
     home = state_folder() / "jars" / name
-    missing = [jar for jar in jars if not (home / jar.file).exists()]
+    missing = [jar for jar in jars if not (home / jar.file_name).exists()]
     if not missing:
         return 0
     home.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=state_folder()) as given:
         scratch = Path(given)
-        _ivy(_intransitive(name, missing), name, scratch)
+        _run_ivy(_ivy_module_without_dependencies(name, missing), name, scratch)
         for jar in missing:
-            path = scratch / jar.file
-            if _digest(path) != jar.sha256:
+            path = scratch / jar.file_name
+            if _sha256_of_file(path) != jar.sha256:
                 raise JarError(
-                    f"the downloaded file {jar.file} has another SHA-256 digest than {LOCK.name} pins, so it "
+                    f"the downloaded file {jar.file_name} has another SHA-256 digest than {LOCK.name} pins, so it "
                     "was not installed; run the command again, and if it fails again, find out who changed "
                     "the file"
                 )
-            path.rename(home / jar.file)
+            path.rename(home / jar.file_name)
     return len(missing)
 
 
-def relock() -> None:
+def resolve_and_write_lock() -> None:
     """Resolve ``toolchain/jars/*.xml`` with all dependencies and write the lock."""
     lock: dict[str, list[dict[str, str]]] = {}
-    for locked_as, module in sorted(_requests()):
+    for locked_as, module in sorted(_requests_of_sets()):
         with tempfile.TemporaryDirectory(dir=state_folder()) as name:
-            report = _ivy(module, locked_as, Path(name))
+            report = _run_ivy(module, locked_as, Path(name))
             jars = [
                 Jar(
                     group=module.attrib["organisation"],
                     name=artifact.attrib["name"],
                     version=revision.attrib["name"],
-                    classifier=_classifier(artifact, f"{artifact.attrib['name']}-{revision.attrib['name']}"),
+                    classifier=_classifier_from_name(
+                        artifact, f"{artifact.attrib['name']}-{revision.attrib['name']}"
+                    ),
                 )
                 for module in report.iter("module")
                 for revision in module.iter("revision")
                 for artifact in revision.iter("artifact")
             ]
             lock[locked_as] = [
-                {**asdict(jar), "sha256": _digest(Path(name) / jar.file)} for jar in sorted(set(jars))
+                {**asdict(jar), "sha256": _sha256_of_file(Path(name) / jar.file_name)}
+                for jar in sorted(set(jars))
             ]
     LOCK.write_text(json.dumps(lock, indent=1) + "\n")
 
 
-def _requests() -> Iterator[tuple[str, str]]:
+def _requests_of_sets() -> Iterator[tuple[str, str]]:
     """Yield the name of each set in the lock, and its request with the versions of its line.
 
     A request is for every line, unless there is one for the line's Scala: ``sandbox_2.13.xml``.
@@ -190,14 +193,14 @@ def _requests() -> Iterator[tuple[str, str]]:
                 yield jar_set(request.stem, line), Template(text).substitute(given)
 
 
-def _classifier(artifact: ElementTree.Element, plain: str) -> str:
+def _classifier_from_name(artifact: ElementTree.Element, plain: str) -> str:
     """Read a jar's classifier from its file name; Ivy's report has no field for it."""
     origin = artifact.find("origin-location")
     location = "" if origin is None else origin.attrib["location"]
     return location.rpartition("/")[2].removesuffix(".jar").removeprefix(plain).removeprefix("-")
 
 
-def _intransitive(name: str, jars: list[Jar]) -> str:
+def _ivy_module_without_dependencies(name: str, jars: list[Jar]) -> str:
     lines = [
         f'<dependency org="{jar.group}" name="{jar.name}" rev="{jar.version}" transitive="false">'
         f'<artifact name="{jar.name}" type="jar"{f" m:classifier={jar.classifier!r}" if jar.classifier else ""}/>'
@@ -211,7 +214,7 @@ def _intransitive(name: str, jars: list[Jar]) -> str:
     )
 
 
-def _ivy(module: str, name: str, target: Path) -> ElementTree.Element:
+def _run_ivy(module: str, name: str, target: Path) -> ElementTree.Element:
     """Run Ivy on a module description, put its jars into ``target`` and return Ivy's report."""
     description = target / "ivy.xml"
     description.write_text(module)
@@ -255,7 +258,7 @@ def _trust_options(folder: Path) -> list[str]:
     return [f"-Djavax.net.ssl.{name}={value}" for name, value in options.items()]
 
 
-def _digest(path: Path) -> str:
+def _sha256_of_file(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -275,11 +278,11 @@ def main() -> int:
     given = parser().parse_args()
     try:
         if given.lock:
-            relock()
+            resolve_and_write_lock()
         fetched = fetch_jars(given.also)
         home = state_folder() / "jars"
         in_place = sum(
-            (home / name / jar.file).exists() for name, jars in read_lock().items() for jar in jars
+            (home / name / jar.file_name).exists() for name, jars in read_lock().items() for jar in jars
         )
         sys.stdout.write(f"{fetched} jars fetched, {in_place} in place\n")
     except JarError as error:

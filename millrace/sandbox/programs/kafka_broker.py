@@ -12,19 +12,19 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # forgotten in its stubs
 
 from millrace.sandbox.programs import jars
-from millrace.sandbox.programs.child_processes import RUN, Process, free_port, stopping
-from millrace.sandbox.programs.toolchain import java_home, program_environment
+from millrace.sandbox.programs.child_processes import RUN, ChildProcess, free_port, stop_at_end
+from millrace.sandbox.programs.toolchain import java_home, program_variables
 from millrace.sizing.msk_clusters import TIME_LIMITS
 
 _CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 
 
 @dataclass(frozen=True)
-class Kafka:
+class KafkaBroker:
     """A running broker; ``bootstrap`` is ``127.0.0.1:port``."""
 
     bootstrap: str
-    process: Process
+    process: ChildProcess
 
     def admin(self) -> AdminClient:
         """Return an admin client."""
@@ -67,7 +67,7 @@ def running_broker(
     name: str = "kafka",
     listeners: Mapping[str, tuple[str, int]] | None = None,
     settings: Mapping[str, str] | None = None,
-) -> Iterator[Kafka]:
+) -> Iterator[KafkaBroker]:
     """Start an empty broker and stop it at the end; with ``keep`` only after a failure.
 
     Parameters
@@ -91,15 +91,15 @@ def running_broker(
     shutil.rmtree(home, ignore_errors=True)
     log.unlink(missing_ok=True)
     ports = [free_port(), free_port()]
-    format_broker(home, 1, ports[:1], ports[1:], listeners or {}, settings or {})
-    process = run_broker(home, 1, name, log)
+    write_broker_settings(home, 1, ports[:1], ports[1:], listeners or {}, settings or {})
+    process = start_broker(home, 1, name, log)
     bootstrap = f"127.0.0.1:{ports[0]}"
     process.wait_until(lambda: broker_count(bootstrap) == 1, seconds=60, what="answering")
-    with stopping(process, keep=keep):
-        yield Kafka(bootstrap, process)
+    with stop_at_end(process, keep=keep):
+        yield KafkaBroker(bootstrap, process)
 
 
-def format_broker(
+def write_broker_settings(
     home: Path,
     number: int,
     ports: Sequence[int],
@@ -134,23 +134,23 @@ def format_broker(
         "message.max.bytes": 10485880,
         **more,
     }
-    file = _broker_properties(home, number)
+    file = _broker_properties_file(home, number)
     file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     command = [*_java_command(), "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", file]
-    formatting = Process.start(
-        "kafka-format", command, environment=program_environment(), log=home / "format.log"
+    formatting = ChildProcess.start(
+        "kafka-format", command, environment=program_variables(), log=home / "format.log"
     )
     formatting.popen.wait()
     formatting.kill()
 
 
-def run_broker(home: Path, number: int, name: str, log: Path) -> Process:
+def start_broker(home: Path, number: int, name: str, log: Path) -> ChildProcess:
     """Start a broker whose settings are written."""
-    command = [*_java_command(), "kafka.Kafka", _broker_properties(home, number)]
-    return Process.start(name, command, environment=program_environment(), log=log)
+    command = [*_java_command(), "kafka.Kafka", _broker_properties_file(home, number)]
+    return ChildProcess.start(name, command, environment=program_variables(), log=log)
 
 
-def _broker_properties(home: Path, number: int) -> Path:
+def _broker_properties_file(home: Path, number: int) -> Path:
     return home / f"broker-{number}.properties"
 
 

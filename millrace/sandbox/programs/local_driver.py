@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from millrace.config.engines.versions import SparkLine
-from millrace.lifecycle.jobs.logs import event_of
-from millrace.sandbox.programs.child_processes import Process
-from millrace.sandbox.programs.toolchain import spark_environment, spark_home, spark_line
+from millrace.lifecycle.jobs.logs import parse_event_line
+from millrace.sandbox.programs.child_processes import ChildProcess
+from millrace.sandbox.programs.toolchain import installed_spark_line, spark_home, spark_submit_variables
 
 LOCAL: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
@@ -28,7 +28,7 @@ KINESIS_READER = Path(__file__).parents[1] / "kinesis_reader"
 """Path for ``PYTHONPATH``: Spark 4 finds the package there by itself."""
 
 
-def start(
+def start_driver(
     name: str,
     home: Path,
     entry: Path,
@@ -39,7 +39,7 @@ def start(
     log: str = "driver.log",
     archive: Path | None = None,
     line: SparkLine | None = None,
-) -> Process:
+) -> ChildProcess:
     """Start a driver.
 
     Parameters
@@ -59,7 +59,7 @@ def start(
     line
         Spark line; by default this interpreter's.
     """
-    line = line or spark_line()
+    line = line or installed_spark_line()
     # A killed driver leaves its copies of the jars, some 400 MB, in this folder.
     scratch = home / "tmp"
     properties = home / "spark.properties"
@@ -68,21 +68,21 @@ def start(
     command: list[str | Path] = [spark_home(line) / "bin" / "spark-submit", "--properties-file", properties]
     command += ["--py-files", archive] if archive else []
     path = os.pathsep.join(filter(None, (str(KINESIS_READER), environment.get("PYTHONPATH"))))
-    return Process.start(
+    return ChildProcess.start(
         name,
         [*command, entry, *arguments],
-        environment={**environment, **spark_environment(line), "PYTHONPATH": path},
+        environment={**environment, **spark_submit_variables(line), "PYTHONPATH": path},
         log=home / log,
         cwd=home,
         scratch=scratch,
     )
 
 
-def events(run: Process) -> Iterator[dict[str, Any]]:
+def read_driver_events(run: ChildProcess) -> Iterator[dict[str, Any]]:
     """Read the JSON lines that the core has printed so far (``docs/launch-document.md``).
 
     The last line of a killed run may be incomplete; it is left out.
     """
     with run.log.open(encoding="utf-8", errors="replace") as log:
-        lines = (event_of(line.removesuffix("\n")) for line in log if line.endswith("\n"))
+        lines = (parse_event_line(line.removesuffix("\n")) for line in log if line.endswith("\n"))
         yield from (event for event in lines if event is not None)

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from millrace.etl.queries import spark_settings
 from millrace.sandbox.programs.local_driver import LOCAL
-from millrace.sandbox.programs.toolchain import program_environment
+from millrace.sandbox.programs.toolchain import program_variables
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def open_session(
     catalog
         Name of that catalog.
     """
-    os.environ.update(program_environment())
+    os.environ.update(program_variables())
     os.environ["PYSPARK_PYTHON"] = sys.executable
     prefix = f"spark.sql.catalog.{catalog}"
     iceberg = {

@@ -22,9 +22,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.config.engines import KINDS
 from millrace.config.engines.versions import spark_line_of
-from millrace.lifecycle.account.deployed_outputs import LaunchDocument, split_url
+from millrace.lifecycle.account.deployed_outputs import LaunchDocument, split_s3_url
 from millrace.sandbox.programs import jars, local_driver
-from millrace.sandbox.programs.child_processes import RUN, Process
+from millrace.sandbox.programs.child_processes import RUN, ChildProcess
 from millrace.sandbox.programs.engine_settings import engine_settings
 from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sandbox.programs.toolchain import java_home
@@ -66,7 +66,7 @@ All others are the engine's (:mod:`millrace.sandbox.programs.engine_settings`) a
 """
 
 
-def iceberg_catalog(name: str, database: Path, warehouse: str) -> dict[str, str]:
+def local_catalog_settings(name: str, database: Path, warehouse: str) -> dict[str, str]:
     """Return the Spark settings of an Iceberg catalog in an SQLite file, whose tables PyIceberg creates.
 
     Parameters
@@ -106,14 +106,14 @@ class SandboxSpark:
 
     def settings(self, document: Mapping[str, Any]) -> dict[str, str]:
         """Return a job's local Spark settings: its engine's and the document's, without those of :data:`REPLACED`."""
-        result = self.without_replaced({**engine_settings(document), **document["spark"]})
+        result = self.without_replaced_settings({**engine_settings(document), **document["spark"]})
         name = document["settings"]["catalog"]
         warehouse = document["spark"][f"spark.sql.catalog.{name}.warehouse"]
         return {
             **result,
             "spark.app.name": f"{document['environment']}/{document['job']}",
-            **self.file_system(),
-            **iceberg_catalog(name, _CATALOG_DATABASE, warehouse),
+            **self.s3_file_system_settings(),
+            **local_catalog_settings(name, _CATALOG_DATABASE, warehouse),
             **local_driver.LOCAL,
             # A local master does not read spark.task.maxFailures.
             "spark.master": f"local[{self.cores},{result['spark.task.maxFailures']}]",
@@ -124,11 +124,11 @@ class SandboxSpark:
         }
 
     @staticmethod
-    def without_replaced(settings: Mapping[str, str]) -> dict[str, str]:
+    def without_replaced_settings(settings: Mapping[str, str]) -> dict[str, str]:
         """Return settings without those that :data:`REPLACED` names."""
         return {k: v for k, v in settings.items() if not k.startswith(tuple(REPLACED))}
 
-    def file_system(self) -> dict[str, str]:
+    def s3_file_system_settings(self) -> dict[str, str]:
         """Return the Spark settings with which ``s3://`` and ``s3a://`` are the stack's S3."""
         s3a = "spark.hadoop.fs.s3a."
         return {
@@ -146,7 +146,7 @@ class SandboxSpark:
 
     def submit(
         self, launch: LaunchDocument, run: str, arguments: Sequence[str] = (), *, program: Path | None = None
-    ) -> Job:
+    ) -> LocalJob:
         """Start a job from its launch document with ``spark-submit``, on the Spark line of its engine's version.
 
         Parameters
@@ -174,29 +174,31 @@ class SandboxSpark:
         event_logs.mkdir(exist_ok=True)
         entry = home / "main.py"
         if program is None:
-            self._download(document["entry_script"], entry)
+            self._download_from_s3(document["entry_script"], entry)
         else:
             shutil.copy(program, entry)
-        archive = self._download(document["archive"], home / document["archive"].rpartition("/")[2])
-        own = [self._download(url, home / url.rpartition("/")[2]) for url in document["jars"]]
+        archive = self._download_from_s3(document["archive"], home / document["archive"].rpartition("/")[2])
+        own = [self._download_from_s3(url, home / url.rpartition("/")[2]) for url in document["jars"]]
         shipped = ("sandbox", "kafka-client", "postgresql") if document["engine"] == "glue" else ("sandbox",)
         engine = [path for jar_set in shipped for path in jars.jar_files(jar_set, line)]
         settings = self.settings(document)
         settings["spark.jars"] = ",".join(str(path) for path in [*engine, *own])
         settings["spark.eventLog.dir"] = event_logs.as_uri()
         if self.stack.region != _SIGNED_FOR:
-            settings["spark.driver.extraClassPath"] = str(_signing_region(home / "conf", self.stack))
+            settings["spark.driver.extraClassPath"] = str(
+                _write_signing_region_folder(home / "conf", self.stack)
+            )
         tail = [*document["arguments"], "--launch-document", launch.url, "--engine", "sandbox"]
-        for binding in self._bindings(document["settings"], home):
+        for binding in self._bind_arguments(document["settings"], home):
             tail += ["--bind", binding]
         tail += arguments
         environment = {**self.stack.environment(), "AWS_CBOR_DISABLE": "true", "JAVA_HOME": str(java_home())}
-        process = local_driver.start(
+        process = local_driver.start_driver(
             f"job-{run}", home, entry, settings, tail, environment=environment, archive=archive, line=line
         )
-        return Job(process, event_logs)
+        return LocalJob(process, event_logs)
 
-    def _bindings(self, settings: Mapping[str, Any], home: Path) -> Iterator[str]:
+    def _bind_arguments(self, settings: Mapping[str, Any], home: Path) -> Iterator[str]:
         """Yield the core's ``--bind`` arguments: values that are known only where a job runs."""
         yield f"metrics.file={home / METRICS_FILE}"
         for service in ("dynamodb", "kinesis", "secretsmanager"):
@@ -207,8 +209,8 @@ class SandboxSpark:
             yield f"kafka.{connection}.bootstrap={self.kafka}"
             yield f"kafka.{connection}.authentication=none"
 
-    def _download(self, url: str, target: Path) -> Path:
-        bucket, key = split_url(url)
+    def _download_from_s3(self, url: str, target: Path) -> Path:
+        bucket, key = split_s3_url(url)
         self.stack.client("s3").download_file(bucket, key, str(target))
         return target
 
@@ -232,7 +234,7 @@ class SandboxSpark:
         )
 
 
-def _signing_region(folder: Path, stack: LocalStack) -> Path:
+def _write_signing_region_folder(folder: Path, stack: LocalStack) -> Path:
     """Write a folder for the class path with which the Kinesis connector's AWS SDK signs for LocalStack's region.
 
     The SDK takes the region from the host's name, and us-east-1 for an unknown one; LocalStack then looks for the
@@ -245,7 +247,7 @@ def _signing_region(folder: Path, stack: LocalStack) -> Path:
     return folder
 
 
-def ship_event_logs(stack: LocalStack, job: Job, url: str) -> int:
+def copy_event_logs(stack: LocalStack, job: LocalJob, url: str) -> int:
     """Copy a run's event logs to the place of the deployed job's logs, and move them to the history server's folder.
 
     Parameters
@@ -258,7 +260,7 @@ def ship_event_logs(stack: LocalStack, job: Job, url: str) -> int:
     int
         Number of logs.
     """
-    bucket, prefix = split_url(url)
+    bucket, prefix = split_s3_url(url)
     EVENT_LOGS.mkdir(parents=True, exist_ok=True)
     logs = sorted(job.event_logs.iterdir())
     for path in logs:
@@ -274,15 +276,15 @@ def delete_local_catalog() -> None:
 
 
 @dataclass(frozen=True)
-class Job:
+class LocalJob:
     """A run of a job; it writes its event logs into a folder of its own."""
 
-    process: Process
+    process: ChildProcess
     event_logs: Path
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Read the JSON lines that the core has printed so far (``docs/launch-document.md``)."""
-        return local_driver.events(self.process)
+        return local_driver.read_driver_events(self.process)
 
     def commit_times(self) -> list[datetime]:
         """Return the commit times of the batches that landed or derived anything."""

@@ -15,11 +15,11 @@ from urllib.parse import urlparse
 import boto3
 
 from millrace.sandbox.programs import jars, toolchain
-from millrace.sandbox.programs.child_processes import RUN, Process, SandboxError, free_port, stopping
+from millrace.sandbox.programs.child_processes import RUN, ChildProcess, SandboxError, free_port, stop_at_end
 from millrace.sandbox.programs.toolchain import (
     java_home,
-    node_module,
-    program_environment,
+    node_package_folder,
+    program_variables,
     setup_command,
     state_folder,
 )
@@ -53,7 +53,7 @@ class LocalStack:
 
     endpoint: str
     region: str
-    process: Process | None
+    process: ChildProcess | None
 
     def client(self, service: str) -> Any:
         """Return a boto3 client for one of its services."""
@@ -69,7 +69,7 @@ class LocalStack:
     def environment(self) -> dict[str, str]:
         """Return environment variables that point ``cdklocal``, boto3 and Spark at it, and at nothing real."""
         address = urlparse(self.endpoint)
-        inherited = {k: v for k, v in program_environment().items() if not k.startswith("AWS_")}
+        inherited = {k: v for k, v in program_variables().items() if not k.startswith("AWS_")}
         return {
             **inherited,
             **_CREDENTIALS,
@@ -82,9 +82,9 @@ class LocalStack:
         }
 
 
-def answers(endpoint: str) -> bool:
+def localstack_answers(endpoint: str) -> bool:
     """Tell whether a LocalStack answers at an address."""
-    return toolchain.answers(f"{endpoint}/_localstack/health")
+    return toolchain.local_server_answers(f"{endpoint}/_localstack/health")
 
 
 @contextmanager
@@ -116,26 +116,26 @@ def running_localstack(
     """
     endpoint = os.environ.get("LOCALSTACK_ENDPOINT")
     if endpoint:
-        if not answers(endpoint):
+        if not localstack_answers(endpoint):
             raise SandboxError(
                 f"the address LOCALSTACK_ENDPOINT={endpoint} does not answer: start LocalStack there, or "
                 "unset the variable"
             )
         yield LocalStack(endpoint=endpoint.rstrip("/"), region=region, process=None)
         return
-    stack = _start(region, settings or {}, script, name)
-    with stopping(stack.process, keep=keep):
+    stack = _start_localstack(region, settings or {}, script, name)
+    with stop_at_end(stack.process, keep=keep):
         yield stack
 
 
-def _start(region: str, settings: dict[str, str], script: Path | None, name: str) -> LocalStack:
+def _start_localstack(region: str, settings: dict[str, str], script: Path | None, name: str) -> LocalStack:
     python = state_folder() / "localstack" / "bin" / "python"
     if not python.exists():
         raise SandboxError(f"LocalStack is not installed: run {setup_command()}, or set LOCALSTACK_ENDPOINT")
     root = RUN / name
     shutil.rmtree(root, ignore_errors=True)
-    _provide_kinesis(root)
-    _provide_jsonata(root)
+    _install_kinesis_emulator(root)
+    _install_jsonata_and_java(root)
     if script is not None:
         hooks = root / "etc" / "localstack" / "init" / "ready.d"
         hooks.mkdir(parents=True)
@@ -143,7 +143,7 @@ def _start(region: str, settings: dict[str, str], script: Path | None, name: str
     port = free_port()
     endpoint = f"http://localhost:{port}"
     environment = {
-        **{k: v for k, v in program_environment().items() if not k.startswith("AWS_")},
+        **{k: v for k, v in program_variables().items() if not k.startswith("AWS_")},
         "GATEWAY_LISTEN": f"127.0.0.1:{port}",
         "LOCALSTACK_HOST": f"localhost:{port}",
         "FILESYSTEM_ROOT": str(root),
@@ -157,27 +157,27 @@ def _start(region: str, settings: dict[str, str], script: Path | None, name: str
         "JAVA_TOOL_OPTIONS": "-XX:+DisableExplicitGC",
         **settings,
     }
-    process = Process.start(
+    process = ChildProcess.start(
         name,
         [python, _LOOPBACK, "localstack.runtime.main"],
         environment=environment,
         log=RUN / f"{name}.log",
         cwd=RUN,
     )
-    process.wait_until(lambda: answers(endpoint), seconds=90, what="answering")
+    process.wait_until(lambda: localstack_answers(endpoint), seconds=90, what="answering")
     return LocalStack(endpoint=endpoint, region=region, process=process)
 
 
-def _provide_kinesis(root: Path) -> None:
+def _install_kinesis_emulator(root: Path) -> None:
     """Put the pinned Kinesis emulator at the place where LocalStack would install one at its first call."""
-    module = node_module("kinesis-local")
+    module = node_package_folder("kinesis-local")
     version = json.loads((module / "package.json").read_text())["version"]
     target = root / _LIBRARY / "kinesis-local" / version / "node_modules" / "kinesis-local"
     target.parent.mkdir(parents=True)
     target.symlink_to(module)
 
 
-def _provide_jsonata(root: Path) -> None:
+def _install_jsonata_and_java(root: Path) -> None:
     """Put the pinned JSONata and a Java at the places where LocalStack would install them for its first state machine."""
     library = root / _LIBRARY
     pinned = jars.jar_files("step-functions")

@@ -16,7 +16,7 @@ _EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - what is not listened on
 _bind = socket.socket.bind
 
 
-def _bind_here(self: socket.socket, address: Any) -> None:
+def _bind_on_loopback(self: socket.socket, address: Any) -> None:
     if isinstance(address, tuple) and address[0] in _EVERYWHERE:
         host = "::1" if self.family == socket.AF_INET6 else "127.0.0.1"
         address = (host, *address[1:])
@@ -24,7 +24,7 @@ def _bind_here(self: socket.socket, address: Any) -> None:
 
 
 if __name__ == "__main__":
-    socket.socket.bind = _bind_here  # type: ignore[assignment,method-assign]
+    socket.socket.bind = _bind_on_loopback  # type: ignore[assignment,method-assign]
     # The folder of this file: its modules have names of other packages.
     del sys.path[0]
     _, module, *arguments = sys.argv

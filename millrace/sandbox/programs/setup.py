@@ -17,10 +17,10 @@ from millrace.sandbox.programs.toolchain import (
     LOCKS,
     ToolchainError,
     java_home,
-    node_bin,
-    node_modules,
-    npm,
-    program_environment,
+    node_bin_folder,
+    node_modules_folder,
+    npm_command,
+    program_variables,
     state_folder,
 )
 
@@ -37,10 +37,10 @@ def install_for_deploy(say: Say) -> None:
     ToolchainError
         An installer failed; the message has the end of its output.
     """
-    _ensure_program("Node", node_bin, "node.txt", say)
+    _ensure_program("Node", node_bin_folder, "node.txt", say)
     node = LOCKS / "node" / "package-lock.json"
-    _install_once("CDK's command line", node_modules().parent, node, _node_packages, say)
-    _put_on_path("cdk", say)
+    _install_once("CDK's command line", node_modules_folder().parent, node, _install_node_packages, say)
+    _write_start_script("cdk", say)
     if importlib.util.find_spec("pyspark") is None:
         say(
             "left out: jars of jobs that read or write Kafka, which Spark's Ivy fetches: pip install --require-hashes -r requirements-sandbox.txt"
@@ -61,7 +61,9 @@ def install_all(say: Say) -> None:
         As for :func:`install_for_deploy`.
     """
     install_for_deploy(say)
-    _install_once("LocalStack", state_folder() / "localstack", LOCKS / "localstack.txt", _localstack, say)
+    _install_once(
+        "LocalStack", state_folder() / "localstack", LOCKS / "localstack.txt", _install_localstack, say
+    )
 
 
 def _install_once(
@@ -78,23 +80,23 @@ def _install_once(
     say(f"{name}: installed")
 
 
-def _put_on_path(program: str, say: Say) -> None:
+def _write_start_script(program: str, say: Say) -> None:
     """Write a script beside this Python that starts a program of the project, so that it can be typed as `millrace` can."""
     script = Path(sys.executable).parent / program
     if script.exists() and _MARK not in script.read_bytes():
-        say(f"{script} is another program: start ours as {node_modules() / '.bin' / program}")
+        say(f"{script} is another program: start ours as {node_modules_folder() / '.bin' / program}")
         return
-    path = ":".join(map(str, (script.parent, node_bin())))
-    started = shlex.quote(str(node_modules() / ".bin" / program))
+    path = ":".join(map(str, (script.parent, node_bin_folder())))
+    started = shlex.quote(str(node_modules_folder() / ".bin" / program))
     script.write_bytes(
         b"#!/bin/sh\n" + _MARK + f'\nPATH={shlex.quote(path)}:"$PATH" exec {started} "$@"\n'.encode()
     )
     script.chmod(0o755)
 
 
-def _localstack(folder: Path, lock: Path) -> None:
-    uv = _uv()
-    _run(
+def _install_localstack(folder: Path, lock: Path) -> None:
+    uv = _find_uv()
+    _run_command(
         [uv, "venv", "--quiet", "--allow-existing", "--python", sys.executable, folder]
         if uv
         else [sys.executable, "-m", "venv", folder]
@@ -111,33 +113,33 @@ def _ensure_program(name: str, find: Callable[[], Path], lock: str, say: Say) ->
         find()
 
 
-def _node_packages(folder: Path, lock: Path) -> None:
+def _install_node_packages(folder: Path, lock: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("package.json", "package-lock.json"):
         shutil.copyfile(lock.with_name(name), folder / name)
-    _run([*npm(), "ci", "--silent", "--no-audit", "--no-fund", "--prefix", folder])
+    _run_command([*npm_command(), "ci", "--silent", "--no-audit", "--no-fund", "--prefix", folder])
 
 
-def _uv() -> str | None:
+def _find_uv() -> str | None:
     return shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
 
 
 def _install_packages(python: Path, lock: Path) -> None:
-    uv = _uv()
+    uv = _find_uv()
     if uv is None and python == Path(sys.executable) and importlib.util.find_spec("pip") is None:
-        _run([python, "-m", "ensurepip"])  # uv makes environments without it
+        _run_command([python, "-m", "ensurepip"])  # uv makes environments without it
     installer: list[str | Path] = (
         [uv, "pip", "install", "--quiet", "--python", python]
         if uv
         else [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     )
-    _run([*installer, "--require-hashes", "-r", lock])
+    _run_command([*installer, "--require-hashes", "-r", lock])
 
 
-def _run(command: Sequence[str | Path | None]) -> None:
+def _run_command(command: Sequence[str | Path | None]) -> None:
     arguments = [str(each) for each in command]
     # npm starts Node by its name.
-    environment = program_environment(java=False) if "ci" in arguments else None
+    environment = program_variables(java=False) if "ci" in arguments else None
     done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         said = (done.stderr or done.stdout).strip()[-1500:]

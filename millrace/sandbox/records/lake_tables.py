@@ -8,13 +8,13 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
-from millrace.sandbox.records.ledger import Ledger, LedgerComparison, compare
+from millrace.sandbox.records.ledger import Ledger, LedgerComparison, compare_tables_with_ledger
 
 _TYPES = {"_id": pa.string(), "_hash": pa.int64(), "_error": pa.string(), "_bytes": pa.binary()}
 """Columns of a landing table that show what became of a record."""
 
 
-def load_table(catalog: Catalog, name: str) -> Table | None:
+def load_table_if_exists(catalog: Catalog, name: str) -> Table | None:
     """Load a table; return None where it does not exist yet."""
     try:
         return catalog.load_table(name)
@@ -30,7 +30,7 @@ def row_count(catalog: Catalog, name: str) -> int:
     name
         ``DATABASE.TABLE``.
     """
-    table = load_table(catalog, name)
+    table = load_table_if_exists(catalog, name)
     snapshot = table.current_snapshot() if table else None
     if snapshot is None or snapshot.summary is None:
         return 0
@@ -51,17 +51,17 @@ def compare_with_ledger(
     landed, derived
         ``DATABASE.TABLE``; without a derived table the good rows of the landing table replace it.
     """
-    rows = _read_columns(catalog, landed, tuple(_TYPES))
+    rows = _read_columns_if_exists(catalog, landed, tuple(_TYPES))
     good = (
         rows.filter(pc.is_null(rows["_error"]))
         if derived is None
-        else _read_columns(catalog, derived, ("_id",))
+        else _read_columns_if_exists(catalog, derived, ("_id",))
     )
-    return compare(ledger, rows, good["_id"])
+    return compare_tables_with_ledger(ledger, rows, good["_id"])
 
 
-def _read_columns(catalog: Catalog, name: str, columns: tuple[str, ...]) -> pa.Table:
-    table = load_table(catalog, name)
+def _read_columns_if_exists(catalog: Catalog, name: str, columns: tuple[str, ...]) -> pa.Table:
+    table = load_table_if_exists(catalog, name)
     if table is None:
         return pa.schema([(column, _TYPES[column]) for column in columns]).empty_table()
     return table.scan(selected_fields=columns).to_arrow()

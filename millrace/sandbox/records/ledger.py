@@ -57,18 +57,18 @@ class Ledger:
         return len(self.ids)
 
     @property
-    def dirty(self) -> int:
+    def dirty_count(self) -> int:
         """Number of spoiled records."""
         return sum(1 for kind in self.dirt if kind)
 
-    def table(self) -> pa.Table:
+    def to_arrow_table(self) -> pa.Table:
         """Return the ledger as a table: id, hash, dirt, and the payload of a spoiled record."""
         return pa.table([self.ids, self.hashes, self.dirt, self.payloads], schema=_SCHEMA)
 
     def write(self, path: Path) -> None:
         """Write the ledger to a Parquet file."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(self.table(), path)
+        pq.write_table(self.to_arrow_table(), path)
 
     @classmethod
     def merge(cls, ledgers: Iterable[Ledger]) -> Ledger:
@@ -124,7 +124,9 @@ class LedgerComparison:
         return bool(self.lost or self.duplicated or self.unknown)
 
 
-def compare(ledger: Ledger, landed: pa.Table, derived_ids: pa.ChunkedArray) -> LedgerComparison:
+def compare_tables_with_ledger(
+    ledger: Ledger, landed: pa.Table, derived_ids: pa.ChunkedArray
+) -> LedgerComparison:
     """Compare a landing table and its derived table with the ledger.
 
     Parameters

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, Message
 from confluent_kafka import Producer as KafkaClient
 
 from millrace.lifecycle.problems import translate_aws_errors
-from millrace.sandbox.payloads.flights import Event
+from millrace.sandbox.payloads.flights import RecordToSend
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.records.ledger import Ledger
 
@@ -27,16 +27,16 @@ _ATTEMPTS = 20
 _JOIN_SECONDS = 120.0
 
 
-class Producer(Protocol):
+class RecordProducer(Protocol):
     """Producer that sends events and adds them to its ledger."""
 
     ledger: Ledger
 
-    def send(self, events: Iterable[Event], *, sent: Callable[[int], None]) -> None:
+    def send(self, events: Iterable[RecordToSend], *, sent: Callable[[int], None]) -> None:
         """Send all events; call ``sent`` with the number of records acknowledged at a time."""
 
 
-def at_rate(events: Iterable[Event], *, per_second: float, stop: Flag) -> Iterator[Event]:
+def yield_at_rate(events: Iterable[RecordToSend], *, per_second: float, stop: Flag) -> Iterator[RecordToSend]:
     """Yield events at a steady rate, until ``stop`` is set."""
     started = time.monotonic()
     for count, event in enumerate(events):
@@ -73,7 +73,7 @@ class BackgroundThread(AbstractContextManager["BackgroundThread"]):
         """True after the end of the work."""
         return not self._thread.is_alive()
 
-    def check(self) -> None:
+    def raise_error_of_work(self) -> None:
         """Raise the error of the work, if any."""
         if self._failures:
             raise self._failures[0]
@@ -92,7 +92,7 @@ class BackgroundThread(AbstractContextManager["BackgroundThread"]):
         """
         self.ask_to_stop()
         self._thread.join(timeout=_JOIN_SECONDS)
-        self.check()
+        self.raise_error_of_work()
         if not self.done:
             raise SandboxError(f"{self._name} did not stop within {_JOIN_SECONDS:.0f} s")
 
@@ -121,7 +121,7 @@ class KinesisProducer:
         self._stream = stream
         self._batch = batch
 
-    def send(self, events: Iterable[Event], *, sent: Callable[[int], None]) -> None:
+    def send(self, events: Iterable[RecordToSend], *, sent: Callable[[int], None]) -> None:
         """Send all events.
 
         Raises
@@ -134,8 +134,8 @@ class KinesisProducer:
         for batch in self._split_into_batches(events):
             sent(self._send_batch(batch))
 
-    def _split_into_batches(self, events: Iterable[Event]) -> Iterator[list[Event]]:
-        batch: list[Event] = []
+    def _split_into_batches(self, events: Iterable[RecordToSend]) -> Iterator[list[RecordToSend]]:
+        batch: list[RecordToSend] = []
         size = 0
         for event in events:
             weight = len(event.payload) + len(event.key)
@@ -150,7 +150,7 @@ class KinesisProducer:
         if batch:
             yield batch
 
-    def _send_batch(self, batch: list[Event]) -> int:
+    def _send_batch(self, batch: list[RecordToSend]) -> int:
         pending = batch
         for attempt in range(_ATTEMPTS):
             records = [{"Data": event.payload, "PartitionKey": event.key.decode()} for event in pending]
@@ -171,7 +171,7 @@ class KinesisProducer:
         )
 
 
-def produce(client: KafkaClient, topic: str, value: bytes, **more: Any) -> None:
+def produce_with_backpressure(client: KafkaClient, topic: str, value: bytes, **more: Any) -> None:
     """Hand a record to librdkafka, and wait for acknowledgements while its queue is full."""
     while True:
         try:
@@ -204,7 +204,7 @@ class KafkaProducer:
             }
         )
 
-    def send(self, events: Iterable[Event], *, sent: Callable[[int], None]) -> None:
+    def send(self, events: Iterable[RecordToSend], *, sent: Callable[[int], None]) -> None:
         """Send all events and wait until the broker has them.
 
         Raises
@@ -220,8 +220,8 @@ class KafkaProducer:
             )
         self._raise_first_error()
 
-    def _produce_event(self, event: Event, sent: Callable[[int], None]) -> None:
-        def acknowledged(error: KafkaError | None, message: Message) -> None:
+    def _produce_event(self, event: RecordToSend, sent: Callable[[int], None]) -> None:
+        def note_acknowledgement(error: KafkaError | None, message: Message) -> None:
             if error is not None:
                 self._errors.append(error)
                 return
@@ -230,7 +230,9 @@ class KafkaProducer:
             )
             sent(1)
 
-        produce(self._client, self._topic, event.payload, key=event.key, on_delivery=acknowledged)
+        produce_with_backpressure(
+            self._client, self._topic, event.payload, key=event.key, on_delivery=note_acknowledgement
+        )
         self._client.poll(0)
         self._raise_first_error()
 

@@ -17,14 +17,14 @@ from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.programs.local_spark import SandboxSpark
 from millrace.sandbox.programs.toolchain import bypass_proxies
-from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, Producer
+from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, RecordProducer
 from millrace.sandbox.schemas import sample_records
 
 _LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True)
-class Target:
+class TrafficTarget:
     """A stream or topic that takes records.
 
     Attributes
@@ -38,7 +38,7 @@ class Target:
     """
 
     where: str
-    producer: Callable[[int], Producer]
+    producer: Callable[[int], RecordProducer]
     sample: Callable[[int], list[bytes]]
 
 
@@ -46,13 +46,13 @@ class StreamServer(ABC):
     """Server of one kind of stream."""
 
     @abstractmethod
-    def local(
+    def local_target(
         self,
         environment: Environment,
         own: str,
         addresses: Mapping[str, str | None],
         running: Callable[[], SandboxSpark],
-    ) -> Target:
+    ) -> TrafficTarget:
         """Return a stream on this machine.
 
         Parameters
@@ -69,7 +69,7 @@ class StreamServer(ABC):
         """
 
     @abstractmethod
-    def deployed_target(self, aws: DeployedEnvironment, stream: Stream, own: str) -> Target:
+    def deployed_target(self, aws: DeployedEnvironment, stream: Stream, own: str) -> TrafficTarget:
         """Return a stream of the deployed environment."""
 
 
@@ -80,7 +80,7 @@ SERVERS = {
 """Class of a stream's server, by the stream's kind; a distribution adds its own as ``millrace.stream_servers``."""
 
 
-def server_of(stream: Stream, name: str) -> StreamServer:
+def server_for_stream(stream: Stream, name: str) -> StreamServer:
     """Return the server of a stream.
 
     Raises
@@ -99,19 +99,19 @@ def server_of(stream: Stream, name: str) -> StreamServer:
 class KinesisServer(StreamServer):
     """Kinesis, or its replacement in the sandbox."""
 
-    def local(
+    def local_target(
         self,
         environment: Environment,
         own: str,
         addresses: Mapping[str, str | None],
         running: Callable[[], SandboxSpark],
-    ) -> Target:
+    ) -> TrafficTarget:
         """Return a stream at an endpoint on this machine."""
         endpoint = addresses.get("kinesis")
         if endpoint is None:
             stack = running().stack
             return _kinesis_target(f"stream {own} on {stack.endpoint}", stack.client("kinesis"), own)
-        check_local(urlparse(endpoint).hostname or "")
+        refuse_remote_hosts(urlparse(endpoint).hostname or "")
         bypass_proxies()
         client = boto3.client(
             "kinesis",
@@ -122,15 +122,15 @@ class KinesisServer(StreamServer):
         )
         return _kinesis_target(f"stream {own} on {endpoint}", client, own)
 
-    def deployed_target(self, aws: DeployedEnvironment, stream: Stream, own: str) -> Target:
+    def deployed_target(self, aws: DeployedEnvironment, stream: Stream, own: str) -> TrafficTarget:
         """Return a stream in the environment's region."""
         return _kinesis_target(
             f"stream {own} on AWS, {aws.names.environment.region}", aws.client("kinesis"), own
         )
 
 
-def _kinesis_target(where: str, client: Any, own: str) -> Target:
-    return Target(
+def _kinesis_target(where: str, client: Any, own: str) -> TrafficTarget:
+    return TrafficTarget(
         where,
         lambda batch: KinesisProducer(client, own, batch=batch),
         lambda count: sample_records.sample_stream(client, own, count),
@@ -140,34 +140,36 @@ def _kinesis_target(where: str, client: Any, own: str) -> Target:
 class KafkaServer(StreamServer):
     """Kafka brokers."""
 
-    def local(
+    def local_target(
         self,
         environment: Environment,
         own: str,
         addresses: Mapping[str, str | None],
         running: Callable[[], SandboxSpark],
-    ) -> Target:
+    ) -> TrafficTarget:
         """Return a topic at bootstrap servers on this machine."""
         bootstrap = addresses.get("kafka") or running().kafka
-        check_local(*(server.rpartition(":")[0] for server in bootstrap.split(",")))
-        return Target(
+        refuse_remote_hosts(*(server.rpartition(":")[0] for server in bootstrap.split(",")))
+        return TrafficTarget(
             f"topic {own} on {bootstrap}",
             lambda _: KafkaProducer(bootstrap, own),
             lambda count: sample_records.sample_topic({"bootstrap.servers": bootstrap}, own, count),
         )
 
-    def deployed_target(self, aws: DeployedEnvironment, stream: Stream, own: str) -> Target:
+    def deployed_target(self, aws: DeployedEnvironment, stream: Stream, own: str) -> TrafficTarget:
         """Return a topic on its cluster."""
         assert stream.cluster_name is not None, f"{own} has no cluster"
-        settings: Mapping[str, Any] = kafka_access.settings(aws.names, stream.cluster_name, aws.client)
-        return Target(
+        settings: Mapping[str, Any] = kafka_access.cluster_connection_settings(
+            aws.names, stream.cluster_name, aws.client
+        )
+        return TrafficTarget(
             f"topic {own} of cluster {aws.names.cluster(stream.cluster_name)} on AWS",
             lambda _: KafkaProducer(settings["bootstrap.servers"], own, settings=settings),
             lambda count: sample_records.sample_topic(settings, own, count),
         )
 
 
-def check_local(*hosts: str) -> None:
+def refuse_remote_hosts(*hosts: str) -> None:
     """Refuse addresses of other machines.
 
     Raises

@@ -1,6 +1,6 @@
 """Traffic for a stream: records at a rate, with bursts, late, duplicated and spoiled records, and a ledger of all.
 
-Time and chance are separate from the servers: :class:`Feed` makes records, :class:`TokenBucket` keeps the rate,
+Time and chance are separate from the servers: :class:`TrafficFeed` makes records, :class:`TokenBucket` keeps the rate,
 and the producers of :mod:`millrace.sandbox.records.producer` send records and add acknowledged ones to the ledger.
 """
 
@@ -17,10 +17,10 @@ from typing import Literal
 
 from pyspark.sql.types import StringType, TimestampNTZType, TimestampType
 
-from millrace.sandbox.payloads import Payloads
-from millrace.sandbox.payloads.flights import Event
+from millrace.sandbox.payloads import PayloadWriters
+from millrace.sandbox.payloads.flights import RecordToSend
 from millrace.sandbox.programs.child_processes import SandboxError
-from millrace.sandbox.records.producer import Producer
+from millrace.sandbox.records.producer import RecordProducer
 from millrace.sandbox.schemas.traffic_values import Values
 
 Lateness = Literal["exponential", "uniform"]
@@ -39,7 +39,7 @@ Records = Callable[[int, datetime], Values]
 """Returns the record with a given number in the stream, at a given time."""
 
 
-def unchanged_records(records: Sequence[Values]) -> Records:
+def source_of_file_records(records: Sequence[Values]) -> Records:
     """Return a source of a file's records, whose times stay as they are; after the last one they start again."""
     return lambda number, _: dict(records[number % len(records)])
 
@@ -80,7 +80,7 @@ class TrafficShape:
     keys: int = 10_000
     hot: float = 0.0
 
-    def rate(self, at: float) -> float:
+    def rate_at(self, at: float) -> float:
         """Return the records a second at a time after the start, in seconds."""
         burst = self.burst_factor > 1 and at % self.burst_every < self.burst_seconds
         return self.per_second * (self.burst_factor if burst else 1.0)
@@ -105,7 +105,7 @@ class TokenBucket:
     _started: float | None = None
     _last: float = 0.0
 
-    def take(self) -> None:
+    def wait_for_token(self) -> None:
         """Wait until one more record may pass."""
         if self._started is None:
             self._started = self.clock()
@@ -122,7 +122,7 @@ class TokenBucket:
 
 
 @dataclass
-class Feed:
+class TrafficFeed:
     """Generator of a stream's events; the same seed gives the same ones, except for their times.
 
     Parameters
@@ -143,13 +143,13 @@ class Feed:
     """
 
     source: Records
-    payloads: Payloads
+    payloads: PayloadWriters
     shape: TrafficShape
     choose: random.Random
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     late: int = 0
     duplicated: int = 0
-    _recent: deque[Event] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    _recent: deque[RecordToSend] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
 
     def __post_init__(self) -> None:
         names = self.payloads.schema.fieldNames()
@@ -171,7 +171,7 @@ class Feed:
         if self.shape.late and self._time is None:
             raise SandboxError("late records need a field of type timestamp, which the schema does not have")
 
-    def events(self, *, most: int | None = None) -> Iterator[Event]:
+    def events(self, *, most: int | None = None) -> Iterator[RecordToSend]:
         """Yield events, endlessly or so many."""
         number = made = 0
         while most is None or made < most:
@@ -179,34 +179,34 @@ class Feed:
                 self.duplicated += 1
                 yield self.choose.choice(self._recent)
             else:
-                event = self._event(number)
+                event = self._next_event(number)
                 number += 1
                 if event.dirt is None:
                     self._recent.append(event)
                 yield event
             made += 1
 
-    def _event(self, number: int) -> Event:
+    def _next_event(self, number: int) -> RecordToSend:
         values = self.source(number, self.now())
         if (
             self._time is not None
             and values[self._time] is not None
             and self.choose.random() < self.shape.late
         ):
-            values[self._time] -= timedelta(seconds=self._lateness())
+            values[self._time] -= timedelta(seconds=self._random_lateness())
             self.late += 1
-        key = self._key(values)
+        key = self._partition_key(values)
         if self.choose.random() < self.shape.dirty:
             payload, dirt = self.payloads.spoil(values, self.choose)
-            return Event(key, payload, dirt)
-        return Event(key, self.payloads.encode(values))
+            return RecordToSend(key, payload, dirt)
+        return RecordToSend(key, self.payloads.encode(values))
 
-    def _lateness(self) -> float:
+    def _random_lateness(self) -> float:
         if self.shape.lateness == "uniform":
             return self.choose.uniform(0, self.shape.late_seconds)
         return self.choose.expovariate(1 / self.shape.late_seconds)
 
-    def _key(self, values: Values) -> bytes:
+    def _partition_key(self, values: Values) -> bytes:
         if self.shape.hot and self.choose.random() < self.shape.hot:
             return b"hot"
         if self.shape.key is not None:
@@ -216,7 +216,7 @@ class Feed:
         return f"k{self.choose.randrange(self.shape.keys)}".encode()
 
 
-def default_key_field(payloads: Payloads) -> str | None:
+def default_key_field(payloads: PayloadWriters) -> str | None:
     """Return the first text field that every record has; None for random keys."""
     required = (
         f.name for f in payloads.schema.fields if not f.nullable and isinstance(f.dataType, StringType)
@@ -242,14 +242,14 @@ class SentTraffic:
     seconds: float
 
     @property
-    def per_second(self) -> float:
+    def records_per_second(self) -> float:
         """The actual rate."""
         return self.records / self.seconds if self.seconds else 0.0
 
 
-def send(
-    feed: Feed,
-    producer: Producer,
+def send_feed(
+    feed: TrafficFeed,
+    producer: RecordProducer,
     *,
     most: int | None,
     seconds: float | None,
@@ -274,21 +274,26 @@ def send(
     SandboxError
         The stream or topic refused records; the ledger has the accepted ones.
     """
-    bucket = TokenBucket(feed.shape.rate, wait=stop.wait)
+    bucket = TokenBucket(feed.shape.rate_at, wait=stop.wait)
     started = time.monotonic()
     size = 0
 
-    def paced() -> Iterator[Event]:
+    def paced_events() -> Iterator[RecordToSend]:
         nonlocal size
         for event in feed.events(most=most):
-            bucket.take()
+            bucket.wait_for_token()
             if stop.is_set() or (seconds is not None and time.monotonic() - started >= seconds):
                 return
             size += len(event.payload)
             yield event
 
-    producer.send(paced(), sent=sent)
+    producer.send(paced_events(), sent=sent)
     ledger = producer.ledger
     return SentTraffic(
-        len(ledger), ledger.dirty, feed.late, feed.duplicated, size, round(time.monotonic() - started, 3)
+        len(ledger),
+        ledger.dirty_count,
+        feed.late,
+        feed.duplicated,
+        size,
+        round(time.monotonic() - started, 3),
     )

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from millrace.config.aws.names import Names
 from millrace.config.model import Environment
-from millrace.lifecycle.jobs.state_machine import connect
+from millrace.lifecycle.jobs.state_machine import connect_to_account
 from millrace.sandbox.deployment import Sandbox
 from millrace.sandbox.programs.child_processes import SandboxError
-from millrace.sandbox.records.producer import Producer
-from millrace.sandbox.records.stream_servers import Target as Target
-from millrace.sandbox.records.stream_servers import server_of
-from millrace.sandbox.running_sandbox import running_spark
-from millrace.sandbox.stand_in import stand_in
+from millrace.sandbox.records.producer import RecordProducer
+from millrace.sandbox.records.stream_servers import TrafficTarget, server_for_stream
+from millrace.sandbox.running_sandbox import spark_of_running_sandbox
+from millrace.sandbox.stand_in import make_stand_in
 from millrace.sizing.prices_and_limits import prices
 
 
-def sandbox_target(environment: Environment, name: str, *, kafka: str | None, kinesis: str | None) -> Target:
+def sandbox_stream_target(
+    environment: Environment, name: str, *, kafka: str | None, kinesis: str | None
+) -> TrafficTarget:
     """Return a stream of the running sandbox, or of a server on this machine at a given address.
 
     Parameters
@@ -30,28 +31,31 @@ def sandbox_target(environment: Environment, name: str, *, kafka: str | None, ki
     SandboxError
         No sandbox is running, or an address belongs to another machine.
     """
-    standing = stand_in(environment)
+    standing = make_stand_in(environment)
     environment, names = standing.environment, standing.names
     addresses = {"kafka": kafka, "kinesis": kinesis}
-    server = server_of(environment.streams[name], name)
-    return server.local(
-        environment, physical_name(names, name), addresses, lambda: running_spark(environment)
+    server = server_for_stream(environment.streams[name], name)
+    return server.local_target(
+        environment,
+        physical_stream_name(names, name),
+        addresses,
+        lambda: spark_of_running_sandbox(environment),
     )
 
 
-def producer_of(sandbox: Sandbox, name: str, batch: int) -> Producer:
+def sandbox_producer(sandbox: Sandbox, name: str, batch: int) -> RecordProducer:
     """Return a producer for a stream of a sandbox, which sends at most so many records in a call."""
     kafka, kinesis = sandbox.kafka.bootstrap, sandbox.stack.endpoint
-    return sandbox_target(sandbox.environment, name, kafka=kafka, kinesis=kinesis).producer(batch)
+    return sandbox_stream_target(sandbox.environment, name, kafka=kafka, kinesis=kinesis).producer(batch)
 
 
-def deployed_target(environment: Environment, name: str) -> Target:
+def deployed_stream_target(environment: Environment, name: str) -> TrafficTarget:
     """Return a stream of the deployed environment.
 
     Parameters
     ----------
     environment, name
-        As for :func:`sandbox_target`.
+        As for :func:`sandbox_stream_target`.
 
     Raises
     ------
@@ -70,12 +74,12 @@ def deployed_target(environment: Environment, name: str) -> Target:
     return _target_on_account(environment, name)
 
 
-def _target_on_account(environment: Environment, name: str) -> Target:
-    stream, aws = environment.streams[name], connect(Names(environment, environment.account or ""))
-    return server_of(stream, name).deployed_target(aws, stream, physical_name(aws.names, name))
+def _target_on_account(environment: Environment, name: str) -> TrafficTarget:
+    stream, aws = environment.streams[name], connect_to_account(Names(environment, environment.account or ""))
+    return server_for_stream(stream, name).deployed_target(aws, stream, physical_stream_name(aws.names, name))
 
 
-def put_cost(environment: Environment, name: str, records: int, record_bytes: float) -> float:
+def cost_of_put_records(environment: Environment, name: str, records: int, record_bytes: float) -> float:
     """Return the dollars for records put into a stream, such as Kinesis' PUT units; a Kafka topic has no price by record.
 
     Parameters
@@ -89,7 +93,7 @@ def put_cost(environment: Environment, name: str, records: int, record_bytes: fl
     return charge.quantity * prices(environment.region, environment.places.root).usd(charge.price)
 
 
-def physical_name(names: Names, name: str) -> str:
+def physical_stream_name(names: Names, name: str) -> str:
     """Return the stream's or topic's own name.
 
     Raises
@@ -113,7 +117,7 @@ def sample_records(
     Parameters
     ----------
     environment, name, kafka, kinesis
-        As for :func:`sandbox_target`.
+        As for :func:`sandbox_stream_target`.
     count
         Maximum number of records.
     aws
@@ -127,6 +131,6 @@ def sample_records(
     here = (
         _target_on_account(environment, name)
         if aws
-        else sandbox_target(environment, name, kafka=kafka, kinesis=kinesis)
+        else sandbox_stream_target(environment, name, kafka=kafka, kinesis=kinesis)
     )
     return here.sample(count)

@@ -71,7 +71,7 @@ class AvroSchema:
         except (ValueError, TypeError, KeyError) as error:
             raise AvroSchemaError(f"no Avro schema: {error}") from error
         try:
-            kind = self._type(self._json)
+            kind = self._spark_type(self._json)
         except RecursionError as error:
             raise AvroSchemaError("the schema has a recursive type (one that contains itself)") from error
         if not isinstance(kind, StructType):
@@ -90,27 +90,29 @@ class AvroSchema:
         schemaless_writer(out, self._json, self._fit_value(self._json, values))
         return out.getvalue()
 
-    def _type(self, kind: Any) -> DataType:
+    def _spark_type(self, kind: Any) -> DataType:
         if isinstance(kind, list):
-            return self._union([self._type(each) for each in kind if each != "null"])
+            return self._spark_type_of_union([self._spark_type(each) for each in kind if each != "null"])
         if isinstance(kind, str):
             if kind == "null":
                 raise AvroSchemaError("the schema has a field of type null")
-            return _PRIMITIVES[kind] if kind in _PRIMITIVES else self._type(self._named[kind])
+            return _PRIMITIVES[kind] if kind in _PRIMITIVES else self._spark_type(self._named[kind])
         name = kind["type"]
         if name == "record":
             return StructType(
                 [
                     StructField(
-                        f["name"], self._type(f["type"]), isinstance(f["type"], list) and "null" in f["type"]
+                        f["name"],
+                        self._spark_type(f["type"]),
+                        isinstance(f["type"], list) and "null" in f["type"],
                     )
                     for f in kind["fields"]
                 ]
             )
         if name == "array":
-            return ArrayType(self._type(kind["items"]))
+            return ArrayType(self._spark_type(kind["items"]))
         if name == "map":
-            return MapType(StringType(), self._type(kind["values"]))
+            return MapType(StringType(), self._spark_type(kind["values"]))
         if name == "enum":
             return StringType()
         logical = kind.get("logicalType", "")
@@ -120,9 +122,9 @@ class AvroSchema:
             return TimestampType()
         if logical == "date":
             return DateType()
-        return BinaryType() if name == "fixed" else self._type(name)
+        return BinaryType() if name == "fixed" else self._spark_type(name)
 
-    def _union(self, kinds: list[DataType]) -> DataType:
+    def _spark_type_of_union(self, kinds: list[DataType]) -> DataType:
         """Return the type that Spark has for a union (its guide, "Apache Avro Data Source")."""
         if len(kinds) == 1:
             return kinds[0]
@@ -155,12 +157,12 @@ class AvroSchema:
             return {key: self._fit_value(kind["values"], each) for key, each in value.items()}
         if name == "enum":
             symbols = kind["symbols"]
-            return value if value in symbols else symbols[stable_number(value) % len(symbols)]
+            return value if value in symbols else symbols[stable_hash(value) % len(symbols)]
         if name == "fixed" and not isinstance(value, Decimal):
             return bytes(value)[: kind["size"]].ljust(kind["size"], b"\0")
         return value
 
 
-def stable_number(value: Any) -> int:
+def stable_hash(value: Any) -> int:
     """Return a number from a text that is the same in every run."""
     return sum(str(value).encode())

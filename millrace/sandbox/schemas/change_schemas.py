@@ -26,7 +26,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from millrace.sandbox.schemas.infer import InferenceError, Inferred, from_json
+from millrace.sandbox.schemas.infer import InferenceError, InferredSchema, infer_from_json
 
 _PLAIN: Mapping[str, DataType] = {
     **dict.fromkeys(("int8", "int16", "int32"), IntegerType()),
@@ -53,13 +53,13 @@ _UNITS: Mapping[str, str] = {
 _GUESSED = "no schema in the events: a day, a time or a decimal looks like a number or a text; compare it with the table"
 
 
-def from_changes(
+def infer_from_changes(
     payloads: Iterable[bytes],
     form: Literal["debezium", "dms"],
     *,
     required: bool = False,
     narrow: bool = False,
-) -> dict[str, Inferred]:
+) -> dict[str, InferredSchema]:
     """Infer the rows of each table, by its name as ``changes_of`` has it.
 
     The schema in an event of Debezium (Connect's wrapper) says the types; without one they are those of the values.
@@ -67,7 +67,7 @@ def from_changes(
     Parameters
     ----------
     required, narrow
-        As for :func:`~millrace.sandbox.schemas.infer.from_json`; a schema in the events says which columns are NOT NULL.
+        As for :func:`~millrace.sandbox.schemas.infer.infer_from_json`; a schema in the events says which columns are NOT NULL.
 
     Raises
     ------
@@ -82,17 +82,19 @@ def from_changes(
         except (ValueError, RecursionError):
             continue
         wrapped = isinstance(event, dict) and isinstance(event.get("schema"), dict) and "payload" in event
-        table, row = (_of_debezium if form == "debezium" else _of_dms)(event["payload"] if wrapped else event)
+        table, row = (_table_and_row_of_debezium if form == "debezium" else _table_and_row_of_dms)(
+            event["payload"] if wrapped else event
+        )
         if row is None:
             continue
         rows[table].append(json.dumps(row).encode())
-        if wrapped and (kind := _row_type(event["schema"])) is not None:
+        if wrapped and (kind := _declared_row_type(event["schema"])) is not None:
             schemas[table] = kind
     if not rows:
         raise InferenceError(f"no record of the sample is a change of a row in format {form}")
     result = {}
     for table, some in sorted(rows.items()):
-        guessed = from_json(some, required=required, narrow=narrow)
+        guessed = infer_from_json(some, required=required, narrow=narrow)
         result[table] = _with_declared_types(guessed, schemas.get(table), guess=form == "debezium")
     return result
 
@@ -106,7 +108,7 @@ def schema_file_names(tables: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _of_debezium(event: Any) -> tuple[str, Mapping[str, Any] | None]:
+def _table_and_row_of_debezium(event: Any) -> tuple[str, Mapping[str, Any] | None]:
     source = event.get("source") if isinstance(event, dict) else None
     row = (event.get("after") or event.get("before")) if isinstance(event, dict) else None
     if not isinstance(source, dict) or not isinstance(row, dict):
@@ -115,21 +117,21 @@ def _of_debezium(event: Any) -> tuple[str, Mapping[str, Any] | None]:
     return ".".join(str(each) for each in place if each), row
 
 
-def _of_dms(event: Any) -> tuple[str, Mapping[str, Any] | None]:
+def _table_and_row_of_dms(event: Any) -> tuple[str, Mapping[str, Any] | None]:
     metadata, row = (event.get(name) if isinstance(event, dict) else None for name in ("metadata", "data"))
     if not isinstance(metadata, dict) or not isinstance(row, dict):
         return "", None
     return f"{metadata.get('schema-name')}.{metadata.get('table-name')}", row
 
 
-def _row_type(envelope: Mapping[str, Any]) -> StructType | None:
+def _declared_row_type(envelope: Mapping[str, Any]) -> StructType | None:
     """Return the type of the row after a change, from the schema of an event."""
     fields = {each.get("field"): each for each in envelope.get("fields", ())}
-    kind = _type_of_part(fields["after"]) if "after" in fields else None
+    kind = _type_of_connect_field(fields["after"]) if "after" in fields else None
     return kind if isinstance(kind, StructType) else None
 
 
-def _type_of_part(part: Mapping[str, Any]) -> DataType:
+def _type_of_connect_field(part: Mapping[str, Any]) -> DataType:
     name, kind = str(part.get("name")), part.get("type")
     if name == "org.apache.kafka.connect.data.Decimal":
         more = part.get("parameters") or {}
@@ -140,22 +142,26 @@ def _type_of_part(part: Mapping[str, Any]) -> DataType:
     if name in _NAMED:
         return _NAMED[name]
     if kind == "array":
-        return ArrayType(_type_of_part(part["items"]))
+        return ArrayType(_type_of_connect_field(part["items"]))
     if kind == "map":
-        return MapType(StringType(), _type_of_part(part["values"]))
+        return MapType(StringType(), _type_of_connect_field(part["values"]))
     if kind == "struct":
-        return StructType([_struct_field(each) for each in part.get("fields", ())])
+        return StructType([_field_of_connect_schema(each) for each in part.get("fields", ())])
     return _PLAIN.get(str(kind), StringType())
 
 
-def _struct_field(part: Mapping[str, Any]) -> StructField:
+def _field_of_connect_schema(part: Mapping[str, Any]) -> StructField:
     inner = part["items"] if part.get("type") == "array" else part
     unit = _UNITS.get(str(inner.get("name")))
     comment = {"comment": f"epoch {unit}"} if unit else None
-    return StructField(str(part.get("field")), _type_of_part(part), bool(part.get("optional")), comment)
+    return StructField(
+        str(part.get("field")), _type_of_connect_field(part), bool(part.get("optional")), comment
+    )
 
 
-def _with_declared_types(guessed: Inferred, schema: StructType | None, *, guess: bool) -> Inferred:
+def _with_declared_types(
+    guessed: InferredSchema, schema: StructType | None, *, guess: bool
+) -> InferredSchema:
     if schema is None:
         for each in guessed.fields if guess else ():
             each.conflicts.append(_GUESSED)

@@ -51,7 +51,7 @@ class DdlError(NoTestValuesError):
     """A text that is not a DDL schema."""
 
 
-def parse(text: str) -> StructType:
+def parse_ddl(text: str) -> StructType:
     """Parse a schema.
 
     Parameters
@@ -70,12 +70,12 @@ def parse(text: str) -> StructType:
     'struct<a:int,b:array<string>>'
     """
     try:
-        return _struct(ddl.parse(text))
+        return _spark_struct(ddl.parse(text))
     except ddl.DdlError as error:
         raise DdlError(str(error)) from error
 
 
-def _struct(fields: Iterable[ddl.Field]) -> StructType:
+def _spark_struct(fields: Iterable[ddl.Field]) -> StructType:
     return StructType(
         [
             StructField(
@@ -91,7 +91,7 @@ def _struct(fields: Iterable[ddl.Field]) -> StructType:
 
 def _kind(kind: ddl.Kind) -> DataType:
     if kind.name == "struct":
-        return _struct(kind.fields)
+        return _spark_struct(kind.fields)
     if kind.name == "array":
         return ArrayType(_kind(kind.parts[0]))
     if kind.name == "map":
@@ -100,39 +100,39 @@ def _kind(kind: ddl.Kind) -> DataType:
     return DecimalType(*kind.digits) if kind.name == "decimal" else _NAMES[kind.name]
 
 
-def read(path: Path) -> StructType:
-    """Read a schema file, as :func:`parse` does."""
-    return parse(path.read_text(encoding="utf-8"))
+def read_ddl_file(path: Path) -> StructType:
+    """Read a schema file, as :func:`parse_ddl` does."""
+    return parse_ddl(path.read_text(encoding="utf-8"))
 
 
-def write(schema: StructType) -> str:
+def write_ddl(schema: StructType) -> str:
     """Write a schema, one field a line; fields may be nested."""
     lines = (
-        f"{_name(f.name)} {kind_text(f.dataType)}{'' if f.nullable else ' NOT NULL'}{_comment(f)}"
+        f"{_quoted_name(f.name)} {type_as_ddl(f.dataType)}{'' if f.nullable else ' NOT NULL'}{_comment_clause(f)}"
         for f in schema.fields
     )
     return ",\n".join(lines) + "\n"
 
 
-def _comment(field: StructField) -> str:
+def _comment_clause(field: StructField) -> str:
     text = str(field.metadata.get("comment", "")).replace("'", "\\'")
     return f" COMMENT '{text}'" if text else ""
 
 
-def kind_text(kind: DataType) -> str:
+def type_as_ddl(kind: DataType) -> str:
     """Write a type, such as ``ARRAY<STRUCT<a: INT NOT NULL>>``."""
     if isinstance(kind, ArrayType):
-        return f"ARRAY<{kind_text(kind.elementType)}>"
+        return f"ARRAY<{type_as_ddl(kind.elementType)}>"
     if isinstance(kind, MapType):
-        return f"MAP<{kind_text(kind.keyType)}, {kind_text(kind.valueType)}>"
+        return f"MAP<{type_as_ddl(kind.keyType)}, {type_as_ddl(kind.valueType)}>"
     if isinstance(kind, StructType):
         inner = (
-            f"{_name(f.name)}: {kind_text(f.dataType)}{'' if f.nullable else ' NOT NULL'}"
+            f"{_quoted_name(f.name)}: {type_as_ddl(f.dataType)}{'' if f.nullable else ' NOT NULL'}"
             for f in kind.fields
         )
         return f"STRUCT<{', '.join(inner)}>"
     return kind.simpleString().upper()
 
 
-def _name(name: str) -> str:
+def _quoted_name(name: str) -> str:
     return name if _PLAIN_NAME.fullmatch(name) else f"`{name.replace('`', '``')}`"

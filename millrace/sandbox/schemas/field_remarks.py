@@ -41,16 +41,16 @@ _WIDEST_SAMPLE = int(timedelta(days=20 * 365).total_seconds())
 """Seconds between the first and the last time of one sample; numbers that are further apart are ids."""
 
 
-def remarks(name: str, kind: DataType, values: Iterable[Any]) -> Iterator[str]:
+def remarks_on_field(name: str, kind: DataType, values: Iterable[Any]) -> Iterator[str]:
     """Yield what a reader should know of a field and of those inside it: numbers and texts that are times, and money."""
     known = [each for each in values if each is not None]
     if isinstance(kind, StructType):
         for f in kind.fields:
-            yield from remarks(f"{name}.{f.name}", f.dataType, [each.get(f.name) for each in known])
+            yield from remarks_on_field(f"{name}.{f.name}", f.dataType, [each.get(f.name) for each in known])
     elif kind == MONEY:
         yield f"{name}: two digits in every sample; a third would be rounded away, so write DOUBLE if one can come"
     elif isinstance(kind, ArrayType):
-        yield from remarks(f"{name}[]", kind.elementType, [one for each in known for one in each])
+        yield from remarks_on_field(f"{name}[]", kind.elementType, [one for each in known for one in each])
     elif isinstance(kind, IntegerType | LongType | DoubleType) and not _ID.search(name):
         numbers = [float(each) for each in known]
         for unit, (function, second) in _EPOCHS.items():

@@ -14,13 +14,13 @@ import fastavro
 from pyspark.sql.types import DataType, NullType, StructField, StructType
 
 from millrace.sandbox.schemas.avro_encoding import AvroSchema
-from millrace.sandbox.schemas.field_remarks import remarks
+from millrace.sandbox.schemas.field_remarks import remarks_on_field
 from millrace.sandbox.schemas.value_types import (
     clashing_names,
-    column_type,
-    common_type,
-    kind_of,
-    kind_of_cell,
+    common_type_and_remark,
+    type_of_csv_cell,
+    type_of_json_value,
+    type_to_write,
 )
 
 EXAMPLES = 3
@@ -67,7 +67,7 @@ class FieldReport:
 
 
 @dataclass(frozen=True)
-class Inferred:
+class InferredSchema:
     """A schema, and the observations behind it.
 
     Attributes
@@ -85,7 +85,9 @@ class Inferred:
     reason: str | None = None
 
 
-def from_json(payloads: Iterable[bytes], *, required: bool = False, narrow: bool = False) -> Inferred:
+def infer_from_json(
+    payloads: Iterable[bytes], *, required: bool = False, narrow: bool = False
+) -> InferredSchema:
     """Infer from JSON objects.
 
     Parameters
@@ -112,17 +114,17 @@ def from_json(payloads: Iterable[bytes], *, required: bool = False, narrow: bool
             continue
         if not isinstance(row, dict):
             refused.append("not a JSON object")
-        elif _is_deep(row):
+        elif _is_nested_too_deep(row):
             refused.append(f"nested deeper than {_DEEPEST}")
         else:
             rows.append(row)
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = {name: [row.get(name) for row in rows] for name in names}
-    kinds = {name: [kind_of(value) for value in values] for name, values in columns.items()}
+    kinds = {name: [type_of_json_value(value) for value in values] for name, values in columns.items()}
     return _infer_columns(columns, kinds, len(rows), refused, required=required, narrow=narrow)
 
 
-def _is_deep(value: Any) -> bool:
+def _is_nested_too_deep(value: Any) -> bool:
     layer, depth = [value], 0
     while layer and depth <= _DEEPEST:
         inside = (each.values() if isinstance(each, dict) else each for each in layer)
@@ -131,12 +133,12 @@ def _is_deep(value: Any) -> bool:
     return bool(layer)
 
 
-def _column_names(names: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+def _column_names_and_remarks(names: Sequence[str]) -> Iterator[tuple[str, str | None]]:
     """Yield names of columns, and why one has another than in the file: columns go by their places, so none can be left out."""
     taken = {name.strip().lower() for name in names}
     lowered: set[str] = set()
     for place, name in enumerate(map(str.strip, names), 1):
-        why = _why_left_out(name, lowered)
+        why = _reason_left_out(name, lowered)
         if why is not None:
             odd = f"its name in the file, {name or 'none'}, {why}"
             name = next(each for n in range(len(names) + 1) if (each := f"c{place}{'_' * n}") not in taken)
@@ -145,7 +147,7 @@ def _column_names(names: Sequence[str]) -> Iterator[tuple[str, str | None]]:
         yield name, None if why is None else odd
 
 
-def from_csv(
+def infer_from_csv(
     payloads: Iterable[bytes],
     names: Sequence[str] | None,
     *,
@@ -154,7 +156,7 @@ def from_csv(
     null: str = "",
     required: bool = False,
     narrow: bool = False,
-) -> Inferred:
+) -> InferredSchema:
     """Infer from CSV records without a header.
 
     Parameters
@@ -166,7 +168,7 @@ def from_csv(
     delimiter, quote, null
         Format of the records; a column that is empty or ``null`` has no value.
     required, narrow
-        As for :func:`from_json`.
+        As for :func:`infer_from_json`.
 
     Raises
     ------
@@ -188,12 +190,12 @@ def from_csv(
             rows.append(records[0])
         else:
             refused.append(f"not one record of {len(names or ())} columns")
-    renamed = dict(_column_names(names or ()))
+    renamed = dict(_column_names_and_remarks(names or ()))
     columns = {
         name: [None if row[place] in ("", null) else row[place] for row in rows]
         for place, name in enumerate(renamed)
     }
-    kinds = {name: [kind_of_cell(value or "") for value in values] for name, values in columns.items()}
+    kinds = {name: [type_of_csv_cell(value or "") for value in values] for name, values in columns.items()}
     inferred = _infer_columns(columns, kinds, len(rows), refused, required=required, narrow=narrow)
     for each in inferred.fields:
         each.conflicts += [odd for odd in [renamed[each.name]] if odd is not None]
@@ -208,7 +210,7 @@ def _infer_columns(
     *,
     required: bool,
     narrow: bool,
-) -> Inferred:
+) -> InferredSchema:
     if not records:
         raise InferenceError(
             f"no record of the sample can be read: {refused[0]}" if refused else "the sample is empty"
@@ -219,17 +221,17 @@ def _infer_columns(
         kind: DataType = NullType()
         report = FieldReport(name, kind, sum(value is None for value in values))
         for each in kinds[name]:
-            kind, odd = common_type(kind, each)
+            kind, odd = common_type_and_remark(kind, each)
             if odd and odd not in report.conflicts:
                 report.conflicts.append(odd)
         if isinstance(kind, NullType):
             report.conflicts.append("no value seen")
-        report.kind = column_type(kind, narrow=narrow)
-        report.conflicts += remarks(name, kind, values)
+        report.kind = type_to_write(kind, narrow=narrow)
+        report.conflicts += remarks_on_field(name, kind, values)
         report.examples = _example_values(values)
         if clash := sorted(set(clashing_names(kind))):
             report.conflicts.append(f"kept as JSON text: names in it that no column has: {', '.join(clash)}")
-        if why := _why_left_out(name, lowered):
+        if why := _reason_left_out(name, lowered):
             report.conflicts.append(f"left out: its name {why}")
             report.usable = False
         lowered.add(name.lower())
@@ -237,12 +239,12 @@ def _infer_columns(
     fields = [StructField(r.name, r.kind, not required or r.absent > 0) for r in reports if r.usable]
     if not fields:
         raise InferenceError("no field of the sample can be a column of a table")
-    return Inferred(
+    return InferredSchema(
         StructType(fields), tuple(reports), records, len(refused), refused[0] if refused else None
     )
 
 
-def _why_left_out(name: str, lowered: set[str]) -> str | None:
+def _reason_left_out(name: str, lowered: set[str]) -> str | None:
     if name.startswith("_"):
         return "begins with _"
     if not name or "`" in name:
@@ -260,7 +262,7 @@ def _example_values(values: Sequence[Any]) -> list[str]:
     return list(dict.fromkeys(cut))[:EXAMPLES]
 
 
-def from_avro(data: bytes) -> tuple[str, Inferred]:
+def read_avro_schema(data: bytes) -> tuple[str, InferredSchema]:
     """Return the schema in an Avro file.
 
     Parameters
@@ -289,4 +291,4 @@ def from_avro(data: bytes) -> tuple[str, Inferred]:
     for each in reports:
         if clash := sorted(set(clashing_names(each.kind))):
             each.conflicts.append(f"no table has it: names that differ in case only: {', '.join(clash)}")
-    return json.dumps(json.loads(text), indent=2) + "\n", Inferred(schema, reports, 0)
+    return json.dumps(json.loads(text), indent=2) + "\n", InferredSchema(schema, reports, 0)

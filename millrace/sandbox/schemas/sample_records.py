@@ -100,13 +100,13 @@ def sample_stream(client: Any, stream: str, count: int) -> list[bytes]:
 def decompress_all(payloads: list[bytes]) -> list[bytes]:
     """Decompress payloads; one that cannot be decompressed stays as it is, and counts as unreadable later."""
 
-    def one(payload: bytes) -> bytes:
+    def decompress_if_possible(payload: bytes) -> bytes:
         try:
             return decompress(payload, _LARGEST)
         except DecompressError:
             return payload
 
-    return [one(payload) for payload in payloads]
+    return [decompress_if_possible(payload) for payload in payloads]
 
 
 def read_lines(path: Path, count: int) -> list[bytes]:
@@ -142,7 +142,7 @@ def csv_header(path: Path, delimiter: str) -> list[str]:
 _DELIMITERS = ",;\t|"
 
 
-def delimiter_of(payloads: Sequence[bytes], names: Sequence[str] | None) -> str:
+def guess_delimiter(payloads: Sequence[bytes], names: Sequence[str] | None) -> str:
     """Guess the delimiter of columns: the one that makes the most records of as many columns as there are names.
 
     Without names, or where none does, :class:`csv.Sniffer` guesses; it is misled by values in which another character is regular.
@@ -150,12 +150,12 @@ def delimiter_of(payloads: Sequence[bytes], names: Sequence[str] | None) -> str:
     """
     lines = [payload.decode(errors="replace") for payload in payloads]
 
-    def fitting(delimiter: str) -> int:
+    def fitting_record_count(delimiter: str) -> int:
         return sum(len(row) == len(names or ()) for row in csv.reader(lines, delimiter=delimiter))
 
     try:
-        best = max(_DELIMITERS, key=fitting)
-        if names is not None and len(names) > 1 and fitting(best):
+        best = max(_DELIMITERS, key=fitting_record_count)
+        if names is not None and len(names) > 1 and fitting_record_count(best):
             return best
         return csv.Sniffer().sniff("\n".join(lines), _DELIMITERS).delimiter
     except csv.Error:

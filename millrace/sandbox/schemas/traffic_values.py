@@ -72,7 +72,7 @@ class SampleError(ValueError):
 
 
 @dataclass(frozen=True)
-class Generator:
+class RecordGenerator:
     """Generator of records of a schema; the same seed gives the same ones, except for their times.
 
     Parameters
@@ -99,33 +99,33 @@ class Generator:
         """
         again = number and self.choose.random() < _REPEATED_SHARE
         own = number - self.choose.randint(1, min(number, _RECENT)) if again else number
-        first = next((f.name for f in self.schema.fields if _is_id(f.name.lower())), None)
+        first = next((f.name for f in self.schema.fields if _is_id_field(f.name.lower())), None)
         return {
             f.name: None
             if f.nullable and self.choose.random() < NULL_SHARE
-            else self._field(f, own if f.name == first else self.choose.randrange(_OTHER_IDS), now)
+            else self._field_value(f, own if f.name == first else self.choose.randrange(_OTHER_IDS), now)
             for f in self.schema.fields
         }
 
-    def _field(self, field: StructField, number: int, now: datetime) -> Any:
+    def _field_value(self, field: StructField, number: int, now: datetime) -> Any:
         listed = field.metadata.get("comment", "").partition("one of:")[2]
         if listed:
             return _value_of_type(
                 field.dataType, self.choose.choice([each.strip() for each in listed.split(",")])
             )
-        return self._value(field.name, field.dataType, number, now)
+        return self._generated_value(field.name, field.dataType, number, now)
 
-    def _value(self, name: str, kind: DataType, number: int, now: datetime) -> Any:
+    def _generated_value(self, name: str, kind: DataType, number: int, now: datetime) -> Any:
         choose, lowered = self.choose, name.lower()
         if isinstance(kind, StringType):
-            return self._text(lowered, number)
+            return self._text_value(lowered, number)
         if isinstance(kind, BooleanType):
             return choose.random() < 0.5
         if isinstance(kind, ByteType | ShortType | IntegerType | LongType):
             if lowered in _RANGES:
                 return choose.randint(*_RANGES[lowered])
             most = _LARGEST[type(kind)]
-            return number % most if _is_id(lowered) else round(choose.triangular(0, most, most / 100))
+            return number % most if _is_id_field(lowered) else round(choose.triangular(0, most, most / 100))
         if isinstance(kind, DoubleType | FloatType):
             limits = {"lat": 90, "latitude": 90, "lon": 180, "lng": 180, "longitude": 180}.get(lowered)
             return round(choose.uniform(-limits, limits) if limits else choose.lognormvariate(3, 1), 3)
@@ -140,18 +140,18 @@ class Generator:
             return choose.randbytes(8)
         if isinstance(kind, ArrayType):
             count = choose.randrange(4)
-            return [self._value(name, kind.elementType, number, now) for _ in range(count)]
+            return [self._generated_value(name, kind.elementType, number, now) for _ in range(count)]
         if isinstance(kind, MapType):
             keys = choose.sample(_WORDS, choose.randrange(3))
-            return {key: self._value(name, kind.valueType, number, now) for key in keys}
+            return {key: self._generated_value(name, kind.valueType, number, now) for key in keys}
         assert isinstance(kind, StructType), kind
-        return Generator(kind, choose, self.distinct).record(number, now)
+        return RecordGenerator(kind, choose, self.distinct).record(number, now)
 
-    def _text(self, name: str, number: int) -> str:
+    def _text_value(self, name: str, number: int) -> str:
         choose = self.choose
         if name in ("uuid", "guid"):
             return f"{choose.getrandbits(128):032x}"
-        if _is_id(name):
+        if _is_id_field(name):
             return f"{name.removesuffix('_id').removesuffix('id') or 'r'}-{number}"
         if "email" in name or "mail" in name:
             return f"{choose.choice(_WORDS)}{choose.randrange(self.distinct)}@example.com"
@@ -168,11 +168,11 @@ class Generator:
         return f"{choose.choice(_WORDS)}-{choose.randrange(self.distinct)}"
 
 
-def _is_id(name: str) -> bool:
+def _is_id_field(name: str) -> bool:
     return name in ("id", "n", "seq", "sequence", "offset") or name.endswith("_id")
 
 
-def from_file(path: Path, schema: StructType) -> list[Values]:
+def read_sample_file(path: Path, schema: StructType) -> list[Values]:
     """Read records: JSON lines, or CSV with a header.
 
     Parameters
@@ -188,7 +188,7 @@ def from_file(path: Path, schema: StructType) -> list[Values]:
         A line is not a record of the schema, there is no line, or the text is not UTF-8.
     """
     try:
-        records = list(_csv(path, schema) if path.suffix == ".csv" else _json_lines(path, schema))
+        records = list(_read_csv(path, schema) if path.suffix == ".csv" else _read_json_lines(path, schema))
     except UnicodeDecodeError as error:
         raise SampleError(f"{path} is not UTF-8 text (byte {error.start})") from error
     except csv.Error as error:
@@ -198,13 +198,13 @@ def from_file(path: Path, schema: StructType) -> list[Values]:
     return records
 
 
-def _csv(path: Path, schema: StructType) -> Iterator[Values]:
+def _read_csv(path: Path, schema: StructType) -> Iterator[Values]:
     with path.open(newline="", encoding="utf-8") as file:
         for number, row in enumerate(csv.DictReader(file), start=2):
             yield typed_row(row, schema, f"{path}: line {number}", texts=True)
 
 
-def _json_lines(path: Path, schema: StructType) -> Iterator[Values]:
+def _read_json_lines(path: Path, schema: StructType) -> Iterator[Values]:
     for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
         if not line.strip():
             continue
@@ -281,7 +281,7 @@ def _value_of_type(kind: DataType, value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Sample:
+class SampledRecords:
     """Source that draws from seen records: each field's values have the shares of the sample.
 
     Complete records are drawn, so that related fields stay together.

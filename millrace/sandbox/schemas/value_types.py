@@ -36,12 +36,12 @@ _NUMBERS: tuple[DataType, ...] = (IntegerType(), LongType(), DecimalType(38, 0),
 """Each takes the values of those before it, the last one with rounding."""
 
 
-def kind_of(value: Any) -> DataType:
+def type_of_json_value(value: Any) -> DataType:
     """Return the narrowest type of a JSON value; a text in the form of a time has that type.
 
     Examples
     --------
-    >>> kind_of([1, 2.5]).simpleString()
+    >>> type_of_json_value([1, 2.5]).simpleString()
     'array<double>'
     """
     if value is None:
@@ -51,27 +51,27 @@ def kind_of(value: Any) -> DataType:
     if isinstance(value, int):
         return next(
             (k for k, bits in ((_NUMBERS[0], 31), (_NUMBERS[1], 63)) if -(1 << bits) <= value < 1 << bits),
-            _widest_type(value),
+            _widest_number_type(value),
         )
     if isinstance(value, Decimal):
         return MONEY if value.as_tuple().exponent == -2 and abs(value) < 10**16 else DoubleType()
     if isinstance(value, float):
         return DoubleType()
     if isinstance(value, str):
-        return _kind_of_text(value)
+        return _type_of_text(value)
     if isinstance(value, list):
         kind: DataType = NullType()
         for each in value:
-            kind, _ = common_type(kind, kind_of(each))
+            kind, _ = common_type_and_remark(kind, type_of_json_value(each))
         return ArrayType(kind)
-    return StructType([StructField(name, kind_of(each)) for name, each in value.items()])
+    return StructType([StructField(name, type_of_json_value(each)) for name, each in value.items()])
 
 
-def _widest_type(value: int) -> DataType:
+def _widest_number_type(value: int) -> DataType:
     return DecimalType(38, 0) if abs(value) < 10**38 else DoubleType()
 
 
-def _kind_of_text(text: str) -> DataType:
+def _type_of_text(text: str) -> DataType:
     for pattern, parse, kind in (
         (_MOMENT, datetime.fromisoformat, TimestampType()),
         (_DAY, date.fromisoformat, DateType()),
@@ -85,18 +85,18 @@ def _kind_of_text(text: str) -> DataType:
     return StringType()
 
 
-def kind_of_cell(text: str) -> DataType:
+def type_of_csv_cell(text: str) -> DataType:
     """Return the narrowest type of a CSV column; digits after a leading zero are a code, not a number."""
     if text == "":
         return NullType()
     if text.lower() in ("true", "false"):
         return BooleanType()
     if _WHOLE.fullmatch(text):
-        return kind_of(int(text))
-    return kind_of(Decimal(text)) if _NUMBER.fullmatch(text) else _kind_of_text(text)
+        return type_of_json_value(int(text))
+    return type_of_json_value(Decimal(text)) if _NUMBER.fullmatch(text) else _type_of_text(text)
 
 
-def common_type(one: DataType, other: DataType) -> tuple[DataType, str | None]:
+def common_type_and_remark(one: DataType, other: DataType) -> tuple[DataType, str | None]:
     """Return the type that takes the values of two types, and what is odd about it."""
     if one == other or isinstance(other, NullType):
         return one, None
@@ -107,10 +107,10 @@ def common_type(one: DataType, other: DataType) -> tuple[DataType, str | None]:
     if MONEY in (one, other) and {one, other} <= {MONEY, *_NUMBERS}:
         return DoubleType(), None
     if isinstance(one, ArrayType) and isinstance(other, ArrayType):
-        kind, odd = common_type(one.elementType, other.elementType)
+        kind, odd = common_type_and_remark(one.elementType, other.elementType)
         return ArrayType(kind), odd
     if isinstance(one, StructType) and isinstance(other, StructType):
-        return _merged_structs(one, other)
+        return _common_struct_and_remark(one, other)
     times = (TimestampType, DateType)
     if isinstance(one, times) and isinstance(other, times):
         return TimestampType(), None
@@ -119,11 +119,11 @@ def common_type(one: DataType, other: DataType) -> tuple[DataType, str | None]:
     return StringType(), " and ".join(sorted((one.simpleString(), other.simpleString())))
 
 
-def _merged_structs(one: StructType, other: StructType) -> tuple[DataType, str | None]:
+def _common_struct_and_remark(one: StructType, other: StructType) -> tuple[DataType, str | None]:
     kinds = {f.name: f.dataType for f in one.fields}
     odd = None
     for f in other.fields:
-        kinds[f.name], result = common_type(kinds.get(f.name, NullType()), f.dataType)
+        kinds[f.name], result = common_type_and_remark(kinds.get(f.name, NullType()), f.dataType)
         odd = odd or (f"{f.name}: {result}" if result else None)
     return StructType([StructField(name, kind) for name, kind in kinds.items()]), odd
 
@@ -139,18 +139,18 @@ def clashing_names(kind: DataType) -> Iterator[str]:
             yield from clashing_names(field.dataType)
 
 
-def column_type(kind: DataType, *, narrow: bool) -> DataType:
+def type_to_write(kind: DataType, *, narrow: bool) -> DataType:
     """Return a type without unknown parts and with whole numbers as BIGINT, unless ``narrow``: a value that was always null is a text, and so is an object that is no struct."""
     if isinstance(kind, NullType):
         return StringType()
     if isinstance(kind, IntegerType) and not narrow:
         return LongType()
     if isinstance(kind, ArrayType):
-        return ArrayType(column_type(kind.elementType, narrow=narrow))
+        return ArrayType(type_to_write(kind.elementType, narrow=narrow))
     if isinstance(kind, StructType):
         # A struct without fields is not a valid column type; its JSON text is.
         return (
-            StructType([StructField(f.name, column_type(f.dataType, narrow=narrow)) for f in kind.fields])
+            StructType([StructField(f.name, type_to_write(f.dataType, narrow=narrow)) for f in kind.fields])
             if kind.fields
             and not any(clashing_names(StructType([StructField(f.name, NullType()) for f in kind.fields])))
             else StringType()

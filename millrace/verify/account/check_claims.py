@@ -14,12 +14,12 @@ from millrace.config.aws.names import Names
 from millrace.lifecycle.account.deployed_outputs import NotDeployedError
 from millrace.lifecycle.problems import AwsError
 from millrace.verify.account import checks, checks_deployed
-from millrace.verify.account.claim_context import Answer, ClaimContext, UndeterminedError
-from millrace.verify.account.claims import claims
+from millrace.verify.account.claim_context import CheckAnswer, ClaimContext, UndeterminedError
+from millrace.verify.account.claims import read_claims
 
 Verdict = Literal["proved", "refuted", "undetermined"]
 
-CHECKS: Mapping[str, Callable[[ClaimContext], Answer]] = {
+CHECKS: Mapping[str, Callable[[ClaimContext], CheckAnswer]] = {
     each.__name__: each for each in (*checks.ALL, *checks_deployed.ALL)
 }
 
@@ -42,7 +42,7 @@ class ClaimAnswer:
     why: str
 
     @property
-    def line(self) -> str:
+    def report_line(self) -> str:
         """Line that a user sends back."""
         return f"{self.id}: {self.verdict}" + (f" ({self.why})" if self.why else "")
 
@@ -60,17 +60,19 @@ def check_claims(
         Called with the id of each claim.
     """
     answers = []
-    for name, claim in claims().items():
+    for name, claim in read_claims().items():
         if claim.check is None:
             answers.append(ClaimAnswer(name, "undetermined", "a person has to look: docs/unproved.md"))
             continue
         say(name)
         verdict, why = _verdict_of_check(CHECKS[claim.check], context)
-        answers.append(ClaimAnswer(name, verdict, without_names(why, context.names)))
+        answers.append(ClaimAnswer(name, verdict, without_account_names(why, context.names)))
     return tuple(answers)
 
 
-def _verdict_of_check(check: Callable[[ClaimContext], Answer], context: ClaimContext) -> tuple[Verdict, str]:
+def _verdict_of_check(
+    check: Callable[[ClaimContext], CheckAnswer], context: ClaimContext
+) -> tuple[Verdict, str]:
     try:
         answer = check(context)
     except UndeterminedError as error:
@@ -95,14 +97,14 @@ def _verdict_of_check(check: Callable[[ClaimContext], Answer], context: ClaimCon
     return ("proved" if answer.holds else "refuted"), answer.seen
 
 
-def without_names(text: str, names: Names) -> str:
+def without_account_names(text: str, names: Names) -> str:
     """Remove ARNs, account ids and the environment's names from a text."""
     text = re.sub(r"arn:[^\s,)]+", "ARN", text)
     text = re.sub(r"\b\d{12}\b", "ACCOUNT", text)
     return text.replace(names.prefix, "PREFIX")
 
 
-def verdict_counts(answers: Sequence[ClaimAnswer]) -> str:
+def verdict_counts_text(answers: Sequence[ClaimAnswer]) -> str:
     """Write the numbers of verdicts: ``12 proved, 1 refuted, 30 undetermined``."""
     verdicts: tuple[Verdict, ...] = ("proved", "refuted", "undetermined")
     return ", ".join(f"{sum(each.verdict == v for each in answers)} {v}" for v in verdicts)
@@ -112,7 +114,7 @@ def answers_document(answers: Sequence[ClaimAnswer]) -> dict[str, Any]:
     """Return an object for ``json.dumps``."""
     return {
         "version": 1,
-        "verdict": verdict_counts(answers),
+        "verdict": verdict_counts_text(answers),
         "claims": [{"id": each.id, "verdict": each.verdict, "why": each.why} for each in answers],
     }
 
@@ -125,7 +127,9 @@ def claims_report(answers: Sequence[ClaimAnswer], *, version: str, region: str, 
     version, region, read
         Millrace's version, the environment's region, and the date.
     """
-    counted = [each.line for each in answers if each.verdict != "undetermined"]
-    others = [each.line for each in answers if each.verdict == "undetermined"]
-    lines = "\n".join([f"millrace {version}, {region}, {read}: {verdict_counts(answers)}", *counted, *others])
+    counted = [each.report_line for each in answers if each.verdict != "undetermined"]
+    others = [each.report_line for each in answers if each.verdict == "undetermined"]
+    lines = "\n".join(
+        [f"millrace {version}, {region}, {read}: {verdict_counts_text(answers)}", *counted, *others]
+    )
     return f"# Claims about AWS, asked\n\nSend these lines; docs/unproved.md says what each means.\n\n```text\n{lines}\n```\n"

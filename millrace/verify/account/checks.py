@@ -12,7 +12,7 @@ from millrace.config.aws.history_image import PUBLIC_IMAGE, TAG
 from millrace.config.aws.kafka_versions import STANDARD
 from millrace.lifecycle.account.deployed_outputs import ignore_missing
 from millrace.sizing.prices_and_limits import ELSEWHERE
-from millrace.verify.account.claim_context import Answer, Check, ClaimContext
+from millrace.verify.account.claim_context import Check, CheckAnswer, ClaimContext
 
 RESOURCE_TYPES = {
     "AWS::ECR::PullThroughCacheRule": ("EcrRepositoryPrefix", "UpstreamRegistry", "UpstreamRegistryUrl"),
@@ -33,14 +33,14 @@ _SHOWN = 6
 """Shown entries of a list; the others are counted."""
 
 
-def shortened_list(names: Iterable[str]) -> str:
+def shortened_list_text(names: Iterable[str]) -> str:
     """Write the first entries of a list, and the number of the others."""
     items = sorted(names)
     more = f" and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
     return ", ".join(items[:_SHOWN]) + more
 
 
-def policy_errors(context: ClaimContext, policies: Iterable[Mapping[str, Any]]) -> set[str]:
+def policy_error_codes(context: ClaimContext, policies: Iterable[Mapping[str, Any]]) -> set[str]:
     """Return the codes of IAM Access Analyzer's findings on identity policies: errors and security warnings.
 
     Source: IAM Access Analyzer API reference, "ValidatePolicy".
@@ -48,31 +48,31 @@ def policy_errors(context: ClaimContext, policies: Iterable[Mapping[str, Any]]) 
     errors = set()
     for policy in policies:
         request = {"policyDocument": json.dumps(policy), "policyType": "IDENTITY_POLICY"}
-        for finding in context.pages("accessanalyzer", "validate_policy", "findings", **request):
+        for finding in context.items_of_all_pages("accessanalyzer", "validate_policy", "findings", **request):
             if finding["findingType"] in ("ERROR", "SECURITY_WARNING"):
                 errors.add(f"{finding['findingType']} {finding['issueCode']}")
     return errors
 
 
-def people_policies(context: ClaimContext) -> Answer:
+def check_people_policies(context: ClaimContext) -> CheckAnswer:
     """Let IAM Access Analyzer validate the policies of deployers and operators."""
     if not context.policies:
-        return Answer(None, "the environment file names no account")
-    wrong = policy_errors(context, context.policies.values())
-    return Answer(not wrong, shortened_list(wrong) or f"{len(context.policies)} policies")
+        return CheckAnswer(None, "the environment file names no account")
+    wrong = policy_error_codes(context, context.policies.values())
+    return CheckAnswer(not wrong, shortened_list_text(wrong) or f"{len(context.policies)} policies")
 
 
-def price_products(context: ClaimContext) -> Answer:
+def check_price_products(context: ClaimContext) -> CheckAnswer:
     """Ask the Price List API for every product."""
     now = context.current_prices
     stayed = [f"{name}: {why}" for name, why in now.stayed.items()]
-    return Answer(not stayed, shortened_list(stayed) or f"{now.renewed_count} prices")
+    return CheckAnswer(not stayed, shortened_list_text(stayed) or f"{now.renewed_count} prices")
 
 
-def price_figures(context: ClaimContext) -> Answer:
+def check_price_figures(context: ClaimContext) -> CheckAnswer:
     """Compare prices that are marked unconfirmed with those of the Price List API."""
     if context.region != ELSEWHERE:
-        return Answer(None, f"the figures are those of {ELSEWHERE}")
+        return CheckAnswer(None, f"the figures are those of {ELSEWHERE}")
     before, now = context.table_prices, context.current_prices
     answered = [
         name
@@ -80,40 +80,41 @@ def price_figures(context: ClaimContext) -> Answer:
         if not price.confirmed and name not in now.stayed and name not in now.unknown
     ]
     if not answered:
-        return Answer(None, "the price list has no such price")
+        return CheckAnswer(None, "the price list has no such price")
     other = [
         f"{name}: {before[name].usd:g} here, {now.table.prices[name].usd:g} there"
         for name in answered
         if not math.isclose(before[name].usd, now.table.prices[name].usd, rel_tol=1e-3)
     ]
-    return Answer(not other, shortened_list(other) or f"{len(answered)} prices")
+    return CheckAnswer(not other, shortened_list_text(other) or f"{len(answered)} prices")
 
 
-def msk_versions(context: ClaimContext) -> Answer:
+def check_msk_versions(context: ClaimContext) -> CheckAnswer:
     """Ask MSK for its versions of Kafka."""
     there = {
         each["Version"]: each["Status"]
-        for each in context.pages("kafka", "list_kafka_versions", "KafkaVersions")
+        for each in context.items_of_all_pages("kafka", "list_kafka_versions", "KafkaVersions")
     }
     lacking = [version for version in STANDARD if there.get(version) != "ACTIVE"]
-    return Answer(
-        not lacking, f"not active: {shortened_list(lacking)}" if lacking else shortened_list(STANDARD)
+    return CheckAnswer(
+        not lacking,
+        f"not active: {shortened_list_text(lacking)}" if lacking else shortened_list_text(STANDARD),
     )
 
 
-def endpoint_services(context: ClaimContext) -> Answer:
+def check_endpoint_services(context: ClaimContext) -> CheckAnswer:
     """Ask EC2 for the region's endpoint services; a service's name ends with the region and its own name."""
-    there = tuple(context.pages("ec2", "describe_vpc_endpoint_services", "ServiceNames"))
+    there = tuple(context.items_of_all_pages("ec2", "describe_vpc_endpoint_services", "ServiceNames"))
     lacking = [
         service
         for service in context.services
         if not any(name.endswith(f".{context.region}.{service}") for name in there)
     ]
-    seen = f"not there: {shortened_list(lacking)}" if lacking else f"{len(context.services)} services"
-    return Answer(not lacking, seen)
+    seen = f"not there: {shortened_list_text(lacking)}" if lacking else f"{len(context.services)} services"
+    return CheckAnswer(not lacking, seen)
 
 
-def _schema(context: ClaimContext, kind: str) -> dict[str, Any] | None:
+def _resource_schema(context: ClaimContext, kind: str) -> dict[str, Any] | None:
     cloudformation = context.client("cloudformation")
     with ignore_missing("TypeNotFoundException"):
         answer = cloudformation.describe_type(Type="RESOURCE", TypeName=kind)
@@ -121,25 +122,25 @@ def _schema(context: ClaimContext, kind: str) -> dict[str, Any] | None:
     return None
 
 
-def resource_types(context: ClaimContext) -> Answer:
+def check_resource_types(context: ClaimContext) -> CheckAnswer:
     """Ask CloudFormation for the newer resource types and their properties."""
     wrong = []
     for kind, properties in RESOURCE_TYPES.items():
-        schema = _schema(context, kind)
+        schema = _resource_schema(context, kind)
         if schema is None:
             wrong.append(f"{kind} is not there")
         else:
             wrong += [f"{kind} has no {each}" for each in properties if each not in schema["properties"]]
-    return Answer(not wrong, shortened_list(wrong) or f"{len(RESOURCE_TYPES)} types")
+    return CheckAnswer(not wrong, shortened_list_text(wrong) or f"{len(RESOURCE_TYPES)} types")
 
 
-def topic_properties_that_replace(context: ClaimContext) -> Answer:
+def check_replacing_topic_properties(context: ClaimContext) -> CheckAnswer:
     """Ask CloudFormation for the properties of a topic whose change replaces it."""
-    schema = _schema(context, "AWS::MSK::Topic")
+    schema = _resource_schema(context, "AWS::MSK::Topic")
     if schema is None:
-        return Answer(None, "AWS::MSK::Topic is not there")
+        return CheckAnswer(None, "AWS::MSK::Topic is not there")
     replacing = {path.rsplit("/", 1)[-1] for path in schema.get("createOnlyProperties", ())}
-    return Answer(replacing == TOPIC_REPLACED_BY, f"made again by {shortened_list(replacing)}")
+    return CheckAnswer(replacing == TOPIC_REPLACED_BY, f"made again by {shortened_list_text(replacing)}")
 
 
 _IMAGE_INDEX = (
@@ -147,7 +148,7 @@ _IMAGE_INDEX = (
 )
 
 
-def history_image_tag(context: ClaimContext) -> Answer:
+def check_history_image_tag(context: ClaimContext) -> CheckAnswer:
     """Ask the public gallery for the image's manifest."""
     address = f"https://public.ecr.aws/token/?service=public.ecr.aws&scope=repository:{PUBLIC_IMAGE}:pull"
     with context.fetch(Request(address)) as answer:
@@ -157,10 +158,15 @@ def history_image_tag(context: ClaimContext) -> Answer:
     ) as answer:
         tags = json.loads(answer.read())
     kinds = {"manifests", "layers"} & tags.keys()
-    return Answer(bool(kinds), f"answers with {shortened_list(kinds)}" if kinds else "no manifest")
+    return CheckAnswer(bool(kinds), f"answers with {shortened_list_text(kinds)}" if kinds else "no manifest")
 
 
 ALL: tuple[Check, ...] = (
-    *(people_policies, price_products, price_figures, msk_versions),
-    *(endpoint_services, resource_types, topic_properties_that_replace, history_image_tag),
+    *(check_people_policies, check_price_products, check_price_figures, check_msk_versions),
+    *(
+        check_endpoint_services,
+        check_resource_types,
+        check_replacing_topic_properties,
+        check_history_image_tag,
+    ),
 )

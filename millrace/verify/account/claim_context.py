@@ -12,7 +12,7 @@ from urllib.request import Request, urlopen
 from millrace.config.aws.list_pages import list_all
 from millrace.config.aws.names import Names
 from millrace.config.model import EmrJob, GlueJob
-from millrace.lifecycle.account.deployed_outputs import outputs
+from millrace.lifecycle.account.deployed_outputs import read_stack_outputs
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sizing.costs.price_table_update import Renewal, renew_prices
 from millrace.sizing.prices_and_limits import Price, complete_price_list
@@ -34,7 +34,7 @@ class UndeterminedError(Exception):
 
 
 @dataclass(frozen=True)
-class Answer:
+class CheckAnswer:
     """Answer of a check.
 
     Attributes
@@ -82,9 +82,11 @@ class ClaimContext:
         """Return a boto3 client."""
         return self.aws.client(service)
 
-    def pages(self, service: str, operation: str, of: str, **asked: Any) -> Iterator[Any]:
+    def items_of_all_pages(
+        self, service: str, operation: str, result_key: str, **asked: Any
+    ) -> Iterator[Any]:
         """Return the items of all pages of an answer."""
-        return list_all(self.client(service), operation, of, **asked)
+        return list_all(self.client(service), operation, result_key, **asked)
 
     @cached_property
     def table_prices(self) -> dict[str, Price]:
@@ -96,7 +98,7 @@ class ClaimContext:
         """The same prices by the Price List API."""
         return renew_prices(self.pricing, self.region, self.table_prices, self.today)
 
-    def jobs(self, kind: type[J]) -> dict[str, J]:
+    def jobs_of_engine(self, kind: type[J]) -> dict[str, J]:
         """Return the jobs of an engine.
 
         Raises
@@ -110,7 +112,7 @@ class ClaimContext:
             raise UndeterminedError("the environment has no job of the needed kind")
         return result
 
-    def output(self, job: str, key: str) -> str:
+    def stack_output(self, job: str, key: str) -> str:
         """Read one output of a job's stack.
 
         Raises
@@ -118,13 +120,13 @@ class ClaimContext:
         NotDeployedError
             There is no such stack.
         """
-        return outputs(self.client("cloudformation"), self.names.stack(f"job-{job}"))[key]
+        return read_stack_outputs(self.client("cloudformation"), self.names.stack(f"job-{job}"))[key]
 
-    def resources(self, part: str, kind: str) -> list[str]:
+    def physical_ids(self, part: str, kind: str) -> list[str]:
         """Return the physical ids of a stack's resources of one type."""
         stack = self.names.stack(part)
-        outputs(self.client("cloudformation"), stack)  # raises an error if there is no stack
-        result = self.pages(
+        read_stack_outputs(self.client("cloudformation"), stack)  # raises an error if there is no stack
+        result = self.items_of_all_pages(
             "cloudformation", "list_stack_resources", "StackResourceSummaries", StackName=stack
         )
         return [
@@ -140,9 +142,11 @@ class ClaimContext:
 
     def newest_emr_runs(self, job: str) -> list[dict[str, Any]]:
         """Return the newest runs of a job that really started."""
-        application, emr = self.output(job, "ApplicationId"), self.client("emr-serverless")
+        application, emr = self.stack_output(job, "ApplicationId"), self.client("emr-serverless")
         # All pages: no document says in which order the runs come.
-        listed = self.pages("emr-serverless", "list_job_runs", "jobRuns", applicationId=application)
+        listed = self.items_of_all_pages(
+            "emr-serverless", "list_job_runs", "jobRuns", applicationId=application
+        )
         runs = sorted(listed, key=lambda run: run["createdAt"], reverse=True)[:20]
         result = [
             emr.get_job_run(applicationId=application, jobRunId=run["id"])["jobRun"]
@@ -154,4 +158,4 @@ class ClaimContext:
         ]
 
 
-Check = Callable[[ClaimContext], Answer]
+Check = Callable[[ClaimContext], CheckAnswer]

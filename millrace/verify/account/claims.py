@@ -85,37 +85,39 @@ class Claim(BaseModel):
     proof: str | None = None
 
     @model_validator(mode="after")
-    def _check_or_proof(self) -> Claim:
+    def _require_check_or_proof(self) -> Claim:
         if (self.check is None) == (self.proof is None):
             raise ValueError("a claim must have either a check or a proof by a person")
         return self
 
 
 @cache
-def claims() -> dict[str, Claim]:
+def read_claims() -> dict[str, Claim]:
     """Read all claims, by id."""
     text = (resources.files("millrace.verify") / "claims.yaml").read_text(encoding="utf-8")
     result = YAML(typ="safe", pure=True).load(text)["claims"]
     return {name: Claim.model_validate(section) for name, section in result.items()}
 
 
-def page() -> str:
+def unproved_page() -> str:
     """Write ``docs/unproved.md``."""
     from millrace.verify.account import checks  # it imports boto3, and only the page needs it
 
     anywhere = {each.__name__ for each in checks.ALL}
     by_command, by_hand = [], []
-    for name, each in claims().items():
+    for name, each in read_claims().items():
         used = ", ".join(f"`{file}`" for file in each.used)
         if each.check is not None:
             of = "the account" if each.check in anywhere else "what is deployed"
             by_command.append(f"| {name} | {each.claim} | {of} | {used} | {each.line} |\n")
         else:
-            by_hand.append(f"| {name} | {each.claim} | {used} | {_shown(each.proof or '')} | {each.line} |\n")
+            by_hand.append(
+                f"| {name} | {each.claim} | {used} | {_in_backticks_if_command(each.proof or '')} | {each.line} |\n"
+            )
     return f"{_HEAD}{_ASKED}{''.join(by_command)}{_BY_HAND}{''.join(by_hand)}{_LOCALSTACK}"
 
 
-def _shown(proof: str) -> str:
+def _in_backticks_if_command(proof: str) -> str:
     """Return a command in backticks, as in the docs; a sentence unchanged."""
     program = proof.partition(" ")[0]
     return f"`{proof}`" if program in ("docker", "millrace") else proof
@@ -128,4 +130,4 @@ def parser() -> argparse.ArgumentParser:
 
 if __name__ == "__main__":
     parser().parse_args()
-    Path(PAGE).write_text(page(), encoding="utf-8")
+    Path(PAGE).write_text(unproved_page(), encoding="utf-8")

@@ -19,7 +19,7 @@ _COMMANDS = {
 }
 
 
-def can_clean(remains: Iterable[str]) -> bool:
+def can_clean_command_find(remains: Iterable[str]) -> bool:
     """Check that ``--clean`` can find what is left: it needs stacks."""
     return any(each.startswith((STACK, UNKNOWN)) for each in remains)
 
@@ -37,10 +37,10 @@ def removal_steps(remains: Iterable[str]) -> list[str]:
     >>> removal_steps(["log group /shop/jobs/a/error"])
     ['aws logs delete-log-group --log-group-name /shop/jobs/a/error']
     """
-    return [_step(each) for each in remains]
+    return [_removal_step(each) for each in remains]
 
 
-def _step(line: str) -> str:
+def _removal_step(line: str) -> str:
     for kind, command in _COMMANDS.items():
         if line.startswith(kind):
             return command.format(shlex.quote(line.removeprefix(kind)))

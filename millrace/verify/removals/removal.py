@@ -22,10 +22,10 @@ from millrace.verify.removals.removal_scope import (
     VerificationScope,
     all_stacks,
     list_leftovers,
-    log_groups,
-    parameters,
+    list_log_groups,
+    list_parameters,
     removal_waves,
-    tags_of,
+    tags_of_stack,
 )
 from millrace.verify.verification_target import VerificationTarget
 
@@ -58,7 +58,7 @@ class RemovalResult:
     remains: tuple[str, ...]
 
 
-def remove(
+def remove_verification(
     place: VerificationTarget,
     scope: VerificationScope,
     *,
@@ -95,12 +95,12 @@ def remove(
         stacks = [
             stack["StackName"]
             for stack in all_stacks(place.client)
-            if scope.owns(stack["StackName"]) and scope.tags.items() <= tags_of(stack).items()
+            if scope.owns(stack["StackName"]) and scope.tags.items() <= tags_of_stack(stack).items()
         ]
         resources = {stack: _resources(cloudformation, stack) for stack in stacks}
         templates = {stack: deployed_template(cloudformation, stack) or {} for stack in stacks}
     say("ending runs")
-    place.end_all_runs(scope.prefix, _jobs(resources, scope))
+    place.end_all_runs(scope.prefix, _jobs_by_kind(resources, scope))
     stay, objects, order = topics(), 0, removal_waves(templates)
     for wave in order:
         if wave is order[-1]:
@@ -146,9 +146,9 @@ def _remove_job_resources(place: VerificationTarget, scope: VerificationScope) -
     """Delete what jobs created beside the stacks."""
     logs, ssm = place.client("logs"), place.client("ssm")
     with translate_aws_errors("cannot delete resources that jobs created outside the stacks"):
-        for group in log_groups(logs, scope):
+        for group in list_log_groups(logs, scope):
             logs.delete_log_group(logGroupName=group)
-        for parameter in parameters(ssm, scope):
+        for parameter in list_parameters(ssm, scope):
             ssm.delete_parameter(Name=parameter)
 
 
@@ -163,7 +163,7 @@ def _resources(cloudformation: Any, stack: str) -> list[tuple[str, str]]:
     ]
 
 
-def _jobs(
+def _jobs_by_kind(
     resources: Mapping[str, Sequence[tuple[str, str]]], scope: VerificationScope
 ) -> dict[str, dict[str, str]]:
     before = f"{scope.prefix}{_JOBS}"
@@ -252,14 +252,14 @@ def _deletion_failure(cloudformation: Any, stack: str) -> str:
     return reasons[0] if reasons else "CloudFormation gives no reason"
 
 
-def admin_client(settings: Settings) -> AdminClient:
+def kafka_admin_client(settings: Settings) -> AdminClient:
     """Return a client of the brokers, with its token of IAM, if it needs one."""
     admin = AdminClient({**settings, "log_level": 0})
     admin.poll(0)  # a token of IAM is fetched during a request of the client, not before
     return admin
 
 
-def make_topic(settings: Settings, topic: str, partitions: int, seconds: float) -> None:
+def create_topic(settings: Settings, topic: str, partitions: int, seconds: float) -> None:
     """Create a topic where no stack did: on a cluster that CloudFormation does not know, and in the sandbox.
 
     It has the same time limits as Millrace's topics; on brokers that are too old for them, none.
@@ -269,28 +269,28 @@ def make_topic(settings: Settings, topic: str, partitions: int, seconds: float) 
     DrillError
         The brokers refuse.
     """
-    admin = admin_client(settings)
+    admin = kafka_admin_client(settings)
     try:
         if topic in admin.list_topics(timeout=seconds).topics:
             return
         try:
-            _create(admin, topic, partitions, TIME_LIMITS, seconds)
+            _create_with_admin(admin, topic, partitions, TIME_LIMITS, seconds)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.INVALID_CONFIG:
                 raise
-            _create(admin, topic, partitions, {}, seconds)
+            _create_with_admin(admin, topic, partitions, {}, seconds)
     except KafkaException as error:
         raise DrillError(f"topic {topic} could not be created: {error.args[0].str()}") from error
 
 
-def _create(
+def _create_with_admin(
     admin: AdminClient, topic: str, partitions: int, settings: Mapping[str, str], seconds: float
 ) -> None:
     new_topic = NewTopic(topic, num_partitions=partitions, config=dict(settings))
     admin.create_topics([new_topic], operation_timeout=seconds)[topic].result()
 
 
-def drop_topics(settings: Settings, scope: VerificationScope, seconds: float) -> list[str]:
+def delete_scope_topics(settings: Settings, scope: VerificationScope, seconds: float) -> list[str]:
     """Delete all topics of a verification on a cluster; return their names.
 
     Raises
@@ -298,7 +298,7 @@ def drop_topics(settings: Settings, scope: VerificationScope, seconds: float) ->
     DrillError
         The brokers do not answer, or refuse.
     """
-    admin = admin_client(settings)
+    admin = kafka_admin_client(settings)
     try:
         own = sorted(topic for topic in admin.list_topics(timeout=seconds).topics if scope.owns(topic))
     except KafkaException as error:
@@ -307,11 +307,11 @@ def drop_topics(settings: Settings, scope: VerificationScope, seconds: float) ->
             "inside the VPC of the cluster"
         ) from error
     for topic in own:
-        drop_topic(settings, scope, topic, seconds)
+        delete_topic(settings, scope, topic, seconds)
     return own
 
 
-def drop_topic(settings: Settings, scope: VerificationScope, topic: str, seconds: float) -> bool:
+def delete_topic(settings: Settings, scope: VerificationScope, topic: str, seconds: float) -> bool:
     """Delete a verification's topic, if it still exists; return whether it did.
 
     Raises
@@ -323,7 +323,7 @@ def drop_topic(settings: Settings, scope: VerificationScope, topic: str, seconds
         raise DrillError(
             f"topic {topic} is not deleted, because its name does not begin with {scope.prefix}-"
         )
-    admin = admin_client(settings)
+    admin = kafka_admin_client(settings)
     try:
         if topic not in admin.list_topics(timeout=seconds).topics:
             return False

@@ -13,9 +13,9 @@ from typing import Any
 from millrace.config.aws.list_pages import list_all
 from millrace.config.model import Environment
 from millrace.lifecycle.account.real_cost import ENVIRONMENT, PROJECT
-from millrace.lifecycle.changes.stack_exports import export_values, imported_names
+from millrace.lifecycle.changes.stack_exports import export_values, imported_export_names
 from millrace.lifecycle.problems import translate_aws_errors
-from millrace.verify.environment_copy import CLUSTER_TAG, NAME, TAG, environment_mark
+from millrace.verify.environment_copy import CLUSTER_TAG, NAME, TAG, environment_identifier
 
 _GONE = ("DELETE_COMPLETE",)
 STACK, BUCKET, STREAM, LOG_GROUP, PARAMETER = "stack ", "bucket ", "stream ", "log group ", "parameter "
@@ -31,7 +31,7 @@ class VerificationScope:
     Attributes
     ----------
     mark
-        Mark of the verified environment (:func:`millrace.verify.environment_copy.environment_mark`).
+        Mark of the verified environment (:func:`millrace.verify.environment_copy.environment_identifier`).
     name
         Name of the verification's own environment.
     prefix
@@ -65,12 +65,12 @@ def all_stacks(client: Callable[[str], Any]) -> Iterator[Mapping[str, Any]]:
     return list_all(client("cloudformation"), "describe_stacks", "Stacks")
 
 
-def tags_of(stack: Mapping[str, Any]) -> dict[str, str]:
+def tags_of_stack(stack: Mapping[str, Any]) -> dict[str, str]:
     """Return the tags of a stack from ``DescribeStacks``."""
     return {tag["Key"]: tag["Value"] for tag in stack.get("Tags", ())}
 
 
-def scope_of(stack: Mapping[str, Any], environment: Environment) -> VerificationScope | None:
+def verification_of_stack(stack: Mapping[str, Any], environment: Environment) -> VerificationScope | None:
     """Return the verification of an environment to which a stack belongs; None for any other stack.
 
     Parameters
@@ -80,16 +80,16 @@ def scope_of(stack: Mapping[str, Any], environment: Environment) -> Verification
     environment
         The verified environment.
     """
-    tags = tags_of(stack)
+    tags = tags_of_stack(stack)
     name, project = tags.get(ENVIRONMENT, ""), tags.get(PROJECT, "")
     # Names contain only the start of a long project name; the mark has all of it.
-    if tags.get(TAG) != environment_mark(environment) or not NAME.fullmatch(name) or not project:
+    if tags.get(TAG) != environment_identifier(environment) or not NAME.fullmatch(name) or not project:
         return None
     if not environment.project.startswith(project):
         return None
     parts = (environment.governance.name_prefix, project, name)
     result = VerificationScope(
-        environment_mark(environment),
+        environment_identifier(environment),
         name,
         "-".join(part for part in parts if part),
         tags.get(CLUSTER_TAG, ""),
@@ -110,7 +110,7 @@ def find_verifications(
     scopes: dict[VerificationScope, list[str]] = {}
     with translate_aws_errors("cannot list resources of earlier verifications"):
         for stack in all_stacks(client):
-            scope = None if stack["StackStatus"] in _GONE else scope_of(stack, environment)
+            scope = None if stack["StackStatus"] in _GONE else verification_of_stack(stack, environment)
             if scope is not None:
                 scopes.setdefault(scope, []).append(stack["StackName"])
     return scopes
@@ -126,7 +126,7 @@ def removal_waves(templates: Mapping[str, Mapping[str, Any]]) -> list[list[str]]
     """
     exported = {export: stack for stack, template in templates.items() for export in export_values(template)}
     uses = {
-        stack: {exported[name] for name in imported_names(template) if name in exported} - {stack}
+        stack: {exported[name] for name in imported_export_names(template) if name in exported} - {stack}
         for stack, template in templates.items()
     }
     left, order = set(templates), []
@@ -175,18 +175,18 @@ def _leftovers_by_name(client: Callable[[str], Any], scope: VerificationScope) -
                 yield f"{BUCKET}{bucket['Name']}"
         streams = list_all(client("kinesis"), "list_streams", "StreamNames")
         yield from (f"{STREAM}{name}" for name in streams if scope.owns(name))
-        yield from (f"{LOG_GROUP}{name}" for name in log_groups(client("logs"), scope))
-        yield from (f"{PARAMETER}{name}" for name in parameters(client("ssm"), scope))
+        yield from (f"{LOG_GROUP}{name}" for name in list_log_groups(client("logs"), scope))
+        yield from (f"{PARAMETER}{name}" for name in list_parameters(client("ssm"), scope))
 
 
-def log_groups(logs: Any, scope: VerificationScope) -> list[str]:
+def list_log_groups(logs: Any, scope: VerificationScope) -> list[str]:
     """Return the log groups of a verification; Glue creates some itself, which no stack knows."""
     prefix = f"/{scope.prefix}/"
     groups = list_all(logs, "describe_log_groups", "logGroups", logGroupNamePrefix=prefix)
     return [group["logGroupName"] for group in groups]
 
 
-def parameters(ssm: Any, scope: VerificationScope) -> list[str]:
+def list_parameters(ssm: Any, scope: VerificationScope) -> list[str]:
     """Return the parameters of a verification, which its state machines write."""
     below = {"Path": f"/{scope.prefix}/", "Recursive": True}
     return [each["Name"] for each in list_all(ssm, "get_parameters_by_path", "Parameters", **below)]

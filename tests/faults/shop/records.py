@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from millrace.sandbox.payloads.flights import Event
+from millrace.sandbox.payloads.flights import RecordToSend
 from millrace.sandbox.records.ledger import Ledger
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -33,15 +33,19 @@ def _at(number: int) -> datetime:
     return BEGIN + number * STEP
 
 
-def _event(choose: random.Random, number: int, **fields: Any) -> Event:
+def _event(choose: random.Random, number: int, **fields: Any) -> RecordToSend:
     payload = json.dumps({"n": number, **fields}).encode()
     key = f"{choose.getrandbits(32):x}".encode()
     if choose.random() >= DIRTY:
-        return Event(key, payload)
-    return Event(key, payload[:-3], "broken") if choose.random() < 0.5 else Event(key, b"", "empty")
+        return RecordToSend(key, payload)
+    return (
+        RecordToSend(key, payload[:-3], "broken")
+        if choose.random() < 0.5
+        else RecordToSend(key, b"", "empty")
+    )
 
 
-def orders(choose: random.Random, first: int, count: int) -> Iterator[Event]:
+def orders(choose: random.Random, first: int, count: int) -> Iterator[RecordToSend]:
     """Make orders; a third of them names a purchase that was named before."""
     for n in range(first, first + count):
         repeats = n > REACH and choose.random() < 0.3
@@ -56,14 +60,14 @@ def orders(choose: random.Random, first: int, count: int) -> Iterator[Event]:
         )
 
 
-def payments(choose: random.Random, first: int, count: int) -> Iterator[Event]:
+def payments(choose: random.Random, first: int, count: int) -> Iterator[RecordToSend]:
     """Make payments of purchases of about the same time; some are paid twice, some never."""
     for n in range(first, first + count):
         purchase = max(0, n - choose.randrange(REACH))
         yield _event(choose, n, purchase=purchase, paid=choose.randrange(1, 20), at=_at(n).isoformat())
 
 
-def late(choose: random.Random, count: int) -> Iterator[Event]:
+def late(choose: random.Random, count: int) -> Iterator[RecordToSend]:
     """Make orders of days ago, of purchases and windows that nothing else has."""
     for n in range(count):
         at = (BEGIN - timedelta(days=3)).isoformat()

@@ -20,13 +20,18 @@ import pytest
 
 from millrace.cli.run.cdk_assembly import cdk_deploy_all as deploy_assembly
 from millrace.cli.run.changes_report import change_lines
-from millrace.lifecycle.account.deployed_outputs import outputs
-from millrace.lifecycle.changes.assembly_stages import with_templates
+from millrace.lifecycle.account.deployed_outputs import read_stack_outputs
+from millrace.lifecycle.changes.assembly_stages import write_assembly_with_templates
 from millrace.lifecycle.changes.deployment_changes import JobChange
-from millrace.lifecycle.deploy import Changes, DeployError, apply, compare_with_deployed
-from millrace.lifecycle.jobs.state_machine import execute, machine_arn
-from millrace.lifecycle.upgrade import upgrade
-from millrace.lifecycle.versions import UpgradeError, current_version, previous_version
+from millrace.lifecycle.deploy import (
+    DeployError,
+    DeploymentChanges,
+    compare_with_deployed,
+    deploy_around_jobs,
+)
+from millrace.lifecycle.jobs.state_machine import execute_verb, find_state_machine_arn
+from millrace.lifecycle.upgrade import upgrade_job
+from millrace.lifecycle.versions import UpgradeError, find_previous_version, read_deployed_version
 from millrace.sandbox.programs import localstack
 from millrace.sandbox.programs.toolchain import state_folder
 from tests.integration.lifecycle.engines import Engines
@@ -115,7 +120,7 @@ def test_a_run_that_ends_without_being_asked_is_started_again_by_its_event(
 ) -> None:
     assert shop.first.returncode == 0, shop.first.stderr[-1500:]
     ended = {job: engines.crash(shop.names.job(job)) for job in (GLUE, EMR)}
-    application = outputs(shop.stack.client("cloudformation"), shop.names.stack(f"job-{EMR}"))[
+    application = read_stack_outputs(shop.stack.client("cloudformation"), shop.names.stack(f"job-{EMR}"))[
         "ApplicationId"
     ]
     events = [
@@ -144,7 +149,7 @@ def test_a_run_that_ends_without_being_asked_is_started_again_by_its_event(
     for job in (GLUE, EMR):
         (run,) = engines.live(shop.names.job(job))
         assert run != ended[job]
-        response = states.list_executions(stateMachineArn=machine_arn(shop.aws, job))["executions"]
+        response = states.list_executions(stateMachineArn=find_state_machine_arn(shop.aws, job))["executions"]
         given = [
             json.loads(states.describe_execution(executionArn=each["executionArn"])["input"])
             for each in response
@@ -262,11 +267,11 @@ def test_status_stop_start_and_drain_of_running_jobs(shop: Shop, engines: Engine
 
 def test_a_job_that_somebody_stopped_stays_stopped(shop: Shop, engines: Engines) -> None:
     assert shop.first.returncode == 0, shop.first.stderr[-1500:]
-    assert execute(shop.aws, GLUE, "stop", progress=lambda _: None).ok
+    assert execute_verb(shop.aws, GLUE, "stop", progress=lambda _: None).ok
     engines.asked.clear()
     said: list[str] = []
-    change = Changes((), (JobChange(GLUE, "leave", "restart", ("number",)),), {})
-    assert apply(shop.aws, change, cdk_deploy=lambda: None, progress=said.append) == ()
+    change = DeploymentChanges((), (JobChange(GLUE, "leave", "restart", ("number",)),), {})
+    assert deploy_around_jobs(shop.aws, change, cdk_deploy=lambda: None, progress=said.append) == ()
     assert f"{GLUE}: stays stopped, as it was" in said
     assert engines.asked == []
 
@@ -274,17 +279,17 @@ def test_a_job_that_somebody_stopped_stays_stopped(shop: Shop, engines: Engines)
 @pytest.mark.faults
 def test_what_was_drained_for_a_deployment_that_failed_is_started_again(shop: Shop, engines: Engines) -> None:
     assert shop.first.returncode == 0, shop.first.stderr[-1500:]
-    assert execute(shop.aws, GLUE, "start", progress=lambda _: None).ok
+    assert execute_verb(shop.aws, GLUE, "start", progress=lambda _: None).ok
     engines.asked.clear()
 
     def fail() -> None:
         raise DeployError("cdk deploy ended with status 1")
 
-    change = Changes((), (JobChange(GLUE, "drain", "restart", ("stream clicks goes",)),), {})
+    change = DeploymentChanges((), (JobChange(GLUE, "drain", "restart", ("stream clicks goes",)),), {})
     with pytest.raises(DeployError, match=f"status 1\n{GLUE} had been drained and started again as before"):
-        apply(shop.aws, change, cdk_deploy=fail, progress=lambda _: None)
+        deploy_around_jobs(shop.aws, change, cdk_deploy=fail, progress=lambda _: None)
     assert [name for name, _ in engines.asked] == ["BatchStopJobRun", "StartJobRun"]
-    assert execute(shop.aws, GLUE, "status", progress=lambda _: None).answer["state"] == "RUNNING"
+    assert execute_verb(shop.aws, GLUE, "status", progress=lambda _: None).answer["state"] == "RUNNING"
 
 
 @pytest.mark.faults
@@ -293,8 +298,8 @@ def test_an_upgrade_that_fails_is_taken_back(
 ) -> None:
     """The new version's run tells a failure; CloudFormation alone deploys, from the assemblies that are written."""
     assert shop.first.returncode == 0, shop.first.stderr[-1500:]
-    assert execute(shop.aws, EMR, "start", progress=lambda _: None).ok
-    before, well = current_version(shop.aws, EMR), engines.plays
+    assert execute_verb(shop.aws, EMR, "start", progress=lambda _: None).ok
+    before, well = read_deployed_version(shop.aws, EMR), engines.plays
     new = another_version(shop, EMR, before)
 
     def plays(job: str) -> None:
@@ -310,11 +315,13 @@ def test_an_upgrade_that_fails_is_taken_back(
     said: list[str] = []
     engines.asked.clear()
     with pytest.raises(UpgradeError) as failed:
-        upgrade(
+        upgrade_job(
             shop.aws,
-            Changes((), (JobChange(EMR, "leave", "restart", ("its launch document changes",)),), {}),
+            DeploymentChanges(
+                (), (JobChange(EMR, "leave", "restart", ("its launch document changes",)),), {}
+            ),
             EMR,
-            assembly=with_templates(assembly, {stack: new.template}, tmp_path / "new"),
+            assembly=write_assembly_with_templates(assembly, {stack: new.template}, tmp_path / "new"),
             cdk_deploy=lambda written, name: update_stack(shop, written, name),
             progress=said.append,
         )
@@ -332,8 +339,11 @@ def test_an_upgrade_that_fails_is_taken_back(
         assert url in given
     tokens = {call["clientToken"] for call in engines.calls("StartJobRun")}
     assert len(tokens) == 2
-    assert current_version(shop.aws, EMR).document_url == before.document_url
+    assert read_deployed_version(shop.aws, EMR).document_url == before.document_url
     assert any(line.startswith(f"{EMR}: rolling back to the previous version: ") for line in said)
     # What failed is nothing to roll back to.
     with contextlib.suppress(UpgradeError):
-        assert previous_version(shop.aws, EMR).document_url not in (before.document_url, new.document_url)
+        assert find_previous_version(shop.aws, EMR).document_url not in (
+            before.document_url,
+            new.document_url,
+        )

@@ -14,8 +14,8 @@ from millrace.cli.watch.history import copy_logs
 from millrace.sandbox.programs.history_server import (
     EventLogBucket,
     HistoryServer,
-    bucket_history_server,
-    start,
+    start_bucket_history_server,
+    start_history_server,
 )
 from tests.integration.lifecycle.conftest import Machines
 
@@ -47,7 +47,7 @@ def test_the_server_reads_the_flat_prefix_of_the_bucket(machines: Machines, log:
         credentials={"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"},
         endpoint=machines.stack.endpoint,
     )
-    server = bucket_history_server(bucket)
+    server = start_bucket_history_server(bucket)
     try:
         assert [(one["id"], one["name"]) for one in applications(server)] == [(RUN, "main.py")]
     finally:
@@ -70,7 +70,7 @@ def test_without_a_deployed_server_the_newest_logs_are_copied(
     assert copy_logs(s3, "history-two-engines", "glue/clicks/", tmp_path, runs=1) == [log.name]
     assert copy_logs(s3, "history-two-engines", "emr/flights/", tmp_path / "emr", runs=5) == ["eventlog_v2_r"]
     assert (tmp_path / "emr" / "eventlog_v2_r" / "events_1_r.zstd").exists()
-    server = start({"spark.history.fs.logDirectory": tmp_path.as_uri()}, {})
+    server = start_history_server({"spark.history.fs.logDirectory": tmp_path.as_uri()}, {})
     try:
         assert [one["name"] for one in applications(server)] == ["main.py"]
     finally:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from millrace.lifecycle.account.deployed_outputs import split_url
-from millrace.lifecycle.jobs.one_off_run import run_once
-from millrace.lifecycle.jobs.state_machine import execute, machine_arn
+from millrace.lifecycle.account.deployed_outputs import split_s3_url
+from millrace.lifecycle.jobs.one_off_run import run_job_once
+from millrace.lifecycle.jobs.state_machine import execute_verb, find_state_machine_arn
 from millrace.sizing.queries.benchmark_figures import read_result
 from tests.integration.lifecycle.engines import Engines
 from tests.integration.lifecycle.shop import EMR, GLUE, GLUE_KAFKA, Shop
@@ -25,7 +25,7 @@ def running(shop: Shop, engines: Engines) -> None:
     """All jobs run, whatever other tests have left them doing."""
     assert shop.first.returncode == 0, shop.first.stderr[-1500:]
     for job in (GLUE, EMR, GLUE_KAFKA):
-        assert execute(shop.aws, job, "start", progress=lambda _: None).ok
+        assert execute_verb(shop.aws, job, "start", progress=lambda _: None).ok
     engines.asked.clear()
 
 
@@ -34,7 +34,7 @@ def test_a_backfill_runs_once_in_place_of_its_job(shop: Shop, engines: Engines) 
     asked = [("--backfill", "q"), ("--since", "2026-11-20T00:00:00+00:00"), ("--replace", "")]
     for job in (GLUE, EMR):
         said: list[str] = []
-        ended = run_once(shop.aws, job, asked, progress=said.append, poll_seconds=0.1)
+        ended = run_job_once(shop.aws, job, asked, progress=said.append, poll_seconds=0.1)
         assert ended.succeeded, ended
         assert f"{job}: asking the run to end" in said
         (live,) = engines.live(shop.names.job(job))
@@ -62,9 +62,9 @@ def test_no_run_is_started_with_code_or_settings_of_the_callers(
     shop: Shop, engines: Engines, job: str
 ) -> None:
     """Also not by a value that the entry script would read as a name, nor by another shape of the input."""
-    assert execute(shop.aws, job, "stop", progress=lambda _: None).ok
+    assert execute_verb(shop.aws, job, "stop", progress=lambda _: None).ok
     engines.asked.clear()
-    client, arn = shop.stack.client("stepfunctions"), machine_arn(shop.aws, job)
+    client, arn = shop.stack.client("stepfunctions"), find_state_machine_arn(shop.aws, job)
     own = f"{shop.names.checkpoints(job)}/_millrace/replays/1/corrected.jsonl"
     replay = {"name": "--replay", "value": "q"}
     for arguments in (
@@ -89,10 +89,10 @@ def test_no_run_is_started_with_code_or_settings_of_the_callers(
     assert engines.calls("StartJobRun") == []
     # As it is asked for by `millrace replay`; then a second one, while the job runs.
     given = [("--replay", "q"), ("--corrected", own)]
-    first = execute(shop.aws, job, "once", progress=lambda _: None, arguments=given)
+    first = execute_verb(shop.aws, job, "once", progress=lambda _: None, arguments=given)
     assert (first.ok, first.outcome) == (True, "once"), first
-    assert execute(shop.aws, job, "start", progress=lambda _: None).ok
-    second = execute(shop.aws, job, "once", progress=lambda _: None, arguments=given)
+    assert execute_verb(shop.aws, job, "start", progress=lambda _: None).ok
+    second = execute_verb(shop.aws, job, "once", progress=lambda _: None, arguments=given)
     assert (second.ok, second.outcome) == (False, "Millrace.NotStopped")
 
 
@@ -114,7 +114,7 @@ def test_a_replay_runs_once_in_place_of_its_job_and_tells_what_came_of_it(
 
     def say(_: str) -> None:
         """Read what such a run reads, and write what it says, where Glue writes it."""
-        bucket, key = split_url(engines.calls("StartJobRun")[0]["Arguments"]["--corrected"])
+        bucket, key = split_s3_url(engines.calls("StartJobRun")[0]["Arguments"]["--corrected"])
         read.append(s3.get_object(Bucket=bucket, Key=key)["Body"].read())
         logs.create_log_group(logGroupName=group)
         logs.create_log_stream(logGroupName=group, logStreamName="run")
@@ -140,7 +140,7 @@ def test_a_replay_runs_once_in_place_of_its_job_and_tells_what_came_of_it(
     # Glue takes each name once.
     assert (arguments["--replay"], arguments["--id"]) == (query, "a/0/1,a/0/2")
     assert read == [corrected.read_bytes()]
-    bucket, folder = split_url(f"{shop.names.checkpoints(GLUE)}/_millrace/replays")
+    bucket, folder = split_s3_url(f"{shop.names.checkpoints(GLUE)}/_millrace/replays")
     assert arguments["--corrected"].startswith(f"s3://{bucket}/{folder}/")
     # People's data lies there as long as the run takes.
     assert s3.list_objects_v2(Bucket=bucket, Prefix=folder)["KeyCount"] == 0
@@ -162,11 +162,11 @@ def test_a_benchmark_runs_once_on_the_jobs_own_engine(
 
     def measure(url: str) -> None:
         """Write what such a job measures, where the schedule asks for it."""
-        bucket, key = split_url(url)
+        bucket, key = split_s3_url(url)
         asked = json.loads(store.get_object(Bucket=bucket, Key=key)["Body"].read())
         schedules.append(asked)
         measured = session(2, queries={f"land-{job}": 1}).model_dump_json()
-        bucket, key = split_url(asked["result"])
+        bucket, key = split_s3_url(asked["result"])
         store.put_object(Bucket=bucket, Key=key, Body=measured.encode())
 
     engines.measures = measure

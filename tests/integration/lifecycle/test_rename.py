@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from millrace.lifecycle.versions import current_version
+from millrace.lifecycle.versions import read_deployed_version
 from tests.integration.lifecycle.engines import Engines
 from tests.integration.lifecycle.shop import GLUE_KAFKA, Shop
 
@@ -80,6 +80,6 @@ def test_renamed_removed_and_declared_again(
 
 def checkpoints(shop: Shop, job: str) -> str:
     """The folder of a job's checkpoints, by the launch document that it is started with."""
-    bucket, _, key = current_version(shop.aws, job).document_url.removeprefix("s3://").partition("/")
+    bucket, _, key = read_deployed_version(shop.aws, job).document_url.removeprefix("s3://").partition("/")
     body = shop.stack.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
     return str(json.loads(body)["settings"]["checkpoints"]).rpartition("/")[2]

@@ -6,22 +6,22 @@ import json
 import time
 from pathlib import Path
 
-from millrace.lifecycle.account.deployed_outputs import split_url
-from millrace.lifecycle.versions import Version
+from millrace.lifecycle.account.deployed_outputs import split_s3_url
+from millrace.lifecycle.versions import JobVersion
 from tests.integration.lifecycle.shop import Shop
 
 
-def another_version(shop: Shop, job: str, deployed: Version) -> Version:
+def another_version(shop: Shop, job: str, deployed: JobVersion) -> JobVersion:
     """Publish a launch document with another trigger; the version that names it."""
     s3 = shop.stack.client("s3")
-    document = deployed.document(s3)
+    document = deployed.read_launch_document(s3)
     document["settings"]["queries"][0]["trigger_seconds"] += 1
-    bucket, key = split_url(deployed.document_url)
+    bucket, key = split_s3_url(deployed.document_url)
     name = key.rpartition("/")[2]
     other = f"{'f' * 64}.json"
     s3.put_object(Bucket=bucket, Key=key.replace(name, other), Body=json.dumps(document).encode())
     template = json.loads(json.dumps(deployed.template).replace(name, other))
-    return Version(job, deployed.at, deployed.document_url.replace(name, other), template)
+    return JobVersion(job, deployed.at, deployed.document_url.replace(name, other), template)
 
 
 def update_stack(shop: Shop, assembly: Path, stack: str) -> None:

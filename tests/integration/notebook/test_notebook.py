@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from millrace.sandbox.programs import jars, kafka_broker
-from millrace.sandbox.programs.toolchain import program_environment
+from millrace.sandbox.programs.toolchain import program_variables
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +46,7 @@ def test_the_cells_show_a_sample_of_the_real_topic(tmp_path: Path) -> None:
         done = subprocess.run(
             [sys.executable, program],
             cwd=tmp_path,
-            env={**program_environment(), "PYSPARK_SUBMIT_ARGS": submit_arguments(tmp_path / "lake")},
+            env={**program_variables(), "PYSPARK_SUBMIT_ARGS": submit_arguments(tmp_path / "lake")},
             capture_output=True,
             text=True,
             timeout=150,

@@ -31,8 +31,8 @@ from confluent_kafka import Producer
 from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.sandbox.programs import kafka_broker
-from millrace.sandbox.programs.child_processes import RUN, Process, SandboxError, wait_until
-from millrace.sandbox.programs.kafka_broker import Kafka
+from millrace.sandbox.programs.child_processes import RUN, ChildProcess, SandboxError, wait_until
+from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from millrace.sandbox.programs.toolchain import ROOT
 from tests.performance.case_order import in_turn
 from tests.performance.cpu import between, used
@@ -100,7 +100,7 @@ class Sender:
             due += 0.05
 
 
-def _signal(process: Process, number: signal.Signals) -> None:
+def _signal(process: ChildProcess, number: signal.Signals) -> None:
     """Signal a process and all below it, those in groups of their own too."""
     with suppress(psutil.NoSuchProcess):
         first = psutil.Process(process.popen.pid)
@@ -109,7 +109,7 @@ def _signal(process: Process, number: signal.Signals) -> None:
                 each.send_signal(number)
 
 
-def _kill(process: Process) -> None:
+def _kill(process: ChildProcess) -> None:
     _signal(process, signal.SIGKILL)
     process.kill()
 
@@ -118,7 +118,7 @@ def _more(watcher: Watcher, rows: int) -> bool:
     return watcher.rows > rows
 
 
-def _until(watcher: Watcher, count: int, process: Process) -> None:
+def _until(watcher: Watcher, count: int, process: ChildProcess) -> None:
     wait_until(
         lambda: watcher.rows >= count, seconds=STALL_SECONDS, what="landed", runs=(process,),
         progress=lambda: f"{watcher.rows:,} of {count:,}", poll_seconds=0.01,
@@ -127,7 +127,7 @@ def _until(watcher: Watcher, count: int, process: Process) -> None:
 
 def measure(
     rival: Rival,
-    broker: Kafka,
+    broker: KafkaBroker,
     number: int,
     templates: list[bytes],
     given: argparse.Namespace,

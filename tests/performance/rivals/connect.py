@@ -5,8 +5,8 @@ from __future__ import annotations
 from string import Template
 
 from millrace.sandbox.programs import jars
-from millrace.sandbox.programs.child_processes import Process, free_port
-from millrace.sandbox.programs.kafka_broker import Kafka
+from millrace.sandbox.programs.child_processes import ChildProcess, free_port
+from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from millrace.sandbox.programs.toolchain import java_home
 from tests.performance.rivals import fetching
 from tests.performance.rivals.protocol import JOBS, Place, Rival, environment
@@ -31,7 +31,7 @@ class Connect(Rival):
         fetching.jar_files("connect", ARTIFACTS, dependencies=True)
         jars.fetch_jars(["debezium"])
 
-    def start(self, place: Place) -> Process:
+    def start(self, place: Place) -> ChildProcess:
         """Start a worker with the connector."""
         values = {
             **place.told(), "port": free_port(), "milliseconds": f"{1000 * place.seconds:.0f}",
@@ -57,7 +57,7 @@ class Connect(Rival):
                 ],
             )
         )
-        return Process.start(
+        return ChildProcess.start(
             "rival-connect",
             [java_home() / "bin" / "java", "-Xmx2g", "-cp", path,
              "org.apache.kafka.connect.cli.ConnectStandalone", worker, connector],
@@ -67,6 +67,6 @@ class Connect(Rival):
         )  # fmt: skip
 
 
-def create_control_topic(broker: Kafka, table: str) -> None:
+def create_control_topic(broker: KafkaBroker, table: str) -> None:
     """Create the topic by which the sink's tasks agree on a commit; with one broker nothing else would."""
     broker.create_topic(f"{CONTROL}-{table}", 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 
-from millrace.sandbox.programs.child_processes import Process
+from millrace.sandbox.programs.child_processes import ChildProcess
 from tests.performance.rivals import fetching
 from tests.performance.rivals.protocol import JOBS, Place, Rival, environment
 
@@ -31,10 +31,10 @@ class Flink(Rival):
             if not (library / path.name).exists():
                 shutil.copy(path, library)
 
-    def start(self, place: Place) -> Process:
+    def start(self, place: Place) -> ChildProcess:
         """Start the program; it finds the last checkpoint itself."""
         interpreter = fetching.python("flink", PACKAGES)
-        return Process.start(
+        return ChildProcess.start(
             "rival-flink",
             [interpreter, JOBS / self.job, json.dumps(place.told())],
             environment=environment(

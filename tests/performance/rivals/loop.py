@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from millrace.sandbox.programs.child_processes import Process
+from millrace.sandbox.programs.child_processes import ChildProcess
 from tests.performance.rivals import fetching
 from tests.performance.rivals.protocol import JOBS, Place, Rival, environment
 
@@ -21,9 +21,9 @@ class Loop(Rival):
         """Install them."""
         fetching.python("loop", PACKAGES)
 
-    def start(self, place: Place) -> Process:
+    def start(self, place: Place) -> ChildProcess:
         """Start the program."""
-        return Process.start(
+        return ChildProcess.start(
             "rival-loop",
             [fetching.python("loop", PACKAGES), JOBS / self.job, json.dumps(place.told())],
             environment=environment(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millrace.sandbox.programs.child_processes import Process
+from millrace.sandbox.programs.child_processes import ChildProcess
 from tests.faults import job_documents
 from tests.faults.stage import start
 from tests.performance.rivals.protocol import DDL, NAMESPACE, Place, Rival
@@ -17,7 +17,7 @@ class Millrace(Rival):
     def fetch(self) -> None:
         """Need nothing more."""
 
-    def start(self, place: Place) -> Process:
+    def start(self, place: Place) -> ChildProcess:
         """Start the job as an engine does."""
         schema = place.home / "flight.ddl"
         schema.write_text(DDL)

@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from millrace.sandbox.programs.child_processes import Process
-from millrace.sandbox.programs.toolchain import program_environment
+from millrace.sandbox.programs.child_processes import ChildProcess
+from millrace.sandbox.programs.toolchain import program_variables
 
 JOBS = Path(__file__).parent / "jobs"
 NAMESPACE = "rivals"
@@ -108,7 +108,7 @@ class Rival(ABC):
         """
 
     @abstractmethod
-    def start(self, place: Place) -> Process:
+    def start(self, place: Place) -> ChildProcess:
         """Start it, for the first time or after a kill."""
 
     @property
@@ -120,7 +120,7 @@ class Rival(ABC):
 
 def environment(**more: str) -> Mapping[str, str]:
     """Variables of a rival's process."""
-    return {**program_environment(), **more}
+    return {**program_variables(), **more}
 
 
 def payloads(templates: list[bytes], first: int, count: int) -> Iterator[bytes]:

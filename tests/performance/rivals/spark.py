@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from millrace.sandbox.programs import jars, local_driver
-from millrace.sandbox.programs.child_processes import Process
-from millrace.sandbox.programs.local_spark import iceberg_catalog
+from millrace.sandbox.programs.child_processes import ChildProcess
+from millrace.sandbox.programs.local_spark import local_catalog_settings
 from millrace.sandbox.programs.toolchain import ROOT
 from tests.performance.rivals.protocol import CORES, JOBS, Place, Rival, environment
 
@@ -19,11 +19,11 @@ class PlainSpark(Rival):
     def fetch(self) -> None:
         """Need nothing more."""
 
-    def start(self, place: Place) -> Process:
+    def start(self, place: Place) -> ChildProcess:
         """Start it with the session settings of Millrace's jobs."""
         settings = {
             **local_driver.LOCAL,
-            **iceberg_catalog("lake", place.database, place.warehouse),
+            **local_catalog_settings("lake", place.database, place.warehouse),
             "spark.driver.memory": "3g",
             "spark.master": f"local[{CORES},4]",
             "spark.sql.shuffle.partitions": str(CORES),
@@ -31,7 +31,7 @@ class PlainSpark(Rival):
                 str(p) for each in ("sandbox", "kafka-client") for p in jars.jar_files(each)
             ),
         }
-        return local_driver.start(
+        return local_driver.start_driver(
             "rival-spark", place.home, JOBS / self.job, settings, [json.dumps(place.told())],
             environment=environment(PYTHONPATH=str(ROOT)),
         )  # fmt: skip

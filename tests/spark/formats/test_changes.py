@@ -22,8 +22,8 @@ from millrace.etl.formats import schemas
 from millrace.etl.formats.changes import debezium, dms
 from millrace.etl.formats.changes.decoder import ChangeDecoder
 from millrace.etl.formats.decoding.redact import RedactingDecoder
-from millrace.sandbox.payloads import payloads
-from millrace.sandbox.schemas.traffic_values import Generator
+from millrace.sandbox.payloads import payload_writers
+from millrace.sandbox.schemas.traffic_values import RecordGenerator
 from tests.spark.change_events import Event, postgres, unscaled, wrapped
 from tests.spark.change_events import dms as of_dms
 
@@ -242,8 +242,8 @@ def test_traffic_for_the_schema_of_the_recipe(spark: SparkSession, tmp_path: Pat
     page = (Path(__file__).parents[3] / "docs" / "how-to" / f"{kind}.md").read_text(encoding="utf-8")
     [ddl] = re.findall(r"^```sql\n(-- pipelines/orders/schemas/order_row.*?)^```", page, re.M | re.S)
     (tmp_path / "row.ddl").write_text(ddl)
-    written = payloads(KINDS[kind](kind=kind), tmp_path / "row.ddl")
-    made = Generator(written.schema, random.Random(3))
+    written = payload_writers(KINDS[kind](kind=kind), tmp_path / "row.ddl")
+    made = RecordGenerator(written.schema, random.Random(3))
     now = datetime(2026, 5, 4, tzinfo=UTC)
     given = [written.encode(made.record(number, now)) for number in range(600)]
     row = schemas.parse_schema(spark, ddl, kind)

@@ -55,7 +55,7 @@ BAD = [
 @pytest.mark.parametrize("text", GOOD)
 def test_what_is_taken_before_a_start_is_what_spark_makes_of_it(spark: SparkSession, text: str) -> None:
     theirs = parse_schema(spark, text, "a schema")
-    ours = ddl.parse(text)
+    ours = ddl.parse_ddl(text)
     assert [(f.name, f.dataType, f.nullable) for f in ours] == [
         (f.name, f.dataType, f.nullable) for f in theirs
     ]

@@ -25,7 +25,7 @@ from millrace.etl.formats.csv import CsvDecoder
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.sandbox.programs import jars, local_session
-from millrace.sandbox.programs.toolchain import spark_environment, spark_line
+from millrace.sandbox.programs.toolchain import installed_spark_line, spark_submit_variables
 from tests import expected_values
 from tests.run import FIRST_COMPILER
 from tests.spark.formats import test_values
@@ -125,8 +125,8 @@ def test_decoded_on_another_day_elsewhere(spark: SparkSession, tmp_path: Path) -
     library = tmp_path / "clock.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(tmp_path / "clock.c")], check=True)
     now = time.time()
-    other = LINES[NEWEST] if spark_line().default else spark_line()
-    environment = spark_environment(other)
+    other = LINES[NEWEST] if installed_spark_line().default else installed_spark_line()
+    environment = spark_submit_variables(other)
     with subprocess.Popen(
         [environment["PYSPARK_PYTHON"], "-m", __name__, str(tmp_path)],
         env={**os.environ, **environment, "LD_PRELOAD": str(library), "JDK_JAVA_OPTIONS": ELSEWHERE, "TZ": "America/St_Johns"},

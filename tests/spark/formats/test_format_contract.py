@@ -19,8 +19,8 @@ from millrace.etl.formats.decoding import routes
 from millrace.etl.formats.decoding.redact import WITHHELD
 from millrace.etl.launch import settings, typed_json
 from millrace.etl.launch.formats import Format
-from millrace.sandbox.payloads import payloads
-from millrace.sandbox.schemas.traffic_values import Generator
+from millrace.sandbox.payloads import payload_writers
+from millrace.sandbox.schemas.traffic_values import RecordGenerator
 from tests import protobuf_sample
 from tests.spark.formats.test_formats import AVSC, decode
 from tests.spark.source_batches import KAFKA
@@ -66,8 +66,8 @@ def schema_file(home: Path, kind: str) -> Path:
 
 def made(home: Path, kind: str) -> tuple[bytes, bytes]:
     """A record that is good, and one that is not and has bytes."""
-    written, choose = payloads(asked(kind), schema_file(home, kind)), random.Random(5)
-    values = Generator(written.schema, choose).record(0, datetime(2026, 5, 4, tzinfo=UTC))
+    written, choose = payload_writers(asked(kind), schema_file(home, kind)), random.Random(5)
+    values = RecordGenerator(written.schema, choose).record(0, datetime(2026, 5, 4, tzinfo=UTC))
     return written.encode(values), next(filter(None, (written.spoil(values, choose)[0] for _ in range(50))))
 
 

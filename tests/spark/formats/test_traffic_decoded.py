@@ -21,9 +21,9 @@ from millrace.config.formats.json import JsonFormat
 from millrace.config.formats.protobuf import ProtobufFormat
 from millrace.config.formats.text import TextFormat
 from millrace.etl.formats.base import open_decoder
-from millrace.sandbox.payloads import payloads
-from millrace.sandbox.records.traffic import Feed, TrafficShape
-from millrace.sandbox.schemas.traffic_values import Generator
+from millrace.sandbox.payloads import payload_writers
+from millrace.sandbox.records.traffic import TrafficFeed, TrafficShape
+from millrace.sandbox.schemas.traffic_values import RecordGenerator
 from tests import protobuf_sample
 from tests.spark.formats.test_formats import decode
 
@@ -81,10 +81,10 @@ def test_the_ledger_says_what_the_decoder_finds(spark: SparkSession, tmp_path: P
     file, schema, form = FORMATS[name]
     (tmp_path / file).write_bytes(schema)
     changes = isinstance(form, ChangeFormat)
-    written = payloads(form, tmp_path / file, "shop.orders" if changes else None)
+    written = payload_writers(form, tmp_path / file, "shop.orders" if changes else None)
     choose = random.Random(7)
-    feed = Feed(
-        Generator(written.schema, choose).record,
+    feed = TrafficFeed(
+        RecordGenerator(written.schema, choose).record,
         written,
         TrafficShape(per_second=1, dirty=0.3),
         choose,
@@ -93,7 +93,7 @@ def test_the_ledger_says_what_the_decoder_finds(spark: SparkSession, tmp_path: P
     events = list(feed.events(most=200))
     assert {e.dirt is None for e in events} == {True, False}
     decoder = open_decoder(form.settings(), spark, str(tmp_path / file))
-    again = Generator(written.schema, random.Random(3))
+    again = RecordGenerator(written.schema, random.Random(3))
     values = [again.record(n, NOW) for n in range(5)]
     rows = decode(spark, decoder, [*(e.payload for e in events), *map(written.encode, values)])
     judged = zip(events, rows[: len(events)], strict=True)

@@ -8,14 +8,16 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from millrace.sandbox.programs.kafka_broker import Kafka
+from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from tests.faults.in_process_job import Job, RunResult
 
 PERIOD = 600.0
 
 
 @pytest.fixture
-def job(spark: SparkSession, broker: Kafka, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Job]:
+def job(
+    spark: SparkSession, broker: KafkaBroker, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Job]:
     made = Job(spark, broker, tmp_path, 0, request.param)
     made.run_every_seconds = PERIOD
     yield made

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.job.supervise import POOL, Supervisor
 from millrace.etl.record.ready_query import ReadyQuery
-from millrace.sandbox.programs.kafka_broker import Kafka
+from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from tests.faults.in_process_job import Job, RunResult
 from tests.spark.source_batches import Events
 
@@ -104,7 +104,7 @@ def event_log(spark: SparkSession, folder: Path) -> Iterator[list[dict[str, Any]
 
 @pytest.mark.parametrize("kind", ["derive", "state", "latest", "join"])
 def test_all_spark_jobs_of_a_query_have_its_pool_in_the_event_log(
-    spark: SparkSession, broker: Kafka, tmp_path: Path, kind: str
+    spark: SparkSession, broker: KafkaBroker, tmp_path: Path, kind: str
 ) -> None:
     """Queries of the core, as a launch document has them: what they begin inside ``foreachBatch``, and in threads of their own, too."""
     job = Job(spark, broker, tmp_path, 0, kind)

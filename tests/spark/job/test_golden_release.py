@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millrace.etl.checkpoints import manifest
-from millrace.sandbox.programs.kafka_broker import Kafka
+from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from tests.faults.in_process_job import PORTION
 from tests.golden import release
 from tests.spark.source_batches import Events
@@ -32,7 +32,9 @@ def test_the_releases_are_there() -> None:
     [*TOPICS, *ROUTES],
     ids=lambda each: each.name.partition(".tar")[0],
 )
-def test_a_topic_is_read_on_where_a_release_was(spark: SparkSession, broker: Kafka, archive: Path) -> None:
+def test_a_topic_is_read_on_where_a_release_was(
+    spark: SparkSession, broker: KafkaBroker, archive: Path
+) -> None:
     routed = archive in ROUTES
     with release.place() as place:
         release.open_catalog(spark)

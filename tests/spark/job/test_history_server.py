@@ -17,15 +17,15 @@ from millrace.sandbox.programs import jars
 from millrace.sandbox.programs.child_processes import free_port
 from millrace.sandbox.programs.toolchain import (
     bypass_proxies,
+    installed_spark_line,
     java_home,
-    program_environment,
+    program_variables,
     spark_home,
-    spark_line,
 )
 from tests.faults.moto_server import moto
 
 pytestmark = pytest.mark.skipif(
-    not spark_line().default, reason="the server's image has the default line's jars"
+    not installed_spark_line().default, reason="the server's image has the default line's jars"
 )
 
 BUCKET, RUN = "event-logs", "app-20261123-0001"
@@ -91,7 +91,7 @@ def served(s3: str, tmp_path: Path) -> Iterator[Callable[..., str]]:
             process = subprocess.Popen(
                 ["/bin/sh", "-c", command],
                 env={
-                    **program_environment(),
+                    **program_variables(),
                     "PATH": os.environ["PATH"],
                     "JAVA_HOME": str(java_home()),
                     "SPARK_HOME": str(spark_home()),

@@ -20,7 +20,7 @@ import pytest
 from millrace.infra.launch.carried_boto3 import boto3_files as carried_libraries
 from millrace.infra.launch.job_assets import write_archive
 from millrace.sandbox.programs import jars
-from millrace.sandbox.programs.kafka_broker import Kafka
+from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from tests.faults.in_process_job import PORTION, Job
 from tests.faults.moto_server import moto
 
@@ -116,7 +116,7 @@ def test_every_module_and_the_lease_need_pyspark_alone(
 
 @pytest.mark.slow
 def test_a_job_lands_records_on_pyspark_alone(
-    python: Path, environ: dict[str, str], tmp_path: Path, spark: Any, broker: Kafka
+    python: Path, environ: dict[str, str], tmp_path: Path, spark: Any, broker: KafkaBroker
 ) -> None:
     job = Landing(spark, broker, tmp_path, 0, "land")
     job.send()

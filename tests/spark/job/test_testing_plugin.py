@@ -14,7 +14,7 @@ from pyspark.sql.functions import col, count, window
 
 from millrace.cli.plan.init import project_files
 from millrace.etl.record.errors import StartError
-from millrace.sandbox.programs.toolchain import ROOT, spark_environment, spark_line
+from millrace.sandbox.programs.toolchain import ROOT, installed_spark_line, spark_submit_variables
 from millrace.sandbox.schemas.traffic_values import SampleError
 from millrace.testing import Bench
 
@@ -91,7 +91,7 @@ def test_the_tests_of_a_new_project_pass_and_can_fail(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "millrace.testing", "-p", "no:cacheprovider"]
-    environment = {**os.environ, **spark_environment(spark_line()), "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, **spark_submit_variables(installed_spark_line()), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     assert "3 passed" in done.stdout

@@ -132,7 +132,7 @@ from millrace.config import load
 from millrace.sandbox import payloads
 
 query = load("toy").jobs["clicks"].queries["land"]
-made = payloads.payloads_of_query(query, Path.cwd())
+made = payloads.payload_writers_of_query(query, Path.cwd())
 chosen = [{"page": str(n), "user": f"u{n}"} for n in range(5)]
 print(json.dumps([made.encode(each).decode() for each in chosen] + [made.spoil({}, random.Random(1))[0].decode()]))
 """

@@ -28,7 +28,7 @@ from millrace.etl.formats.changes.decoder import ChangeDecoder
 from millrace.etl.queries import land
 from millrace.etl.record import tables
 from millrace.etl.record.tables import Table
-from millrace.sandbox.programs.kafka_broker import Kafka
+from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from tests import changed_orders, debezium, mysql, postgres
 from tests.changed_orders import DDL, session, transactions
 from tests.spark.queries import test_keyed_and_windowed_results
@@ -107,7 +107,7 @@ def as_record(message: Message) -> Record:
 
 
 @pytest.fixture(scope="module")
-def recorded(broker: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Recording:
+def recorded(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Recording:
     """What a connector that was killed twice has sent, and the database says."""
     for topic in (TOPIC, "shop.public.signals"):
         broker.create_topic(topic, PARTITIONS)

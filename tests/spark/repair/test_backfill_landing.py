@@ -20,7 +20,7 @@ from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
 from millrace.etl.repair import backfill_landing
-from millrace.sandbox.programs.kafka_broker import Kafka
+from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from tests import kinesalite
 from tests.faults import job_documents
 from tests.kinesalite import REGION
@@ -72,7 +72,7 @@ def landed(spark: SparkSession, table: Table) -> list[Any]:
 
 @pytest.mark.slow
 def test_a_topics_range_lands_where_it_is_lacking(
-    spark: SparkSession, table: Names, broker: Kafka, tmp_path: Path
+    spark: SparkSession, table: Names, broker: KafkaBroker, tmp_path: Path
 ) -> None:
     broker.create_topic("flights-topic", 1)
     producer = Producer({"bootstrap.servers": broker.bootstrap})
@@ -101,7 +101,7 @@ def test_a_topics_range_lands_where_it_is_lacking(
 @pytest.mark.slow
 @pytest.mark.faults
 def test_a_record_that_claims_another_time_neither_stops_a_refill_nor_ends_it_early(
-    spark: SparkSession, table: Names, broker: Kafka, tmp_path: Path
+    spark: SparkSession, table: Names, broker: KafkaBroker, tmp_path: Path
 ) -> None:
     broker.create_topic("odd-times", 1, any_time=True)
     producer = Producer({"bootstrap.servers": broker.bootstrap})

@@ -20,17 +20,17 @@ from millrace.etl.sinks.base import WriteCounts
 from millrace.etl.sinks.delivery.kafka_tail import TopicTail
 from millrace.etl.sinks.delivery.stream_end_marks import TASK_RETRIED
 from millrace.etl.sinks.kafka import KafkaSink
-from millrace.sandbox.programs.kafka_broker import Kafka
+from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from tests.faults import sink_contents
 from tests.spark.sink_rows import Refused, breaking, changes, none_refused, place, results, row, rows
 
 
-def sink(broker: Kafka, topic: str, key: str | None = None, most: int = 100_000) -> KafkaSink:
+def sink(broker: KafkaBroker, topic: str, key: str | None = None, most: int = 100_000) -> KafkaSink:
     connection = Connection(None, broker.bootstrap, "none")
     return KafkaSink(KafkaSinkSettings(topic, "main", key, most), connection)
 
 
-def messages(broker: Kafka, topic: str) -> list[dict[str, Any]]:
+def messages(broker: KafkaBroker, topic: str) -> list[dict[str, Any]]:
     """All messages of a topic, in the order of a partition."""
     return [
         {
@@ -43,7 +43,7 @@ def messages(broker: Kafka, topic: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_a_result_that_is_deleted_is_a_tombstone(spark: SparkSession, broker: Kafka) -> None:
+def test_a_result_that_is_deleted_is_a_tombstone(spark: SparkSession, broker: KafkaBroker) -> None:
     broker.create_topic("deleted", 1)
     one = sink(broker, "deleted")
     done = one.write(changes(spark, {"AA": 1, "UA": None}), place(0), none_refused)
@@ -53,7 +53,7 @@ def test_a_result_that_is_deleted_is_a_tombstone(spark: SparkSession, broker: Ka
     assert (gone["key"], gone["value"]) == ('{"carrier": "UA"}', None)
 
 
-def test_messages_hold_the_row_and_its_identity(spark: SparkSession, broker: Kafka) -> None:
+def test_messages_hold_the_row_and_its_identity(spark: SparkSession, broker: KafkaBroker) -> None:
     broker.create_topic("whole", 1)
     one = sink(broker, "whole")
     batch = rows(spark, [row(1, carrier=None), row(2)], parts=1)
@@ -70,7 +70,7 @@ def test_messages_hold_the_row_and_its_identity(spark: SparkSession, broker: Kaf
 @pytest.mark.faults
 @pytest.mark.slow
 def test_a_broken_batch_that_comes_again_writes_what_the_topic_lacks(
-    spark: SparkSession, broker: Kafka, tmp_path: Path
+    spark: SparkSession, broker: KafkaBroker, tmp_path: Path
 ) -> None:
     broker.create_topic("again", 1)
     one = sink(broker, "again", key="carrier")
@@ -101,7 +101,7 @@ def test_a_broken_batch_that_comes_again_writes_what_the_topic_lacks(
 @pytest.mark.slow
 @pytest.mark.faults
 def test_a_task_that_comes_again_has_its_batch_begin_anew(
-    spark: SparkSession, broker: Kafka, tmp_path: Path
+    spark: SparkSession, broker: KafkaBroker, tmp_path: Path
 ) -> None:
     broker.create_topic("tasks", 1)
     lost = tmp_path / "lost"
@@ -125,7 +125,7 @@ def test_a_task_that_comes_again_has_its_batch_begin_anew(
 
 
 def test_results_that_come_again_are_left_out_and_later_ones_are_not(
-    spark: SparkSession, broker: Kafka, tmp_path: Path
+    spark: SparkSession, broker: KafkaBroker, tmp_path: Path
 ) -> None:
     broker.create_topic("totals", 1)
     one, letters = sink(broker, "totals", most=400), Refused()
@@ -138,7 +138,7 @@ def test_results_that_come_again_are_left_out_and_later_ones_are_not(
 
 @pytest.mark.slow
 @pytest.mark.faults
-def test_what_a_topic_forgot_or_got_since_is_looked_at(spark: SparkSession, broker: Kafka) -> None:
+def test_what_a_topic_forgot_or_got_since_is_looked_at(spark: SparkSession, broker: KafkaBroker) -> None:
     """Its oldest messages are gone, a partition was added, and other programs write it, too."""
     broker.create_topic("shared", 1)
     tail = TopicTail("shared", {"kafka.bootstrap.servers": broker.bootstrap})
@@ -165,7 +165,7 @@ def test_what_a_topic_forgot_or_got_since_is_looked_at(spark: SparkSession, brok
     assert tail.identities_in_topic(spark, {"0": 3, "1": 0}, "run/1") is None
 
 
-def test_a_message_too_large_is_a_letter(spark: SparkSession, broker: Kafka) -> None:
+def test_a_message_too_large_is_a_letter(spark: SparkSession, broker: KafkaBroker) -> None:
     broker.create_topic("small", 1)
     one, refused = sink(broker, "small", most=2000), Refused()
     batch = rows(spark, [row(1), row(2, carrier="x" * 3000), row(3)])
@@ -177,7 +177,7 @@ def test_a_message_too_large_is_a_letter(spark: SparkSession, broker: Kafka) -> 
 
 
 @pytest.mark.slow
-def test_the_largest_message_is_taken(spark: SparkSession, broker: Kafka) -> None:
+def test_the_largest_message_is_taken(spark: SparkSession, broker: KafkaBroker) -> None:
     """What counts as small enough passes the producer's own limit, too."""
     broker.create_topic("largest", 1)
     empty = results(spark, {"": 1})
@@ -193,7 +193,7 @@ def test_the_largest_message_is_taken(spark: SparkSession, broker: Kafka) -> Non
     assert len(messages(broker, "largest")) == 1
 
 
-def test_a_topic_or_key_that_is_not_there_stops_the_start(spark: SparkSession, broker: Kafka) -> None:
+def test_a_topic_or_key_that_is_not_there_stops_the_start(spark: SparkSession, broker: KafkaBroker) -> None:
     schema = rows(spark, []).schema
     with pytest.raises(StartError, match="Kafka topic nowhere does not exist on 127"):
         sink(broker, "nowhere").prepare(spark, schema)

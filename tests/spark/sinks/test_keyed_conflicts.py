@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from millrace.etl.launch import settings
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.erase import Erasure
-from millrace.sandbox.programs.kafka_broker import Kafka
+from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from tests.faults.job_documents import COMPUTED
 from tests.spark.maintained_table import compact
 from tests.spark.sinks.test_unknown_commits import CATALOG, Commits, Keyed, _numbers
@@ -29,7 +29,7 @@ REFUSED = (CapturedException, Py4JJavaError)
 
 
 @pytest.fixture
-def keyed(spark: SparkSession, broker: Kafka, commits: Commits, tmp_path: Path) -> Iterator[Keyed]:
+def keyed(spark: SparkSession, broker: KafkaBroker, commits: Commits, tmp_path: Path) -> Iterator[Keyed]:
     """The last records of keys, in a few small files."""
     job = Keyed(spark, broker, tmp_path, next(_numbers), "latest", catalog=CATALOG)
     job.retries = 2

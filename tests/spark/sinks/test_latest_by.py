@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.launch.sources import KafkaReading
-from millrace.sandbox.programs.kafka_broker import Kafka
+from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from tests.faults.in_process_job import Job
 
 _numbers = iter(range(1000))
@@ -43,7 +43,9 @@ class Customers(Job):
 
     transform = "customers"
 
-    def __init__(self, spark: SparkSession, broker: Kafka, home: Path, transform: str = "customers") -> None:
+    def __init__(
+        self, spark: SparkSession, broker: KafkaBroker, home: Path, transform: str = "customers"
+    ) -> None:
         super().__init__(spark, broker, home, next(_numbers), "derive")
         self.spark, self.transform = spark, transform
         self.client = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
@@ -77,7 +79,7 @@ class Customers(Job):
 
 
 @pytest.fixture
-def job(spark: SparkSession, broker: Kafka, tmp_path: Path) -> Iterator[Customers]:
+def job(spark: SparkSession, broker: KafkaBroker, tmp_path: Path) -> Iterator[Customers]:
     made = Customers(spark, broker, tmp_path)
     yield made
     made.drop()
@@ -110,7 +112,7 @@ def test_the_last_record_of_a_key_counts_and_a_null_payload_deletes(job: Custome
 
 @pytest.mark.slow
 def test_a_transform_that_the_optimizer_empties_goes_on(
-    spark: SparkSession, broker: Kafka, tmp_path: Path
+    spark: SparkSession, broker: KafkaBroker, tmp_path: Path
 ) -> None:
     job = Customers(spark, broker, tmp_path, "nobody")
     for number in range(3):
@@ -136,7 +138,7 @@ def test_a_transform_that_the_optimizer_empties_goes_on(
     dies=st.booleans(),
 )
 def test_whatever_comes_the_table_is_that_of_a_dict(
-    spark: SparkSession, broker: Kafka, tmp_path_factory: pytest.TempPathFactory, steps: Any, dies: bool
+    spark: SparkSession, broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory, steps: Any, dies: bool
 ) -> None:
     job = Customers(spark, broker, tmp_path_factory.mktemp("latest"))
     try:
@@ -152,7 +154,7 @@ def test_whatever_comes_the_table_is_that_of_a_dict(
 
 
 def test_a_transform_that_loses_the_order_stops_the_start(
-    spark: SparkSession, broker: Kafka, tmp_path: Path
+    spark: SparkSession, broker: KafkaBroker, tmp_path: Path
 ) -> None:
     job = Customers(spark, broker, tmp_path, "without_order")
     try:

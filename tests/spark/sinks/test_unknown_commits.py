@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from millrace.sandbox.programs.kafka_broker import Kafka
+from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from tests import rest_catalog
 from tests.faults import s3_proxy
 from tests.faults.crashed_job import PORTION, portion
@@ -92,7 +92,13 @@ def commits(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> It
     [("land", "landed", "lost"), ("land", "landed", "timed_out"), ("latest", "out", "lost")],
 )
 def test_a_commit_that_is_not_known_to_be_made_is_neither_lost_nor_doubled(
-    spark: SparkSession, broker: Kafka, commits: Commits, tmp_path: Path, kind: str, table: str, fate: str
+    spark: SparkSession,
+    broker: KafkaBroker,
+    commits: Commits,
+    tmp_path: Path,
+    kind: str,
+    table: str,
+    fate: str,
 ) -> None:
     job = Keyed(spark, broker, tmp_path, next(_numbers), kind, catalog=CATALOG)
     job.retries = 2

@@ -7,13 +7,13 @@ import time
 import pytest
 from confluent_kafka import KafkaError, Producer
 
-from millrace.sandbox.programs.kafka_broker import Kafka
-from millrace.verify.removals.removal import make_topic
+from millrace.sandbox.programs.kafka_broker import KafkaBroker
+from millrace.verify.removals.removal import create_topic
 
 pytestmark = pytest.mark.slow
 
 
-def sent(broker: Kafka, topic: str, at: int) -> KafkaError | None:
+def sent(broker: KafkaBroker, topic: str, at: int) -> KafkaError | None:
     answers: list[KafkaError | None] = []
     producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     producer.produce(topic, b"{}", timestamp=at, on_delivery=lambda error, _: answers.append(error))
@@ -22,12 +22,12 @@ def sent(broker: Kafka, topic: str, at: int) -> KafkaError | None:
 
 
 @pytest.mark.parametrize("maker", ["sandbox", "verify"])
-def test_brokers_turn_away_what_no_producer_can_mean(broker: Kafka, maker: str) -> None:
+def test_brokers_turn_away_what_no_producer_can_mean(broker: KafkaBroker, maker: str) -> None:
     topic = f"of-{maker}"
     if maker == "sandbox":
         broker.create_topic(topic, 1)
     else:
-        make_topic({"bootstrap.servers": broker.bootstrap}, topic, 1, 30.0)
+        create_topic({"bootstrap.servers": broker.bootstrap}, topic, 1, 30.0)
     now = round(time.time() * 1000)
     for at in (now, now - 400 * 86_400_000, now + 1_800_000, 1):
         assert sent(broker, topic, at) is None

@@ -12,12 +12,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # forgotten in its stubs
 from pyspark.sql import SparkSession
 
-from millrace.sandbox.programs.kafka_broker import Kafka
+from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from tests.spark.sinks.test_latest_by import Customers
 
 
 @pytest.fixture
-def job(spark: SparkSession, broker: Kafka, tmp_path: Path) -> Iterator[Customers]:
+def job(spark: SparkSession, broker: KafkaBroker, tmp_path: Path) -> Iterator[Customers]:
     made = Customers(spark, broker, tmp_path)
     yield made
     made.drop()
@@ -97,7 +97,7 @@ def test_what_a_transaction_did_counts_when_it_is_committed(job: Customers) -> N
 
 @pytest.mark.slow
 @pytest.mark.faults
-def test_records_that_were_deleted_unread_are_told(job: Customers, broker: Kafka) -> None:
+def test_records_that_were_deleted_unread_are_told(job: Customers, broker: KafkaBroker) -> None:
     """As after a stop that was longer than the retention."""
     for number in range(10):
         job.put(number, "first")
@@ -126,7 +126,7 @@ def test_records_that_were_deleted_unread_are_told(job: Customers, broker: Kafka
     assert job.held() == before
 
 
-class Compacting(Kafka):
+class Compacting(KafkaBroker):
     """A broker whose topics are compacted at once."""
 
     def create_topic(self, name: str, partitions: int, *, any_time: bool = False) -> None:
@@ -143,7 +143,7 @@ class Compacting(Kafka):
 @pytest.mark.faults
 @pytest.mark.timeout(180)
 def test_a_topic_that_is_compacted_while_the_job_is_stopped(
-    spark: SparkSession, broker: Kafka, tmp_path: Path
+    spark: SparkSession, broker: KafkaBroker, tmp_path: Path
 ) -> None:
     job = Customers(spark, Compacting(broker.bootstrap, broker.process), tmp_path)
     for number in range(10):
@@ -168,7 +168,7 @@ def test_a_topic_that_is_compacted_while_the_job_is_stopped(
     assert len(texts(job)) < 110, "what was removed unread is not there"
 
 
-def _records(broker: Kafka, topic: str) -> int:
+def _records(broker: KafkaBroker, topic: str) -> int:
     """Count the records of a topic's log."""
     reader = Consumer(
         {"bootstrap.servers": broker.bootstrap, "group.id": "count", "enable.partition.eof": True}

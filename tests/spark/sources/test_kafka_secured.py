@@ -21,8 +21,8 @@ from millrace.config.kafka.login import Login
 from millrace.config.model import ExternalCluster
 from millrace.lifecycle.account import kafka_access
 from millrace.sandbox.programs import jars
-from millrace.sandbox.programs.child_processes import Process
-from millrace.sandbox.programs.local_driver import events
+from millrace.sandbox.programs.child_processes import ChildProcess
+from millrace.sandbox.programs.local_driver import read_driver_events
 from tests import secured_kafka
 from tests.faults import job_documents, stage
 from tests.faults.moto_server import moto
@@ -99,7 +99,7 @@ def document(place: Place, home: Path, arns: dict[str, str]) -> dict[str, Any]:
 
 
 @contextmanager
-def job(place: Place, home: Path, arns: dict[str, str]) -> Iterator[Process]:
+def job(place: Place, home: Path, arns: dict[str, str]) -> Iterator[ChildProcess]:
     """Start it with everything logged that Spark logs by itself."""
     (home / "events").mkdir()
     stage.local_catalog(home).close()
@@ -181,7 +181,11 @@ def test_each_way_lands_and_sends_and_leaves_no_secret_behind(place: Place, tmp_
         process.popen.send_signal(signal.SIGTERM)
         process.popen.wait(120)
     assert result == {f"out-{kind}": set(range(RECORDS)) for kind in KINDS}
-    assert not [each for each in events(process) if each["event"] in ("failed", "retrying", "lag_unwritten")]
+    assert not [
+        each
+        for each in read_driver_events(process)
+        if each["event"] in ("failed", "retrying", "lag_unwritten")
+    ]
     files = written(tmp_path)
     [log] = [text for path, text in files.items() if path.parent.name == "events"]
     assert "SparkListenerSQLExecutionStart" in log
@@ -190,9 +194,9 @@ def test_each_way_lands_and_sends_and_leaves_no_secret_behind(place: Place, tmp_
         assert not [each for each in secrets_of(place) if each in text], path
 
 
-def counted(process: Process) -> dict[str, int]:
+def counted(process: ChildProcess) -> dict[str, int]:
     result: dict[str, int] = {}
-    for each in events(process):
+    for each in read_driver_events(process):
         if each["event"] == "batch":
             result[each["query"]] = result.get(each["query"], 0) + each["read"]
     return result
@@ -252,5 +256,7 @@ def test_the_command_line_signs_in_by_the_same_secret(kind: str, place: Place) -
     theirs = ExternalCluster(kind="external", bootstrap_servers=servers, authentication=login)
     model = load("minimal", root=ROOT).model_copy(update={"kafka": {"theirs": theirs}})
     names = Names(model, "111122223333")
-    result = AdminClient(dict(kafka_access.settings(names, "theirs", place.client))).list_topics(timeout=60)
+    result = AdminClient(
+        dict(kafka_access.cluster_connection_settings(names, "theirs", place.client))
+    ).list_topics(timeout=60)
     assert f"seen-{kind}" in result.topics

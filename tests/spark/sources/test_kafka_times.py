@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.sandbox.programs.kafka_broker import Kafka
+from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from tests.faults import in_process_job
 from tests.faults.in_process_job import Job
 
@@ -28,7 +28,7 @@ _numbers = iter(range(1000))
 class Timed(Job):
     """A job whose producer chooses its records' times."""
 
-    def __init__(self, spark: SparkSession, broker: Kafka, home: Path, kind: str) -> None:
+    def __init__(self, spark: SparkSession, broker: KafkaBroker, home: Path, kind: str) -> None:
         super().__init__(spark, broker, home, next(_numbers), kind)
         self.spark, self.kind = spark, kind
         self.client = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
@@ -63,7 +63,7 @@ class Timed(Job):
 class Routed(Timed):
     """Two topics of one query, each with a route; of the second one a field is redacted."""
 
-    def __init__(self, spark: SparkSession, broker: Kafka, home: Path, kind: str) -> None:
+    def __init__(self, spark: SparkSession, broker: KafkaBroker, home: Path, kind: str) -> None:
         super().__init__(spark, broker, home, "land")
         self.routed = kind
         broker.create_topic(f"{self._topic}-b", 1, any_time=True)
@@ -94,7 +94,7 @@ class Routed(Timed):
 
 @pytest.fixture(params=["land", pytest.param("direct", marks=pytest.mark.slow)])
 def job(
-    request: pytest.FixtureRequest, spark: SparkSession, broker: Kafka, tmp_path: Path
+    request: pytest.FixtureRequest, spark: SparkSession, broker: KafkaBroker, tmp_path: Path
 ) -> Iterator[Timed]:
     made = Timed(spark, broker, tmp_path, request.param)
     yield made
@@ -147,7 +147,7 @@ def test_a_time_that_overflows_is_a_dead_letter_and_stops_nothing(
 @pytest.mark.faults
 @pytest.mark.slow
 def test_times_far_off_do_not_open_a_writer_for_each_day(
-    spark: SparkSession, broker: Kafka, tmp_path: Path
+    spark: SparkSession, broker: KafkaBroker, tmp_path: Path
 ) -> None:
     job = Timed(spark, broker, tmp_path, "land")
     begun = now()
@@ -182,7 +182,7 @@ def test_times_far_off_do_not_open_a_writer_for_each_day(
 @pytest.mark.slow
 @pytest.mark.faults
 def test_times_before_1970_and_none_are_those_of_the_batch_and_one_that_overflows_is_found_too(
-    spark: SparkSession, broker: Kafka, tmp_path: Path
+    spark: SparkSession, broker: KafkaBroker, tmp_path: Path
 ) -> None:
     """No index of times leads to the last one: each record is looked at."""
     job = Timed(spark, broker, tmp_path, "land")
@@ -204,7 +204,7 @@ def test_times_before_1970_and_none_are_those_of_the_batch_and_one_that_overflow
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["route", "direct-route"])
 def test_routes_are_read_around_times_that_overflow(
-    spark: SparkSession, broker: Kafka, tmp_path: Path, kind: str
+    spark: SparkSession, broker: KafkaBroker, tmp_path: Path, kind: str
 ) -> None:
     job = Routed(spark, broker, tmp_path, kind)
     begun = now()
@@ -237,7 +237,7 @@ def test_routes_are_read_around_times_that_overflow(
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["land", "direct", "derive"])
 def test_a_batch_is_no_code_of_its_own(
-    spark: SparkSession, broker: Kafka, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, broker: KafkaBroker, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What differs from batch to batch stands beside Spark's generated code: compiled again, it is warmed up again, too."""
     monkeypatch.setattr(in_process_job, "PORTION", 1)

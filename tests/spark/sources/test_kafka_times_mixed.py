@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from millrace.etl.job.supervise import Supervisor
-from millrace.sandbox.programs.kafka_broker import Kafka
+from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from tests import kinesalite
 from tests.faults import job_documents
 from tests.faults.in_process_job import RunResult
@@ -43,7 +43,7 @@ def server(spark: SparkSession) -> Iterator[Kinesalite]:
 class Mixed(Routed):
     """Two topics and a stream, each with a route, in one query."""
 
-    def __init__(self, spark: SparkSession, broker: Kafka, server: Kinesalite, home: Path) -> None:
+    def __init__(self, spark: SparkSession, broker: KafkaBroker, server: Kinesalite, home: Path) -> None:
         super().__init__(spark, broker, home, "route")
         self.binds = {"kinesis.endpoint": server.endpoint}
         self.stream = f"{STREAM}-{home.name}"[:100]
@@ -98,7 +98,7 @@ class Mixed(Routed):
 
 
 @pytest.fixture
-def mixed(spark: SparkSession, broker: Kafka, server: Kinesalite, tmp_path: Path) -> Iterator[Mixed]:
+def mixed(spark: SparkSession, broker: KafkaBroker, server: Kinesalite, tmp_path: Path) -> Iterator[Mixed]:
     made = Mixed(spark, broker, server, tmp_path)
     yield made
     made.drop()

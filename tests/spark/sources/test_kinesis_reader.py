@@ -20,12 +20,14 @@ from millrace.etl.launch.engine import KINESIS_IN_PYTHON
 from millrace.etl.launch.sources import KinesisSource
 from millrace.etl.sources.kinesis import stream as reading
 from millrace.etl.sources.kinesis.closed_shards import ShardPositions
-from millrace.sandbox.programs.toolchain import spark_line
+from millrace.sandbox.programs.toolchain import installed_spark_line
 from tests import kinesalite
 from tests.faults.sent_records import aggregate
 from tests.kinesalite import CREDENTIALS, REGION, Kinesalite
 
-pytestmark = pytest.mark.skipif(spark_line().default, reason="no data sources in Python before Spark 4")
+pytestmark = pytest.mark.skipif(
+    installed_spark_line().default, reason="no data sources in Python before Spark 4"
+)
 
 _numbers = itertools.count()
 SECONDS = 60.0

@@ -18,14 +18,14 @@ from pyspark.sql import SparkSession
 from millrace.etl.launch.sources import KafkaReading, KafkaSource
 from millrace.etl.record.errors import NoAnswerError
 from millrace.etl.sources.kafka import topic_state
-from millrace.sandbox.programs.kafka_broker import Kafka
+from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from millrace.sandbox.records.producer import KafkaProducer
 from tests.faults.in_process_job import PARTITIONS, PORTION, Job
 
 _numbers = iter(range(1000))
 
 
-def make_again(broker: Kafka, topic: str, partitions: int = 1) -> None:
+def make_again(broker: KafkaBroker, topic: str, partitions: int = 1) -> None:
     """Delete a topic and make it with the same name, empty."""
     admin = broker.admin()  # its futures die with it
     for future in admin.delete_topics([topic], operation_timeout=30).values():
@@ -46,7 +46,7 @@ class Shop(Job):
 
     stream = "events"
 
-    def __init__(self, spark: SparkSession, broker: Kafka, home: Path, kind: str = "land") -> None:
+    def __init__(self, spark: SparkSession, broker: KafkaBroker, home: Path, kind: str = "land") -> None:
         super().__init__(spark, broker, home, next(_numbers), kind)
         self.broker = broker
 
@@ -81,7 +81,7 @@ class Shop(Job):
 
 @pytest.fixture(params=["land", pytest.param("direct", marks=pytest.mark.slow)])
 def shop(
-    request: pytest.FixtureRequest, spark: SparkSession, broker: Kafka, tmp_path: Path
+    request: pytest.FixtureRequest, spark: SparkSession, broker: KafkaBroker, tmp_path: Path
 ) -> Iterator[Shop]:
     made = Shop(spark, broker, tmp_path, request.param)
     made.send()
@@ -127,7 +127,7 @@ def test_a_topic_that_was_made_again_is_refused_and_a_stream_of_another_name_tak
 
 @pytest.mark.faults
 def test_what_is_made_again_while_a_query_runs_is_found(
-    spark: SparkSession, broker: Kafka, tmp_path: Path
+    spark: SparkSession, broker: KafkaBroker, tmp_path: Path
 ) -> None:
     """By name and by pattern, whose new topics are adopted."""
     names = [f"{tmp_path.name}.{kind}" for kind in ("orders", "gifts")]

@@ -12,7 +12,7 @@ from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # forg
 from pyspark.sql import SparkSession
 
 from millrace.sandbox.programs.child_processes import wait_until
-from millrace.sandbox.programs.kafka_broker import Kafka
+from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from tests.faults import kafka_cluster
 from tests.faults.broker_failures import SETTINGS
 from tests.faults.kafka_cluster import Cluster
@@ -21,7 +21,7 @@ from tests.spark.sinks.test_latest_by import Customers
 UNCLEAN = {"unclean.leader.election.enable": "true"}
 
 
-class OnTwo(Kafka):
+class OnTwo(KafkaBroker):
     """A cluster whose topics have copies on its first two brokers."""
 
     def create_topic(self, name: str, partitions: int, *, any_time: bool = False) -> None:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from millrace.advisor.advise import advise
 from millrace.advisor.findings.advised_job import environment_job
 from millrace.cli.app import app
-from millrace.cli.watch.advise import to_json
+from millrace.cli.watch.advise import advice_document
 from millrace.config import ConfigurationError, load
 from millrace.sizing import plan
 from tests.unit.advisor import synthetic_runs
@@ -141,7 +141,7 @@ def test_the_worth_of_ours_is_a_share_of_the_plans_cost():
 
 
 def test_findings_in_json_are_whole():
-    found = to_json(advise(history(limited)))
+    found = advice_document(advise(history(limited)))
     [finding] = found["findings"]
     assert set(finding) == {
         "kind",

@@ -27,7 +27,7 @@ from millrace.advisor.existing.job_program import Answers, read_program_settings
 from millrace.cli import app
 from millrace.cli.plan.existing import import_job
 from millrace.cli.plan.existing.import_job import _update_import
-from millrace.cli.plan.existing.import_plans import as_yaml
+from millrace.cli.plan.existing.import_plans import environment_yaml
 from millrace.config import ConfigurationError, load
 from tests.unit.advisor.test_job_import import EMR, ROOT, SCHEMA
 
@@ -57,7 +57,7 @@ def made(
 
 
 def written(offsets: dict[int, int] | None) -> str:
-    return f"{job_comment('glue:orders')}\n{as_yaml(made(offsets))}{DERIVE}"
+    return f"{job_comment('glue:orders')}\n{environment_yaml(made(offsets))}{DERIVE}"
 
 
 def begins(text: str, folder: Path) -> tuple[str, dict[int, int] | None]:

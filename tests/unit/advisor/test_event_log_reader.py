@@ -19,7 +19,7 @@ from millrace.advisor.logs import event_logs
 from millrace.advisor.logs.event_log_reader import read
 from millrace.advisor.logs.event_logs import find
 from millrace.advisor.logs.events import parse, without_accumulables
-from millrace.cli.watch.advise import to_json
+from millrace.cli.watch.advise import advice_document
 from millrace.config import ConfigurationError
 from tests.unit.advisor.event_log_writer import write
 from tests.unit.advisor.packed_logs import (
@@ -183,7 +183,7 @@ def test_a_damaged_time_costs_its_line(moment, tmp_path):
     assert found.unread == len(fields)
     assert (found.started, [len(each.batches) for each in found.queries]) == (whole.started, [7, 8])
     assert whole.ended - 60 < found.ended <= whole.ended
-    text = json.dumps(to_json(advise(found)))
+    text = json.dumps(advice_document(advise(found)))
     assert f'"started": "{datetime.fromtimestamp(whole.started, UTC).isoformat(timespec="seconds")}"' in text
 
 

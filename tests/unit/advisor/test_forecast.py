@@ -15,11 +15,11 @@ from millrace.advisor.forecasts.forecast import observed_figures, playable_chang
 from millrace.advisor.forecasts.forecast_figures import Forecast
 from millrace.advisor.forecasts.what_if import parse, twin_of_application
 from millrace.cli.watch.advise_options import (
-    TwinAnswers,
-    backlog_of,
+    TwinForecasts,
+    backlog_text,
     forecast_cells,
     forecast_changes,
-    without_worse,
+    without_harmful_findings,
 )
 from millrace.config import ConfigurationError
 from tests.unit.advisor.synthetic_runs import Truth, history, run
@@ -165,10 +165,10 @@ def test_a_backlog_that_grows_is_foretold_and_not_an_age(busy):
     assert not told.keeps_up
     assert told.grows.value == pytest.approx(500, rel=0.1), "1,000 arrive, 5,000 are taken each 10 s"
     assert told.waiting.value == pytest.approx(told.grows.value * TRUTH.seconds, rel=0.3)
-    assert backlog_of(told).startswith("grows by ")
+    assert backlog_text(told).startswith("grows by ")
     assert forecast_cells(told)[2:] == ["grows", "grows"]
     calm = busy.what_if((), draws=3).queries["land"]
-    assert (calm.keeps_up, backlog_of(calm)) == (True, "stays")
+    assert (calm.keeps_up, backlog_text(calm)) == (True, "stays")
 
 
 def test_a_batch_that_never_ends_is_no_duration(busy):
@@ -222,7 +222,7 @@ def test_a_finding_whose_change_lets_the_backlog_grow_is_left_out(busy) -> None:
     )
     told = tuple(busy.what_if(parse(text, ["land"]) if text else (), 3) for text in ("", "limit=5000"))
     worse = told[1].model_copy(update={"changes": ("land.limit=5000",)})
-    left = without_worse(advice, TwinAnswers(busy, (told[0], worse), {}, ()))
+    left = without_harmful_findings(advice, TwinForecasts(busy, (told[0], worse), {}, ()))
     assert [each.change.new for each in left.findings if each.change] == [20_000]
     assert "the backlog of land grows faster with it" in left.notes[-1]
 
@@ -232,4 +232,4 @@ def test_a_log_that_is_too_short_for_a_forecast_keeps_its_advice() -> None:
     told = forecast_changes(advice, AdvisedJob(), ("cores=8",), None)
     assert told.forecasts == ()
     assert told.twin.notes
-    assert without_worse(advice, told) == advice
+    assert without_harmful_findings(advice, told) == advice

@@ -29,9 +29,9 @@ from millrace.advisor.logs.event_log_reader import read
 from millrace.advisor.logs.event_logs import EventLog, File, LogLines, find
 from millrace.advisor.logs.statistics import median, slope, startup_batches
 from millrace.cli.app import app
-from millrace.cli.watch.advise import _print_advice, to_json
-from millrace.cli.watch.advise_options import forecast_changes, show_forecasts
-from millrace.cli.watch.advise_options import to_json as foreseen_json
+from millrace.cli.watch.advise import _print_advice, advice_document
+from millrace.cli.watch.advise_options import forecast_changes, print_forecasts
+from millrace.cli.watch.advise_options import forecasts_document as foreseen_json
 from millrace.config import ConfigurationError
 from tests.unit.advisor.event_log_writer import write
 from tests.unit.advisor.packed_logs import TEXT
@@ -131,12 +131,12 @@ def _report(text: bytes, *, twin: bool = False) -> None:
         for module in (query_view, tasks, twins):
             patched.enter_context(patch.object(module, "LEAST", 2))
         advice = advise(read(_log(text)))
-        json.dumps(to_json(advice))
+        json.dumps(advice_document(advice))
         _print_advice(advice, "x")
         if twin:
             foreseen = forecast_changes(advice, AdvisedJob(), (), None)
             json.dumps(foreseen_json(foreseen))
-            show_forecasts(foreseen)
+            print_forecasts(foreseen)
 
 
 def test_millions_of_tiny_stages_end_reading_where_memory_has_its_ceiling(monkeypatch):

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 from millrace.advisor.advise import advise
 from millrace.advisor.forecasts.what_if import twin_of_application
 from millrace.cli.app import app
-from millrace.cli.shared.verdict import to_json as verdict_json
+from millrace.cli.shared.verdict import verdict_document as verdict_json
 from millrace.cli.watch import advise_page
-from millrace.cli.watch.advise import to_json
+from millrace.cli.watch.advise import advice_document
 from millrace.cli.watch.advise_page import advice_page
 from millrace.cli.watch.advise_verdict import advice_verdict
 from tests.drawn_page import drawn
@@ -86,7 +86,7 @@ def again() -> str:
         ("silent-backlog", "orders", "first"),
         ("missing-cache", "orders", "second"),
     ]
-    document = to_json(found) | {"verdict": verdict_json(advice_verdict(found))}
+    document = advice_document(found) | {"verdict": verdict_json(advice_verdict(found))}
     return drawn(advice_page(document, found.history, twin_of_application(found.history)))
 
 

@@ -23,11 +23,11 @@ from millrace.lifecycle import deploy, versions
 from millrace.lifecycle import upgrade as upgrade_steps
 from millrace.lifecycle.changes import read_sizes
 from millrace.lifecycle.changes.deployment_changes import JobChange, StackChange
-from millrace.lifecycle.deploy import Changes
+from millrace.lifecycle.deploy import DeploymentChanges
 from millrace.lifecycle.jobs import state_machine
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sandbox.programs import cdk, toolchain
-from millrace.sandbox.start_rehearsal import Rehearsal
+from millrace.sandbox.start_rehearsal import StartRehearsal
 
 ROOT = Path(__file__).parents[3]
 
@@ -36,16 +36,22 @@ ROOT = Path(__file__).parents[3]
 def synthesised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     """Folders that were written; what is compared is one job that starts from the beginning and a table that grows."""
     paths: list[Path] = []
-    change = Changes((), (JobChange("clicks", "leave", "restart", ("its launch document changes",)),), {})
+    change = DeploymentChanges(
+        (), (JobChange("clicks", "leave", "restart", ("its launch document changes",)),), {}
+    )
     names = Names(load("minimal", root=ROOT), "111122223333")
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(toolchain, "state_folder", lambda: tmp_path)
-    monkeypatch.setattr(state_machine, "connect", lambda _: DeployedEnvironment(names, lambda _: None))
+    monkeypatch.setattr(
+        state_machine, "connect_to_account", lambda _: DeployedEnvironment(names, lambda _: None)
+    )
     monkeypatch.setattr(deploy, "compare_with_deployed", lambda *_: change)
-    monkeypatch.setattr(read_sizes, "read_sizes", lambda _: DeployedSizes())
-    monkeypatch.setattr(cdk, "synthesise", lambda _env, folder, *_, **__: paths.append(folder))
-    monkeypatch.setattr(changes_report, "tables_of", lambda *_: Rehearsal({"db.t": ("+ c bigint",)}, ()))
-    monkeypatch.setattr(changes_report, "lines_of", lambda *_: [])
+    monkeypatch.setattr(read_sizes, "read_deployed_sizes", lambda _: DeployedSizes())
+    monkeypatch.setattr(cdk, "synthesise_assembly", lambda _env, folder, *_, **__: paths.append(folder))
+    monkeypatch.setattr(
+        changes_report, "rehearse_table_changes", lambda *_: StartRehearsal({"db.t": ("+ c bigint",)}, ())
+    )
+    monkeypatch.setattr(changes_report, "check_lines_by_version", lambda *_: [])
     return paths
 
 
@@ -109,9 +115,9 @@ def test_a_rollback_that_nobody_watches_gives_nobody_more(
     wider = StackChange("job", False, (), ("+ Allow s3:GetObject on arn:aws:s3:::others/*",))
     version = SimpleNamespace(at="then", document_url="s3://a/1.json", document=lambda _: {})
     done = []
-    monkeypatch.setattr(versions, "previous_version", lambda *_: version)
-    monkeypatch.setattr(upgrade_steps, "rollback_changes", lambda *_: Changes((wider,), (), {}))
-    monkeypatch.setattr(upgrade_steps, "roll_back", lambda *_, **__: not done.append(1))
+    monkeypatch.setattr(versions, "find_previous_version", lambda *_: version)
+    monkeypatch.setattr(upgrade_steps, "rollback_changes", lambda *_: DeploymentChanges((wider,), (), {}))
+    monkeypatch.setattr(upgrade_steps, "roll_back_job", lambda *_, **__: not done.append(1))
     monkeypatch.setattr(upgrade_command, "checkpoint_refusals", lambda *_: [])
     command = ["rollback", "--env", "minimal", "clicks", "--yes"]
     refused = CliRunner().invoke(app, command)
@@ -147,7 +153,7 @@ def test_updates_that_aws_takes_one_by_one_are_deployed_so(
         )
         calls.append(([each for each in arguments[1:3] if each in ("--all", *hashes)], templates, named))
 
-    monkeypatch.setattr(cdk, "run", note)
+    monkeypatch.setattr(cdk, "run_cdk", note)
     whole = {"Resources": {"n": 3}}
     steps = [(f"{n} shards", {"Resources": {"n": n}}) for n in (1, 2)]
     cdk_assembly.cdk_deploy_all(

@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError
 from millrace.config import Names, load
 from millrace.etl.launch import typed_json
 from millrace.etl.repair import erase as core
-from millrace.lifecycle.audits.query_audit import Place
+from millrace.lifecycle.audits.query_audit import AuditedDeployment
 from millrace.lifecycle.jobs import erasure_requests as erasing
 from millrace.sandbox import running_sandbox
 from tests.unit.cli.test_commands import ROOT, Done, millrace
@@ -95,9 +95,9 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
     def none() -> Any:
         raise AssertionError("asked for")
 
-    place = Place(Names(environment, "111122223333"), lambda _: made, none, lambda _: {})
-    monkeypatch.setattr(running_sandbox, "running_place", lambda _: place)
-    monkeypatch.setattr(running_sandbox, "jobs_running", lambda *_: nullcontext())
+    place = AuditedDeployment(Names(environment, "111122223333"), lambda _: made, none, lambda _: {})
+    monkeypatch.setattr(running_sandbox, "running_sandbox_deployment", lambda _: place)
+    monkeypatch.setattr(running_sandbox, "run_jobs_during_block", lambda *_: nullcontext())
     return made
 
 
@@ -143,7 +143,7 @@ def test_it_is_asked_of_every_job_once_and_followed(jobs: Jobs) -> None:
 
 def test_what_is_under_way_is_followed_and_no_other_begins(jobs: Jobs) -> None:
     key = "flights/_millrace/erase/request.json"
-    request = erasing.Request("e0", WHERE, apply=True, by="you", asked_at="now")
+    request = erasing.ErasureRequest("e0", WHERE, apply=True, by="you", asked_at="now")
     jobs.objects[key] = json.dumps(request.__dict__).encode()
     done = erase(where="carrier = 'BB'")
     assert done.returncode == 2
@@ -206,7 +206,7 @@ def test_other_sinks_state_and_copies_are_named(tmp_path: Path) -> None:
 
 def test_the_core_reads_what_is_asked() -> None:
     assert erasing.FOLDER == core.FOLDER
-    assert [f.name for f in fields(erasing.Request)] == [f.name for f in fields(core.EraseRequest)]
-    request = erasing.Request("e", WHERE, apply=True, by="me", asked_at="now", left_out=("a",))
+    assert [f.name for f in fields(erasing.ErasureRequest)] == [f.name for f in fields(core.EraseRequest)]
+    request = erasing.ErasureRequest("e", WHERE, apply=True, by="me", asked_at="now", left_out=("a",))
     read = typed_json.read_typed(core.EraseRequest, json.loads(json.dumps(request.__dict__)), "request")
     assert read.__dict__ == request.__dict__

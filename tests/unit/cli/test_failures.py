@@ -213,9 +213,9 @@ def test_before_set_up_a_command_says_what_is_missing(
 
 
 def test_without_the_cdk_it_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(cdk, "program_environment", lambda **_: {"PATH": str(tmp_path)})
+    monkeypatch.setattr(cdk, "program_variables", lambda **_: {"PATH": str(tmp_path)})
     with pytest.raises(toolchain.ToolchainError, match=r"the program cdk is not installed: run `make setup`"):
-        cdk.synthesise("minimal", tmp_path / "cdk.out", "111122223333")
+        cdk.synthesise_assembly("minimal", tmp_path / "cdk.out", "111122223333")
 
 
 def test_a_template_that_cloudformation_would_refuse_is_named_before_a_deployment(
@@ -226,8 +226,8 @@ def test_a_template_that_cloudformation_would_refuse_is_named_before_a_deploymen
         for name, size in (("shop-dev-streams", 10), ("shop-dev-observability", 1_000_001)):
             (tmp_path / "cdk.out" / f"{name}.template.json").write_text("x" * size)
 
-    monkeypatch.setattr(cdk, "run", synth)
+    monkeypatch.setattr(cdk, "run_cdk", synth)
     with pytest.raises(
         DeployError, match=r"1,000,000 bytes.*: shop-dev-observability.template.json \(1,000,001\);"
     ):
-        cdk.synthesise("minimal", tmp_path / "cdk.out", "111122223333")
+        cdk.synthesise_assembly("minimal", tmp_path / "cdk.out", "111122223333")

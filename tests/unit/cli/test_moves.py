@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from millrace.cli.app import app
-from millrace.cli.plan.plan import check_plan, keeps, with_traffic
-from millrace.cli.plan.report.apply_moves import apply_moves
+from millrace.cli.plan.plan import keeps_all_slas, scale_traffic, simulate_and_check_plan
+from millrace.cli.plan.report.apply_moves import write_moves_into_files
 from millrace.cli.plan.report.plan_document import plan_document
 from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.cli.shared.html_pages import html_page
@@ -48,8 +48,8 @@ def project(folder: Path, file: Path) -> Path:
 def test_each_gives_its_dollars_to_the_cent(tmp_path: Path, file: Path) -> None:
     environment = load(file, ROOT)
     before = plan(environment)
-    assert keeps(environment, before)
-    moves = find_moves(environment, before, keeps)
+    assert keeps_all_slas(environment, before)
+    moves = find_moves(environment, before, keeps_all_slas)
     assert 0 < len(moves) <= MOST
     assert [each.saved for each in moves] == sorted((each.saved for each in moves), reverse=True)
     shown = page_of(environment, before, moves)
@@ -61,12 +61,12 @@ def test_each_gives_its_dollars_to_the_cent(tmp_path: Path, file: Path) -> None:
         folder = tmp_path / str(number)
         copy = project(folder, file)
         text = copy.read_text(encoding="utf-8")
-        apply_moves(load(copy, folder), moves, str(number))
+        write_moves_into_files(load(copy, folder), moves, str(number))
         after = load(copy, folder)
         again = plan(after)
         assert round(total_cost(again).value, 2) == round(each.usd, 2)
         assert round(total_cost(before).value - each.saved, 2) == round(each.usd, 2)
-        assert keeps(after, again)
+        assert keeps_all_slas(after, again)
         comments = re.findall(r"#.*", copy.read_text(encoding="utf-8"))
         lost = set(re.findall(r"#.*", text)) - set(comments)
         assert len(lost) <= (each.new is None), "a key that is removed takes the comment on its line with it"
@@ -74,7 +74,7 @@ def test_each_gives_its_dollars_to_the_cent(tmp_path: Path, file: Path) -> None:
 
 def page_of(environment: Environment, sized: Plan, moves: Sequence[Move]) -> str:
     """The plan's HTML page as it is drawn."""
-    found = check_plan(environment, sized)
+    found = simulate_and_check_plan(environment, sized)
     return unescape(drawn(html_page("plan", "plan", plan_document(found, plan_verdict(found), moves))))
 
 
@@ -111,9 +111,9 @@ def test_small_jobs_that_are_alike_become_one(tmp_path: Path) -> None:
     folder = tmp_path / "project"
     copy = project(folder, file)
     environment = load(copy, folder)
-    moves = find_moves(environment, plan(environment), keeps)
+    moves = find_moves(environment, plan(environment), keeps_all_slas)
     (place,) = [number for number, move in enumerate(moves, start=1) if move.with_it]
-    apply_moves(environment, moves, str(place))
+    write_moves_into_files(environment, moves, str(place))
     after = load(copy, folder)
     assert {name: {*job.queries} for name, job in after.jobs.items()} == {
         "j1": {"land-1", "land-2"},
@@ -132,11 +132,11 @@ def test_two_are_written_together_and_a_wrong_number_is_none(tmp_path: Path) -> 
     folder = tmp_path / "project"
     copy = project(folder, ROOT / "environments" / "minimal.yaml")
     environment = load(copy, folder)
-    moves = find_moves(environment, plan(environment), keeps)
+    moves = find_moves(environment, plan(environment), keeps_all_slas)
     for wrong in ("0", "1,9", "", "one"):
         with pytest.raises(ConfigurationError, match="--apply"):
-            apply_moves(environment, moves, wrong)
-    apply_moves(environment, moves, "1, 2")
+            write_moves_into_files(environment, moves, wrong)
+    write_moves_into_files(environment, moves, "1, 2")
     now = load(copy, folder)
     assert total_cost(plan(now)).value < min(each.usd for each in moves)
 
@@ -152,7 +152,7 @@ def test_moves_are_written_alone(other: list[str]) -> None:
 
 def test_double_traffic_is_the_file_with_double_traffic(tmp_path: Path) -> None:
     copy = project(tmp_path / "project", ROOT / "environments" / "minimal.yaml")
-    doubled = with_traffic(load(copy, copy.parents[1]), 2)
+    doubled = scale_traffic(load(copy, copy.parents[1]), 2)
     copy.write_text(copy.read_text().replace("records_per_second: 800", "records_per_second: 1600"))
     written = load(copy, copy.parents[1])
     assert total_cost(plan(doubled)).value == pytest.approx(total_cost(plan(written)).value)
@@ -170,7 +170,7 @@ def test_an_engine_that_is_left_out_is_the_cheaper_one_whose_keys_fit(
     copy.write_text(text.replace("    engine: emr\n", f"    {keys}\n" * bool(keys)))
     with pytest.raises(ConfigurationError, match=r"engine is \(missing\).*`millrace plan` takes the cheaper"):
         load(copy, folder)
-    environment = with_cheapest_engines(load(copy, folder, open_engines=True), keeps)
+    environment = with_cheapest_engines(load(copy, folder, open_engines=True), keeps_all_slas)
     sized = plan(environment)
     usd = {
         each: total_cost(
@@ -179,9 +179,9 @@ def test_an_engine_that_is_left_out_is_the_cheaper_one_whose_keys_fit(
         for each in ("glue", "emr")[keys != "" :]
     }
     assert environment.jobs["readings"].engine == min(usd, key=usd.__getitem__) == engine
-    first, *_ = moves = find_moves(environment, sized, keeps)
+    first, *_ = moves = find_moves(environment, sized, keeps_all_slas)
     assert (first.key, first.new, first.usd) == ("jobs.readings.engine", engine, total_cost(sized).value)
-    apply_moves(environment, moves, "1")
+    write_moves_into_files(environment, moves, "1")
     assert round(total_cost(plan(load(copy, folder))).value, 2) == round(min(usd.values()), 2)
 
 
@@ -194,7 +194,7 @@ def test_bounded_runs_are_on_emr_until_their_bill_on_glue_is_proven(tmp_path: Pa
     on_glue = load(copy, folder, {copy: text.replace("run: auto", "run: bounded")})
     assert plan(on_glue).jobs["events"].run is not None
     copy.write_text(text.replace("    engine: glue\n", "").replace("run: auto", "run: bounded"))
-    chosen = with_cheapest_engines(load(copy, folder, open_engines=True), keeps)
+    chosen = with_cheapest_engines(load(copy, folder, open_engines=True), keeps_all_slas)
     assert chosen.jobs["events"].engine == "emr"
     assert total_cost(plan(chosen)).value > total_cost(plan(on_glue)).value, "dollars alone would choose Glue"
 
@@ -208,9 +208,9 @@ def test_engines_of_several_jobs_are_chosen_together(tmp_path: Path) -> None:
     file = tmp_path / "small.yaml"
     file.write_text(text.replace("    engine: glue\n", ""))
     copy = project(tmp_path / "project", file)
-    environment = with_cheapest_engines(load(copy, copy.parents[1], open_engines=True), keeps)
-    moves = find_moves(environment, plan(environment), keeps)
-    apply_moves(environment, moves, "1")
+    environment = with_cheapest_engines(load(copy, copy.parents[1], open_engines=True), keeps_all_slas)
+    moves = find_moves(environment, plan(environment), keeps_all_slas)
+    write_moves_into_files(environment, moves, "1")
     usd = {}
     for first, second in itertools.product(KINDS, repeat=2):
         start, middle, end = text.split("engine: glue")

@@ -14,11 +14,11 @@ import pytest
 from typer.testing import CliRunner
 
 from millrace.cli import app
-from millrace.cli.plan.plan import check_plan
+from millrace.cli.plan.plan import simulate_and_check_plan
 from millrace.cli.plan.report.plan_document import plan_document
-from millrace.cli.plan.report.plan_verdict import CheckedPlan, plan_verdict
+from millrace.cli.plan.report.plan_verdict import SimulatedPlan, plan_verdict
 from millrace.cli.shared.html_pages import SCRIPTS, html_page
-from millrace.cli.shared.page_curves import POINTS, curve
+from millrace.cli.shared.page_curves import POINTS, page_curve
 from millrace.config import environments, load
 from millrace.sizing import plan, total_cost
 from millrace.sizing.text_format import count, dollars, duration_text, percent
@@ -35,7 +35,7 @@ def report(*curves: dict[str, Any], text: str = "x", title: str = "page") -> str
 
 
 def test_names_out_of_a_log_are_words_and_no_markup():
-    made = curve(NASTY, NASTY, [0.0, 1.0], {NASTY: [1.0, 3.0]}, limits={NASTY: 2.0})
+    made = page_curve(NASTY, NASTY, [0.0, 1.0], {NASTY: [1.0, 3.0]}, limits={NASTY: 2.0})
     page = report(made, text=NASTY, title=NASTY)
     assert "<img" not in page
     assert page.count("</script>") == 2
@@ -57,7 +57,7 @@ def test_no_script_turns_a_text_into_markup_or_a_program():
 
 
 def test_a_page_runs_its_own_script_only_and_fetches_nothing():
-    page = report(curve("one", "records", [0.0], {"a": [1.0]}))
+    page = report(page_curve("one", "records", [0.0], {"a": [1.0]}))
     [policy] = re.findall(r'Content-Security-Policy" content="([^"]+)"', page)
     script = page.split("<script>")[1].split("</script>")[0]
     hashed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -67,11 +67,11 @@ def test_a_page_runs_its_own_script_only_and_fetches_nothing():
 
 
 def test_a_chart_says_what_it_shows():
-    shown = drawn(report(curve("Who waits?", "records", range(600), {"a": range(600)})))
+    shown = drawn(report(page_curve("Who waits?", "records", range(600), {"a": range(600)})))
     assert 'aria-label="Who waits? a 0 to 599"' in shown
     assert "Who waits? 24 of 600 points" in shown
     assert shown.count("<tr>") == 2 + 1 + 24
-    told = curve("", "", [], {}) | {
+    told = page_curve("", "", [], {}) | {
         "kind": "interval",
         "x": "cores",
         "series": {"land": [["2", 1.5, 1.25, 2.0]]},
@@ -82,7 +82,7 @@ def test_a_chart_says_what_it_shows():
 
 def test_a_series_may_have_the_name_of_a_part_of_every_object():
     names = ("constructor", "__proto__", "toString")
-    made = curve("Why?", "s", [0.0, 1.0], {name: [1.0, 3.0] for name in names}, limits={"toString": 2.0})
+    made = page_curve("Why?", "s", [0.0, 1.0], {name: [1.0, 3.0] for name in names}, limits={"toString": 2.0})
     shown = drawn(report(made), "document.querySelector().append(draw(data.curves[0], 600));")
     assert "NaN" not in shown
     assert shown.count('class="limit ') == 1
@@ -93,11 +93,11 @@ def test_a_long_curve_keeps_its_peaks_and_a_value_that_is_none_is_left_out():
     values = [0.0] * 100_000
     values[77_777] = 9.0
     values[5] = float("nan")
-    [points] = curve("", "", range(100_000), {"a": values})["series"].values()
+    [points] = page_curve("", "", range(100_000), {"a": values})["series"].values()
     assert len(points) <= POINTS
     assert [77_777.0, 9.0] in points
     assert "null" not in json.dumps(points)
-    bars = curve("", "", range(5000), {"a": values[:5000], "b": values[:5000]}, kind="bars")["series"]
+    bars = page_curve("", "", range(5000), {"a": values[:5000], "b": values[:5000]}, kind="bars")["series"]
     assert len(bars["b"]) <= POINTS // 2
 
 
@@ -143,9 +143,9 @@ def test_numbers_are_written_as_in_a_terminal(ours, script):
 
 
 @pytest.fixture(scope="module", params=environments(ROOT))
-def planned(request) -> tuple[CheckedPlan, dict[str, Any], str]:
+def planned(request) -> tuple[SimulatedPlan, dict[str, Any], str]:
     environment = load(request.param, root=ROOT)
-    result = check_plan(environment, plan(environment))
+    result = simulate_and_check_plan(environment, plan(environment))
     document = plan_document(result, plan_verdict(result))
     return result, document, drawn(html_page("plan", "plan", document))
 

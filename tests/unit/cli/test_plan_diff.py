@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from millrace.cli import app
-from millrace.cli.plan.plan_diff import KeyChange, markdown_keys
+from millrace.cli.plan.plan_diff import KeyChange, changed_keys_as_markdown
 from millrace.config import ConfigurationError
 
 ROOT = Path(__file__).parents[3]
@@ -89,7 +89,7 @@ def test_what_guards_something_is_told_first_where_no_size_changes(project: Path
         "removal",
     ]
     assert [row[0].strip("| `") for row in rows][-1] == "tags.team"
-    odd = markdown_keys([KeyChange("k", "a ` | **b** |\n| c", None, guards=False)]).splitlines()
+    odd = changed_keys_as_markdown([KeyChange("k", "a ` | **b** |\n| c", None, guards=False)]).splitlines()
     assert odd[3:] == ["| `k` | `a     **b**     c` | - |  |"], "a value makes no cell and no text of its own"
     said = run("--diff", "HEAD").splitlines()
     assert "  governance.permissions_boundary: arn:aws:iam::111122223333:policy/limits → - (security)" in said

@@ -20,7 +20,7 @@ from policy_sentry.querying.actions import get_action_data
 from typer.testing import CliRunner
 
 from millrace.cli import app
-from millrace.cli.plan.policies import documents
+from millrace.cli.plan.policies import policy_documents
 from millrace.cli.plan.report import template_diff
 from millrace.config import ConfigurationError, Names, load
 from millrace.etl.launch import typed_json
@@ -33,7 +33,7 @@ from millrace.lifecycle.account import catalog_columns
 from millrace.lifecycle.audits import kafka as audit_kafka
 from millrace.lifecycle.audits.landing_table import LandedRecords
 from millrace.lifecycle.jobs import erasure_requests as erasing
-from millrace.lifecycle.versions import Version
+from millrace.lifecycle.versions import JobVersion
 from millrace.sandbox import start_rehearsal
 from millrace.sandbox.programs import cdk, history_server, toolchain
 from millrace.sandbox.programs.child_processes import SandboxError
@@ -89,7 +89,7 @@ def scope() -> PermissionScope:
         for job in plan(environment).jobs.values()
     ]
     return PermissionScope(
-        names, sorted(set[str]().union(*(catalog_columns.table_names(each) for each in settings)))
+        names, sorted(set[str]().union(*(catalog_columns.table_names_in_settings(each) for each in settings)))
     )
 
 
@@ -145,21 +145,23 @@ def account(
     monkeypatch.setattr(toolchain, "state_folder", lambda: tmp_path)
     monkeypatch.setattr(
         cdk,
-        "synthesise",
+        "synthesise_assembly",
         lambda _env, folder, *_, **__: shutil.copytree(assembly, folder, dirs_exist_ok=True),
     )
     monkeypatch.setattr(
         template_diff,
-        "templates",
+        "synthesize_templates",
         lambda *_: {
             f.name.split(".")[0]: json.loads(f.read_text()) for f in assembly.glob("*.template.json")
         },
     )
-    monkeypatch.setattr(cdk, "run", lambda *_, **__: None)
-    monkeypatch.setattr(start_rehearsal, "rehearse_starts", lambda *_: start_rehearsal.Rehearsal({}, ()))
-    monkeypatch.setattr(history_server, "start", _refuse)
+    monkeypatch.setattr(cdk, "run_cdk", lambda *_, **__: None)
+    monkeypatch.setattr(start_rehearsal, "rehearse_starts", lambda *_: start_rehearsal.StartRehearsal({}, ()))
+    monkeypatch.setattr(history_server, "start_history_server", _refuse)
     monkeypatch.setattr(erasing, "PATIENCE_SECONDS", -1.0)
-    monkeypatch.setattr(audit_kafka.Topic, "boundaries", functools.partialmethod(_boundaries, made))
+    monkeypatch.setattr(
+        audit_kafka.TopicReader, "offsets_at_times", functools.partialmethod(_boundaries, made)
+    )
 
     def opened(tables: Any, name: str, _source: str) -> _Table:
         with pytest.raises(Exception, match=name.split(".")[1]):
@@ -180,7 +182,7 @@ def account(
     for job in scope.jobs:
         stack = scope.names.stack(f"job-{job}")
         made.deploy(stack)
-        version = Version(
+        version = JobVersion(
             job, "20261101T000000000000Z", made.old_url(stack).replace("old", "older"), made._template(stack)
         )
         body = json.dumps(version.__dict__).encode()
@@ -214,7 +216,7 @@ def _refuse(*_: Any) -> Any:
     raise SandboxError("no server is started here")
 
 
-def _boundaries(self: audit_kafka.Topic, account: Account, moments: Any, _only: Any) -> Any:
+def _boundaries(self: audit_kafka.TopicReader, account: Account, moments: Any, _only: Any) -> Any:
     """Ask what a consumer with a group's name asks a broker: the cluster, the topic, its records, the coordinator."""
     place = account._arn("kafka", "cluster/flights-prod-operations/1234")
     account.asked |= {
@@ -225,7 +227,7 @@ def _boundaries(self: audit_kafka.Topic, account: Account, moments: Any, _only: 
             for verb in ("DescribeTopic", "ReadData")
         ),
     }
-    return {p: audit_kafka.Bounds(0, tuple(5 for _ in moments)) for p in range(2)}
+    return {p: audit_kafka.OffsetsAtHours(0, tuple(5 for _ in moments)) for p in range(2)}
 
 
 @pytest.fixture(scope="module")
@@ -365,7 +367,7 @@ def test_names_follow_partition_and_qualifier(tmp_path: Path) -> None:
     file = tmp_path / "plant.yaml"
     text = (ROOT / "environments/minimal.yaml").read_text().replace("project: hello", "project: plant")
     file.write_text(f"{text}\nregion: cn-north-1\ngovernance: {{qualifier: acme1, name_prefix: co}}\n")
-    result = documents(load(str(file), root=ROOT))
+    result = policy_documents(load(str(file), root=ROOT))
     assert set(result) == {"deployer.json", "operator.json"}
     whole = json.dumps(result)
     assert "arn:aws:" not in whole
@@ -380,7 +382,7 @@ def test_an_environment_without_account_is_told_what_to_do(tmp_path: Path) -> No
     text = (ROOT / "environments/minimal.yaml").read_text()
     file.write_text("\n".join(line for line in text.splitlines() if not line.startswith("account")))
     with pytest.raises(ConfigurationError, match="write account: into the environment file"):
-        documents(load(str(file), root=ROOT))
+        policy_documents(load(str(file), root=ROOT))
 
 
 def test_a_role_of_a_workflow_trusts_one_environment_of_one_repository(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import boto3
 import pytest
 
-from millrace.cli.repair.backfill import estimate
+from millrace.cli.repair.backfill import estimate_backfill
 from millrace.config import load
 from tests.unit.cli.test_commands import ROOT, millrace
 
@@ -82,9 +82,15 @@ def test_what_runs_in_no_sandbox_is_looked_for_on_aws(
 def test_time_and_dollars_follow_the_rate_and_the_plan() -> None:
     environment = load("prod", root=ROOT)
     begin = datetime(2026, 11, 20, tzinfo=UTC)
-    one = estimate(environment, "flights", "land-flights", 10_000_000, begin, begin + timedelta(hours=1))
-    two = estimate(environment, "flights", "land-flights", 20_000_000, begin, begin + timedelta(hours=1))
-    day = estimate(environment, "flights", "land-flights", 10_000_000, begin, begin + timedelta(days=1))
+    one = estimate_backfill(
+        environment, "flights", "land-flights", 10_000_000, begin, begin + timedelta(hours=1)
+    )
+    two = estimate_backfill(
+        environment, "flights", "land-flights", 20_000_000, begin, begin + timedelta(hours=1)
+    )
+    day = estimate_backfill(
+        environment, "flights", "land-flights", 10_000_000, begin, begin + timedelta(days=1)
+    )
     overhead = environment.jobs["flights"].rate.batch_overhead.total_seconds()
     assert two.seconds - overhead == pytest.approx(2 * (one.seconds - overhead))
     assert day.seconds - one.seconds == pytest.approx(23 * overhead)

@@ -23,8 +23,8 @@ def deployed(monkeypatch: pytest.MonkeyPatch) -> None:
             raise NotDeployedError("stack flights-local-job-flights is not there")
         return ExecutionResult(job, True, "status", "running since noon", {"state": "running"})
 
-    monkeypatch.setattr(state_machine, "connect", lambda _: None)
-    monkeypatch.setattr(state_machine, "execute", execute)
+    monkeypatch.setattr(state_machine, "connect_to_account", lambda _: None)
+    monkeypatch.setattr(state_machine, "execute_verb", execute)
 
 
 @pytest.mark.usefixtures("deployed")

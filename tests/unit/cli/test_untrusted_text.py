@@ -178,7 +178,7 @@ def test_json_stays_the_same_document(text):
 @given(some.text(alphabet=some.one_of(some.characters(), some.sampled_from(BARE))))
 def test_nothing_bare_is_left(text):
     assert not bare(escape_invisible(text))
-    stream = console._Visible(io.StringIO())
+    stream = console._EscapingStream(io.StringIO())
     stream.write(text)
     stream.writelines([text])
     assert stream.rich_proxied_file.getvalue() == escape_invisible(text) * 2
@@ -188,8 +188,8 @@ def test_nothing_bare_is_left(text):
 def test_what_another_program_prints_is_made_visible(monkeypatch, capsys):
     program = f"import sys; sys.stdout.write({EVIL!r} + '\\n'); sys.stderr.write('wrong'); sys.exit(3)"
     monkeypatch.setattr(cdk, "find_program", lambda *_: sys.executable)
-    with console.visible_output(), pytest.raises(DeployError, match=r"status 3\nwrong$"):
-        cdk.run(["-c", program], os.environ, shown=True)
+    with console.escape_invisible_output(), pytest.raises(DeployError, match=r"status 3\nwrong$"):
+        cdk.run_cdk(["-c", program], os.environ, shown=True)
     assert not bare(capsys.readouterr().err)
 
 

@@ -18,10 +18,14 @@ from rich.console import Console
 from millrace.advisor.advise import advise
 from millrace.advisor.findings.advised_job import AdvisedJob
 from millrace.advisor.forecasts.what_if import twin_of_application
-from millrace.cli.plan.plan import check_plan
-from millrace.cli.plan.report.plan_verdict import CheckedPlan, plan_verdict
-from millrace.cli.plan.report.simulate_verdict import longest_late_period, simulation_verdict, waiting_for
-from millrace.cli.shared.verdict import SEVERITIES, Risk, Verdict, largest_first, panel
+from millrace.cli.plan.plan import simulate_and_check_plan
+from millrace.cli.plan.report.plan_verdict import SimulatedPlan, plan_verdict
+from millrace.cli.plan.report.simulate_verdict import (
+    age_of_oldest_waiting,
+    longest_late_period,
+    simulation_verdict,
+)
+from millrace.cli.shared.verdict import SEVERITIES, Risk, Verdict, largest_first, verdict_panel
 from millrace.cli.watch.advise_verdict import advice_verdict
 from millrace.config import Environment, environments, load
 from millrace.config.document.edit import set_value
@@ -47,9 +51,9 @@ __all__ = ["from_text"]
 
 
 @pytest.fixture(scope="module", params=environments(ROOT))
-def found(request) -> CheckedPlan:
+def found(request) -> SimulatedPlan:
     environment = load(request.param, root=ROOT)
-    return check_plan(environment, plan(environment))
+    return simulate_and_check_plan(environment, plan(environment))
 
 
 def kinds(verdict: Verdict) -> dict[str, Risk]:
@@ -57,7 +61,7 @@ def kinds(verdict: Verdict) -> dict[str, Risk]:
 
 
 def test_every_risk_concerns_what_the_plan_has_and_its_dollars_are_a_part_of_the_bill(
-    found: CheckedPlan,
+    found: SimulatedPlan,
 ) -> None:
     verdict = plan_verdict(found)
     assert verdict.usd_month == pytest.approx(total_cost(found.plan).value)
@@ -78,14 +82,14 @@ def test_every_risk_concerns_what_the_plan_has_and_its_dollars_are_a_part_of_the
 def test_the_next_command_runs(tmp_path: Path) -> None:
     """``prod`` is kept; with the scaling of a job pinned it is at risk, and the pin is named."""
     kept = load("prod", root=ROOT)
-    assert plan_verdict(check_plan(kept, plan(kept)), "prod").sla.state == "kept"
+    assert plan_verdict(simulate_and_check_plan(kept, plan(kept)), "prod").sla.state == "kept"
     file = tmp_path / "pinned.yaml"
     pinned = set_value(
         (ROOT / "environments/prod.yaml").read_text(), ("jobs", "departures", "scaling"), "auto"
     )
     file.write_text(pinned)
     environment = load(file, root=ROOT)
-    verdict = plan_verdict(check_plan(environment, plan(environment)), str(file))
+    verdict = plan_verdict(simulate_and_check_plan(environment, plan(environment)), str(file))
     assert verdict.risks[0].kind == "late-at-rise"
     assert "jobs.departures.scaling is pinned" in verdict.risks[0].words
     assert verdict.sla.state == "at risk"
@@ -106,12 +110,12 @@ def test_nothing_is_told_of_what_is_well(from_text: Loader) -> None:
         "record_size: 100B,", "record_size: 100B, peak_factor: 1,"
     )
     environment = from_text(yaml)
-    well = plan_verdict(check_plan(environment, plan(environment)))
+    well = plan_verdict(simulate_and_check_plan(environment, plan(environment)))
     assert well.sla.state == "kept"
     assert well.sla.share == 1.0
     assert {each.severity for each in well.risks} <= {"note"}
     guessed = from_text(yaml.replace("basis: measured", "basis: assumed"))
-    assert "assumed-rates" in kinds(plan_verdict(check_plan(guessed, plan(guessed))))
+    assert "assumed-rates" in kinds(plan_verdict(simulate_and_check_plan(guessed, plan(guessed))))
 
 
 def test_brokers_without_tls_and_a_plan_above_its_limit_are_risks(from_text: Loader) -> None:
@@ -120,7 +124,7 @@ def test_brokers_without_tls_and_a_plan_above_its_limit_are_risks(from_text: Loa
 
     def found(more: str) -> dict[str, Risk]:
         environment = from_text(yaml + more)
-        return kinds(plan_verdict(check_plan(environment, plan(environment))))
+        return kinds(plan_verdict(simulate_and_check_plan(environment, plan(environment))))
 
     open_brokers = found(kafka.replace("KIND", "none"))["kafka-without-tls"]
     assert (open_brokers.severity, "cluster office" in open_brokers.words) == ("warning", True)
@@ -143,7 +147,7 @@ def test_writes_that_no_line_of_the_bill_has_are_a_risk_with_their_number(from_t
         line = sink.replace("SINK", of_sink)
         line = line if told else line.replace(", dead_letters: letters", "")
         environment = from_text(text(rate="1000", sla="120s", more=line))
-        risks = plan_verdict(check_plan(environment, plan(environment))).risks
+        risks = plan_verdict(simulate_and_check_plan(environment, plan(environment))).risks
         assert [risk.words for risk in risks if risk.kind == "unpriced-writes"] == told
 
 
@@ -151,7 +155,9 @@ def test_the_verdict_names_a_busy_driver() -> None:
     for seconds, busy in ((60, True), (600, False)):
         document = reference("changes-of-40-tables", latency=f"{seconds * 1000}ms")
         environment = Environment.model_validate(document)
-        risk = kinds(plan_verdict(check_plan(environment, plan(environment)))).get("driver-limit")
+        risk = kinds(plan_verdict(simulate_and_check_plan(environment, plan(environment)))).get(
+            "driver-limit"
+        )
         assert (risk is not None) is busy
         if risk is not None:
             assert "driver" in risk.words
@@ -160,10 +166,10 @@ def test_the_verdict_names_a_busy_driver() -> None:
 
 def test_a_plan_that_the_simulator_contradicts_is_a_breach(from_text: Loader) -> None:
     environment = from_text(text(rate="990", size="1KiB", sla="60s", per_core="100000"))
-    seen = check_plan(environment, plan(environment))
+    seen = simulate_and_check_plan(environment, plan(environment))
     (played,) = seen.played
     assert plan_verdict(seen).sla.state == "kept"
-    late = CheckedPlan(environment, seen.plan, [replace(played, within=0.93412)])
+    late = SimulatedPlan(environment, seen.plan, [replace(played, within=0.93412)])
     verdict = plan_verdict(late)
     assert (verdict.sla.state, verdict.sla.share) == ("missed", 0.93412)
     assert verdict.risks[0].kind == "late-at-peak"
@@ -171,10 +177,10 @@ def test_a_plan_that_the_simulator_contradicts_is_a_breach(from_text: Loader) ->
     assert "93%" in verdict.risks[0].words
     assert verdict.command.startswith("millrace simulate --env advice --job clicks")
     slow = replace(played, catch_up=math.inf, waiting=5.0)
-    never = plan_verdict(CheckedPlan(environment, seen.plan, [slow]))
+    never = plan_verdict(SimulatedPlan(environment, seen.plan, [slow]))
     assert (never.sla.state, kinds(never)["slow-catch-up"].severity) == ("at risk", "breach")
     assert "catch-up-contradicted" not in kinds(never)
-    waits = plan_verdict(CheckedPlan(environment, seen.plan, [replace(played, waiting=1_234_567.0)]))
+    waits = plan_verdict(SimulatedPlan(environment, seen.plan, [replace(played, waiting=1_234_567.0)]))
     assert "1.23 million records" in kinds(waits)["catch-up-contradicted"].words
 
 
@@ -182,10 +188,10 @@ def test_a_plan_that_the_simulator_contradicts_is_a_breach(from_text: Loader) ->
 def test_a_backlog_that_a_day_does_not_drain_is_a_risk(from_text: Loader, rate: str, state: str) -> None:
     """Batches of 24,000 records, of which 23,900 have arrived meanwhile: ten minutes of outage take 40 hours, unless the plan may add a core."""
     pinned, free = (from_text(text(rate=rate, job=f"worker: G.1X{more}")) for more in ("\n    cores: 32", ""))
-    found = plan_verdict(check_plan(pinned, plan(pinned)))
+    found = plan_verdict(simulate_and_check_plan(pinned, plan(pinned)))
     assert found.sla.state == state
     assert ("within a day: jobs.clicks.cores is pinned" in found.sla.words) == (state == "at risk")
-    assert plan_verdict(check_plan(free, plan(free))).sla.state == "kept"
+    assert plan_verdict(simulate_and_check_plan(free, plan(free))).sla.state == "kept"
 
 
 @given(
@@ -225,7 +231,7 @@ def test_records_that_wait_too_long_are_late_though_nobody_committed_them() -> N
     environment, sized, result = played(outage=10_000)
     query = result.queries["land-glue"]
     assert query.ages.share_within(60) == 1.0
-    assert waiting_for(query, result.seconds) == pytest.approx(result.seconds - 1200, abs=120)
+    assert age_of_oldest_waiting(query, result.seconds) == pytest.approx(result.seconds - 1200, abs=120)
     late = query.arrivals.arrived_before(result.seconds - 60) - query.committed
     assert query.in_time(60, result.seconds) == pytest.approx(query.committed / (query.committed + late))
     verdict = simulation_verdict(
@@ -364,13 +370,17 @@ def test_a_share_that_is_not_all_is_never_told_as_all(share: float) -> None:
 
 def test_a_path_is_quoted_in_the_command() -> None:
     environment = load("minimal", root=ROOT)
-    words = shlex.split(plan_verdict(check_plan(environment, plan(environment)), "a b/my plan.yaml").command)
+    words = shlex.split(
+        plan_verdict(simulate_and_check_plan(environment, plan(environment)), "a b/my plan.yaml").command
+    )
     assert words[words.index("--env") + 1] == "a b/my plan.yaml"
 
 
 def test_the_command_stands_before_its_explanation_in_a_narrow_terminal() -> None:
-    result = plan_verdict(check_plan(environment := load("prod", root=ROOT), plan(environment)), "prod")
+    result = plan_verdict(
+        simulate_and_check_plan(environment := load("prod", root=ROOT), plan(environment)), "prod"
+    )
     console = Console(width=60, record=True, file=io.StringIO(), force_terminal=True)
-    console.print(*panel(result, terminal=True))
+    console.print(*verdict_panel(result, terminal=True))
     shown = console.export_text()
     assert shown.index(result.command) < shown.index(" ".join(result.why.split()[:4]))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from millrace.config import ConfigurationError, load
-from millrace.lifecycle.audits.topic_split import Split, balance_partitions
+from millrace.lifecycle.audits.topic_split import TopicSplit, balance_partitions
 from tests.unit.config.conftest import GOOD
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -50,13 +50,13 @@ def test_more_jobs_than_partitions_are_refused() -> None:
             balance_partitions({0: 1, 1: 1, 2: 1}, jobs)
 
 
-def written(project: Path, split: Split, name: str) -> Path:
+def written(project: Path, split: TopicSplit, name: str) -> Path:
     """The environment with the jobs of a split in the place of the one that is split."""
     yaml = YAML(typ="safe")
     document = yaml.load(GOOD)
     document["streams"]["orders"]["partitions"] = len(split.records)
     job = document["jobs"].pop("orders")
-    document["jobs"] |= split.entries(job)
+    document["jobs"] |= split.job_entries(job)
     path = project / "environments" / f"{name}.yaml"
     with path.open("w") as file:
         yaml.dump(document, file)
@@ -65,7 +65,7 @@ def written(project: Path, split: Split, name: str) -> Path:
 
 def test_what_is_written_is_loaded_and_checked(project: Path) -> None:
     records = {0: 900, 1: 10, 2: 500, 3: 480}
-    split = Split(
+    split = TopicSplit(
         "orders", "land-orders", "orders", "orders", NOW, NOW, records, balance_partitions(records, 2)
     )
     assert split.lists == ((0, 1), (2, 3))
@@ -79,6 +79,8 @@ def test_what_is_written_is_loaded_and_checked(project: Path) -> None:
 def test_lists_that_were_changed_by_hand_are_refused(project: Path) -> None:
     records = dict.fromkeys(range(4), 1)
     for lists, wrong in ((((0, 1), (2,)), "no query lands 3"), (((0, 1, 2), (2, 3)), "no other query lands")):
-        written(project, Split("orders", "land-orders", "orders", "orders", NOW, NOW, records, lists), "odd")
+        written(
+            project, TopicSplit("orders", "land-orders", "orders", "orders", NOW, NOW, records, lists), "odd"
+        )
         with pytest.raises(ConfigurationError, match=wrong):
             load("odd", root=project)

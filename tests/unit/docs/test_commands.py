@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from millrace.cli import app
 from millrace.cli.plan.init import project_files
 from millrace.config import environments
-from millrace.sandbox.programs.toolchain import node_bin
+from millrace.sandbox.programs.toolchain import node_bin_folder
 
 UsageError = BadParameter.__mro__[1]  # typer carries its command-line library within itself
 ROOT = Path(__file__).parents[3]
@@ -175,7 +175,7 @@ def cdk_knows(verb: str) -> str:
     """What the pinned CDK says of a verb's options."""
     node = ROOT / "node_modules" / "aws-cdk" / "bin" / "cdk"
     done = subprocess.run(
-        [str(node_bin() / "node"), str(node), verb, "--help"],
+        [str(node_bin_folder() / "node"), str(node), verb, "--help"],
         cwd=ROOT,
         capture_output=True,
         text=True,

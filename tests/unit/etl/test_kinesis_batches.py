@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from millrace.etl.record.errors import LossError
 from millrace.etl.sources.kinesis.closed_shards import Shard, ShardPositions
 from millrace.sandbox.kinesis_reader.pyspark_millrace_kinesis.stream_batches import (
+    BatchLimits,
     BatchPlanner,
-    Limits,
     Offset,
     ShardRange,
-    ranges,
-    read_range,
+    ranges_between_offsets,
+    read_shard_range,
 )
 from tests.faults.sent_records import aggregate
 
@@ -143,7 +143,7 @@ class Stream:
 def planner(
     stream: Stream, start: str = "TRIM_HORIZON", *, records: int = 7, seconds: float = 60.0
 ) -> BatchPlanner:
-    return BatchPlanner(stream, start, Limits(records, seconds, call=5), sleep=lambda _: None)
+    return BatchPlanner(stream, start, BatchLimits(records, seconds, call=5), sleep=lambda _: None)
 
 
 def through_the_log(offset: Offset) -> Offset:
@@ -155,8 +155,8 @@ def through_the_log(offset: Offset) -> Offset:
 def read(stream: Stream, start: Offset, end: Offset) -> list[str]:
     """Numbers of the records that a batch's tasks read."""
     result = []
-    for asked in ranges(through_the_log(start), through_the_log(end)):
-        result += [row[3] for row in read_range(stream, asked, sleep=lambda _: None)]
+    for asked in ranges_between_offsets(through_the_log(start), through_the_log(end)):
+        result += [row[3] for row in read_shard_range(stream, asked, sleep=lambda _: None)]
     return result
 
 
@@ -164,7 +164,7 @@ def drained(stream: Stream, planning: BatchPlanner, begin: Offset) -> list[tuple
     """Batches up to the stream's end."""
     result, quiet = [], 0
     while quiet < 20:
-        end = planning.latest()
+        end = planning.read_to_latest_offset()
         quiet = quiet + 1 if end == begin else 0
         if end != begin:
             result.append((begin, end))
@@ -184,11 +184,11 @@ def test_every_record_is_in_one_batch_and_a_replay_is_the_same(
     stream = Stream.of(shards, seed)
     stream.expired = expired
     planning, batches = planner(stream), list[tuple[Offset, Offset, list[str]]]()
-    begin = planning.initial()
+    begin = planning.initial_offset()
 
     def look() -> None:
         nonlocal begin
-        end = planning.latest()
+        end = planning.read_to_latest_offset()
         if end != begin:
             batches.append((begin, end, read(stream, begin, end)))
             begin = end
@@ -206,18 +206,18 @@ def test_every_record_is_in_one_batch_and_a_replay_is_the_same(
         elif event == "replay" and batches:
             # The first batch's begin is found anew at a restart, when the stream has other shards.
             start, end, held = batches[-1]
-            start = planner(stream).initial() if len(batches) == 1 else start
+            start = planner(stream).initial_offset() if len(batches) == 1 else start
             assert read(stream, start, end) == held
     for start, end in drained(stream, planning, begin):
         batches.append((start, end, read(stream, start, end)))
     result = [number for _, _, held in batches for number in held]
     assert sorted(result) == stream.all()
     for start, end, _ in batches:
-        assert all(each.records <= 7 for each in ranges(start, end))
+        assert all(each.records <= 7 for each in ranges_between_offsets(start, end))
         # The core's guard sees the connectors' shape.
         assert ShardPositions.from_offset(end).known
     # Children come after all of their parents.
-    order = [asked.shard for start, end, _ in batches for asked in ranges(start, end)]
+    order = [asked.shard for start, end, _ in batches for asked in ranges_between_offsets(start, end)]
     last = {shard: n for n, shard in enumerate(order)}
     for n, shard in enumerate(order):
         assert all(last.get(parent, -1) < n for parent in stream.parents[shard])
@@ -226,16 +226,16 @@ def test_every_record_is_in_one_batch_and_a_replay_is_the_same(
 def test_nothing_new_is_the_same_offset() -> None:
     stream = Stream.of(2)
     planning = planner(stream)
-    begin = planning.initial()
-    assert planning.latest() == begin
+    begin = planning.initial_offset()
+    assert planning.read_to_latest_offset() == begin
     stream.put()
     end = drained(stream, planning, begin)[-1][1]
     stream.split()
     # Spark compares what it wrote with what it is told, as text: a shard that ended without a record is no batch.
-    assert json.dumps(planning.latest()) == json.dumps(end)
+    assert json.dumps(planning.read_to_latest_offset()) == json.dumps(end)
     again = planner(stream)
     again.resume(through_the_log(end))
-    assert json.dumps(again.latest()) == json.dumps(end)
+    assert json.dumps(again.read_to_latest_offset()) == json.dumps(end)
 
 
 def test_latest_is_a_moment_and_holds_over_a_stop() -> None:
@@ -243,8 +243,8 @@ def test_latest_is_a_moment_and_holds_over_a_stop() -> None:
     before = [stream.put() for _ in range(5)]
     stream.numbers += 10
     planning = planner(stream, "LATEST")
-    begin = planning.initial()
-    assert planning.latest() == begin
+    begin = planning.initial_offset()
+    assert planning.read_to_latest_offset() == begin
     assert {e["iteratorType"] for shard, e in begin.items() if shard != "metadata"} == {"AT_TIMESTAMP"}
     after = [stream.put() for _ in range(5)]
     stream.split()
@@ -264,7 +264,7 @@ def test_a_start_at_a_moment_is_the_offset_of_glues_connector() -> None:
     at = {"iteratorType": "AT_TIMESTAMP", "iteratorPosition": str(moment)}
     start = {"metadata": {"streamName": "flights", "batchId": "-1"}, **dict.fromkeys(stream.records_of, at)}
     planning = planner(stream, json.dumps(start))
-    batches = drained(stream, planning, planning.initial())
+    batches = drained(stream, planning, planning.initial_offset())
     assert sorted(n for begin, end in batches for n in read(stream, begin, end)) == sorted(wanted)
 
 
@@ -277,7 +277,7 @@ def test_a_batch_goes_on_from_what_a_connector_wrote() -> None:
     planning = planner(stream)
     entry = {"iteratorType": "AFTER_SEQUENCE_NUMBER", "iteratorPosition": numbers[3]}
     planning.resume({"metadata": {"streamName": "flights", "batchId": "7"}, shard: entry})
-    begin = planning.latest()
+    begin = planning.read_to_latest_offset()
     first = read(stream, {"metadata": {}, shard: entry}, begin)
     result = first + [n for start, end in drained(stream, planning, begin) for n in read(stream, start, end)]
     assert sorted(result) == sorted(numbers[4:])
@@ -288,29 +288,29 @@ def test_what_was_trimmed_between_plan_and_read_is_told() -> None:
     numbers = [stream.put() for _ in range(6)]
     shard = next(iter(stream.records_of))
     asked = ShardRange(shard, numbers[0], numbers[4], 5)
-    assert len(list(read_range(stream, asked, sleep=lambda _: None))) == 5
+    assert len(list(read_shard_range(stream, asked, sleep=lambda _: None))) == 5
     for trimmed in (1, 3, 6):
         stream.trimmed[shard] = trimmed
         with pytest.raises(
             LossError, match=r"stream flights, shardId-0.* of 5 records from .* are no longer in the stream"
         ):
-            list(read_range(stream, asked, sleep=lambda _: None))
+            list(read_shard_range(stream, asked, sleep=lambda _: None))
     stream.gone.add(shard)
     with pytest.raises(LossError, match="5 of 5 records"):
-        list(read_range(stream, asked, sleep=lambda _: None))
+        list(read_shard_range(stream, asked, sleep=lambda _: None))
 
 
 def test_a_shard_that_is_gone_unread_stops_the_query() -> None:
     stream = Stream.of(1)
     stream.put()
     planning = planner(stream)
-    told = drained(stream, planning, planning.initial())[-1][1]
+    told = drained(stream, planning, planning.initial_offset())[-1][1]
     stream.split()
     stream.gone.add("shardId-000000000000")
     again = planner(stream)
     again.resume(told)
     with pytest.raises(LossError, match="shardId-000000000000 no longer exists, but was read only up to"):
-        again.latest()
+        again.read_to_latest_offset()
 
 
 def test_a_batch_ends_at_its_time_and_asks_each_shard_once() -> None:
@@ -318,7 +318,7 @@ def test_a_batch_ends_at_its_time_and_asks_each_shard_once() -> None:
     for _ in range(60):
         stream.put()
     planning = planner(stream, records=1000, seconds=0.0)
-    planning.latest()
+    planning.read_to_latest_offset()
     assert stream.asked["GetRecords"] == 3
 
 
@@ -329,9 +329,9 @@ def test_an_aggregate_is_its_records_with_one_number() -> None:
     planning = planner(stream)
     rows = [
         row
-        for start, end in drained(stream, planning, planning.initial())
-        for asked in ranges(start, end)
-        for row in read_range(stream, asked, sleep=lambda _: None)
+        for start, end in drained(stream, planning, planning.initial_offset())
+        for asked in ranges_between_offsets(start, end)
+        for row in read_shard_range(stream, asked, sleep=lambda _: None)
     ]
     assert [row[:4] for row in rows] == [
         (b"1", "flights", "a", number),

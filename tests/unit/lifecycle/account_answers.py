@@ -17,7 +17,7 @@ from millrace.config import Names, load
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.preflight import account as preflight_account
 from millrace.lifecycle.preflight import templates as preflight_templates
-from millrace.lifecycle.preflight.questions import Account, Row, ask_all
+from millrace.lifecycle.preflight.questions import PreflightAccount, PreflightRow, run_all_checks
 from millrace.sizing import plan
 
 ACCOUNT = "444455556666"
@@ -176,11 +176,13 @@ def client_of(service: str) -> Any:
 CHECKS = {**preflight_account.CHECKS, **preflight_templates.CHECKS}
 
 
-def account_of(network: str, folder: Path) -> Account:
+def account_of(network: str, folder: Path) -> PreflightAccount:
     file = folder / "prod.yaml"
     file.write_text(ENVIRONMENT.format(network=network))
     environment = load(file, ROOT)
-    return Account(DeployedEnvironment(Names(environment, ACCOUNT), client_of), plan(environment), TEMPLATES)
+    return PreflightAccount(
+        DeployedEnvironment(Names(environment, ACCOUNT), client_of), plan(environment), TEMPLATES
+    )
 
 
 def rows(
@@ -190,8 +192,8 @@ def rows(
     monkeypatch: pytest.MonkeyPatch,
     *,
     drift: bool = False,
-) -> tuple[dict[str, Row], Answers]:
+) -> tuple[dict[str, PreflightRow], Answers]:
     answers = Answers(given)
     monkeypatch.setattr(BaseClient, "_make_api_call", lambda *asked: answers.call(*asked))
-    checks = {**CHECKS, **({"drift": preflight_templates.drift} if drift else {})}
-    return {each.subject: each for each in ask_all(account_of(network, tmp_path), checks)}, answers
+    checks = {**CHECKS, **({"drift": preflight_templates.check_drift} if drift else {})}
+    return {each.subject: each for each in run_all_checks(account_of(network, tmp_path), checks)}, answers

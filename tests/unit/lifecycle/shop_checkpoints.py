@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from millrace.cli import app
 from millrace.config import Environment, Names, load
 from millrace.etl.checkpoints import manifest
-from millrace.lifecycle.jobs.checkpoints import Checkpoints
+from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
 from tests.launch_documents import with_route
 from tests.unit.etl.test_launch import LAND, SETTINGS
 from tests.unit.etl.test_manifest import KINESIS
@@ -65,7 +65,7 @@ class Shop:
         self.names = Names(self.environment, "123456789012")
         self.s3, self.bucket = s3, self.names.bucket("checkpoints")
         s3.create_bucket(Bucket=self.bucket)
-        self.of = Checkpoints(s3, self.names, "clicks")
+        self.of = JobCheckpoints(s3, self.names, "clicks")
 
     def put(self, key: str, text: str) -> None:
         self.s3.put_object(Bucket=self.bucket, Key=key, Body=text.encode())

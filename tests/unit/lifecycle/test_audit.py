@@ -25,23 +25,23 @@ from millrace.lifecycle.audits import kinesis as audit_kinesis
 from millrace.lifecycle.audits.hourly_audit import (
     HOUR,
     MINUTE,
-    Audit,
+    AuditResult,
     NotAudited,
     ShardRecord,
-    audit_by_counters,
-    audit_by_records,
-    hours_of,
-    missing_offsets,
+    compare_counts_by_hour,
+    compare_shards_by_record,
+    complete_hours,
+    missing_offset_ranges,
 )
 from millrace.lifecycle.audits.kinesis import compare_counts, last_read_by_shard
 from millrace.lifecycle.audits.landing_table import LandedRecords
-from millrace.lifecycle.audits.query_audit import Place, audit
+from millrace.lifecycle.audits.query_audit import AuditedDeployment, audit_query
 from millrace.lifecycle.problems import AwsError
 
 ROOT = Path(__file__).parents[3]
 NOW = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
 BEGIN = NOW - 4 * HOUR
-HOURS = hours_of(BEGIN, NOW)
+HOURS = complete_hours(BEGIN, NOW)
 
 COLUMNS = pa.schema(
     [
@@ -75,7 +75,7 @@ def landed(catalog: SqlCatalog, rows: Sequence[Row], source: str = "clicks") -> 
 
 @given(st.sets(st.integers(0, 60)), st.integers(0, 60), st.integers(0, 60))
 def test_gaps_and_what_is_there_make_up_the_range(there: set[int], first: int, end: int) -> None:
-    result = missing_offsets(there, first, end)
+    result = missing_offset_ranges(there, first, end)
     lacking = {o for a, b in result for o in range(a, b + 1)}
     assert lacking == set(range(first, end)) - there
     assert all(b + 1 < c for (_, b), (c, _) in itertools.pairwise(result)), "not in one piece"
@@ -91,7 +91,7 @@ def test_what_is_lost_is_found_and_two_clocks_are_no_loss(
     came = Counter(BEGIN + minute * MINUTE for minute, _ in records)
     there = Counter(BEGIN + (minute + off) * MINUTE for minute, off in records)
     came.update(BEGIN + minute * MINUTE for minute in lost)
-    result = audit_by_counters(HOURS, came, there)
+    result = compare_counts_by_hour(HOURS, came, there)
     assert sum(hour.missing for hour in result) == len(lost)
     assert min(hour.missing for hour in result) >= 0
 
@@ -100,7 +100,7 @@ def test_a_loss_is_told_in_its_hour() -> None:
     every = Counter({BEGIN + n * MINUTE: 10 for n in range(240)})
     there = every.copy()
     there[BEGIN + 90 * MINUTE] = 3
-    assert [(h.arrived, h.landed, h.missing) for h in audit_by_counters(HOURS, every, there)] == [
+    assert [(h.arrived, h.landed, h.missing) for h in compare_counts_by_hour(HOURS, every, there)] == [
         (600, 600, 0),
         (600, 593, 7),
         (600, 600, 0),
@@ -112,7 +112,7 @@ def test_records_that_are_younger_than_all_that_landed_wait() -> None:
     shard = [ShardRecord(str(n), BEGIN + n * MINUTE) for n in range(100)]
     other = [ShardRecord(f"9{n}", BEGIN + n * MINUTE) for n in range(3)]
     there = frozenset(a.sequence for a in shard[:80] if a.sequence not in {"10", "11", "70"})
-    hours, holes = audit_by_records(HOURS, {"shard-0": shard, "shard-1": other}, there)
+    hours, holes = compare_shards_by_record(HOURS, {"shard-0": shard, "shard-1": other}, there)
     assert [(h.arrived, h.landed, h.missing, h.waiting) for h in hours[:2]] == [
         (63, 58, 2, 3),
         (40, 19, 1, 20),
@@ -145,7 +145,7 @@ def test_what_was_read_and_did_not_land_is_missing_though_nothing_younger_landed
     assert read == {"parent": math.inf, "left-out": math.inf, "child": 202}
     assert last_read_by_shard({"parent": "a position of another make"}, listed) == {}
     there = frozenset(str(n) for n in (*range(6), 200))
-    (hour,), holes = audit_by_records(HOURS[:1], shards, there, read=read)
+    (hour,), holes = compare_shards_by_record(HOURS[:1], shards, there, read=read)
     assert (hour.arrived, hour.landed, hour.missing, hour.waiting) == (23, 7, 4 + 5 + 2, 2 + 3)
     assert [(h.shard, h.first, h.last) for h in holes] == [
         ("parent", "6", "9"),
@@ -159,12 +159,12 @@ def test_what_came_before_a_query_began_with_the_newest_is_not_lost() -> None:
     # The minute of the beginning is landed in part; a loss later on is one.
     there = Counter({BEGIN + n * MINUTE: 10 for n in range(90, 240)})
     there[BEGIN + 90 * MINUTE], there[BEGIN + 150 * MINUTE] = 4, 3
-    missing = [h.missing for h in audit_by_counters(HOURS, every, there, began=BEGIN + 90 * MINUTE)]
+    missing = [h.missing for h in compare_counts_by_hour(HOURS, every, there, began=BEGIN + 90 * MINUTE)]
     assert missing == [0, 0, 7, 0]
-    assert sum(h.missing for h in audit_by_counters(HOURS, every, there)) > 900
+    assert sum(h.missing for h in compare_counts_by_hour(HOURS, every, there)) > 900
     shards = {"a": numbered(range(100)), "b": numbered(range(100), 1000)}
     landed = frozenset(str(n) for n in range(30, 100) if n != 40)
-    hours, holes = audit_by_records(
+    hours, holes = compare_shards_by_record(
         HOURS[:2], shards, landed, read={"a": 99, "b": 1031}, began=BEGIN + 30 * MINUTE
     )
     assert [(h.missing, h.waiting) for h in hours] == [(1 + 2, 28), (0, 40)]
@@ -217,8 +217,8 @@ def test_a_stream_of_another_account_is_not_looked_for_in_ours(
     (tmp_path / "pipelines").symlink_to(ROOT / "pipelines")
     names = Names(load("shop", root=tmp_path), "111122223333")
     monkeypatch.setattr(LandedRecords, "open", lambda *_: None)
-    place = Place(names, client=pytest.fail, catalog=lambda: None, kafka=pytest.fail)  # type: ignore[arg-type, return-value]
-    (result,) = audit(place, "clicks", "land-clicks", BEGIN, NOW)
+    place = AuditedDeployment(names, client=pytest.fail, catalog=lambda: None, kafka=pytest.fail)  # type: ignore[arg-type, return-value]
+    (result,) = audit_query(place, "clicks", "land-clicks", BEGIN, NOW)
     assert isinstance(result, NotAudited)
     assert result.why.startswith("it belongs to account 999988887777")
 
@@ -265,7 +265,7 @@ def test_cloudwatchs_counts_against_a_table(catalog: SqlCatalog, moto: str) -> N
     rows.append(rows[10])
     table = landed(catalog, rows)
     result = compare_counts(client, table, HOURS[:3], query="q", stream="shop-clicks", table="db.landed")
-    assert isinstance(result, Audit)
+    assert isinstance(result, AuditResult)
     assert [(h.arrived, h.landed, h.missing, h.waiting) for h in result.hours] == [
         (120, 120, 0, 0),
         (120, 118, 2, 0),
@@ -276,8 +276,8 @@ def test_cloudwatchs_counts_against_a_table(catalog: SqlCatalog, moto: str) -> N
 
 def test_rows_of_another_stream_do_not_count(catalog: SqlCatalog) -> None:
     table = landed(catalog, kinesis_rows([1, 2]), source="elsewhere")
-    assert table.sequences(BEGIN) == frozenset()
-    assert not table.minutes(BEGIN, NOW)
+    assert table.sequence_numbers_since(BEGIN) == frozenset()
+    assert not table.counts_by_minute(BEGIN, NOW)
 
 
 def test_a_kafka_record_is_found_whatever_time_it_says(catalog: SqlCatalog) -> None:
@@ -301,7 +301,7 @@ def test_a_catalog_and_a_store_that_refuse_are_told(
     for data in Path(urlparse(table.table.location()).path).glob("data/**/*.parquet"):
         data.unlink()
     with pytest.raises(AwsError, match=r"cannot read table db\.landed: .*parquet"):
-        table.minutes(BEGIN, NOW)
+        table.counts_by_minute(BEGIN, NOW)
 
     def refuse(_: str) -> None:
         raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "GetTable")

@@ -21,15 +21,15 @@ from millrace.etl.launch.sources import KafkaReading, KafkaSource, KinesisSource
 from millrace.lifecycle.audits.direct_query_records import (
     OFFSETS,
     QUERY,
-    RecordTable,
+    SinkAndDeadLetters,
     SinkRecords,
-    claimed_ranges,
-    unclaimed_ranges,
+    gaps_between_ranges,
+    ranges_in_commits,
 )
-from millrace.lifecycle.audits.hourly_audit import HOUR, Audit, HourlyCounts, LaggingShard, NotAudited
+from millrace.lifecycle.audits.hourly_audit import HOUR, AuditResult, HourCounts, LaggingShard, NotAudited
 from millrace.lifecycle.audits.kinesis import compare_counts, lagging_shards
 from millrace.lifecycle.audits.landing_table import LandedRecords
-from millrace.lifecycle.audits.query_audit import leg_of
+from millrace.lifecycle.audits.query_audit import line_in_offset_log
 
 NOW = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
 COLUMNS = pa.schema(
@@ -73,14 +73,14 @@ def test_commits_claim_what_they_hold(catalog: SqlCatalog) -> None:
     commit(table, {"0": 5, "1": 2}, {"0": 9, "1": 2})
     commit(table, {"0": 12, "1": 2}, {"0": 20, "1": 6})
     commit(table, {"0": 900}, {"0": 950}, "other")
-    held = claimed_ranges(table, "tax", places, earliest=True)
+    held = ranges_in_commits(table, "tax", places, earliest=True)
     assert held == {("orders", 0): [(0, 9), (12, 20)], ("orders", 1): [(0, 6)]}
-    assert unclaimed_ranges(held["orders", 0]) == [(9, 11)]
-    assert unclaimed_ranges(held["orders", 1]) == []
+    assert gaps_between_ranges(held["orders", 0]) == [(9, 11)]
+    assert gaps_between_ranges(held["orders", 1]) == []
     # A checkpoint that was reset reads all of it again: then nothing is open.
     commit(table, {}, {"0": 15, "1": 1})
-    assert claimed_ranges(table, "tax", places, earliest=True)["orders", 0] == [(0, 20)]
-    latest = claimed_ranges(table, "tax", places, earliest=False)
+    assert ranges_in_commits(table, "tax", places, earliest=True)["orders", 0] == [(0, 20)]
+    latest = ranges_in_commits(table, "tax", places, earliest=False)
     assert latest["orders", 0] == [(5, 9), (12, 20)]
 
 
@@ -91,10 +91,12 @@ def test_records_are_looked_for_in_both_tables(catalog: SqlCatalog) -> None:
     sink.append(rows("orders/0/1", "orders/0/2/0", "orders/0/2/1", "mine/x/y"))
     sink.append(rows("orders/0/4", arrived=NOW - timedelta(days=300)))
     letters.append(rows("orders/0/3", "orders/0/3#replay", "orders/1/7"))
-    kept = RecordTable(LandedRecords(letters, "orders"), SinkRecords(sink, "orders"), NOW)
+    kept = SinkAndDeadLetters(LandedRecords(letters, "orders"), SinkRecords(sink, "orders"), NOW)
     assert kept.offsets_by_time(NOW - HOUR, NOW + HOUR) == {("orders", 0): {1, 2, 3}, ("orders", 1): {7}}
     assert kept.offsets_between("orders", 0, 2, 9) == {2, 3, 4}
-    assert RecordTable(LandedRecords(letters, "orders"), None, NOW).offsets_between("orders", 0, 0, 9) == {3}
+    assert SinkAndDeadLetters(LandedRecords(letters, "orders"), None, NOW).offsets_between(
+        "orders", 0, 0, 9
+    ) == {3}
 
 
 ENVIRONMENT = """\
@@ -151,7 +153,7 @@ def test_a_streams_line_in_the_offset_log_is_where_the_core_puts_it(tmp_path: Pa
         sources.append(KafkaSource(name, topic, stream.cluster, "earliest", 1, 1, reading))
     legs = group_sources_into_legs(sources)
     places = {each.name: place for place, leg in enumerate(legs) for each in leg}
-    assert {name: leg_of(environment, query, name) for name in environment.streams} == places
+    assert {name: line_in_offset_log(environment, query, name) for name in environment.streams} == places
     assert places == {"refunds": 0, "orders": 1, "gifts": 1, "web": 2, "baskets": 3, "clicks": 4}
 
 
@@ -257,8 +259,10 @@ def test_a_shard_that_is_read_late_is_no_hole(catalog: SqlCatalog, moto: str) ->
 def test_the_command_tells_what_cannot_be_audited_and_what_is_behind(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    hour = HourlyCounts(NOW, 10, 6, 0, 1, left_out=3)
-    result = Audit("tax", "orders", "db.taxed", "offsets", (hour,), behind=(LaggingShard("shard-1", NOW),))
+    hour = HourCounts(NOW, 10, 6, 0, 1, left_out=3)
+    result = AuditResult(
+        "tax", "orders", "db.taxed", "offsets", (hour,), behind=(LaggingShard("shard-1", NOW),)
+    )
     other = NotAudited("boards/clicks", "web.clicks", "its sink is dynamodb")
     command._print_audits([result, other])
     text = capsys.readouterr().out
@@ -266,6 +270,6 @@ def test_the_command_tells_what_cannot_be_audited_and_what_is_behind(
     assert f"shard-1: not read since {NOW:%Y-%m-%d %H:%M:%S} UTC; its records are late, not lost" in text
     assert "3 are in no table; the transform may filter them" in text
     assert "boards/clicks: web.clicks cannot be audited: its sink is dynamodb" in text
-    documents = [command._audit_as_json(each) for each in (result, other)]
+    documents = [command._audit_document(each) for each in (result, other)]
     assert [each.get("missing") for each in documents] == [0, None]
     assert list(documents[0]["behind"]) == [{"shard": "shard-1", "since": f"{NOW:%Y-%m-%dT%H:%M:%S}Z"}]

@@ -6,9 +6,9 @@ import copy
 from typing import Any
 
 from millrace.lifecycle.changes.deployment_changes import (
+    compare_templates,
+    describe_job_change,
     document_differences,
-    job_change,
-    stack_change,
     stream_names,
 )
 
@@ -57,7 +57,7 @@ def change(old: Any, new: Any, **given: Any) -> Any:
         "document_url": ("s3://a/1", "s3://a/1"),
         "sources": (STREAMS, STREAMS),
     }
-    return job_change("clicks", stack=(old, new), **(settings | given))
+    return describe_job_change("clicks", stack=(old, new), **(settings | given))
 
 
 def test_what_does_not_change_is_left_alone() -> None:
@@ -137,43 +137,43 @@ def test_permissions_are_told_as_statements() -> None:
     statement = wider["Properties"]["PolicyDocument"]["Statement"][0]  # type: ignore[index]
     statement["Action"] = "s3:*"
     statement["Condition"] = {"Bool": {"aws:SecureTransport": "true"}}
-    result = stack_change("s", template(Policy=ROLE, Job=GLUE), template(Policy=wider, App=APPLICATION))
+    result = compare_templates("s", template(Policy=ROLE, Job=GLUE), template(Policy=wider, App=APPLICATION))
     assert result.resources == ("+ AWS::EMRServerless::Application App", "- AWS::Glue::Job Job")
     assert result.permissions == (
         "- AWS::IAM::Role Role: Allow s3:GetObject, s3:PutObject on arn:aws:s3:::lake/*",
         '+ AWS::IAM::Role Role: Allow s3:* on arn:aws:s3:::lake/* when {"Bool": {"aws:SecureTransport": "true"}}',
     )
-    assert not stack_change("s", template(Policy=ROLE), template(Policy=ROLE))
-    assert stack_change("s", None, template())
+    assert not compare_templates("s", template(Policy=ROLE), template(Policy=ROLE))
+    assert compare_templates("s", None, template())
 
 
 def test_a_changed_resource_names_its_properties() -> None:
     larger = copy.deepcopy(GLUE)
     larger["Properties"]["NumberOfWorkers"] = 9  # type: ignore[index]
-    result = stack_change("s", template(Job=GLUE), template(Job=larger))
+    result = compare_templates("s", template(Job=GLUE), template(Job=larger))
     assert result.resources == ("~ AWS::Glue::Job Job: NumberOfWorkers",)
 
 
 def test_what_becomes_of_a_resource_with_its_stack_is_a_change() -> None:
     """A stream that is to stay is deleted by the next `cdk destroy` as long as this has not been deployed."""
     stream = {"Type": "AWS::Kinesis::Stream", "Properties": {"Name": "x"}, "Metadata": {"a": 1}}
-    result = stack_change(
+    result = compare_templates(
         "s",
         template(S={**stream, "DeletionPolicy": "Delete"}),
         template(S={**stream, "DeletionPolicy": "Retain"}),
     )
     assert result.resources == ("~ AWS::Kinesis::Stream S: DeletionPolicy",)
-    assert not stack_change("s", template(S=stream), template(S={**stream, "Metadata": {"a": 2}}))
+    assert not compare_templates("s", template(S=stream), template(S={**stream, "Metadata": {"a": 2}}))
 
 
 def test_another_kind_under_the_same_name_is_a_change() -> None:
-    result = stack_change("s", template(A=GLUE), template(A={**GLUE, "Type": "AWS::Glue::Trigger"}))
+    result = compare_templates("s", template(A=GLUE), template(A={**GLUE, "Type": "AWS::Glue::Trigger"}))
     assert result.resources == ("~ AWS::Glue::Trigger A: Type",)
 
 
 def test_permissions_that_move_beside_their_role_are_no_change() -> None:
     beside = {**copy.deepcopy(ROLE), "Type": "AWS::IAM::ManagedPolicy"}
-    assert not stack_change("s", template(Inside=ROLE), template(Beside=beside))
+    assert not compare_templates("s", template(Inside=ROLE), template(Beside=beside))
     beside["Properties"]["PolicyDocument"]["Statement"][0]["Action"] = "s3:GetObject"
-    result = stack_change("s", template(Inside=ROLE), template(Beside=beside))
+    result = compare_templates("s", template(Inside=ROLE), template(Beside=beside))
     assert (result.resources, [line[0] for line in result.permissions]) == ((), ["-", "+"])

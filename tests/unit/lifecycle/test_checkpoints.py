@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 
 from millrace.cli.run.checkpoint_compatibility import (
-    AnotherReleaseError,
+    LaunchOfOtherReleaseError,
     checkpoint_refusals,
-    irreversible_checkpoints,
+    irreversible_checkpoint_lines,
 )
 from millrace.etl.checkpoints import manifest
 from millrace.etl.job import lease as core
 from millrace.etl.launch import settings
-from millrace.lifecycle.changes.assembly_stages import with_templates
+from millrace.lifecycle.changes.assembly_stages import write_assembly_with_templates
 from millrace.lifecycle.jobs import checkpoints
-from millrace.lifecycle.jobs.checkpoints import CheckpointError
-from millrace.lifecycle.jobs.reset_effects import read_again, reset_objection
+from millrace.lifecycle.jobs.checkpoints import CheckpointRequestError
+from millrace.lifecycle.jobs.reset_effects import estimate_records_read_again, reset_objection
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from tests.launch_documents import with_route
 from tests.unit.etl.test_manifest import DERIVE
@@ -37,20 +37,20 @@ def test_both_sides_mean_the_same_places(shop: Shop) -> None:
     )
     held.acquire()
     try:
-        assert (shop.of.holder() or "").startswith("run glue-run-7 on ")
+        assert (shop.of.current_writer() or "").startswith("run glue-run-7 on ")
         refused = pytest.raises(
-            CheckpointError, match=r"run glue-run-7 on .* is writing .*millrace stop --env shop clicks"
+            CheckpointRequestError, match=r"run glue-run-7 on .* is writing .*millrace stop --env shop clicks"
         )
         with refused, shop.of.holding_lease("reset"):
             pytest.fail("held twice")
     finally:
         held.release()
-    assert shop.of.holder() is None
+    assert shop.of.current_writer() is None
     again = core.lease_of_checkpoints(
         shop.names.checkpoints("clicks"), "glue-run-8", (os.getpid(),), lambda _: None
     )
     with shop.of.holding_lease("millrace checkpoint reset"):
-        assert shop.of.holder() == f"run millrace checkpoint reset on {os.uname().nodename}"
+        assert shop.of.current_writer() == f"run millrace checkpoint reset on {os.uname().nodename}"
     again.acquire()
     again.release()
 
@@ -90,8 +90,8 @@ def test_reset_puts_a_checkpoint_aside_and_notes_where_to_begin(shop: Shop) -> N
     assert sorted(kept) == sorted([*(key.removeprefix("clicks/land/") for key in before), "manifest.json"])
     begins = datetime.fromisoformat(shop.text("clicks/_millrace/land.start.json")["start"])
     assert begins == at.replace(microsecond=0) - timedelta(minutes=10)
-    assert shop.of.manifest("land") is None
-    assert shop.of.holder() is None
+    assert shop.of.manifest_text("land") is None
+    assert shop.of.current_writer() is None
     # Anew, as the settings say: the note is gone.
     shop.begin()
     assert shop.run("reset", "clicks", "land", "--yes").exit_code == 0
@@ -214,17 +214,17 @@ def test_a_fork_may_write_elsewhere(shop: Shop) -> None:
 def test_a_version_of_another_release_is_not_checked_here(shop: Shop) -> None:
     shop.begin()
     aws = DeployedEnvironment(shop.names, lambda _: shop.s3)
-    with pytest.raises(AnotherReleaseError, match=r"another release of Millrace .*not_yet_known"):
+    with pytest.raises(LaunchOfOtherReleaseError, match=r"another release of Millrace .*not_yet_known"):
         checkpoint_refusals(aws, "clicks", document(not_yet_known=1))
-    with pytest.raises(AnotherReleaseError, match=r"another release of Millrace .*0\.9"):
+    with pytest.raises(LaunchOfOtherReleaseError, match=r"another release of Millrace .*0\.9"):
         checkpoint_refusals(aws, "clicks", document() | {"engine_version": "0.9"})
 
 
 def test_what_a_source_no_longer_has_is_told(shop: Shop) -> None:
     now = datetime(2026, 11, 21, tzinfo=UTC)
-    (again,) = read_again(shop.environment, "clicks", "land", now - timedelta(hours=30), now)
+    (again,) = estimate_records_read_again(shop.environment, "clicks", "land", now - timedelta(hours=30), now)
     assert (again.records, again.bytes, again.kept) == (10_800_000, 5_400_000_000, False)
-    assert read_again(shop.environment, "clicks", "plain", now, now) == []
+    assert estimate_records_read_again(shop.environment, "clicks", "plain", now, now) == []
     assert reset_objection(shop.environment, "clicks", "land", now) is None
     assert reset_objection(shop.environment, "clicks", "plain", None) is None
 
@@ -255,7 +255,7 @@ def test_what_cannot_go_back_is_told_before_it_goes(shop: Shop) -> None:
     shop.begin()
     aws = DeployedEnvironment(shop.names, lambda _: shop.s3)
     newer = {**document(), "engine_version": "6.0"}
-    assert irreversible_checkpoints(aws, "clicks", newer) == []
+    assert irreversible_checkpoint_lines(aws, "clicks", newer) == []
     derived = {
         **newer,
         "settings": {**newer["settings"], "queries": [with_route({**DERIVE, "name": "land"})]},
@@ -266,11 +266,11 @@ def test_what_cannot_go_back_is_told_before_it_goes(shop: Shop) -> None:
     )
     shop.put("clicks/_millrace/land.manifest.json", old.text())
     assert checkpoint_refusals(aws, "clicks", derived) == []
-    (line,) = irreversible_checkpoints(aws, "clicks", derived)
+    (line,) = irreversible_checkpoint_lines(aws, "clicks", derived)
     assert line.startswith(
         "job clicks, query land: on this checkpoint it cannot go back: Spark was 4.1.1 and is 3.5.6"
     )
-    assert irreversible_checkpoints(aws, "clicks", {**derived, "engine_version": "5.1"}) == []
+    assert irreversible_checkpoint_lines(aws, "clicks", {**derived, "engine_version": "5.1"}) == []
 
 
 def test_a_sandbox_in_the_place_of_an_engine_reads_what_it_wrote(shop: Shop) -> None:
@@ -300,7 +300,7 @@ def test_an_earlier_version_is_deployed_by_an_assembly_of_its_own(tmp_path: Path
     }
     (new / "manifest.json").write_text(json.dumps({"version": "55.0.0", "artifacts": artifacts}))
     (new / f"{stack}.template.json").write_text("{}")
-    old = with_templates(new, {stack: {"Resources": {"Old": {}}}}, tmp_path / "old")
+    old = write_assembly_with_templates(new, {stack: {"Resources": {"Old": {}}}}, tmp_path / "old")
     own = hashlib.sha256((old / f"{stack}.template.json").read_bytes()).hexdigest()
     assert json.loads((old / f"{stack}.template.json").read_text()) == {"Resources": {"Old": {}}}
     assert (new / f"{stack}.template.json").read_text() == "{}"

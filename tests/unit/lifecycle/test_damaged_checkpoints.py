@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from millrace.cli.run.checkpoint_compatibility import checkpoint_refusals
-from millrace.lifecycle.jobs.checkpoints import CheckpointError
+from millrace.lifecycle.jobs.checkpoints import CheckpointRequestError
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from tests.unit.lifecycle.shop_checkpoints import MANIFEST, Shop, document
 
@@ -36,7 +36,7 @@ def test_damaged_files_are_shown_and_a_reset_is_the_way_out(shop: Shop, file: st
     (line,) = told
     assert f"s3://{shop.bucket}/clicks/{file}: " in line
     assert json.loads(shop.run("show", "clicks", "land", "--json").output)["queries"][0]["damaged"]
-    with pytest.raises(CheckpointError, match="clicks/land is damaged"):
+    with pytest.raises(CheckpointRequestError, match="clicks/land is damaged"):
         shop.of.committed_positions("land")  # as an audit asks
     moved = shop.run("move", "clicks", "land", "other/land-2")
     assert moved.exit_code == 2
@@ -98,7 +98,7 @@ def test_a_reset_that_was_cut_short_leaves_nothing_to_go_on_from(shop: Shop) -> 
     real = shop.s3.delete_object
     shop.s3.delete_object = cut
     with pytest.raises(KeyboardInterrupt), shop.of.holding_lease("reset"):
-        shop.of.archive("land", start="2026-11-20T00:00:00+00:00", moment=datetime.now(UTC))
+        shop.of.archive_checkpoint("land", start="2026-11-20T00:00:00+00:00", moment=datetime.now(UTC))
     shop.s3.delete_object = real
     assert deleted[0] == "clicks/land/metadata"
     assert shop.of.has_batches("land")  # so that the core looks for its identity, and refuses

@@ -14,10 +14,10 @@ from millrace.cli.run.changes_report import removal_questions
 from millrace.config import Environment, Names
 from millrace.lifecycle import deploy as deploying
 from millrace.lifecycle.changes.deployment_changes import JobChange
-from millrace.lifecycle.changes.removals import Removal
-from millrace.lifecycle.deploy import Changes, _stop_application, compare_with_deployed
+from millrace.lifecycle.changes.removals import StackRemoval
+from millrace.lifecycle.deploy import DeploymentChanges, _stop_application, compare_with_deployed
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from millrace.verify.aws_target import AwsAccount
+from millrace.verify.aws_target import AwsAccountTarget
 
 ROOT = Path(__file__).parents[3]
 BUCKET = "assets"
@@ -225,7 +225,7 @@ def test_a_removed_job_is_drained_before_its_stack_goes_and_a_renamed_one_starts
     monkeypatch.setattr(deploying, "_run_verb", verb)
     monkeypatch.setattr(deploying, "_stop_application", lambda *_: None)
     monkeypatch.setattr(deploying, "wait_until_healthy", lambda *_, **__: None)
-    result = Changes(
+    result = DeploymentChanges(
         (),
         (
             JobChange("gone", "drain", "remove", ()),
@@ -236,12 +236,12 @@ def test_a_removed_job_is_drained_before_its_stack_goes_and_a_renamed_one_starts
         ),
         {},
         removals=(
-            Removal("job-was", "was", "is"),
-            Removal("p-streams", protected=True),
-            Removal("job-gone", "gone", first=True),
+            StackRemoval("job-was", "was", "is"),
+            StackRemoval("p-streams", protected=True),
+            StackRemoval("job-gone", "gone", first=True),
         ),
     )
-    started = deploying.apply(
+    started = deploying.deploy_around_jobs(
         aws,
         result,
         cdk_deploy=lambda: calls.append("deploy"),
@@ -285,7 +285,7 @@ def test_an_application_that_is_being_stopped_is_not_stopped_again(
     for state in ("STOPPING", "STOPPED"):
         answer = {"application": {**told, "state": state, "createdAt": at, "updatedAt": at}}
         stub.add_response("get_application", answer, {"applicationId": "00f"})
-    monkeypatch.setattr(deploying, "outputs", lambda *_: {"ApplicationId": "00f"})
+    monkeypatch.setattr(deploying, "read_stack_outputs", lambda *_: {"ApplicationId": "00f"})
     here = DeployedEnvironment(
         aws.names, lambda service: stub.client if service == "emr-serverless" else None
     )
@@ -293,7 +293,7 @@ def test_an_application_that_is_being_stopped_is_not_stopped_again(
         if place == "deploy":
             _stop_application(here, "clicks", lambda _: None)
         else:
-            AwsAccount(here)._stop_application("00f")
+            AwsAccountTarget(here)._stop_application("00f")
     stub.assert_no_pending_responses()
 
 
@@ -316,5 +316,5 @@ def test_a_run_that_cannot_be_cancelled_any_more_is_waited_for(aws: DeployedEnvi
     answer = {"jobRun": {**run, "jobDriver": driver, "createdAt": at, "updatedAt": at}}
     stub.add_response("get_job_run", answer, {"applicationId": "00f", "jobRunId": "00r"})
     with stub:
-        AwsAccount(DeployedEnvironment(aws.names, lambda _: stub.client))._kill_emr("00f", ["00r"])
+        AwsAccountTarget(DeployedEnvironment(aws.names, lambda _: stub.client))._kill_emr_run("00f", ["00r"])
     stub.assert_no_pending_responses()

@@ -12,7 +12,7 @@ import pytest
 
 from millrace.config import Names, load
 from millrace.lifecycle.jobs import health
-from millrace.lifecycle.jobs.health import UnhealthyError, read_health, wait_until_healthy
+from millrace.lifecycle.jobs.health import UnhealthyJobError, read_job_health, wait_until_healthy
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sandbox.programs.toolchain import ROOT
 
@@ -73,10 +73,10 @@ def test_a_job_is_healthy_when_every_query_ends_triggers(aws: DeployedEnvironmen
 def test_the_last_trigger_of_an_earlier_run_does_not_count(aws: DeployedEnvironment) -> None:
     put_metric(aws, "Triggers", 1, -90)
     now = time.time()
-    assert read_health(aws, "clicks", now - 300).waiting == ()
-    assert read_health(aws, "clicks", now).waiting == ("land-clicks",)
+    assert read_job_health(aws, "clicks", now - 300).waiting == ()
+    assert read_job_health(aws, "clicks", now).waiting == ("land-clicks",)
     with pytest.raises(
-        UnhealthyError, match=r"no trigger has ended yet of land-clicks.*/hello-minimal/jobs/c"
+        UnhealthyJobError, match=r"no trigger has ended yet of land-clicks.*/hello-minimal/jobs/c"
     ):
         wait_until_healthy(aws, "clicks", since=now, **QUICK)
 
@@ -85,8 +85,8 @@ def test_old_records_are_not_healthy_whatever_the_source(aws: DeployedEnvironmen
     before = time.time() - 120
     put_metric(aws, "Triggers", 1, 0)
     put_metric(aws, "RecordAge", 4000, -60)
-    assert read_health(aws, "clicks", before).oldest_seconds == 4000
-    with pytest.raises(UnhealthyError, match=r"catching up, records are 4000 s old, 60 s are allowed"):
+    assert read_job_health(aws, "clicks", before).oldest_seconds == 4000
+    with pytest.raises(UnhealthyJobError, match=r"catching up, records are 4000 s old, 60 s are allowed"):
         wait_until_healthy(aws, "clicks", since=before, **QUICK)
     # The newest minute counts.
     put_metric(aws, "RecordAge", 7, 0)
@@ -100,14 +100,14 @@ def test_old_records_are_not_healthy_whatever_the_source(aws: DeployedEnvironmen
         namespace="AWS/Kinesis",
         StreamName=aws.names.stream("clicks"),
     )
-    assert read_health(aws, "clicks", before).oldest_seconds == 90
+    assert read_job_health(aws, "clicks", before).oldest_seconds == 90
 
 
 def test_a_replay_without_ages_does_not_hide_how_far_behind_it_is(aws: DeployedEnvironment) -> None:
     """The first batch after a run that was cut short."""
     put_metric(aws, "Triggers", 1, 0)
     put_metric(aws, "BacklogSeconds", 468, 0)
-    with pytest.raises(UnhealthyError, match=r"catching up, records are 468 s old, 60 s are allowed"):
+    with pytest.raises(UnhealthyJobError, match=r"catching up, records are 468 s old, 60 s are allowed"):
         wait_until_healthy(aws, "clicks", since=time.time() - 120, **QUICK)
 
 
@@ -125,20 +125,20 @@ def test_a_failure_is_told_with_its_reason(aws: DeployedEnvironment) -> None:
         {"event": "batch", "job": "clicks", "query": "land-clicks", "seconds": 1},
         {"event": "failed", "job": "clicks", "query": "land-clicks", "error": "no such table"},
     )
-    with pytest.raises(UnhealthyError, match="after the start: land-clicks: no such table"):
+    with pytest.raises(UnhealthyJobError, match="after the start: land-clicks: no such table"):
         wait_until_healthy(aws, "clicks", since=time.time() - 120, **QUICK)
 
 
 def test_failures_of_a_job_whose_name_begins_alike_are_not_ours(aws: DeployedEnvironment) -> None:
     put_lines(aws, {"event": "failed", "error": "theirs"}, group="/hello-minimal/jobs/clicks-late")
-    assert read_health(aws, "clicks", time.time() - 120).failures == ()
+    assert read_job_health(aws, "clicks", time.time() - 120).failures == ()
     # Glue writes to the group with its security configuration's name.
     put_lines(
         aws,
         {"event": "failed", "error": "ours"},
         group="/hello-minimal/jobs/clicks-hello-minimal-clicks-0123abcd",
     )
-    assert read_health(aws, "clicks", time.time() - 120).failures == ("a query: ours",)
+    assert read_job_health(aws, "clicks", time.time() - 120).failures == ("a query: ours",)
 
 
 @pytest.mark.parametrize("every", [None, "10m"])
@@ -155,10 +155,10 @@ def test_a_run_that_has_finished_is_what_a_start_waits_for(
         "schema: pipelines/clicks/schemas/click.ddl}}}\n"
     )
     aws: Any = SimpleNamespace(names=Names(load(file, ROOT), "111122223333"))
-    monkeypatch.setattr(health, "_metric_values", lambda *_: {"land": []})
+    monkeypatch.setattr(health, "_metric_values_by_query", lambda *_: {"land": []})
     monkeypatch.setattr(health, "_iterator_ages", lambda *_: ())
-    monkeypatch.setattr(health, "_failures_since", lambda *_: ())
+    monkeypatch.setattr(health, "_logged_failures", lambda *_: ())
     said = {"finished": [{"event": "finished"}] if finished else []}
-    monkeypatch.setattr(health.logs, "events", lambda _aws, _job, _since, event: said[event])
-    waiting = health.read_health(aws, "clicks", 0.0).waiting
+    monkeypatch.setattr(health.logs, "logged_events", lambda _aws, _job, _since, event: said[event])
+    waiting = health.read_job_health(aws, "clicks", 0.0).waiting
     assert waiting == (() if finished and every else ("land",))

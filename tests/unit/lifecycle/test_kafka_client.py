@@ -11,7 +11,7 @@ import pytest
 from millrace.config import Names
 from millrace.config.model import ExternalCluster
 from millrace.lifecycle.account import kafka_access
-from millrace.lifecycle.account.kafka_access import settings
+from millrace.lifecycle.account.kafka_access import cluster_connection_settings
 from millrace.lifecycle.problems import AwsError
 from tests.unit.verify.conftest import ACCOUNT, environment
 
@@ -22,7 +22,7 @@ def of(authentication: Any, clients: Mapping[str, Any] | None = None) -> dict[st
     )
     model = environment("minimal").model_copy(update={"kafka": {"theirs": cluster}})
     return dict(
-        settings(
+        cluster_connection_settings(
             Names(model, ACCOUNT),
             "theirs",
             lambda service: (clients or {}).get(service) or pytest.fail(service),

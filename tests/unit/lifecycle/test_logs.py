@@ -92,19 +92,19 @@ def test_the_last_failures_come_from_all_streams_of_the_job_and_of_no_other(aws:
     put(aws, GROUP, *LOG.splitlines(), ago=timedelta(minutes=20))
     put(aws, f"{GROUP}-hello-minimal-clicks-0123abcd/error", FAILED, stream="late", ago=timedelta(minutes=5))
     put(aws, f"{GROUP}-two", FAILED.replace("gone", "another job's"))
-    result = logs.failures(aws, "clicks", datetime.now(UTC) - timedelta(days=1), 3)
+    result = logs.newest_failures(aws, "clicks", datetime.now(UTC) - timedelta(days=1), 3)
     assert [each.kind for each in result] == ["traceback", "exception", "failed"]
     assert result[0].text == PYTHON.rstrip().replace("\n\n", "\n")
     assert result[2].text == "LossError: gone"
-    last = logs.failures(aws, "clicks", datetime.now(UTC) - timedelta(days=1), 1)
+    last = logs.newest_failures(aws, "clicks", datetime.now(UTC) - timedelta(days=1), 1)
     assert [each.text for each in last] == ["LossError: gone"]
 
 
 def test_older_ones_are_found_where_the_last_hour_has_none(aws: DeployedEnvironment) -> None:
     put(aws, GROUP, FAILED, ago=timedelta(hours=9))
     put(aws, GROUP, BATCH, stream="now")
-    assert logs.failures(aws, "clicks", datetime.now(UTC) - timedelta(hours=5), 3) == []
-    assert len(logs.failures(aws, "clicks", datetime.now(UTC) - timedelta(days=1), 3)) == 1
+    assert logs.newest_failures(aws, "clicks", datetime.now(UTC) - timedelta(hours=5), 3) == []
+    assert len(logs.newest_failures(aws, "clicks", datetime.now(UTC) - timedelta(days=1), 3)) == 1
     lines = logs.newest_lines(aws, "clicks", datetime.now(UTC) - timedelta(days=1), 1)
     assert [each.text for each in lines] == [BATCH]
 
@@ -113,7 +113,7 @@ def test_older_ones_are_found_where_the_last_hour_has_none(aws: DeployedEnvironm
 def left_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Logs of a sandbox, as files; which of them are a job's goes by their names."""
     monkeypatch.setattr(running_sandbox, "RUN", tmp_path)
-    monkeypatch.setattr(running_sandbox, "running_place", lambda environment: environment)
+    monkeypatch.setattr(running_sandbox, "running_sandbox_deployment", lambda environment: environment)
     for number, (run, text) in enumerate(
         (
             ("departures-1", LOG),
@@ -200,7 +200,7 @@ def test_following_a_sandbox_shows_what_is_written_and_nothing_again(
 def test_following_a_deployed_job_shows_what_comes_and_nothing_again(
     aws: DeployedEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_machine, "connect", lambda _: aws)
+    monkeypatch.setattr(state_machine, "connect_to_account", lambda _: aws)
     put(aws, GROUP, *(f"old {number}" for number in range(300)), stream="old", ago=timedelta(minutes=40))
     put(aws, GROUP, *(f"line {number}" for number in range(300)), ago=timedelta(minutes=2))
 
@@ -234,7 +234,7 @@ def test_a_look_that_is_not_answered_ends_no_following(
         return result
 
     following(monkeypatch, lambda: None, lambda: None)
-    command._follow(command._LogLines(lambda _: [], whole, late=None), set(), as_json=False)
+    command._print_new_entries(command._LogReader(lambda _: [], whole, late=None), set(), as_json=False)
     assert capsys.readouterr().out == "new\n"
 
 
@@ -274,7 +274,7 @@ def test_a_trace_is_read_over_answers_without_events(aws: DeployedEnvironment) -
     with stub:
         place = DeployedEnvironment(aws.names, lambda _: stub.client)
         begin = LogLine(datetime.fromtimestamp(1, UTC), "here", first)
-        result = logs._lines_from(place, "group", "stream", begin)
+        result = logs._stream_lines_after(place, "group", "stream", begin)
     assert [each.text for each in result] == PYTHON.rstrip().splitlines()
     stub.assert_no_pending_responses()
 

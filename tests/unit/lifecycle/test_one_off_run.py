@@ -40,8 +40,8 @@ def test_the_state_machine_starts_it_and_its_engine_is_asked_for_its_end(
         verbs.append((verb, arguments))
         return ExecutionResult(job, True, verb, "", {"desired_state": "running", "run": "r1"})
 
-    monkeypatch.setattr(state_machine, "execute", execute)
+    monkeypatch.setattr(state_machine, "execute_verb", execute)
     here = DeployedEnvironment(aws.names, lambda _: Engine())
-    ended = one_off_run.run_once(here, "clicks", ASKED, progress=lambda _: None, poll_seconds=0)
+    ended = one_off_run.run_job_once(here, "clicks", ASKED, progress=lambda _: None, poll_seconds=0)
     assert ended.succeeded
     assert verbs == [("status", ()), ("stop", ()), ("once", ASKED), ("start", ())]

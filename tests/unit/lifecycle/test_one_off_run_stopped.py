@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millrace.lifecycle.jobs import one_off_run
-from millrace.lifecycle.jobs.one_off_run import EndedRun, run_once
+from millrace.lifecycle.jobs.one_off_run import EndedRun, run_job_once
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.problems import AwsError
 from tests.unit.lifecycle.test_jobs_after_deployment import JOB, Deployed, throttled
@@ -18,7 +18,7 @@ def test_a_stop_that_cannot_be_watched_leaves_no_job_stopped(
     deployed, runs = Deployed(aws, desired_state="running", ends={f"stop {JOB}": end}), list[object]()
     monkeypatch.setattr(one_off_run, "_wait_for_run", lambda *given: runs.append(given))
     with pytest.raises((AwsError, KeyboardInterrupt)):
-        run_once(deployed.place, JOB, [], progress=lambda _: None)
+        run_job_once(deployed.place, JOB, [], progress=lambda _: None)
     assert (deployed.verbs, deployed.desired_state, runs) == (["stop", "start"], "running", [])
 
 
@@ -28,4 +28,4 @@ def test_a_job_that_stands_still_after_the_run_is_told_with_what_starts_it(
     deployed = Deployed(aws, desired_state="running", ends={f"start {JOB}": throttled("StartExecution")})
     monkeypatch.setattr(one_off_run, "_wait_for_run", lambda *_: EndedRun("r", "SUCCEEDED", ""))
     with pytest.raises(AwsError, match=r"clicks is stopped.*`millrace start --env minimal clicks`"):
-        run_once(deployed.place, JOB, [], progress=lambda _: None)
+        run_job_once(deployed.place, JOB, [], progress=lambda _: None)

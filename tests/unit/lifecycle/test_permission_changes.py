@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import typer
 
-from millrace.cli.run.changes_report import refuse_wider
-from millrace.lifecycle.changes.deployed_diff import Changes
-from millrace.lifecycle.changes.deployment_changes import StackChange, stack_change
-from millrace.lifecycle.changes.permission_changes import widenings
+from millrace.cli.run.changes_report import exit_if_permissions_widen
+from millrace.lifecycle.changes.deployed_diff import DeploymentChanges
+from millrace.lifecycle.changes.deployment_changes import StackChange, compare_templates
+from millrace.lifecycle.changes.permission_changes import widening_lines
 
 ADMIN = "arn:aws:iam::aws:policy/AdministratorAccess"
 TEMPLATE: dict[str, Any] = {
@@ -129,33 +129,35 @@ NARROWER: dict[str, Callable[[Any], Any]] = {
 def changed(change: Callable[[Any], Any]) -> StackChange:
     new = copy.deepcopy(TEMPLATE)
     change(new)
-    return stack_change("shop-prod-job-orders", TEMPLATE, new)
+    return compare_templates("shop-prod-job-orders", TEMPLATE, new)
 
 
 @pytest.mark.parametrize("name", WIDER)
 def test_what_gives_more_is_told_and_refused_where_nobody_looks(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    result = Changes((changed(WIDER[name]),), (), {})
-    assert widenings(result.stacks[0].permissions)
+    result = DeploymentChanges((changed(WIDER[name]),), (), {})
+    assert widening_lines(result.stacks[0].permissions)
     with pytest.raises(typer.Exit) as ended:
-        refuse_wider("deploy", result, yes=True, wider=False)
+        exit_if_permissions_widen("deploy", result, yes=True, wider=False)
     assert ended.value.exit_code == 2
     assert "shop-prod-job-orders: " in (said := capsys.readouterr().err)
     assert "--yes --wider" in said
-    refuse_wider("deploy", result, yes=True, wider=True)
-    refuse_wider("deploy", result, yes=False, wider=False)
+    exit_if_permissions_widen("deploy", result, yes=True, wider=True)
+    exit_if_permissions_widen("deploy", result, yes=False, wider=False)
 
 
 @pytest.mark.parametrize("name", NARROWER)
 def test_what_gives_less_is_deployed(name: str) -> None:
     result = changed(NARROWER[name])
-    assert widenings(result.permissions) == []
-    refuse_wider("deploy", Changes((result,), (), {}), yes=True, wider=False)
+    assert widening_lines(result.permissions) == []
+    exit_if_permissions_widen("deploy", DeploymentChanges((result,), (), {}), yes=True, wider=False)
 
 
 def test_the_first_deployment_widens_nothing_and_a_new_stack_beside_others_does() -> None:
-    new = stack_change("shop-prod-job-new", None, TEMPLATE)
-    refuse_wider("deploy", Changes((new,), (), {}), yes=True, wider=False)
+    new = compare_templates("shop-prod-job-new", None, TEMPLATE)
+    exit_if_permissions_widen("deploy", DeploymentChanges((new,), (), {}), yes=True, wider=False)
     with pytest.raises(typer.Exit):
-        refuse_wider("deploy", Changes((new, changed(lambda _: None)), (), {}), yes=True, wider=False)
+        exit_if_permissions_widen(
+            "deploy", DeploymentChanges((new, changed(lambda _: None)), (), {}), yes=True, wider=False
+        )

@@ -13,7 +13,7 @@ from millrace.config import load
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.preflight import account as preflight_account
 from millrace.lifecycle.preflight import templates as preflight_templates
-from millrace.lifecycle.preflight.questions import Account, ask_all, failed_rows
+from millrace.lifecycle.preflight.questions import PreflightAccount, failed_rows, run_all_checks
 from millrace.sizing import plan
 from tests.unit.lifecycle.account_answers import (
     ACCOUNT,
@@ -161,7 +161,9 @@ def test_each_question_has_a_case_that_fails_and_one_without_permission(
         answers = Answers(given)
         monkeypatch.setattr(BaseClient, "_make_api_call", lambda *asked, to=answers: to.call(*asked))
         for name, check in CHECKS.items():
-            asked = ask_all(Account(accounts[network].aws, accounts[network].plan, TEMPLATES), {name: check})
+            asked = run_all_checks(
+                PreflightAccount(accounts[network].aws, accounts[network].plan, TEMPLATES), {name: check}
+            )
             if given is none:
                 assert all((each.subject, each.verdict) == (name, "not known") for each in asked), asked
                 unknown |= {name} if asked else set()
@@ -340,14 +342,14 @@ def test_definitions_are_json_for_aws(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_servers_that_answer_like_aws_are_asked(aws: DeployedEnvironment) -> None:
     """Moto lacks some operations: those rows are not known, and no question ends the others."""
-    account = Account(aws, plan(aws.names.environment), {})
-    result = ask_all(account, {**preflight_account.CHECKS, **preflight_templates.CHECKS})
+    account = PreflightAccount(aws, plan(aws.names.environment), {})
+    result = run_all_checks(account, {**preflight_account.CHECKS, **preflight_templates.CHECKS})
     verdicts = {each.subject: each.verdict for each in result}
     assert verdicts["bootstrap"] == "failed"
     assert verdicts["quota: Kinesis shards"] == verdicts["stacks"] == verdicts["quota: roles"] == "ok"
     assert "zones" not in verdicts, "nothing there needs a VPC"
     aws.client("kinesis").create_stream(StreamName=aws.names.stream("clicks"), ShardCount=1)
     aws.client("ssm").put_parameter(Name="/cdk-bootstrap/hnb659fds/version", Value="28", Type="String")
-    again = {each.subject: each.verdict for each in ask_all(account, preflight_account.CHECKS)}
+    again = {each.subject: each.verdict for each in run_all_checks(account, preflight_account.CHECKS)}
     assert again[f"stream {aws.names.stream('clicks')}"] == "warning"
     assert again["bootstrap"] == "ok"

@@ -18,7 +18,7 @@ from millrace.lifecycle.problems import (
     AwsError,
     ThrottledError,
     TransientError,
-    cdk_failure,
+    cdk_failure_message,
     explain_aws_error,
     translate_aws_errors,
 )
@@ -269,7 +269,7 @@ def test_an_environment_that_breaks_a_limit_is_not_deployed(aws: pytest.MonkeyPa
     ],
 )
 def test_what_cdk_prints_becomes_one_message_with_what_to_do(printed: str, said: str) -> None:
-    message = cdk_failure("deploy", 1, f"{printed}\n{printed}\n")
+    message = cdk_failure_message("deploy", 1, f"{printed}\n{printed}\n")
     first, *rest = message.splitlines()
     assert first == "cdk deploy ended with status 1"
     assert said in rest[-1]
@@ -278,7 +278,9 @@ def test_what_cdk_prints_becomes_one_message_with_what_to_do(printed: str, said:
 
 
 def test_what_nobody_knows_is_told_as_it_is() -> None:
-    assert cdk_failure("synth", 2, "something odd\n") == "cdk synth ended with status 2\nsomething odd"
+    assert (
+        cdk_failure_message("synth", 2, "something odd\n") == "cdk synth ended with status 2\nsomething odd"
+    )
 
 
 def test_only_what_aws_says_is_translated() -> None:

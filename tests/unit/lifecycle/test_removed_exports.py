@@ -9,7 +9,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from millrace.cli.run.changes_report import change_lines
-from millrace.lifecycle.changes.stack_exports import imported_names
+from millrace.lifecycle.changes.stack_exports import imported_export_names
 from millrace.lifecycle.deploy import compare_with_deployed
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from tests.unit.lifecycle.test_deployed_diff import BUCKET, document, template
@@ -46,7 +46,7 @@ class Listing:
         result = [
             name
             for name, body in bodies.items()
-            if export in imported_names(json.loads(body) if isinstance(body, str) else body)
+            if export in imported_export_names(json.loads(body) if isinstance(body, str) else body)
         ]
         if not result:
             message = f"Export '{export}' is not imported by any stack."

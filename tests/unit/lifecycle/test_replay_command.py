@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from millrace.cli import app
-from millrace.lifecycle.account.deployed_outputs import split_url
+from millrace.lifecycle.account.deployed_outputs import split_s3_url
 from millrace.lifecycle.jobs import one_off_run, state_machine
 from millrace.lifecycle.jobs.one_off_run import EndedRun
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
@@ -38,14 +38,14 @@ def replay(
         def run_once(
             _aws: DeployedEnvironment, _job: str, asked: list[tuple[str, str]], **_: Any
         ) -> EndedRun:
-            meanwhile(*split_url(dict(asked)["--corrected"]))
+            meanwhile(*split_s3_url(dict(asked)["--corrected"]))
             if isinstance(ends, BaseException):
                 raise ends
             return ends
 
-        monkeypatch.setattr(state_machine, "connect", lambda _: aws)
-        monkeypatch.setattr(one_off_run, "run_once", run_once)
-        monkeypatch.setattr(one_off_run, "await_outcome", lambda *_: None)
+        monkeypatch.setattr(state_machine, "connect_to_account", lambda _: aws)
+        monkeypatch.setattr(one_off_run, "run_job_once", run_once)
+        monkeypatch.setattr(one_off_run, "wait_for_logged_result", lambda *_: None)
         file = tmp_path / "corrected.jsonl"
         file.write_bytes(GIVEN)
         return CliRunner().invoke(

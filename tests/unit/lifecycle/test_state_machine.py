@@ -10,7 +10,7 @@ import pytest
 from botocore.stub import Stubber
 
 from millrace.lifecycle.jobs import state_machine
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, execute
+from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, execute_verb
 from millrace.lifecycle.problems import AwsError
 
 MACHINE = "arn:aws:states:us-east-1:123456789012:stateMachine:clicks"
@@ -31,7 +31,7 @@ HISTORY: dict[str, Any] = {
 @pytest.fixture
 def states(monkeypatch: pytest.MonkeyPatch) -> Stubber:
     """A stub of Step Functions that has just begun an execution."""
-    monkeypatch.setattr(state_machine, "machine_arn", lambda *_: MACHINE)
+    monkeypatch.setattr(state_machine, "find_state_machine_arn", lambda *_: MACHINE)
     make: Any = boto3.client
     stub = Stubber(make("stepfunctions", region_name="us-east-1"))
     stub.add_response("start_execution", {"executionArn": EXECUTION, "startDate": AT})
@@ -60,7 +60,7 @@ def test_an_execution_that_is_not_yet_in_every_answer_is_waited_for(
     _described(states, "SUCCEEDED")
     _described(states, "SUCCEEDED", output=json.dumps({"outcome": "running", "message": "it runs"}))
     here, said = DeployedEnvironment(aws.names, lambda _: states.client), list[str]()
-    result = execute(here, "clicks", "start", progress=said.append, poll_seconds=0)
+    result = execute_verb(here, "clicks", "start", progress=said.append, poll_seconds=0)
     assert (result.ok, result.outcome, said) == (True, "running", ["looking at its runs"])
     states.assert_no_pending_responses()
 
@@ -71,7 +71,7 @@ def test_an_execution_that_never_appears_is_told(
     monkeypatch.setattr(state_machine, "_SETTLE_SECONDS", 0.0)
     states.add_client_error("describe_execution", "ExecutionDoesNotExist", "Execution Does Not Exist")
     with pytest.raises(AwsError, match="Execution Does Not Exist"):
-        execute(
+        execute_verb(
             DeployedEnvironment(aws.names, lambda _: states.client),
             "clicks",
             "start",

@@ -19,7 +19,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from millrace.lifecycle.account.catalog_columns import columns, table_names
+from millrace.lifecycle.account.catalog_columns import columns_of_tables, table_names_in_settings
 from millrace.sandbox import running_sandbox
 
 
@@ -37,7 +37,7 @@ def test_columns_are_those_of_the_catalog_without_what_iceberg_keeps_for_old_row
     glue.create_table(
         DatabaseName="shop", TableInput={"Name": "clicks", "StorageDescriptor": {"Columns": held}}
     )
-    assert columns(glue, ["shop.clicks", "shop.none", "nowhere.none"]) == {
+    assert columns_of_tables(glue, ["shop.clicks", "shop.none", "nowhere.none"]) == {
         "shop.clicks": "`_id` string, `seat` struct<row:int,letter:string>"
     }
     glue.close()
@@ -55,7 +55,7 @@ def test_the_sandbox_has_the_same_names_of_types(tmp_path: Path) -> None:
             NestedField(3, "tags", MapType(30, StringType(), 31, StringType())),
         ),
     )
-    result = running_sandbox.table_columns(catalog, ["shop.clicks", "shop.none"])
+    result = running_sandbox.columns_of_local_tables(catalog, ["shop.clicks", "shop.none"])
     catalog.close()
     assert result == {
         "shop.clicks": "`at` timestamp, `seats` array<struct<row:bigint,price:decimal(12,2)>>, "
@@ -78,6 +78,6 @@ def test_all_tables_of_the_lake_that_a_job_names() -> None:
             {"kind": "direct", "routes": [{"sink": {"kind": "iceberg", "table": "shop.out"}}]},
         ]
     }
-    assert table_names(settings) == {
+    assert table_names_in_settings(settings) == {
         "shop.landed", "shop.letters", "shop.other", "shop.out", "theirs.pages",
     }  # fmt: skip

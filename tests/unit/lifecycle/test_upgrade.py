@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from millrace.lifecycle.account.deployed_outputs import split_url
+from millrace.lifecycle.account.deployed_outputs import split_s3_url
 from millrace.lifecycle.changes.deployment_changes import StackChange
-from millrace.lifecycle.deploy import Changes
+from millrace.lifecycle.deploy import DeploymentChanges
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.problems import AwsError
-from millrace.lifecycle.upgrade import rollback_changes, shared_stacks
+from millrace.lifecycle.upgrade import changed_shared_stacks, rollback_changes
 from millrace.lifecycle.versions import (
+    JobVersion,
     UpgradeError,
-    Version,
-    current_version,
-    deployed_version,
-    previous_version,
+    find_previous_version,
+    read_deployed_version,
+    save_deployed_version,
 )
 
 JOB = "clicks"
@@ -53,7 +53,7 @@ class Deployed:
         return {"Stacks": [{"Outputs": [{"OutputKey": "LaunchDocument", "OutputValue": self.url}]}]}
 
     def deploy(self, url: str) -> None:
-        s3, (bucket, key) = self.aws.client("s3"), split_url(url)
+        s3, (bucket, key) = self.aws.client("s3"), split_s3_url(url)
         s3.create_bucket(Bucket=bucket)
         s3.put_object(
             Bucket=bucket, Key=key, Body=json.dumps({"of": url, "settings": {"queries": []}}).encode()
@@ -80,57 +80,57 @@ def test_a_job_goes_back_to_what_was_deployed_before_and_forward_again(
         UpgradeError,
         match=r"clicks cannot be rolled back: SSM parameter /hello-minimal/jobs/clicks/versions lists no earlier version",
     ):
-        previous_version(deployed, JOB)
+        find_previous_version(deployed, JOB)
     for url in ("s3://assets/2.json", "s3://assets/3.json"):
-        deployed_version(deployed, JOB)
+        save_deployed_version(deployed, JOB)
         stack.deploy(url)
-    back = previous_version(deployed, JOB)
+    back = find_previous_version(deployed, JOB)
     assert (back.document_url, back.template) == ("s3://assets/2.json", template("s3://assets/2.json"))
-    assert back.document(deployed.client("s3"))["of"] == "s3://assets/2.json"
+    assert back.read_launch_document(deployed.client("s3"))["of"] == "s3://assets/2.json"
     # Its document may be gone, and AWS may refuse it.
     s3 = deployed.client("s3")
     s3.delete_object(Bucket="assets", Key="2.json")
     with pytest.raises(
         UpgradeError, match=r"s3://assets/2\.json of clicks no longer exists .*`millrace upgrade`"
     ):
-        back.document(s3)
+        back.read_launch_document(s3)
     with pytest.raises(AwsError, match="NoSuchBucket"):
-        Version(JOB, "", "s3://no-such-bucket/2.json", {}).document(s3)
+        JobVersion(JOB, "", "s3://no-such-bucket/2.json", {}).read_launch_document(s3)
     # What it takes the place of is kept too.
-    deployed_version(deployed, JOB)
+    save_deployed_version(deployed, JOB)
     stack.deploy(back.document_url)
-    assert previous_version(deployed, JOB).document_url == "s3://assets/3.json"
+    assert find_previous_version(deployed, JOB).document_url == "s3://assets/3.json"
     # The same again is no version of before.
-    deployed_version(deployed, JOB)
-    assert previous_version(deployed, JOB).document_url == "s3://assets/3.json"
+    save_deployed_version(deployed, JOB)
+    assert find_previous_version(deployed, JOB).document_url == "s3://assets/3.json"
 
 
 def test_a_job_that_is_not_deployed_has_no_versions(deployed: DeployedEnvironment) -> None:
     with pytest.raises(
         UpgradeError, match=r"clicks is not deployed yet; deploy it with `millrace deploy --env minimal`"
     ):
-        current_version(deployed, JOB)
+        read_deployed_version(deployed, JOB)
 
 
 def test_a_version_that_somebody_forged_is_not_deployed(
     stack: Deployed, deployed: DeployedEnvironment
 ) -> None:
     stack.deploy("s3://assets/1.json")
-    deployed_version(deployed, JOB)
+    save_deployed_version(deployed, JOB)
     stack.deploy("s3://assets/2.json")
-    s3, (bucket, folder) = deployed.client("s3"), split_url(deployed.names.versions(JOB))
+    s3, (bucket, folder) = deployed.client("s3"), split_s3_url(deployed.names.versions(JOB))
     (kept,) = (each["Key"] for each in s3.list_objects_v2(Bucket=bucket)["Contents"])
     honest = s3.get_object(Bucket=bucket, Key=kept)["Body"].read()
     # As the job's role could write it before, and under the name of the version that is deployed next.
     forged = json.dumps({**json.loads(honest), "template": template("s3://assets/1.json") | {"Metadata": {}}})
     for key in ("clicks/_millrace/versions/29991231T000000000000Z-f.json", f"{folder}/f.json"):
         s3.put_object(Bucket=bucket, Key=key, Body=forged.encode())
-    assert previous_version(deployed, JOB).template == template("s3://assets/1.json")
+    assert find_previous_version(deployed, JOB).template == template("s3://assets/1.json")
     s3.put_object(Bucket=bucket, Key=kept, Body=forged.encode())
     with pytest.raises(
         UpgradeError, match="has another digest than when it was kept, so somebody has changed the object"
     ):
-        previous_version(deployed, JOB)
+        find_previous_version(deployed, JOB)
     # A version of another job is none of this one, even if its digest is right.
     other = json.dumps({**json.loads(honest), "job": "orders"}).encode()
     digest = hashlib.sha256(other).hexdigest()
@@ -139,18 +139,20 @@ def test_a_version_that_somebody_forged_is_not_deployed(
     name = deployed.names.versions_parameter(JOB)
     deployed.client("ssm").put_parameter(Name=name, Type="String", Overwrite=True, Value=json.dumps(told))
     with pytest.raises(UpgradeError, match="has job 'orders', so somebody has changed the object"):
-        previous_version(deployed, JOB)
+        find_previous_version(deployed, JOB)
     s3.delete_object(Bucket=bucket, Key=f"{folder}/{digest}.json")
     with pytest.raises(UpgradeError, match=r"no longer exists: s3://.*/_versions/clicks/"):
-        previous_version(deployed, JOB)
+        find_previous_version(deployed, JOB)
 
 
 def test_a_rollback_shows_what_changes(stack: Deployed, deployed: DeployedEnvironment) -> None:
     role = {"Type": "AWS::IAM::Role", "Properties": {"ManagedPolicyArns": ["arn:aws:iam::aws:policy/Admin"]}}
     stack.deploy("s3://assets/1.json")
-    before = deployed_version(deployed, JOB)
+    before = save_deployed_version(deployed, JOB)
     stack.deploy("s3://assets/2.json")
-    result = rollback_changes(deployed, Version(JOB, "", before.document_url, {"Resources": {"Door": role}}))
+    result = rollback_changes(
+        deployed, JobVersion(JOB, "", before.document_url, {"Resources": {"Door": role}})
+    )
     assert result.stacks[0].resources == ("+ AWS::IAM::Role Door",)
     assert result.stacks[0].permissions == (
         "+ AWS::IAM::Role Door: managed policy arn:aws:iam::aws:policy/Admin",
@@ -164,7 +166,7 @@ def test_what_other_jobs_stand_on_is_not_changed_by_an_upgrade() -> None:
     def change(part: str, *resources: str) -> StackChange:
         return StackChange(f"hello-dev-{part}", False, resources, ())
 
-    result = Changes(
+    result = DeploymentChanges(
         (
             change("streams", "~ stream"),
             change("storage"),
@@ -174,4 +176,4 @@ def test_what_other_jobs_stand_on_is_not_changed_by_an_upgrade() -> None:
         (),
         {},
     )
-    assert shared_stacks(result, "hello-dev") == ("hello-dev-streams",)
+    assert changed_shared_stacks(result, "hello-dev") == ("hello-dev-streams",)

@@ -21,7 +21,7 @@ from millrace.lifecycle.problems import AwsError
 from millrace.sandbox.drill import DrillError
 from millrace.sizing import plan
 from millrace.verify import aws_target, sandbox_target
-from millrace.verify.aws_target import PATIENCE, AwsAccount
+from millrace.verify.aws_target import PATIENCE, AwsAccountTarget
 from millrace.verify.environment_copy import (
     TAG,
     VerificationCopy,
@@ -29,7 +29,7 @@ from millrace.verify.environment_copy import (
     write_verification_environment,
 )
 from millrace.verify.removals import removal
-from millrace.verify.removals.removal import empty_bucket, remove
+from millrace.verify.removals.removal import empty_bucket, remove_verification
 from millrace.verify.removals.removal_scope import find_verifications, list_leftovers
 from millrace.verify.run import scope_of_copy
 from tests.integration.lifecycle.engines import Engines, serving
@@ -77,10 +77,10 @@ def copy(tmp_path: Path) -> VerificationCopy:
 
 
 @pytest.fixture
-def account(client: Client, copy: VerificationCopy) -> AwsAccount:
+def account(client: Client, copy: VerificationCopy) -> AwsAccountTarget:
     aws = DeployedEnvironment(Names(load("dev", root=ROOT), ACCOUNT), client)
     patience = dataclasses.replace(PATIENCE, remove=20, vanish=2, end=5)
-    return AwsAccount(aws, plan(copy.environment), poll_seconds=0.01, patience=patience)
+    return AwsAccountTarget(aws, plan(copy.environment), poll_seconds=0.01, patience=patience)
 
 
 def tags(name: str, of: str = "flights/dev") -> list[dict[str, str]]:
@@ -130,7 +130,7 @@ def everything(client: Client) -> set[str]:
 
 
 def test_only_what_bears_both_marks_is_taken_away(
-    client: Client, copy: VerificationCopy, account: AwsAccount
+    client: Client, copy: VerificationCopy, account: AwsAccountTarget
 ) -> None:
     prefix = copy.names.prefix
     # The model itself, another verification's, one of another model, one of another project, and one that has our name
@@ -148,7 +148,7 @@ def test_only_what_bears_both_marks_is_taken_away(
     deploy(client, prefix, tags(NAME))
     assert {each.name for each in find_verifications(client, load("dev", root=ROOT))} == {NAME, "verify-ffff"}
     said: list[str] = []
-    removed = remove(account, scope_of_copy(copy), say=said.append, poll_seconds=0.01)
+    removed = remove_verification(account, scope_of_copy(copy), say=said.append, poll_seconds=0.01)
     assert everything(client) == before
     assert (removed.objects, removed.remains) == (3, ())
     order = [line for line in said if line.startswith("deleting f")]
@@ -157,7 +157,7 @@ def test_only_what_bears_both_marks_is_taken_away(
 
 
 def test_while_a_topic_stays_one_stack_does_and_the_next_removal_takes_both(
-    client: Client, copy: VerificationCopy, account: AwsAccount, monkeypatch: pytest.MonkeyPatch
+    client: Client, copy: VerificationCopy, account: AwsAccountTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prefix, own = copy.names.prefix, scope_of_copy(copy)
     deploy(client, prefix, tags(NAME))
@@ -169,7 +169,9 @@ def test_while_a_topic_stays_one_stack_does_and_the_next_removal_takes_both(
         return list(left)
 
     line = f"topic {prefix}-records on theirs (no answer)"
-    first = remove(account, own, say=lambda _: None, topics=lambda: topics(line), poll_seconds=0.01)
+    first = remove_verification(
+        account, own, say=lambda _: None, topics=lambda: topics(line), poll_seconds=0.01
+    )
     assert first.remains[0] == line
     assert {
         each.name: stacks for each, stacks in find_verifications(client, load("dev", root=ROOT)).items()
@@ -181,13 +183,15 @@ def test_while_a_topic_stays_one_stack_does_and_the_next_removal_takes_both(
     # Late lines of a log, and a topic that goes the second time it is asked for.
     client("logs").create_log_group(logGroupName=f"/{prefix}/jobs/emr/error")
     turns = iter([[line], []])
-    second = remove(account, own, say=lambda _: None, topics=lambda: next(turns), poll_seconds=0.01)
+    second = remove_verification(
+        account, own, say=lambda _: None, topics=lambda: next(turns), poll_seconds=0.01
+    )
     assert second.remains == ()
     assert everything(client) == set()
 
 
 def test_a_log_that_comes_back_is_deleted_again(
-    client: Client, copy: VerificationCopy, account: AwsAccount, monkeypatch: pytest.MonkeyPatch
+    client: Client, copy: VerificationCopy, account: AwsAccountTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deploy(client, copy.names.prefix, tags(NAME))
     group = f"/{copy.names.prefix}/jobs/glue/error"
@@ -201,7 +205,7 @@ def test_a_log_that_comes_back_is_deleted_again(
         return list_leftovers(*given)
 
     monkeypatch.setattr(removal, "list_leftovers", late)
-    result = remove(account, scope_of_copy(copy), say=lambda _: None, poll_seconds=0.01)
+    result = remove_verification(account, scope_of_copy(copy), say=lambda _: None, poll_seconds=0.01)
     assert (result.remains, everything(client)) == ((), set())
 
 
@@ -226,7 +230,7 @@ def test_what_is_left_behind_is_seen(client: Client, copy: VerificationCopy) -> 
 
 
 def test_a_bucket_of_another_name_is_left_even_in_a_stack_of_ours(
-    client: Client, copy: VerificationCopy, account: AwsAccount
+    client: Client, copy: VerificationCopy, account: AwsAccountTarget
 ) -> None:
     bucket = {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": "somebody-s-lake"}}
     client("cloudformation").create_stack(
@@ -239,7 +243,7 @@ def test_a_bucket_of_another_name_is_left_even_in_a_stack_of_ours(
         DrillError,
         match=r"is not deleted: the name of its bucket somebody-s-lake does not begin with",
     ):
-        remove(account, scope_of_copy(copy), say=lambda _: None, poll_seconds=0.01)
+        remove_verification(account, scope_of_copy(copy), say=lambda _: None, poll_seconds=0.01)
     assert client("s3").get_object(Bucket="somebody-s-lake", Key="precious")["Body"].read() == b"x"
 
 
@@ -258,7 +262,7 @@ def test_all_versions_of_a_bucket_s_objects_go(client: Client) -> None:
 
 
 def test_runs_are_killed_without_grace_and_ended_for_good(
-    client: Client, copy: VerificationCopy, account: AwsAccount, engines: Engines
+    client: Client, copy: VerificationCopy, account: AwsAccountTarget, engines: Engines
 ) -> None:
     names, prefix = copy.names, copy.names.prefix
     deploy(client, prefix, tags(NAME))
@@ -300,7 +304,7 @@ def test_runs_are_killed_without_grace_and_ended_for_good(
 def test_runs_that_the_engine_counted_are_billed_as_it_counted(
     client: Client,
     copy: VerificationCopy,
-    account: AwsAccount,
+    account: AwsAccountTarget,
     engines: Engines,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -329,7 +333,7 @@ def test_runs_that_the_engine_counted_are_billed_as_it_counted(
 
 
 def test_nothing_is_made_where_cdk_shards_or_the_name_are_lacking(
-    client: Client, copy: VerificationCopy, account: AwsAccount, monkeypatch: pytest.MonkeyPatch
+    client: Client, copy: VerificationCopy, account: AwsAccountTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(NotDeployedError, match="not bootstrapped"):
         account.check(copy)

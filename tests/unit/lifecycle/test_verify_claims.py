@@ -12,7 +12,7 @@ from millrace.cli import app
 from millrace.config import Names, load
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.verify.account import claim_context
-from millrace.verify.account.claims import claims
+from millrace.verify.account.claims import read_claims
 from tests.unit.verify.smallest_environment import TINY
 
 
@@ -57,13 +57,13 @@ def test_each_claim_has_a_line_in_what_is_printed_and_in_the_file(
     done = CliRunner().invoke(app, [*arguments, "--json"])
     told = json.loads(_ours(done.stdout))
     verdicts = {each["id"]: each for each in told["claims"]}
-    assert list(verdicts) == list(claims())
+    assert list(verdicts) == list(read_claims())
     assert verdicts["glue-timeout"] == {"id": "glue-timeout", "verdict": "refuted", "why": "2880 minutes"}
     assert done.exit_code == 1
     assert told["verdict"] in done.stderr
     text = file.read_text()
     assert "\nglue-timeout: refuted (2880 minutes)\n" in text
-    assert all(f"\n{each}: " in text for each in claims())
+    assert all(f"\n{each}: " in text for each in read_claims())
     plain = CliRunner().invoke(app, arguments)
     assert _ours(plain.stdout, told["verdict"]).startswith(f"{told['verdict']}\n")
 

@@ -14,7 +14,7 @@ from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sizing import plan
 from millrace.verify import run as running
 from millrace.verify.account.check_claims import ClaimAnswer
-from millrace.verify.account.claims import claims
+from millrace.verify.account.claims import read_claims
 from millrace.verify.environment_copy import VerificationCopy, VerificationSettings
 from millrace.verify.run import Verification
 from tests.unit.lifecycle.test_verify_run import HalfDeployed, copy, file, half, stacks
@@ -22,7 +22,7 @@ from tests.unit.lifecycle.test_verify_run import HalfDeployed, copy, file, half,
 __all__ = ["copy", "file", "half"]
 
 
-class Told_:  # noqa: N801 - stands in for ScenarioRun, with the methods that the run calls
+class Told_:  # noqa: N801 - stands in for VerificationScenario, with the methods that the run calls
     """A story that is told at once."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
@@ -44,7 +44,7 @@ class Told_:  # noqa: N801 - stands in for ScenarioRun, with the methods that th
 
 @pytest.fixture
 def whole(half: HalfDeployed, monkeypatch: pytest.MonkeyPatch) -> HalfDeployed:
-    monkeypatch.setattr(running, "ScenarioRun", Told_)
+    monkeypatch.setattr(running, "VerificationScenario", Told_)
     half.happens = None
     return half
 
@@ -104,12 +104,12 @@ def test_the_command_asks_by_the_names_of_the_copy(
 
             return call
 
-    monkeypatch.setattr(prices, "price_list", lambda _: Noting("pricing"))
+    monkeypatch.setattr(prices, "price_list_client", lambda _: Noting("pricing"))
     monkeypatch.setattr(
         "millrace.verify.account.claim_context.ClaimContext.fetch",
         lambda *_: (_ for _ in ()).throw(OSError()),
     )
     told = verify_claims.claims_observer(copy.environment, Noting)(copy)
-    assert [each.id for each in told] == list(claims())
+    assert [each.id for each in told] == list(read_claims())
     texts = json.dumps(asked)
     assert copy.names.prefix in texts

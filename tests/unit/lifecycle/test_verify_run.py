@@ -17,12 +17,12 @@ from pyiceberg.exceptions import NoSuchTableError
 from millrace.config import Names, load
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.problems import AwsError
-from millrace.sandbox.drill import DrillError, aws_errors, wait_for
+from millrace.sandbox.drill import DrillError, translate_table_errors, wait_for_condition
 from millrace.sandbox.programs import cdk
 from millrace.sandbox.records import lake_tables
 from millrace.sizing import plan
 from millrace.verify import aws_target
-from millrace.verify.aws_target import PATIENCE, AwsAccount
+from millrace.verify.aws_target import PATIENCE, AwsAccountTarget
 from millrace.verify.environment_copy import (
     VerificationCopy,
     VerificationSettings,
@@ -30,7 +30,7 @@ from millrace.verify.environment_copy import (
 )
 from millrace.verify.removals import removal
 from millrace.verify.run import Verification
-from millrace.verify.verification_cost import Run
+from millrace.verify.verification_cost import BilledRun
 from millrace.verify.verification_outcome import VerificationOutcome
 from tests.unit.cli.test_commands import ROOT, millrace
 from tests.unit.verify.played_brokers import Brokers
@@ -61,7 +61,7 @@ def assembled(_: str, assembly: Path) -> None:
     (assembly / "manifest.json").write_text("{}")
 
 
-class HalfDeployed(AwsAccount):
+class HalfDeployed(AwsAccountTarget):
     """Makes one stack, and then something happens."""
 
     happens: BaseException | None = AwsError("cdk deploy ended with status 1")
@@ -87,7 +87,7 @@ def stacks(aws: DeployedEnvironment) -> list[str]:
 
 @pytest.fixture
 def half(aws: DeployedEnvironment, copy: VerificationCopy, monkeypatch: pytest.MonkeyPatch) -> HalfDeployed:
-    monkeypatch.setattr(cdk, "synthesise", assembled)
+    monkeypatch.setattr(cdk, "synthesise_assembly", assembled)
     patience = dataclasses.replace(PATIENCE, remove=20, vanish=2)
     return HalfDeployed(aws, plan(copy.environment), poll_seconds=0.01, patience=patience)
 
@@ -156,7 +156,7 @@ class BesideACluster(HalfDeployed):
     def catalog(self, _names: Names) -> Any:
         return None
 
-    def kafka(self, _names: Names, _cluster: str) -> dict[str, Any]:
+    def kafka_settings(self, _names: Names, _cluster: str) -> dict[str, Any]:
         return {"bootstrap.servers": "theirs:9092"}
 
 
@@ -178,7 +178,7 @@ def test_a_topic_goes_though_nobody_heard_that_it_was_made(
     model = kafka_only(tmp_path)
     copy = write_verification_environment(
         model, NAME, account="111122223333", settings=VerificationSettings(), root=ROOT, folder=tmp_path,
-        clusters=aws_target.external_clusters(model),
+        clusters=aws_target.existing_clusters_for_topic(model),
     )  # fmt: skip
     monkeypatch.setattr(removal, "AdminClient", Cluster)
     monkeypatch.setattr(Cluster, "topics", {"orders": None})
@@ -208,7 +208,7 @@ def test_nothing_is_taken_away_where_nothing_was_made(
         assembled(_, assembly)
         raise AwsError("cdk synth ended with status 2")
 
-    monkeypatch.setattr(cdk, "synthesise", refuse)
+    monkeypatch.setattr(cdk, "synthesise_assembly", refuse)
     result = run(half, copy, tmp_path)
     assert [step.name for step in result.steps] == ["synthesise"]
     assert (result.trouble, sum(line.usd for line in result.cost)) == (("cdk synth ended with status 2",), 0)
@@ -246,7 +246,7 @@ class Asked(HalfDeployed):
 
     def stop(self, _names: Names, _job: str) -> None: ...
 
-    def runs(self, _names: Names, _job: str) -> list[Run]:
+    def runs(self, _names: Names, _job: str) -> list[BilledRun]:
         return []
 
 
@@ -286,18 +286,18 @@ def test_what_is_asked_too_often_is_asked_again() -> None:
         DrillError,
         match=r"timeout after 0 s of waiting for rows \(cannot read t from the catalog: AWS is throttling",
     ):
-        wait_for(lambda: rows(Refusing(THROTTLED, 9)) > 0, 0.05, "rows", poll_seconds=0.02)
-    wait_for(lambda: rows(busy) == 0, 5.0, "no rows", poll_seconds=0.01)
+        wait_for_condition(lambda: rows(Refusing(THROTTLED, 9)) > 0, 0.05, "rows", poll_seconds=0.02)
+    wait_for_condition(lambda: rows(busy) == 0, 5.0, "no rows", poll_seconds=0.01)
     # Kinesis' word for it, which is a quota's elsewhere.
     limited = Refusing(LIMITED, 2)
-    wait_for(lambda: rows(limited) == 0, 5.0, "no rows", poll_seconds=0.01)
+    wait_for_condition(lambda: rows(limited) == 0, 5.0, "no rows", poll_seconds=0.01)
     assert busy.times == limited.times == -1
     with pytest.raises(AwsError, match="access denied to GetTable"):
-        wait_for(lambda: rows(Refusing(DENIED, 1)) == 0, 5.0, "rows")
+        wait_for_condition(lambda: rows(Refusing(DENIED, 1)) == 0, 5.0, "rows")
 
 
 def rows(catalog: Any) -> int:
-    with aws_errors("t"):
+    with translate_table_errors("t"):
         return lake_tables.row_count(catalog, "t")
 
 

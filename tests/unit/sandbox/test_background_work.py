@@ -22,7 +22,7 @@ def until_stopped(stop: Event) -> None:
 def test_it_ends_with_the_block() -> None:
     with BackgroundThread(until_stopped, "sending") as sending:
         assert not sending.done
-        sending.check()
+        sending.raise_error_of_work()
     assert sending.done
 
 
@@ -31,7 +31,7 @@ def test_what_it_raises_is_raised_at_the_end_of_the_block_and_by_who_asks() -> N
     with pytest.raises(ZeroDivisionError), sending:
         pass
     with pytest.raises(ZeroDivisionError):
-        sending.check()
+        sending.raise_error_of_work()
 
 
 def test_what_the_block_raises_counts_and_the_work_ends() -> None:

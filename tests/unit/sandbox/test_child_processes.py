@@ -20,11 +20,11 @@ from millrace.sandbox import demo
 from millrace.sandbox.programs import child_processes as processes
 from millrace.sandbox.programs import localstack
 from millrace.sandbox.programs.child_processes import (
-    Process,
+    ChildProcess,
     SandboxError,
-    only_one,
-    stop_left_behind,
-    stopping,
+    lock_sandbox,
+    stop_at_end,
+    stop_left_programs,
     wait_until,
 )
 from tests.http_servers import Handler, served
@@ -38,8 +38,10 @@ def records(tmp_path, monkeypatch):
     return tmp_path / "processes"
 
 
-def start(tmp_path, code: str) -> Process:
-    return Process.start("p", [sys.executable, "-c", code], environment=os.environ, log=tmp_path / "p.log")
+def start(tmp_path, code: str) -> ChildProcess:
+    return ChildProcess.start(
+        "p", [sys.executable, "-c", code], environment=os.environ, log=tmp_path / "p.log"
+    )
 
 
 def group(pid: int) -> list[psutil.Process]:
@@ -54,7 +56,7 @@ def runs(process: psutil.Process) -> bool:
         return False
 
 
-def up(process: Process) -> None:
+def up(process: ChildProcess) -> None:
     process.wait_until(lambda: "up" in process.log.read_text(), seconds=10, what="up")
 
 
@@ -75,7 +77,7 @@ def test_children_end_with_their_parent(tmp_path, records, end):
 def test_what_it_scribbled_goes_with_it(tmp_path):
     scratch = tmp_path / "scratch"
     code = f"import pathlib, time; p = pathlib.Path({str(scratch)!r}); p.mkdir(); (p / 'f').touch(); print('up', flush=True); time.sleep(60)"
-    process = Process.start(
+    process = ChildProcess.start(
         "p", [sys.executable, "-c", code], environment=os.environ, log=tmp_path / "p.log", scratch=scratch
     )
     up(process)
@@ -148,7 +150,7 @@ def test_a_busy_machine_gives_each_program_more_time(monkeypatch):
 def test_a_program_that_still_writes_may_end_its_work(tmp_path, lines, status):
     work = f"trap 'for n in $(seq {lines}); do echo $n; sleep 0.1; done; [ {lines} = 0 ] && sleep 60; exit 0' TERM"
     script = f"{work}; touch {tmp_path}/ready; while :; do sleep 0.02; done"
-    process = Process.start("p", ["/bin/sh", "-c", script], environment=os.environ, log=tmp_path / "log")
+    process = ChildProcess.start("p", ["/bin/sh", "-c", script], environment=os.environ, log=tmp_path / "log")
     process.wait_until((tmp_path / "ready").exists, seconds=10, what="ready")
     assert process.stop(grace_seconds=0.5) == status
 
@@ -159,10 +161,10 @@ def test_left_behind_is_stopped_and_strangers_are_not(tmp_path, records):
     record = records / f"{stranger.popen.pid}.json"
     content = json.loads(record.read_text())
     record.write_text(json.dumps({**content, "created": content["created"] - 100}))  # the number was reused
-    assert stop_left_behind() == []  # whoever started them still lives
+    assert stop_left_programs() == []  # whoever started them still lives
     for path in records.iterdir():
         path.write_text(json.dumps({**json.loads(path.read_text()), "owner_created": -1}))
-    assert stop_left_behind() == ["p"]
+    assert stop_left_programs() == ["p"]
     ours.popen.wait(5)
     time.sleep(0.1)
     assert stranger.alive
@@ -180,7 +182,7 @@ def test_what_is_left_behind_is_known_after_the_clock_was_set(tmp_path, monkeypa
     created = psutil.Process.create_time
     monkeypatch.setattr(psutil, "boot_time", lambda: later)
     monkeypatch.setattr(psutil.Process, "create_time", lambda self: created(self) + 3600)
-    assert stop_left_behind() == ["p"]
+    assert stop_left_programs() == ["p"]
     assert not process.alive
     process.kill()
 
@@ -189,7 +191,7 @@ def test_what_is_left_behind_is_known_after_the_clock_was_set(tmp_path, monkeypa
 def test_what_is_to_be_kept_is_stopped_where_what_it_is_for_fails(tmp_path, error):
     process = start(tmp_path, FOREVER)
     up(process)
-    with suppress(KeyboardInterrupt), stopping(process, keep=True):
+    with suppress(KeyboardInterrupt), stop_at_end(process, keep=True):
         if error:
             raise error
     assert process.alive == (error is None)
@@ -206,7 +208,7 @@ processes._RECORDS = folder / "processes"
 started = Process.start("p", [sys.executable, "-c", sys.argv[2]], environment=os.environ, log=folder / "p.log")
 started.wait_until(lambda: "up" in started.log.read_text(), seconds=30, what="up")
 if sys.argv[3] == "release":
-    started.release()
+    started.leave_running()
 print(started.popen.pid, flush=True)
 time.sleep(60)
 """
@@ -222,14 +224,18 @@ def test_what_is_not_released_ends_with_whoever_started_it_however_that_ends(tmp
         owner.kill()
     _, left = psutil.wait_procs([leader, child], timeout=5 if what == "hold" else 0.5)
     assert set(left) == (set() if what == "hold" else {leader, child})
-    assert stop_left_behind() == ([] if what == "hold" else ["p"])
+    assert stop_left_programs() == ([] if what == "hold" else ["p"])
 
 
 def test_one_sandbox_at_a_time(tmp_path, monkeypatch):
     monkeypatch.setattr(processes, "RUN", tmp_path)
-    with only_one(), pytest.raises(SandboxError, match="another sandbox command is running"), only_one():
+    with (
+        lock_sandbox(),
+        pytest.raises(SandboxError, match="another sandbox command is running"),
+        lock_sandbox(),
+    ):
         pass
-    with only_one():  # free again
+    with lock_sandbox():  # free again
         pass
 
 
@@ -240,7 +246,7 @@ def test_a_second_demo_leaves_the_first_ones_files_alone(tmp_path, monkeypatch):
     for folder in (tmp_path / "jobs", tmp_path / "event-logs"):
         folder.mkdir()
     console = Console(file=io.StringIO())
-    with only_one(), pytest.raises(SandboxError, match="another sandbox command is running"):
+    with lock_sandbox(), pytest.raises(SandboxError, match="another sandbox command is running"):
         demo.run_demo(console, environment="local", records="few", keep=False)
     assert {path.name for path in tmp_path.iterdir()} >= {"jobs", "event-logs"}
 
@@ -250,7 +256,7 @@ def test_a_server_of_this_machine_is_asked_past_a_proxy(monkeypatch):
     # The first request of a process decides which proxies all of its requests take.
     monkeypatch.setattr(urllib.request, "_opener", None)
     with served(Well) as address:
-        assert localstack.answers(address)
+        assert localstack.localstack_answers(address)
     assert os.environ["no_proxy"] == os.environ["NO_PROXY"] == "example.org,localhost,127.0.0.1"
 
 

@@ -12,10 +12,10 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.config import Names, load
-from millrace.sandbox.drill import Drill, DrillError, JobRuns, TimeLimits
-from millrace.sandbox.local_runs import LocalRun, LocalRuns
-from millrace.sandbox.programs.child_processes import Process
-from millrace.sandbox.programs.local_spark import Job, SandboxSpark
+from millrace.sandbox.drill import DrillError, JobRunner, JobsDrill, TimeLimits
+from millrace.sandbox.local_runs import LocalJobRunner, LocalSparkRun
+from millrace.sandbox.programs.child_processes import ChildProcess
+from millrace.sandbox.programs.local_spark import LocalJob, SandboxSpark
 from millrace.sandbox.programs.localstack import LocalStack
 
 TABLE = "rows"
@@ -23,7 +23,7 @@ ROW = pa.table({"_id": ["a"]})
 NAMES = Names(load("minimal"), "000000000000")
 
 
-class Runs(JobRuns):
+class Runs(JobRunner):
     """Runs that commit a row at each start, as often as they may."""
 
     patience = TimeLimits(start=1, end=1, recover=1, land=1, reshard=1, remove=1, vanish=1)
@@ -54,23 +54,25 @@ class Runs(JobRuns):
 
 
 @pytest.fixture
-def drill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], tuple[Drill, Runs]]]:
+def drill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[int], tuple[JobsDrill, Runs]]]:
     """Make a drill whose job commits so many times."""
     catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}")
     catalog.create_namespace(NAMES.database)
     catalog.create_table(NAMES.table(TABLE), schema=ROW.schema)
-    monkeypatch.setattr(Drill, "moment_seconds", 0.0)
+    monkeypatch.setattr(JobsDrill, "moment_seconds", 0.0)
 
-    def make(commits: int) -> tuple[Drill, Runs]:
+    def make(commits: int) -> tuple[JobsDrill, Runs]:
         runs = Runs(catalog, commits)
-        return Drill(runs, NAMES, ["job"], seed=1, say=lambda _: None), runs
+        return JobsDrill(runs, NAMES, ["job"], seed=1, say=lambda _: None), runs
 
     yield make
     catalog.engine.dispose()
 
 
 def test_a_job_that_comes_back_is_waited_for_and_stopped(
-    drill: Callable[[int], tuple[Drill, Runs]],
+    drill: Callable[[int], tuple[JobsDrill, Runs]],
 ) -> None:
     made, runs = drill(2)
     made.start()
@@ -86,7 +88,7 @@ def test_a_job_that_comes_back_is_waited_for_and_stopped(
     assert 0 <= kill.recovery_seconds < 1
 
 
-def test_a_job_that_does_not_come_back_ends_the_drill(drill: Callable[[int], tuple[Drill, Runs]]) -> None:
+def test_a_job_that_does_not_come_back_ends_the_drill(drill: Callable[[int], tuple[JobsDrill, Runs]]) -> None:
     made, runs = drill(1)
     made.start()
     with pytest.raises(DrillError, match=f"waiting for a commit to {TABLE} after kill 1"):
@@ -99,11 +101,11 @@ def test_a_job_that_does_not_come_back_ends_the_drill(drill: Callable[[int], tup
 @pytest.mark.parametrize(("status", "ends_well"), [(0, True), (143, True), (1, False)])
 def test_a_run_of_local_spark_has_to_end_well(tmp_path: Path, status: int, *, ends_well: bool) -> None:
     script = f"trap 'exit {status}' TERM; touch {tmp_path}/ready; while :; do sleep 0.05; done"
-    process = Process.start("driver", ["/bin/sh", "-c", script], environment={}, log=tmp_path / "log")
+    process = ChildProcess.start("driver", ["/bin/sh", "-c", script], environment={}, log=tmp_path / "log")
     process.wait_until((tmp_path / "ready").exists, seconds=10, what="ready")
     spark = SandboxSpark(stack=LocalStack("http://127.0.0.1:1", "us-east-1", None), kafka="")
-    run = LocalRun(Job(process, tmp_path), time.monotonic())
-    runs = LocalRuns(spark=spark, by_job={"job": [run]})
+    run = LocalSparkRun(LocalJob(process, tmp_path), time.monotonic())
+    runs = LocalJobRunner(spark=spark, by_job={"job": [run]})
     with nullcontext() if ends_well else pytest.raises(DrillError, match="job job stopped with status 1"):
         runs.stop(NAMES, "job")
     assert run.ended is not None

@@ -11,7 +11,7 @@ import pytest
 from millrace.config import Names, environments, load
 from millrace.config.engines.versions import VERSIONS
 from millrace.infra.launch.launch_document import AssetUrls, launch_document
-from millrace.sandbox.programs.engine_settings import engine_settings, table
+from millrace.sandbox.programs.engine_settings import engine_settings, read_settings_table
 from millrace.sandbox.programs.local_spark import REPLACED, SandboxSpark
 from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sizing import plan
@@ -90,7 +90,7 @@ def test_what_a_job_without_settings_of_its_own_finds(
 
 
 def test_a_value_that_nobody_confirmed_says_what_it_rests_on() -> None:
-    rows = [value for row in table().settings.values() for value in row.engines.values()]
+    rows = [value for row in read_settings_table().settings.values() for value in row.engines.values()]
     assert all(len(value.source) > 20 for value in rows)
     assert {value.confirmed for value in rows} == {True, False}
 

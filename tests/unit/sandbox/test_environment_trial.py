@@ -9,14 +9,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from millrace.cli import app
-from millrace.cli.run.sandbox import _files_by_stream, _table_summary
+from millrace.cli.run.sandbox import _files_by_stream, _landed_table_sentence
 from millrace.config import ConfigurationError
 from millrace.sandbox import environment_trial, running_sandbox
-from millrace.sandbox.environment_trial import DerivedComparison, LandedTable
+from millrace.sandbox.environment_trial import DerivedTableComparison, TableAfterTrial
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.programs.local_spark import SandboxSpark
 from millrace.sandbox.programs.localstack import LocalStack
-from millrace.sandbox.records.ledger import Ledger, compare
+from millrace.sandbox.records.ledger import Ledger, compare_tables_with_ledger
 
 
 def test_a_table_that_got_no_row_lost_what_was_sent() -> None:
@@ -25,9 +25,9 @@ def test_a_table_that_got_no_row_lost_what_was_sent() -> None:
     nothing = pa.table({name: pa.array([], pa.string()) for name in ("_id", "_error")} | {
         "_hash": pa.array([], pa.int64()), "_bytes": pa.array([], pa.binary()),
     })  # fmt: skip
-    account = compare(ledger, nothing, nothing["_id"])
+    account = compare_tables_with_ledger(ledger, nothing, nothing["_id"])
     assert account.lost_or_doubled
-    told = _table_summary(LandedTable(0, None, {}, account))
+    told = _landed_table_sentence(TableAfterTrial(0, None, {}, account))
     assert (
         told
         == "1 record sent, 0 rows, none while others had theirs; over a kill -9 1 lost, 0 doubled, 0 others"
@@ -38,25 +38,25 @@ def test_a_table_that_got_no_row_lost_what_was_sent() -> None:
     ("comparison", "wrong", "told"),
     [
         (None, False, "not compared: its query skips earlier records, or has no landing table"),
-        (DerivedComparison(reason="no module x"), False, "not compared: no module x"),
+        (DerivedTableComparison(reason="no module x"), False, "not compared: no module x"),
         (
-            DerivedComparison(rows=5, pending=2, left_out=["at"]),
+            DerivedTableComparison(rows=5, pending=2, left_out=["at"]),
             False,
             "of 5 rows by one batch 0 lost, 0 doubled, 0 different, 0 others, 2 wait for the watermark; at differ in each run",
         ),
         (
-            DerivedComparison(rows=5, lost=1, different=2, differing=["total"]),
+            DerivedTableComparison(rows=5, lost=1, different=2, differing=["total"]),
             True,
             "of 5 rows by one batch 1 lost, 0 doubled, 2 different in total, 0 others",
         ),
     ],
 )
 def test_a_derived_table_is_judged_or_said_not_to_be(
-    comparison: DerivedComparison | None, wrong: bool, told: str
+    comparison: DerivedTableComparison | None, wrong: bool, told: str
 ) -> None:
-    table = LandedTable(3, 4.0, {}, None, comparison)
+    table = TableAfterTrial(3, 4.0, {}, None, comparison)
     assert table.wrong is wrong
-    assert _table_summary(table) == f"3 rows, the first after 4 s; {told}"
+    assert _landed_table_sentence(table) == f"3 rows, the first after 4 s; {told}"
 
 
 def test_two_files_of_one_stream_are_a_question(tmp_path: Path) -> None:
@@ -135,16 +135,16 @@ def test_a_mistake_starts_nothing(
 def test_what_is_kept_is_told_also_after_a_loss(
     project: Path, monkeypatch: pytest.MonkeyPatch, lost: int
 ) -> None:
-    table = LandedTable(3, 4.0, {"id": 1}, None, DerivedComparison(rows=3 + lost, lost=lost))
+    table = TableAfterTrial(3, 4.0, {"id": 1}, None, DerivedTableComparison(rows=3 + lost, lost=lost))
     kept = []
 
-    def trial(name: str, jobs: object, feeds: object, **options: object) -> dict[str, LandedTable]:
+    def trial(name: str, jobs: object, feeds: object, **options: object) -> dict[str, TableAfterTrial]:
         kept.append(options["keep"])
         return {"copied": table}
 
     monkeypatch.setattr(environment_trial, "run_trial", trial)
     spark = SandboxSpark(stack=LocalStack("http://127.0.0.1:4566", "us-east-1", None), kafka="127.0.0.1:9092")
-    monkeypatch.setattr(running_sandbox, "running_spark", lambda _: spark)
+    monkeypatch.setattr(running_sandbox, "spark_of_running_sandbox", lambda _: spark)
     done = run("--keep")
     assert (done.exit_code, kept) == (lost, [True])
     for part in ("copied: 3 rows", "http://127.0.0.1:4566", "127.0.0.1:9092", "millrace sandbox stop"):
@@ -156,8 +156,8 @@ def test_a_run_after_a_kept_one_says_that_its_tables_are_gone(monkeypatch: pytes
     def ends(**_: object) -> None:
         raise SandboxError("here")
 
-    monkeypatch.setattr(environment_trial, "stop_left_behind", lambda: ["kafka", "localstack"])
-    monkeypatch.setattr(environment_trial, "servers", ends)
+    monkeypatch.setattr(environment_trial, "stop_left_programs", lambda: ["kafka", "localstack"])
+    monkeypatch.setattr(environment_trial, "start_servers", ends)
     said: list[str] = []
     with pytest.raises(SandboxError, match="here"):
         environment_trial.run_trial("dev", ["shop"], {}, seconds=0, say=said.append, keep=True)

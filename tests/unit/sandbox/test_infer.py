@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 from millrace.cli import app
 from millrace.config.formats import ddl as of_ddl
 from millrace.sandbox.schemas import ddl, sample_records
-from millrace.sandbox.schemas.infer import InferenceError, from_avro, from_csv, from_json
-from millrace.sandbox.schemas.traffic_values import from_file
-from millrace.sandbox.schemas.value_types import common_type
+from millrace.sandbox.schemas.infer import InferenceError, infer_from_csv, infer_from_json, read_avro_schema
+from millrace.sandbox.schemas.traffic_values import read_sample_file
+from millrace.sandbox.schemas.value_types import common_type_and_remark
 
 KINDS = {
     "whole": ([1, -5], "BIGINT"),
@@ -42,15 +42,15 @@ KINDS = {
 @pytest.mark.parametrize("name", KINDS)
 def test_the_narrowest_type_that_takes_all(name: str) -> None:
     values, kind = KINDS[name]
-    result = from_json([json.dumps({"x": v}).encode() for v in values])
-    assert ddl.kind_text(result.schema["x"].dataType) == kind
+    result = infer_from_json([json.dumps({"x": v}).encode() for v in values])
+    assert ddl.type_as_ddl(result.schema["x"].dataType) == kind
     assert result.fields[0].conflicts == []
 
 
 def test_an_id_that_outgrows_the_sample_is_no_dead_letter() -> None:
     small = [b'{"id":1,"in":{"n":[2]}}', b'{"id":2147483647,"in":{"n":[]}}']
-    assert from_json(small).schema.simpleString() == "struct<id:bigint,in:struct<n:array<bigint>>>"
-    narrow = from_json(small, narrow=True).schema
+    assert infer_from_json(small).schema.simpleString() == "struct<id:bigint,in:struct<n:array<bigint>>>"
+    narrow = infer_from_json(small, narrow=True).schema
     assert narrow.simpleString() == "struct<id:int,in:struct<n:array<int>>>"
 
 
@@ -91,13 +91,13 @@ def test_times_are_found_and_named(name: str) -> None:
     values, said = TIMES[name]
     for nested in (False, True):
         rows = [{"x": {"y": each} if nested else each} for each in values]
-        [field] = from_json([json.dumps(row).encode() for row in rows]).fields
+        [field] = infer_from_json([json.dumps(row).encode() for row in rows]).fields
         assert [each.partition(": ")[0] for each in field.conflicts] == ["x.y" if nested else "x"] * bool(
             said
         )
         assert said.replace("(x)", "(x.y)" if nested else "(x)") in "".join(field.conflicts)
     assert bool(
-        from_csv([str(v).encode() for v in values], ["x"], delimiter=",").fields[0].conflicts
+        infer_from_csv([str(v).encode() for v in values], ["x"], delimiter=",").fields[0].conflicts
     ) == bool(said)
 
 
@@ -109,7 +109,7 @@ def test_times_in_lists_are_named_and_ids_are_none() -> None:
         "order_id": MOMENT,
         "paid": MOMENT,
     }
-    found = from_json([json.dumps(row).encode()])
+    found = infer_from_json([json.dumps(row).encode()])
     named = {f.name: [each.partition(": ")[0] for each in f.conflicts] for f in found.fields}
     assert named == {"at": ["at[]"], "events": ["events[].at"], "id": [], "order_id": [], "paid": ["paid"]}
 
@@ -118,14 +118,14 @@ def test_columns_of_csv_go_by_their_places_so_a_name_that_none_can_have_is_repla
     file = tmp_path / "orders.csv"
     file.write_bytes("id; total;ID;_x;\n1;2.50;3;4;5\n".encode("utf-8-sig"))
     names = sample_records.csv_header(file, ";")
-    found = from_csv(sample_records.read_lines(file, 9)[1:], names, delimiter=";")
+    found = infer_from_csv(sample_records.read_lines(file, 9)[1:], names, delimiter=";")
     assert found.schema.names == ["id", "total", "c3", "c4", "c5"]
     assert [bool(f.conflicts) for f in found.fields] == [False, True, True, True, True]
     assert sample_records.read_lines(file, 1)[0].startswith(b"id;")
 
 
 def test_a_record_of_endless_depth_is_not_read() -> None:
-    found = from_json([b'{"a":' * 900 + b"1" + b"}" * 900, b'{"a":1}'])
+    found = infer_from_json([b'{"a":' * 900 + b"1" + b"}" * 900, b'{"a":1}'])
     assert (found.records, found.unreadable, found.reason) == (1, 1, "nested deeper than 64")
 
 
@@ -143,19 +143,19 @@ def test_a_record_of_endless_depth_is_not_read() -> None:
 def test_money_is_a_decimal_where_all_samples_have_two_digits(values: tuple[str, ...], kind: str) -> None:
     """A binary fraction holds no cents, and its sums are wrong in the last digit."""
     for result in (
-        from_json([f'{{"x":{each}}}'.encode() for each in values]),
-        from_csv([each.encode() for each in values], ["x"], delimiter=",", null="null"),
+        infer_from_json([f'{{"x":{each}}}'.encode() for each in values]),
+        infer_from_csv([each.encode() for each in values], ["x"], delimiter=",", null="null"),
     ):
-        assert ddl.kind_text(result.fields[0].kind) == kind
+        assert ddl.type_as_ddl(result.fields[0].kind) == kind
         assert any("a third would be rounded away" in each for each in result.fields[0].conflicts) == (
             "DEC" in kind
         )
-    assert from_json([b'{"x":12.50}']).fields[0].examples == ["12.50"]
+    assert infer_from_json([b'{"x":12.50}']).fields[0].examples == ["12.50"]
 
 
 def test_names_that_no_column_can_have_are_told_when_the_schema_is_inferred() -> None:
     rows = [{"a": {"x": 1, "X": 2}, "b": [{"in": {"": 1}, "n": 1}], "c`": 1, "": 2}]
-    result = from_json([json.dumps(row).encode() for row in rows])
+    result = infer_from_json([json.dumps(row).encode() for row in rows])
     assert result.schema.simpleString() == "struct<a:string,b:array<struct<in:string,n:bigint>>>"
     odd = "left out: its name is empty or holds a backtick"
     assert {f.name: f.conflicts for f in result.fields} == {
@@ -164,12 +164,12 @@ def test_names_that_no_column_can_have_are_told_when_the_schema_is_inferred() ->
         "c`": [odd],
         "": [odd],
     }
-    assert list(of_ddl.problems(of_ddl.parse(ddl.write(result.schema)))) == []
+    assert list(of_ddl.problems(of_ddl.parse(ddl.write_ddl(result.schema)))) == []
 
 
 def test_what_is_odd_is_said() -> None:
     rows = [{"a": 1, "b": None, "_c": 1, "A": 2, "d": {"x": 1}}, {"a": "one", "d": {"x": "y"}}]
-    result = from_json([*(json.dumps(r).encode() for r in rows), b"{", b"[]", b"[" * 100_000])
+    result = infer_from_json([*(json.dumps(r).encode() for r in rows), b"{", b"[]", b"[" * 100_000])
     assert result.schema.simpleString() == "struct<a:string,b:string,d:struct<x:string>>"
     assert {f.name: f.conflicts for f in result.fields} == {
         "a": ["int and string"],
@@ -185,14 +185,14 @@ def test_what_is_odd_is_said() -> None:
 
 def test_required_fields_are_those_that_no_record_lacks() -> None:
     payloads = [b'{"a":1,"b":1}', b'{"a":2,"b":null}']
-    assert [f.nullable for f in from_json(payloads).schema] == [True, True]
-    assert [f.nullable for f in from_json(payloads, required=True).schema] == [False, True]
+    assert [f.nullable for f in infer_from_json(payloads).schema] == [True, True]
+    assert [f.nullable for f in infer_from_json(payloads, required=True).schema] == [False, True]
 
 
 def test_csv() -> None:
     payloads = [b'1,007,2.5,"a,b",true,2026-01-01', b"2,008,NA,,FALSE,", b"3,x", b"\xff,,,,,", b'"1,2']
-    result = from_csv(payloads, None, delimiter=",", null="NA")
-    assert [ddl.kind_text(f.dataType) for f in result.schema] == [
+    result = infer_from_csv(payloads, None, delimiter=",", null="NA")
+    assert [ddl.type_as_ddl(f.dataType) for f in result.schema] == [
         "BIGINT",
         "STRING",
         "DOUBLE",
@@ -202,19 +202,22 @@ def test_csv() -> None:
     ]
     assert result.schema.fieldNames() == ["c1", "c2", "c3", "c4", "c5", "c6"]
     assert (result.records, result.unreadable) == (2, 3)
-    assert from_csv([b"1;x"], ["n", "t"], delimiter=";").schema.simpleString() == "struct<n:bigint,t:string>"
-    assert from_csv([b"1;x"], ["n", "t"], delimiter=";", narrow=True).schema.simpleString() == (
+    assert (
+        infer_from_csv([b"1;x"], ["n", "t"], delimiter=";").schema.simpleString()
+        == "struct<n:bigint,t:string>"
+    )
+    assert infer_from_csv([b"1;x"], ["n", "t"], delimiter=";", narrow=True).schema.simpleString() == (
         "struct<n:int,t:string>"
     )
 
 
 def test_a_sample_of_nothing_is_refused() -> None:
     with pytest.raises(InferenceError, match="the sample is empty"):
-        from_json([])
+        infer_from_json([])
     with pytest.raises(InferenceError, match="no record of the sample can be read: not a JSON object"):
-        from_json([b"[]"])
+        infer_from_json([b"[]"])
     with pytest.raises(InferenceError, match="no field of the sample can be a column"):
-        from_json([b'{"_a":1}'])
+        infer_from_json([b'{"_a":1}'])
 
 
 json_values = st.recursive(
@@ -236,14 +239,14 @@ json_values = st.recursive(
 )
 def test_any_objects_give_a_schema_that_can_be_written_and_read(rows: list[dict[str, object]]) -> None:
     payloads = [json.dumps(row).encode() for row in rows]
-    result = from_json(payloads)
-    assert ddl.parse(ddl.write(result.schema)) == result.schema
+    result = infer_from_json(payloads)
+    assert ddl.parse_ddl(ddl.write_ddl(result.schema)) == result.schema
     # In another order the same types come out.
-    again = from_json(payloads[::-1]).schema
+    again = infer_from_json(payloads[::-1]).schema
     assert sorted(f.name for f in again) == sorted(f.name for f in result.schema)
     for name in result.schema.fieldNames():
         one, other = result.schema[name].dataType, again[name].dataType
-        assert common_type(one, other)[0].typeName() == one.typeName() == other.typeName()
+        assert common_type_and_remark(one, other)[0].typeName() == one.typeName() == other.typeName()
 
 
 def container(schema: str) -> bytes:
@@ -270,12 +273,12 @@ AVSC = (
 
 
 def test_an_avro_file_carries_its_schema() -> None:
-    text, result = from_avro(container(AVSC))
+    text, result = read_avro_schema(container(AVSC))
     assert json.loads(text) == json.loads(AVSC)
-    assert ddl.write(result.schema) == "a BIGINT,\nb STRING NOT NULL\n"
+    assert ddl.write_ddl(result.schema) == "a BIGINT,\nb STRING NOT NULL\n"
     for data in (b"PAR1", container(AVSC)[:30]):
         with pytest.raises(InferenceError):
-            from_avro(data)
+            read_avro_schema(data)
 
 
 def test_an_avro_file_may_have_unions_and_any_metadata() -> None:
@@ -290,7 +293,7 @@ def test_an_avro_file_may_have_unions_and_any_metadata() -> None:
     text = json.dumps({"type": "record", "name": "R", "fields": fields})
     out = io.BytesIO()
     fastavro.writer(out, json.loads(text), [], metadata={"maker": "y"})
-    written, result = from_avro(out.getvalue().replace(b"\x0amaker\x02y", b"\x0amaker\x02\xff"))
+    written, result = read_avro_schema(out.getvalue().replace(b"\x0amaker\x02y", b"\x0amaker\x02\xff"))
     assert json.loads(written)["fields"][0]["type"] == ["null", "int", "string"]
     assert result.schema.simpleString().startswith("struct<a:struct<member0:int,member1:string>,b:bigint,c:")
     assert result.fields[2].conflicts == ["no table has it: names that differ in case only: X, x"]
@@ -309,7 +312,7 @@ def test_the_command_writes_the_file_once(tmp_path: Path) -> None:
     assert "city" in shown
     assert "50%" in shown
     assert out.read_text() == "id BIGINT,\ncity STRING\n"
-    assert from_file(sample, ddl.parse(out.read_text()))[1] == {"id": 2, "city": None}
+    assert read_sample_file(sample, ddl.parse_ddl(out.read_text()))[1] == {"id": 2, "city": None}
     status, shown = run("--file", str(sample), "--out", str(out))
     assert status == 2
     assert "--force" in shown
@@ -344,6 +347,6 @@ def test_what_cannot_be_meant_is_refused(arguments: tuple[str, ...], message: st
 
 def test_the_delimiter_makes_as_many_columns_as_there_are_names() -> None:
     payloads = [b"1;Oslo, N | E;2026-01-01", b"2;Rome, I | E;2026-01-02", b"broken"]
-    assert sample_records.delimiter_of(payloads, None) != ";"  # csv.Sniffer is misled
-    assert sample_records.delimiter_of(payloads, ["id", "city", "at"]) == ";"
-    assert sample_records.delimiter_of([b"1;2"], ["one"]) == ";"
+    assert sample_records.guess_delimiter(payloads, None) != ";"  # csv.Sniffer is misled
+    assert sample_records.guess_delimiter(payloads, ["id", "city", "at"]) == ";"
+    assert sample_records.guess_delimiter([b"1;2"], ["one"]) == ";"

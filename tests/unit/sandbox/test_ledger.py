@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.sandbox.records.ledger import Ledger, compare, payload_hash
+from millrace.sandbox.records.ledger import Ledger, compare_tables_with_ledger, payload_hash
 from tests.faults.difference import Difference
 
 GOOD, BAD = b'{"a":1}', b'{"a":'
@@ -48,19 +48,21 @@ ALL = (
 
 
 def test_all_accounted_for():
-    account = compare(make_ledger(), landed(*ALL), ids("t/0/0", "t/0/1"))
+    account = compare_tables_with_ledger(make_ledger(), landed(*ALL), ids("t/0/0", "t/0/1"))
     assert account.exact
     assert (account.produced, account.landed, account.dead_letters, account.derived) == (4, 4, 2, 2)
 
 
 def test_one_loss_and_one_duplicate_have_the_right_count():
-    account = compare(make_ledger(), landed(ALL[0], ALL[0], *ALL[2:]), ids("t/0/0", "t/0/1"))
+    account = compare_tables_with_ledger(
+        make_ledger(), landed(ALL[0], ALL[0], *ALL[2:]), ids("t/0/0", "t/0/1")
+    )
     assert account.landed == account.produced
     assert (account.lost, account.duplicated, account.exact) == (1, 1, False)
 
 
 def test_same_payload_twice_is_two_records():
-    assert compare(make_ledger(), landed(*ALL[1:]), ids("t/0/0", "t/0/1")).lost == 1
+    assert compare_tables_with_ledger(make_ledger(), landed(*ALL[1:]), ids("t/0/0", "t/0/1")).lost == 1
 
 
 @pytest.mark.parametrize(
@@ -76,7 +78,7 @@ def test_same_payload_twice_is_two_records():
     ],
 )
 def test_every_fault_is_named(rows, derived, field):
-    account = compare(make_ledger(), landed(*rows), ids(*derived))
+    account = compare_tables_with_ledger(make_ledger(), landed(*rows), ids(*derived))
     assert getattr(account, field) == 1
     assert not account.exact
 
@@ -114,10 +116,10 @@ def test_differences_add_up() -> None:
 def test_a_loss_and_a_double_count_whatever_was_made_of_the_payloads() -> None:
     """As where one's own rules make dead letters of records that nobody spoiled."""
     judged = (("t/0/0", GOOD, "rule", GOOD), *ALL[1:])
-    result = compare(make_ledger(), landed(*judged), ids("t/0/1"))
+    result = compare_tables_with_ledger(make_ledger(), landed(*judged), ids("t/0/1"))
     assert (result.exact, result.lost_or_doubled) == (False, False)
     for rows in (ALL[1:], (*ALL, ALL[0]), (*ALL, ("t/0/9", GOOD, None, None))):
-        assert compare(make_ledger(), landed(*rows), ids("t/0/0", "t/0/1")).lost_or_doubled
+        assert compare_tables_with_ledger(make_ledger(), landed(*rows), ids("t/0/0", "t/0/1")).lost_or_doubled
 
 
 def test_ledgers_of_several_streams_are_one() -> None:
@@ -125,4 +127,4 @@ def test_ledgers_of_several_streams_are_one() -> None:
     other.add("u/0/0", GOOD, None)
     whole = Ledger.merge([make_ledger(), other])
     assert whole.ids == ["t/0/0", "t/0/1", "t/0/2", "t/0/3", "u/0/0"]
-    assert (len(whole), whole.dirty) == (5, 2)
+    assert (len(whole), whole.dirty_count) == (5, 2)

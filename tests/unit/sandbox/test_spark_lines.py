@@ -58,9 +58,9 @@ def test_a_job_runs_on_the_line_of_its_engines_version(
         return [tmp_path / f"{name}-of-{line.name}.jar"]
 
     monkeypatch.setattr(local_spark, "RUN", tmp_path)
-    monkeypatch.setattr(local_driver, "start", start)
+    monkeypatch.setattr(local_driver, "start_driver", start)
     monkeypatch.setattr(jars, "jar_files", files)
-    monkeypatch.setattr(SandboxSpark, "_download", lambda _, __, target: target)
+    monkeypatch.setattr(SandboxSpark, "_download_from_s3", lambda _, __, target: target)
     running: Any = SandboxSpark(stack=Stack(), kafka="127.0.0.1:9092")  # type: ignore[arg-type]
     running.submit(document(version), "departures-1")
     assert started["line"] is version.spark_line

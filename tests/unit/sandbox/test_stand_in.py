@@ -9,10 +9,10 @@ import pytest
 
 from millrace.config import environments, load
 from millrace.sandbox import stand_in as module
-from millrace.sandbox.environment_trial import needed_jobs, needed_streams
+from millrace.sandbox.environment_trial import jobs_with_upstream, streams_read_by
 from millrace.sandbox.programs.localstack import ACCOUNT
 from millrace.sandbox.programs.toolchain import ROOT
-from millrace.sandbox.stand_in import stand_in
+from millrace.sandbox.stand_in import make_stand_in
 
 COMPANY = """\
 project: depot
@@ -110,7 +110,7 @@ def company(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_nothing_of_another_place_is_left(company: Path) -> None:
     loaded = load(company, ROOT)
-    result = stand_in(loaded, str(company))
+    result = make_stand_in(loaded, str(company))
     environment = result.environment
     assert (environment.name, environment.account, environment.region) == ("company", ACCOUNT, "eu-west-1")
     text = Path(result.name).read_text()
@@ -129,17 +129,17 @@ def test_nothing_of_another_place_is_left(company: Path) -> None:
 def test_a_name_that_is_free_on_its_broker_stays(company: Path) -> None:
     without = re.sub(r"  copies:\n(?:    .*\n)+|      land-copies.*\n", "", COMPANY)
     company.write_text(without)
-    assert stand_in(load(company, ROOT)).names.stream("scans") == "acme.scans"
+    assert make_stand_in(load(company, ROOT)).names.stream("scans") == "acme.scans"
 
 
 @pytest.mark.parametrize("account", ["444455556666", ACCOUNT])
 def test_a_job_that_runs_in_turns_runs_all_the_time_here(company: Path, account: str) -> None:
     company.write_text(IN_TURNS.format(account))
-    result = stand_in(load(company, ROOT), str(company))
+    result = make_stand_in(load(company, ROOT), str(company))
     assert result.environment.jobs["clicks"].run_every is None
     assert result.environment.jobs["clicks"].latency.total_seconds() == 900
     assert "run_every of job clicks" in result.replaced
-    assert stand_in(result.environment, result.name).replaced == ()
+    assert make_stand_in(result.environment, result.name).replaced == ()
 
 
 @pytest.mark.parametrize("name", environments(ROOT))
@@ -148,16 +148,16 @@ def test_each_environment_of_the_repository_has_one(
 ) -> None:
     monkeypatch.setattr(module, "RUN", tmp_path)
     loaded = load(name, ROOT)
-    result = stand_in(loaded, name)
+    result = make_stand_in(loaded, name)
     assert (result.name == name) is (loaded.account == ACCOUNT)
     assert result.names.prefix == f"{loaded.project}-{name}"
     # A stand-in needs none itself.
-    assert stand_in(result.environment, result.name).replaced == ()
+    assert make_stand_in(result.environment, result.name).replaced == ()
 
 
 def test_a_job_needs_those_that_land_what_it_derives_from(company: Path) -> None:
     loaded = load(company, ROOT)
-    assert needed_jobs(loaded, "derived") == ("clicks", "derived")
-    assert needed_streams(loaded, ("clicks", "derived")) == ("clicks",)
-    assert needed_jobs(loaded, "kafka") == ("kafka",)
-    assert needed_jobs(loaded, None) == ("clicks", "kafka", "derived")
+    assert jobs_with_upstream(loaded, "derived") == ("clicks", "derived")
+    assert streams_read_by(loaded, ("clicks", "derived")) == ("clicks",)
+    assert jobs_with_upstream(loaded, "kafka") == ("kafka",)
+    assert jobs_with_upstream(loaded, None) == ("clicks", "kafka", "derived")

@@ -15,20 +15,25 @@ import pytest
 
 from millrace.config.formats.csv import CsvFormat
 from millrace.config.formats.json import JsonFormat
-from millrace.sandbox.payloads import Payloads, payloads
-from millrace.sandbox.payloads.flights import Event
+from millrace.sandbox.payloads import PayloadWriters, payload_writers
+from millrace.sandbox.payloads.flights import RecordToSend
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.records.ledger import Ledger
 from millrace.sandbox.records.traffic import (
-    Feed,
     TokenBucket,
+    TrafficFeed,
     TrafficShape,
     default_key_field,
-    send,
-    unchanged_records,
+    send_feed,
+    source_of_file_records,
 )
 from millrace.sandbox.schemas import ddl
-from millrace.sandbox.schemas.traffic_values import Generator, Sample, SampleError, from_file
+from millrace.sandbox.schemas.traffic_values import (
+    RecordGenerator,
+    SampledRecords,
+    SampleError,
+    read_sample_file,
+)
 
 DDL = (
     "id BIGINT NOT NULL, city STRING NOT NULL, at TIMESTAMP NOT NULL, price DECIMAL(9,2), tags ARRAY<STRING>"
@@ -38,15 +43,15 @@ NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 @pytest.fixture
-def written(tmp_path: Path) -> Payloads:
+def written(tmp_path: Path) -> PayloadWriters:
     (tmp_path / "t.ddl").write_text(DDL)
-    return payloads(JsonFormat(), tmp_path / "t.ddl")
+    return payload_writers(JsonFormat(), tmp_path / "t.ddl")
 
 
-def feed(written: Payloads, *, seed: int = 1, **shape: Any) -> Feed:
+def feed(written: PayloadWriters, *, seed: int = 1, **shape: Any) -> TrafficFeed:
     choose = random.Random(seed)
-    source = Generator(written.schema, choose).record
-    return Feed(source, written, TrafficShape(per_second=100, **shape), choose, lambda: NOW)
+    source = RecordGenerator(written.schema, choose).record
+    return TrafficFeed(source, written, TrafficShape(per_second=100, **shape), choose, lambda: NOW)
 
 
 class Clock:
@@ -66,7 +71,7 @@ def passed(bucket: TokenBucket, clock: Clock, seconds: float) -> Counter[int]:
     """How many the bucket let through in each second."""
     result: Counter[int] = Counter()
     while True:
-        bucket.take()
+        bucket.wait_for_token()
         if clock.now >= seconds:
             return result
         result[int(clock.now)] += 1
@@ -81,7 +86,7 @@ def test_the_rate_is_kept(rate: float) -> None:
 
 def test_bursts_come_when_they_should() -> None:
     clock, shape = Clock(), TrafficShape(per_second=100, burst_factor=5, burst_every=10, burst_seconds=2)
-    result = passed(TokenBucket(shape.rate, clock, clock.wait), clock, 20)
+    result = passed(TokenBucket(shape.rate_at, clock, clock.wait), clock, 20)
     for second in range(20):
         wanted = 500 if second % 10 < 2 else 100
         assert abs(result[second] - wanted) <= 30, (second, result[second])
@@ -90,19 +95,19 @@ def test_bursts_come_when_they_should() -> None:
 def test_after_a_stall_a_second_is_made_good_and_no_more() -> None:
     clock = Clock()
     bucket = TokenBucket(lambda _: 100, clock, clock.wait)
-    bucket.take()
+    bucket.wait_for_token()
     clock.now = 60.0
     assert passed(bucket, clock, 61)[60] <= 201
 
 
-def test_a_seed_makes_the_same_records(written: Payloads) -> None:
+def test_a_seed_makes_the_same_records(written: PayloadWriters) -> None:
     shape = {"dirty": 0.2, "late": 0.2, "duplicates": 0.2, "hot": 0.1}
     first = list(feed(written, **shape).events(most=300))
     assert first == list(feed(written, **shape).events(most=300))
     assert first != list(feed(written, seed=2, **shape).events(most=300))
 
 
-def test_shares_are_what_was_asked_for(written: Payloads) -> None:
+def test_shares_are_what_was_asked_for(written: PayloadWriters) -> None:
     made = feed(written, dirty=0.1, late=0.2, duplicates=0.05, hot=0.3)
     events = list(made.events(most=5000))
     assert abs(sum(e.dirt is not None for e in events) / 5000 - 0.1) < 0.02
@@ -114,7 +119,7 @@ def test_shares_are_what_was_asked_for(written: Payloads) -> None:
     assert {e.dirt for e in events} == {None, "broken", "retyped", "empty"}
 
 
-def test_late_records_lie_back(written: Payloads) -> None:
+def test_late_records_lie_back(written: PayloadWriters) -> None:
     for lateness, low, high in (("exponential", 25, 35), ("uniform", 12, 18)):
         events = feed(written, late=1.0, late_seconds=30, lateness=lateness).events(most=2000)
         delays = [(NOW - datetime.fromisoformat(json.loads(e.payload)["at"])).total_seconds() for e in events]
@@ -122,14 +127,14 @@ def test_late_records_lie_back(written: Payloads) -> None:
         assert (max(delays) <= 30) is (lateness == "uniform")
 
 
-def test_keys(written: Payloads) -> None:
+def test_keys(written: PayloadWriters) -> None:
     assert default_key_field(written) == "city"
     by_field = feed(written, key="city").events(most=50)
     assert all(e.key.decode() == json.loads(e.payload)["city"] for e in by_field)
     assert len({e.key for e in feed(written, keys=3).events(most=200)}) == 3
 
 
-def test_what_does_not_fit_the_schema_is_refused(written: Payloads, tmp_path: Path) -> None:
+def test_what_does_not_fit_the_schema_is_refused(written: PayloadWriters, tmp_path: Path) -> None:
     with pytest.raises(SandboxError, match="no field town for the key; its fields are id, city"):
         feed(written, key="town")
     with pytest.raises(
@@ -138,35 +143,37 @@ def test_what_does_not_fit_the_schema_is_refused(written: Payloads, tmp_path: Pa
         feed(written, time="city")
     (tmp_path / "n.ddl").write_text("n INT")
     with pytest.raises(SandboxError, match="late records need a field of type timestamp"):
-        feed(payloads(JsonFormat(), tmp_path / "n.ddl"), late=0.1)
+        feed(payload_writers(JsonFormat(), tmp_path / "n.ddl"), late=0.1)
     (tmp_path / "x.ddl").write_text("n NUMBER")
     with pytest.raises(
         SandboxError,
         match=r"x\.ddl: no test records can be generated from this schema: line 1: .*unknown type NUMBER",
     ):
-        payloads(JsonFormat(), tmp_path / "x.ddl")
+        payload_writers(JsonFormat(), tmp_path / "x.ddl")
 
 
-def test_a_file_is_sent_in_order_and_from_the_beginning_again(written: Payloads, tmp_path: Path) -> None:
+def test_a_file_is_sent_in_order_and_from_the_beginning_again(
+    written: PayloadWriters, tmp_path: Path
+) -> None:
     rows = [
         {"id": n, "city": f"c{n}", "at": "2026-01-01T00:00:00Z", "price": 1.5, "tags": ["a"]}
         for n in range(3)
     ]
     (tmp_path / "s.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
-    held = from_file(tmp_path / "s.jsonl", written.schema)
-    made = Feed(unchanged_records(held), written, TrafficShape(per_second=1), CHANCE)
+    held = read_sample_file(tmp_path / "s.jsonl", written.schema)
+    made = TrafficFeed(source_of_file_records(held), written, TrafficShape(per_second=1), CHANCE)
     payload = [json.loads(e.payload) for e in made.events(most=4)]
     assert [p["id"] for p in payload] == [0, 1, 2, 0]
     assert payload[0] | {"at": ""} == rows[0] | {"at": ""}
     (tmp_path / "s.csv").write_text("city,id,at,price,tags\nRome,7,2026-01-01,2.50,\n")
-    [row] = from_file(tmp_path / "s.csv", ddl.parse(DDL))
+    [row] = read_sample_file(tmp_path / "s.csv", ddl.parse_ddl(DDL))
     assert (row["id"], row["city"], row["tags"]) == (7, "Rome", None)
     assert row["at"] == datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def test_a_sample_keeps_records_together_and_moves_their_times() -> None:
-    schema = ddl.parse("city STRING, at TIMESTAMP, sent TIMESTAMP")
-    sample = Sample(
+    schema = ddl.parse_ddl("city STRING, at TIMESTAMP, sent TIMESTAMP")
+    sample = SampledRecords(
         [{"city": "Rome", "at": NOW - timedelta(days=9), "sent": NOW - timedelta(days=8)}],
         schema,
         CHANCE,
@@ -190,7 +197,7 @@ def test_a_sample_keeps_records_together_and_moves_their_times() -> None:
 def test_a_sample_that_does_not_fit_names_its_line(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "s.jsonl").write_text(text)
     with pytest.raises(SampleError, match=message):
-        from_file(tmp_path / "s.jsonl", ddl.parse(DDL))
+        read_sample_file(tmp_path / "s.jsonl", ddl.parse_ddl(DDL))
 
 
 class Taker:
@@ -199,30 +206,30 @@ class Taker:
     def __init__(self) -> None:
         self.ledger = Ledger()
 
-    def send(self, events: Iterable[Event], *, sent: Any) -> None:
+    def send(self, events: Iterable[RecordToSend], *, sent: Any) -> None:
         for number, event in enumerate(events):
             self.ledger.add(f"t/0/{number}", event.payload, event.dirt)
             sent(1)
 
 
-def test_sending_ends_after_so_many_so_long_or_when_told(written: Payloads) -> None:
+def test_sending_ends_after_so_many_so_long_or_when_told(written: PayloadWriters) -> None:
     made = feed(written, dirty=0.5)
     counted: list[int] = []
-    result = send(made, Taker(), most=20, seconds=None, stop=Stop(), sent=counted.append)
+    result = send_feed(made, Taker(), most=20, seconds=None, stop=Stop(), sent=counted.append)
     assert (result.records, sum(counted)) == (20, 20)
-    assert 60 < result.per_second < 140
+    assert 60 < result.records_per_second < 140
     assert result.dirty > 0
-    assert send(
+    assert send_feed(
         made, Taker(), most=None, seconds=0.3, stop=Stop(), sent=counted.append
     ).records == pytest.approx(30, abs=8)
     stop = Stop()
     stop.set()
-    assert send(made, Taker(), most=None, seconds=None, stop=stop, sent=counted.append).records == 0
+    assert send_feed(made, Taker(), most=None, seconds=None, stop=stop, sent=counted.append).records == 0
 
 
 def test_csv_of_a_feed_has_all_columns(tmp_path: Path) -> None:
     (tmp_path / "t.ddl").write_text("id BIGINT NOT NULL, city STRING, at TIMESTAMP, paid BOOLEAN")
-    written = payloads(CsvFormat(kind="csv", delimiter=";"), tmp_path / "t.ddl")
+    written = payload_writers(CsvFormat(kind="csv", delimiter=";"), tmp_path / "t.ddl")
     assert all(e.payload.count(b";") == 3 for e in feed(written).events(most=20))
 
 
@@ -235,8 +242,8 @@ DDLS = [
 
 @pytest.mark.parametrize("text", DDLS)
 def test_ddl_is_read_and_written(text: str) -> None:
-    schema = ddl.parse(text)
-    assert ddl.parse(ddl.write(schema)) == schema
+    schema = ddl.parse_ddl(text)
+    assert ddl.parse_ddl(ddl.write_ddl(schema)) == schema
 
 
 @pytest.mark.parametrize(
@@ -244,22 +251,24 @@ def test_ddl_is_read_and_written(text: str) -> None:
 )
 def test_what_is_no_ddl_is_refused(text: str) -> None:
     with pytest.raises(ddl.DdlError):
-        ddl.parse(text)
+        ddl.parse_ddl(text)
 
 
 def test_comments_and_the_example_schemas_are_read() -> None:
-    assert ddl.parse("a INT COMMENT 'x, y', -- no\n b INT /* no */").simpleString() == "struct<a:int,b:int>"
+    assert (
+        ddl.parse_ddl("a INT COMMENT 'x, y', -- no\n b INT /* no */").simpleString() == "struct<a:int,b:int>"
+    )
     root = Path(__file__).parents[3]
     files = sorted((root / "pipelines").rglob("*.ddl"))
     assert files
-    assert all(ddl.parse(file.read_text()).fields for file in files)
+    assert all(ddl.parse_ddl(file.read_text()).fields for file in files)
 
 
 def test_values_repeat_keys_and_come_from_lists_that_the_schema_names() -> None:
-    schema = ddl.parse(
+    schema = ddl.parse_ddl(
         "scan_id STRING NOT NULL, depot_id INT NOT NULL, state STRING NOT NULL COMMENT 'one of: in, out', n INT COMMENT 'one of: 7'"
     )
-    values = Generator(schema, random.Random(1))
+    values = RecordGenerator(schema, random.Random(1))
     made = [values.record(number, datetime.now(UTC)) for number in range(2000)]
     own = Counter(each["scan_id"] for each in made)
     assert 0.1 < 1 - len(own) / len(made) < 0.3, "some records are of a thing that was there before"

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from millrace.cli import app
 from millrace.cli.run.traffic import _parse_burst
 from millrace.config import ConfigurationError, load
-from millrace.sandbox.payloads.flights import Event
+from millrace.sandbox.payloads.flights import RecordToSend
 from millrace.sandbox.records import traffic_targets
 from millrace.sandbox.records.ledger import Ledger, payload_hash
 from millrace.sandbox.records.producer import KinesisProducer
@@ -210,7 +210,7 @@ def test_large_records_are_put_by_as_many_as_one_call_takes() -> None:
             assert sum(len(r["Data"]) + len(r["PartitionKey"]) for r in Records) <= 5 * 1024**2
             return {"Records": [{"SequenceNumber": str(n)} for n in range(len(Records))]}
 
-    events = [Event(b"k", b"x" * 1_000_000, None)] * 12 + [Event(b"k", b"x", None)] * 600
+    events = [RecordToSend(b"k", b"x" * 1_000_000, None)] * 12 + [RecordToSend(b"k", b"x", None)] * 600
     sent: list[int] = []
     KinesisProducer(Kinesis(), "s").send(events, sent=sent.append)
     assert Kinesis.calls == sent == [5, 5, 500, 102]
@@ -222,4 +222,4 @@ def test_an_on_demand_stream_bills_each_record_by_the_kilobyte(project: Path) ->
     environment = load("traffic")
     table = prices(environment.region)
     dollars = 10**6 * 1024 / 10**9 * table.usd("kinesis.on_demand.gb_in")
-    assert traffic_targets.put_cost(environment, "clicks", 10**6, 200.0) == pytest.approx(dollars)
+    assert traffic_targets.cost_of_put_records(environment, "clicks", 10**6, 200.0) == pytest.approx(dollars)

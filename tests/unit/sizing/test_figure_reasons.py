@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from millrace.cli.plan.plan import check_plan
-from millrace.cli.plan.report.plan_document import plan_document, worst_age
+from millrace.cli.plan.plan import simulate_and_check_plan
+from millrace.cli.plan.report.plan_document import plan_document, worst_record_age
 from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.cli.shared.html_pages import html_page
 from millrace.config import ConfigurationError, environments, load
@@ -143,7 +143,7 @@ def test_the_command_prints_the_tree() -> None:
 
 def test_the_page_has_all_ways_to_run_each_job_behind_a_summary() -> None:
     environment = load("prod", root=ROOT)
-    found = check_plan(environment, plan(environment))
+    found = simulate_and_check_plan(environment, plan(environment))
     page = drawn(html_page("plan", "plan", plan_document(found, plan_verdict(found))))
     for job in found.plan.jobs.values():
         folded = page.split(f'<details id="job-{job.name}">')[1].split("</details>")[0]
@@ -152,4 +152,4 @@ def test_the_page_has_all_ways_to_run_each_job_behind_a_summary() -> None:
             assert re.search(
                 rf">{re.escape(str(choice))}</span></th><td[^>]*><span>{choice.workers}</span>", folded
             )
-        assert worst_age(environment, job, job.choices()[0]) > 0
+        assert worst_record_age(environment, job, job.choices()[0]) > 0

@@ -116,7 +116,7 @@ def project(tmp_path: Path) -> Iterator[Path]:
 
 
 def run(project: Path, monkeypatch: pytest.MonkeyPatch, answers: list[dict[str, Any]], *more: str) -> Done:
-    monkeypatch.setattr("millrace.cli.plan.prices.price_list", lambda _: Catalogue(answers))
+    monkeypatch.setattr("millrace.cli.plan.prices.price_list_client", lambda _: Catalogue(answers))
     prices.cache_clear()
     done = millrace("prices", "update", "--region", REGION, *more, cwd=project)
     prices.cache_clear()
@@ -300,7 +300,7 @@ def test_without_permission_nothing_is_written(project: Path, monkeypatch: pytes
     client: Any = boto3.client(
         "pricing", region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b"
     )
-    monkeypatch.setattr("millrace.cli.plan.prices.price_list", lambda _: client)
+    monkeypatch.setattr("millrace.cli.plan.prices.price_list_client", lambda _: client)
     with Stubber(client) as stubbed:
         stubbed.add_client_error(
             "get_products", "AccessDeniedException", "not authorized: pricing:GetProducts", 400

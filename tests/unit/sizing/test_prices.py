@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.cli.plan.plan import old_prices
+from millrace.cli.plan.plan import old_prices_warning
 from millrace.config import ConfigurationError, load
 from millrace.sizing import plan
 from millrace.sizing.prices_and_limits import PRICES, prices
@@ -103,7 +103,7 @@ def test_a_table_is_old_after_ninety_days(project: Path, days: int, *, old: bool
     prices.cache_clear()
     environment = load("shop", root=project)
     count = len(prices("us-east-1").prices)
-    note = old_prices(environment, date(2026, 11, 1) + timedelta(days=days))
+    note = old_prices_warning(environment, date(2026, 11, 1) + timedelta(days=days))
     assert (note is not None) == old
     if note is not None:
         assert note.startswith(
@@ -116,7 +116,7 @@ def test_one_price_that_stayed_is_old_alone(project: Path) -> None:
     stayed = table(0.44).replace("kms.key_month: {usd: 1.0}", "kms.key_month: {usd: 1.0, read: 2026-06-01}")
     (project / PRICES / "eu-west-1.yaml").write_text(stayed)
     prices.cache_clear()
-    note = old_prices(load("shop", root=project), date(2026, 11, 2))
+    note = old_prices_warning(load("shop", root=project), date(2026, 11, 2))
     assert note is not None
     assert note.startswith(
         "prices/eu-west-1.yaml: kms.key_month may be out of date, read on 2026-06-01, 154 days ago:"

@@ -12,7 +12,7 @@ import pytest
 from millrace.config import load
 from millrace.config.aws.kafka_versions import STANDARD
 from millrace.verify.account import check_claims, checks, checks_deployed
-from millrace.verify.account.claims import claims
+from millrace.verify.account.claims import read_claims
 from tests.unit.verify.stubbed_account import (
     ACCOUNT,
     NOW,
@@ -74,18 +74,18 @@ def services(*names: str) -> Answers:
 @pytest.mark.parametrize(
     ("check", "answers", "holds", "seen"),
     [
-        (checks.people_policies, found(), True, "1 policies"),
-        (checks.people_policies, found(("SUGGESTION", "EMPTY_ARRAY_ACTION")), True, "1 policies"),
-        (checks.people_policies, found(("ERROR", "INVALID_ACTION")), False, "ERROR INVALID_ACTION"),
-        (checks.msk_versions, versions(*STANDARD), True, ""),
-        (checks.msk_versions, versions(*STANDARD[1:]), False, f"not active: {STANDARD[0]}"),
-        (checks.endpoint_services, services("logs", "kafka"), True, "2 services"),
-        (checks.endpoint_services, services("logs", "kafkaconnect"), False, "not there: kafka"),
-        (checks.resource_types, types(), True, "4 types"),
-        (checks.resource_types, types(lacking="AWS::MSK::Topic"), False, "AWS::MSK::Topic is not there"),  # type: ignore[arg-type]
-        (checks.topic_properties_that_replace, types(only=["ClusterArn", "TopicName", "ReplicationFactor"]), True, ""),
-        (checks.topic_properties_that_replace, types(only=["ClusterArn", "TopicName", "PartitionCount"]), False, "PartitionCount"),
-        (checks.topic_properties_that_replace, types(lacking="AWS::MSK::Topic"), None, "is not there"),  # type: ignore[arg-type]
+        (checks.check_people_policies, found(), True, "1 policies"),
+        (checks.check_people_policies, found(("SUGGESTION", "EMPTY_ARRAY_ACTION")), True, "1 policies"),
+        (checks.check_people_policies, found(("ERROR", "INVALID_ACTION")), False, "ERROR INVALID_ACTION"),
+        (checks.check_msk_versions, versions(*STANDARD), True, ""),
+        (checks.check_msk_versions, versions(*STANDARD[1:]), False, f"not active: {STANDARD[0]}"),
+        (checks.check_endpoint_services, services("logs", "kafka"), True, "2 services"),
+        (checks.check_endpoint_services, services("logs", "kafkaconnect"), False, "not there: kafka"),
+        (checks.check_resource_types, types(), True, "4 types"),
+        (checks.check_resource_types, types(lacking="AWS::MSK::Topic"), False, "AWS::MSK::Topic is not there"),  # type: ignore[arg-type]
+        (checks.check_replacing_topic_properties, types(only=["ClusterArn", "TopicName", "ReplicationFactor"]), True, ""),
+        (checks.check_replacing_topic_properties, types(only=["ClusterArn", "TopicName", "PartitionCount"]), False, "PartitionCount"),
+        (checks.check_replacing_topic_properties, types(lacking="AWS::MSK::Topic"), None, "is not there"),  # type: ignore[arg-type]
     ],
 )  # fmt: skip
 def test_an_account_is_asked(check: Any, answers: Answers, holds: bool | None, seen: str) -> None:
@@ -95,7 +95,7 @@ def test_an_account_is_asked(check: Any, answers: Answers, holds: bool | None, s
 
 
 def test_nobody_writes_policies_without_an_account() -> None:
-    assert checks.people_policies(question({})).holds is None
+    assert checks.check_people_policies(question({})).holds is None
 
 
 TOKEN = "https://public.ecr.aws/token/?service=public.ecr.aws&scope=repository:emr-serverless/spark/emr-7.13.0:pull"
@@ -105,7 +105,7 @@ MANIFEST = "https://public.ecr.aws/v2/emr-serverless/spark/emr-7.13.0/manifests/
 @pytest.mark.parametrize(("body", "holds"), [(b'{"manifests": []}', True), (b'{"errors": []}', False)])
 def test_the_gallery_is_asked_for_the_image(body: bytes, holds: bool) -> None:
     asked = question({}, pages={TOKEN: b'{"token": "t"}', MANIFEST: body})
-    assert checks.history_image_tag(asked).holds is holds
+    assert checks.check_history_image_tag(asked).holds is holds
 
 
 def priced(usd: str) -> Answers:
@@ -143,15 +143,15 @@ def test_unconfirmed_prices_are_compared(usd: str, holds: bool) -> None:
     for name in asked.current_prices.stayed:
         answered.discard(name)
     assert answered, "the answer has not the shape of a price"
-    answer = checks.price_figures(asked)
+    answer = checks.check_price_figures(asked)
     assert answer.holds in (holds, False)
     assert ("glue.6.0.dpu_hour: 0.308 here, 0.6 there" in answer.seen) is not holds
-    assert checks.price_products(asked).holds is False
+    assert checks.check_price_products(asked).holds is False
 
 
 def test_prices_of_another_region_are_not_compared() -> None:
     environment = load("dev", root=ROOT).model_copy(update={"region": "eu-west-1"})
-    assert checks.price_figures(question({}, environment)).holds is None
+    assert checks.check_price_figures(question({}, environment)).holds is None
 
 
 # ---- what is deployed ----
@@ -258,35 +258,35 @@ CLUSTER = {
 @pytest.mark.parametrize(
     ("check", "answers", "holds", "seen"),
     [
-        ("glue_runs", {"glue": glue()}, True, "Glue 5.1 G.1X"),
-        ("glue_runs", {"glue": glue(GetJobRuns={"JobRuns": [{**RUN, "JobRunState": "FAILED"}]})}, None, "no run"),
-        ("glue_timeout", {"glue": glue()}, True, "jobs"),
-        ("glue_timeout", {"glue": glue(GetJob={"Job": {"Name": "j", "Timeout": 2880}})}, False, "2880 minutes"),
-        ("log_groups_with_streams", {"glue": glue(), "logs": groups("/flights-dev-x/role/error")}, True, "GROUP/NAME/NAME/error"),
-        ("log_groups_with_streams", {"glue": glue(), "logs": groups("")}, False, "GROUP"),
-        ("log_groups_with_streams", {"glue": glue(), "logs": groups(None)}, False, "no log group"),
-        ("log_groups_with_streams", {"glue": glue(GetJobRuns={"JobRuns": []}), "logs": groups(None)}, None, "no run"),
-        ("emr_runs", emr(), True, "emr-7.13.0"),
-        ("emr_start", emr(40), True, "40 s"),
-        ("emr_start", emr(94), False, "94 s"),
-        ("emr_zones", emr(ec2=zones("use1-az1", "use1-az2")), True, "use1-az1, use1-az2"),
-        ("emr_zones", emr(ec2=zones("use1-az3")), False, "use1-az3"),
-        ("msk_zones", {"kafka": {"ListClustersV2": {"ClusterInfoList": [CLUSTER]}}, "ec2": zones("use1-az1")}, True, "use1-az1"),
-        ("msk_zones", {"kafka": {"ListClustersV2": {"ClusterInfoList": [CLUSTER]}}, "ec2": zones("use1-az3")}, False, "use1-az3"),
-        ("msk_zones", {"kafka": {"ListClustersV2": {"ClusterInfoList": []}}}, None, "no such cluster"),
-        ("msk_brokers", {"kafka": {"ListClustersV2": {"ClusterInfoList": [CLUSTER]}, "GetBootstrapBrokers": {"BootstrapBrokerStringSaslIam": "b:9098"}}}, True, "iam"),
-        ("role_policies", roles("r") | found(), True, "policies"),
-        ("role_policies", roles("r") | found(("SECURITY_WARNING", "PASS_ROLE_WITH_STAR_IN_RESOURCE")), False, "PASS_ROLE"),
-        ("emr_stop", {"cloudformation": DEPLOYED, "stepfunctions": machine("stop", "x", "StopRun")}, True, "1 runs"),
-        ("emr_stop", {"cloudformation": DEPLOYED, "stepfunctions": machine("start", "x", "StartRun")}, None, "no run"),
-        ("restarts", {"cloudformation": DEPLOYED, "stepfunctions": machine("restart", "run r ended as FAILED", "StartRun")}, True, "by an event"),
-        ("restarts", {"cloudformation": DEPLOYED, "stepfunctions": machine("restart", "x", "Settle")}, None, "no run"),
-        ("job_metrics", {"cloudwatch": {"ListMetrics": {"Metrics": [{"MetricName": "BatchDuration"}]}}}, True, "1 names"),
-        ("job_metrics", {"cloudwatch": {"ListMetrics": {"Metrics": []}}}, None, "no metric"),
-        ("event_log_copies", {"s3": {"ListObjectsV2": {"KeyCount": 3}}}, True, "3 copies"),
-        ("event_log_copies", {"s3": {"ListObjectsV2": {"KeyCount": 0}}}, None, "no event log"),
-        ("missing_keys", table(WROTE), True, "tables were landed"),
-        ("lake_formation", table(WROTE), None, "is off"),
+        ("check_glue_runs", {"glue": glue()}, True, "Glue 5.1 G.1X"),
+        ("check_glue_runs", {"glue": glue(GetJobRuns={"JobRuns": [{**RUN, "JobRunState": "FAILED"}]})}, None, "no run"),
+        ("check_glue_timeout", {"glue": glue()}, True, "jobs"),
+        ("check_glue_timeout", {"glue": glue(GetJob={"Job": {"Name": "j", "Timeout": 2880}})}, False, "2880 minutes"),
+        ("check_log_groups", {"glue": glue(), "logs": groups("/flights-dev-x/role/error")}, True, "GROUP/NAME/NAME/error"),
+        ("check_log_groups", {"glue": glue(), "logs": groups("")}, False, "GROUP"),
+        ("check_log_groups", {"glue": glue(), "logs": groups(None)}, False, "no log group"),
+        ("check_log_groups", {"glue": glue(GetJobRuns={"JobRuns": []}), "logs": groups(None)}, None, "no run"),
+        ("check_emr_runs", emr(), True, "emr-7.13.0"),
+        ("check_emr_start_time", emr(40), True, "40 s"),
+        ("check_emr_start_time", emr(94), False, "94 s"),
+        ("check_emr_zones", emr(ec2=zones("use1-az1", "use1-az2")), True, "use1-az1, use1-az2"),
+        ("check_emr_zones", emr(ec2=zones("use1-az3")), False, "use1-az3"),
+        ("check_msk_zones", {"kafka": {"ListClustersV2": {"ClusterInfoList": [CLUSTER]}}, "ec2": zones("use1-az1")}, True, "use1-az1"),
+        ("check_msk_zones", {"kafka": {"ListClustersV2": {"ClusterInfoList": [CLUSTER]}}, "ec2": zones("use1-az3")}, False, "use1-az3"),
+        ("check_msk_zones", {"kafka": {"ListClustersV2": {"ClusterInfoList": []}}}, None, "no such cluster"),
+        ("check_msk_brokers", {"kafka": {"ListClustersV2": {"ClusterInfoList": [CLUSTER]}, "GetBootstrapBrokers": {"BootstrapBrokerStringSaslIam": "b:9098"}}}, True, "iam"),
+        ("check_role_policies", roles("r") | found(), True, "policies"),
+        ("check_role_policies", roles("r") | found(("SECURITY_WARNING", "PASS_ROLE_WITH_STAR_IN_RESOURCE")), False, "PASS_ROLE"),
+        ("check_emr_stop", {"cloudformation": DEPLOYED, "stepfunctions": machine("stop", "x", "StopRun")}, True, "1 runs"),
+        ("check_emr_stop", {"cloudformation": DEPLOYED, "stepfunctions": machine("start", "x", "StartRun")}, None, "no run"),
+        ("check_restarts", {"cloudformation": DEPLOYED, "stepfunctions": machine("restart", "run r ended as FAILED", "StartRun")}, True, "by an event"),
+        ("check_restarts", {"cloudformation": DEPLOYED, "stepfunctions": machine("restart", "x", "Settle")}, None, "no run"),
+        ("check_job_metrics", {"cloudwatch": {"ListMetrics": {"Metrics": [{"MetricName": "BatchDuration"}]}}}, True, "1 names"),
+        ("check_job_metrics", {"cloudwatch": {"ListMetrics": {"Metrics": []}}}, None, "no metric"),
+        ("check_event_log_copies", {"s3": {"ListObjectsV2": {"KeyCount": 3}}}, True, "3 copies"),
+        ("check_event_log_copies", {"s3": {"ListObjectsV2": {"KeyCount": 0}}}, None, "no event log"),
+        ("check_missing_keys", table(WROTE), True, "tables were landed"),
+        ("check_lake_formation", table(WROTE), None, "is off"),
     ],
 )  # fmt: skip
 def test_what_is_deployed_is_asked(check: str, answers: Answers, holds: bool | None, seen: str) -> None:
@@ -305,7 +305,7 @@ def test_what_is_deployed_is_asked(check: str, answers: Answers, holds: bool | N
     ],
 )
 def test_versions_are_those_of_the_documents(wrote: dict[str, str], holds: bool | None) -> None:
-    assert checks_deployed.engine_versions(question(table(wrote), "minimal")).holds is holds
+    assert checks_deployed.check_engine_versions(question(table(wrote), "minimal")).holds is holds
 
 
 def test_the_history_server_runs() -> None:
@@ -315,7 +315,7 @@ def test_the_history_server_runs() -> None:
             "cloudformation": DEPLOYED | {"ListStackResources": services},
             "ecs": {"DescribeServices": {"services": [{"runningCount": running}]}},
         }
-        assert checks_deployed.history_server(question(answers)).holds is (running == 1)
+        assert checks_deployed.check_history_server(question(answers)).holds is (running == 1)
 
 
 # ---- all of them ----
@@ -323,9 +323,9 @@ def test_the_history_server_runs() -> None:
 
 def test_every_check_of_an_account_that_refuses_everything_says_what_was_refused() -> None:
     told = check_claims.check_claims(question({}, policies=POLICY, services=("logs",)))
-    assert [each.id for each in told] == list(claims())
+    assert [each.id for each in told] == list(read_claims())
     assert {each.verdict for each in told} == {"undetermined"}
-    asked = [each for each in told if claims()[each.id].check]
+    asked = [each for each in told if read_claims()[each.id].check]
     named = [each for each in asked if "AccessDeniedException at " in each.why]
     others = {each.id: each.why for each in asked if each not in named}
     assert set(others) == {"history-image-tag", "lake-formation"}
@@ -349,13 +349,18 @@ def test_the_report_names_nothing_of_the_account() -> None:
     told = (
         *check_claims.check_claims(asked),
         check_claims.ClaimAnswer(
-            "x", "refuted", check_claims.without_names(f"at {MACHINE}, {ACCOUNT}, flights-dev-x", asked.names)
+            "x",
+            "refuted",
+            check_claims.without_account_names(f"at {MACHINE}, {ACCOUNT}, flights-dev-x", asked.names),
         ),
     )
     text = check_claims.claims_report(told, version="1.0", region="us-east-1", read="2026-11-23")
     for name in (ACCOUNT, asked.names.prefix, "arn:", *asked.names.environment.jobs):
         assert name not in text.replace("docs/unproved.md", ""), name
-    assert text.splitlines()[5] == f"millrace 1.0, us-east-1, 2026-11-23: {check_claims.verdict_counts(told)}"
+    assert (
+        text.splitlines()[5]
+        == f"millrace 1.0, us-east-1, 2026-11-23: {check_claims.verdict_counts_text(told)}"
+    )
     assert "refuted (" in text
     assert check_claims.answers_document(told)["claims"][-1] == {
         "id": "x",

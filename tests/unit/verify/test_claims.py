@@ -10,7 +10,7 @@ import pytest
 from millrace.infra.constructs import history_image, log_flattener
 from millrace.verify.account import checks_deployed
 from millrace.verify.account.check_claims import CHECKS
-from millrace.verify.account.claims import PAGE, Claim, claims, page
+from millrace.verify.account.claims import PAGE, Claim, read_claims, unproved_page
 
 ROOT = Path(__file__).parents[3]
 CONFESSIONS = re.compile(
@@ -20,20 +20,20 @@ CONFESSIONS = re.compile(
 
 
 def test_the_page_is_what_the_data_gives() -> None:
-    assert (ROOT / PAGE).read_text(encoding="utf-8") == page(), (
+    assert (ROOT / PAGE).read_text(encoding="utf-8") == unproved_page(), (
         f"python -m millrace.verify.account.claims writes {PAGE}"
     )
 
 
 def test_each_claim_names_files_that_are_there() -> None:
-    for name, claim in claims().items():
+    for name, claim in read_claims().items():
         assert claim.used, name
         for file in claim.used:
             assert (ROOT / file.partition("#")[0]).is_file(), f"{name}: {file}"
 
 
 def test_each_check_belongs_to_one_claim() -> None:
-    asked = [claim.check for claim in claims().values() if claim.check is not None]
+    asked = [claim.check for claim in read_claims().values() if claim.check is not None]
     assert sorted(asked) == sorted(CHECKS)
 
 
@@ -51,7 +51,7 @@ def _texts() -> list[Path]:
 
 
 def test_whatever_says_that_it_was_not_tried_on_aws_is_a_claim() -> None:
-    used = {file.partition("#")[0] for claim in claims().values() for file in claim.used}
+    used = {file.partition("#")[0] for claim in read_claims().values() for file in claim.used}
     confessing = {
         str(path.relative_to(ROOT))
         for path in _texts()

@@ -21,7 +21,7 @@ from millrace.verify.environment_copy import (
     SHARDS,
     TAG,
     VerificationSettings,
-    new_name,
+    new_environment_name,
     write_verification_environment,
 )
 from millrace.verify.environment_copy import NAME as NAMES
@@ -123,7 +123,7 @@ def environment_of(folder: Path) -> Environment:
 def test_a_cluster_inside_the_model_s_own_network_is_refused_for_an_account(make: Make) -> None:
     model = environment("dev")
     with pytest.raises(ConfigurationError) as refused:
-        make(model, clusters=aws_target.external_clusters(model))
+        make(model, clusters=aws_target.existing_clusters_for_topic(model))
     (problem,) = refused.value.problems
     assert (problem.key, problem.line > 0) == ("kafka.main", True)
     assert "--no-kafka" in str(problem)
@@ -131,7 +131,7 @@ def test_a_cluster_inside_the_model_s_own_network_is_refused_for_an_account(make
 
 def test_an_external_cluster_can_be_used_from_anywhere(tmp_path: Path, make: Make) -> None:
     model = kafka_only(tmp_path)
-    copy = make(model, clusters=aws_target.external_clusters(model))
+    copy = make(model, clusters=aws_target.existing_clusters_for_topic(model))
     assert (copy.kafka_cluster, [source.kind for source in copy.sources]) == ("theirs", ["kafka"])
     # No stack knows the topic, so that its tags must tell where it is.
     assert copy.tags[CLUSTER_TAG] == "theirs"
@@ -213,6 +213,6 @@ def test_a_long_project_is_cut_so_that_buckets_can_be_named(
 
 
 def test_names_are_new_each_time() -> None:
-    made = {new_name() for _ in range(50)}
+    made = {new_environment_name() for _ in range(50)}
     assert len(made) > 25
     assert all(NAMES.fullmatch(name) for name in made)

@@ -13,7 +13,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.sandbox.records.ledger import Ledger, payload_hash
 from millrace.verify.environment_copy import VerificationCopy
-from millrace.verify.scenario import check_against_ledgers
+from millrace.verify.scenario import compare_with_ledgers
 from millrace.verify.verification_outcome import VerificationOutcome
 from tests.unit.verify.conftest import NAME, Make
 
@@ -67,7 +67,7 @@ def derived(ledger: Ledger) -> list[dict[str, object]]:
 
 def outcome(catalog: Catalog, copy: VerificationCopy, ledger: Ledger) -> VerificationOutcome:
     """As a verification that ends well but for what its tables hold."""
-    result = check_against_ledgers(catalog, copy, {"kinesis": ledger})
+    result = compare_with_ledgers(catalog, copy, {"kinesis": ledger})
     return VerificationOutcome(
         environment="minimal", name=NAME, where="here", steps=(), kills=(), reshards=(), compared=result,
         cost=(), prices="2026-11-16", billed=False, paid=False, remains=(), kept=False, trouble=(),
@@ -79,7 +79,7 @@ def test_tables_of_what_was_sent_are_exact(catalog: Catalog, copy: VerificationC
     (table,) = result.compared
     assert result.exact
     assert (table.account.produced, table.account.landed) == (RECORDS, RECORDS)
-    assert table.account.dead_letters == len(range(0, RECORDS, DIRTY)) == ledger.dirty
+    assert table.account.dead_letters == len(range(0, RECORDS, DIRTY)) == ledger.dirty_count
 
 
 def test_a_row_that_is_deleted_is_lost(catalog: Catalog, copy: VerificationCopy, ledger: Ledger) -> None:
@@ -135,7 +135,7 @@ def test_a_table_that_was_never_made_has_lost_all(
     for name in tables(copy):
         catalog.drop_table(name)
     (table,) = outcome(catalog, copy, ledger).compared
-    assert (table.account.lost, table.account.derived_lost) == (RECORDS, RECORDS - ledger.dirty)
+    assert (table.account.lost, table.account.derived_lost) == (RECORDS, RECORDS - ledger.dirty_count)
 
 
 def test_nothing_sent_nothing_compared_trouble_and_leftovers_are_no_success(

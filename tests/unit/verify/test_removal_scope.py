@@ -21,8 +21,8 @@ from millrace.verify.environment_copy import NAME as NAMES
 from millrace.verify.environment_copy import TAG
 from millrace.verify.removals import removal
 from millrace.verify.removals.manual_removal import UNKNOWN
-from millrace.verify.removals.removal import drop_topic, drop_topics
-from millrace.verify.removals.removal_scope import VerificationScope, removal_waves, scope_of
+from millrace.verify.removals.removal import delete_scope_topics, delete_topic
+from millrace.verify.removals.removal_scope import VerificationScope, removal_waves, verification_of_stack
 from tests.unit.verify.conftest import ACCOUNT, NAME, environment
 from tests.unit.verify.played_brokers import Brokers
 from tests.unit.verify.test_environment import kafka_only
@@ -37,7 +37,7 @@ def stack(name: str, tags: dict[str, str]) -> dict[str, Any]:
 
 
 def test_a_stack_with_both_marks_belongs_to_its_verification() -> None:
-    result = scope_of(stack(f"hello-{NAME}-storage", WHOLE), MINIMAL)
+    result = verification_of_stack(stack(f"hello-{NAME}-storage", WHOLE), MINIMAL)
     assert result == OWN
     assert (result.environment, result.cluster) == ("minimal", "")
     assert result.tags.items() <= WHOLE.items()
@@ -46,8 +46,8 @@ def test_a_stack_with_both_marks_belongs_to_its_verification() -> None:
 def test_a_company_s_prefix_begins_the_names() -> None:
     governance = MINIMAL.governance.model_copy(update={"name_prefix": "acme"})
     acme = MINIMAL.model_copy(update={"governance": governance})
-    assert scope_of(stack(f"acme-hello-{NAME}-storage", WHOLE), acme) is not None
-    assert scope_of(stack(f"hello-{NAME}-storage", WHOLE), acme) is None
+    assert verification_of_stack(stack(f"acme-hello-{NAME}-storage", WHOLE), acme) is not None
+    assert verification_of_stack(stack(f"hello-{NAME}-storage", WHOLE), acme) is None
 
 
 names = st.sampled_from(["hello-minimal", f"hello-{NAME}", "hello-prod", f"other-{NAME}", "hello-verify", ""])
@@ -73,7 +73,7 @@ values = st.sampled_from(
     tags=st.dictionaries(st.sampled_from([TAG, ENVIRONMENT, PROJECT, "team"]), values),
 )
 def test_nothing_else_ever_belongs_to_one(prefix: str, part: str, tags: dict[str, str]) -> None:
-    result = scope_of(stack(prefix + part, tags), MINIMAL)
+    result = verification_of_stack(stack(prefix + part, tags), MINIMAL)
     both = (
         tags.get(TAG) == "hello/minimal"
         and tags.get(PROJECT) == "hello"
@@ -86,22 +86,27 @@ def test_nothing_else_ever_belongs_to_one(prefix: str, part: str, tags: dict[str
 def test_another_project_s_verification_is_left_though_its_environment_has_the_same_name() -> None:
     other = MINIMAL.model_copy(update={"project": "other"})
     theirs = {TAG: "other/minimal", ENVIRONMENT: NAME, PROJECT: "other"}
-    assert scope_of(stack(f"other-{NAME}-storage", theirs), other) is not None
-    assert scope_of(stack(f"other-{NAME}-storage", theirs), MINIMAL) is None
+    assert verification_of_stack(stack(f"other-{NAME}-storage", theirs), other) is not None
+    assert verification_of_stack(stack(f"other-{NAME}-storage", theirs), MINIMAL) is None
 
 
 def test_of_a_long_project_the_names_have_the_beginning_and_the_mark_has_all() -> None:
     long = MINIMAL.model_copy(update={"project": "hello-with-much-more"})
     cut = {TAG: "hello-with-much-more/minimal", ENVIRONMENT: NAME, PROJECT: "hello"}
-    assert scope_of(stack(f"hello-{NAME}-storage", cut), long) is not None
-    assert scope_of(stack(f"hello-{NAME}-storage", cut | {TAG: "hello-with-much-less/minimal"}), long) is None
+    assert verification_of_stack(stack(f"hello-{NAME}-storage", cut), long) is not None
+    assert (
+        verification_of_stack(
+            stack(f"hello-{NAME}-storage", cut | {TAG: "hello-with-much-less/minimal"}), long
+        )
+        is None
+    )
 
 
 def test_the_model_s_own_stacks_never_belong_to_one() -> None:
     """Not even where somebody gave it the tag: its name is no verification's."""
     own: Environment = MINIMAL
     tags = {TAG: "hello/minimal", ENVIRONMENT: own.name, PROJECT: own.project}
-    assert scope_of(stack("hello-minimal-storage", tags), own) is None
+    assert verification_of_stack(stack("hello-minimal-storage", tags), own) is None
 
 
 @pytest.mark.parametrize(
@@ -112,7 +117,7 @@ def test_no_other_topic_is_ever_deleted(topic: str) -> None:
     with pytest.raises(
         DrillError, match=f"topic {topic} is not deleted, because its name does not begin with hello-{NAME}-"
     ):
-        drop_topic({"bootstrap.servers": "127.0.0.1:1"}, OWN, topic, 0.1)
+        delete_topic({"bootstrap.servers": "127.0.0.1:1"}, OWN, topic, 0.1)
 
 
 def test_all_its_topics_go_and_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +126,7 @@ def test_all_its_topics_go_and_no_other_one(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(
         Brokers, "topics", dict.fromkeys([*others, f"hello-{NAME}-records", f"hello-{NAME}-more"])
     )
-    dropped = drop_topics({"bootstrap.servers": "theirs:9092"}, OWN, 1.0)
+    dropped = delete_scope_topics({"bootstrap.servers": "theirs:9092"}, OWN, 1.0)
     assert dropped == [f"hello-{NAME}-more", f"hello-{NAME}-records"]
     assert list(Brokers.topics) == others
 
@@ -140,10 +145,10 @@ def test_a_topic_whose_brokers_do_not_answer_is_told_as_left(
     assert left.startswith(
         f"topic hello-{NAME}-.* on theirs (the brokers of theirs do not answer this machine ("
     )
-    (gone,) = command._topics_on_unknown_cluster(aws, replace(OWN, cluster="another"))
+    (gone,) = command._topics_on_former_cluster(aws, replace(OWN, cluster="another"))
     assert "on another, which is no longer in the environment" in gone
     assert (
-        command._topics_on_unknown_cluster(aws, OWN) == command._delete_topics(aws, OWN, lambda _: None) == []
+        command._topics_on_former_cluster(aws, OWN) == command._delete_topics(aws, OWN, lambda _: None) == []
     )
 
 
@@ -159,7 +164,7 @@ def test_topics_of_a_cluster_that_is_forgotten_keep_no_stack_and_are_told(
         kept.append(topics())
         return removal.RemovalResult(0, tuple(kept[-1]))
 
-    monkeypatch.setattr(removal, "remove", remove)
+    monkeypatch.setattr(removal, "remove_verification", remove)
     monkeypatch.setattr(command, "_delete_topics", lambda _, scope, __: [f"topic on {scope.cluster}"])
     forgotten = command._remove_verification(aws, replace(OWN, cluster="another"), lambda _: None)
     there = command._remove_verification(aws, replace(OWN, cluster="theirs"), lambda _: None)

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from millrace.sandbox.drill import DrillError
-from millrace.sandbox.local_runs import LocalRun
+from millrace.sandbox.local_runs import LocalSparkRun
 from millrace.sandbox.programs import localstack
-from millrace.sandbox.programs.child_processes import Process
-from millrace.sandbox.programs.local_spark import Job
+from millrace.sandbox.programs.child_processes import ChildProcess
+from millrace.sandbox.programs.local_spark import LocalJob
 from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sizing import plan
 from millrace.verify import sandbox_target
-from millrace.verify.sandbox_target import open_sandbox
+from millrace.verify.sandbox_target import open_sandbox_target
 from tests.unit.verify.conftest import Make
 
 
@@ -26,13 +26,13 @@ def test_no_driver_outlives_the_servers_after_a_failure(
     copy = make("minimal", account=localstack.ACCOUNT)
     stack = LocalStack("http://127.0.0.1:1", "us-east-1", None)
     monkeypatch.setattr(localstack, "running_localstack", lambda _: nullcontext(stack))
-    monkeypatch.setattr(sandbox_target, "only_one", nullcontext)
+    monkeypatch.setattr(sandbox_target, "lock_sandbox", nullcontext)
     monkeypatch.setattr(sandbox_target, "delete_local_catalog", lambda: None)
-    driver = Process.start("driver", ["sleep", "120"], environment={}, log=tmp_path / "log")
+    driver = ChildProcess.start("driver", ["sleep", "120"], environment={}, log=tmp_path / "log")
 
     def fail() -> None:
-        with open_sandbox(copy, plan(copy.environment)) as place:
-            place.by_job["glue"] = [LocalRun(Job(driver, tmp_path), time.monotonic())]
+        with open_sandbox_target(copy, plan(copy.environment)) as place:
+            place.by_job["glue"] = [LocalSparkRun(LocalJob(driver, tmp_path), time.monotonic())]
             raise DrillError("its stacks are not read")
 
     with pytest.raises(DrillError, match="its stacks are not read"):

@@ -9,12 +9,12 @@ import pytest
 from botocore.exceptions import ClientError
 
 from millrace.lifecycle.problems import AwsError, ThrottledError
-from millrace.sandbox.drill import wait_for
-from millrace.sandbox.payloads.flights import Event
+from millrace.sandbox.drill import wait_for_condition
+from millrace.sandbox.payloads.flights import RecordToSend
 from millrace.sandbox.records.ledger import Ledger
 from millrace.sandbox.records.producer import BackgroundThread
 from millrace.verify.environment_copy import VerificationSettings
-from millrace.verify.scenario import Traffic
+from millrace.verify.scenario import StreamTraffic
 from tests.unit.verify.conftest import Make
 
 
@@ -25,7 +25,7 @@ class Throttled:
         self.ledger = Ledger()
         self.ended = threading.Event()
 
-    def send(self, _: Iterable[Event], **__: Callable[[int], None]) -> None:
+    def send(self, _: Iterable[RecordToSend], **__: Callable[[int], None]) -> None:
         self.ended.set()
         code = "ProvisionedThroughputExceededException"
         raise ClientError({"Error": {"Code": code, "Message": "Rate exceeded"}}, "PutRecords")
@@ -33,7 +33,7 @@ class Throttled:
 
 def test_sending_that_has_ended_is_waited_for_no_longer_though_it_was_throttled(make: Make) -> None:
     producer = Throttled()
-    traffic = Traffic(make("minimal").sources[0], producer, VerificationSettings())
+    traffic = StreamTraffic(make("minimal").sources[0], producer, VerificationSettings())
     sending = BackgroundThread(traffic.send, "to-kinesis")
     assert producer.ended.wait(10)
     with pytest.raises(AwsError, match="AWS is throttling PutRecords"):
@@ -42,9 +42,9 @@ def test_sending_that_has_ended_is_waited_for_no_longer_though_it_was_throttled(
 
     def look() -> bool:
         looks.append(1)
-        sending.check()
+        sending.raise_error_of_work()
         return False
 
     with pytest.raises(AwsError, match="AWS is throttling PutRecords") as ended:
-        wait_for(look, 60, "records", poll_seconds=0.01)
+        wait_for_condition(look, 60, "records", poll_seconds=0.01)
     assert (len(looks), isinstance(ended.value, ThrottledError)) == (1, False)

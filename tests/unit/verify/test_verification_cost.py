@@ -12,9 +12,15 @@ from millrace.sizing import plan
 from millrace.sizing.prices_and_limits import prices
 from millrace.verify import aws_target, sandbox_target
 from millrace.verify.environment_copy import VerificationSettings
-from millrace.verify.run import estimate_cost
+from millrace.verify.run import estimate_time_and_usage
 from millrace.verify.scenario import order_disturbances
-from millrace.verify.verification_cost import Run, Usage, billed_quantities, cost_items, put_units
+from millrace.verify.verification_cost import (
+    BilledRun,
+    VerificationUsage,
+    billed_quantities,
+    cost_items,
+    put_units,
+)
 from tests.unit.verify.conftest import Make
 
 TABLE = prices("us-east-1")
@@ -25,11 +31,13 @@ def test_every_item_is_its_quantity_times_its_price(make: Make) -> None:
     sized = plan(copy.environment)
     glue, emr = copy.environment.jobs["glue"], copy.environment.jobs["emr"]
     runs = (
-        Run("glue", "1", 600, {"glue.dpu_hour": 0.4}, counted=True),
-        Run("glue", "2", 300, {"glue.dpu_hour": 0.1}, counted=True),
-        Run("emr", "1", 1800, billed_quantities(emr, 2, 1800)),
+        BilledRun("glue", "1", 600, {"glue.dpu_hour": 0.4}, counted=True),
+        BilledRun("glue", "2", 300, {"glue.dpu_hour": 0.1}, counted=True),
+        BilledRun("emr", "1", 1800, billed_quantities(emr, 2, 1800)),
     )
-    usage = Usage(runs, shard_seconds=2 * 3600, put_units=3_000_000, objects=4000, deployed_seconds=3600)
+    usage = VerificationUsage(
+        runs, shard_seconds=2 * 3600, put_units=3_000_000, objects=4000, deployed_seconds=3600
+    )
     items = {line.name: line for line in cost_items(copy.environment, sized, usage)}
     assert items["glue DPU"].usd == pytest.approx(0.5 * 0.44)
     assert "as the engine counted" in items["glue DPU"].why
@@ -49,7 +57,7 @@ def test_every_item_is_its_quantity_times_its_price(make: Make) -> None:
 
 def test_nothing_that_was_not_made_is_billed(make: Make) -> None:
     copy = make("minimal")
-    usage = Usage((), 0.0, 0, 0, 0.0)
+    usage = VerificationUsage((), 0.0, 0, 0, 0.0)
     assert sum(line.usd for line in cost_items(copy.environment, plan(copy.environment), usage)) == 0
 
 
@@ -59,7 +67,7 @@ def test_an_estimate_grows_with_what_is_wanted(make: Make, by: object) -> None:
     sized = plan(copy.environment)
 
     def dollars(wanted: VerificationSettings) -> tuple[float, float]:
-        seconds, usage = estimate_cost(by, copy, sized, wanted)  # type: ignore[arg-type]  # of both places
+        seconds, usage = estimate_time_and_usage(by, copy, sized, wanted)  # type: ignore[arg-type]  # of both places
         return seconds, sum(line.usd for line in cost_items(copy.environment, sized, usage, expected=True))
 
     small, killed = (

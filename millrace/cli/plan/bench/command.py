@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from millrace.cli.extras import require_sandbox
+from millrace.cli.extras import require_sandbox_extra
 from millrace.cli.plan.bench import sandbox as bench_sandbox
-from millrace.cli.plan.bench.report import page, summary
+from millrace.cli.plan.bench.report import benchmark_page, summary_tables
 from millrace.cli.shared.connections import connect_account
-from millrace.cli.shared.console import show
-from millrace.cli.shared.expected_failures import confirm
+from millrace.cli.shared.console import print_rich
+from millrace.cli.shared.expected_failures import confirm_or_exit
 from millrace.cli.shared.html_pages import write_page
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, choose_query, load_with_job
 from millrace.config import Environment, Finding
@@ -124,20 +124,20 @@ def bench(
       millrace bench flights --env local --largest 64000 --levels 6 --html bench.html
     """
     if on == "sandbox":
-        require_sandbox()
+        require_sandbox_extra()
     from millrace.benchmark.result import fit_outcome
     from millrace.benchmark.schedule import schedule_runs, spaced_limits
 
-    counts, levels_of_cores = _counts("--partitions", partitions), _counts("--cores", cores)
+    counts, levels_of_cores = _parse_counts("--partitions", partitions), _parse_counts("--cores", cores)
     if largest <= smallest:
         raise typer.BadParameter(f"--largest {largest} must be more than --smallest {smallest}")
     environment = load_with_job(env, job)
-    reading, reader = _measured_query(environment, job, query)
+    reading, reader = _query_to_measure(environment, job, query)
     runs = schedule_runs(
         spaced_limits(smallest, largest, levels), counts, repetitions=repetitions, batches=batches, seed=seed
     )
     if on == "sandbox":
-        subject, payloads = bench_sandbox.subject_of(
+        subject, payloads = bench_sandbox.queries_and_records(
             environment, job, reading, reader, sample, reference or [], seed
         )
         measured = bench_sandbox.measure_core_levels(subject, payloads, runs, levels_of_cores)
@@ -148,8 +148,8 @@ def bench(
                 "--sample and --reference work with --on sandbox only: a deployed job reads its own records and tables"
             )
         queries, size = (reading,), float(environment.streams[reader.source].traffic.record_size)
-        measured = [_on_engine(environment, job, reading, reader, runs, on, yes=yes)]
-    worker, architecture = _worker(environment, job, on)
+        measured = [_measure_on_engine(environment, job, reading, reader, runs, on, yes=yes)]
+    worker, architecture = _worker_type_and_processor(environment, job, on)
     result = fit_outcome(
         measured,
         queries,
@@ -162,7 +162,7 @@ def bench(
     _report_outcome(environment, job, result, out, html, as_json=as_json)
 
 
-def _counts(option: str, text: str) -> tuple[int, ...]:
+def _parse_counts(option: str, text: str) -> tuple[int, ...]:
     try:
         counts = tuple(sorted({int(each) for each in text.split(",")}))
     except ValueError:
@@ -174,14 +174,16 @@ def _counts(option: str, text: str) -> tuple[int, ...]:
     return counts
 
 
-def _measured_query(environment: Environment, job: str, chosen: str | None) -> tuple[str, StreamQuery]:
+def _query_to_measure(environment: Environment, job: str, chosen: str | None) -> tuple[str, StreamQuery]:
     """Return the query that reads a stream and can be measured, by its name."""
     known = {n: q for n, q in environment.jobs[job].queries.items() if isinstance(q, StreamQuery)}
     name = choose_query(environment, job, chosen, list(known), "a job with a land or direct query")
     return name, known[name]
 
 
-def _worker(environment: Environment, job: str, on: On) -> tuple[str, Literal["x86_64", "arm64"]]:
+def _worker_type_and_processor(
+    environment: Environment, job: str, on: On
+) -> tuple[str, Literal["x86_64", "arm64"]]:
     if on == "sandbox":
         arm = platform.machine() in ("arm64", "aarch64")
         return "a core of this machine", "arm64" if arm else "x86_64"
@@ -190,7 +192,7 @@ def _worker(environment: Environment, job: str, on: On) -> tuple[str, Literal["x
     return plan(environment).jobs[job].worker, architecture
 
 
-def _on_engine(
+def _measure_on_engine(
     environment: Environment,
     job: str,
     reading: str,
@@ -203,9 +205,9 @@ def _on_engine(
     """Run the deployed job once with the schedule, and return its measurements."""
     from millrace.benchmark.measurements import Measurements
     from millrace.benchmark.schedule import schedule_document
-    from millrace.lifecycle.account.deployed_outputs import split_url
+    from millrace.lifecycle.account.deployed_outputs import split_s3_url
     from millrace.lifecycle.jobs.checkpoints import FOLDER
-    from millrace.lifecycle.jobs.one_off_run import run_once
+    from millrace.lifecycle.jobs.one_off_run import run_job_once
     from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
     engine = environment.jobs[job].engine
@@ -230,8 +232,10 @@ def _on_engine(
     aws = connect_account(environment)
     names = aws.names  # with the account that AWS reported, if the file names none
     base = f"{names.checkpoints(job)}/{FOLDER}/benchmarks/{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
-    confirm(f"Stop {job}, measure {len(runs)} runs on {on} (billed by AWS), and start it again?", yes=yes)
-    bucket, prefix = split_url(base)
+    confirm_or_exit(
+        f"Stop {job}, measure {len(runs)} runs on {on} (billed by AWS), and start it again?", yes=yes
+    )
+    bucket, prefix = split_s3_url(base)
     store = aws.client("s3")
     with translate_aws_errors(f"cannot write the schedule to {base}"):
         store.put_object(
@@ -239,7 +243,7 @@ def _on_engine(
             Key=f"{prefix}/schedule.json",
             Body=json.dumps(schedule_document(runs, [reading], has, f"{base}/measured.json")).encode(),
         )
-    ended = run_once(
+    ended = run_job_once(
         aws,
         job,
         [("--benchmark", f"{base}/schedule.json")],
@@ -270,7 +274,7 @@ def _report_outcome(
 ) -> None:
     """Print and write the result; if there were disturbances, write the page, report them and refuse the result."""
     if html is not None:
-        write_page(html, page(environment, job, outcome))
+        write_page(html, benchmark_page(environment, job, outcome))
     if outcome.disturbances:
         for each in outcome.disturbances:
             typer.echo(f"disturbed: {each}", err=True)
@@ -287,7 +291,7 @@ def _report_outcome(
     if as_json:
         typer.echo(text)
         return
-    show(*summary(outcome))
+    print_rich(*summary_tables(outcome))
     typer.echo(
         f"{target} is written; to size the job by it, write `rate: {{result: "
         f"{environment.places.name(target.resolve())}}}` into the environment file"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _HEAD = ("query", "a, s", "κ, s", "b, µs a record", "records/s a core", "missed", "batches")
 
 
-def summary(outcome: BenchmarkOutcome) -> Iterator[RenderableType]:
+def summary_tables(outcome: BenchmarkOutcome) -> Iterator[RenderableType]:
     """Yield the output of ``millrace bench``."""
     table = plain_table(*word_columns(*_HEAD[:1]), *figure_columns(*_HEAD[1:]))
     for query, fit in outcome.fits.items():
@@ -34,14 +34,14 @@ def summary(outcome: BenchmarkOutcome) -> Iterator[RenderableType]:
     if scaling is not None:
         levels = ", ".join(map(str, scaling.cores))
         yield (
-            f"cores {levels}: each of {max(scaling.cores)} gives {1 / _slowdown(outcome, max(scaling.cores)):.0%} of one "
+            f"cores {levels}: each of {max(scaling.cores)} gives {1 / _slowdown_at_cores(outcome, max(scaling.cores)):.0%} of one "
             f"alone (contention {scaling.contention.value:.2f} [{scaling.contention.low:.2f}, {scaling.contention.high:.2f}])"
         )
     if len(outcome.fits) > 1:
         yield f"the file has the figures of {outcome.costliest}, the query with the highest cost per record"
 
 
-def _slowdown(outcome: BenchmarkOutcome, cores: int) -> float:
+def _slowdown_at_cores(outcome: BenchmarkOutcome, cores: int) -> float:
     scaling = outcome.result.scaling
     assert scaling is not None
     alpha, beta = scaling.contention.value, scaling.coherence.value
@@ -60,11 +60,11 @@ def _fit_row(query: str, fit: Fit) -> tuple[str, ...]:
         _interval_text(per_record, 1e6, 1),
         rate,
         missed,
-        f"{fit.batches} and {fit.warm_up} of warm-up{_excluded_runs(fit)}",
+        f"{fit.batches} and {fit.warm_up} of warm-up{_excluded_runs_text(fit)}",
     )
 
 
-def _excluded_runs(fit: Fit) -> str:
+def _excluded_runs_text(fit: Fit) -> str:
     runs = "run" if fit.left_out == 1 else "runs"
     return f"; {fit.left_out} {runs} of too few left out" if fit.left_out else ""
 
@@ -74,7 +74,7 @@ def _interval_text(estimate: Interval, factor: float, digits: int) -> str:
     return f"{value} [{low}, {high}]"
 
 
-def page(environment: Environment, job: str, outcome: BenchmarkOutcome) -> str:
+def benchmark_page(environment: Environment, job: str, outcome: BenchmarkOutcome) -> str:
     """Return the page of a benchmark: each batch's duration against its records, and the fit through them."""
     result = outcome.result
     ran = (

@@ -18,13 +18,13 @@ from millrace.config.sinks import KINDS
 if TYPE_CHECKING:
     from millrace.benchmark.measurements import Measurements
     from millrace.benchmark.schedule import PlannedRun
-    from millrace.sandbox.benchmark import MeasuredQuery
+    from millrace.sandbox.benchmark import BenchmarkJob
 
 _PAYLOADS = 20_000
 """Number of different records; the topic repeats them."""
 
 
-def subject_of(
+def queries_and_records(
     environment: Environment,
     job: str,
     reading: str,
@@ -32,30 +32,30 @@ def subject_of(
     sample: Path | None,
     reference: Sequence[str],
     seed: int,
-) -> tuple[MeasuredQuery, list[bytes]]:
+) -> tuple[BenchmarkJob, list[bytes]]:
     """Return the queries to measure in the sandbox, and the records that they read."""
-    from millrace.lifecycle.changes.deployed_diff import document_of
+    from millrace.lifecycle.changes.deployed_diff import launch_document_in_assembly
     from millrace.sandbox import payloads as making
-    from millrace.sandbox.benchmark import MeasuredQuery
+    from millrace.sandbox.benchmark import BenchmarkJob
     from millrace.sandbox.programs import cdk
     from millrace.sandbox.programs.child_processes import RUN
     from millrace.sandbox.programs.localstack import ACCOUNT
-    from millrace.sandbox.records.traffic import Feed, TrafficShape
-    from millrace.sandbox.schemas.traffic_values import Generator, Sample, from_file
+    from millrace.sandbox.records.traffic import TrafficFeed, TrafficShape
+    from millrace.sandbox.schemas.traffic_values import RecordGenerator, SampledRecords, read_sample_file
 
     choose = random.Random(seed)
-    payloads = making.payloads_of_query(query, environment.places.root)
+    payloads = making.payload_writers_of_query(query, environment.places.root)
     values = (
-        Generator(payloads.schema, choose)
+        RecordGenerator(payloads.schema, choose)
         if sample is None
-        else Sample(from_file(sample, payloads.schema), payloads.schema, choose)
+        else SampledRecords(read_sample_file(sample, payloads.schema), payloads.schema, choose)
     )
-    feed = Feed(values.record, payloads, TrafficShape(per_second=1), choose)
+    feed = TrafficFeed(values.record, payloads, TrafficShape(per_second=1), choose)
     made = [event.payload for event in feed.events(most=_PAYLOADS)]
     assembly = RUN / "benchmark-cdk.out"
-    cdk.synthesise(environment.name, assembly, ACCOUNT)
-    document = document_of(Names(environment, environment.account or ""), assembly, job)
-    files = _references(reference)
+    cdk.synthesise_assembly(environment.name, assembly, ACCOUNT)
+    document = launch_document_in_assembly(Names(environment, environment.account or ""), assembly, job)
+    files = _parse_reference_files(reference)
     queries: list[str] = [reading]
     tables: dict[str, Any] = {}
     landed = next(q.get("table") for q in document["settings"]["queries"] if q["name"] == reading)
@@ -63,7 +63,7 @@ def subject_of(
         if each["kind"] != "derive" or each["source_table"] != landed:
             continue
         needed = [item["table"] for item in each["enrich"]]
-        missing = [table for table in needed if _rows_of(table, files) is None]
+        missing = [table for table in needed if _reference_rows(table, files) is None]
         if missing:
             short = ", ".join(table.rpartition(".")[2] for table in missing)
             typer.echo(
@@ -77,13 +77,13 @@ def subject_of(
             typer.echo(f"query {each['name']} is not measured, because {why}", err=True)
             continue
         queries.append(each["name"])
-        tables |= {table: _rows_of(table, files) for table in needed}
-    return MeasuredQuery(document, tuple(queries), tables), made
+        tables |= {table: _reference_rows(table, files) for table in needed}
+    return BenchmarkJob(document, tuple(queries), tables), made
 
 
-def _references(texts: Sequence[str]) -> dict[str, Path]:
+def _parse_reference_files(options: Sequence[str]) -> dict[str, Path]:
     tables = {}
-    for each in texts:
+    for each in options:
         name, separator, path = each.partition("=")
         if not separator or not Path(path).is_file():
             raise typer.BadParameter(
@@ -93,7 +93,7 @@ def _references(texts: Sequence[str]) -> dict[str, Path]:
     return tables
 
 
-def _rows_of(table: str, files: Mapping[str, Path]) -> Any:
+def _reference_rows(table: str, files: Mapping[str, Path]) -> Any:
     """Return the rows of a reference table, from a file or from the example; None if there are none."""
     from pyarrow import csv, parquet
 
@@ -103,11 +103,11 @@ def _rows_of(table: str, files: Mapping[str, Path]) -> Any:
     if name in files:
         path = files[name]
         return parquet.read_table(path) if path.suffix == ".parquet" else csv.read_csv(path)
-    return flights.reference_table(name) if name in flights.REFERENCE_TABLES else None
+    return flights.read_reference_table(name) if name in flights.REFERENCE_TABLES else None
 
 
 def measure_core_levels(
-    subject: MeasuredQuery, payloads: Sequence[bytes], runs: Sequence[PlannedRun], cores: Sequence[int]
+    subject: BenchmarkJob, payloads: Sequence[bytes], runs: Sequence[PlannedRun], cores: Sequence[int]
 ) -> list[Measurements]:
     """Run the schedule for each number of cores; repeat settings that disagree on the fewest cores, if they are few."""
     from millrace.benchmark.repeated_runs import (
@@ -117,13 +117,13 @@ def measure_core_levels(
     )
     from millrace.sandbox import benchmark
     from millrace.sandbox.programs import kafka_broker
-    from millrace.sandbox.programs.child_processes import only_one
+    from millrace.sandbox.programs.child_processes import lock_sandbox
 
-    with only_one(), kafka_broker.running_broker() as broker:
-        levels = benchmark.records_per_partition(runs)
+    with lock_sandbox(), kafka_broker.running_broker() as broker:
+        levels = benchmark.records_needed_per_partition(runs)
         broker.create_topic(benchmark.TOPIC, len(levels))
         benchmark.fill_topic(broker.bootstrap, payloads, levels)
-        moved = _progress(len(runs) * len(cores))
+        moved = _progress_printer(len(runs) * len(cores))
         measured = [
             benchmark.run_schedule(subject, runs, broker.bootstrap, cores=level, done=lambda _n, _of: moved())
             for level in cores
@@ -133,7 +133,7 @@ def measure_core_levels(
         if repeated := schedule_again(runs, disturbances):
             for each in disturbances:
                 typer.echo(f"measured again: {each}", err=True)
-            more = _progress(len(repeated))
+            more = _progress_printer(len(repeated))
             again = benchmark.run_schedule(
                 subject, repeated, broker.bootstrap, cores=cores[0], done=lambda _n, _of: more()
             )
@@ -141,14 +141,14 @@ def measure_core_levels(
         return measured
 
 
-def _progress(total: int) -> Callable[[], None]:
+def _progress_printer(total: int) -> Callable[[], None]:
     """Return a function that writes a line for each run, with the remaining time, on standard error."""
     done, started = 0, time.monotonic()
 
-    def line() -> None:
+    def print_run_and_remaining_time() -> None:
         nonlocal done
         done += 1
         left = (time.monotonic() - started) / done * (total - done)
         typer.echo(f"run {done} of {total}, about {left:.0f} s left", err=True)
 
-    return line
+    return print_run_and_remaining_time

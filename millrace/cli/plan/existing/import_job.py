@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millrace.cli.plan.existing.import_plans import (
-    as_yaml,
-    fitted_plans,
-    planned,
-    side_by_side,
+    environment_yaml,
+    load_and_plan,
+    plans_with_fitted_sla,
+    print_side_by_side,
     sizes_by_title,
 )
 from millrace.cli.shared.options import AsJson
@@ -153,14 +153,14 @@ def import_command(
     if not re.fullmatch(SLUG, name):  # before it becomes a part of a path
         raise wrong_option("--name", name, SLUG_SAID)
     target = root / "environments" / f"{name}.yaml"
-    earlier = _earlier_file(target, source, name, root)
+    earlier = _text_of_earlier_import(target, source, name, root)
     if start is not None and start in ("earliest", "latest"):
         raise wrong_option("--start", start, "a time with its zone, such as 2026-01-31T00:00:00Z")
     if stream is not None and (topic is not None or brokers is not None):
         raise wrong_option(
             "--stream", stream, "a Kinesis stream alone, not together with --topic and --brokers"
         )
-    moment = _parse_start(start)
+    moment = _start_time_or_default(start)
     running = _read_running_job(source, Answers(stream, topic, brokers))
     log = read_log(logs, running) if logs is not None else None
     offsets = None if log is None else log.offsets
@@ -199,10 +199,10 @@ def import_command(
     written = write_transforms(root, running, next(iter(made["jobs"])))
     plans: Mapping[str, Plan] = {}
     refused = None
-    text = as_yaml(made)
+    text = environment_yaml(made)
     if not open_ones:
         try:
-            text, plans, more = fitted_plans(name, text, root, latency_is_given=latency is not None)
+            text, plans, more = plans_with_fitted_sla(name, text, root, latency_is_given=latency is not None)
             notes += more
         except ConfigurationError as error:
             refused = error
@@ -230,11 +230,11 @@ def import_command(
         typer.echo(f"wrote {shown}")
         if written is not None:
             typer.echo(f"wrote {written.relative_to(root)}")
-        _print_steps(notes, plans, steps)
-    _exit_if_open(open_ones, shown)
+        _print_notes_and_steps(notes, plans, steps)
+    _exit_if_undecided(open_ones, shown)
 
 
-def _exit_if_open(open_ones: Mapping[str, str], file: str) -> None:
+def _exit_if_undecided(open_ones: Mapping[str, str], file: str) -> None:
     """Say what is open, with exit status 1."""
     for path, value in open_ones.items():
         typer.echo(f"{file}: {path}: {value}", err=True)
@@ -242,17 +242,17 @@ def _exit_if_open(open_ones: Mapping[str, str], file: str) -> None:
         raise typer.Exit(1)
 
 
-def _print_steps(notes: Sequence[str], plans: Mapping[str, Plan], steps: Sequence[str]) -> None:
+def _print_notes_and_steps(notes: Sequence[str], plans: Mapping[str, Plan], steps: Sequence[str]) -> None:
     for each in notes:
         typer.echo(f"note: {each}")
     if plans:
-        side_by_side(plans)
+        print_side_by_side(plans)
     typer.echo("\nsteps of the cut-over:")
     for number, step in enumerate(steps, 1):
         typer.echo(f"{number}. {step}")
 
 
-def _earlier_file(target: Path, source: str, name: str, root: Path) -> str | None:
+def _text_of_earlier_import(target: Path, source: str, name: str, root: Path) -> str | None:
     """Return the text of the file of an earlier import of the same job; None if there is no file.
 
     Raises
@@ -300,10 +300,10 @@ def _update_import(
     plans: Mapping[str, Plan] = {}
     fits: list[str] = []
     if filled and not open_ones:
-        text, plans, fits = fitted_plans(target.stem, text, root, latency_is_given=latency_is_given)
+        text, plans, fits = plans_with_fitted_sla(target.stem, text, root, latency_is_given=latency_is_given)
         notes = [*notes, *fits]
     elif not open_ones:
-        planned(target.stem, text, root)
+        load_and_plan(target.stem, text, root)
     change = {
         "query": ".".join(begins.path),
         "key": begins.key,
@@ -329,11 +329,11 @@ def _update_import(
         changes = [f"{path}: {value}" for path, value in values.items()]
         changes.append(f"{'.'.join(begins.path)}.{begins.key}: {before} → {begins.after}")
         typer.echo(f"{file}: {'; '.join(changes)}{'' if fits else '; nothing else was changed'}")
-        _print_steps(notes, plans, steps)
-    _exit_if_open(open_ones, file)
+        _print_notes_and_steps(notes, plans, steps)
+    _exit_if_undecided(open_ones, file)
 
 
-def _parse_start(start: str | None) -> str:
+def _start_time_or_default(start: str | None) -> str:
     if start is None:
         ahead = datetime.now(UTC) + _AHEAD
         return ahead.replace(second=0, microsecond=0).isoformat().replace("+00:00", "Z")

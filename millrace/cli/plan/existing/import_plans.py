@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 
 from millrace.advisor.existing.import_cutover import load_yaml
-from millrace.cli.shared.console import figure_columns, plain_table, show, word_columns
+from millrace.cli.shared.console import figure_columns, plain_table, print_rich, word_columns
 from millrace.config import ConfigurationError, load
 from millrace.config.document.edit import EditError, remove, set_value
 from millrace.config.units import format_duration, parse_duration
@@ -30,13 +30,13 @@ _WIDE = 1_000_000
 """Line width in characters, so large that offsets of many partitions stay on one line."""
 
 
-def as_yaml(made: Mapping[str, Any]) -> str:
+def environment_yaml(made: Mapping[str, Any]) -> str:
     """Return the text of an environment."""
 
-    def in_a_line(node: Any, key: str = "") -> Any:
+    def offsets_in_one_line(node: Any, key: str = "") -> Any:
         """Put offsets on one line, so that a later import finds and replaces them."""
         if isinstance(node, Mapping):
-            made = CommentedMap((each, in_a_line(below, each)) for each, below in node.items())
+            made = CommentedMap((each, offsets_in_one_line(below, each)) for each, below in node.items())
             if key == "start_offsets":
                 made.fa.set_flow_style()
             return made
@@ -45,11 +45,11 @@ def as_yaml(made: Mapping[str, Any]) -> str:
     yaml = YAML()
     yaml.width = _WIDE
     stream = io.StringIO()
-    yaml.dump(in_a_line(made), stream)
+    yaml.dump(offsets_in_one_line(made), stream)
     return stream.getvalue()
 
 
-def planned(name: str, text: str, root: Path) -> Plan:
+def load_and_plan(name: str, text: str, root: Path) -> Plan:
     """Load and plan a file's text before it is written.
 
     Raises
@@ -63,7 +63,7 @@ def planned(name: str, text: str, root: Path) -> Plan:
     return plan(load(file, root, {file: text}))
 
 
-def fitted_plans(
+def plans_with_fitted_sla(
     name: str, text: str, root: Path, *, latency_is_given: bool
 ) -> tuple[str, dict[str, Plan], list[str]]:
     """Fit the SLA to the trigger and the limit of today, which may be longer or larger than any default allows.
@@ -86,21 +86,21 @@ def fitted_plans(
         The environment is invalid for another reason, or whatever the SLA.
     """
     try:
-        return text, _plans_with_and_without_pins(name, text, planned(name, text, root), root), []
+        return text, _plans_with_and_without_pins(name, text, load_and_plan(name, text, root), root), []
     except ConfigurationError as error:
         first = error
     if not any(each.key.rpartition(".")[2] in _FITTED for each in first.problems):
         raise first
-    for fitted, note in _relaxed_texts(text, first, latency_is_given=latency_is_given):
+    for fitted, note in _texts_with_relaxed_sla(text, first, latency_is_given=latency_is_given):
         try:
-            pinned = planned(name, fitted, root)
+            pinned = load_and_plan(name, fitted, root)
         except ConfigurationError:
             continue
         return fitted, _plans_with_and_without_pins(name, fitted, pinned, root), [note]
     raise first
 
 
-def _relaxed_texts(
+def _texts_with_relaxed_sla(
     text: str, refused: ConfigurationError, *, latency_is_given: bool
 ) -> Iterator[tuple[str, str]]:
     """Yield texts with a longer SLA, and then without the limits and without the triggers, each with its note."""
@@ -135,7 +135,7 @@ def _plans_with_and_without_pins(name: str, text: str, pinned: Plan, root: Path)
         for query in job["queries"].values():
             query.pop("trigger", None)
             query.pop("records_per_batch", None)
-    return {"today": pinned, "computed": planned(name, as_yaml(free), root)}
+    return {"today": pinned, "computed": load_and_plan(name, environment_yaml(free), root)}
 
 
 def sizes_by_title(plan: Plan) -> dict[str, Any]:
@@ -151,13 +151,13 @@ def sizes_by_title(plan: Plan) -> dict[str, Any]:
     }
 
 
-def side_by_side(plans: Mapping[str, Plan]) -> None:
+def print_side_by_side(plans: Mapping[str, Plan]) -> None:
     """Print the sizes of plans, each in a column."""
     columns = {which: sizes_by_title(each) for which, each in plans.items()}
     table = plain_table(*word_columns(""), *figure_columns(*columns))
     for key in next(iter(columns.values())):
         table.add_row(key, *(_cell_text(each[key]) for each in columns.values()))
-    show(table)
+    print_rich(table)
 
 
 def _cell_text(value: Any) -> str:

@@ -16,8 +16,8 @@ import typer
 from rich.progress import Progress, TextColumn
 from rich.text import Text
 
-from millrace.cli.plan.existing.import_plans import as_yaml, fitted_plans
-from millrace.cli.shared.console import figure_columns, plain_table, show, word_columns
+from millrace.cli.plan.existing.import_plans import environment_yaml, plans_with_fitted_sla
+from millrace.cli.shared.console import figure_columns, plain_table, print_rich, word_columns
 from millrace.cli.shared.expected_failures import FAILED
 from millrace.cli.shared.html_pages import check_page_is_writable, html_page, write_page
 from millrace.cli.shared.options import AsJson
@@ -35,7 +35,7 @@ _SCHEMA = "pipelines/scan/record.ddl"
 
 
 @dataclass(frozen=True)
-class Row:
+class JobWithOwnPlan:
     """A job, and the plan that it would have.
 
     Attributes
@@ -98,23 +98,23 @@ def scan(
 
     now = datetime.now(UTC)
     window = Window(now - timedelta(days=days), now)
-    rows, unread = _rows(client, region, window, tags, logs=logs)
+    rows, unread = _scan_jobs(client, region, window, tags, logs=logs)
     refused = len(unread)
     if region not in price_regions():
         unread.append(
             f"no prices of {region} are known: `millrace prices update --region {region}` writes them"
         )
     rows.sort(key=lambda each: -(each.job.usd or 0.0))
-    heading = _heading(rows, region, days)
+    heading = _heading_with_totals(rows, region, days)
     if as_json:
-        typer.echo(json.dumps(to_json(rows, region, window, unread), indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(scan_document(rows, region, window, unread), indent=2, ensure_ascii=False))
     else:
-        show(Text(heading, "bold"))
+        print_rich(Text(heading, "bold"))
         _print_rows(rows, now)
         for each in unread:
-            show(Text(f"note: {each}"))
+            print_rich(Text(f"note: {each}"))
     if html is not None:
-        write_page(html, _page(rows, heading, unread, now))
+        write_page(html, _scan_page(rows, heading, unread, now))
         typer.echo(f"wrote {html}", err=as_json)
     if refused == len(_SERVICES):
         raise typer.Exit(FAILED)
@@ -150,13 +150,13 @@ def _account_and_client(region: str | None) -> tuple[str, Callable[[str], Any]]:
 _SERVICES = {"glue_jobs": "Glue", "emr_jobs": "EMR Serverless"}
 
 
-def _rows(
+def _scan_jobs(
     client: Callable[[str], Any], region: str, window: Any, tags: Mapping[str, str], *, logs: bool
-) -> tuple[list[Row], list[str]]:
+) -> tuple[list[JobWithOwnPlan], list[str]]:
     """Return the jobs, and the services that may not be read, each with the reason."""
     from millrace.advisor.existing import account_scan
 
-    rows, unread = list[Row](), list[str]()
+    rows, unread = list[JobWithOwnPlan](), list[str]()
     with Progress(
         TextColumn("{task.description}"), transient=True, disable=not sys.stderr.isatty()
     ) as progress:
@@ -166,14 +166,14 @@ def _rows(
                 for job in getattr(account_scan, function)(client, region, window, tags):
                     progress.update(task, description=f"reading {service} job {job.name} ({len(rows)} read)")
                     scanned = account_scan.with_log(job, client, region) if logs else job
-                    plan_usd, note = _own_plan(scanned, client, region)
-                    rows.append(Row(scanned, plan_usd, (*scanned.notes, *note)))
+                    plan_usd, note = _cost_of_own_plan(scanned, client, region)
+                    rows.append(JobWithOwnPlan(scanned, plan_usd, (*scanned.notes, *note)))
             except account_scan.UNREAD as error:
                 unread.append(f"jobs of {service} are not known ({error})")
     return rows, unread
 
 
-def _own_plan(
+def _cost_of_own_plan(
     job: ScannedJob, client: Callable[[str], Any], region: str
 ) -> tuple[float | None, tuple[str, ...]]:
     """Return the monthly cost of the job's own plan in USD, or a note that says why there is none."""
@@ -210,13 +210,13 @@ def _own_plan(
             (root / _SCHEMA).parent.mkdir(parents=True)
             (root / _SCHEMA).write_text("payload STRING\n", encoding="utf-8")
             write_transforms(root, running, next(iter(made["jobs"])))
-            _, plans, _ = fitted_plans("scan", as_yaml(made), root, latency_is_given=False)
+            _, plans, _ = plans_with_fitted_sla("scan", environment_yaml(made), root, latency_is_given=False)
     except ConfigurationError as error:
         return None, (f"no plan: {'; '.join(each.allowed for each in error.problems)}",)
     return total_cost(plans["computed"]).value, ()
 
 
-def _heading(rows: Sequence[Row], region: str, days: int) -> str:
+def _heading_with_totals(rows: Sequence[JobWithOwnPlan], region: str, days: int) -> str:
     """Return the verdict: the number of jobs, of those that run, and their cost."""
     cost = sum(each.job.usd or 0.0 for each in rows)
     unknown = sum(each.job.usd is None for each in rows)
@@ -225,7 +225,7 @@ def _heading(rows: Sequence[Row], region: str, days: int) -> str:
     return f"{region}: {count(len(rows), 'streaming job')}, {running} running; {dollars(cost)} in {count(days, 'day')}{more}"
 
 
-def _cells(row: Row, now: datetime) -> tuple[str, ...]:
+def _row_cells(row: JobWithOwnPlan, now: datetime) -> tuple[str, ...]:
     job = row.job
     cost = "unknown" if job.usd is None else f"{'at most ' if job.at_most else ''}{dollars(job.usd)}"
     age = "" if job.last_batch is None else duration_text(max(0.0, now.timestamp() - job.last_batch))
@@ -244,7 +244,7 @@ def _cells(row: Row, now: datetime) -> tuple[str, ...]:
 _HEAD = ("job", "on", "workers", "state", "last batch", "cost", "own plan a month", "first finding")
 
 
-def _finding_and_notes(row: Row) -> list[str]:
+def _finding_and_notes(row: JobWithOwnPlan) -> list[str]:
     """Return the finding in words, the command that shows the rest, and what is not known."""
     job = row.job
     of = (
@@ -256,21 +256,21 @@ def _finding_and_notes(row: Row) -> list[str]:
     return lines + list(row.notes)
 
 
-def _print_rows(rows: Sequence[Row], now: datetime) -> None:
+def _print_rows(rows: Sequence[JobWithOwnPlan], now: datetime) -> None:
     if not rows:
-        show("no streaming job was found")
+        print_rich("no streaming job was found")
         return
     table = plain_table(*word_columns(*_HEAD[:4]), *figure_columns(*_HEAD[4:7]), *word_columns(_HEAD[7]))
     for each in rows:
-        table.add_row(*map(Text, _cells(each, now)))
-    show(table)
+        table.add_row(*map(Text, _row_cells(each, now)))
+    print_rich(table)
     for each in rows:
         for line in _finding_and_notes(each):
-            show(Text(f"{each.job.name}: {line}"))
+            print_rich(Text(f"{each.job.name}: {line}"))
 
 
-def _page(rows: Sequence[Row], heading: str, unread: Sequence[str], now: datetime) -> str:
-    cells = [_cells(each, now) for each in rows]
+def _scan_page(rows: Sequence[JobWithOwnPlan], heading: str, unread: Sequence[str], now: datetime) -> str:
+    cells = [_row_cells(each, now) for each in rows]
     tables: list[dict[str, Any]] = [
         {"head": _HEAD, "rows": cells, "caption": "Streaming jobs, the most expensive first."}
     ]
@@ -281,7 +281,9 @@ def _page(rows: Sequence[Row], heading: str, unread: Sequence[str], now: datetim
     return html_page("report", "Streaming jobs of an account", document)
 
 
-def to_json(rows: Sequence[Row], region: str, window: Any, unread: Sequence[str]) -> dict[str, Any]:
+def scan_document(
+    rows: Sequence[JobWithOwnPlan], region: str, window: Any, unread: Sequence[str]
+) -> dict[str, Any]:
     """Return the jobs as an object that ``json.dumps`` takes.
 
     Returns

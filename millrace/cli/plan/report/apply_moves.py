@@ -29,7 +29,7 @@ def move_lines(moves: Sequence[Move]) -> Iterator[str]:
         yield f"{number}. ${each.saved:,.2f} less: {change}, ${each.usd:,.2f} a month; gives up {each.gives_up}"
 
 
-def apply_moves(environment: Environment, moves: Sequence[Move], numbers: str) -> None:
+def write_moves_into_files(environment: Environment, moves: Sequence[Move], numbers: str) -> None:
     """Write moves into the files of an environment; comments stay, and nothing is written if the result cannot be planned.
 
     Parameters

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
-from millrace.cli.plan.report.plan_verdict import CheckedPlan
+from millrace.cli.plan.report.plan_verdict import SimulatedPlan
 from millrace.cli.shared.verdict import Risk, Severity
 from millrace.config.engines import KINDS
 from millrace.config.queries import DeriveQuery, LandingQuery, Query
@@ -31,7 +31,7 @@ _TROUBLES: Mapping[str, str] = {
 _KINDS = {"table": "Iceberg table", "letters": "dead letters"}
 
 
-def flow(checked: CheckedPlan, risks: Sequence[Risk]) -> dict[str, list[dict[str, Any]]]:
+def flow_chart(checked: SimulatedPlan, risks: Sequence[Risk]) -> dict[str, list[dict[str, Any]]]:
     """Return a box for each stream, job and table that a job writes, and the arrows between them.
 
     A sink that is a stream of the environment shares that stream's box. What a query derives from a table of its own job has
@@ -50,7 +50,7 @@ def flow(checked: CheckedPlan, risks: Sequence[Risk]) -> dict[str, list[dict[str
     """
     boxes = {
         box["key"]: box
-        for make, names in ((_stream, checked.environment.streams), (_job, checked.environment.jobs))
+        for make, names in ((_stream_box, checked.environment.streams), (_job_box, checked.environment.jobs))
         for box in (make(checked, name) for name in names)
     }
     queries = [(each, checked.environment.jobs[each.job].queries[each.query]) for each in checked.demands]
@@ -68,7 +68,7 @@ def flow(checked: CheckedPlan, risks: Sequence[Risk]) -> dict[str, list[dict[str
             for name, part in demand.streams.items():
                 size = checked.environment.streams[name].traffic.record_size
                 flows[f"stream {name}", job] += demand.work.rate * part * size
-        targets = list(dict.fromkeys(_targets(query, checked.environment.streams)))
+        targets = list(dict.fromkeys(_target_keys(query, checked.environment.streams)))
         alone = sum(not key.startswith("letters ") for key in targets) == 1
         for key in targets:
             box = boxes.setdefault(
@@ -76,7 +76,9 @@ def flow(checked: CheckedPlan, risks: Sequence[Risk]) -> dict[str, list[dict[str
             )
             if box["kind"] == "table":
                 letters = (
-                    _written_rows(checked, demand, query) if alone and not key.startswith("letters ") else []
+                    _written_rows_label(checked, demand, query)
+                    if alone and not key.startswith("letters ")
+                    else []
                 )
                 box["lines"] += [f"from {join_names(sources)}", *letters]
             flows |= dict.fromkeys(((begin, key) for begin in begins), 0.0)
@@ -104,7 +106,7 @@ def _flow_box(
     }
 
 
-def _written_rows(checked: CheckedPlan, demand: QueryDemand, query: Query) -> list[str]:
+def _written_rows_label(checked: SimulatedPlan, demand: QueryDemand, query: Query) -> list[str]:
     """Return the rows of a query's only target; those of a transform are unknown, so the records that it reads."""
     rate = f"{format_number(demand.work.rate)} records/s"
     gb_month = stored_gb(checked.environment, query, demand) * SECONDS
@@ -127,7 +129,7 @@ def _largest_risks(risks: Sequence[Risk]) -> dict[str, tuple[Severity, str]]:
     return troubles
 
 
-def _stream(checked: CheckedPlan, name: str) -> dict[str, Any]:
+def _stream_box(checked: SimulatedPlan, name: str) -> dict[str, Any]:
     stream, sized = checked.environment.streams[name], checked.plan.streams[name]
     traffic = stream.traffic
     parts = count(sized.expected_partitions.value, stream.parts.removesuffix("s"))
@@ -138,12 +140,12 @@ def _stream(checked: CheckedPlan, name: str) -> dict[str, Any]:
         f"peak {format_number(traffic.records_per_second * traffic.peak_factor)}",
         f"{guess}{format_bytes(traffic.record_size)} a record",
     ]
-    return _flow_box(f"stream {name}", "stream", lines, checked.usd(f"streams.{name}"))
+    return _flow_box(f"stream {name}", "stream", lines, checked.monthly_usd_of(f"streams.{name}"))
 
 
-def _job(checked: CheckedPlan, name: str) -> dict[str, Any]:
+def _job_box(checked: SimulatedPlan, name: str) -> dict[str, Any]:
     job = checked.plan.jobs[name]
-    usd = checked.usd(f"jobs.{name}")
+    usd = checked.monthly_usd_of(f"jobs.{name}")
     lines = [
         f"{KINDS[job.engine].title} {job.version}",
         f"{count(job.max_workers.value, 'worker')} of {job.worker}",
@@ -153,7 +155,7 @@ def _job(checked: CheckedPlan, name: str) -> dict[str, Any]:
     return _flow_box(f"job {name}", "job", lines, usd, f"job-{name}")
 
 
-def _targets(query: Query, streams: Container[str]) -> Iterator[str]:
+def _target_keys(query: Query, streams: Container[str]) -> Iterator[str]:
     """Yield keys of a query's targets: ``table x`` in the catalog, ``stream x`` of the environment, else kind and name."""
     if isinstance(query, LandingQuery):
         yield f"table {query.table}"

@@ -10,10 +10,10 @@ from millrace.cli.shared.verdict import Risk
 from millrace.config.queries import StreamQuery
 
 if TYPE_CHECKING:
-    from millrace.cli.plan.report.plan_verdict import CheckedPlan
+    from millrace.cli.plan.report.plan_verdict import SimulatedPlan
 
 
-def next_command(checked: CheckedPlan, risks: Sequence[Risk], env: str) -> tuple[str, str]:
+def next_command_and_effect(checked: SimulatedPlan, risks: Sequence[Risk], env: str) -> tuple[str, str]:
     """Return the command that helps with the largest risk, else ``millrace deploy``; and its effect.
 
     Parameters
@@ -61,7 +61,7 @@ def next_command(checked: CheckedPlan, risks: Sequence[Risk], env: str) -> tuple
     return f"millrace deploy {environment}", "shows the difference to the account first"
 
 
-def _bench_command(checked: CheckedPlan, environment: str) -> str | None:
+def _bench_command(checked: SimulatedPlan, environment: str) -> str | None:
     """Return the benchmark of the job with the highest cost, for a query that reads a stream and was not measured."""
     guessed = [
         demand
@@ -71,7 +71,7 @@ def _bench_command(checked: CheckedPlan, environment: str) -> str | None:
     ]
     if not guessed:
         return None
-    first = max(guessed, key=lambda demand: checked.usd(f"jobs.{demand.job}"))
+    first = max(guessed, key=lambda demand: checked.monthly_usd_of(f"jobs.{demand.job}"))
     several = (
         sum(isinstance(each, StreamQuery) for each in checked.environment.jobs[first.job].queries.values())
         > 1

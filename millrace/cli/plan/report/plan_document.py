@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from millrace.cli.plan.report.environment_flow import flow
+from millrace.cli.plan.report.environment_flow import flow_chart
 from millrace.cli.shared.verdict import Verdict
-from millrace.cli.shared.verdict import to_json as verdict_json
+from millrace.cli.shared.verdict import verdict_document as verdict_json
 from millrace.config import Environment
 from millrace.sizing.alternatives.risks import FULL, fullness
 from millrace.sizing.export import to_json
@@ -19,17 +19,17 @@ from millrace.sizing.queries.environment_demands import job_demands
 from millrace.sizing.text_format import count, duration_text, format_number
 
 if TYPE_CHECKING:
-    from millrace.cli.plan.report.plan_verdict import CheckedPlan
+    from millrace.cli.plan.report.plan_verdict import SimulatedPlan
 
 
-def plan_document(checked: CheckedPlan, verdict: Verdict, moves: Sequence[Move] = ()) -> dict[str, Any]:
+def plan_document(checked: SimulatedPlan, verdict: Verdict, moves: Sequence[Move] = ()) -> dict[str, Any]:
     """Return a checked plan with its verdict as an object that ``json.dumps`` takes.
 
     Returns
     -------
     dict
         The keys of :func:`millrace.sizing.export.to_json`, and ``verdict``; ``moves``, changes of the file that cost less;
-        ``flow`` (:func:`millrace.cli.plan.report.environment_flow.flow`); ``room``, by limit (``capacity`` and ``age`` of queries, ``shards`` of
+        ``flow`` (:func:`millrace.cli.plan.report.environment_flow.flow_chart`); ``room``, by limit (``capacity`` and ``age`` of queries, ``shards`` of
         streams) the ``share`` of it that each subject uses; ``ours`` of each stream; ``way`` and ``worst_age_seconds`` of each
         choice of a job's workers.
     """
@@ -39,17 +39,20 @@ def plan_document(checked: CheckedPlan, verdict: Verdict, moves: Sequence[Move] 
         document["streams"][name]["ours"] = not stream.belongs_to_others
     for name, job in checked.plan.jobs.items():
         for choice, choice_document in zip(job.choices(), document["jobs"][name]["choices"], strict=True):
-            choice_document |= {"way": str(choice), "worst_age_seconds": worst_age(environment, job, choice)}
+            choice_document |= {
+                "way": str(choice),
+                "worst_age_seconds": worst_record_age(environment, job, choice),
+            }
     return {
         "version": document.pop("version"),
         "verdict": verdict_json(verdict),
         "moves": [asdict(each) for each in moves],
         **document,
-        "flow": flow(checked, verdict.risks),
+        "flow": flow_chart(checked, verdict.risks),
         "room": {
             "capacity": [*_capacity_bars(checked)],
-            "age": _age_bars(checked),
-            "shards": _shard_bars(checked),
+            "age": _oldest_record_bars(checked),
+            "shards": _stream_capacity_bars(checked),
         },
     }
 
@@ -59,7 +62,7 @@ def _bar_item(name: str, share: float, words: str) -> dict[str, Any]:
     return {"name": name, "share": share, "words": words, "severity": severity}
 
 
-def _capacity_bars(checked: CheckedPlan) -> Iterator[dict[str, Any]]:
+def _capacity_bars(checked: SimulatedPlan) -> Iterator[dict[str, Any]]:
     """Yield the peak as a share of the capacity of full batches."""
     for name, job in checked.plan.jobs.items():
         own = [demand for demand in checked.demands if demand.job == name]
@@ -76,7 +79,7 @@ def _capacity_bars(checked: CheckedPlan) -> Iterator[dict[str, Any]]:
             yield _bar_item(f"{name}/{demand.query}", demand.work.rate / capacity, words)
 
 
-def _age_bars(checked: CheckedPlan) -> list[dict[str, Any]]:
+def _oldest_record_bars(checked: SimulatedPlan) -> list[dict[str, Any]]:
     """Return the oldest record of the simulation as a share of the SLA."""
     return [
         _bar_item(
@@ -89,7 +92,7 @@ def _age_bars(checked: CheckedPlan) -> list[dict[str, Any]]:
     ]
 
 
-def _shard_bars(checked: CheckedPlan) -> list[dict[str, Any]]:
+def _stream_capacity_bars(checked: SimulatedPlan) -> list[dict[str, Any]]:
     return [
         _bar_item(name, share, f"of {count(sized.expected_partitions.value, stream.parts.removesuffix('s'))}")
         for name, stream in checked.environment.streams.items()
@@ -98,7 +101,7 @@ def _shard_bars(checked: CheckedPlan) -> list[dict[str, Any]]:
     ]
 
 
-def worst_age(environment: Environment, job: JobPlan, choice: WorkerChoice) -> float:
+def worst_record_age(environment: Environment, job: JobPlan, choice: WorkerChoice) -> float:
     """Return the age in seconds that no record exceeds at the peak with a choice's cores: T + D, in each query.
 
     Cores of complete workers, including those that the queries do not need, are divided as in the plan.

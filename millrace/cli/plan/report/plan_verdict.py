@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from millrace.cli.plan.report.next_command import next_command
-from millrace.cli.shared.verdict import Risk, Sla, Verdict, also_concerned, largest_first
+from millrace.cli.plan.report.next_command import next_command_and_effect
+from millrace.cli.shared.verdict import Risk, SlaState, Verdict, also_concerned_text, largest_first
 from millrace.config import Environment
 from millrace.sizing import Plan, total_cost
 from millrace.sizing.alternatives.risks import BUSY, FULL, SLOW, driver_loads, fullness
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from millrace.sizing.simulation.self_check import SimulatedQuery
 
 
-class CheckedPlan:
+class SimulatedPlan:
     """A plan with the results of its simulation, for the search for risks.
 
     Parameters
@@ -56,17 +56,17 @@ class CheckedPlan:
         self.demands: list[QueryDemand] = query_demands(environment)[0]
         self.total = total_cost(plan).value
 
-    def usd(self, *keys: str) -> float:
+    def monthly_usd_of(self, *keys: str) -> float:
         """Return the monthly cost of jobs, streams and clusters, each once, by keys such as ``jobs.flights``."""
         costs = self.plan.costs
         return sum((sum(line.usd for line in costs[key]) for key in dict.fromkeys(keys)), 0.0)
 
-    def items(self) -> Iterator[CostItem]:
+    def bill_lines(self) -> Iterator[CostItem]:
         """Return every line of the bill."""
         return chain.from_iterable(self.plan.costs.values())
 
 
-def plan_verdict(checked: CheckedPlan, env: str | None = None) -> Verdict:
+def plan_verdict(checked: SimulatedPlan, env: str | None = None) -> Verdict:
     """Return the verdict of a plan.
 
     Parameters
@@ -80,7 +80,7 @@ def plan_verdict(checked: CheckedPlan, env: str | None = None) -> Verdict:
 
     environment, plan = checked.environment, checked.plan
     risks = largest_first(risk for find in _RISKS for risk in find(checked))
-    assumed = any(line.assumed for line in checked.items())
+    assumed = any(line.assumed for line in checked.bill_lines())
     saved = sum(
         max(0.0, largest_monthly_cost(job) - job.expected_usd.value)
         for job in plan.jobs.values()
@@ -93,52 +93,52 @@ def plan_verdict(checked: CheckedPlan, env: str | None = None) -> Verdict:
             f"; {dollars(checked.total - saved, assumed=True)} with the workers that the average rate needs"
         )
     account = f"  account {environment.account}" if environment.account else ""
-    command, why = next_command(checked, risks, environment.name if env is None else env)
+    command, why = next_command_and_effect(checked, risks, environment.name if env is None else env)
     return Verdict(
         subject=f"{environment.project}-{plan.environment}  {plan.region}{account}",
         cost=f"{dollars(checked.total, assumed=assumed)} a month",
         cost_words=words,
         usd_month=checked.total,
         assumed=assumed,
-        sla=_sla_of_plan(checked),
+        sla=_simulated_sla(checked),
         risks=risks,
         command=command,
         why=why,
     )
 
 
-def _sla_of_plan(checked: CheckedPlan) -> Sla:
+def _simulated_sla(checked: SimulatedPlan) -> SlaState:
     if not checked.played:
-        return Sla("unknown", "no job")
+        return SlaState("unknown", "no job")
     worst = min(checked.played, key=lambda each: each.within)
     share = worst.within
     growing = max(checked.played, key=lambda each: each.growth)
     if growing.growth:
         words = f"at the steady peak the backlog of {growing.query} grows by {format_number(growing.growth)} records/s"
-        return Sla("missed", words, share)
+        return SlaState("missed", words, share)
     if not worst.meets_sla:
         words = f"{percent(share)} of {worst.query}'s records within {duration_text(worst.sla)}{worst.share_of_sla} at the steady peak"
-        return Sla("missed", words, share)
+        return SlaState("missed", words, share)
     late = [(share, name) for job in checked.plan.jobs.values() for name, share in job.late_at_rise.items()]
     if late:
         least, name = min(late)
         words = f"{percent(least)} of {name}'s records in time when traffic rises to its peak; "
-        return Sla("at risk", f"{words}{percent(share)} at the steady peak", least)
+        return SlaState("at risk", f"{words}{percent(share)} at the steady peak", least)
     if (slow := next((each for each in checked.played if each.waiting), None)) is not None:
         outage = duration_text(slow.outage.total_seconds())
         words = f"{percent(share)} of the records in time at the peak, but {slow.query} does not catch up with {outage} of outage"
-        words += f" {'within a day' if slow.slow else 'as planned'}{_pinned_capacity(checked, slow)}"
-        return Sla("at risk", words, share)
+        words += f" {'within a day' if slow.slow else 'as planned'}{_keys_that_limit_catch_up(checked, slow)}"
+        return SlaState("at risk", words, share)
     closest = max(checked.played, key=lambda each: each.oldest / each.sla)
     words = f"{percent(share)} of the records in time at the peak; closest is {closest.query}, "
-    return Sla(
+    return SlaState(
         "kept",
         f"{words}oldest {duration_text(closest.oldest)} of {duration_text(closest.sla)}{closest.share_of_sla}",
         share,
     )
 
 
-def _pinned_capacity(checked: CheckedPlan, query: SimulatedQuery) -> str:
+def _keys_that_limit_catch_up(checked: SimulatedPlan, query: SimulatedQuery) -> str:
     """Return the keys that keep a query from catching up, in words; empty if none does."""
     from millrace.sizing.simulation.expected_cost import capacity_pins
 
@@ -146,11 +146,11 @@ def _pinned_capacity(checked: CheckedPlan, query: SimulatedQuery) -> str:
     return f": {join_names(pins)} {'is' if len(pins) == 1 else 'are'} pinned" if pins else ""
 
 
-def _late_at_peak(checked: CheckedPlan) -> Iterator[Risk]:
+def _late_at_peak_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     late = sorted((each for each in checked.played if not each.meets_sla), key=lambda each: each.within)
     if late:
         first = late[0]
-        yield _of_queries(
+        yield _risk_of_queries(
             checked,
             "late-at-peak",
             [(each.job, each.query) for each in late],
@@ -164,7 +164,7 @@ def _late_at_peak(checked: CheckedPlan) -> Iterator[Risk]:
         )
 
 
-def _late_at_rise(checked: CheckedPlan) -> Iterator[Risk]:
+def _late_at_rise_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     from millrace.sizing.simulation.expected_cost import scaling_pins
 
     late = sorted(
@@ -175,7 +175,7 @@ def _late_at_rise(checked: CheckedPlan) -> Iterator[Risk]:
     if late:
         share, job, first = late[0]
         pins = join_names([f"jobs.{job}.{key}" for key in scaling_pins(checked.environment.jobs[job])])
-        yield _of_queries(
+        yield _risk_of_queries(
             checked,
             "late-at-rise",
             [(job, query) for _, job, query in late],
@@ -185,12 +185,12 @@ def _late_at_rise(checked: CheckedPlan) -> Iterator[Risk]:
         )
 
 
-def _contradicted_catch_up(checked: CheckedPlan) -> Iterator[Risk]:
+def _contradicted_catch_up_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     contradicted = (each for each in checked.played if each.waiting and not each.slow)
     late = sorted(contradicted, key=lambda each: -each.waiting)
     if late:
         first = late[0]
-        yield _of_queries(
+        yield _risk_of_queries(
             checked,
             "catch-up-contradicted",
             [(each.job, each.query) for each in late],
@@ -199,7 +199,7 @@ def _contradicted_catch_up(checked: CheckedPlan) -> Iterator[Risk]:
         )
 
 
-def _slow_catch_up(checked: CheckedPlan) -> Iterator[Risk]:
+def _slow_catch_up_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     slow = [
         each
         for each in checked.played
@@ -215,23 +215,23 @@ def _slow_catch_up(checked: CheckedPlan) -> Iterator[Risk]:
             if math.isinf(first.catch_up)
             else f"catches up in {duration_text(first.catch_up)}"
         )
-        yield _of_queries(
+        yield _risk_of_queries(
             checked,
             "slow-catch-up",
             [(each.job, each.query) for each in slow],
             f"after {outage} of outage at the peak, {first.query} {took}{{also}}"
-            + (_pinned_capacity(checked, first) if first.waiting else ""),
+            + (_keys_that_limit_catch_up(checked, first) if first.waiting else ""),
             severe=any(each.waiting and each.slow for each in slow),
         )
 
 
-def _of_queries(
-    checked: CheckedPlan, kind: str, queries: Sequence[tuple[str, str]], words: str, *, severe: bool = False
+def _risk_of_queries(
+    checked: SimulatedPlan, kind: str, queries: Sequence[tuple[str, str]], words: str, *, severe: bool = False
 ) -> Risk:
     """Return a risk of several queries; ``{names}``, ``{also}`` and ``{miss}`` in the words are replaced by theirs."""
     told = words.format(
         names=join_names([query for _, query in queries]),
-        also=also_concerned([query for _, query in queries]),
+        also=also_concerned_text([query for _, query in queries]),
         miss="misses its SLA" if len(queries) == 1 else "miss their SLA",
     )
     return Risk(
@@ -239,20 +239,20 @@ def _of_queries(
         "breach" if severe else "warning",
         told,
         tuple(f"jobs.{job}.queries.{query}" for job, query in queries),
-        checked.usd(*(f"jobs.{job}" for job, _ in queries)),
+        checked.monthly_usd_of(*(f"jobs.{job}" for job, _ in queries)),
     )
 
 
-def _assumed_rate_risks(checked: CheckedPlan) -> Iterator[Risk]:
-    usd = sum(line.usd for line in checked.items() if line.assumed)
+def _assumed_rate_risks(checked: SimulatedPlan) -> Iterator[Risk]:
+    usd = sum(line.usd for line in checked.bill_lines() if line.assumed)
     read = {name for demand in checked.demands for name in demand.streams}
     streams = [
         n for n, each in checked.environment.streams.items() if n in read and each.traffic.basis == "assumed"
     ]
     jobs = list(dict.fromkeys(demand.job for demand in checked.demands if demand.speed.basis == "assumed"))
     if usd and (streams or jobs):
-        what = [f"{_joined_nouns('stream', streams)} {join_names(streams)}"] * bool(streams)
-        what += [f"{_joined_nouns('job', jobs)} {join_names(jobs)}"] * bool(jobs)
+        what = [f"{_noun_for('stream', streams)} {join_names(streams)}"] * bool(streams)
+        what += [f"{_noun_for('job', jobs)} {join_names(jobs)}"] * bool(jobs)
         yield Risk(
             "assumed-rates",
             "warning",
@@ -263,7 +263,7 @@ def _assumed_rate_risks(checked: CheckedPlan) -> Iterator[Risk]:
         )
 
 
-def _unpriced_sink_risks(checked: CheckedPlan) -> Iterator[Risk]:
+def _unpriced_sink_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     """Yield a risk for each sink that is billed by write, because the bill does not include it."""
     jobs = checked.environment.jobs
     for demand in checked.demands:
@@ -278,14 +278,16 @@ def _unpriced_sink_risks(checked: CheckedPlan) -> Iterator[Risk]:
                 f"no line of the bill has the {what} of {demand.query}: up to {format_number(month)} a month"
             )
             key = f"jobs.{demand.job}.queries.{demand.query}"
-            yield Risk("unpriced-writes", "warning", words, (key,), checked.usd(f"jobs.{demand.job}"))
+            yield Risk(
+                "unpriced-writes", "warning", words, (key,), checked.monthly_usd_of(f"jobs.{demand.job}")
+            )
 
 
-def _joined_nouns(noun: str, several: Sequence[str]) -> str:
+def _noun_for(noun: str, several: Sequence[str]) -> str:
     return noun if len(several) == 1 else plural(noun)
 
 
-def _full_stream_risks(checked: CheckedPlan) -> Iterator[Risk]:
+def _full_stream_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     shares = {n: fullness(each, checked.plan.streams[n]) for n, each in checked.environment.streams.items()}
     full = sorted((name for name, share in shares.items() if share > FULL), key=lambda name: -shares[name])
     if full:
@@ -296,13 +298,13 @@ def _full_stream_risks(checked: CheckedPlan) -> Iterator[Risk]:
             "full-shards",
             "warning",
             f"no room for a hot key or a busier day: {parts} of {full[0]} {percent(shares[full[0]])} full at the peak"
-            + also_concerned(full),
+            + also_concerned_text(full),
             tuple(keys),
-            checked.usd(*keys),
+            checked.monthly_usd_of(*keys),
         )
 
 
-def _driver_risks(checked: CheckedPlan) -> Iterator[Risk]:
+def _driver_size_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     most = service_limits()["spark.driver.most_cores"]
     large_ones = [job for job in checked.plan.jobs.values() if job.cores.value > FULL * most]
     if large_ones:
@@ -312,22 +314,28 @@ def _driver_risks(checked: CheckedPlan) -> Iterator[Risk]:
             "driver-limit",
             "warning",
             f"one driver hands tasks to {first.cores.value:,} cores of {first.name}, of the {most:,.0f} that it is "
-            "trusted with" + also_concerned([job.name for job in large_ones]),
+            "trusted with" + also_concerned_text([job.name for job in large_ones]),
             tuple(keys),
-            checked.usd(*keys),
+            checked.monthly_usd_of(*keys),
         )
 
 
-def _busy_driver_risks(checked: CheckedPlan) -> Iterator[Risk]:
+def _busy_driver_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     loads = driver_loads(checked.demands, checked.plan.jobs)
     busy = sorted((name for name, load in loads.items() if load > BUSY), key=lambda name: -loads[name])
     if busy:
         keys, most = [f"jobs.{name}" for name in busy], service_limits()["spark.sharing.share"]
         words = f"fixed costs of batches take {percent(loads[busy[0]])} of the time of {busy[0]}'s driver, of {percent(most)} at most"
-        yield Risk("driver-limit", "warning", words + also_concerned(busy), tuple(keys), checked.usd(*keys))
+        yield Risk(
+            "driver-limit",
+            "warning",
+            words + also_concerned_text(busy),
+            tuple(keys),
+            checked.monthly_usd_of(*keys),
+        )
 
 
-def _broker_risks(checked: CheckedPlan) -> Iterator[Risk]:
+def _broker_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     """Yield clusters that cannot carry the load with one broker less, as AWS restarts each broker for patches."""
     known = service_limits().brokers
     for name, cluster in checked.plan.clusters.items():
@@ -336,7 +344,7 @@ def _broker_risks(checked: CheckedPlan) -> Iterator[Risk]:
         brokers, key = cluster.brokers.value, f"clusters.{name}"
         if brokers == 1:
             words = f"cluster {name} has a single broker: its topics stop whenever AWS patches it"
-            yield Risk("broker-limit", "warning", words, (key,), checked.usd(key))
+            yield Risk("broker-limit", "warning", words, (key,), checked.monthly_usd_of(key))
             continue
         topics = [each for each in checked.environment.streams.values() if each.cluster_name == name]
         peak = sum(
@@ -350,26 +358,26 @@ def _broker_risks(checked: CheckedPlan) -> Iterator[Risk]:
                 f"with one broker of {name} down, as for each patch, the other {count(brokers - 1, 'broker')} "
                 f"must take {percent(share)} of what they can at the peak"
             )
-            yield Risk("broker-limit", "warning", words, (key,), checked.usd(key))
+            yield Risk("broker-limit", "warning", words, (key,), checked.monthly_usd_of(key))
 
 
-def _without_tls_risks(checked: CheckedPlan) -> Iterator[Risk]:
+def _without_tls_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     open_ones = [n for n, each in checked.environment.kafka.items() if each.authentication.kind == "none"]
     if open_ones:
         keys = [f"clusters.{each}" for each in open_ones if each in checked.plan.clusters]
         words = (
-            f"records of Kafka {_joined_nouns('cluster', open_ones)} {join_names(open_ones)} travel without TLS, and whoever reaches the "
+            f"records of Kafka {_noun_for('cluster', open_ones)} {join_names(open_ones)} travel without TLS, and whoever reaches the "
             "brokers reads and writes them"
         )
-        yield Risk("kafka-without-tls", "warning", words, tuple(keys), checked.usd(*keys))
+        yield Risk("kafka-without-tls", "warning", words, tuple(keys), checked.monthly_usd_of(*keys))
 
 
-def _cost_limit_risks(checked: CheckedPlan) -> Iterator[Risk]:
+def _cost_limit_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     if (told := over_limit(checked.environment, checked.plan)) is not None:
         yield Risk("over-limit", "breach", told, ("total",), checked.total)
 
 
-def _no_peak_risks(checked: CheckedPlan) -> Iterator[Risk]:
+def _no_peak_factor_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     calm = [
         name
         for name, stream in checked.environment.streams.items()
@@ -381,20 +389,20 @@ def _no_peak_risks(checked: CheckedPlan) -> Iterator[Risk]:
         yield Risk(
             "no-peak",
             "warning",
-            f"sized for the average alone: {_joined_nouns('stream', calm)} {join_names(calm)} "
+            f"sized for the average alone: {_noun_for('stream', calm)} {join_names(calm)} "
             f"{'has' if len(calm) == 1 else 'have'} no `peak_factor`",
             tuple(dict.fromkeys(keys)),
-            checked.usd(*keys),
+            checked.monthly_usd_of(*keys),
         )
 
 
-def _old_price_risks(checked: CheckedPlan) -> Iterator[Risk]:
+def _old_price_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     if checked.plan.prices_of != checked.plan.region:
         words = (
             f"all prices are those of {checked.plan.prices_of}: there is no table of {checked.plan.region}"
         )
         yield Risk("other-prices", "note", words, ("total",), checked.total)
-    usd = sum(line.usd for line in checked.items() if line.unconfirmed)
+    usd = sum(line.usd for line in checked.bill_lines() if line.unconfirmed)
     if usd:
         words = (
             f"{dollars(usd)} of the cost ({percent(usd / checked.total)}) are at prices that nobody confirmed"
@@ -404,27 +412,27 @@ def _old_price_risks(checked: CheckedPlan) -> Iterator[Risk]:
         yield Risk("old-prices", "note", checked.old_prices, ("total",), checked.total)
 
 
-def _unread_stream_risks(checked: CheckedPlan) -> Iterator[Risk]:
+def _unread_stream_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     read = {name for demand in checked.demands for name in demand.streams}
     idle = [name for name in checked.plan.streams if name not in read]
     if idle:
         keys = [f"streams.{each}" for each in idle]
-        words = f"no job reads {_joined_nouns('stream', idle)} {join_names(idle)}"
-        yield Risk("unread-streams", "note", words, tuple(keys), checked.usd(*keys))
+        words = f"no job reads {_noun_for('stream', idle)} {join_names(idle)}"
+        yield Risk("unread-streams", "note", words, tuple(keys), checked.monthly_usd_of(*keys))
 
 
-_RISKS: tuple[Callable[[CheckedPlan], Iterator[Risk]], ...] = (
-    *(_late_at_peak, _late_at_rise, _contradicted_catch_up, _slow_catch_up),
+_RISKS: tuple[Callable[[SimulatedPlan], Iterator[Risk]], ...] = (
+    *(_late_at_peak_risks, _late_at_rise_risks, _contradicted_catch_up_risks, _slow_catch_up_risks),
     *(
         _cost_limit_risks,
         _assumed_rate_risks,
         _unpriced_sink_risks,
         _full_stream_risks,
-        _driver_risks,
+        _driver_size_risks,
         _busy_driver_risks,
         _broker_risks,
         _without_tls_risks,
-        _no_peak_risks,
+        _no_peak_factor_risks,
         _old_price_risks,
         _unread_stream_risks,
     ),

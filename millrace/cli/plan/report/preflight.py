@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from millrace.cli.shared.connections import connect_account
-from millrace.cli.shared.console import show_with_texts, word_columns
+from millrace.cli.shared.console import print_table_with_texts, word_columns
 from millrace.cli.shared.expected_failures import FAILED
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.config import Environment, load
@@ -20,7 +20,7 @@ from millrace.sizing import plan
 
 if TYPE_CHECKING:
     from millrace.lifecycle.changes.update_rules import Template
-    from millrace.lifecycle.preflight.questions import Row
+    from millrace.lifecycle.preflight.questions import PreflightRow
 
 _SIGNS = {"ok": "[green]✓[/]", "warning": "[yellow]![/]", "failed": "[red]✗[/]", "not known": "[dim]?[/]"}
 
@@ -45,52 +45,68 @@ def preflight(
 
       millrace preflight --env prod --drift --json
     """
-    from millrace.lifecycle.changes.read_sizes import read_sizes
+    from millrace.lifecycle.changes.read_sizes import read_deployed_sizes
     from millrace.lifecycle.preflight import account as preflight_account
     from millrace.lifecycle.preflight import templates as preflight_templates
-    from millrace.lifecycle.preflight.questions import Account, Row, ask_all, failed_rows
+    from millrace.lifecycle.preflight.questions import (
+        PreflightAccount,
+        PreflightRow,
+        failed_rows,
+        run_all_checks,
+    )
     from millrace.lifecycle.problems import CredentialsError
 
     environment = load(env)
     try:
         aws = connect_account(environment)
     except CredentialsError as error:
-        rows: tuple[Row, ...] = (
-            Row("credentials", "failed", str(error), "sign in to the environment's account"),
+        rows: tuple[PreflightRow, ...] = (
+            PreflightRow("credentials", "failed", str(error), "sign in to the environment's account"),
         )
     else:
-        deployed = environment.with_deployed(read_sizes(aws))
-        templates, unknown = _templates(deployed)
-        account = Account(aws, plan(deployed), templates)
-        checks = {**preflight_account.CHECKS, **(preflight_templates.CHECKS if templates is not None else {})}
+        deployed = environment.with_deployed(read_deployed_sizes(aws))
+        templates, unknown = _templates_or_missing_program(deployed)
+        account = PreflightAccount(aws, plan(deployed), templates)
+        checks = {
+            **preflight_account.CHECKS,
+            **(preflight_templates.CHECKS if templates is not None else {}),
+        }
         if drift:
-            checks["drift"] = preflight_templates.drift
-        rows = (Row("credentials", "ok", f"account {aws.names.account}"), *ask_all(account, checks), *unknown)
+            checks["drift"] = preflight_templates.check_drift
+        rows = (
+            PreflightRow("credentials", "ok", f"account {aws.names.account}"),
+            *run_all_checks(account, checks),
+            *unknown,
+        )
     if as_json:
         typer.echo(json.dumps({"version": 1, "rows": [asdict(each) for each in rows]}, ensure_ascii=False))
     else:
-        show_rows(rows)
+        print_preflight_rows(rows)
     if failed_rows(rows):
         raise typer.Exit(FAILED)
 
 
-def _templates(environment: Environment) -> tuple[Mapping[str, Template] | None, Sequence[Row]]:
+def _templates_or_missing_program(
+    environment: Environment,
+) -> tuple[Mapping[str, Template] | None, Sequence[PreflightRow]]:
     """Synthesise the templates; without the programs for it, return the row that says so."""
-    from millrace.cli.plan.report.template_diff import templates
-    from millrace.lifecycle.preflight.questions import Row
+    from millrace.cli.plan.report.template_diff import synthesize_templates
+    from millrace.lifecycle.preflight.questions import PreflightRow
     from millrace.sandbox.programs.toolchain import ToolchainError
 
     try:
-        return templates(environment, environment.places.root), ()
+        return synthesize_templates(environment, environment.places.root), ()
     except (ToolchainError, ModuleNotFoundError) as error:
         remedy = "install what writes templates"
-        return None, (Row("templates", "not known", str(error), remedy, "millrace setup --for deploy"),)
+        return None, (
+            PreflightRow("templates", "not known", str(error), remedy, "millrace setup --for deploy"),
+        )
 
 
-def show_rows(rows: Sequence[Row], *, err: bool = False) -> None:
+def print_preflight_rows(rows: Sequence[PreflightRow], *, err: bool = False) -> None:
     """Print a table, a line for each row, and below it the commands of those that are not in order."""
     cells = [[_SIGNS[e.verdict], *map(escape, (e.subject, e.found, e.remedy))] for e in rows]
-    show_with_texts(word_columns("", ""), ("", "to do"), cells, stream=sys.stderr if err else None)
+    print_table_with_texts(word_columns("", ""), ("", "to do"), cells, stream=sys.stderr if err else None)
     for each in rows:
         if each.command:
             typer.echo(f"{each.subject}: {each.command}", err=err)

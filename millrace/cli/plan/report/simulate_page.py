@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from millrace.cli.shared.html_pages import html_page
-from millrace.cli.shared.page_curves import POINTS, curve
+from millrace.cli.shared.page_curves import POINTS, page_curve
 
 if TYPE_CHECKING:
     from millrace.sizing.simulation import JobResult
@@ -19,14 +19,14 @@ def simulation_page(title: str, document: Mapping[str, Any], results: Mapping[st
             **job,
             "queries": {query: {**figures, "batches": None} for query, figures in job["queries"].items()},
             "executors": None,
-            "curves": _curves(name, job, results[name]),
+            "curves": _job_curves(name, job, results[name]),
         }
         for name, job in document["jobs"].items()
     }
     return html_page("simulate", title, {**document, "jobs": jobs})
 
 
-def _curves(name: str, job: Mapping[str, Any], result: JobResult) -> list[dict[str, Any]]:
+def _job_curves(name: str, job: Mapping[str, Any], result: JobResult) -> list[dict[str, Any]]:
     import numpy as np
 
     times = np.linspace(0.0, result.seconds, POINTS)
@@ -43,11 +43,11 @@ def _curves(name: str, job: Mapping[str, Any], result: JobResult) -> list[dict[s
         {"workers": result.dollars_spent_until(times)},
     )
     return [
-        curve(f"How many records a second come to {name}?", "records per second", times, traffic),
-        curve(
+        page_curve(f"How many records a second come to {name}?", "records per second", times, traffic),
+        page_curve(
             f"Are the records of {name} in time?", "oldest record, s; dashed: SLA", ends, oldest, limits=sla
         ),
-        curve(f"How many records wait for {name}?", "records", times, waiting),
-        curve(f"How many executors does {name} have?", "executors", times, executors, kind="step"),
-        curve(f"What has {name} cost so far?", "US dollars", times, spent),
+        page_curve(f"How many records wait for {name}?", "records", times, waiting),
+        page_curve(f"How many executors does {name} have?", "executors", times, executors, kind="step"),
+        page_curve(f"What has {name} cost so far?", "US dollars", times, spent),
     ]

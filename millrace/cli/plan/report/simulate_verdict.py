@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from millrace.cli.shared.verdict import Risk, Sla, Verdict, also_concerned, largest_first
+from millrace.cli.shared.verdict import Risk, SlaState, Verdict, also_concerned_text, largest_first
 from millrace.config import Environment
 from millrace.sizing import Plan
 from millrace.sizing.cost import HOURS
@@ -83,7 +83,7 @@ def monthly_usd(result: JobResult) -> float:
     return result.usd / result.seconds * MONTH
 
 
-def _queries(
+def _queries_with_lateness(
     plan: Plan, results: Mapping[str, JobResult]
 ) -> Iterator[tuple[str, QueryResult, float, float, float]]:
     """Yield each query with its job, SLA, share in time, and age of the oldest waiting record at the end.
@@ -93,31 +93,39 @@ def _queries(
     for job, result in results.items():
         for name, query in result.queries.items():
             sla = plan.jobs[job].queries[name].latency_seconds.value
-            yield job, query, sla, query.in_time(sla, result.seconds), waiting_for(query, result.seconds)
+            yield (
+                job,
+                query,
+                sla,
+                query.in_time(sla, result.seconds),
+                age_of_oldest_waiting(query, result.seconds),
+            )
 
 
-def waiting_for(query: QueryResult, end: float) -> float:
+def age_of_oldest_waiting(query: QueryResult, end: float) -> float:
     """Return how many seconds the oldest record has waited at the end; 0 if none waits."""
     if query.waiting < 1:
         return 0.0
     return end - query.arrivals.moment(query.arrived - query.waiting + 1)
 
 
-def _sla_of_simulation(plan: Plan, results: Mapping[str, JobResult]) -> Sla:
+def _sla_of_simulation(plan: Plan, results: Mapping[str, JobResult]) -> SlaState:
     from millrace.sizing.simulation.self_check import WITHIN
 
-    _, query, sla, share, _ = min(_queries(plan, results), key=lambda each: each[3])
+    _, query, sla, share, _ = min(_queries_with_lateness(plan, results), key=lambda each: each[3])
     words = f"{percent(share)} of {query.name}'s records within {duration_text(sla)}"
     if len(query.ends):
         words += f", the oldest {duration_text(query.ages.oldest)}"
-    return Sla("kept" if share >= WITHIN else "missed", words, share)
+    return SlaState("kept" if share >= WITHIN else "missed", words, share)
 
 
 def _late_query_risks(plan: Plan, results: Mapping[str, JobResult]) -> Iterator[Risk]:
     from millrace.sizing.simulation.self_check import WITHIN
 
     late = [
-        (share, job, query, sla) for job, query, sla, share, _ in _queries(plan, results) if share < WITHIN
+        (share, job, query, sla)
+        for job, query, sla, share, _ in _queries_with_lateness(plan, results)
+        if share < WITHIN
     ]
     if late:
         _, _, query, sla = min(late, key=lambda each: each[0])
@@ -130,7 +138,7 @@ def _late_query_risks(plan: Plan, results: Mapping[str, JobResult]) -> Iterator[
         yield Risk(
             "late",
             "breach",
-            f"records are late: {description}{also_concerned([each[2].name for each in late])}",
+            f"records are late: {description}{also_concerned_text([each[2].name for each in late])}",
             tuple(
                 f"jobs.{each[1]}.queries.{each[2].name}" for each in sorted(late, key=lambda each: each[0])
             ),
@@ -154,14 +162,16 @@ def longest_late_period(query: QueryResult, sla: float) -> tuple[float, float]:
 
 
 def _waiting_record_risks(plan: Plan, results: Mapping[str, JobResult]) -> Iterator[Risk]:
-    old = [(age, job, query) for job, query, sla, _, age in _queries(plan, results) if age > sla]
+    old = [
+        (age, job, query) for job, query, sla, _, age in _queries_with_lateness(plan, results) if age > sla
+    ]
     if old:
         age, _, query = max(old, key=lambda each: each[0])
         yield Risk(
             "silent-backlog",
             "breach",
             f"{format_number(query.waiting)} records of {query.name} wait at the end, the oldest for {duration_text(age)}: no age of a "
-            f"committed record shows it{also_concerned([each[2].name for each in old])}",
+            f"committed record shows it{also_concerned_text([each[2].name for each in old])}",
             tuple(f"jobs.{job}.queries.{each.name}" for _, job, each in old),
             _usd_of_jobs(results, [job for _, job, _ in old]),
         )
@@ -184,7 +194,7 @@ def _full_job_risks(plan: Plan, results: Mapping[str, JobResult]) -> Iterator[Ri
             "all-executors",
             "warning",
             f"{first} runs all of its executors for {percent(shares[first])} of the time: a larger peak finds no more"
-            f"{also_concerned(used)}",
+            f"{also_concerned_text(used)}",
             tuple(f"jobs.{name}" for name in used),
             _usd_of_jobs(results, used),
         )

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from millrace.config import Environment, Names
-from millrace.lifecycle.changes.deployment_changes import stack_change
-from millrace.lifecycle.changes.permission_changes import DeployedRights
+from millrace.lifecycle.changes.deployment_changes import compare_templates
+from millrace.lifecycle.changes.permission_changes import DeployedPermissionKinds
 from millrace.sizing import plan
 
 _NO_ACCOUNT = "000000000000"
@@ -29,7 +29,7 @@ _SHOWN_LINES = 200
 Templates = Mapping[str, Mapping[str, Any]]
 
 
-def templates(environment: Environment, root: Path) -> Templates:
+def synthesize_templates(environment: Environment, root: Path) -> Templates:
     """Synthesise an environment, and return its templates by stack.
 
     Parameters
@@ -42,9 +42,9 @@ def templates(environment: Environment, root: Path) -> Templates:
     millrace.infra.errors.InfrastructureError, millrace.sandbox.programs.toolchain.ToolchainError
         Something that the environment asks for cannot be built, or set-up did not run.
     """
-    from millrace.sandbox.programs.toolchain import node_bin
+    from millrace.sandbox.programs.toolchain import node_bin_folder
 
-    os.environ["PATH"] = os.pathsep.join((str(node_bin()), os.environ["PATH"]))
+    os.environ["PATH"] = os.pathsep.join((str(node_bin_folder()), os.environ["PATH"]))
     from aws_cdk import App
 
     from millrace.infra.environment_stacks import build_stacks
@@ -63,7 +63,7 @@ def templates(environment: Environment, root: Path) -> Templates:
         }
 
 
-def template_changes(environment: Environment, before: Templates, root: Path) -> list[str]:
+def template_change_lines(environment: Environment, before: Templates, root: Path) -> list[str]:
     """Return a line for each difference in permissions, trust, policies, keys, buckets and networks: what widens something first.
 
     Parameters
@@ -71,14 +71,14 @@ def template_changes(environment: Environment, before: Templates, root: Path) ->
     before
         Templates of the other version.
     root
-        As in :func:`templates`.
+        As in :func:`synthesize_templates`.
     """
-    after = templates(environment, root)
-    rights = DeployedRights(Names(environment, environment.account or _NO_ACCOUNT), before)
+    after = synthesize_templates(environment, root)
+    rights = DeployedPermissionKinds(Names(environment, environment.account or _NO_ACCOUNT), before)
     wider, others = [], []
     for stack in sorted({*before, *after}):
-        lines = stack_change(stack, before.get(stack), after.get(stack, {}), rights)
-        more = lines.wider
+        lines = compare_templates(stack, before.get(stack), after.get(stack, {}), rights)
+        more = lines.wider_permissions
         guarding = [line for line in lines.resources if line[2:].startswith(_GUARDS)]
         wider += [f"{line[0]} {stack}: {line[2:]} (wider)" for line in more]
         others += [
@@ -87,7 +87,7 @@ def template_changes(environment: Environment, before: Templates, root: Path) ->
     return wider + others
 
 
-def markdown_templates(lines: list[str]) -> str:
+def template_changes_as_markdown(lines: list[str]) -> str:
     """Return the differences as a block for a pull request; nothing in them ends the block."""
     if not lines:
         return "\nNo permission, key, bucket or network of the templates differs.\n"

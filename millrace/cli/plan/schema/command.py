@@ -18,15 +18,15 @@ from rich.table import Table
 from rich.text import Text
 
 from millrace.cli.plan.schema.check import check
-from millrace.cli.shared.console import figure_columns, show
+from millrace.cli.shared.console import figure_columns, print_rich
 from millrace.cli.shared.options import AsJson, KafkaAddress, KinesisAddress, load_with_stream
-from millrace.cli.shared.output_files import report_write_errors
+from millrace.cli.shared.output_file_errors import report_write_errors
 from millrace.completion import environments
 from millrace.config import find_root
 from millrace.config.schema import SCHEMA_FILE, schema_text
 
 if TYPE_CHECKING:
-    from millrace.sandbox.schemas.infer import Inferred
+    from millrace.sandbox.schemas.infer import InferredSchema
 
 schema_app = typer.Typer(invoke_without_command=True)
 
@@ -149,26 +149,26 @@ def infer(
       millrace schema infer shop --env dev --format debezium --out pipelines/shop/schemas
     """
     from millrace.sandbox.schemas import ddl
-    from millrace.sandbox.schemas.change_schemas import from_changes, schema_file_names
+    from millrace.sandbox.schemas.change_schemas import infer_from_changes, schema_file_names
 
     if (stream is None) == (file is None):
         raise typer.BadParameter("give STREAM and --env, or --file, but not both")
     if stream is not None and env is None:
         raise typer.BadParameter(f"--env is missing: name the environment that has stream {stream}")
-    delimiter = _one_character(delimiter)
-    form = form or _format_of(file)
+    delimiter = _parse_delimiter(delimiter)
+    form = form or _format_by_suffix(file)
     changes = form in ("debezium", "dms")
     if not changes:
-        _check_out(out, force=force)
+        _refuse_existing_out(out, force=force)
     if form == "avro":
-        text, result = _write_avro_schema(file, out)
-        found = {"": _Proposal(result, text, out)}
+        text, result = _convert_avro_schema(file, out)
+        found = {"": _InferredSchemaFile(result, text, out)}
     else:
         payloads, names, delimiter = _sample_payloads(
             stream, env, file, sample, form, delimiter, columns, kafka=kafka, kinesis=kinesis, aws=aws
         )
         if form == "debezium" or form == "dms":
-            tables = from_changes(payloads, form, required=required, narrow=narrow)
+            tables = infer_from_changes(payloads, form, required=required, narrow=narrow)
             places = {
                 table: None if out is None else out / name
                 for table, name in schema_file_names(list(tables)).items()
@@ -179,49 +179,50 @@ def infer(
             }
             places = {"": out}
         found = {
-            table: _Proposal(each, ddl.write(each.schema), places[table]) for table, each in tables.items()
+            table: _InferredSchemaFile(each, ddl.write_ddl(each.schema), places[table])
+            for table, each in tables.items()
         }
     for each in found.values() if changes else ():
-        _check_out(each.out, force=force)
+        _refuse_existing_out(each.out, force=force)
     for each in found.values():
-        _write(each)
+        _write_schema_file(each)
     if as_json:
-        shown = {table: each.as_json() for table, each in found.items()}
+        shown = {table: each.as_document() for table, each in found.items()}
         typer.echo(json.dumps({"tables": shown} if changes else shown[""]))
         return
     for table, each in found.items():
         if changes:
-            show(Text(f"\n{table}", style="bold"))
+            print_rich(Text(f"\n{table}", style="bold"))
         _print_inferred(each.result)
         typer.echo(f"\n{each.text}" if each.out is None else f"\nwrote {each.out}", nl=each.out is not None)
     if out is not None and len(found) > 1:
-        typer.echo(_routes(found, stream or "STREAM", form))
+        typer.echo(_routes_yaml(found, stream or "STREAM", form))
 
 
 @dataclass(frozen=True)
-class _Proposal:
+class _InferredSchemaFile:
     """A schema, and the file that gets it."""
 
-    result: Inferred
+    result: InferredSchema
     text: str
     out: Path | None
 
-    def as_json(self) -> dict[str, Any]:
+    def as_document(self) -> dict[str, Any]:
         return {
-            **_as_json(self.result),
+            **_inferred_document(self.result),
             "schema": self.text,
             "out": None if self.out is None else str(self.out),
         }
 
 
-def _write(proposal: _Proposal) -> None:
+def _write_schema_file(proposal: _InferredSchemaFile) -> None:
     if proposal.out is not None:
         with report_write_errors("--out", proposal.out):
             proposal.out.parent.mkdir(parents=True, exist_ok=True)
             proposal.out.write_text(proposal.text, encoding="utf-8")
 
 
-def _routes(inferred: Mapping[str, _Proposal], stream: str, form: str) -> str:
+def _routes_yaml(inferred: Mapping[str, _InferredSchemaFile], stream: str, form: str) -> str:
     """Return the routes of a query for tables, as the environment file has them."""
     lines = (
         f"  {re.sub('[^a-z0-9_]', '_', table.rpartition('.')[2].lower())}: "
@@ -231,7 +232,7 @@ def _routes(inferred: Mapping[str, _Proposal], stream: str, form: str) -> str:
     return "\n".join(["", "routes:", *lines])
 
 
-def _check_out(out: Path | None, *, force: bool) -> None:
+def _refuse_existing_out(out: Path | None, *, force: bool) -> None:
     if out is None:
         return
     if out.suffix not in (".ddl", ".avsc"):
@@ -247,7 +248,7 @@ def _check_out(out: Path | None, *, force: bool) -> None:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(above))
 
 
-def _one_character(delimiter: str | None) -> str | None:
+def _parse_delimiter(delimiter: str | None) -> str | None:
     """Return the delimiter of columns; a tab may also be given as a backslash and a t, as shells do not pass a tab."""
     if delimiter == "\\t":
         return "\t"
@@ -259,21 +260,21 @@ def _one_character(delimiter: str | None) -> str | None:
     return delimiter
 
 
-def _format_of(file: Path | None) -> Format:
+def _format_by_suffix(file: Path | None) -> Format:
     suffixes: dict[str, Format] = {".csv": "csv", ".tsv": "csv", ".avro": "avro"}
     return "json" if file is None else suffixes.get(file.suffix, "json")
 
 
-def _write_avro_schema(file: Path | None, out: Path | None) -> tuple[str, Inferred]:
+def _convert_avro_schema(file: Path | None, out: Path | None) -> tuple[str, InferredSchema]:
     from millrace.sandbox.schemas import ddl
-    from millrace.sandbox.schemas.infer import from_avro
+    from millrace.sandbox.schemas.infer import read_avro_schema
 
     if file is None:
         raise typer.BadParameter(
             "--format avro: an Avro record does not contain its schema; give an Avro file with --file"
         )
-    text, result = from_avro(file.read_bytes())
-    return (ddl.write(result.schema) if out is not None and out.suffix == ".ddl" else text), result
+    text, result = read_avro_schema(file.read_bytes())
+    return (ddl.write_ddl(result.schema) if out is not None and out.suffix == ".ddl" else text), result
 
 
 def _sample_payloads(
@@ -301,10 +302,10 @@ def _sample_payloads(
         payloads = sample_records.decompress_all(
             traffic_targets.sample_records(environment, stream, count, kafka=kafka, kinesis=kinesis, aws=aws)
         )
-        return payloads, names, delimiter or sample_records.delimiter_of(payloads[:20], names)
+        return payloads, names, delimiter or sample_records.guess_delimiter(payloads[:20], names)
     headed = form == "csv" and names is None
     payloads = sample_records.read_lines(file, count + headed)
-    delimiter = delimiter or sample_records.delimiter_of(payloads[:20], names)
+    delimiter = delimiter or sample_records.guess_delimiter(payloads[:20], names)
     if headed:
         return payloads[1:], sample_records.csv_header(file, delimiter), delimiter
     return payloads, names, delimiter
@@ -319,16 +320,18 @@ def _infer_schema(
     *,
     required: bool,
     narrow: bool,
-) -> Inferred:
-    from millrace.sandbox.schemas.infer import from_csv, from_json
+) -> InferredSchema:
+    from millrace.sandbox.schemas.infer import infer_from_csv, infer_from_json
 
     if form == "csv":
-        return from_csv(payloads, names, delimiter=delimiter, null=null, required=required, narrow=narrow)
-    return from_json(payloads, required=required, narrow=narrow)
+        return infer_from_csv(
+            payloads, names, delimiter=delimiter, null=null, required=required, narrow=narrow
+        )
+    return infer_from_json(payloads, required=required, narrow=narrow)
 
 
-def _as_json(inferred: Inferred) -> dict[str, Any]:
-    from millrace.sandbox.schemas.ddl import kind_text
+def _inferred_document(inferred: InferredSchema) -> dict[str, Any]:
+    from millrace.sandbox.schemas.ddl import type_as_ddl
 
     return {
         "records": inferred.records,
@@ -337,7 +340,7 @@ def _as_json(inferred: Inferred) -> dict[str, Any]:
         "fields": [
             {
                 "name": f.name,
-                "type": kind_text(f.kind),
+                "type": type_as_ddl(f.kind),
                 "null_share": round(f.absent / inferred.records, 4) if inferred.records else None,
                 "examples": f.examples,
                 "conflicts": f.conflicts,
@@ -347,8 +350,8 @@ def _as_json(inferred: Inferred) -> dict[str, Any]:
     }
 
 
-def _print_inferred(inferred: Inferred) -> None:
-    from millrace.sandbox.schemas.ddl import kind_text
+def _print_inferred(inferred: InferredSchema) -> None:
+    from millrace.sandbox.schemas.ddl import type_as_ddl
 
     table = Table(
         "field",
@@ -363,7 +366,7 @@ def _print_inferred(inferred: Inferred) -> None:
         share = f"{f.absent / inferred.records:.0%}" if inferred.records else ""
         table.add_row(
             Text(f.name, style="bold"),
-            kind_text(f.kind),
+            type_as_ddl(f.kind),
             share,
             Text(", ".join(f.examples), style="dim"),
             Text("; ".join(f.conflicts), style="yellow"),
@@ -372,4 +375,4 @@ def _print_inferred(inferred: Inferred) -> None:
     if inferred.records:
         unreadable = f"; {inferred.unreadable} unreadable: {inferred.reason}" if inferred.unreadable else ""
         lines.append(Text(f"{inferred.records} records{unreadable}"))
-    show(*lines)
+    print_rich(*lines)

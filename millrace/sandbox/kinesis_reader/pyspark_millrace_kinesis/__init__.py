@@ -19,7 +19,7 @@ from millrace.etl.launch.engine import KINESIS_IN_PYTHON
 from millrace.etl.sources.kinesis.closed_shards import COLUMNS
 
 from .service import KinesisService
-from .stream_batches import BatchPlanner, Limits, Offset, Row, ranges, read_range
+from .stream_batches import BatchLimits, BatchPlanner, Offset, Row, ranges_between_offsets, read_shard_range
 
 try:
     from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -63,11 +63,11 @@ class KinesisStreamReader(DataSourceStreamReader):
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """Return the start of a query without a checkpoint."""
-        return self._batches().initial()
+        return self._batch_planner().initial_offset()
 
     def latestOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """Return the end of the next batch."""
-        return self._batches().latest()
+        return self._batch_planner().read_to_latest_offset()
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """Return a task for each shard with records for the batch.
@@ -75,29 +75,29 @@ class KinesisStreamReader(DataSourceStreamReader):
         At a restart Spark requests the range between the last offset of its log and itself, so that a source learns
         its position (``PythonMicroBatchStream.setLatestSeenOffset``).
         """
-        self._batches().resume(end)
-        return [InputPartition(asked) for asked in ranges(start, end)]
+        self._batch_planner().resume(end)
+        return [InputPartition(asked) for asked in ranges_between_offsets(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[Row]:
         """Yield records of one shard."""
-        service = self._service()
+        service = self._kinesis_service()
         try:
-            yield from read_range(service, partition.value)
+            yield from read_shard_range(service, partition.value)
         finally:
             service.client.close()
 
-    def _batches(self) -> BatchPlanner:
+    def _batch_planner(self) -> BatchPlanner:
         if self._planner is None:
             options = self._options
             # As in the connector: it stops after the call that exceeds the limit.
-            limits = Limits(
+            limits = BatchLimits(
                 int(options["kinesis.executor.maxfetchrecordspershard"]) + 1,
                 int(options["kinesis.executor.maxfetchtimeinms"]) / 1000,
                 int(options["kinesis.executor.maxrecordperread"]),
             )
-            self._planner = BatchPlanner(self._service(), options["startingposition"], limits)
+            self._planner = BatchPlanner(self._kinesis_service(), options["startingposition"], limits)
         return self._planner
 
-    def _service(self) -> KinesisService:
+    def _kinesis_service(self) -> KinesisService:
         options = self._options
         return KinesisService(options["streamname"], options["region"], options["endpointurl"])

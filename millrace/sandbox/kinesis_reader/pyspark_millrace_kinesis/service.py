@@ -32,11 +32,11 @@ class KinesisService:
 
     def shards(self) -> list[Shard]:
         """Return all shards, open and closed."""
-        return self._listed()[0]
+        return self._list_shards_and_time()[0]
 
     def now(self) -> datetime:
         """Return the time of the service's clock, in whole seconds."""
-        return self._listed()[1]
+        return self._list_shards_and_time()[1]
 
     def iterator(self, shard: str, kind: str, place: str) -> str:
         """Return an iterator at a position of a shard.
@@ -53,19 +53,19 @@ class KinesisService:
         elif place:
             request["StartingSequenceNumber"] = place
         ask = partial(self.client.get_shard_iterator, **request)
-        return str(self._call("GetShardIterator", ask)["ShardIterator"])
+        return str(self._call_until_answered("GetShardIterator", ask)["ShardIterator"])
 
     def records(self, iterator: str, limit: int) -> Any:
         """Read from an iterator, as boto3's ``get_records`` answers."""
         ask = partial(self.client.get_records, ShardIterator=iterator, Limit=limit)
-        return self._call("GetRecords", ask)
+        return self._call_until_answered("GetRecords", ask)
 
-    def _listed(self) -> tuple[list[Shard], datetime]:
+    def _list_shards_and_time(self) -> tuple[list[Shard], datetime]:
         shards: list[Shard] = []
         # boto3's paginator repeats the stream's name beside a token, which Kinesis refuses (API reference, ListShards).
         request = {"StreamName": self.stream}
         while True:
-            answer = self._call("ListShards", partial(self.client.list_shards, **request))
+            answer = self._call_until_answered("ListShards", partial(self.client.list_shards, **request))
             for shard in answer["Shards"]:
                 parents = (shard.get("ParentShardId"), shard.get("AdjacentParentShardId"))
                 closed = shard["SequenceNumberRange"].get("EndingSequenceNumber") is not None
@@ -75,5 +75,5 @@ class KinesisService:
                 return shards, datetime.now(UTC) if date is None else parsedate_to_datetime(date)
             request = {"NextToken": answer["NextToken"]}
 
-    def _call(self, action: str, call: Callable[[], Any]) -> Any:
+    def _call_until_answered(self, action: str, call: Callable[[], Any]) -> Any:
         return aws_clients.call_until_answered(call, Backoff(f"Kinesis stream {self.stream}, {action}"))

@@ -47,7 +47,7 @@ Row = tuple[bytes, str, str, str, datetime]
 """Data, stream, partition key, sequence number, and arrival: the columns of the connectors."""
 
 
-class Service(Protocol):
+class StreamService(Protocol):
     """The used part of :class:`.service.KinesisService`."""
 
     stream: str
@@ -66,7 +66,7 @@ class Service(Protocol):
 
 
 @dataclass(frozen=True)
-class Limits:
+class BatchLimits:
     """Limits of a batch.
 
     Parameters
@@ -110,9 +110,9 @@ class BatchPlanner:
         Start position: ``TRIM_HORIZON``, ``LATEST``, or an offset as JSON.
     """
 
-    service: Service
+    service: StreamService
     start: str
-    limits: Limits
+    limits: BatchLimits
     clock: Callable[[], float] = field(default=time.monotonic, repr=False)
     sleep: Callable[[float], None] = field(default=time.sleep, repr=False)
     _told: Offset | None = field(default=None, repr=False)
@@ -120,7 +120,7 @@ class BatchPlanner:
     _entries: dict[str, Entry] = field(default_factory=dict, repr=False)
     _iterators: dict[str, str] = field(default_factory=dict, repr=False)
 
-    def initial(self) -> Offset:
+    def initial_offset(self) -> Offset:
         """Return the start of a query without a checkpoint."""
         entries: dict[str, Entry] = {}
         if self.start == LATEST:
@@ -136,14 +136,14 @@ class BatchPlanner:
             listed = self.service.shards()
             known = {shard.id for shard in listed}
             entries = {shard.id: _BEGINNING for shard in listed if not known.intersection(shard.parents)}
-        return self._offset(entries)
+        return self._offset_of_entries(entries)
 
     def resume(self, offset: Offset) -> None:
         """Continue from an offset of Spark's log, unless an offset was returned already."""
         if self._told is None:
-            self._take_offset(offset)
+            self._remember_returned_offset(offset)
 
-    def latest(self) -> Offset:
+    def read_to_latest_offset(self) -> Offset:
         """Read on and return the end of the next batch: the offset before, where nothing has arrived.
 
         Raises
@@ -154,28 +154,28 @@ class BatchPlanner:
             The service stays busy or unreachable.
         """
         if self._told is None:
-            self._take_offset(self.initial())
+            self._remember_returned_offset(self.initial_offset())
         assert self._told is not None
         listed, fresh = self._list_shards(), dict[str, tuple[str, int]]()
-        self._step_over_ends(listed, fresh)
-        asked = self._readable(listed)
+        self._replace_ended_shards(listed, fresh)
+        asked = self._readable_shards(listed)
         deadline = self.clock() + self.limits.seconds
         while asked:
-            asked = {shard for shard in sorted(asked) if self._ask_shard(shard, fresh)}
+            asked = {shard for shard in sorted(asked) if self._read_shard_once(shard, fresh)}
             if self.clock() >= deadline:
                 break
             if not asked and self._ended_shards() - fresh.keys():
-                asked = self._step_over_ends(self._list_shards(), fresh)
+                asked = self._replace_ended_shards(self._list_shards(), fresh)
         if fresh:
-            self._told = self._offset(self._entries)
+            self._told = self._offset_of_entries(self._entries)
         return self._told
 
-    def _take_offset(self, offset: Offset) -> None:
+    def _remember_returned_offset(self, offset: Offset) -> None:
         self._told = offset
         self._entries = {shard: entry for shard, entry in offset.items() if shard != METADATA}
         self._iterators = {}
 
-    def _offset(self, entries: Mapping[str, Entry]) -> Offset:
+    def _offset_of_entries(self, entries: Mapping[str, Entry]) -> Offset:
         return {
             METADATA: {"streamName": self.service.stream},
             **{k: dict(entries[k]) for k in sorted(entries)},
@@ -187,7 +187,7 @@ class BatchPlanner:
     def _ended_shards(self) -> set[str]:
         return {shard for shard, entry in self._entries.items() if entry["iteratorType"] == ENDED}
 
-    def _step_over_ends(self, listed: Mapping[str, Shard], fresh: Mapping[str, Any]) -> set[str]:
+    def _replace_ended_shards(self, listed: Mapping[str, Shard], fresh: Mapping[str, Any]) -> set[str]:
         """Replace shards that have ended and gave this batch nothing by their children; return the new ones."""
         over = self._ended_shards() - fresh.keys()
         # A shard with descendants in the entries was read to its end.
@@ -208,12 +208,12 @@ class BatchPlanner:
         self._entries |= dict.fromkeys(new, _BEGINNING)
         return new
 
-    def _readable(self, listed: Mapping[str, Shard]) -> set[str]:
+    def _readable_shards(self, listed: Mapping[str, Shard]) -> set[str]:
         """Return the shards that have not ended, and whose parents are read."""
         reading = self._entries.keys() - self._ended_shards()
         return {s for s in reading if s not in listed or not reading & set(listed[s].parents)}
 
-    def _ask_shard(self, shard: str, fresh: dict[str, tuple[str, int]]) -> bool:
+    def _read_shard_once(self, shard: str, fresh: dict[str, tuple[str, int]]) -> bool:
         """Ask a shard once; return whether the batch may take more of it."""
         entry = self._entries[shard]
         first, taken = fresh.get(shard, ("", 0))
@@ -273,7 +273,7 @@ def _ancestors(shards: Iterable[str], listed: Mapping[str, Shard]) -> set[str]:
     return ancestors
 
 
-def ranges(start: Mapping[str, Any], end: Mapping[str, Any]) -> list[ShardRange]:
+def ranges_between_offsets(start: Mapping[str, Any], end: Mapping[str, Any]) -> list[ShardRange]:
     """Return the ranges between two offsets: each shard's entry in the second one, unless the first one has the same."""
     return [
         ShardRange(shard, entry["first"], entry["iteratorPosition"], int(entry["records"]))
@@ -282,8 +282,8 @@ def ranges(start: Mapping[str, Any], end: Mapping[str, Any]) -> list[ShardRange]
     ]
 
 
-def read_range(
-    service: Service, asked: ShardRange, *, sleep: Callable[[float], None] = time.sleep
+def read_shard_range(
+    service: StreamService, asked: ShardRange, *, sleep: Callable[[float], None] = time.sleep
 ) -> Iterator[Row]:
     """Read the records of a range; each record of an aggregate becomes a row, with the aggregate's number.
 

@@ -1,4 +1,4 @@
-"""Output files at paths that the user gives."""
+"""Errors of writing to a path that the user gives, as the error of a wrong option."""
 
 from __future__ import annotations
 
