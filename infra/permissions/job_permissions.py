@@ -13,7 +13,7 @@ from millrace.config.aws.names import VERSIONS, Names
 from millrace.config.aws.regions import domain
 from millrace.config.infrastructure_sections import ExistingTable
 from millrace.config.queries import StreamQuery
-from millrace.config.table_writers import maintained_tables, readers
+from millrace.config.table_writers import maintained_tables, readers_of_table
 from millrace.sizing.alarms.metrics import namespace
 from millrace.sizing.model import JobPlan
 
@@ -178,7 +178,7 @@ class JobPermissions:
         others = dict.fromkeys(
             f"{self.names.checkpoint_folder(reader)}/{query}"
             for table in maintained_tables(environment, job)
-            for reader, query in readers(environment, table)
+            for reader, query in readers_of_table(environment, table)
             if reader != job
         )
         if not others:

@@ -88,7 +88,7 @@ class Measurements(_Strict):
 
 
 @dataclass(frozen=True)
-class Point:
+class BatchPoint:
     """One batch as the model sees it.
 
     Attributes
@@ -122,11 +122,11 @@ class Point:
         return math.ceil(self.partitions / self.cores)
 
 
-def to_point(batch: Batch, run: Run, cores: int, group: int) -> Point:
+def to_point(batch: Batch, run: Run, cores: int, group: int) -> BatchPoint:
     """Return a batch of a run as a point."""
     longest = [math.log(max(task, SHORTEST)) for task in max(batch.tasks, key=math.fsum, default=())]
     mean = math.fsum(longest) / len(longest) if longest else 0.0
-    return Point(
+    return BatchPoint(
         batch.records,
         run.partitions,
         cores,

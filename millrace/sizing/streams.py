@@ -9,8 +9,8 @@ from functools import cached_property
 
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment, Stream
-from millrace.sizing.model import Figure, Input, Inputs, pinned
-from millrace.sizing.prices_and_limits import a_second, limit_input, service_limits
+from millrace.sizing.model import Figure, FigureInput, Inputs, pinned
+from millrace.sizing.prices_and_limits import limit_input, limit_per_second, service_limits
 from millrace.sizing.queries.capacity import choose_cores, partitions_for, whole_cores
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.demand_inputs import spare_inputs, traffic_inputs
@@ -20,7 +20,7 @@ MIB = 1024**2
 
 
 @dataclass(frozen=True)
-class Demand:
+class PartitionDemand:
     """The fewest partitions that one limit requires, as a real number, and that limit in words."""
 
     partitions: float
@@ -36,7 +36,7 @@ class Demand:
 
 def demands_at_peak(
     stream: Stream, readers: int, catch_up_rate: float = 0.0, stretch: float = 1.0
-) -> tuple[Demand, ...]:
+) -> tuple[PartitionDemand, ...]:
     """Return the demands of a stream's traffic at its peak.
 
     Parameters
@@ -58,24 +58,26 @@ def demands_at_peak(
     times = max(float(readers), catch_up_rate)
     found = []
     for limit in stream.limits:
-        each = a_second(limit)
+        each = limit_per_second(limit)
         if limit.of == "records in":
             puts = stream.written.records_per_second * traffic.peak_factor
             found.append(
-                Demand(
+                PartitionDemand(
                     puts / each,
                     f"{puts:,.0f} {'records' if stream.written == traffic else 'aggregates'}/s in at peak, {each:,g} a {part}",
                 )
             )
         elif limit.of == "bytes in":
-            found.append(Demand(size / each, f"{size / MIB:,.1f} MiB/s in at peak, {each / MIB:g} a {part}"))
+            found.append(
+                PartitionDemand(size / each, f"{size / MIB:,.1f} MiB/s in at peak, {each / MIB:g} a {part}")
+            )
         elif times * stretch > 1:
             read = size * times * stretch
             when = "at peak" if times == readers else "while catching up"
             to = count(max(1, readers), "reader")
             between = " between batches' fixed costs" if stretch > 1 else ""
             why = f"{read / MIB:,.1f} MiB/s out {when} to {to}{between}, {each / MIB:g} a {part}"
-            found.append(Demand(read / each, why, strictly=True))
+            found.append(PartitionDemand(read / each, why, strictly=True))
     return tuple(found)
 
 
@@ -108,7 +110,7 @@ class StreamWithReaders:
         size, path = int(self.stream.traffic.record_size), ("streams", self.name, "traffic", "record_size")
         return (
             *traffic_inputs(self.name, self.stream),
-            Input(f"{self.name} record size", f"{size:,} B", path=path),
+            FigureInput(f"{self.name} record size", f"{size:,} B", path=path),
             *spare_inputs(self.spare),
             *map(limit_input, self.stream.limits),
             *map(service_limits().as_input, self.stream.elastic_limits or ()),
@@ -122,7 +124,7 @@ class StreamWithReaders:
             bool(self.readers) and self.stream.given_partitions is None and self.stream.elastic_limits is None
         )
 
-    def binding(self, *, one_wave: bool) -> Demand:
+    def binding(self, *, one_wave: bool) -> PartitionDemand:
         """Return what needs the most partitions.
 
         Parameters
@@ -152,7 +154,7 @@ class StreamWithReaders:
             asked = tuple(each for each in asked if not each.strictly)
         # A stated number may be smaller; one that is not is read as if the plan had chosen it.
         elif held and (one_wave or self.is_free):
-            asked += (Demand(held, "a task holds what a partition gets between two runs"),)
+            asked += (PartitionDemand(held, "a task holds what a partition gets between two runs"),)
         return max(asked, key=lambda demand: (demand.fewest, demand.partitions))
 
     def fewest(self, *, one_wave: bool) -> int:

@@ -49,7 +49,7 @@ _OPTIONS: Mapping[str, Mapping[str, str]] = {
 """Option names of the sources on Spark, Glue and EMR (``docs/kinesis.md``, Spark's own guides)."""
 
 
-def connector(query: Query, engine: str) -> str:
+def connector_of_query(query: Query, engine: str) -> str:
     """Return the family of options for the query's source; empty for an unknown one."""
     text = " ".join({each.description for batch in query.batches[:3] for each in batch.sources}).lower()
     if "kinesis" in text:
@@ -104,11 +104,11 @@ class AdvisedJob:
         if query is None:
             return ()
         name = f"query {query.name}" + (f" of {self.where}" if self.where else "")
-        option = _OPTIONS.get(connector(query, engine), {}).get(setting)
+        option = _OPTIONS.get(connector_of_query(query, engine), {}).get(setting)
         if option == "avoidEmptyBatches" or option == "kinesis.client.avoidEmptyBatches":
             new = "true"
         if option is not None and option.endswith("PerShard"):
-            old, new = (_per_shard(value, query) for value in (old, new))
+            old, new = (_limit_per_shard(value, query) for value in (old, new))
         if option == "maxFilesPerTrigger":  # no log has the number of records in a file
             old, new = None, f"as many files as hold {new:,} records" if isinstance(new, int) else new
         if option is not None:
@@ -268,13 +268,13 @@ def _setting_as_count(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() else None
 
 
-def _per_shard(value: Value, query: Query) -> Value:
+def _limit_per_shard(value: Value, query: Query) -> Value:
     """Divide a batch's limit by the number of shards: its first stage reads each in a task."""
     stages = query.batches[-1].stages
     return math.ceil(value / stages[0].partitions) if stages and isinstance(value, int) else value
 
 
-def environment_job(environment: Environment, plan: Plan, job: str) -> EnvironmentJob:
+def advised_environment_job(environment: Environment, plan: Plan, job: str) -> EnvironmentJob:
     """Return the advised job of an environment, with its cost in the plan."""
     cost = sum(each.usd for each in plan.jobs[job].cost)
     return EnvironmentJob(f"job {job}", cost, {}, environment.jobs[job].engine, environment, plan, job)

@@ -10,7 +10,12 @@ import numpy as np
 from millrace.advisor.findings.advised_job import AdvisedJob, Setting
 from millrace.advisor.findings.model import Change, Effect, Evidence, Finding, Kind, Value
 from millrace.advisor.logs.application_history import Batch, Floats, History, Query
-from millrace.advisor.logs.statistics import Estimate, median, startup_batches, union_seconds
+from millrace.advisor.logs.statistics import (
+    Estimate,
+    count_startup_batches,
+    median_with_interval,
+    union_seconds,
+)
 
 LEAST = 8
 """Minimum number of settled batches for any statement about a query's times: with fewer, an interval is too wide to act on."""
@@ -44,7 +49,7 @@ class QueryView:
     @cached_property
     def start_up(self) -> int:
         """Number of batches at the start that are start-up."""
-        return startup_batches([each.duration for each in self.query.batches])
+        return count_startup_batches([each.duration for each in self.query.batches])
 
     @cached_property
     def batches(self) -> tuple[Batch, ...]:
@@ -64,7 +69,7 @@ class QueryView:
     @cached_property
     def duration(self) -> Estimate:
         """Median seconds of a batch."""
-        return median(self.durations)
+        return median_with_interval(self.durations)
 
     @cached_property
     def start_intervals(self) -> Floats:
@@ -103,7 +108,7 @@ class QueryView:
     @cached_property
     def overhead_share(self) -> Estimate:
         """Median share of a settled batch in which no task ran."""
-        return median(self.overhead / self.durations)
+        return median_with_interval(self.overhead / self.durations)
 
     @property
     def has_enough_batches(self) -> bool:

@@ -11,9 +11,16 @@ from typing import Any
 import numpy as np
 
 from millrace.advisor.logs import events
-from millrace.advisor.logs.application_history import NO_TASKS, Executor, History, SparkJob, Stage, Tasks
+from millrace.advisor.logs.application_history import (
+    NO_TASKS,
+    Executor,
+    History,
+    SparkJob,
+    Stage,
+    TaskAttempts,
+)
 from millrace.advisor.logs.event_logs import EventLog, LogLines
-from millrace.advisor.logs.statistics import most_at_once
+from millrace.advisor.logs.statistics import most_open_intervals
 from millrace.advisor.logs.unfinished_runs import (
     JOB_PROPERTIES,
     MOST_CORES,
@@ -21,8 +28,8 @@ from millrace.advisor.logs.unfinished_runs import (
     PendingJob,
     PendingRun,
     PendingStage,
-    engine_of,
-    query,
+    engine_of_properties,
+    finished_query_run,
     task_table,
     tasks_by_executor,
 )
@@ -42,7 +49,7 @@ _TIMES = 12
 """Maximum memory of a batch, as a multiple of its line: each position of a partition becomes a text and a number."""
 
 
-def read(log: EventLog) -> History:
+def read_history(log: EventLog) -> History:
     """Read a log.
 
     Lines that cannot be parsed are counted (:attr:`History.unread`) and skipped, so that one damaged line costs no more
@@ -54,13 +61,13 @@ def read(log: EventLog) -> History:
     OSError, botocore.exceptions.ClientError
         The log cannot be read to its end.
     """
-    reader = _Reader()
+    reader = _HistoryReader()
     lines = LogLines(log)
     ended_at = None
     for line in lines:
         try:
             reader.take(line)
-        except _FullError:
+        except _HistoryTooLargeError:
             ended_at = f"its figures take more than {HELD >> 30} GiB"
             break
         except _SecondApplicationError:
@@ -78,7 +85,7 @@ def read(log: EventLog) -> History:
     return reader.history(cut_off=lines.cut_off, lost=lost, too_long=lines.too_long, ended_at=ended_at)
 
 
-class _FullError(Exception):
+class _HistoryTooLargeError(Exception):
     """The history has reached its memory limit."""
 
 
@@ -86,7 +93,7 @@ class _SecondApplicationError(Exception):
     """A second application begins in the same file: its jobs have the same numbers as those of the first."""
 
 
-class _Reader:
+class _HistoryReader:
     def __init__(self) -> None:
         self.unread = 0
         self.begins = False
@@ -128,7 +135,7 @@ class _Reader:
         """Take in one line; count it when it cannot be read."""
         self.last_failed = False
         try:
-            event = events.parse(line, self._take_token)
+            event = events.parse_event(line, self._take_token)
             if event is not None:
                 self._length = len(line)
                 self._take_token[event["Event"]](event)
@@ -148,10 +155,10 @@ class _Reader:
     def _count_held_bytes(self, size: int) -> None:
         self._held += size
         if self._held > HELD:
-            raise _FullError
+            raise _HistoryTooLargeError
 
     def _seconds_of(self, ms: float) -> float:
-        seconds = events.event_time(events.to_number(ms) / 1e3)
+        seconds = events.checked_event_time(events.to_number(ms) / 1e3)
         self._first = seconds if self._first is None else min(self._first, seconds)
         self._last = max(self._last, seconds)
         return seconds
@@ -233,8 +240,8 @@ class _Reader:
         executor = info.get("Executor ID")
         name = None if executor is None else events.to_text(executor)
         place = -1 if name is None else self._place.get(name, len(self._place))
-        row = events.task(event, place)
-        failure = events.failure(event)
+        row = events.pack_task_row(event, place)
+        failure = events.task_failure(event)
         self._seconds_of(info["Finish Time"])
         if name is not None and name not in self._place:
             self._count_held_bytes(_THING)
@@ -251,7 +258,7 @@ class _Reader:
     def _stage_end(self, event: Mapping[str, Any]) -> None:
         info = event["Stage Info"]
         key = (events.to_count(info["Stage ID"]), events.to_count(info["Stage Attempt ID"]))
-        scans = events.scans(info)
+        scans = events.initial_rdds(info)
         self._count_held_bytes(len(scans) * _THING // 2)
         partitions = events.to_count(info["Number of Tasks"], MOST_TASKS)
         for moment in (info.get("Submission Time"), info.get("Completion Time")):
@@ -270,12 +277,12 @@ class _Reader:
         return run
 
     def _query_started(self, event: Mapping[str, Any]) -> None:
-        begun = events.moment(event["timestamp"])
-        self._run_of_event(event).started = None if begun is None else events.event_time(begun)
+        begun = events.parse_progress_time(event["timestamp"])
+        self._run_of_event(event).started = None if begun is None else events.checked_event_time(begun)
 
     def _query_progress(self, event: Mapping[str, Any]) -> None:
         progress = event["progress"]
-        batch = events.batch(progress)
+        batch = events.batch_from_progress(progress)
         self._seconds_of(batch.ended * 1e3)
         self._count_held_bytes(_THING + _TIMES * self._length)
         run = self._run_of_event(progress)
@@ -293,7 +300,7 @@ class _Reader:
         """Join jobs to batches and batches to queries; tasks are already joined to stages."""
         for key, stage in (self._ended | self._stages).items():
             if stage.job is not None:  # else its job's start was compacted away
-                tasks = Tasks(task_table(stage.rows)) if stage.rows else NO_TASKS
+                tasks = TaskAttempts(task_table(stage.rows)) if stage.rows else NO_TASKS
                 stage.rows = bytearray()
                 made = Stage(*key, stage.partitions, tasks, stage.failures, stage.scans, stage.adaptive)
                 self._jobs[stage.job].stages.append(made)
@@ -310,13 +317,13 @@ class _Reader:
             if run is not None and number is not None and number in self._runs[run].batches:
                 place = of_batch[run, number]
             place.append(SparkJob(job.id, sql, tuple(job.stages), job.site))
-        queries = tuple(query(run_id, run, of_batch) for run_id, run in self._runs.items())
+        queries = tuple(finished_query_run(run_id, run, of_batch) for run_id, run in self._runs.items())
         first = self._last if self._first is None else self._first
         return History(
             app_id=self._app or self._properties.get("spark.app.id", ""),
             name=self._name,
             spark_version=self._version,
-            engine=engine_of(self._properties),
+            engine=engine_of_properties(self._properties),
             started=first,
             ended=self._last,
             complete=self.complete,
@@ -339,7 +346,9 @@ class _Reader:
             if made is None:
                 ran = tasks[slice(*np.searchsorted(tasks["executor"], (place, place + 1)))]
                 # By the executor's own seconds: the driver reports a task's end after it freed the slot.
-                slots = most_at_once(ran["launched"], ran["launched"] + np.maximum(ran["run"], _INSTANT))
+                slots = most_open_intervals(
+                    ran["launched"], ran["launched"] + np.maximum(ran["run"], _INSTANT)
+                )
                 made = Executor(name, slots, first, None, counted=True)
             yield replace(made, removed=self._removed.get(name))
 

@@ -15,7 +15,7 @@ from millrace.cli.shared.connections import connect_place
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_with_job
 from millrace.config import Environment, Finding
 from millrace.config.aws.names import Names
-from millrace.config.kafka.login import secret_of
+from millrace.config.kafka.login import secret_arns_of_login
 from millrace.config.model import ExternalCluster, KafkaTopic
 from millrace.config.queries import LandQuery
 
@@ -84,7 +84,7 @@ def _connection_settings(environment: Environment, cluster: str) -> Settings:
         running_place(environment) is None
         and isinstance(kafka, ExternalCluster)
         and login.kind != "iam"
-        and secret_of(login) is None
+        and secret_arns_of_login(login) is None
     ):
         names = Names(environment, environment.account or "")
         return settings(names, cluster, lambda service: service)  # no AWS service is called

@@ -138,7 +138,7 @@ def _risks_of_findings(advice: Advice) -> Iterator[Risk]:
 
 def _next_command(advice: Advice, risks: Sequence[Risk], source: str, env: str | None) -> tuple[str, str]:
     """Return the next command: apply a change of the largest risk, else simulate it, else write the page."""
-    from millrace.advisor.forecasts.forecast import playable_changes
+    from millrace.advisor.forecasts.forecast import changes_to_simulate
 
     command = f"millrace advise {source}"
     numbers: Mapping[str, list[tuple[int, Finding]]] = {
@@ -153,7 +153,7 @@ def _next_command(advice: Advice, risks: Sequence[Risk], source: str, env: str |
                 f"{command} --apply --finding {number}",
                 f"sets {change.key} to {change.new} and shows the new plan",
             )
-        if played := playable_changes([finding], queries):
+        if played := changes_to_simulate([finding], queries):
             question = ",".join(str(each) for each in played[0])
             return f"{command} --what-if {shlex.quote(question)}", "predicts what this change brings"
     return f"{command} --html advice.html", "draws what ran, batch by batch"

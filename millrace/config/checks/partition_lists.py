@@ -39,7 +39,7 @@ def check_lag_group_overlap(environment: Environment) -> Iterator[Finding]:
         others.append((path, listed))
 
 
-def check_lists(environment: Environment) -> Iterator[Finding]:
+def check_shared_topics(environment: Environment) -> Iterator[Finding]:
     """Check every shared topic; lists that are wrong by themselves are reported elsewhere."""
     for job, name, query in environment.queries:
         listed = isinstance(query, StreamQuery) and query.kafka is not None and query.kafka.partitions

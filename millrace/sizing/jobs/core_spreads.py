@@ -9,7 +9,7 @@ from millrace.config.document.problems import Finding
 from millrace.config.model import Environment, Job
 from millrace.config.units import format_duration
 from millrace.sizing.jobs.shared_cores import (
-    Batch,
+    LargestBatch,
     divide_into_tasks,
     divide_run,
     fewest_shared_cores,
@@ -26,13 +26,13 @@ from millrace.sizing.queries.capacity import (
     whole_cores,
 )
 from millrace.sizing.queries.demand import QueryDemand
-from millrace.sizing.queries.query_plan import Source, run_seconds
+from millrace.sizing.queries.query_plan import SourcePartitions, run_seconds
 
 
-def source_of(demand: QueryDemand, sources: Mapping[str, Source]) -> Source:
+def joined_source(demand: QueryDemand, sources: Mapping[str, SourcePartitions]) -> SourcePartitions:
     """Return the partitions of all of a query's streams together."""
     each = [sources[name] for name in demand.streams]
-    return Source(
+    return SourcePartitions(
         sum(source.partitions for source in each) if demand.partitions is None else demand.partitions,
         steady=all(source.steady for source in each),
         limits_parts=any(source.limits_parts for source in each),
@@ -40,12 +40,14 @@ def source_of(demand: QueryDemand, sources: Mapping[str, Source]) -> Source:
     )
 
 
-def shared_batches(demands: Sequence[QueryDemand], sources: Mapping[str, Source]) -> list[Batch]:
+def shared_batches(
+    demands: Sequence[QueryDemand], sources: Mapping[str, SourcePartitions]
+) -> list[LargestBatch]:
     """Return the largest batches of queries that share cores."""
     return [
         largest_batch(demand, source.partitions, source.evenly)
         for demand in demands
-        for source in (source_of(demand, sources),)
+        for source in (joined_source(demand, sources),)
     ]
 
 
@@ -53,7 +55,7 @@ def job_spreads(
     environment: Environment,
     name: str,
     demands: Sequence[QueryDemand],
-    sources: Mapping[str, Source],
+    sources: Mapping[str, SourcePartitions],
     paid: int = 0,
 ) -> tuple[list[CoreSpread], int, list[Finding]]:
     """Return the queries' distributions over the job's cores, and these.
@@ -67,12 +69,12 @@ def job_spreads(
     short = [
         _too_few_shards(environment, demand)
         for demand in demands
-        if demand.read_in_waves >= source_of(demand, sources).partitions
+        if demand.read_in_waves >= joined_source(demand, sources).partitions
     ]
     if short:
         return [], 0, short
     if len(demands) == 1:
-        return _own_cores_spread(environment, name, demands[0], source_of(demands[0], sources), paid)
+        return _own_cores_spread(environment, name, demands[0], joined_source(demands[0], sources), paid)
     batches = shared_batches(demands, sources)
     short = [
         _too_few_shards(environment, demand)
@@ -90,7 +92,7 @@ def job_spreads(
     found = shared_spreads(demands, batches, tasks, paid)
     if job.run_every is not None:
         # As long as runs end in time, the shortest costs the least.
-        partitions = [source_of(demand, sources).partitions for demand in demands]
+        partitions = [joined_source(demand, sources).partitions for demand in demands]
         ways = [
             shared_spreads(demands, batches, each, paid)
             for each in (divide_into_tasks(batches, paid), *divide_run(batches, paid))
@@ -101,7 +103,7 @@ def job_spreads(
 
 
 def _own_cores_spread(
-    environment: Environment, name: str, demand: QueryDemand, source: Source, paid: int = 0
+    environment: Environment, name: str, demand: QueryDemand, source: SourcePartitions, paid: int = 0
 ) -> tuple[list[CoreSpread], int, list[Finding]]:
     """Return the distribution of a query that has all cores of its job."""
     job, found = environment.jobs[name], own_spread(demand, source)
@@ -129,11 +131,11 @@ def _own_cores_spread(
 
 
 def _too_few_cores(job: Job, demands: Sequence[QueryDemand], fewest: int) -> Finding:
-    allowed = f"at least {fewest}: {cores_why(job, demands)}"
+    allowed = f"at least {fewest}: {reason_for_cores(job, demands)}"
     return Finding(("jobs", demands[0].job, "cores"), str(job.cores), allowed)
 
 
-def own_spread(demand: QueryDemand, source: Source) -> CoreSpread:
+def own_spread(demand: QueryDemand, source: SourcePartitions) -> CoreSpread:
     """Return the spread of a query over the fewest cores, of which it has all; its shards may be too few, which is found later."""
     overhead = service_limits()["spark.repartition.overhead"]
     fewest = whole_cores(demand.least_cores)
@@ -171,7 +173,7 @@ def _too_few_shards(environment: Environment, demand: QueryDemand) -> Finding:
     return Finding(("streams", stream, asked.parts), value, f"at least {least}: {why}", hint)
 
 
-def cores_why(job: Job, demands: Sequence[QueryDemand]) -> str:
+def reason_for_cores(job: Job, demands: Sequence[QueryDemand]) -> str:
     """Return the reason for the number of cores: the work of the query that needs the most."""
     work = max(demands, key=lambda demand: demand.needed).work
     why = (

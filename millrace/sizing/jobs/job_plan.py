@@ -11,19 +11,19 @@ from millrace.config.document.problems import Finding
 from millrace.config.job_networks import vpc_reason
 from millrace.config.model import Environment, Job
 from millrace.sizing.cost import job_cost
-from millrace.sizing.jobs.core_spreads import cores_why, job_spreads, source_of
+from millrace.sizing.jobs.core_spreads import job_spreads, joined_source, reason_for_cores
 from millrace.sizing.jobs.job_hints import job_advice
 from millrace.sizing.jobs.memory import Memory, memory_of_job, records_that_fit
 from millrace.sizing.jobs.scaling import allocation_ratio, scaling_range
 from millrace.sizing.jobs.usage_costs import usage_cost
 from millrace.sizing.jobs.worker_choices import worker_choices, worker_usd_hour
-from millrace.sizing.model import Figure, Input, JobPlan, QueryPlan, RunPlan, WorkerChoice, pinned
+from millrace.sizing.model import Figure, FigureInput, JobPlan, QueryPlan, RunPlan, WorkerChoice, pinned
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
 from millrace.sizing.queries.capacity import (
     CoreSpread,
 )
 from millrace.sizing.queries.demand import QueryDemand
-from millrace.sizing.queries.query_plan import Source, plan_query, plan_run
+from millrace.sizing.queries.query_plan import SourcePartitions, plan_query, plan_run
 from millrace.sizing.text_format import count
 
 
@@ -42,7 +42,7 @@ def plan_job(
     environment: Environment,
     name: str,
     demands: Sequence[QueryDemand],
-    sources: Mapping[str, Source],
+    sources: Mapping[str, SourcePartitions],
     prices: PriceTable,
     driver_cores: int = 1,
 ) -> tuple[JobPlan | None, list[Finding]]:
@@ -66,7 +66,9 @@ def plan_job(
     spreads, number, problems = job_spreads(environment, name, demands, sources)
     if problems:
         return None, problems
-    made = _with_workers(environment, name, demands, sources, prices, spreads, number, driver_cores)
+    made = _size_queries_and_workers(
+        environment, name, demands, sources, prices, spreads, number, driver_cores
+    )
     each, paid = made.sized.tasks_per_worker, (job.max_workers or 0) - 1
     paid = each * (math.ceil(number / each) if job.max_workers is None else paid)
     # Cores of an executor that is paid for anyway serve larger batches, so a backlog goes sooner and a bounded run ends sooner.
@@ -74,7 +76,9 @@ def plan_job(
     while made.run is not None or (len(demands) > 1 and paid > number):
         more = job_spreads(environment, name, demands, sources, paid)[0]
         asked = number if paid - number < each or job.max_workers is not None else paid
-        larger = _with_workers(environment, name, demands, sources, prices, more, asked, driver_cores)
+        larger = _size_queries_and_workers(
+            environment, name, demands, sources, prices, more, asked, driver_cores
+        )
         cheaper = larger.ways[0].worker == made.ways[0].worker and larger.ways[0].usd <= made.ways[0].usd
         if (cheaper and (made.problems or not larger.problems)) or (made.problems and not larger.problems):
             spreads, made, number = more, larger, asked
@@ -85,21 +89,21 @@ def plan_job(
     cores = _core_figure(name, job, demands, number)
     problems, queries, memory, run, ways, sized = made
 
-    def worker() -> Input:
+    def worker_input() -> FigureInput:
         value = f"{ways[0].worker}: {ways[0].vcpu} cores, {int(ways[0].memory_gib)} GiB"
         why = "the cheapest that holds what it must, at the known rate"
         return (
-            Input("worker", value, path=("jobs", name, "worker"))
+            FigureInput("worker", value, path=("jobs", name, "worker"))
             if job.worker_is_given
-            else Input("worker", value, why, f"worker types of {job.title}")
+            else FigureInput("worker", value, why, f"worker types of {job.title}")
         )
 
-    executors, workers, wrong = _executors_and_workers(name, sized, cores, worker)
+    executors, workers, wrong = _executors_and_workers(name, sized, cores, worker_input)
     problems += wrong
     ratio = allocation_ratio(
-        demands, spreads, [source_of(each, sources).partitions for each in demands], cores.value
+        demands, spreads, [joined_source(each, sources).partitions for each in demands], cores.value
     )
-    scaling, wrong = scaling_range(name, job, demands, executors, sized.tasks_per_worker, ratio, worker)
+    scaling, wrong = scaling_range(name, job, demands, executors, sized.tasks_per_worker, ratio, worker_input)
     problems += wrong
     if problems:
         return None, problems
@@ -129,7 +133,7 @@ def plan_job(
             formula="(base + tasks · (fetched + file) + tables + (state + held) / executors) / heap's share",
             inputs=lambda: (
                 *(f"{demand.key}.cores" for demand in demands),
-                worker(),
+                worker_input(),
                 *service_limits().as_inputs("memory."),
             ),
         ),
@@ -144,7 +148,7 @@ def plan_job(
     return replace(plan, advice=tuple(job_advice(environment, plan, demands, sources))), []
 
 
-def _least_usd(demands: Sequence[QueryDemand], made: _WithWorkers, cores: int) -> float:
+def _least_usd(demands: Sequence[QueryDemand], made: _QueriesAndWorkers, cores: int) -> float:
     """Return the dollars a month below which no bounded run of a job stays on so many cores."""
     known, way = service_limits(), made.ways[0]
     assert made.run is not None
@@ -160,7 +164,7 @@ def _least_usd(demands: Sequence[QueryDemand], made: _WithWorkers, cores: int) -
     return way.usd * workers * least / made.run.seconds.value
 
 
-class _WithWorkers(NamedTuple):
+class _QueriesAndWorkers(NamedTuple):
     """Queries of a job and the workers that hold their batches."""
 
     problems: list[Finding]
@@ -171,29 +175,29 @@ class _WithWorkers(NamedTuple):
     sized: Job
 
 
-def _with_workers(
+def _size_queries_and_workers(
     environment: Environment,
     name: str,
     demands: Sequence[QueryDemand],
-    sources: Mapping[str, Source],
+    sources: Mapping[str, SourcePartitions],
     prices: PriceTable,
     spreads: Sequence[CoreSpread],
     cores: int,
     driver_cores: int,
-) -> _WithWorkers:
+) -> _QueriesAndWorkers:
     job, queries, problems = environment.jobs[name], {}, []
     for demand, spread_ in zip(demands, spreads, strict=True):
-        source = source_of(demand, sources)
+        source = joined_source(demand, sources)
         held = records_that_fit(environment, demand, source.partitions)
         query, wrong = plan_query(demand, job, spread_, source, held)
         problems += wrong
         queries[demand.query] = query
     memory = _memory_of_job(environment, job, demands, spreads, sources, queries)
-    partitions = [source_of(demand, sources).partitions for demand in demands]
+    partitions = [joined_source(demand, sources).partitions for demand in demands]
     run = plan_run(name, job, demands, spreads, partitions)
     ways, sized = worker_choices(job, cores, memory, prices, 1.0 if run is None else run.share, driver_cores)
     problems += _too_small_worker(name, job, ways[0], memory)
-    return _WithWorkers(problems, queries, memory, run, ways, sized)
+    return _QueriesAndWorkers(problems, queries, memory, run, ways, sized)
 
 
 def _network_figure(environment: Environment, name: str) -> Figure[str]:
@@ -224,7 +228,7 @@ def _core_figure(name: str, job: Job, demands: Sequence[QueryDemand], number: in
     return Figure(
         number,
         "cores",
-        f"{whose}: {cores_why(job, demands)}",
+        f"{whose}: {reason_for_cores(job, demands)}",
         assumed=any(demand.assumed for demand in demands),
         formula="fewest on which the batches of all queries end in time when they fire together"
         + (", or so many that runs cost the least" if job.run_every is not None else ""),
@@ -233,7 +237,7 @@ def _core_figure(name: str, job: Job, demands: Sequence[QueryDemand], number: in
 
 
 def _executors_and_workers(
-    name: str, job: Job, cores: Figure[int], worker: Callable[[], Input]
+    name: str, job: Job, cores: Figure[int], worker: Callable[[], FigureInput]
 ) -> tuple[Figure[int], Figure[int], list[Finding]]:
     """Return executors and workers of a job whose worker is chosen."""
     each = job.tasks_per_worker
@@ -277,7 +281,7 @@ def _memory_of_job(
     job: Job,
     demands: Sequence[QueryDemand],
     spreads: Sequence[CoreSpread],
-    sources: Mapping[str, Source],
+    sources: Mapping[str, SourcePartitions],
     queries: Mapping[str, QueryPlan],
 ) -> Memory:
     batches = {}
@@ -291,7 +295,7 @@ def _memory_of_job(
         # A task reads one partition of the source, before any repartition.
         batches[demand.query] = (
             records,
-            max(1, source_of(demand, sources).partitions if demand.lands else spread_.cores),
+            max(1, joined_source(demand, sources).partitions if demand.lands else spread_.cores),
         )
     return memory_of_job(environment, job, list(demands), batches)
 

@@ -13,7 +13,7 @@ from millrace.sizing.queries.demand import QueryDemand
 
 
 @dataclass(frozen=True)
-class Tasks:
+class BatchTasks:
     """Tasks into which a batch is divided.
 
     Attributes
@@ -33,7 +33,7 @@ class Tasks:
 
 
 @dataclass(frozen=True)
-class Batch:
+class LargestBatch:
     """The largest batch of a query, at the peak.
 
     Attributes
@@ -62,16 +62,16 @@ class Batch:
     reading: float = 0.0
     unread: float = 0.0
 
-    def in_tasks(self, number: int, *, shuffled: bool = False) -> Tasks:
+    def in_tasks(self, number: int, *, shuffled: bool = False) -> BatchTasks:
         """Divide it into tasks."""
         if not self.partitions:
-            return Tasks(number, self.work / number, self.work)
+            return BatchTasks(number, self.work / number, self.work)
         extra = 1 + service_limits()["spark.repartition.overhead"] if shuffled else 1.0
         even = self.evenly if number == self.partitions and not shuffled else float(number)
         # Those of the source are read before a shuffle, in waves over as many cores.
         read = self.evenly / math.ceil(self.evenly / number) if shuffled else even
         seconds = max(self.work * extra / even, self.reading / read - self.unread)
-        return Tasks(
+        return BatchTasks(
             number, seconds, number * seconds if shuffled else max(self.work, self.reading), shuffled
         )
 
@@ -80,7 +80,7 @@ class Batch:
         # Shards that are as full as AWS takes them are read in a whole part of the time: rounding must not decide.
         return self.room * (1 + 1e-9)
 
-    def on_own_cores(self, *, free: bool) -> Tasks:
+    def on_own_cores(self, *, free: bool) -> BatchTasks:
         """Return the fewest tasks that end in time with a core for each."""
         least = whole_cores(self.work / self.room)
         if not self.partitions:
@@ -96,25 +96,25 @@ class Batch:
         return min(possible, key=lambda each: each.number, default=plain)
 
 
-def largest_batch(demand: QueryDemand, partitions: int, evenly: float) -> Batch:
+def largest_batch(demand: QueryDemand, partitions: int, evenly: float) -> LargestBatch:
     """Return the largest batch of a query.
 
     Parameters
     ----------
     partitions, evenly
-        As :class:`Batch` has them.
+        As :class:`LargestBatch` has them.
     """
     work = demand.work
     room = work.longest_batch - work.overhead
     if not demand.lands:
-        return Batch(demand.needed * room, room, work.planned_trigger)
+        return LargestBatch(demand.needed * room, room, work.planned_trigger)
     # Where others read the shards too, they deliver during the fixed cost what they take afterwards.
     reading = demand.read_at_once * work.overhead_factor * room
     unread = 0.0 if work.alone or not work.hand_over else work.overhead
-    return Batch(demand.needed * room, room, work.planned_trigger, partitions, evenly, reading, unread)
+    return LargestBatch(demand.needed * room, room, work.planned_trigger, partitions, evenly, reading, unread)
 
 
-def fewest_shared_cores(batches: Sequence[Batch], *, free: Sequence[bool] = ()) -> int:
+def fewest_shared_cores(batches: Sequence[LargestBatch], *, free: Sequence[bool] = ()) -> int:
     """Return the fewest cores on which every batch ends in time, whatever the others do; one for each task always does."""
     most = sum(
         each.on_own_cores(free=own).number
@@ -126,8 +126,8 @@ def fewest_shared_cores(batches: Sequence[Batch], *, free: Sequence[bool] = ()) 
 
 
 def divide_into_tasks(
-    batches: Sequence[Batch], cores: int, *, free: Sequence[bool] = ()
-) -> list[Tasks] | None:
+    batches: Sequence[LargestBatch], cores: int, *, free: Sequence[bool] = ()
+) -> list[BatchTasks] | None:
     """Divide all batches into tasks that end in time on a number of cores; None if they do not.
 
     Either there is a core for each task, or the work of all bounds when each task begins (:func:`_max_task_seconds`). Less traffic or a
@@ -164,7 +164,7 @@ def divide_into_tasks(
             return found
 
 
-def divide_run(batches: Sequence[Batch], cores: int) -> tuple[list[Tasks], list[Tasks]]:
+def divide_run(batches: Sequence[LargestBatch], cores: int) -> tuple[list[BatchTasks], list[BatchTasks]]:
     """Divide all batches of a bounded run into tasks with a core for each, and into those that end soonest one batch after the other."""
     used = service_limits()["spark.sharing.share"] * cores
     tables = sum(not each.partitions for each in batches)
@@ -179,7 +179,7 @@ def divide_run(batches: Sequence[Batch], cores: int) -> tuple[list[Tasks], list[
     return one_each, all_cores
 
 
-def load_headroom(batches: Sequence[Batch], tasks: Sequence[Tasks], cores: int) -> float:
+def load_headroom(batches: Sequence[LargestBatch], tasks: Sequence[BatchTasks], cores: int) -> float:
     """Return how many times larger all batches could be at once on so many cores."""
     found = []
     if sum(each.number for each in tasks) <= cores:
@@ -193,11 +193,11 @@ def load_headroom(batches: Sequence[Batch], tasks: Sequence[Tasks], cores: int) 
     return max(*found, min(each.room / end for each, end in zip(batches, ends, strict=True)), 0.0)
 
 
-def _choice_per_batch(free: Sequence[bool], batches: Sequence[Batch]) -> Sequence[bool]:
+def _choice_per_batch(free: Sequence[bool], batches: Sequence[LargestBatch]) -> Sequence[bool]:
     return free or [False] * len(batches)
 
 
-def _waiting_core_seconds(batches: Sequence[Batch], tasks: Sequence[Tasks], place: int) -> float:
+def _waiting_core_seconds(batches: Sequence[LargestBatch], tasks: Sequence[BatchTasks], place: int) -> float:
     """Return the core-seconds that can be waiting when the tasks of a batch do."""
     works = [each.work for each in tasks]
     own = batches[place]
@@ -211,7 +211,7 @@ def _waiting_core_seconds(batches: Sequence[Batch], tasks: Sequence[Tasks], plac
     )
 
 
-def _max_task_seconds(batch: Batch, waiting: float, cores: int) -> float:
+def _max_task_seconds(batch: LargestBatch, waiting: float, cores: int) -> float:
     """Return the seconds that a task of a batch may take; at most 0 if none can end in time.
 
     Cores are never idle while a task waits. So the last task of a batch begins when all other work that can be waiting has been
@@ -225,7 +225,7 @@ def _max_task_seconds(batch: Batch, waiting: float, cores: int) -> float:
 
 
 def shared_spreads(
-    demands: Sequence[QueryDemand], batches: Sequence[Batch], tasks: Sequence[Tasks], cores: int
+    demands: Sequence[QueryDemand], batches: Sequence[LargestBatch], tasks: Sequence[BatchTasks], cores: int
 ) -> list[CoreSpread]:
     """Return the queries' shares of a number of cores: at the peak they use the same part of their times.
 

@@ -328,7 +328,7 @@ def batch_range(work: QueryWork, spread_: CoreSpread) -> BatchRange:
     return BatchRange(trigger, above, spread_.largest_batch(work, work.longest_batch))
 
 
-def per_partition(limit: int, partitions: int, above: float) -> int:
+def limit_per_partition(limit: int, partitions: int, above: float) -> int:
     """Divide a limit by the partitions: rounded down if that still keeps up, else up; never 0."""
     down = max(1, limit // partitions)
     return down if down * partitions > above else math.floor(above / partitions) + 1

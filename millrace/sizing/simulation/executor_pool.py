@@ -65,7 +65,7 @@ class Executor:
     """Number of batches with tasks on it; while there is one, it is not idle."""
 
 
-class Pool:
+class ExecutorPool:
     """The executors of a job.
 
     Parameters

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from millrace.advisor.programs.interpreter import Interpreter
-from millrace.advisor.programs.library_functions import Launch
-from millrace.advisor.programs.possible_values import NotPlainError, Unknown, Values, to_python_value
+from millrace.advisor.programs.library_functions import LaunchArguments
+from millrace.advisor.programs.possible_values import NoPythonValueError, Unknown, Values, to_python_value
 
 NAMES = ("a", "b", "c")
 SIMPLE = some.one_of(
@@ -95,7 +95,7 @@ def told(values: Values) -> Iterator[object]:
     for each in values:
         try:
             yield to_python_value(each.value)
-        except NotPlainError:
+        except NoPythonValueError:
             yield Unknown
 
 
@@ -111,7 +111,7 @@ def test_the_value_of_a_run_is_among_those_that_the_text_tells(body: list[str], 
         "some": lambda: ["u", 7][: chance.randrange(3)],
     }
     exec(compile(text, "program", "exec"), run)  # noqa: S102
-    evaluated = Plain(Launch())
+    evaluated = Plain(LaunchArguments())
     evaluated.run(ast.parse(text).body, evaluated.module)
     for name in NAMES:
         found = list(told(evaluated.module.values[name]))

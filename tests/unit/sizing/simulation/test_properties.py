@@ -19,7 +19,7 @@ from millrace.sizing.simulation import (
     Scenario,
     simulate,
 )
-from millrace.sizing.simulation.task_schedule import Tasks, divide_stream, schedule_seconds
+from millrace.sizing.simulation.task_schedule import EqualTasks, divide_stream, schedule_seconds
 
 SECONDS = 300.0
 
@@ -127,7 +127,7 @@ def test_more_cores_never_give_older_records(
     cores=st.integers(1, 40),
 )
 def test_a_schedule_is_within_its_bounds(sizes: list[tuple[float, int]], cores: int) -> None:
-    tasks = [Tasks(seconds, count) for seconds, count in sizes]
+    tasks = [EqualTasks(seconds, count) for seconds, count in sizes]
     work = sum(each.seconds * each.count for each in tasks)
     longest = max(each.seconds for each in tasks)
     found = schedule_seconds(tasks, cores)
