@@ -235,7 +235,7 @@ class JobPermissions:
                     {"StringEquals": {"kms:ViaService": self._via_service(service)}},
                     why=f"The key of a stream that is not ours is not known; it is used through {service.title()} only",
                 )
-                for service in dict.fromkeys(stream.service_of_unknown_key for stream in read)
+                for service in dict.fromkeys(stream.kms_via_service for stream in read)
                 if service is not None
             ),
         ]

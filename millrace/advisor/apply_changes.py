@@ -198,7 +198,7 @@ def _possible_numbers(value: object) -> set[float]:
 
 def _file_to_change(tree: Tree, path: Key, own_file: Path, root: Path) -> Path:
     """Return the file to change: the one with the value, or the environment's own where others share that file."""
-    node = tree.nearest(path)
+    node = tree.nearest_existing(path)
     if _value_at_path(tree, path) is None or node.file == own_file:
         return own_file
     others = [root / "environments" / f"{name}.yaml" for name in environment_names(root)]

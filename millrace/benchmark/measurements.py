@@ -82,7 +82,7 @@ class Measurements(_Strict):
     settings: dict[str, str]
     runs: tuple[Run, ...]
 
-    def of(self, query: str) -> Iterator[Run]:
+    def runs_of_query(self, query: str) -> Iterator[Run]:
         """Yield the counted runs of a query."""
         return (run for run in self.runs if run.query == query and run.repetition >= 0)
 

@@ -104,7 +104,7 @@ def fit_outcome(
         batches=tuple(
             each
             for session in ordered
-            for run in session.of(costliest)
+            for run in session.runs_of_query(costliest)
             for each in _batch_runs(run, session.cores)
         ),
     )

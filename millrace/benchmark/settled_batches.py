@@ -79,7 +79,7 @@ def settled_points(measured: Iterable[Measurements], query: str) -> SettledPoint
     cut = group = left_out = 0
     runs: dict[_Cell, list[Run]] = {}
     for session in measured:
-        for run in session.of(query):
+        for run in session.runs_of_query(query):
             runs.setdefault((run.limit, run.partitions, session.cores), []).append(run)
             durations = [batch.duration for batch in run.batches]
             first = count_warmup_batches(durations)

@@ -152,7 +152,7 @@ def load(
     if checked.account is not None:
         foreign = accounts.foreign_account_findings(tree, checked.account, checked.governance.other_accounts)
         findings += _new_findings(foreign, findings)
-    problems += [places.problem(finding) for finding in one_per_path(findings)]
+    problems += [places.problem_of_finding(finding) for finding in one_per_path(findings)]
     if problems or environment is None:
         raise ConfigurationError(problems)
     environment._places = places

@@ -87,7 +87,7 @@ def open_sandbox(name: str, stack: localstack.LocalStack, broker: kafka_broker.K
     deploy(stack, assembly, names.account)
     sandbox = Sandbox(environment, plan, names, stack, broker)
     for stream_name, stream in environment.streams.items():
-        if stream.cluster_name is not None and stream.matches is None:
+        if stream.cluster_name is not None and stream.topic_pattern is None:
             broker.create_topic(
                 names.stream(stream_name), plan.streams[stream_name].expected_partitions.value
             )

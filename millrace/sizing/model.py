@@ -333,12 +333,12 @@ class Alarm:
     why: str
 
     @property
-    def of_job(self) -> bool:
+    def watches_job(self) -> bool:
         """True if it watches a job."""
         return self.subject.startswith("job/")
 
     @property
-    def silence(self) -> bool:
+    def goes_off_in_silence(self) -> bool:
         """True if it goes off when nothing is reported."""
         return self.missing == "missing"
 

@@ -237,12 +237,12 @@ def _broker_options(
     disk: bool,
 ) -> Iterator[_BrokerOption]:
     broker, hour = broker_limits.brokers[kind], prices.usd(f"msk.{kind}_hour")
-    takes = broker.takes(load_.readers)
+    takes = broker.producer_mib_per_second(load_.readers)
     number = _fewest_brokers(takes, broker.partitions, load_, zone_count, broker_limits, disk=disk)
     yield _BrokerOption(kind, number, None, takes, number * hour * HOURS)
     if broker.volume_default is None:
         return
-    takes = broker.takes(load_.readers, broker.volume)
+    takes = broker.producer_mib_per_second(load_.readers, broker.volume)
     number = _fewest_brokers(takes, broker.partitions, load_, zone_count, broker_limits, disk=disk)
     volume = math.ceil(load_.mib_in / number * 2 * VOLUME_BYTES)
     if volume > broker.volume_default:

@@ -227,7 +227,7 @@ def _plan_streams(
         if wrong is not None:
             problems.append(wrong)
         expected = keep_partitions(environment, name, expected)
-        if wrong is None and (refused := stream.refuse_change(name, expected.value)) is not None:
+        if wrong is None and (refused := stream.refuse_resize(name, expected.value)) is not None:
             problems.append(refused)
         shared = sum(not demand.fan_out for demand in reading.readers)
         consumers = len(reading.readers) - shared + len(stream.consumers)

@@ -124,7 +124,7 @@ class StreamWithReaders:
             bool(self.readers) and self.stream.given_partitions is None and self.stream.elastic_limits is None
         )
 
-    def binding(self, *, one_wave: bool) -> PartitionDemand:
+    def largest_demand(self, *, one_wave: bool) -> PartitionDemand:
         """Return what needs the most partitions.
 
         Parameters
@@ -159,13 +159,13 @@ class StreamWithReaders:
 
     def fewest(self, *, one_wave: bool) -> int:
         """Return the fewest partitions, with the spare ones."""
-        binding = self.binding(one_wave=one_wave)
+        binding = self.largest_demand(one_wave=one_wave)
         return max(1, math.ceil(binding.partitions * (1 + self.spare)) if self.spare else binding.fewest)
 
     @cached_property
     def least(self) -> float:
         """The partitions that the traffic needs, as a real number; as a whole one where readers at exactly it never catch up."""
-        binding = self.binding(one_wave=True)
+        binding = self.largest_demand(one_wave=True)
         if self.stream.elastic_limits is None:
             return max(
                 1.0, float(binding.fewest) if binding.strictly else binding.partitions * (1 + self.spare)
@@ -192,10 +192,12 @@ class StreamWithReaders:
         """Return the cores of the main reader with so many partitions; None if they hand over too little to a reader."""
         overhead, found = service_limits()["spark.repartition.overhead"], 0
         for demand in self.readers:
-            if demand.read_in_waves >= number:
+            if demand.partitions_read_in_waves >= number:
                 return None
-            spread = choose_cores(number, demand.needed, overhead, read_at_once=demand.read_in_waves)
-            if spread.waves == 1 and demand.read_in_one_wave >= number:
+            spread = choose_cores(
+                number, demand.needed, overhead, read_at_once=demand.partitions_read_in_waves
+            )
+            if spread.waves == 1 and demand.partitions_read_in_one_wave >= number:
                 return None
             if demand is self.main:
                 found = spread.cores
@@ -220,7 +222,7 @@ def plan_partitions(
         Partitions that readers find, and a finding if a pinned number is below the need of the traffic.
     """
     stream, unit = reading.stream, reading.stream.parts
-    binding = reading.binding(one_wave=stream.elastic_limits is not None)
+    binding = reading.largest_demand(one_wave=stream.elastic_limits is not None)
     fewest = max(1, binding.fewest)
     assumed = stream.traffic.basis == "assumed"
     given, path = stream.given_partitions, ("streams", reading.name, unit)
@@ -249,7 +251,7 @@ def plan_partitions(
     else:
         shards, own = chosen, reading.cores_of(chosen) or 1
     if shards <= own:
-        one = reading.binding(one_wave=True)
+        one = reading.largest_demand(one_wave=True)
         binding = one if one.partitions > binding.partitions and not reading.spare else binding
     waves = count(math.ceil(shards / own), "wave")
     take = "takes" if own == 1 else "take"

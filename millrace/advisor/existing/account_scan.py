@@ -48,7 +48,7 @@ class UsageWindow(NamedTuple):
     begins: datetime
     ends: datetime
 
-    def share(self, begun: datetime, ended: datetime | None) -> float:
+    def share_inside(self, begun: datetime, ended: datetime | None) -> float:
         """Return the share of a run that is inside; a run without an end goes on to the window's."""
         until = ended or self.ends
         whole = (until - begun).total_seconds()
@@ -103,7 +103,7 @@ class ScannedJob:
     notes: tuple[str, ...] = ()
 
     @property
-    def runs(self) -> bool:
+    def is_running(self) -> bool:
         """Return whether its latest run goes on."""
         return bool(self.state) and self.state not in _ENDED
 
@@ -138,7 +138,7 @@ def _scanned_glue_job(
         for run in list_all(glue, "get_job_runs", "JobRuns", JobName=name):
             latest = latest or run
             begun, ended = run.get("StartedOn"), run.get("CompletedOn")
-            share = window.share(begun, ended) if begun else 0.0  # one that waits has not begun
+            share = window.share_inside(begun, ended) if begun else 0.0  # one that waits has not begun
             if not share:
                 continue
             whole = ((ended or window.ends) - begun).total_seconds()
@@ -211,7 +211,7 @@ def _scanned_emr_job(
     try:
         for each in runs:
             ended = each["updatedAt"] if each["state"] in _ENDED else None
-            share = window.share(each["createdAt"], ended)
+            share = window.share_inside(each["createdAt"], ended)
             if not share and each is not latest:
                 continue
             run = emr.get_job_run(applicationId=each["applicationId"], jobRunId=each["id"])["jobRun"]

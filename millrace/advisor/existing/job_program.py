@@ -137,7 +137,7 @@ def read_program_settings(
             tuple(word for name, value in launch.items() for word in (f"--{name}", value))
         )
     program = read_program(text, launch)
-    return _StreamChoice(program, answers, catalog, text).settings()
+    return _StreamChoice(program, answers, catalog, text).choose()
 
 
 class _StreamChoice:
@@ -162,7 +162,7 @@ class _StreamChoice:
             if (each.kind is not None or each.refused) and (each.source in written or not written)
         ]
 
-    def settings(self) -> ProgramSettings:
+    def choose(self) -> ProgramSettings:
         wanted = self.answers.stream or self.answers.topic
         kind: Kind | None = (
             "kinesis"
@@ -184,21 +184,23 @@ class _StreamChoice:
         if len(streams) < 2:
             kind = kind or (kinds.pop() if len(kinds) == 1 else None)
             if kind is None:
-                return ProgramSettings(None, None, {}, None, why_not=self._why_not(chosen))
+                return ProgramSettings(None, None, {}, None, why_not=self._reason_nothing_chosen(chosen))
             streams = streams or [(self._only_name(chosen, kind), chosen)]
         if not chosen:
-            self.notes.append(f"{self._why_not(chosen)}: this file has only what the options give")
+            self.notes.append(
+                f"{self._reason_nothing_chosen(chosen)}: this file has only what the options give"
+            )
         self.notes += [
             f"line {each.source.line} reads {names_in_words(each.options.get(FORMAT, ())) or 'another stream'} too, which is not in this file"
             for each in self.others
             if GLUE not in each.options  # by Glue, what is no stream is a table that is joined
         ]
         written = self._derivable_queries([[each.source for each in by] for _, by in streams])
-        first, *also = [self._stream(kind, name, by) for name, by in streams]
+        first, *also = [self._settings_of_stream(kind, name, by) for name, by in streams]
         notes = tuple(dict.fromkeys(self.notes))
         return replace(first, notes=notes, written=written, also=tuple(also))
 
-    def _stream(
+    def _settings_of_stream(
         self, kind: Kind | None, name: StreamName, chosen: Sequence[StreamCandidate]
     ) -> ProgramSettings:
         kind = kind or chosen[0].kind or "kafka"
@@ -262,7 +264,7 @@ class _StreamChoice:
             )
         return derived
 
-    def _why_not(self, chosen: Sequence[StreamCandidate]) -> str:
+    def _reason_nothing_chosen(self, chosen: Sequence[StreamCandidate]) -> str:
         if self.program.why_not:
             return self.program.why_not
         if chosen:
@@ -318,7 +320,7 @@ class _StreamChoice:
         table: DictValue | None = None
         for each in candidates:
             one = DictValue(each.options, each.source.more or each.refused)
-            table = one if table is None else table.either(one)
+            table = one if table is None else table.with_alternatives_of(one)
         table = table or DictValue()
         options, unclear = dict[str, str](), dict[str, Values]()
         for key, values in table.values.items():
@@ -377,12 +379,12 @@ class _StreamChoice:
         triggers: dict[float, str] = {}
         for query in self.program.queries:
             if not query.sources or set(query.sources) & set(sources):
-                triggers |= self._trigger_of(query)
+                triggers |= self._triggers_of_query(query)
         if len(triggers) > 1:
             self.notes.append(f"its triggers are {', '.join(triggers.values())}: the shortest is taken")
         return min(triggers, default=None)
 
-    def _trigger_of(self, query: Query) -> dict[float, str]:
+    def _triggers_of_query(self, query: Query) -> dict[float, str]:
         for key in ("once", "availablenow", "continuous"):
             if any(each.value not in (None, False) for each in query.options.get(key, ())):
                 meaning = (

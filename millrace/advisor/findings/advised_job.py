@@ -97,7 +97,7 @@ class AdvisedJob:
         """
         place, engine = self.where or "the job", history.engine
         if setting in _SPARK:
-            key, said = self._spark(history, setting)
+            key, said = self._spark_setting(history, setting)
             return (Change("argument", place, f"--conf {key}", said, new),)
         if setting == "cores":
             return self._core_changes(place, history, new) if isinstance(new, int) else ()
@@ -132,7 +132,7 @@ class AdvisedJob:
         }
         return (Change("code", name, words.get(setting, setting), old, new),)
 
-    def _spark(self, history: History, setting: Setting) -> tuple[str, str | None]:
+    def _spark_setting(self, history: History, setting: Setting) -> tuple[str, str | None]:
         """Return the name of one of Spark's own settings, and its value; ``None`` for the default."""
         settings = {**history.properties, **self.arguments}
         key = SHUFFLE
@@ -178,7 +178,7 @@ class AdvisedJob:
             )
         return (Change("argument", place, key, had if most is None else most, wanted),)
 
-    def code(self, where: str, key: str, new: Value) -> tuple[Change, ...]:
+    def code_changes(self, where: str, key: str, new: Value) -> tuple[Change, ...]:
         """Return a change of the program, which no setting can make."""
         return (Change("code", where, key, None, new),)
 
@@ -210,7 +210,7 @@ class EnvironmentJob(AdvisedJob):
         file, root = f"environments/{self.environment.name}.yaml", f"jobs.{self.job}"
         job = self.environment.jobs[self.job]
         if setting in _SPARK:
-            key, _ = self._spark(history, setting)
+            key, _ = self._spark_setting(history, setting)
             path = dotted_path(("jobs", self.job, "spark", key))
             return (Change("environment", file, path, job.spark.get(key), str(new)),)
         if setting == "cores":
@@ -253,7 +253,9 @@ class EnvironmentJob(AdvisedJob):
         if setting in {"limit", "least"}:
             return ()  # the core sets them itself: the rows of a derive query's batch, and no empty batch of Kinesis
         if setting == "partitions":  # several streams, or a table
-            return self.code(f"query {query.name if query else ''} of {self.where}", "repartition", new)
+            return self.code_changes(
+                f"query {query.name if query else ''} of {self.where}", "repartition", new
+            )
         return super().changes_for(query, history, setting, old, new)
 
     def latency_seconds(self, query: Query) -> float | None:

@@ -100,7 +100,7 @@ def _limit_finding(view: QueryView) -> Iterator[Finding]:
     )
     now = int(np.median(records))
     batches = tuple(each.id for each, was in zip(view.batches, hit, strict=True) if was)
-    if view.back_to_back:
+    if view.runs_back_to_back:
         bound = view.overhead_share.low >= BOUND
         why = ", and more cores shorten only the rest" if bound else ""
         words = (
@@ -155,7 +155,7 @@ def _age_growth(view: QueryView, begun: Floats) -> Estimate:
 
 def _growing_batches_finding(view: QueryView, begun: Floats) -> Iterator[Finding]:
     """Yield a finding for batches without a limit that keep growing: each takes what arrived during the one before."""
-    if not view.back_to_back or len(begun) < 3:
+    if not view.runs_back_to_back or len(begun) < 3:
         return
     growth = slope_with_interval(begun, view.durations)
     gained = growth.low * float(begun[-1] - begun[0])
@@ -185,7 +185,7 @@ def _heavy_first_batch_finding(view: QueryView) -> Iterator[Finding]:
     usual = median_with_interval(view.records)
     if first is None or first.id in {each.id for each in view.batches} or _has_rate_source(first):
         return
-    heavy = max(view.query.batches[: view.start_up], key=lambda each: each.records)
+    heavy = max(view.query.batches[: view.startup_batches], key=lambda each: each.records)
     longer = heavy.duration / max(view.duration.value, 1e-3)
     if (
         heavy.records < FIRST * usual.high

@@ -99,7 +99,7 @@ def _checkpoint_finding(view: QueryView, *, limited: bool) -> Finding | None:
     )
     saved = Estimate(writing.value - SLOW_CHECKPOINT / 2, writing.low - SLOW_CHECKPOINT / 2, writing.high)
     changes = view.changes_for("checkpoint", None, "storage that takes a small file in a tenth of a second")
-    if view.back_to_back and not limited:
+    if view.runs_back_to_back and not limited:
         changes += view.changes_for(
             "trigger", None, _interval_for_overhead(float(np.median(view.overhead)), view)
         )
@@ -131,7 +131,7 @@ def _planning_finding(view: QueryView) -> Finding | None:
 def _short_trigger_finding(view: QueryView) -> Iterator[Finding]:
     """Yield a finding for batches back to back that are mostly overhead."""
     share = view.overhead_share
-    if not view.back_to_back or share.low < BOUND:
+    if not view.runs_back_to_back or share.low < BOUND:
         return
     overhead = median_with_interval(view.overhead)
     trigger = _interval_for_overhead(overhead.value, view)

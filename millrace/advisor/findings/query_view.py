@@ -47,14 +47,14 @@ class QueryView:
     subject: AdvisedJob
 
     @cached_property
-    def start_up(self) -> int:
+    def startup_batches(self) -> int:
         """Number of batches at the start that are start-up."""
         return count_startup_batches([each.duration for each in self.query.batches])
 
     @cached_property
     def batches(self) -> tuple[Batch, ...]:
         """Settled batches that held records."""
-        return tuple(each for each in self.query.batches[self.start_up :] if each.records)
+        return tuple(each for each in self.query.batches[self.startup_batches :] if each.records)
 
     @cached_property
     def durations(self) -> Floats:
@@ -74,7 +74,7 @@ class QueryView:
     @cached_property
     def start_intervals(self) -> Floats:
         """Seconds from the start of a settled batch to that of the next one."""
-        begun = np.array([each.begun for each in self.query.batches[self.start_up :]])
+        begun = np.array([each.begun for each in self.query.batches[self.startup_batches :]])
         return np.diff(begun)
 
     @cached_property
@@ -87,11 +87,11 @@ class QueryView:
         """Median share of the time in which a batch ran."""
         if not len(self.start_intervals):
             return 0.0
-        lasted = np.array([each.duration for each in self.query.batches[self.start_up : -1]])
+        lasted = np.array([each.duration for each in self.query.batches[self.startup_batches : -1]])
         return float(np.median(np.minimum(1, lasted / np.maximum(self.start_intervals, 1e-3))))
 
     @property
-    def back_to_back(self) -> bool:
+    def runs_back_to_back(self) -> bool:
         """True for a query without rest between its batches."""
         return self.busy_share >= BACK_TO_BACK
 
@@ -123,7 +123,7 @@ class QueryView:
         """Return a change under the names that the job's owner knows."""
         return self.subject.changes_for(self.query, self.history, setting, old, new)
 
-    def dollars(self, seconds: float) -> float | None:
+    def monthly_usd_of(self, seconds: float) -> float | None:
         """Return the monthly cost of seconds of every batch: their share of the machines' time."""
         month = self.subject.dollars_month
         return None if month is None else month * seconds / max(self.interval, self.duration.value, 1e-3)
@@ -140,7 +140,7 @@ class QueryView:
     ) -> Finding:
         """Make a finding whose effect is seconds of every batch."""
         effect = Effect(what, "s", max(0.0, saved.low), max(0.0, saved.value), max(0.0, saved.high))
-        dollars = self.dollars(effect.likely) if what in _PRICED else None
+        dollars = self.monthly_usd_of(effect.likely) if what in _PRICED else None
         run = self.query.run_id
         return Finding(kind, self.query.name, words, evidence, batches, changes, effect, dollars, run)
 

@@ -183,7 +183,7 @@ def _needless_cache_finding(view: QueryView) -> Iterator[Finding]:
     changes = view.changes_for("cache", "persist()", "no persist()")
     finding = view.finding("needless-cache", words, evidence, tuple(held), changes, upper)
     effect = replace(finding.effect, low=0.0, likely=0.0, high=upper.high)
-    yield replace(finding, effect=effect, dollars_a_month=view.dollars(0.0))
+    yield replace(finding, effect=effect, dollars_a_month=view.monthly_usd_of(0.0))
 
 
 def _written_file_sizes(batch: Batch) -> list[Floats]:
@@ -232,5 +232,7 @@ def _small_files_finding(view: QueryView) -> Iterator[Finding]:
         for stage in batch.stages
         if stage.tasks.bytes_written.any()
     ]
-    changes = view.subject.code(f"query {view.query.name}", "before the write", f"coalesce({each_write})")
+    changes = view.subject.code_changes(
+        f"query {view.query.name}", "before the write", f"coalesce({each_write})"
+    )
     yield view.finding("small-files", words, evidence, tuple(ids), changes, median_with_interval(fixed))

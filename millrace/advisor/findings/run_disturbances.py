@@ -37,7 +37,7 @@ def describe_disturbances(views: Sequence[QueryView]) -> str | None:
         if not view.has_enough_batches:
             continue
         ran = view.query.batches
-        settled = [each for each in ran[min(view.start_up, len(ran) // START_UP) :] if each.records]
+        settled = [each for each in ran[min(view.startup_batches, len(ran) // START_UP) :] if each.records]
         parts = min(PARTS, len(settled) // LEAST)
         if parts < 2:
             continue

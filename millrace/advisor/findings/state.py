@@ -60,7 +60,7 @@ def _growing_state_finding(view: QueryView, place: int) -> Iterator[Finding]:
         f"The state of {operator.name or 'an operator'} in {view.query.name} grows by {a_day:,.0f} rows a day and forgets next to "
         f"none: {mark}."
     )
-    changes = view.subject.code(
+    changes = view.subject.code_changes(
         f"query {view.query.name}", "withWatermark", "a watermark on the time that bounds the key"
     )
     yield view.finding(
@@ -79,6 +79,6 @@ def _failed_query_finding(view: QueryView) -> Finding:
     words = f"{view.query.name} ended with an error: {view.query.failure}"
     evidence = () if last is None else (Evidence("last batch that was done", last),)
     effect = Effect("batch duration", "s", 0.0, 0.0, 0.0)
-    changes = view.subject.code(f"query {view.query.name}", "what failed", "no such error")
+    changes = view.subject.code_changes(f"query {view.query.name}", "what failed", "no such error")
     query = view.query
     return Finding("failed-query", query.name, words, evidence, (), changes, effect, None, query.run_id)

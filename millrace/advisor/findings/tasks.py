@@ -62,12 +62,12 @@ class RepeatedStage:
         return any(stage.tasks.shuffle_records_read.any() for _, stage in self.pairs)
 
     @property
-    def chosen_adaptively(self) -> bool:
+    def is_count_adaptive(self) -> bool:
         """True if Spark itself chose how many tasks read its shuffle."""
         return any(stage.adaptive for _, stage in self.pairs)
 
     @property
-    def stateful(self) -> bool:
+    def is_stateful(self) -> bool:
         """True if its batches keep state, whose partitions are fixed when the checkpoint is made."""
         return self.reads_shuffle and any(batch.state for batch, _ in self.pairs)
 
@@ -81,7 +81,7 @@ def find(view: QueryView, cores: int) -> Iterator[Finding]:
         for judge in (_skew_finding, _wave_finding, _too_few_tasks_finding, _too_many_tasks_finding):
             finding = judge(view, stage, cores)
             if finding is not None:
-                yield replace(finding, words=finding.words + _FIXED) if stage.stateful else finding
+                yield replace(finding, words=finding.words + _FIXED) if stage.is_stateful else finding
                 break  # a stage has one main problem; the others follow from it
 
 
@@ -106,12 +106,12 @@ def _is_worth_a_finding(lost: Floats, share: Floats) -> bool:
 
 def _records_of_batches(stage: Stage) -> Floats:
     tasks = stage.tasks
-    return (tasks.records_read + tasks.shuffle_records_read)[tasks.whole].astype(float)
+    return (tasks.records_read + tasks.shuffle_records_read)[tasks.did_whole_partition].astype(float)
 
 
 def _skew_factors(stage: Stage) -> tuple[float, float]:
     """Return the longest task's duration and its records, each as a multiple of the others' median."""
-    durations, records = stage.tasks.duration[stage.tasks.whole], _records_of_batches(stage)
+    durations, records = stage.tasks.duration[stage.tasks.did_whole_partition], _records_of_batches(stage)
     if len(durations) < 2:
         return 1.0, 1.0
     longest = int(np.argmax(durations))
@@ -128,7 +128,7 @@ def _skew_finding(view: QueryView, stage: RepeatedStage, cores: int) -> Finding 
         return None
 
     def seconds_without_skew(each: Stage) -> float:
-        durations = each.tasks.duration[each.tasks.whole]
+        durations = each.tasks.duration[each.tasks.did_whole_partition]
         if not len(durations):
             return 0.0
         return float(durations.max() - durations.sum() / min(cores, len(durations)))
@@ -182,7 +182,7 @@ def _wave_finding(view: QueryView, stage: RepeatedStage, cores: int) -> Finding 
         return None
 
     def seconds_with_full_waves(each: Stage) -> float:
-        durations = each.tasks.duration[each.tasks.whole]
+        durations = each.tasks.duration[each.tasks.did_whole_partition]
         return list_schedule_seconds(durations, cores) - float(durations.sum()) / cores
 
     lost, share = _seconds_to_save(stage, seconds_with_full_waves)
@@ -222,7 +222,10 @@ def _too_few_tasks_finding(view: QueryView, stage: RepeatedStage, cores: int) ->
     if tasks >= cores:
         return None
     lost, share = _seconds_to_save(
-        stage, lambda each: float(each.tasks.duration[each.tasks.whole].max(initial=0)) * (1 - tasks / cores)
+        stage,
+        lambda each: (
+            float(each.tasks.duration[each.tasks.did_whole_partition].max(initial=0)) * (1 - tasks / cores)
+        ),
     )
     if not _is_worth_a_finding(lost, share):
         return None
@@ -299,14 +302,14 @@ def _changes_to_task_count(
     if tasks > stage.partitions:
         least = kafka_range_tasks.smallest_min_partitions(sizes, tasks, cores, MANY * cores)
         if least is None:
-            return view.subject.code(name, "after the source", f"repartition({tasks})")
+            return view.subject.code_changes(name, "after the source", f"repartition({tasks})")
         return view.changes_for("partitions", stage.partitions, least)
     # A reader has at least one task for each partition of the topic: tasks can be joined only after it.
     own = int(np.median([len(each) for each in sizes]))
     split = (
         view.changes_for("partitions", stage.partitions, max(own, tasks)) if own < stage.partitions else ()
     )
-    joined = view.subject.code(name, "after the source", f"coalesce({tasks})") if tasks < own else ()
+    joined = view.subject.code_changes(name, "after the source", f"coalesce({tasks})") if tasks < own else ()
     return split + joined
 
 
@@ -318,11 +321,11 @@ def _shuffle_partition_changes(
     said = view.history.properties.get(SHUFFLE, _DEFAULT) if view.history.properties else None
     most = int(said) if said is not None and said.isdecimal() else None
     read = median_with_interval([float(each.tasks.shuffle_bytes_read.sum()) for _, each in stage.pairs]).value
-    if stage.chosen_adaptively and read > 0 and (most is None or tasks <= most):
+    if stage.is_count_adaptive and read > 0 and (most is None or tasks <= most):
         # Spark merges a shuffle's partitions up to so many bytes; it would merge another number of them again.
         return view.changes_for("merged", None, f"{max(1, math.ceil(read / tasks))}b")
-    if not stage.chosen_adaptively and not stage.stateful and most not in (None, stage.partitions):
-        return view.subject.code(name, f"repartition, or {SHUFFLE} where the program sets it", tasks)
+    if not stage.is_count_adaptive and not stage.is_stateful and most not in (None, stage.partitions):
+        return view.subject.code_changes(name, f"repartition, or {SHUFFLE} where the program sets it", tasks)
     return view.changes_for("shuffle", stage.partitions, tasks)
 
 
@@ -353,7 +356,7 @@ def _failed_tasks_finding(view: QueryView) -> Iterator[Finding]:
     )
     words = f"{count} task attempts of {view.query.name} failed and were run again, {most} of them with {error}: {message or 'no message'}"
     place = view.subject.where or "the job's program"
-    changes = view.subject.code(
+    changes = view.subject.code_changes(
         f"query {view.query.name} of {place}",
         "what the tasks call",
         f"nothing that raises {message or error}",

@@ -144,7 +144,7 @@ class QueryTwin:
             task = sums[3] / sums[0]
             wave, per_record = float(fixed * task), float((1 - fixed) * task * sums[0] / sums[1])
         passes = float(np.mean([each.passes for each in samples]))
-        rest = np.array([each.rest(cores) for each in samples])
+        rest = np.array([each.seconds_of_other_stages(cores) for each in samples])
         if not rest.any():
             behind = (0.0, 0.0)
         else:
@@ -172,7 +172,7 @@ class _BatchSample:
     passes: int
     others: tuple[Floats, ...]
 
-    def rest(self, cores: int) -> float:
+    def seconds_of_other_stages(self, cores: int) -> float:
         return math.fsum(list_schedule_seconds(each, cores) for each in self.others)
 
 
@@ -222,8 +222,8 @@ def _batch_sample(
     begins, ends, packed = [], [], 0.0
     sums, passes, others = np.zeros(6), 0, []
     for stage in batch.stages:
-        begins.append(stage.tasks.launched[stage.tasks.whole])
-        ends.append(stage.tasks.finished[stage.tasks.whole])
+        begins.append(stage.tasks.launched[stage.tasks.did_whole_partition])
+        ends.append(stage.tasks.finished[stage.tasks.did_whole_partition])
         times = successful_task_seconds(stage)
         packed += list_schedule_seconds(times, cores)
         if len(times) != partitions:
@@ -243,7 +243,7 @@ def _batch_sample(
 
 def _records_per_task(stage: Stage, batch: Batch) -> Floats:
     """Return the records of each task that succeeded; divided evenly where the connector does not count them."""
-    read = stage.tasks.records_read[stage.tasks.whole].astype(float)
+    read = stage.tasks.records_read[stage.tasks.did_whole_partition].astype(float)
     return read if read.sum() >= batch.records else np.full(len(read), batch.records / len(read))
 
 

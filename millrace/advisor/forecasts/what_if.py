@@ -136,8 +136,10 @@ class ApplicationTwin:
                     f"at most {slots}, the number of cores of query {name}, because each job needs one",
                 )
         drawn = {name: list(query.resampled_batches(draws)) for name, query in self.queries.items()}
-        best = self._play(changes, each, None, 0)
-        others = [self._play(changes, each, {n: d[i] for n, d in drawn.items()}, i + 1) for i in range(draws)]
+        best = self._simulate(changes, each, None, 0)
+        others = [
+            self._simulate(changes, each, {n: d[i] for n, d in drawn.items()}, i + 1) for i in range(draws)
+        ]
         queries = {
             name: _forecast_of_query(
                 query, _changes_of_query(changes, name), best[name], [each[name] for each in others]
@@ -157,7 +159,7 @@ class ApplicationTwin:
             queries=queries,
         )
 
-    def _play(
+    def _simulate(
         self,
         changes: Sequence[WhatIfChange],
         cores: int,

@@ -66,7 +66,7 @@ def read_history(log: EventLog) -> History:
     ended_at = None
     for line in lines:
         try:
-            reader.take(line)
+            reader.take_line(line)
         except _HistoryTooLargeError:
             ended_at = f"its figures take more than {HELD >> 30} GiB"
             break
@@ -117,7 +117,7 @@ class _HistoryReader:
         self._length = 0
         self._take_token: dict[str, Callable[[Mapping[str, Any]], None]] = {
             "SparkListenerLogStart": self._log_start,
-            events.ENVIRONMENT: self._environment,
+            events.ENVIRONMENT: self._environment_update,
             "SparkListenerApplicationStart": self._application_start,
             "SparkListenerApplicationEnd": self._application_end,
             "SparkListenerExecutorAdded": self._executor_added,
@@ -131,7 +131,7 @@ class _HistoryReader:
             f"{_STREAMING}QueryTerminatedEvent": self._query_ended,
         }
 
-    def take(self, line: bytes) -> None:
+    def take_line(self, line: bytes) -> None:
         """Take in one line; count it when it cannot be read."""
         self.last_failed = False
         try:
@@ -157,7 +157,7 @@ class _HistoryReader:
         if self._held > HELD:
             raise _HistoryTooLargeError
 
-    def _seconds_of(self, ms: float) -> float:
+    def _event_seconds(self, ms: float) -> float:
         seconds = events.checked_event_time(events.to_number(ms) / 1e3)
         self._first = seconds if self._first is None else min(self._first, seconds)
         self._last = max(self._last, seconds)
@@ -168,7 +168,7 @@ class _HistoryReader:
             raise _SecondApplicationError
         self._version = events.to_text(event["Spark Version"])
 
-    def _environment(self, event: Mapping[str, Any]) -> None:
+    def _environment_update(self, event: Mapping[str, Any]) -> None:
         properties = event["Spark Properties"].items()
         self._count_held_bytes(2 * self._length)
         self._properties |= {key: str(value) for key, value in properties if len(key) <= events.WORDS}
@@ -176,10 +176,10 @@ class _HistoryReader:
     def _application_start(self, event: Mapping[str, Any]) -> None:
         self.begins = True
         self._name, self._app = events.to_text(event["App Name"]), events.to_text(event.get("App ID") or "")
-        self._seconds_of(event["Timestamp"])
+        self._event_seconds(event["Timestamp"])
 
     def _application_end(self, event: Mapping[str, Any]) -> None:
-        self._seconds_of(event["Timestamp"])
+        self._event_seconds(event["Timestamp"])
         self.complete = True
 
     def _executor_added(self, event: Mapping[str, Any]) -> None:
@@ -188,7 +188,7 @@ class _HistoryReader:
         self._executors[name] = Executor(
             name,
             events.to_count(cores, MOST_CORES),
-            self._seconds_of(event["Timestamp"]),
+            self._event_seconds(event["Timestamp"]),
             None,
         )
         self._place.setdefault(name, len(self._place))
@@ -196,7 +196,7 @@ class _HistoryReader:
 
     def _executor_removed(self, event: Mapping[str, Any]) -> None:
         self._count_held_bytes(_THING)
-        self._removed[events.to_text(event["Executor ID"])] = self._seconds_of(event["Timestamp"])
+        self._removed[events.to_text(event["Executor ID"])] = self._event_seconds(event["Timestamp"])
 
     def _job_start(self, event: Mapping[str, Any]) -> None:
         number, stages = events.to_count(event["Job ID"]), event["Stage Infos"]
@@ -213,7 +213,7 @@ class _HistoryReader:
         site = "" if last is None else named[last][0]
         self._count_held_bytes(_THING * (1 + len(named)))
         self._jobs[number] = PendingJob(
-            number, self._seconds_of(event["Submission Time"]), job_properties, site
+            number, self._event_seconds(event["Submission Time"]), job_properties, site
         )
         for stage, (_, partitions) in named.items():
             self._of_stage[stage].append(number)
@@ -221,10 +221,10 @@ class _HistoryReader:
 
     def _job_end(self, event: Mapping[str, Any]) -> None:
         job = self._jobs[event["Job ID"]]
-        self._seconds_of(event["Completion Time"])
+        self._event_seconds(event["Completion Time"])
         job.running = False
 
-    def _stage(self, key: tuple[int, int]) -> PendingStage:
+    def _pending_stage(self, key: tuple[int, int]) -> PendingStage:
         """Return the stage attempt, counted for the job that runs it: other jobs that share it skip it."""
         if key not in self._stages:
             self._count_held_bytes(_THING)
@@ -242,12 +242,12 @@ class _HistoryReader:
         place = -1 if name is None else self._place.get(name, len(self._place))
         row = events.pack_task_row(event, place)
         failure = events.task_failure(event)
-        self._seconds_of(info["Finish Time"])
+        self._event_seconds(info["Finish Time"])
         if name is not None and name not in self._place:
             self._count_held_bytes(_THING)
             self._place[name] = place
         self._count_held_bytes(len(row))
-        stage = self._stage(key)
+        stage = self._pending_stage(key)
         stage.rows += row
         # After the end of its stage comes a second copy of a task, killed when the first was done.
         if failure is not None and key not in self._ended:
@@ -263,11 +263,11 @@ class _HistoryReader:
         partitions = events.to_count(info["Number of Tasks"], MOST_TASKS)
         for moment in (info.get("Submission Time"), info.get("Completion Time")):
             if moment is not None:
-                self._seconds_of(moment)
-        self._ended[key] = stage = self._stage(key)
+                self._event_seconds(moment)
+        self._ended[key] = stage = self._pending_stage(key)
         stage.partitions, stage.scans, stage.adaptive = partitions, scans, events.is_adaptive(info)
 
-    def _run_of_event(self, event: Mapping[str, Any]) -> PendingRun:
+    def _query_run_of_event(self, event: Mapping[str, Any]) -> PendingRun:
         run_id, name = events.to_text(event["runId"]), events.to_text(event.get("name") or "")
         if run_id not in self._runs:
             self._count_held_bytes(_THING)
@@ -278,20 +278,20 @@ class _HistoryReader:
 
     def _query_started(self, event: Mapping[str, Any]) -> None:
         begun = events.parse_progress_time(event["timestamp"])
-        self._run_of_event(event).started = None if begun is None else events.checked_event_time(begun)
+        self._query_run_of_event(event).started = None if begun is None else events.checked_event_time(begun)
 
     def _query_progress(self, event: Mapping[str, Any]) -> None:
         progress = event["progress"]
         batch = events.batch_from_progress(progress)
-        self._seconds_of(batch.ended * 1e3)
+        self._event_seconds(batch.ended * 1e3)
         self._count_held_bytes(_THING + _TIMES * self._length)
-        run = self._run_of_event(progress)
+        run = self._query_run_of_event(progress)
         # A trigger that found nothing reports the next batch's number, without a batch's work.
         if "addBatch" in batch.parts:
             run.batches[batch.id] = batch
 
     def _query_ended(self, event: Mapping[str, Any]) -> None:
-        run = self._run_of_event(event)
+        run = self._query_run_of_event(event)
         run.ended = self._last
         error = event.get("exception")
         run.failure = None if error is None else events.to_text(error).strip().split("\n", 1)[0]
@@ -310,7 +310,7 @@ class _HistoryReader:
         others: list[SparkJob] = []
         of_batch: dict[tuple[str, int], list[SparkJob]] = defaultdict(list)
         for job in self._jobs.values():
-            run, number = self._batch_of(job)
+            run, number = self._run_and_batch_of_job(job)
             execution = job.properties.get("spark.sql.execution.id", "")
             sql = int(execution) if execution.isdecimal() else None
             place = others
@@ -352,7 +352,7 @@ class _HistoryReader:
                 made = Executor(name, slots, first, None, counted=True)
             yield replace(made, removed=self._removed.get(name))
 
-    def _batch_of(self, job: PendingJob) -> tuple[str | None, int | None]:
+    def _run_and_batch_of_job(self, job: PendingJob) -> tuple[str | None, int | None]:
         """Return the run and batch of a job.
 
         The job group is the run, unless the query's program set another group: then it is the query's run that was active.

@@ -33,7 +33,9 @@ _MANY_PARTS = 256
 
 def successful_task_seconds(stage: Stage) -> Floats:
     """Return the seconds of a stage's tasks that succeeded, without duplicates."""
-    return np.asarray(np.maximum(stage.tasks.duration[stage.tasks.whole], INSTANT), dtype=np.float64)
+    return np.asarray(
+        np.maximum(stage.tasks.duration[stage.tasks.did_whole_partition], INSTANT), dtype=np.float64
+    )
 
 
 def observed_partitions(batches: Sequence[Batch]) -> int:

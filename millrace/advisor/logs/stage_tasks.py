@@ -92,7 +92,7 @@ class TaskAttempts:
         return self.finished - self.launched
 
     @property
-    def whole(self) -> Flags:
+    def did_whole_partition(self) -> Flags:
         """True for attempts that did a partition's work: neither failed nor a second copy."""
         return ~self.failed & ~self.speculative
 

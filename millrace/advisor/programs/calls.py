@@ -53,16 +53,16 @@ class CallEvaluator(ExpressionEvaluator):
         self._parsers: dict[str, list[tuple[list[Any], Mapping[str, Values]]]] = {}
 
     @abstractmethod
-    def call_of_stream(
+    def call_streaming_method(
         self, of: Values, name: str, arguments: Sequence[Values], named: DictValue, line: int
     ) -> Values | None:
         """Return the result of a streaming method; None for others."""
 
     @abstractmethod
-    def run(self, body: Sequence[ast.stmt], scope: NameScope) -> int:
+    def run_statements(self, body: Sequence[ast.stmt], scope: NameScope) -> int:
         """Evaluate statements; return how they end."""
 
-    def invoke(
+    def evaluate_call(
         self, node: ast.Call, callee: Values, method: tuple[Values, str, ast.expr] | None, scope: NameScope
     ) -> Values:
         """Return the result of a call in the program's text."""
@@ -77,9 +77,9 @@ class CallEvaluator(ExpressionEvaluator):
         for keyword in node.keywords:
             value = self.value(keyword.value, scope)
             if keyword.arg is None:
-                named = named.joined(as_dictionary(value))
+                named = named.updated_with(as_dictionary(value))
             else:
-                named = named.joined(DictValue({keyword.arg: value}))
+                named = named.updated_with(DictValue({keyword.arg: value}))
         if method is None:
             return union_of_alternatives(
                 *(self.call(each.value, arguments, named, node.lineno) for each in callee)
@@ -90,7 +90,7 @@ class CallEvaluator(ExpressionEvaluator):
             for each in of
         )
         if not own:
-            stream = self.call_of_stream(of, name, arguments, named, node.lineno)
+            stream = self.call_streaming_method(of, name, arguments, named, node.lineno)
             if stream is not None:
                 if isinstance(target, ast.Name) and all(
                     isinstance(each.value, ReaderOrWriter) for each in (*of, *stream)
@@ -105,10 +105,10 @@ class CallEvaluator(ExpressionEvaluator):
                 self.assign(target, changed, scope_of_target(target, scope))
             return changed if name == "setdefault" else known_value(None, node.lineno)
         return union_of_alternatives(
-            *(self._method(each, name, arguments, named, node.lineno) for each in of)
+            *(self._call_method_of_value(each, name, arguments, named, node.lineno) for each in of)
         )
 
-    def _method(
+    def _call_method_of_value(
         self, of: Alternative, name: str, arguments: Sequence[Values], named: DictValue, line: int
     ) -> Values:
         value = of.value
@@ -125,7 +125,7 @@ class CallEvaluator(ExpressionEvaluator):
                 "a text",
             )
         if isinstance(value, DictValue):
-            return self._table_method(of, name, arguments, line)
+            return self._call_dict_method(of, name, arguments, line)
         if isinstance(value, ListValue) and name in ("group", "groups"):  # a match of a pattern
             if name == "groups":
                 return known_value(ListValue(value.values[1:]), line)
@@ -138,7 +138,7 @@ class CallEvaluator(ExpressionEvaluator):
                 line,
             )
         if isinstance(value, LibraryName) and value.path in self._parsers:
-            return self._parser_method(value.path, name, arguments, named, line)
+            return self._call_parser_method(value.path, name, arguments, named, line)
         if (
             isinstance(value, ListValue)
             and value.values
@@ -151,7 +151,7 @@ class CallEvaluator(ExpressionEvaluator):
             *(self.call(each.value, arguments, named, line) for each in self._attribute_of(of, name, line))
         )
 
-    def _table_method(self, of: Alternative, name: str, arguments: Sequence[Values], line: int) -> Values:
+    def _call_dict_method(self, of: Alternative, name: str, arguments: Sequence[Values], line: int) -> Values:
         table: DictValue = of.value
         if name == "get" and arguments:
             default = arguments[1] if len(arguments) > 1 else known_value(None, line)
@@ -180,7 +180,7 @@ class CallEvaluator(ExpressionEvaluator):
             return known_value(ListValue(tuple(table.values.values())), line)
         return (of,) if name in ("copy", "keys", "asDict") else unknown_value(f"{name}()", line)
 
-    def _parser_method(
+    def _call_parser_method(
         self, path: str, name: str, arguments: Sequence[Values], named: DictValue, line: int
     ) -> Values:
         if name == "add_argument":
@@ -205,9 +205,9 @@ class CallEvaluator(ExpressionEvaluator):
 
     def call(self, callee: Any, arguments: Sequence[Values], named: DictValue, line: int) -> Values:
         """Return the result of a call."""
-        self.step()
+        self.count_steps()
         if isinstance(callee, ProgramFunction):
-            return self._function(callee, arguments, named, line)
+            return self._call_program_function(callee, arguments, named, line)
         if isinstance(callee, ProgramClass):
             return self._make_instance(callee, arguments, named, line)
         if isinstance(callee, ProgramInstance):
@@ -218,9 +218,9 @@ class CallEvaluator(ExpressionEvaluator):
                 if isinstance(each.value, ProgramFunction)
             ]
             return union_of_alternatives(
-                *(self._function(each, arguments, named, line) for each in called)
+                *(self._call_program_function(each, arguments, named, line) for each in called)
             ) or known_value(callee, line)
-        self._call_back(arguments, named, line)
+        self._call_passed_functions(arguments, named, line)
         handed_on = self._stream_passed_through([*arguments, *named.values.values()])
         if not isinstance(callee, LibraryName):
             if handed_on is not None:
@@ -228,9 +228,9 @@ class CallEvaluator(ExpressionEvaluator):
             return (
                 (Alternative(callee, line),) if isinstance(callee, Unknown) else unknown_value("a call", line)
             )
-        return self._library(callee.path, arguments, named, line, handed_on)
+        return self._call_library(callee.path, arguments, named, line, handed_on)
 
-    def _library(
+    def _call_library(
         self, path: str, arguments: Sequence[Values], named: DictValue, line: int, handed_on: Values | None
     ) -> Values:
         last = path.rpartition(".")[2]
@@ -256,7 +256,7 @@ class CallEvaluator(ExpressionEvaluator):
                 )
             case "dict":
                 base = as_dictionary(arguments[0]) if arguments else DictValue()
-                return known_value(base.joined(named), line)
+                return known_value(base.updated_with(named), line)
             case "print":
                 return known_value(None, line)
             case _:
@@ -285,7 +285,7 @@ class CallEvaluator(ExpressionEvaluator):
             return compute_for_each_choice(FUNCTIONS[path], arguments, line, f"{path}()")
         return unknown_value(f"{path}()", line)
 
-    def _call_back(self, batch_arguments: Sequence[Values], named: DictValue, line: int) -> None:
+    def _call_passed_functions(self, batch_arguments: Sequence[Values], named: DictValue, line: int) -> None:
         """Call the functions that a library is given, as a thread or a pool calls them."""
         for place, values in enumerate(batch_arguments):
             for each in values:
@@ -315,7 +315,7 @@ class CallEvaluator(ExpressionEvaluator):
         )
         return known_value(replace(stream, options=options), stream.line)
 
-    def _function(
+    def _call_program_function(
         self, callee: ProgramFunction, arguments: Sequence[Values], named: DictValue, line: int
     ) -> Values:
         node = callee.node
@@ -344,7 +344,7 @@ class CallEvaluator(ExpressionEvaluator):
         self.scopes.append(scope)
         self.returned.append([])
         try:
-            self.run(body, scope)
+            self.run_statements(body, scope)
         finally:
             self._depth -= 1
             self.scopes = [each for each in self.scopes if each is not scope]
@@ -390,7 +390,7 @@ class CallEvaluator(ExpressionEvaluator):
         if constructor is not None:
             for each in constructor:
                 if isinstance(each.value, ProgramFunction):
-                    self._function(replace(each.value, owner=made), arguments, named, line)
+                    self._call_program_function(replace(each.value, owner=made), arguments, named, line)
         else:  # a data class, whose fields are its arguments
             fields = [
                 each.target.id
@@ -416,9 +416,9 @@ def _collection_after_method(
     for each in of:
         value = each.value
         if isinstance(value, DictValue) and name == "update":
-            changed: Any = value.joined(as_dictionary(arguments[0]) if arguments else DictValue()).joined(
-                named
-            )
+            changed: Any = value.updated_with(
+                as_dictionary(arguments[0]) if arguments else DictValue()
+            ).updated_with(named)
         elif (
             isinstance(value, ListValue) and name == "append" and arguments and len(value.values) < MOST_ITEMS
         ):

@@ -77,7 +77,7 @@ class ExpressionEvaluator(ABC):
         self._steps = 0
 
     @abstractmethod
-    def attribute_of_stream(self, values: Values, name: str, line: int) -> Values | None:
+    def streaming_attribute(self, values: Values, name: str, line: int) -> Values | None:
         """Return a streaming attribute, such as ``readStream``; None for others."""
 
     @abstractmethod
@@ -85,7 +85,7 @@ class ExpressionEvaluator(ABC):
         """Return the result of a call."""
 
     @abstractmethod
-    def invoke(
+    def evaluate_call(
         self, node: ast.Call, callee: Values, method: tuple[Values, str, ast.expr] | None, scope: NameScope
     ) -> Values:
         """Return the result of a call in the program's text."""
@@ -94,7 +94,7 @@ class ExpressionEvaluator(ABC):
     def assign(self, target: ast.expr, value: Values, scope: NameScope) -> None:
         """Give a name, an attribute or an item its values."""
 
-    def step(self, count: int = 1) -> None:
+    def count_steps(self, count: int = 1) -> None:
         """Count steps.
 
         Raises
@@ -112,33 +112,33 @@ class ExpressionEvaluator(ABC):
         while isinstance(node, ast.Attribute | ast.Call | ast.Subscript):  # a chain of calls may be long
             chain.append(node)
             node = node.func if isinstance(node, ast.Call) else node.value
-        result = self._single_value(node, scope)
+        result = self._evaluate_without_chain(node, scope)
         method: tuple[Values, str, ast.expr] | None = None
         for each in reversed(chain):
-            self.step()
+            self.count_steps()
             if isinstance(each, ast.Attribute):
                 if method is not None:
                     result = self._attribute(method[0], method[1], each.lineno)
                 method = result, each.attr, each.value
             elif isinstance(each, ast.Call):
-                result = self.invoke(each, result, method, scope)
+                result = self.evaluate_call(each, result, method, scope)
                 method = None
             else:
                 assert isinstance(each, ast.Subscript)
                 if method is not None:
                     result = self._attribute(method[0], method[1], each.lineno)
                     method = None
-                result = self._item(result, each, scope)
+                result = self._evaluate_subscript(result, each, scope)
         return result if method is None else self._attribute(method[0], method[1], method[2].lineno)
 
-    def _single_value(self, node: ast.expr, scope: NameScope) -> Values:
-        self.step()
+    def _evaluate_without_chain(self, node: ast.expr, scope: NameScope) -> Values:
+        self.count_steps()
         line = node.lineno if hasattr(node, "lineno") else 0
         match node:
             case ast.Constant():
                 return known_value(to_program_value(node.value, line), line)
             case ast.Name():
-                return self._name(node.id, line, scope)
+                return self._values_of_name(node.id, line, scope)
             case ast.JoinedStr():
                 parts = [self.value(each, scope) for each in node.values]
                 return (
@@ -151,9 +151,9 @@ class ExpressionEvaluator(ABC):
                     return self.value(node.value, scope)
                 return unknown_value("a formatted value", line)
             case ast.BinOp():
-                return self._binary(node, scope)
+                return self._evaluate_binary(node, scope)
             case ast.BoolOp():
-                return self._boolean(node, scope)
+                return self._evaluate_boolean(node, scope)
             case ast.UnaryOp(op=ast.Not()):
                 holds = condition_value(self.value(node.operand, scope))
                 return unknown_value("a condition", line) if holds is None else known_value(not holds, line)
@@ -162,15 +162,15 @@ class ExpressionEvaluator(ABC):
                     operator.neg, [self.value(node.operand, scope)], line, "a number"
                 )
             case ast.Compare():
-                return self._compare(node, scope)
+                return self._evaluate_comparison(node, scope)
             case ast.IfExp():
                 holds = condition_value(self.value(node.test, scope))
                 ways = [node.body, node.orelse] if holds is None else [node.body if holds else node.orelse]
                 return union_of_alternatives(*(self.value(each, scope) for each in ways))
             case ast.Dict():
-                return known_value(self._dict_value(node, scope), line)
+                return known_value(self._evaluate_dict(node, scope), line)
             case ast.List() | ast.Tuple() | ast.Set():
-                return self._items(node.elts, line, scope)
+                return self._evaluate_list(node.elts, line, scope)
             case ast.Lambda():
                 return known_value(ProgramFunction(node, scope), line)
             case ast.NamedExpr():
@@ -178,18 +178,18 @@ class ExpressionEvaluator(ABC):
                 self.assign(node.target, value, scope)
                 return value
             case ast.ListComp() | ast.GeneratorExp() | ast.SetComp() | ast.DictComp():
-                return self._comprehension(node, scope)
+                return self._evaluate_comprehension(node, scope)
             case ast.Await() | ast.Starred():
                 return self.value(node.value, scope)
             case _:
                 return unknown_value("an expression", line)
 
-    def _name(self, name: str, line: int, scope: NameScope) -> Values:
+    def _values_of_name(self, name: str, line: int, scope: NameScope) -> Values:
         if name == "__name__":
             return known_value("__main__", line)
         return scope.find(name) or known_value(LibraryName(name), line)
 
-    def _items(self, elements: Iterable[ast.expr], line: int, scope: NameScope) -> Values:
+    def _evaluate_list(self, elements: Iterable[ast.expr], line: int, scope: NameScope) -> Values:
         values: list[Values] = []
         for each in elements:
             value = self.value(each, scope)
@@ -202,16 +202,16 @@ class ExpressionEvaluator(ABC):
                 values.append(value)
         return known_value(ListValue(tuple(values[:MOST_ITEMS])), line)
 
-    def _dict_value(self, node: ast.Dict, scope: NameScope) -> DictValue:
+    def _evaluate_dict(self, node: ast.Dict, scope: NameScope) -> DictValue:
         table = DictValue()
         for key, value in zip(node.keys, node.values, strict=True):
             if key is None:
-                table = table.joined(as_dictionary(self.value(value, scope)))
+                table = table.updated_with(as_dictionary(self.value(value, scope)))
             else:
                 table = with_item(table, self.value(key, scope), self.value(value, scope))
         return table
 
-    def _comprehension(
+    def _evaluate_comprehension(
         self, node: ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp, scope: NameScope
     ) -> Values:
         [first, *others] = node.generators
@@ -230,7 +230,7 @@ class ExpressionEvaluator(ABC):
                 items.append(self.value(node.elt, inner))
         return known_value(table if isinstance(node, ast.DictComp) else ListValue(tuple(items)), node.lineno)
 
-    def _binary(self, node: ast.BinOp, scope: NameScope) -> Values:
+    def _evaluate_binary(self, node: ast.BinOp, scope: NameScope) -> Values:
         parts: list[ast.BinOp] = []
         first: ast.expr = node
         while isinstance(first, ast.BinOp):  # a sum of many texts is nested to the left
@@ -243,7 +243,7 @@ class ExpressionEvaluator(ABC):
             if isinstance(each.op, ast.BitOr) and all(
                 isinstance(one.value, DictValue) for one in (*result, *other)
             ):
-                result = known_value(as_dictionary(result).joined(as_dictionary(other)), line)
+                result = known_value(as_dictionary(result).updated_with(as_dictionary(other)), line)
             elif isinstance(each.op, ast.Mult):
                 result = compute_for_each_choice(_evaluate_product, [result, other], line, "a product")
             elif type(each.op) in _OPERATORS:
@@ -254,7 +254,7 @@ class ExpressionEvaluator(ABC):
                 result = unknown_value("a value that is computed", line)
         return result
 
-    def _boolean(self, node: ast.BoolOp, scope: NameScope) -> Values:
+    def _evaluate_boolean(self, node: ast.BoolOp, scope: NameScope) -> Values:
         alternatives: list[Alternative] = []
         for each in node.values:
             value = self.value(each, scope)
@@ -265,7 +265,7 @@ class ExpressionEvaluator(ABC):
                 alternatives.extend(value)
         return union_of_alternatives(alternatives)
 
-    def _compare(self, node: ast.Compare, scope: NameScope) -> Values:
+    def _evaluate_comparison(self, node: ast.Compare, scope: NameScope) -> Values:
         left, results = self.value(node.left, scope), list[bool]()
         for kind, right in zip(node.ops, node.comparators, strict=True):
             other = self.value(right, scope)
@@ -289,7 +289,7 @@ class ExpressionEvaluator(ABC):
             left = other
         return known_value(all(results), node.lineno)
 
-    def _item(self, of: Values, node: ast.Subscript, scope: NameScope) -> Values:
+    def _evaluate_subscript(self, of: Values, node: ast.Subscript, scope: NameScope) -> Values:
         line = node.lineno
         if isinstance(node.slice, ast.Slice):
             bounds = [
@@ -332,7 +332,7 @@ class ExpressionEvaluator(ABC):
         return union_of_alternatives(alternatives)
 
     def _attribute(self, owner: Values, name: str, line: int) -> Values:
-        stream = self.attribute_of_stream(owner, name, line)
+        stream = self.streaming_attribute(owner, name, line)
         return (
             stream
             if stream is not None
@@ -348,7 +348,7 @@ class ExpressionEvaluator(ABC):
             attribute = find_member(value.of, name)
             if attribute is None:
                 return unknown_value(f"the attribute {name}, which the program does not set", line)
-            bound = [self._bound(each, value) for each in attribute]
+            bound = [self._bind_method(each, value) for each in attribute]
             if any(_has_decorator(each.value, "property", "cached_property") for each in bound):
                 return union_of_alternatives(
                     *(self.call(each.value, [], DictValue(), line) for each in bound)
@@ -357,11 +357,11 @@ class ExpressionEvaluator(ABC):
         if isinstance(value, ProgramClass):
             attribute = find_member(value, name) or unknown_value(f"the attribute {name}", line)
             return tuple(
-                self._bound(each, value) if _has_decorator(each.value, "classmethod") else each
+                self._bind_method(each, value) if _has_decorator(each.value, "classmethod") else each
                 for each in attribute
             )
         if isinstance(value, LibraryName):
-            return self._imported(f"{value.path}.{name}", line)
+            return self._value_of_import(f"{value.path}.{name}", line)
         if isinstance(value, DictValue):  # options of argparse
             return self._value_of_key(of, known_value(name, line), line)
         if name == "value" and isinstance(value, str):  # of an enumeration
@@ -372,13 +372,13 @@ class ExpressionEvaluator(ABC):
             else unknown_value(f"the attribute {name}", line)
         )
 
-    def _imported(self, path: str, line: int) -> Values:
+    def _value_of_import(self, path: str, line: int) -> Values:
         if path == "sys.argv":
             return known_value(to_program_value(["program", *self.launch.words], line), line)
         return known_value(LibraryName(path), line)
 
     @staticmethod
-    def _bound(of: Alternative, owner: ProgramInstance | ProgramClass) -> Alternative:
+    def _bind_method(of: Alternative, owner: ProgramInstance | ProgramClass) -> Alternative:
         if not isinstance(of.value, ProgramFunction) or _has_decorator(of.value, "staticmethod"):
             return of
         if isinstance(owner, ProgramInstance):

@@ -36,16 +36,16 @@ _EXITS = {"sys.exit", "exit", "quit", "os._exit"}
 class Interpreter(CallEvaluator):
     """Evaluation of one program."""
 
-    def run(self, body: Sequence[ast.stmt], scope: NameScope) -> int:
+    def run_statements(self, body: Sequence[ast.stmt], scope: NameScope) -> int:
         """Evaluate statements; return how they end."""
         for statement in body:
-            ended = self._statement(statement, scope)
+            ended = self._run_statement(statement, scope)
             if ended != _NEXT:
                 return ended
         return _NEXT
 
-    def _statement(self, node: ast.stmt, scope: NameScope) -> int:
-        self.step()
+    def _run_statement(self, node: ast.stmt, scope: NameScope) -> int:
+        self.count_steps()
         match node:
             case ast.Assign():
                 value = self.value(node.value, scope)
@@ -75,41 +75,42 @@ class Interpreter(CallEvaluator):
             case ast.Continue():
                 return _LEFT
             case ast.If():
-                return self._branches(node.test, node.body, node.orelse, scope)
+                return self._run_branches(node.test, node.body, node.orelse, scope)
             case ast.For() | ast.AsyncFor():
-                return self._loop(node, scope)
+                return self._run_loop(node, scope)
             case ast.While():
                 return self._evaluate_round(
                     lambda: self._evaluate_any_rounds(
-                        lambda: self._branches(node.test, node.body, [], scope), node.orelse, scope
+                        lambda: self._run_branches(node.test, node.body, [], scope), node.orelse, scope
                     )
                 )
             case ast.Try() | ast.TryStar():
-                return self._try(node, scope)
+                return self._run_try(node, scope)
             case ast.With() | ast.AsyncWith():
                 for item in node.items:
                     value = self.value(item.context_expr, scope)
                     if item.optional_vars is not None:
                         self.assign(item.optional_vars, value, scope)
-                return self.run(node.body, scope)
+                return self.run_statements(node.body, scope)
             case ast.Match():
                 self.value(node.subject, scope)
                 self._evaluate_alternatives(
-                    [lambda case=case: self.run(case.body, scope) for case in node.cases] + [lambda: _NEXT]
+                    [lambda case=case: self.run_statements(case.body, scope) for case in node.cases]
+                    + [lambda: _NEXT]
                 )
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 scope.values[node.name] = known_value(ProgramFunction(node, scope), node.lineno)
             case ast.ClassDef():
-                self._class(node, scope)
+                self._define_class(node, scope)
             case ast.Import() | ast.ImportFrom():
-                self._import(node, scope)
+                self._run_import(node, scope)
             case ast.Global():
                 scope.shared.update(node.names)
             case _:
                 pass
         return _NEXT
 
-    def _import(self, node: ast.Import | ast.ImportFrom, scope: NameScope) -> None:
+    def _run_import(self, node: ast.Import | ast.ImportFrom, scope: NameScope) -> None:
         for each in node.names:
             if isinstance(node, ast.Import):
                 name = each.asname or each.name.partition(".")[0]
@@ -118,7 +119,7 @@ class Interpreter(CallEvaluator):
                 name, path = each.asname or each.name, f"{node.module or ''}.{each.name}".lstrip(".")
             scope.values[name] = self._imported(path, node.lineno)
 
-    def _class(self, node: ast.ClassDef, scope: NameScope) -> None:
+    def _define_class(self, node: ast.ClassDef, scope: NameScope) -> None:
         inner = NameScope({}, scope)
         self.scopes.append(inner)
         bases = tuple(
@@ -127,16 +128,18 @@ class Interpreter(CallEvaluator):
             for each in self.value(base, scope)
             if isinstance(each.value, ProgramClass)
         )
-        self.run(node.body, inner)
+        self.run_statements(node.body, inner)
         scope.values[node.name] = known_value(ProgramClass(node, inner, bases), node.lineno)
 
-    def _branches(
+    def _run_branches(
         self, test: ast.expr, body: Sequence[ast.stmt], orelse: Sequence[ast.stmt], scope: NameScope
     ) -> int:
         holds = condition_value(self.value(test, scope))
         if holds is not None:
-            return self.run(body if holds else orelse, scope)
-        return self._evaluate_alternatives([lambda: self.run(body, scope), lambda: self.run(orelse, scope)])
+            return self.run_statements(body if holds else orelse, scope)
+        return self._evaluate_alternatives(
+            [lambda: self.run_statements(body, scope), lambda: self.run_statements(orelse, scope)]
+        )
 
     def _evaluate_alternatives(self, ways: Sequence[Callable[[], int]]) -> int:
         """Evaluate several ways from the same state, and join their states; a way that ends the function does not count."""
@@ -176,7 +179,7 @@ class Interpreter(CallEvaluator):
                     each.values[name] = union_of_alternatives(
                         value, unknown_value("a value that a loop changes", value[0].line)
                     )
-        return max(ended, self.run(orelse, scope))
+        return max(ended, self.run_statements(orelse, scope))
 
     def _evaluate_round(self, body: Callable[[], int]) -> int:
         """Evaluate the rounds of a loop; where it may be left by ``break``, with the state at that point too."""
@@ -188,14 +191,14 @@ class Interpreter(CallEvaluator):
         return _ENDED if ended == _ENDED and not states else _NEXT
 
     def _save_state(self) -> dict[NameScope, dict[str, Values]]:
-        self.step(sum(len(each.values) for each in self.scopes) // 4)
+        self.count_steps(sum(len(each.values) for each in self.scopes) // 4)
         return {each: dict(each.values) for each in self.scopes}
 
     def _restore_state(self, state: Mapping[NameScope, dict[str, Values]]) -> None:
         for scope, values in state.items():
             scope.values = dict(values)
 
-    def _loop(self, node: ast.For | ast.AsyncFor, scope: NameScope) -> int:
+    def _run_loop(self, node: ast.For | ast.AsyncFor, scope: NameScope) -> int:
         over = self.value(node.iter, scope)
         rounds = loop_values(over[0].value, node.lineno) if len(over) == 1 else None
         if rounds is None:
@@ -204,7 +207,7 @@ class Interpreter(CallEvaluator):
 
             def run_unknown_round() -> int:
                 self.assign(node.target, unknown_value(origin, node.lineno), scope)
-                return self.run(node.body, scope)
+                return self.run_statements(node.body, scope)
 
             return self._evaluate_round(
                 lambda: self._evaluate_any_rounds(run_unknown_round, node.orelse, scope)
@@ -213,23 +216,23 @@ class Interpreter(CallEvaluator):
         def run_all_rounds() -> int:
             for each in rounds:
                 self.assign(node.target, each, scope)
-                ended = self.run(node.body, scope)
+                ended = self.run_statements(node.body, scope)
                 if ended in (_BROKEN, _ENDED):
                     return ended
-            return self.run(node.orelse, scope)
+            return self.run_statements(node.orelse, scope)
 
         return self._evaluate_round(run_all_rounds)
 
-    def _try(self, node: ast.Try | ast.TryStar, scope: NameScope) -> int:
+    def _run_try(self, node: ast.Try | ast.TryStar, scope: NameScope) -> int:
         def run_handler(handler: ast.ExceptHandler) -> int:
             if handler.name:
                 scope.values[handler.name] = unknown_value("an exception", handler.lineno)
-            return self.run(handler.body, scope)
+            return self.run_statements(handler.body, scope)
 
-        ways: list[Callable[[], int]] = [lambda: self.run([*node.body, *node.orelse], scope)]
+        ways: list[Callable[[], int]] = [lambda: self.run_statements([*node.body, *node.orelse], scope)]
         ways += [lambda each=each: run_handler(each) for each in node.handlers]  # type: ignore[misc]
         ended = self._evaluate_alternatives(ways)
-        return max(ended, self.run(node.finalbody, scope))
+        return max(ended, self.run_statements(node.finalbody, scope))
 
     def assign(self, target: ast.expr, value: Values, scope: NameScope) -> None:
         """Give a name, an attribute or an item its values."""

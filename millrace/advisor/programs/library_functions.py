@@ -46,7 +46,7 @@ class LaunchArguments:
     ordered: bool = True
 
     @property
-    def named(self) -> dict[str, str]:
+    def arguments_by_name(self) -> dict[str, str]:
         """Arguments ``--NAME VALUE`` and ``--NAME=VALUE`` by name."""
         return {
             word.lstrip("-").partition("=")[0]: word.partition("=")[2]
@@ -172,7 +172,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 
 def resolved_options(launch: LaunchArguments, asked: Iterable[str]) -> DictValue:
     """Return what Glue's ``getResolvedOptions`` gives: an argument that is asked for is there, or Glue ends the run."""
-    options = {name: known_value(value, 0) for name, value in launch.named.items()}
+    options = {name: known_value(value, 0) for name, value in launch.arguments_by_name.items()}
     missing = {name: missing_argument_value(name, 0) for name in asked if name not in options}
     return DictValue(options | missing)
 

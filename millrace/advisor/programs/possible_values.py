@@ -62,11 +62,11 @@ class DictValue:
     def __hash__(self) -> int:
         return hash(tuple(self.values))
 
-    def joined(self, other: DictValue) -> DictValue:
+    def updated_with(self, other: DictValue) -> DictValue:
         """Return the table with the other's values in place of its own."""
         return DictValue({**self.values, **other.values}, self.more or other.more)
 
-    def either(self, other: DictValue) -> DictValue:
+    def with_alternatives_of(self, other: DictValue) -> DictValue:
         """Return the values of both, key by key; a key that one lacks may be without a value."""
         absent: Values = (Alternative(None, 0),)
         keys = [*self.values, *(each for each in other.values if each not in self.values)]
@@ -313,7 +313,7 @@ def as_dictionary(values: Values) -> DictValue:
             one = DictValue({}, each.value.origin)
         else:
             one = DictValue({}, "a value that is no dictionary")
-        table = one if table is None else table.either(one)
+        table = one if table is None else table.with_alternatives_of(one)
     return table or DictValue()
 
 

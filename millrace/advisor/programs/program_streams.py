@@ -155,9 +155,9 @@ def read_program(text: str, launch: LaunchArguments) -> Program:
     reader = _StreamInterpreter(launch)
     why_not = ""
     try:
-        reader.run(tree.body, reader.module)
+        reader.run_statements(tree.body, reader.module)
         if not reader.sources:
-            reader.call_the_rest(tree)
+            reader.call_uncalled_functions(tree)
     except StepLimitError:
         why_not = "a program with more branches than are followed"
     except RecursionError:
@@ -193,7 +193,7 @@ class _StreamInterpreter(Interpreter):
         self._views: dict[str, StreamingFrame] = {}
         self._branched = False
 
-    def call_the_rest(self, tree: ast.Module) -> None:
+    def call_uncalled_functions(self, tree: ast.Module) -> None:
         """Call the functions that nothing in the program calls: something outside it may."""
         for each in tree.body:
             if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and each not in self.called:
@@ -240,7 +240,7 @@ class _StreamInterpreter(Interpreter):
         self._branched |= sum(reading) > 1
         return ended
 
-    def attribute_of_stream(self, values: Values, name: str, line: int) -> Values | None:
+    def streaming_attribute(self, values: Values, name: str, line: int) -> Values | None:
         if name == "readStream":
             return known_value(ReaderOrWriter(line), line)
         if name == "writeStream":
@@ -249,26 +249,26 @@ class _StreamInterpreter(Interpreter):
             return known_value(LibraryName("create_data_frame"), line)
         return None
 
-    def call_of_stream(
+    def call_streaming_method(
         self, of: Values, name: str, arguments: Sequence[Values], named: DictValue, line: int
     ) -> Values | None:
         streams = [each.value for each in of if isinstance(each.value, ReaderOrWriter)]
         if streams:
-            return self._of_stream(streams, name, arguments, named, line)
+            return self._call_on_reader_or_writer(streams, name, arguments, named, line)
         glue = name.removeprefix("create_data_frame_")
         inside = any(each.value == LibraryName("create_data_frame") for each in of)
         if glue in _GLUE and (inside or glue != name):
-            return self._of_glue(glue, arguments, named, line)
+            return self._read_by_glue(glue, arguments, named, line)
         if name == "forEachBatch":
             return self._for_each_batch(arguments, named, line)
         frame = _frames_in(of)
         if frame is not None:
-            return self._of_frame(frame, name, arguments, named, line)
+            return self._call_on_frame(frame, name, arguments, named, line)
         if name in ("sql", "table") and arguments:
-            return self._of_views(arguments[0], line)
+            return self._frame_of_views(arguments[0], line)
         return None
 
-    def _of_stream(
+    def _call_on_reader_or_writer(
         self,
         streams: Sequence[ReaderOrWriter],
         name: str,
@@ -278,14 +278,14 @@ class _StreamInterpreter(Interpreter):
     ) -> Values | None:
         first = streams[0]
         if first.frame is None and name in ("load", "table", "json", "parquet", "csv", "text", "orc"):
-            options = _merge_options(streams).joined(_with_lower_case_names(named))
+            options = _merge_options(streams).updated_with(_with_lower_case_names(named))
             if name != "load":
-                options = options.joined(DictValue({FORMAT: known_value(name, line)}))
+                options = options.updated_with(DictValue({FORMAT: known_value(name, line)}))
             return known_value(StreamingFrame(frozenset([self._add_source(options, line)])), line)
         if first.frame is not None and name in _STARTS:
-            options = _merge_options(streams).joined(_with_lower_case_names(named))
+            options = _merge_options(streams).updated_with(_with_lower_case_names(named))
             if name != "start":
-                options = options.joined(
+                options = options.updated_with(
                     DictValue({"table": arguments[0] if arguments else unknown_value("a table", line)})
                 )
             frames = [each.frame for each in streams if each.frame is not None]
@@ -295,23 +295,23 @@ class _StreamInterpreter(Interpreter):
             Alternative(_with_option(each, name, arguments, named, line), each.line) for each in streams
         )
 
-    def _of_glue(self, call: str, arguments: Sequence[Values], named: DictValue, line: int) -> Values:
+    def _read_by_glue(self, call: str, arguments: Sequence[Values], named: DictValue, line: int) -> Values:
         names = _GLUE[call]
-        options = DictValue(dict(zip(names, arguments, strict=False))).joined(named).values
+        options = DictValue(dict(zip(names, arguments, strict=False))).updated_with(named).values
         if call == "from_catalog":
             table = {each: options[each] for each in names[:2] if each in options}
             inner = _with_lower_case_names(
                 as_dictionary(options.get("additional_options", known_value(DictValue(), line)))
             )
-            glue_options = inner.joined(DictValue({CATALOG: known_value(True, line), **table}))
+            glue_options = inner.updated_with(DictValue({CATALOG: known_value(True, line), **table}))
         else:
             glue_options = _with_lower_case_names(
                 as_dictionary(options.get("connection_options", known_value(DictValue(), line)))
             )
-            glue_options = glue_options.joined(
+            glue_options = glue_options.updated_with(
                 DictValue({FORMAT: options.get("connection_type", unknown_value("no type", line))})
             )
-        glue_options = glue_options.joined(DictValue({GLUE: known_value(True, line)}))
+        glue_options = glue_options.updated_with(DictValue({GLUE: known_value(True, line)}))
         return known_value(StreamingFrame(frozenset([self._add_source(glue_options, line)])), line)
 
     def _for_each_batch(self, arguments: Sequence[Values], named: DictValue, line: int) -> Values:
@@ -323,10 +323,10 @@ class _StreamInterpreter(Interpreter):
         if "batch_function" in values:
             more[SINK] = values["batch_function"]
         frame = _frames_in(values.get("frame", ())) or StreamingFrame()
-        self._started.append(_StartedQuery(line, frame, options.joined(DictValue(more))))
+        self._started.append(_StartedQuery(line, frame, options.updated_with(DictValue(more))))
         return known_value(None, line)
 
-    def _of_frame(
+    def _call_on_frame(
         self, frame: StreamingFrame, name: str, arguments: Sequence[Values], named: DictValue, line: int
     ) -> Values:
         if name in _VIEWS and arguments:
@@ -349,7 +349,7 @@ class _StreamInterpreter(Interpreter):
         joined = joined_frame([frame, *(each for each in others if each is not None)])
         return known_value(joined if name in _PLAIN else replace(joined, shaped=True), line)
 
-    def _of_views(self, text: Values, line: int) -> Values | None:
+    def _frame_of_views(self, text: Values, line: int) -> Values | None:
         words = {
             word.lower()
             for each in text
@@ -398,7 +398,7 @@ def _merge_options(streams: Sequence[ReaderOrWriter]) -> DictValue:
     """Return the options that a reader or writer has after different branches."""
     options = streams[0].options
     for each in streams[1:]:
-        options = options.either(each.options)
+        options = options.with_alternatives_of(each.options)
     return options
 
 
@@ -415,7 +415,9 @@ def _with_option(
         else:
             options = DictValue({str(key[0].value).lower(): value})
     elif name == "options":
-        options = _with_lower_case_names(named.joined(as_dictionary(arguments[0])) if arguments else named)
+        options = _with_lower_case_names(
+            named.updated_with(as_dictionary(arguments[0])) if arguments else named
+        )
     elif name == "format":
         options = DictValue({FORMAT: arguments[0] if arguments else named.values.get("source", ())})
     elif name == "trigger":
@@ -432,7 +434,7 @@ def _with_option(
         options = DictValue({SINK: arguments[0] if arguments else named.values.get("func", ())})
     if options is None:
         return of
-    return ReaderOrWriter(of.line, of.options.joined(options), of.frame)
+    return ReaderOrWriter(of.line, of.options.updated_with(options), of.frame)
 
 
 def _identity_of_call(source: ProgramSource) -> Any:

@@ -66,5 +66,5 @@ def check_on_spark(environment: Environment, sized: Plan) -> list[str]:
         path = ("jobs", each.job, "queries", each.query, *own.get(value, ()))
         findings.setdefault(why, Finding(path, value, f"what Spark can plan; {each.why}"))
     if findings:
-        raise ConfigurationError(map(environment.places.problem, findings.values()))
+        raise ConfigurationError(map(environment.places.problem_of_finding, findings.values()))
     return list(rehearsal.unchecked)

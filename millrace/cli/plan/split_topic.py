@@ -133,7 +133,7 @@ def _split_summary(result: Split) -> str:
 
 def _print_split(environment: Environment, result: Split) -> None:
     assert environment.places.tree is not None, "the environment was loaded from a file"
-    raw: dict[str, Any] = environment.places.tree.nearest(("jobs", result.job)).to_json()
+    raw: dict[str, Any] = environment.places.tree.nearest_existing(("jobs", result.job)).to_json()
     yaml = YAML()
     yaml.default_flow_style = None
     yaml.width = 110

@@ -105,7 +105,7 @@ def _manifests(
     try:
         parsed = settings.parse(document["settings"])
         conf: Callable[[str], str | None] = document["spark"].get
-        planned = KINDS[document["engine"]].spark_of(document["engine_version"])
+        planned = KINDS[document["engine"]].spark_of_version(document["engine_version"])
     except (KeyError, SettingsError) as error:
         raise AnotherReleaseError(
             f"its launch document has the format of another release of Millrace ({error})"

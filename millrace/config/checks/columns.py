@@ -80,7 +80,7 @@ class ColumnCatalog:
         fields = self.tables.get((table, route))
         return None if fields is None else {**fields, **ENVELOPE}
 
-    def of_table(self, table: str) -> Columns | None:
+    def columns_of_table(self, table: str) -> Columns | None:
         """Return all columns of a landing table; None for any other table."""
         columns = self.columns(table, None)
         return None if columns is None else {**columns, **_BAD}
@@ -263,7 +263,7 @@ def _check_enrichment(
             yield Finding(
                 (*path, "columns", new), new, f"a new column: the stream has {new} already ({where})"
             )
-    table = catalog.of_table(enrichment.table)
+    table = catalog.columns_of_table(enrichment.table)
     if table is None:
         return
     for key in ("on", "columns"):

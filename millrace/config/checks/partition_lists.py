@@ -50,7 +50,7 @@ def check_shared_topics(environment: Environment) -> Iterator[Finding]:
         stream = environment.streams.get(source)
         parts = (
             stream.given_partitions
-            if stream is not None and stream.splits and stream.matches is None
+            if stream is not None and stream.splits and stream.topic_pattern is None
             else None
         )
         if parts is None:

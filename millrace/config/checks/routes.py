@@ -26,7 +26,7 @@ def check_routes(path: Path, query: Routing, environment: Environment) -> Iterat
     for name, route in query.routes.items():
         here = (*path, "routes", name)
         stream = environment.streams.get(route.source)
-        pattern = None if stream is None else stream.matches
+        pattern = None if stream is None else stream.topic_pattern
         if stream is not None:
             yield from _check_route_topic(here, route, pattern)
         yield from _check_changes_route(here, route)

@@ -124,7 +124,9 @@ class ProjectModules:
             for each in sorted((self.root / "pipelines").rglob("*.py"))
         ]
 
-    def find(self, module: PipelineModule, name: str) -> tuple[PipelineModule, _Function | None] | None:
+    def find_function(
+        self, module: PipelineModule, name: str
+    ) -> tuple[PipelineModule, _Function | None] | None:
         """Follow a name to the function that it stands for.
 
         Returns
@@ -204,7 +206,7 @@ def check_transform(path: Path, transform: str, takes: int, modules: ProjectModu
     if wrong or isinstance(module, str):
         yield Finding(path, transform, f"a module that can be imported; {'; '.join(wrong)}")
         return
-    result = modules.find(module, function)
+    result = modules.find_function(module, function)
     if result is None:
         public = [each for each in module.functions if not each.startswith("_")]
         yield Finding(
@@ -258,7 +260,9 @@ def _project_import_problems(
     for inner in names.values():
         if inner == "*" or modules.get(f"{name}.{inner}") is not None:
             continue
-        if module is None or (modules.find(module, inner) is None and not _binds_name(module, inner)):
+        if module is None or (
+            modules.find_function(module, inner) is None and not _binds_name(module, inner)
+        ):
             yield f"{here} imports {inner} from {name}, which has no such name"
 
 
@@ -321,7 +325,7 @@ def transform_calls(transform: str, name: str, modules: ProjectModules) -> bool:
     module = modules.get(of)
     if not isinstance(module, PipelineModule):
         return False
-    waiting = [modules.find(module, function)]
+    waiting = [modules.find_function(module, function)]
     seen: set[tuple[str, int]] = set()
     while waiting:
         current = waiting.pop()
@@ -338,7 +342,7 @@ def transform_calls(transform: str, name: str, modules: ProjectModules) -> bool:
             if isinstance(each, ast.Name):
                 if called.get(each.id, each.id) == name:
                     return True
-                waiting.append(modules.find(home, each.id))
+                waiting.append(modules.find_function(home, each.id))
     return False
 
 

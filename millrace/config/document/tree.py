@@ -58,7 +58,7 @@ class Tree:
             return [child.to_json() for child in self.value]
         return self.value
 
-    def nearest(self, path: Path) -> Tree:
+    def nearest_existing(self, path: Path) -> Tree:
         """Return the value at ``path``, or its closest ancestor that exists."""
         tree = self
         for step in path:

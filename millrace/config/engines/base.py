@@ -240,14 +240,14 @@ class JobBase(Model, ABC):
         return version if version in cls.spark_versions else version_row(version).name
 
     @classmethod
-    def spark_of(cls, version: str) -> str:
+    def spark_of_version(cls, version: str) -> str:
         """Return the Spark version of a version, such as 3.5.6."""
         return cls.spark_versions[cls.listed_version(version)]
 
     @property
     def spark_version(self) -> str:
         """Spark version, such as 3.5.6."""
-        return self.spark_of(self.version)
+        return self.spark_of_version(self.version)
 
     @property
     def spark_line(self) -> SparkLine:

@@ -35,6 +35,6 @@ class ChangeFormat(FormatConfig):
         """Return the fields of a row, and the change."""
         return (*ddl.parse_ddl(schema.read_text(encoding="utf-8")), CHANGE)
 
-    def misfits(self, fields: Sequence[ddl.Field]) -> Iterable[str]:
+    def unfit_parts(self, fields: Sequence[ddl.Field]) -> Iterable[str]:
         """Yield what JSON cannot hold."""
-        return JsonFormat().misfits(fields)
+        return JsonFormat().unfit_parts(fields)

@@ -53,7 +53,7 @@ class ProtobufFormat(FormatConfig):
                 suggest_nearest(self.message, messages),
             )
 
-    def has_a_field(self, schema: FilePath) -> str:
+    def any_field_condition(self, schema: FilePath) -> str:
         """Return a condition that is false if no field is set: those whose absence Protobuf does not distinguish have zero values."""
         data = schema.read_bytes()
         zeros = ", ".join(f"'{each}'" for each in (*_ZEROS, *descriptors.enum_zero_names(data)))

@@ -97,11 +97,11 @@ class KafkaTopic(StreamConfig):
         return self.cluster
 
     @property
-    def matches(self) -> str | None:
+    def topic_pattern(self) -> str | None:
         """Its pattern."""
         return self.pattern
 
-    def leg(self, name: str) -> tuple[str, ...]:
+    def offset_log_key(self, name: str) -> tuple[str, ...]:
         """Return the cluster and the pattern: topics of one cluster are read together, each pattern separately."""
         return (self.cluster, self.pattern or "")
 

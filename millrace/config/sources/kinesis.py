@@ -175,7 +175,7 @@ class KinesisStream(StreamConfig):
         return self.existing_key
 
     @property
-    def service_of_unknown_key(self) -> str | None:
+    def kms_via_service(self) -> str | None:
         """Kinesis, if the file names neither key nor role of an existing stream; such a role also decrypts."""
         unknown = self.existing is not None and self.existing_key is None and self.read_role is None
         return "kinesis" if unknown else None
@@ -358,7 +358,7 @@ class KinesisStream(StreamConfig):
         )
         return by(records, record_bytes)
 
-    def refuse_change(self, name: str, wanted: int) -> Finding | None:
+    def refuse_resize(self, name: str, wanted: int) -> Finding | None:
         """Return a finding if one change would more than double or halve the shards of the deployed stream."""
         now = self.shards_now
         if now is None or self.mode == "on-demand":

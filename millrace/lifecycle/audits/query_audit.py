@@ -257,7 +257,7 @@ class _Window:
         stream, reading = names.environment.streams[name], query.kafka_reading or KafkaReading()
         assert stream.cluster_name is not None, f"{name} has no cluster"
         read = self._committed_positions(query, name)
-        topics = [topic or names.stream(name)] if topic or stream.matches is None else sorted(read)
+        topics = [topic or names.stream(name)] if topic or stream.topic_pattern is None else sorted(read)
         holes: list[MissingRange] = []
         sums = {start: HourlyCounts(start, 0, 0, 0) for start in self.hours}
         for each in topics:
@@ -291,7 +291,7 @@ def _claimed_ranges_if_filtered(
         return None
     assert isinstance(records, RecordTable), "a direct query"
     assert records.sink is not None, "a direct query with a table"
-    several = f"{topic}/" if stream.matches is not None else ""
+    several = f"{topic}/" if stream.topic_pattern is not None else ""
     before = f"{route.reading.source}/" if isinstance(query, DirectRouteQuery) else ""
     places = {f"{before}{several}{p}": (topic, p) for p in partitions}
     return claimed_ranges(records.sink.table, route.name, places, earliest=query.start == "earliest")

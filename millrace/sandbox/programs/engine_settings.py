@@ -87,5 +87,8 @@ def engine_settings(document: Mapping[str, Any]) -> dict[str, str]:
     engine, version, workers = document["engine"], document["engine_version"], document["workers"]
     tasks = workers["vcpu"] if engine == "emr" else glue_tasks_per_worker(version, workers["type"])
     slots = (workers["max"] - 1) * int(tasks)  # one worker is the driver
-    values = {name: row.of(engine, KINDS[engine].spark_of(version)) for name, row in table().settings.items()}
+    values = {
+        name: row.of(engine, KINDS[engine].spark_of_version(version))
+        for name, row in table().settings.items()
+    }
     return {name: value.format(slots=slots) for name, value in values.items() if value is not None}

@@ -50,7 +50,7 @@ def alarms(
 
 def silenced_by_stop(alarms: tuple[Alarm, ...], job: str) -> tuple[str, ...]:
     """Return the names of the alarms that a deliberately stopped job would set off."""
-    return tuple(a.name for a in alarms if a.subject == f"job/{job}" and a.silence)
+    return tuple(a.name for a in alarms if a.subject == f"job/{job}" and a.goes_off_in_silence)
 
 
 def _job_alarms(names: Names, plan: JobPlan) -> Iterator[Alarm]:

@@ -62,7 +62,7 @@ class LargestBatch:
     reading: float = 0.0
     unread: float = 0.0
 
-    def in_tasks(self, number: int, *, shuffled: bool = False) -> BatchTasks:
+    def divided_into(self, number: int, *, shuffled: bool = False) -> BatchTasks:
         """Divide it into tasks."""
         if not self.partitions:
             return BatchTasks(number, self.work / number, self.work)
@@ -80,18 +80,18 @@ class LargestBatch:
         # Shards that are as full as AWS takes them are read in a whole part of the time: rounding must not decide.
         return self.room * (1 + 1e-9)
 
-    def on_own_cores(self, *, free: bool) -> BatchTasks:
+    def divided_over_own_cores(self, *, free: bool) -> BatchTasks:
         """Return the fewest tasks that end in time with a core for each."""
         least = whole_cores(self.work / self.room)
         if not self.partitions:
-            return self.in_tasks(least)
-        plain = self.in_tasks(max(self.partitions, least) if free else self.partitions)
-        shuffled = self.in_tasks(
+            return self.divided_into(least)
+        plain = self.divided_into(max(self.partitions, least) if free else self.partitions)
+        shuffled = self.divided_into(
             whole_cores(self.work * (1 + service_limits()["spark.repartition.overhead"]) / self.room),
             shuffled=True,
         )
         while shuffled.seconds >= self._seconds_until_end and shuffled.number <= self.partitions:
-            shuffled = self.in_tasks(shuffled.number + 1, shuffled=True)
+            shuffled = self.divided_into(shuffled.number + 1, shuffled=True)
         possible = [each for each in (plain, shuffled) if each.seconds < self._seconds_until_end]
         return min(possible, key=lambda each: each.number, default=plain)
 
@@ -117,7 +117,7 @@ def largest_batch(demand: QueryDemand, partitions: int, evenly: float) -> Larges
 def fewest_shared_cores(batches: Sequence[LargestBatch], *, free: Sequence[bool] = ()) -> int:
     """Return the fewest cores on which every batch ends in time, whatever the others do; one for each task always does."""
     most = sum(
-        each.on_own_cores(free=own).number
+        each.divided_over_own_cores(free=own).number
         for each, own in zip(batches, _choice_per_batch(free, batches), strict=True)
     )
     return bisect_left(
@@ -139,24 +139,26 @@ def divide_into_tasks(
         For each batch, whether its source may get more partitions.
     """
     may = _choice_per_batch(free, batches)
-    own = [each.on_own_cores(free=more) for each, more in zip(batches, may, strict=True)]
+    own = [each.divided_over_own_cores(free=more) for each, more in zip(batches, may, strict=True)]
     if sum(each.number for each in own) <= cores:
         return own
-    plain = [each.in_tasks(each.partitions or 1) for each in batches]
+    plain = [each.divided_into(each.partitions or 1) for each in batches]
     while True:
         found = []
         for place, (batch, tasks) in enumerate(zip(batches, plain, strict=True)):
             most = _max_task_seconds(batch, _waiting_core_seconds(batches, plain, place), cores)
             if batch.partitions and not tasks.shuffled and tasks.seconds >= most and may[place]:
-                tasks = batch.in_tasks(max(batch.partitions, math.floor(batch.work / max(most, 1e-9)) + 1))
+                tasks = batch.divided_into(
+                    max(batch.partitions, math.floor(batch.work / max(most, 1e-9)) + 1)
+                )
             elif not batch.partitions:
-                tasks = batch.in_tasks(min(cores, math.floor(batch.work / max(most, 1e-9)) + 1))
+                tasks = batch.divided_into(min(cores, math.floor(batch.work / max(most, 1e-9)) + 1))
             if tasks.seconds < most:
                 found.append(tasks)
             elif batch.partitions and not tasks.shuffled and not may[place]:
                 # All others wait for its larger work from now on, so they are divided again.
                 number = min(cores, batch.partitions) if batch.reading else cores
-                plain[place] = batch.in_tasks(number, shuffled=True)
+                plain[place] = batch.divided_into(number, shuffled=True)
                 break
             else:
                 return None
@@ -171,10 +173,10 @@ def divide_run(batches: Sequence[LargestBatch], cores: int) -> tuple[list[BatchT
     rest = max(1, (cores - sum(each.partitions for each in batches)) // max(1, tables))
     one_each, all_cores = [], []
     for each in batches:
-        one_each.append(each.in_tasks(each.partitions or rest))
-        ways = [each.in_tasks(each.partitions or cores)]
+        one_each.append(each.divided_into(each.partitions or rest))
+        ways = [each.divided_into(each.partitions or cores)]
         if each.partitions:
-            ways.append(each.in_tasks(cores, shuffled=True))
+            ways.append(each.divided_into(cores, shuffled=True))
         all_cores.append(min(ways, key=lambda way: way.work / used + way.seconds * max(0.0, 1 - 1 / used)))
     return one_each, all_cores
 
@@ -238,7 +240,9 @@ def shared_spreads(
             cores=min(own.number, cores),
             effective=demand.needed * more,
             repartition=own.number if own.shuffled else None,
-            read_at_once=min(float(own.number), float(batch.partitions), demand.read_in_one_wave * more)
+            read_at_once=min(
+                float(own.number), float(batch.partitions), demand.partitions_read_in_one_wave * more
+            )
             if demand.work.hand_over
             else math.inf,
         )

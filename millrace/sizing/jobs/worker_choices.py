@@ -46,13 +46,13 @@ def worker_choices(
     workers: dict[WorkerChoice, Worker] = {}
     for engine, kind in KINDS.items():
 
-        def needed(tasks: int, heap: float = known[kind.heap_share]) -> float:
+        def needed_gib(tasks: int, heap: float = known[kind.heap_share]) -> float:
             return memory.bytes_needed(tasks, math.ceil(cores / tasks), heap) / GIB
 
-        def offered(tasks: int, needed: Callable[[int], float] = needed) -> float:
-            return max(needed(tasks), tasks * least)
+        def needed_gib_with_joins(tasks: int, needed: Callable[[int], float] = needed_gib) -> float:
+            return max(needed_gib(tasks), tasks * least)
 
-        for worker in kind.possible_workers(job, offered):
+        for worker in kind.possible_workers(job, needed_gib_with_joins):
             executors = math.ceil(cores / worker.tasks)
             usd = (executors + 1) * HOURS * share * worker_usd_hour(worker.bills, prices)
             made = WorkerChoice(
@@ -63,7 +63,7 @@ def worker_choices(
                 worker.memory_gib,
                 executors,
                 usd,
-                needed(worker.tasks),
+                needed_gib(worker.tasks),
             )
             judged = _judge_choice(job, made, least, driver_cores)
             workers[judged] = worker

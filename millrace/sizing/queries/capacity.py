@@ -201,7 +201,7 @@ class CoreSpread:
         batch. With more waves, partitions recover while others are read; if several queries share a shard's throughput,
         other queries use meanwhile what this one leaves.
         """
-        handed = self._unread(work) + records * work.hand_over / self.read_at_once
+        handed = self._seconds_unread(work) + records * work.hand_over / self.read_at_once
         return max(work.overhead + records * work.per_record / self.effective, handed)
 
     def alone(self, partitions: int, overhead: float) -> CoreSpread:
@@ -213,16 +213,16 @@ class CoreSpread:
     def steady_batch_seconds(self, work: QueryWork, rate: float) -> float:
         """Return the seconds at which consecutive batches settle under a rate below capacity: a/(1 − ρ)."""
         by_cores = work.overhead / (1 - rate * work.per_record / self.effective)
-        return max(by_cores, self._unread(work) / (1 - rate * work.hand_over / self.read_at_once))
+        return max(by_cores, self._seconds_unread(work) / (1 - rate * work.hand_over / self.read_at_once))
 
     def largest_batch(self, work: QueryWork, seconds: float) -> float:
         """Return the most records that batches of this duration can process."""
         by_cores = (seconds - work.overhead) * self.effective / work.per_record
         if not work.hand_over:
             return by_cores
-        return min(by_cores, (seconds - self._unread(work)) * self.read_at_once / work.hand_over)
+        return min(by_cores, (seconds - self._seconds_unread(work)) * self.read_at_once / work.hand_over)
 
-    def _unread(self, work: QueryWork) -> float:
+    def _seconds_unread(self, work: QueryWork) -> float:
         """Return the seconds of a batch in which no partition is read."""
         return work.overhead if self.waves == 1 and work.alone else 0.0
 

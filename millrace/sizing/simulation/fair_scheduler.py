@@ -102,7 +102,7 @@ class FairScheduler:
         number = min(most, first.count)
         own.waiting[:1] = [EqualTasks(first.seconds, first.count - number)] if number < first.count else []
         own.running += number
-        end = self._env.wait(first.seconds)
+        end = self._env.event_after(first.seconds)
         assert end.callbacks is not None
         end.callbacks.append(partial(self._end_task, own, number, self._generation))
         return number
@@ -126,7 +126,7 @@ class FairScheduler:
         pause, again = self.pool.backlog_timeouts
         step, generation = 1, self._generation
         while True:
-            yield self._env.wait(pause)
+            yield self._env.event_after(pause)
             if not any(each.waiting for each in self._pools) or generation != self._generation:
                 break
             asked = min(step, self.pool.missing_executors(self._waiting_tasks))

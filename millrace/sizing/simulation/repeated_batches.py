@@ -106,7 +106,9 @@ def find_repetition(
     until = math.floor((quiet[1] - now) / period - _CLOSE)
     number = math.floor(min(most, until))
     if number > 0:
-        number = pool.unchanged(number, period, idle, ends=number == until and quiet[1] >= scenario.seconds)
+        number = pool.possible_repetitions(
+            number, period, idle, ends=number == until and quiet[1] >= scenario.seconds
+        )
     return {name: each._replace(number=number) for name, each in found.items()} if number > 0 else None
 
 

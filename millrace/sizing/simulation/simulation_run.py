@@ -101,7 +101,7 @@ class _SourceReader:
     def batch(self, now: float) -> _BatchRecords:
         """Return the records of a batch that begins now; empty if there is no backlog."""
         if self._upstream is not None:
-            return self._snapshot(self._upstream)
+            return self._batch_of_landed_records(self._upstream)
         arrived = self.arrivals.arrived_before(now)
         closed = [n for n, lane in enumerate(self.lanes) if lane.end < math.inf and not lane.drained]
         numbers = closed or [n for n, lane in enumerate(self.lanes) if lane.end == math.inf]
@@ -120,7 +120,7 @@ class _SourceReader:
             found.records += take * lane.weight
         return found if found.records > _NOTHING else _BatchRecords()
 
-    def _snapshot(self, upstream: _SourceReader) -> _BatchRecords:
+    def _batch_of_landed_records(self, upstream: _SourceReader) -> _BatchRecords:
         found = _BatchRecords()
         for number, lane in enumerate(upstream.lanes):
             if number == len(self.lanes):
@@ -135,7 +135,7 @@ class _SourceReader:
     def next_record(self) -> float:
         """Return the time of the next record that no batch has read; infinity if there is none."""
         reads = [lane.read for lane in self.lanes if not lane.drained]
-        return self.arrivals.next_after(min(reads)) if reads else math.inf
+        return self.arrivals.next_arrival_time(min(reads)) if reads else math.inf
 
     def commit(self, batch: _BatchRecords) -> None:
         """Mark a batch as done."""
@@ -197,7 +197,7 @@ class _QueryProcess:
         while True:
             self._start, runs = env.seconds, self._scenario.runs
             if runs is not None and trigger > 0:
-                yield env.wait(runs.first_batch(self._start, self._scenario.seed))
+                yield env.event_after(runs.first_batch(self._start, self._scenario.seed))
             end = env.seconds
             while (batch := self.reader.batch(end)).records:
                 self._batch = batch
@@ -218,7 +218,7 @@ class _QueryProcess:
             if trigger > 0:
                 # Spark's own rule: the next multiple after the start, or at once if that has passed.
                 following = (math.floor(self._start / trigger + 1e-9) + 1) * trigger
-                yield env.wait(max(0.0, following - env.seconds))
+                yield env.event_after(max(0.0, following - env.seconds))
             elif not batch.records:
                 yield from self._wait_for_records()
 
@@ -228,13 +228,13 @@ class _QueryProcess:
             yield self._upstream.committed
             return
         at = self.reader.next_record()
-        yield self._env.wait(_POLL if at <= self._env.seconds else at - self._env.seconds + _POLL)
+        yield self._env.event_after(_POLL if at <= self._env.seconds else at - self._env.seconds + _POLL)
 
     def _run_batch(self, batch: _BatchRecords) -> Generator[simpy.Event, object, int]:
         """Run a batch and return the number of its tasks."""
         env, pool, load = self._env, self._pool, self.load
         batch.reads = env.seconds
-        yield env.wait(load.overhead * self._random_factor(load.overhead_sigma))
+        yield env.event_after(load.overhead * self._random_factor(load.overhead_sigma))
         pool.expire(env.seconds)
         one_wave = sum(number for each, number in batch.taken if each > 0) <= pool.cores
         if load.alone and one_wave:
@@ -253,13 +253,13 @@ class _QueryProcess:
         count = sum(each.count for each in tasks)
         if len(self._scenario.queries) == 1 and (count <= pool.cores or not pool.scales_during_batch):
             pool.assign_tasks(self._number, count)
-            yield env.wait(schedule_seconds(tasks, pool.cores))
+            yield env.event_after(schedule_seconds(tasks, pool.cores))
         else:
             yield self._scheduler.run(self._number, tasks)
         # As in ``CoreSpread.seconds``: the fixed cost is added only if one wave reads all partitions and nobody else reads.
         rest = load.delivery_seconds(batch.taken, pool.cores) - (env.seconds - batch.reads)
         if rest > 0:
-            yield env.wait(rest)
+            yield env.event_after(rest)
         pool.mark_idle(self._number)
         return count
 

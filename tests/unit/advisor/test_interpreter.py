@@ -84,10 +84,10 @@ BEFORE = (
 class Plain(Interpreter):
     """Evaluation of a program without streams."""
 
-    def attribute_of_stream(self, values: Values, name: str, line: int) -> None:
+    def streaming_attribute(self, values: Values, name: str, line: int) -> None:
         return None
 
-    def call_of_stream(self, *_: object) -> None:
+    def call_streaming_method(self, *_: object) -> None:
         return None
 
 

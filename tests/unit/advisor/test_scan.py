@@ -136,7 +136,7 @@ def test_the_use_of_glue_runs_is_that_within_the_time_that_is_asked(account: Cli
     # Two days of eight quarters of a DPU, and the half of ten DPU-days that the second run took.
     assert found.usd == pytest.approx(0.44 * (2 * 24 * 2 + 10 * 24 / 2))
     assert found.at_most
-    assert found.runs
+    assert found.is_running
     assert found.run == "c"
 
 
@@ -193,7 +193,7 @@ def test_runs_of_emr_serverless_are_jobs_by_their_names(account: Clients) -> Non
     price = 100 * 0.052624 + 400 * 0.0057785
     assert orders.usd == pytest.approx(price * 30 / 50)
     assert clicks.usd == pytest.approx(price)
-    assert (orders.state, clicks.runs, orders.source) == ("RUNNING", False, "emr:00f/s2")
+    assert (orders.state, clicks.is_running, orders.source) == ("RUNNING", False, "emr:00f/s2")
     assert orders.workers == "7 executors of 2 vCPU"
 
 
@@ -232,7 +232,7 @@ def test_a_job_whose_runs_may_not_be_read_is_not_said_to_have_never_run(account:
         [found] = scan_glue_jobs(lambda _: stub.client, "us-east-1", WINDOW, {})
         [note] = with_event_log_figures(found, lambda _: stub.client, "us-east-1").notes
     assert note.startswith("its runs cannot be listed")
-    assert (found.usd, found.runs) == (None, False)
+    assert (found.usd, found.is_running) == (None, False)
 
 
 def test_a_run_that_waits_and_a_lost_connection_cost_no_other_job(

@@ -63,7 +63,7 @@ def test_more_alarms_than_a_stack_holds_are_in_numbered_ones(from_text: Loader, 
         for subject in (*(f"job/j{n}" for n in range(300)), *(f"stream/s{n}" for n in range(200)))
         for number in range(10)
     ]
-    shared = [each for each in many if not (apart and each.of_job)]
+    shared = [each for each in many if not (apart and each.watches_job)]
     before: dict[str, int] = {}
     for count in (100, 450, 460, 1500, len(shared)):
         stacks = alarm_stacks(environment, shared[:count])

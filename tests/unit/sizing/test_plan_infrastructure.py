@@ -154,7 +154,7 @@ def test_thresholds_come_from_the_plan(from_text: Loader) -> None:
     assert batch.threshold == pytest.approx(1.2 * land.trigger_seconds.value)
     assert batch.period * batch.of >= 600
     silent = alarms["job/clicks/land/no-batch"]
-    assert (silent.missing, silent.silence) == ("missing", True)
+    assert (silent.missing, silent.goes_off_in_silence) == ("missing", True)
     assert silent.period * silent.of >= 3 * land.trigger_seconds.value
     assert "job/clicks/derive/dead-letters" not in alarms
 

@@ -146,5 +146,5 @@ def test_batches_that_fire_together_end_as_task_by_task(
         LargestBatch(load.per_record * rate * trigger, (slowest - end) * (1 - 1e-6), trigger, count, count)
         for load, count, end in zip(loads, tasks, planned, strict=True)
     ]
-    whole = [batch.in_tasks(count) for batch, count in zip(batches, tasks, strict=True)]
+    whole = [batch.divided_into(count) for batch, count in zip(batches, tasks, strict=True)]
     assert load_headroom(batches, whole, cores) <= 1, "the model promises less time than it takes"

@@ -220,7 +220,7 @@ def _heading(rows: Sequence[Row], region: str, days: int) -> str:
     """Return the verdict: the number of jobs, of those that run, and their cost."""
     cost = sum(each.job.usd or 0.0 for each in rows)
     unknown = sum(each.job.usd is None for each in rows)
-    running = sum(each.job.runs for each in rows)
+    running = sum(each.job.is_running for each in rows)
     more = f", without {count(unknown, 'job')} of unknown cost" if unknown else ""
     return f"{region}: {count(len(rows), 'streaming job')}, {running} running; {dollars(cost)} in {count(days, 'day')}{more}"
 

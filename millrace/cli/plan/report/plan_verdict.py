@@ -346,7 +346,12 @@ def _broker_risks(checked: CheckedPlan) -> Iterator[Risk]:
             t.traffic.records_per_second * t.traffic.peak_factor * t.traffic.record_size for t in topics
         )
         share = (
-            peak / 1024**2 / ((brokers - 1) * known[cluster.broker_type.value].takes(1, cluster.volume_mib))
+            peak
+            / 1024**2
+            / (
+                (brokers - 1)
+                * known[cluster.broker_type.value].producer_mib_per_second(1, cluster.volume_mib)
+            )
         )
         if share > 1:
             words = (

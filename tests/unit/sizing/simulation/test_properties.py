@@ -140,7 +140,7 @@ def test_a_schedule_is_within_its_bounds(sizes: list[tuple[float, int]], cores: 
 def test_a_moment_and_a_count_are_each_others_inverse(source: Arrivals, count: float) -> None:
     wanted = count * source.records
     if source.records and wanted > 0:
-        assert source.arrived_before(source.moment(wanted)) == pytest.approx(wanted, rel=1e-6, abs=1e-6)
+        assert source.arrived_before(source.arrival_time(wanted)) == pytest.approx(wanted, rel=1e-6, abs=1e-6)
 
 
 def test_chance_has_the_seeds_mean() -> None:
