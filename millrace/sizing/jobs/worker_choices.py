@@ -50,7 +50,7 @@ def worker_choices(
             return memory.bytes_needed(tasks, math.ceil(cores / tasks), heap) / GIB
 
         def needed_gib_with_joins(tasks: int, needed: Callable[[int], float] = needed_gib) -> float:
-            return max(needed_gib(tasks), tasks * least)
+            return max(needed(tasks), tasks * least)
 
         for worker in kind.possible_workers(job, needed_gib_with_joins):
             executors = math.ceil(cores / worker.tasks)
