@@ -116,7 +116,7 @@ def validate(measured: Sequence[Measurements]) -> Validation:
     asked: dict[str, list[BatchPoint]] = {}
     group = 0
     for session in measured:
-        for run in session.of(QUERY):
+        for run in session.runs_of_query(QUERY):
             points = _settled(run, session.cores, group)
             group += 1
             every += points

@@ -117,7 +117,7 @@ class Interpreter(CallEvaluator):
                 path = each.name if each.asname else name
             else:
                 name, path = each.asname or each.name, f"{node.module or ''}.{each.name}".lstrip(".")
-            scope.values[name] = self._imported(path, node.lineno)
+            scope.values[name] = self._value_of_import(path, node.lineno)
 
     def _define_class(self, node: ast.ClassDef, scope: NameScope) -> None:
         inner = NameScope({}, scope)

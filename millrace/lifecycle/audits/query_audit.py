@@ -308,7 +308,7 @@ def leg_of(environment: Environment, query: SourceQuery, stream: str) -> int:
         Its logical name.
     """
     kinds = {name: environment.streams[name] for name in query.streams}
-    legs = {name: (each.kind, *each.leg(name)) for name, each in kinds.items()}
+    legs = {name: (each.kind, *each.offset_log_key(name)) for name, each in kinds.items()}
     return sorted(set(legs.values())).index(legs[stream])
 
 
