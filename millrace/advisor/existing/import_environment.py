@@ -12,7 +12,7 @@ from millrace.advisor.existing.import_transforms import derive_query_sections
 from millrace.advisor.existing.job_import import RunningJob
 from millrace.advisor.existing.job_names import name_without_run_id, slug
 from millrace.advisor.existing.job_program import ProgramSettings
-from millrace.advisor.forecasts.log_simulation import QueryTwin
+from millrace.advisor.forecasts.query_twin import QueryTwin
 from millrace.config.document.open_values import is_open_value, open_value
 from millrace.config.document.problems import Path, wrong_option
 from millrace.config.engines.base import JobBase

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from millrace.advisor.findings import Finding
 from millrace.advisor.forecasts.forecast_figures import FIGURES, Forecast, QueryForecast, StrictModel
-from millrace.advisor.forecasts.log_simulation import QueryTwin
+from millrace.advisor.forecasts.query_twin import QueryTwin
 from millrace.advisor.forecasts.what_if import ApplicationTwin, WhatIfChange
 from millrace.advisor.logs.statistics import Estimate
 from millrace.config.document.problems import wrong_option

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from millrace.advisor.forecasts.forecast_figures import FIGURES, Forecast, QueryForecast
-from millrace.advisor.forecasts.log_simulation import BatchDurationModel, QueryTwin, twin_of_query
+from millrace.advisor.forecasts.query_twin import BatchDurationModel, QueryTwin, twin_of_query
 from millrace.advisor.logs.application_history import History
 from millrace.advisor.logs.statistics import Estimate, slope_with_interval
 from millrace.config.document.explain import suggest_nearest

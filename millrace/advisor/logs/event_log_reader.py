@@ -20,8 +20,7 @@ from millrace.advisor.logs.application_history import (
     TaskAttempts,
 )
 from millrace.advisor.logs.event_logs import EventLog, LogLines
-from millrace.advisor.logs.statistics import most_open_intervals
-from millrace.advisor.logs.unfinished_runs import (
+from millrace.advisor.logs.partly_read_runs import (
     JOB_PROPERTIES,
     MOST_CORES,
     MOST_TASKS,
@@ -33,6 +32,7 @@ from millrace.advisor.logs.unfinished_runs import (
     task_table,
     tasks_by_executor,
 )
+from millrace.advisor.logs.statistics import most_open_intervals
 
 _STREAMING = "org.apache.spark.sql.streaming.StreamingQueryListener$"
 

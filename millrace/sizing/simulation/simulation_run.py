@@ -17,7 +17,7 @@ import simpy
 from millrace.sizing.simulation.arrivals import Arrivals
 from millrace.sizing.simulation.executor_pool import Clock, ExecutorPool
 from millrace.sizing.simulation.fair_scheduler import FairScheduler
-from millrace.sizing.simulation.repeated_batches import find_repetition, quiet_spans, with_lasting_executors
+from millrace.sizing.simulation.repetition_search import find_repetition, quiet_spans, with_lasting_executors
 from millrace.sizing.simulation.result import (
     CommittedBatch,
     JobResult,

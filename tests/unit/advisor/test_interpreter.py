@@ -112,7 +112,7 @@ def test_the_value_of_a_run_is_among_those_that_the_text_tells(body: list[str], 
     }
     exec(compile(text, "program", "exec"), run)  # noqa: S102
     evaluated = Plain(LaunchArguments())
-    evaluated.run(ast.parse(text).body, evaluated.module)
+    evaluated.run_statements(ast.parse(text).body, evaluated.module)
     for name in NAMES:
         found = list(told(evaluated.module.values[name]))
         same = any(type(each) is type(run[name]) and each == run[name] for each in found)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from millrace.advisor.forecasts.log_simulation import _fit_line, _least_squares_sums
+from millrace.advisor.forecasts.query_twin import _fit_line, _least_squares_sums
 from millrace.advisor.logs.statistics import slope_with_interval
 
 SEEDS = range(30)
