@@ -11,7 +11,7 @@ import sys
 from aws_cdk import App, Validations
 from cdk_nag import AwsSolutionsChecks
 
-from millrace.config import ConfigurationError, Environment, Names, environments, find_root, load
+from millrace.config import ConfigurationError, Environment, Names, environment_names, find_root, load
 from millrace.config.aws.deployed_sizes import DeployedSizes
 from millrace.sizing import plan
 from millrace.sizing.costs.network_plan import needs_private_image
@@ -70,7 +70,7 @@ def requested_environment(app: App) -> str:
     """
     name = app.node.try_get_context("env")
     if not name:
-        known = ", ".join(environments())
+        known = ", ".join(environment_names())
         raise InfrastructureError(f"the environment is missing: add -c env=NAME, with one of {known}")
     return str(name)
 

@@ -205,7 +205,7 @@ def _cluster_panels(names: Names, name: str) -> Iterator[Panel]:
         stream
         for stream, each in names.environment.streams.items()
         # MSK has no figures for a pattern of topics.
-        if each.cluster_name == name and each.matches is None
+        if each.cluster_name == name and each.topic_pattern is None
     ]
     cluster = names.environment.kafka[name]
     serverless = isinstance(cluster, MskCluster) and cluster.tier == "serverless"

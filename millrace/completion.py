@@ -166,7 +166,7 @@ def _options(command: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def environments(incomplete: str) -> list[str]:
-    """Complete the names of the project's environments, as :func:`millrace.config.load.environments` has them."""
+    """Complete the names of the project's environments, as :func:`millrace.config.load.environment_names` has them."""
     texts = _texts()
     parents = {parent[1] for text in texts.values() if (parent := _EXTENDS.search(text))}
     parts = {

@@ -51,5 +51,5 @@ def add_alarms(scope: Construct, names: Names, alarms: Iterable[Alarm], *, topic
             alarm_actions=[topic],
             ok_actions=[topic],
             # A new alarm starts in this state, and only a change of state notifies: nobody is called before the first start.
-            insufficient_data_actions=[topic] if alarm.silence else None,
+            insufficient_data_actions=[topic] if alarm.goes_off_in_silence else None,
         )

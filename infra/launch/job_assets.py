@@ -13,7 +13,7 @@ from aws_cdk.aws_s3_assets import Asset
 from constructs import Construct
 
 import millrace
-from millrace.config.engines.versions import jar_set
+from millrace.config.engines.versions import jar_set_name
 from millrace.config.model import Environment, Job
 
 from ..errors import InfrastructureError
@@ -91,7 +91,7 @@ def missing_jars(environment: Environment, job: Job, root: Path) -> tuple[Path, 
         jar
         for group, why in reasons.items()
         if group not in job.ships
-        for jar in locked_jars(root, jar_set(group, job.spark_line), why)
+        for jar in locked_jars(root, jar_set_name(group, job.spark_line), why)
     ]
     return tuple(sorted(jars, key=lambda jar: jar.name))
 

@@ -24,12 +24,12 @@ from millrace.config.queries import (
 )
 from millrace.config.sinks.base import SinkContext
 from millrace.config.sources.base import StreamContext
-from millrace.config.table_writers import maintained_tables, readers
+from millrace.config.table_writers import maintained_tables, readers_of_table
 from millrace.etl.launch import settings as launch
 from millrace.etl.launch.sources import Source
 from millrace.sizing.jobs.files_per_batch import batch_bytes
 from millrace.sizing.model import JobPlan, QueryPlan
-from millrace.sizing.prices_and_limits import a_second
+from millrace.sizing.prices_and_limits import limit_per_second
 
 from ..sink_permissions import written_kafka_clusters
 
@@ -84,7 +84,9 @@ def _upkeep_settings(environment: Environment, job: str, names: Names) -> launch
         tables=tuple(
             launch.TableUpkeep(
                 names.table(table),
-                tuple(f"{names.checkpoints(job)}/{query}" for job, query in readers(environment, table)),
+                tuple(
+                    f"{names.checkpoints(job)}/{query}" for job, query in readers_of_table(environment, table)
+                ),
             )
             for table in maintained_tables(environment, job)
         ),
@@ -239,7 +241,7 @@ def _source_settings(
 
 def _seconds_to_deliver(stream: Stream, records: int) -> float:
     """Return the seconds that a partition needs to deliver so many records of average size to one reader."""
-    out = (a_second(limit) for limit in stream.limits if limit.of == "bytes out")
+    out = (limit_per_second(limit) for limit in stream.limits if limit.of == "bytes out")
     return sum(records * stream.traffic.record_size / each for each in out)
 
 

@@ -13,7 +13,7 @@ from millrace.config.aws.names import VERSIONS, Names
 from millrace.config.aws.regions import domain
 from millrace.config.infrastructure_sections import ExistingTable
 from millrace.config.queries import StreamQuery
-from millrace.config.table_writers import maintained_tables, readers
+from millrace.config.table_writers import maintained_tables, readers_of_table
 from millrace.sizing.alarms.metrics import namespace
 from millrace.sizing.model import JobPlan
 
@@ -178,7 +178,7 @@ class JobPermissions:
         others = dict.fromkeys(
             f"{self.names.checkpoint_folder(reader)}/{query}"
             for table in maintained_tables(environment, job)
-            for reader, query in readers(environment, table)
+            for reader, query in readers_of_table(environment, table)
             if reader != job
         )
         if not others:
@@ -235,7 +235,7 @@ class JobPermissions:
                     {"StringEquals": {"kms:ViaService": self._via_service(service)}},
                     why=f"The key of a stream that is not ours is not known; it is used through {service.title()} only",
                 )
-                for service in dict.fromkeys(stream.service_of_unknown_key for stream in read)
+                for service in dict.fromkeys(stream.kms_via_service for stream in read)
                 if service is not None
             ),
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millrace.config.aws.grants import Grant, allow
 from millrace.config.aws.names import Names
-from millrace.config.kafka.login import secret_of
+from millrace.config.kafka.login import secret_arns_of_login
 from millrace.config.model import Job
 from millrace.config.queries import SourceQuery
 from millrace.config.sources import KINDS
@@ -20,7 +20,11 @@ def kafka_secrets(names: Names, job: Job) -> list[Grant]:
     clusters = dict.fromkeys(
         (*connected_kafka_clusters(environment, job), *written_kafka_clusters(environment, job))
     )
-    pairs = [arn for c in clusters if (arn := secret_of(environment.kafka[c].authentication)) is not None]
+    pairs = [
+        arn
+        for c in clusters
+        if (arn := secret_arns_of_login(environment.kafka[c].authentication)) is not None
+    ]
     secrets = dict.fromkeys(secret for secret, _ in pairs)
     keys = dict.fromkeys(key for _, key in pairs if key is not None)
     return [

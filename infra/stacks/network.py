@@ -16,7 +16,7 @@ from millrace.config.aws.grants import allow
 from millrace.config.aws.names import Names
 from millrace.config.base import arn_parts
 from millrace.config.model import Environment, ExternalCluster
-from millrace.sizing.costs.network_plan import resolved_domains
+from millrace.sizing.costs.network_plan import domains_to_resolve
 from millrace.sizing.model import NetworkPlan
 
 from ..constructs.job_role import JobRole
@@ -170,7 +170,7 @@ class NetworkStack(EnvironmentStack):
 
     def _add_dns_firewall(self) -> None:
         """Refuse all names but the allowed ones: who owns a domain reads what is asked for below it."""
-        allowed = list(resolved_domains(self.names.environment))
+        allowed = list(domains_to_resolve(self.names.environment))
         lists = (("Allowed", "ALLOW", allowed), ("Others", "BLOCK", ["*"]))
         rules = []
         for number, (title, action, domains) in enumerate(lists, start=1):

@@ -53,14 +53,14 @@ def advise(history: History, subject: AdvisedJob = NOBODY) -> Advice:
             reads.find(view),
             state.find(view),
         )
-        if (other := overhead.without_batches(view)) is not None:
+        if (other := overhead.engine_without_batches_advice(view)) is not None:
             notes.append(other)
         if not view.has_enough_batches:
             notes.append(
                 f"{view.query.name} has {len(view.batches)} settled batches with records: its durations are judged "
                 f"from {LEAST} on"
             )
-    findings += capacity.idle_cores(views)
+    findings += capacity.idle_cores_finding(views)
     counted = sum(each.counted for each in history.executors)
     said = (
         (not views, "the log has no streaming query"),

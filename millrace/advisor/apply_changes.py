@@ -14,8 +14,8 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from millrace.advisor.findings import Change
-from millrace.config import ConfigurationError, Problem, environments, load
-from millrace.config.document.edit import EditError, remove, set_value
+from millrace.config import ConfigurationError, Problem, environment_names, load
+from millrace.config.document.edit import EditError, remove_key, set_value
 from millrace.config.document.explain import shown_value
 from millrace.config.document.problems import Path as Key
 from millrace.config.document.problems import dotted_path
@@ -86,7 +86,7 @@ class TriedChanges:
         for each in self.files:
             try:
                 if _read_text(each.file) != each.before:
-                    raise _problem(
+                    raise _change_error(
                         each.name,
                         "changed by another program while this command ran",
                         "a file that stays as this command read it; repeat the command",
@@ -99,7 +99,7 @@ class TriedChanges:
                 new.chmod(each.file.stat().st_mode & 0o777)
                 new.replace(each.file)
             except OSError as error:
-                raise _problem(
+                raise _change_error(
                     each.name, error.strerror or str(error), "a file that you have permission to write"
                 ) from error
 
@@ -127,8 +127,8 @@ def try_changes(file: Path, changes: Sequence[Change], root: Path) -> TriedChang
     assert tree is not None
     problems = []
     for change in changes:
-        now = _value(tree, parse_key(change.key))
-        if not _mean_the_same(now, change.old):
+        now = _value_at_path(tree, parse_key(change.key))
+        if not _is_same_value(now, change.old):
             file_of_key, line = environment.places.of(parse_key(change.key))
             problems.append(
                 Problem(
@@ -148,11 +148,11 @@ def try_changes(file: Path, changes: Sequence[Change], root: Path) -> TriedChang
         text = texts.get(target) or _read_text(target)
         try:
             removed = change.new is None
-            texts[target] = remove(text, path) if removed else set_value(text, path, change.new)
+            texts[target] = remove_key(text, path) if removed else set_value(text, path, change.new)
         except EditError as error:
             name, old = environment.places.name(target), _shown_value(change.old)
             allowed = f"an edit by hand, as {error}"
-            raise _problem(name, old, allowed, change.key) from None
+            raise _change_error(name, old, allowed, change.key) from None
     found = [
         EditedFile(each, environment.places.name(each), _read_text(each), text)
         for each, text in texts.items()
@@ -160,7 +160,7 @@ def try_changes(file: Path, changes: Sequence[Change], root: Path) -> TriedChang
     changed = load(str(file), root, texts)
     after = plan(changed)
     assert changed.places.tree is not None
-    _check_only_asked_changed(tree, changed.places.tree, changes, found)
+    _check_nothing_else_changed(tree, changed.places.tree, changes, found)
     return TriedChanges(tuple(found), plan(environment), after)
 
 
@@ -178,17 +178,17 @@ def parse_key(key: str) -> Key:
     )
 
 
-def _value(tree: Tree, path: Key) -> object:
+def _value_at_path(tree: Tree, path: Key) -> object:
     node = tree.at(path)
     return None if node is None else node.to_json()
 
 
-def _mean_the_same(now: object, old: object) -> bool:
+def _is_same_value(now: object, old: object) -> bool:
     """Check that two values mean the same, as ``60s`` and ``1m`` do."""
-    return str(now) == str(old) or bool(_as_numbers(now) & _as_numbers(old))
+    return str(now) == str(old) or bool(_possible_numbers(now) & _possible_numbers(old))
 
 
-def _as_numbers(value: object) -> set[float]:
+def _possible_numbers(value: object) -> set[float]:
     """Return a value as seconds, bytes or a plain number, by what its text can be read as."""
     result = set()
     for parse in (lambda text: parse_duration(text).total_seconds(), _SIZE.validate_python, float):
@@ -199,10 +199,10 @@ def _as_numbers(value: object) -> set[float]:
 
 def _file_to_change(tree: Tree, path: Key, own_file: Path, root: Path) -> Path:
     """Return the file to change: the one with the value, or the environment's own where others share that file."""
-    node = tree.nearest(path)
-    if _value(tree, path) is None or node.file == own_file:
+    node = tree.nearest_existing(path)
+    if _value_at_path(tree, path) is None or node.file == own_file:
         return own_file
-    others = [root / "environments" / f"{name}.yaml" for name in environments(root)]
+    others = [root / "environments" / f"{name}.yaml" for name in environment_names(root)]
     shared = [
         each
         for each in others
@@ -227,7 +227,7 @@ def _files_of_tree(tree: Tree | None) -> set[Path]:
     return {tree.file}.union(*below)
 
 
-def _check_only_asked_changed(
+def _check_nothing_else_changed(
     before: Tree, after: Tree, changes: Sequence[Change], edited: Sequence[EditedFile]
 ) -> None:
     """Check that only the asked values changed: a value behind a YAML anchor changes others, too."""
@@ -237,16 +237,19 @@ def _check_only_asked_changed(
     strange = [path for path in moved if not any(path[: len(key)] == key for key in values)]
     if strange:
         first = dotted_path(sorted(strange, key=str)[0])
-        raise _problem(
+        raise _change_error(
             edited[0].name,
             first,
             "a value without a YAML anchor that other keys share; change it by hand",
             first,
         )
     for key, value in values.items():
-        if _value(after, key) != value and value is not None:
-            raise _problem(
-                edited[0].name, _shown_value(_value(after, key)), _shown_value(value), dotted_path(key)
+        if _value_at_path(after, key) != value and value is not None:
+            raise _change_error(
+                edited[0].name,
+                _shown_value(_value_at_path(after, key)),
+                _shown_value(value),
+                dotted_path(key),
             )
 
 
@@ -259,5 +262,5 @@ def _shown_value(value: object) -> str:
     return "not set" if value is None else shown_value(json.loads(json.dumps(value, default=str)))
 
 
-def _problem(file: str, value: str, allowed: str, key: str = "") -> ConfigurationError:
+def _change_error(file: str, value: str, allowed: str, key: str = "") -> ConfigurationError:
     return ConfigurationError([Problem(file, 0, key, value, allowed)])

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import optimize
 
 from millrace.benchmark.fit import Array
-from millrace.benchmark.measurements import Point
+from millrace.benchmark.measurements import BatchPoint
 from millrace.sizing.queries.benchmark_figures import Interval, ScalingCurve
 
 _RESAMPLES = 499
@@ -17,7 +17,7 @@ _LEVELS_FOR_COHERENCE = 4
 """Minimum number of levels that separate contention and coherence (the sizing model: Amdahl)."""
 
 
-def fit_scaling_curve(points: Sequence[Point], *, seed: int = 0) -> ScalingCurve | None:
+def fit_scaling_curve(points: Sequence[BatchPoint], *, seed: int = 0) -> ScalingCurve | None:
     """Fit X(c) = γc / (1 + α(c - 1) + βc(c - 1)) to the throughput of full cores.
 
     Parameters
@@ -43,11 +43,11 @@ def fit_scaling_curve(points: Sequence[Point], *, seed: int = 0) -> ScalingCurve
         return None
     cores = sorted(levels)
     runs = {c: [float(np.median(rates)) for rates in levels[c].values()] for c in cores}
-    best = _solve(cores, [float(np.median(runs[c])) for c in cores])
+    best = _fit_alpha_and_beta(cores, [float(np.median(runs[c])) for c in cores])
     rng = np.random.default_rng(seed)
     drawn = np.stack(
         [
-            _solve(cores, [float(np.median(rng.choice(runs[c], len(runs[c])))) for c in cores])
+            _fit_alpha_and_beta(cores, [float(np.median(rng.choice(runs[c], len(runs[c])))) for c in cores])
             for _ in range(_RESAMPLES)
         ]
     )
@@ -59,7 +59,7 @@ def fit_scaling_curve(points: Sequence[Point], *, seed: int = 0) -> ScalingCurve
     return ScalingCurve(contention=alpha, coherence=beta, cores=tuple(cores))
 
 
-def _solve(cores: Sequence[int], rates: Sequence[float]) -> Array:
+def _fit_alpha_and_beta(cores: Sequence[int], rates: Sequence[float]) -> Array:
     """Return α and β, none below zero: c·γ/X(c) = 1 + α(c - 1) + βc(c - 1) is linear in γ, αγ' and βγ'."""
     c = np.asarray(cores, dtype=float)
     time = c / np.asarray(rates, dtype=float)

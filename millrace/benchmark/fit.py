@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize, stats
 
-from millrace.benchmark.measurements import SHORTEST, Point
+from millrace.benchmark.measurements import SHORTEST, BatchPoint
 from millrace.benchmark.settled_batches import Disturbance, FitError, find_disturbances
 from millrace.sizing.queries.benchmark_figures import Interval
 
@@ -43,7 +43,7 @@ _REWEIGHTED = 4
 
 
 @dataclass(frozen=True)
-class Fit:
+class ModelFit:
     """Costs of a query by the model.
 
     Attributes
@@ -91,13 +91,13 @@ class Fit:
 
 
 def fit_model(
-    points: Sequence[Point],
+    points: Sequence[BatchPoint],
     warm_up: int = 0,
-    short: Sequence[Point] = (),
+    short: Sequence[BatchPoint] = (),
     left_out: int = 0,
     *,
     seed: int = 0,
-) -> Fit:
+) -> ModelFit:
     """Fit the model to one query's batches.
 
     Parameters
@@ -122,11 +122,11 @@ def fit_model(
     # Where every batch was one wave, the wave's cost cannot be separated from the fixed cost.
     waves = len({each.waves for each in points}) > 1
     design, durations = _design_matrix(points, waves=waves), _measured_times(points)
-    plain = _solve(design, durations)
-    robust = _outliers(design @ plain, durations) > _FEW_OUTLIERS
-    solved = _solve(design, durations, robust=robust)
-    best = _parameters(solved, waves=waves)
-    spread = _bootstrap(points, waves=waves, robust=robust, seed=seed)
+    plain = _fit_parameters(design, durations)
+    robust = _outlier_share(design @ plain, durations) > _FEW_OUTLIERS
+    solved = _fit_parameters(design, durations, robust=robust)
+    best = _model_parameters(solved, waves=waves)
+    spread = _bootstrap_parameters(points, waves=waves, robust=robust, seed=seed)
     low, high = np.percentile(
         spread, _percentiles_of_interval(len({each.group for each in points}), len(solved)), axis=0
     )
@@ -134,11 +134,11 @@ def fit_model(
         Interval(value=value, low=min(below, value), high=max(above, value))
         for value, below, above in zip(best, low, high, strict=True)
     ]
-    return Fit(
+    return ModelFit(
         overhead=estimates[0],
         wave=estimates[1] if waves else None,
         per_record=estimates[-1],
-        unevenness=_unevenness(points, seed),
+        unevenness=_task_spread(points, seed),
         held_out_error=_held_out_error(points, robust=robust),
         robust=robust,
         warm_up=warm_up,
@@ -159,7 +159,7 @@ def _percentiles_of_interval(runs: int, parameters: int) -> tuple[float, float]:
     return 100 * tail, 100 * (1 - tail)
 
 
-def _design_matrix(points: Sequence[Point], *, waves: bool) -> Array:
+def _design_matrix(points: Sequence[BatchPoint], *, waves: bool) -> Array:
     """Return columns of a, of a wave's cost outside (where separable) and inside its tasks, and of b.
 
     There is a row for each D, then one for each W.
@@ -175,14 +175,14 @@ def _design_matrix(points: Sequence[Point], *, waves: bool) -> Array:
     return design if waves else np.delete(design, 1, axis=1)
 
 
-def _measured_times(points: Sequence[Point]) -> Array:
+def _measured_times(points: Sequence[BatchPoint]) -> Array:
     """Return the durations, then the times of all tasks."""
     return np.asarray(
         [*(each.duration for each in points), *(max(each.work, SHORTEST) for each in points)], dtype=float
     )
 
 
-def _parameters(solved: Array, *, waves: bool) -> Array:
+def _model_parameters(solved: Array, *, waves: bool) -> Array:
     """Return a, κ and b; without several numbers of waves, a contains the part of κ outside the tasks."""
     if waves:
         overhead, outside, within, per_record = solved
@@ -191,7 +191,7 @@ def _parameters(solved: Array, *, waves: bool) -> Array:
     return np.asarray([overhead + within, per_record])
 
 
-def _solve(design: Array, durations: Array, *, robust: bool = False) -> Array:
+def _fit_parameters(design: Array, durations: Array, *, robust: bool = False) -> Array:
     """Minimise relative errors, no parameter below zero; robust: reweighted by Tukey's biweight.
 
     Errors are first relative to the measured values, and then to the fitted ones: otherwise a batch that was slow by chance
@@ -218,7 +218,7 @@ def _biweights(errors: Array) -> Array:
     return np.asarray(np.square(1 - np.square(np.minimum(far, 1))), dtype=float)
 
 
-def _outliers(foretold: Array, durations: Array) -> float:
+def _outlier_share(foretold: Array, durations: Array) -> float:
     """Return the share of batches whose duration, or whose tasks' time, is far from the others' relative errors."""
     far = []
     for half in np.split(durations / np.maximum(foretold, SHORTEST) - 1, 2):
@@ -227,9 +227,9 @@ def _outliers(foretold: Array, durations: Array) -> float:
     return float(np.mean(np.logical_or(*far)))
 
 
-def _bootstrap(points: Sequence[Point], *, waves: bool, robust: bool, seed: int) -> Array:
+def _bootstrap_parameters(points: Sequence[BatchPoint], *, waves: bool, robust: bool, seed: int) -> Array:
     """Return the parameters of resampled runs; a draw without two limits, or without waves where necessary, is repeated."""
-    by_run: dict[int, list[Point]] = {}
+    by_run: dict[int, list[BatchPoint]] = {}
     for each in points:
         by_run.setdefault(each.group, []).append(each)
     runs = [
@@ -244,11 +244,11 @@ def _bootstrap(points: Sequence[Point], *, waves: bool, robust: bool, seed: int)
             continue
         design = np.concatenate([run[0] for run in drawn])
         durations = np.concatenate([run[1] for run in drawn])
-        results.append(_parameters(_solve(design, durations, robust=robust), waves=waves))
+        results.append(_model_parameters(_fit_parameters(design, durations, robust=robust), waves=waves))
     return np.stack(results)
 
 
-def _unevenness(points: Sequence[Point], seed: int) -> Interval | None:
+def _task_spread(points: Sequence[BatchPoint], seed: int) -> Interval | None:
     """Return the spread pooled within stages (the mean of each is subtracted), with an interval over resampled runs."""
     by_run: dict[int, list[tuple[float, int]]] = {}
     for each in points:
@@ -266,7 +266,7 @@ def _unevenness(points: Sequence[Point], seed: int) -> Interval | None:
     return Interval(value=value, low=min(low, value), high=max(high, value))
 
 
-def _held_out_error(points: Sequence[Point], *, robust: bool) -> float | None:
+def _held_out_error(points: Sequence[BatchPoint], *, robust: bool) -> float | None:
     """Fit without the largest limit, forecast it, and return the median of the relative errors."""
     sizes = sorted({each.limit for each in points})
     if len(sizes) < 3:
@@ -274,7 +274,7 @@ def _held_out_error(points: Sequence[Point], *, robust: bool) -> float | None:
     seen = [each for each in points if each.limit < sizes[-1]]
     unseen = [each for each in points if each.limit == sizes[-1]]
     known = len({each.waves for each in seen}) > 1
-    values = _solve(_design_matrix(seen, waves=known), _measured_times(seen), robust=robust)
+    values = _fit_parameters(_design_matrix(seen, waves=known), _measured_times(seen), robust=robust)
     actual = np.asarray([each.duration for each in unseen], dtype=float)
     errors = np.abs((_design_matrix(unseen, waves=known) @ values)[: len(unseen)] - actual) / actual
     return float(np.median(errors))

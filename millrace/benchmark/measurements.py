@@ -82,13 +82,13 @@ class Measurements(_Strict):
     settings: dict[str, str]
     runs: tuple[Run, ...]
 
-    def of(self, query: str) -> Iterator[Run]:
+    def runs_of_query(self, query: str) -> Iterator[Run]:
         """Yield the counted runs of a query."""
         return (run for run in self.runs if run.query == query and run.repetition >= 0)
 
 
 @dataclass(frozen=True)
-class Point:
+class BatchPoint:
     """One batch as the model sees it.
 
     Attributes
@@ -122,11 +122,11 @@ class Point:
         return math.ceil(self.partitions / self.cores)
 
 
-def to_point(batch: Batch, run: Run, cores: int, group: int) -> Point:
+def to_point(batch: Batch, run: Run, cores: int, group: int) -> BatchPoint:
     """Return a batch of a run as a point."""
     longest = [math.log(max(task, SHORTEST)) for task in max(batch.tasks, key=math.fsum, default=())]
     mean = math.fsum(longest) / len(longest) if longest else 0.0
-    return Point(
+    return BatchPoint(
         batch.records,
         run.partitions,
         cores,

@@ -47,7 +47,7 @@ def schedule_again(runs: Sequence[PlannedRun], disturbances: Iterable[Disturbanc
         Empty where nothing disagreed, or more than a third of all settings.
     """
     cells = {_cell_of_run(run) for run in runs if run.repetition != WARM_UP}
-    disturbed = _cells(disturbances)
+    disturbed = _disturbed_cells(disturbances)
     if not disturbed or len(disturbed) > _MOST * len(cells):
         return ()
     disturbed.add(max(cells - disturbed))
@@ -75,7 +75,7 @@ def replace_disturbed_settings(
         The disturbances in ``measured``.
     """
     repeated = tuple(run for run in repeated_measurements.runs if run.repetition != WARM_UP)
-    cells = _cells(disturbances)
+    cells = _disturbed_cells(disturbances)
     others = tuple(run for run in measured.runs if _cell_of_run(run) not in cells)
     last = max((run.number for run in measured.runs), default=-1)
     further = max((run.repetition for run in measured.runs), default=-1) + 1
@@ -105,7 +105,7 @@ def _cell_of_run(run: PlannedRun | Run) -> _Cell:
     return run.limit, run.partitions
 
 
-def _cells(disturbances: Iterable[Disturbance]) -> set[_Cell]:
+def _disturbed_cells(disturbances: Iterable[Disturbance]) -> set[_Cell]:
     return {(each.limit, each.partitions) for each in disturbances}
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from millrace.benchmark.core_scaling import fit_scaling_curve
-from millrace.benchmark.fit import Fit, fit_model
+from millrace.benchmark.fit import ModelFit, fit_model
 from millrace.benchmark.measurements import Measurements, Run
 from millrace.benchmark.settled_batches import Disturbance, FitError, settled_points
-from millrace.benchmark.warmup import warmup_batches
+from millrace.benchmark.warmup import count_warmup_batches
 from millrace.sizing.queries.benchmark_figures import BatchRun, BenchmarkResult
 
 Where = Literal["sandbox", "glue", "emr"]
@@ -30,7 +30,7 @@ class BenchmarkOutcome:
         The file.
     """
 
-    fits: Mapping[str, Fit]
+    fits: Mapping[str, ModelFit]
     costliest: str
     result: BenchmarkResult
 
@@ -73,7 +73,7 @@ def fit_outcome(
         The measurements are not enough for a fit.
     """
     ordered = sorted(measured, key=lambda each: each.cores)
-    fits: dict[str, Fit] = {}
+    fits: dict[str, ModelFit] = {}
     for query in queries:
         fits[query] = fit_model(*settled_points(ordered[:1], query), seed=seed)
     costliest = max(fits, key=lambda query: fits[query].per_record.high)
@@ -104,15 +104,15 @@ def fit_outcome(
         batches=tuple(
             each
             for session in ordered
-            for run in session.of(costliest)
-            for each in _batches(run, session.cores)
+            for run in session.runs_of_query(costliest)
+            for each in _batch_runs(run, session.cores)
         ),
     )
     return BenchmarkOutcome(fits, costliest, result)
 
 
-def _batches(run: Run, cores: int) -> list[BatchRun]:
-    first = warmup_batches([batch.duration for batch in run.batches])
+def _batch_runs(run: Run, cores: int) -> list[BatchRun]:
+    first = count_warmup_batches([batch.duration for batch in run.batches])
     return [
         BatchRun(
             limit=run.limit,

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from millrace.benchmark.measurements import Measurements, Point, Run, to_point
-from millrace.benchmark.warmup import LEAST, warmup_batches
+from millrace.benchmark.measurements import BatchPoint, Measurements, Run, to_point
+from millrace.benchmark.warmup import LEAST, count_warmup_batches
 
 _DISTURBED = 0.25
 """Largest difference in the task time per record between repetitions (the sizing model's rule)."""
@@ -55,9 +55,9 @@ class SettledPoints(NamedTuple):
         Number of such runs.
     """
 
-    points: list[Point]
+    points: list[BatchPoint]
     warm_up: int
-    short: list[Point]
+    short: list[BatchPoint]
     left_out: int
 
 
@@ -74,21 +74,23 @@ def settled_points(measured: Iterable[Measurements], query: str) -> SettledPoint
         No repetition of some limit and number of partitions has ten batches after the cut, or only one has and the
         others have no batches to compare with it.
     """
-    points: list[Point] = []
-    short: list[Point] = []
+    points: list[BatchPoint] = []
+    short: list[BatchPoint] = []
     cut = group = left_out = 0
     runs: dict[_Cell, list[Run]] = {}
     for session in measured:
-        for run in session.of(query):
+        for run in session.runs_of_query(query):
             runs.setdefault((run.limit, run.partitions, session.cores), []).append(run)
             durations = [batch.duration for batch in run.batches]
-            first = warmup_batches(durations)
+            first = count_warmup_batches(durations)
             if len(run.batches) - first >= LEAST:
                 points += [to_point(batch, run, session.cores, group) for batch in run.batches[first:]]
                 cut += first
             else:
                 first = (
-                    warmup_batches(durations, len(durations) // 2) if len(durations) > 1 else len(durations)
+                    count_warmup_batches(durations, len(durations) // 2)
+                    if len(durations) > 1
+                    else len(durations)
                 )
                 short += [
                     to_point(batch, run, session.cores, group)
@@ -115,16 +117,16 @@ def settled_points(measured: Iterable[Measurements], query: str) -> SettledPoint
     return SettledPoints(points, cut, short, left_out)
 
 
-def _points_by_cell_and_run(points: Iterable[Point]) -> dict[_Cell, dict[int, list[Point]]]:
+def _points_by_cell_and_run(points: Iterable[BatchPoint]) -> dict[_Cell, dict[int, list[BatchPoint]]]:
     """Return the points by cell and run."""
-    cells: dict[_Cell, dict[int, list[Point]]] = {}
+    cells: dict[_Cell, dict[int, list[BatchPoint]]] = {}
     for each in points:
         cell = cells.setdefault((each.limit, each.partitions, each.cores), {})
         cell.setdefault(each.group, []).append(each)
     return cells
 
 
-def find_disturbances(points: Iterable[Point]) -> list[Disturbance]:
+def find_disturbances(points: Iterable[BatchPoint]) -> list[Disturbance]:
     """Return the settings whose repetitions differ in task time per record by more than a quarter."""
     result = []
     for (limit, partitions, _), runs in sorted(_points_by_cell_and_run(points).items()):

@@ -14,7 +14,7 @@ _WORTH = 0.10
 """Minimum slowdown of a first part, relative to the rest, that counts as warm-up."""
 
 
-def warmup_batches(durations: Sequence[float], least: int = LEAST) -> int:
+def count_warmup_batches(durations: Sequence[float], least: int = LEAST) -> int:
     """Return the number of batches at the start of a run that are warm-up.
 
     One rule for all: the one change point that explains the logarithms of the durations best (least

@@ -2,7 +2,7 @@
 
 from millrace.config.aws.names import Names
 from millrace.config.document.problems import ConfigurationError, Finding, Problem
-from millrace.config.load import environments, find_root, load
+from millrace.config.load import environment_names, find_root, load
 from millrace.config.model import Environment
 
 __all__ = [
@@ -11,7 +11,7 @@ __all__ = [
     "Finding",
     "Names",
     "Problem",
-    "environments",
+    "environment_names",
     "find_root",
     "load",
 ]

@@ -41,7 +41,7 @@ VpcId = Annotated[str, StringConstraints(pattern=r"^vpc-[0-9a-f]{8,17}$")]
 SubnetId = Annotated[str, StringConstraints(pattern=r"^subnet-[0-9a-f]{8,17}$")]
 
 
-def without_default(schema: dict[str, Any]) -> None:
+def remove_schema_default(schema: dict[str, Any]) -> None:
     """Remove a key's default from the JSON Schema, because the plan chooses the value if the key is left out."""
     del schema["default"]
 
@@ -62,18 +62,18 @@ def load_kinds(group: str, built_in: Mapping[str, str]) -> dict[str, Any]:
     built_in
         Loader of each class, as ``module:class``, by kind.
     """
-    kinds = dict.fromkeys((*built_in, *_installed(group).names))
+    kinds = dict.fromkeys((*built_in, *_installed_entry_points(group).names))
     return {kind: load_kind(group, built_in, kind) for kind in kinds}
 
 
 def load_kind(group: str, built_in: Mapping[str, str], kind: str) -> Any:
     """Return what one kind has in a registry as of :func:`load_kinds`; None if it has nothing there."""
-    loaders = {**built_in, **{each.name: each.value for each in _installed(group)}}
+    loaders = {**built_in, **{each.name: each.value for each in _installed_entry_points(group)}}
     return EntryPoint(kind, loaders[kind], group).load() if kind in loaders else None
 
 
 @cache
-def _installed(group: str) -> EntryPoints:
+def _installed_entry_points(group: str) -> EntryPoints:
     # Looking through all distributions takes a hundredth of a second, and a start asks for each kind.
     return entry_points(group=group)
 

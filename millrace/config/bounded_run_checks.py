@@ -22,15 +22,15 @@ def land_queries_by_table(environment: Environment) -> dict[str, list[LandingQue
     return found
 
 
-def refused_runs(environment: Environment) -> Iterator[Finding]:
+def bounded_run_findings(environment: Environment) -> Iterator[Finding]:
     """Yield what jobs with bounded runs cannot do in an environment that is else valid."""
     landing = land_queries_by_table(environment)
     for name, job in environment.jobs.items():
-        yield from check_run(environment, name, job, landing)
+        yield from check_job_run(environment, name, job, landing)
         yield from job.check(("jobs", name))
 
 
-def check_run(
+def check_job_run(
     environment: Environment, name: str, job: Job, landing: Mapping[str, Sequence[LandingQuery]]
 ) -> Iterator[Finding]:
     """Check when one job runs, and that its queries can run so.

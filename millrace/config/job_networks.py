@@ -16,7 +16,7 @@ def vpc_reason(environment: Environment, name: str) -> str | None:
     """
     job, network = environment.jobs[name], environment.network
     own = getattr(job, "network", None)
-    if (needed := needs_vpc(environment, job)) is not None or own == "none":
+    if (needed := need_for_vpc(environment, job)) is not None or own == "none":
         return needed
     if own == "vpc":
         return f"jobs.{name}.network asks for it"
@@ -27,12 +27,12 @@ def vpc_reason(environment: Environment, name: str) -> str | None:
     return "the file has a section network" if network.model_fields_set else None
 
 
-def needs_vpc(environment: Environment, job: Job) -> str | None:
+def need_for_vpc(environment: Environment, job: Job) -> str | None:
     """Return what a job needs a VPC for; None if AWS's public endpoints are enough."""
-    return next(_needs(environment, job), None)
+    return next(_needs_for_vpc(environment, job), None)
 
 
-def _needs(environment: Environment, job: Job) -> Iterator[str]:
+def _needs_for_vpc(environment: Environment, job: Job) -> Iterator[str]:
     if not job.runs_without_vpc:
         yield f"{job.title} reaches neither Kinesis nor CloudWatch's metrics without one"
     for query in job.queries.values():
@@ -62,6 +62,6 @@ def network_reasons(environment: Environment) -> dict[str, str]:
 def check_job_networks(environment: Environment) -> Iterator[Finding]:
     """Refuse `network: none` for a job that needs a VPC."""
     for name, job in environment.jobs.items():
-        needed = needs_vpc(environment, job)
+        needed = need_for_vpc(environment, job)
         if needed is not None and getattr(job, "network", None) == "none":
             yield Finding(("jobs", name, "network"), "none", f"vpc, or nothing: {needed}")

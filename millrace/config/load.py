@@ -16,7 +16,7 @@ from millrace.config.aws import accounts
 from millrace.config.checks import environment as checks
 from millrace.config.document import explain, secrets
 from millrace.config.document.locations import Locations
-from millrace.config.document.open_values import find_open
+from millrace.config.document.open_values import find_open_values
 from millrace.config.document.problems import (
     MISSING,
     ConfigurationError,
@@ -26,7 +26,7 @@ from millrace.config.document.problems import (
     dotted_path,
     one_per_path,
 )
-from millrace.config.document.tree import DocumentError, Tree, is_file, merge, read
+from millrace.config.document.tree import DocumentError, Tree, is_file, merge_trees, read_document
 from millrace.config.engines import KINDS
 from millrace.config.engines.base import JobBase
 from millrace.config.model import Environment
@@ -65,7 +65,7 @@ def find_root(start: FilePath | None = None) -> FilePath:
     return next((each for each in (here, *here.parents) if (each / "environments").is_dir()), here)
 
 
-def environments(root: FilePath | None = None) -> tuple[str, ...]:
+def environment_names(root: FilePath | None = None) -> tuple[str, ...]:
     """Return the names of a project's environments.
 
     A file that others extend is none if it is called ``base``, or extends nothing and has no jobs.
@@ -81,7 +81,7 @@ def environments(root: FilePath | None = None) -> tuple[str, ...]:
     for file in sorted(filter(is_file, folder.glob("*.yaml"))):
         names.append(file.stem)
         try:
-            tree = read(file).tree
+            tree = read_document(file).tree
         except DocumentError:
             continue
         if (parent := tree.child(EXTENDS)) is not None:
@@ -133,7 +133,7 @@ def load(
     tree = _read_file(file, root, problems, (), texts)
     places = Locations(tree, root)
     plain = {key: value for key, value in tree.to_json().items() if key != EXTENDS}
-    findings = [*find_open(tree), *secrets.find_secrets(tree)]
+    findings = [*find_open_values(tree), *secrets.find_secrets(tree)]
     if "name" in plain:
         findings.append(
             Finding(("name",), str(plain.pop("name")), "no name: the file's name is the environment's")
@@ -150,9 +150,9 @@ def load(
     )
     findings += _new_findings(later, findings)
     if checked.account is not None:
-        foreign = accounts.foreign_accounts(tree, checked.account, checked.governance.other_accounts)
+        foreign = accounts.foreign_account_findings(tree, checked.account, checked.governance.other_accounts)
         findings += _new_findings(foreign, findings)
-    problems += [places.problem(finding) for finding in one_per_path(findings)]
+    problems += [places.problem_of_finding(finding) for finding in one_per_path(findings)]
     if problems or environment is None:
         raise ConfigurationError(problems)
     environment._places = places
@@ -163,15 +163,15 @@ def _environment_file(name: str, root: FilePath, texts: Mapping[FilePath, str]) 
     if name.endswith((".yaml", ".yml")) or "/" in name:
         file = FilePath(name).resolve()
         if file not in texts and not is_file(file):
-            hint = explain.nearest(file.stem, environments(root))
+            hint = explain.suggest_nearest(file.stem, environment_names(root))
             raise ConfigurationError([Problem(name, 0, "", "no such file", "an existing YAML file", hint)])
         return file
     file = root / "environments" / f"{name}.yaml"
     if not is_file(file):
-        known = environments(root)
+        known = environment_names(root)
         allowed = f"one of {', '.join(known)}" if known else "a file in environments/"
         shown = Locations(None, root).name(file)
-        hint = explain.nearest(name, known)
+        hint = explain.suggest_nearest(name, known)
         raise ConfigurationError([Problem(shown, 0, "", f"no environment {name!r}", allowed, hint)])
     return file
 
@@ -185,7 +185,7 @@ def _read_file(
 ) -> Tree:
     name = Locations(None, root).name(file)
     try:
-        document = read(file, texts.get(file))
+        document = read_document(file, texts.get(file))
     except DocumentError as error:
         raise ConfigurationError(
             [*problems, Problem(name, error.line, "", str(error), error.allowed)]
@@ -206,13 +206,13 @@ def _read_file(
     )
     if parent is None or parent in (file, *above):
         known = sorted(each.stem for each in file.parent.glob("*.yaml") if each != file)
-        hint = explain.nearest(str(extends.value), known)
+        hint = explain.suggest_nearest(str(extends.value), known)
         allowed = "the name of another file beside this one that does not extend it in turn"
         problems.append(
             Problem(name, extends.line, EXTENDS, explain.shown_value(extends.to_json()), allowed, hint)
         )
         return tree
-    return merge(_read_file(parent, root, problems, (*above, file), texts), tree)
+    return merge_trees(_read_file(parent, root, problems, (*above, file), texts), tree)
 
 
 def _shared_resource_findings(file: FilePath, plain: dict[str, Any], root: FilePath) -> Iterator[Finding]:
@@ -220,7 +220,7 @@ def _shared_resource_findings(file: FilePath, plain: dict[str, Any], root: FileP
     alone = _exclusive_names(plain)
     if not alone or file.parent != root / "environments":
         return
-    for name in environments(root):
+    for name in environment_names(root):
         other = file.parent / f"{name}.yaml"
         if other == file:
             continue

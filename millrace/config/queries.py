@@ -136,7 +136,7 @@ class Payload(Model):
     def all_rules(self, root: FilePath) -> Mapping[RouteName, Rule]:
         """Return its data rules, with :data:`ANY_FIELD` for a schema that takes a record with none of its fields."""
         try:
-            where = self.format.has_a_field(root / self.schema_)
+            where = self.format.any_field_condition(root / self.schema_)
         except (ValueError, OSError, TypeError, KeyError):
             where = None
         return {**({} if where is None else {ANY_FIELD: Rule(where=where)}), **self.rules}

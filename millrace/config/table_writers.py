@@ -22,7 +22,7 @@ def maintained_tables(environment: Environment, job: str) -> tuple[str, ...]:
     return tuple(table for table, owner in owners.items() if owner == job)
 
 
-def readers(environment: Environment, table: str) -> Iterator[tuple[str, str]]:
+def readers_of_table(environment: Environment, table: str) -> Iterator[tuple[str, str]]:
     """Yield job and name of each query that derives from a table.
 
     Parameters

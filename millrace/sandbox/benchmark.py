@@ -147,7 +147,9 @@ def run_schedule(
         json.dumps(schedule_document(runs, subject.queries, count, result.as_uri()))
     )
     (home / "launch.json").write_text(json.dumps(_local_launch_document(subject, home, bootstrap)))
-    line = spark_line_of(KINDS[subject.document["engine"]].spark_of(subject.document["engine_version"]))
+    line = spark_line_of(
+        KINDS[subject.document["engine"]].spark_of_version(subject.document["engine_version"])
+    )
     settings = _spark_settings(subject.document, home, cores, driver_memory, line)
     _create_reference_tables(subject, home)
     arguments = ["--launch-document", (home / "launch.json").as_uri(), "--engine", "sandbox"]

@@ -89,7 +89,7 @@ def deploy_sandbox(name: str, stack: localstack.LocalStack, broker: kafka_broker
     deploy_to_localstack(stack, assembly, names.account)
     sandbox = Sandbox(environment, plan, names, stack, broker)
     for stream_name, stream in environment.streams.items():
-        if stream.cluster_name is not None and stream.matches is None:
+        if stream.cluster_name is not None and stream.topic_pattern is None:
             broker.create_topic(
                 names.stream(stream_name), plan.streams[stream_name].expected_partitions.value
             )

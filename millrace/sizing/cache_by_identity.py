@@ -13,7 +13,7 @@ _LAST = 4
 """Calls that each function remembers: callers ask again at once, for each job and each figure of a page."""
 
 
-class _ById:
+class _KeyByIdentity:
     """An object as a cache key, compared by identity."""
 
     def __init__(self, value: object) -> None:
@@ -23,7 +23,7 @@ class _ById:
         return id(self.value)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ById) and other.value is self.value
+        return isinstance(other, _KeyByIdentity) and other.value is self.value
 
 
 def cached_for_same_objects(function: Callable[P, R]) -> Callable[P, R]:
@@ -33,14 +33,14 @@ def cached_for_same_objects(function: Callable[P, R]) -> Callable[P, R]:
     """
 
     @lru_cache(maxsize=_LAST)
-    def cached(*keys: _ById) -> Any:
+    def cached(*keys: _KeyByIdentity) -> Any:
         call: Any = function
         return call(*(each.value for each in keys))
 
     @wraps(function)
     def by_identity(*args: P.args, **named: P.kwargs) -> R:
         assert not named, "arguments by position"
-        result: R = cached(*map(_ById, args))
+        result: R = cached(*map(_KeyByIdentity, args))
         return result
 
     return by_identity

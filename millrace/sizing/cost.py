@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from millrace.config.engines.base import Bill
+from millrace.config.engines.base import HourlyBillItem
 from millrace.config.model import Job, Stream
 from millrace.config.sources.base import GB as GB
 from millrace.config.sources.base import HOURS as HOURS
@@ -139,7 +139,7 @@ def job_cost(
     )
 
 
-def price_name(bill: Bill) -> str:
+def price_name(bill: HourlyBillItem) -> str:
     """Return the name of an item's own price if a table has it, else that of the common price."""
     own, common = bill.price
     return own if own in known_prices() else common

@@ -25,21 +25,21 @@ def to_json(plan: Plan) -> dict[str, Any]:
         ``origin`` (``computed`` or ``pinned``), ``assumed``, ``formula`` and ``inputs`` (each an object, or the key of another
         figure), or null if there is none. A cost is an object of ``usd_month``, ``assumed`` and ``items``.
     """
-    document, costs = _plain(plan), plan.costs
-    document["shared"] = _cost(plan.shared)
+    document, costs = _as_plain_data(plan), plan.costs
+    document["shared"] = _cost_section(plan.shared)
     for section in ("streams", "clusters", "jobs"):
         for name, member in document[section].items():
-            member["cost"] = _cost(costs[f"{section}.{name}"])
-    return {"version": VERSION, **document, "total": _plain(total_cost(plan))}
+            member["cost"] = _cost_section(costs[f"{section}.{name}"])
+    return {"version": VERSION, **document, "total": _as_plain_data(total_cost(plan))}
 
 
-def _cost(lines: Sequence[CostItem]) -> dict[str, Any]:
+def _cost_section(lines: Sequence[CostItem]) -> dict[str, Any]:
     return {
         "usd_month": sum(line.usd for line in lines),
         "assumed": any(line.assumed for line in lines),
-        "items": _plain(lines),
+        "items": _as_plain_data(lines),
     }
 
 
-def _plain(value: object) -> Any:
+def _as_plain_data(value: object) -> Any:
     return to_jsonable_python(value, fallback=lambda each: each() if callable(each) else dict(each))

@@ -19,7 +19,7 @@ Origin = Literal["computed", "pinned"]
 
 
 @dataclass(frozen=True)
-class Input:
+class FigureInput:
     """A value that a figure was computed from.
 
     Attributes
@@ -43,10 +43,10 @@ class Input:
     how: str = ""
     origin: str = ""
     path: Path = ()
-    inputs: tuple[Input | str, ...] = ()
+    inputs: tuple[FigureInput | str, ...] = ()
 
 
-Inputs = tuple[Input | str, ...]
+Inputs = tuple[FigureInput | str, ...]
 """Inputs of a number; one that is a number of the plan itself is given by its key, such as ``jobs.flights.cores``."""
 
 
@@ -83,7 +83,9 @@ class Figure(Generic[T]):
 
 def pinned(value: T, unit: str, why: str, path: Path) -> Figure[T]:
     """Return a figure that the environment file gives at a path."""
-    return Figure(value, unit, why, "pinned", inputs=lambda: (Input(str(path[-1]), str(value), path=path),))
+    return Figure(
+        value, unit, why, "pinned", inputs=lambda: (FigureInput(str(path[-1]), str(value), path=path),)
+    )
 
 
 @dataclass(frozen=True)
@@ -331,12 +333,12 @@ class Alarm:
     why: str
 
     @property
-    def of_job(self) -> bool:
+    def watches_job(self) -> bool:
         """True if it watches a job."""
         return self.subject.startswith("job/")
 
     @property
-    def silence(self) -> bool:
+    def goes_off_in_silence(self) -> bool:
         """True if it goes off when nothing is reported."""
         return self.missing == "missing"
 

@@ -18,7 +18,7 @@ from millrace.config.document.problems import ConfigurationError, Path, dotted_p
 from millrace.config.document.tree import Tree
 from millrace.config.engines import KINDS, Job
 from millrace.config.engines.emr import EmrJob, EmrWorker
-from millrace.config.job_networks import needs_vpc, network_reasons, vpc_reason
+from millrace.config.job_networks import need_for_vpc, network_reasons, vpc_reason
 from millrace.config.model import Environment, KinesisStream, MskCluster
 from millrace.config.units import format_duration
 from millrace.sizing.model import Plan
@@ -144,13 +144,14 @@ def find_moves(environment: Environment, now: Plan, keeps: Keeps) -> tuple[Move,
     found.sort(key=lambda each: -each[0].saved)
     # Simulated one after the other until there are enough.
     moves = (move for move, changed, after in found if keeps(changed, after))
-    return tuple(islice(chain(_chosen_engines(environment, before), moves), MOST))
+    return tuple(islice(chain(_move_of_chosen_engines(environment, before), moves), MOST))
 
 
-def _chosen_engines(environment: Environment, usd: float) -> Iterator[Move]:
+def _move_of_chosen_engines(environment: Environment, usd: float) -> Iterator[Move]:
     """Yield the move that writes the engines which the plan has chosen."""
     keys = [
-        (f"jobs.{name}.engine", None, environment.jobs[name].engine) for name in _open_engines(environment)
+        (f"jobs.{name}.engine", None, environment.jobs[name].engine)
+        for name in _jobs_without_engine(environment)
     ]
     if keys:
         lost = "nothing if the rate was measured there; every other command needs the key"
@@ -170,7 +171,7 @@ def _keys_of_merged_jobs(change: _Change, tree: Tree) -> Iterator[tuple[str, Any
         yield f"jobs.{name}", node.to_json(), None
 
 
-def _small_jobs(environment: Environment, now: Plan) -> Iterator[_Change]:
+def _merges_of_small_jobs(environment: Environment, now: Plan) -> Iterator[_Change]:
     """Yield jobs of one executor whose keys are alike, as queries of the first of them."""
     groups: dict[str, list[str]] = {}
     for name, job in environment.jobs.items():
@@ -185,17 +186,17 @@ def _small_jobs(environment: Environment, now: Plan) -> Iterator[_Change]:
 
 
 def _possible_changes(environment: Environment, now: Plan) -> Iterator[_Change]:
-    yield from _small_jobs(environment, now)
+    yield from _merges_of_small_jobs(environment, now)
     if environment.partition_buffer:
         yield _Change(("partition_buffer",), None, "spare shards and partitions for a hot key")
     for name, stream in environment.streams.items():
-        yield from _of_stream(environment, name, stream)
+        yield from _changes_of_stream(environment, name, stream)
     for name, cluster in environment.kafka.items():
         if isinstance(cluster, MskCluster) and cluster.existing is None:
-            yield from _of_cluster(environment, name, cluster)
+            yield from _changes_of_cluster(environment, name, cluster)
     for name, job in environment.jobs.items():
-        yield from _of_job(name, job)
-        if needs_vpc(environment, job) is None and vpc_reason(environment, name) is not None:
+        yield from _changes_of_job(name, job)
+        if need_for_vpc(environment, job) is None and vpc_reason(environment, name) is not None:
             yield _Change(("jobs", name, "network"), "none", _PRIVATE)
     network = environment.network
     if network.vpc is None and environment.deployed.zones is None and network_reasons(environment):
@@ -211,7 +212,7 @@ def _possible_changes(environment: Environment, now: Plan) -> Iterator[_Change]:
             yield _Change(("network", "egress"), "cheapest", f"{network.egress} as pinned")
 
 
-def _of_stream(environment: Environment, name: str, stream: Any) -> Iterator[_Change]:
+def _changes_of_stream(environment: Environment, name: str, stream: Any) -> Iterator[_Change]:
     path = ("streams", name)
     if stream.belongs_to_others:
         return
@@ -237,7 +238,7 @@ def _of_stream(environment: Environment, name: str, stream: Any) -> Iterator[_Ch
         yield _Change((*path, "shard_level_metrics"), None, "metrics of each shard, which show a hot key")
 
 
-def _of_cluster(environment: Environment, name: str, cluster: MskCluster) -> Iterator[_Change]:
+def _changes_of_cluster(environment: Environment, name: str, cluster: MskCluster) -> Iterator[_Change]:
     path = ("kafka", name)
     new = name not in environment.deployed.clusters
     pins = ("broker_type", "brokers", "storage")
@@ -247,7 +248,7 @@ def _of_cluster(environment: Environment, name: str, cluster: MskCluster) -> Ite
     other = "express" if cluster.tier == "standard" else "standard"
     if cluster.tier == "serverless" or not new or not cluster.tier_is_given:
         return
-    if cluster.version in kafka_versions.of_tier(other):
+    if cluster.version in kafka_versions.versions_of_tier(other):
         lost = {
             "express": "most settings of brokers, tiered storage; a deployed cluster would be replaced",
             "standard": "volumes without a size, faster scaling; a deployed cluster would be replaced",
@@ -255,7 +256,7 @@ def _of_cluster(environment: Environment, name: str, cluster: MskCluster) -> Ite
         yield _Change((*path, "tier"), other, lost)
 
 
-def _of_job(name: str, job: Job) -> Iterator[_Change]:
+def _changes_of_job(name: str, job: Job) -> Iterator[_Change]:
     path = ("jobs", name)
     for key in ("worker", "cores", "max_workers"):
         if key in job.model_fields_set and getattr(job, key) is not None:
@@ -334,22 +335,22 @@ def with_cheapest_engines(environment: Environment, keeps: Keeps) -> Environment
     keeps
         Simulates a plan.
     """
-    names = _open_engines(environment)
+    names = _jobs_without_engine(environment)
     # Jobs on one engine may share a network, so all of them change together first.
     for group in (names, *([each] for each in names)) if names else ():
         others = (with_engine(environment, group, engine) for engine in KINDS)
         possible = [environment, *(each for each in others if each is not None and _is_allowed(each))]
-        environment = min(possible, key=lambda each: _rank(each, names, keeps))
+        environment = min(possible, key=lambda each: _rank_engines(each, names, keeps))
     return environment
 
 
-def _open_engines(environment: Environment) -> list[str]:
+def _jobs_without_engine(environment: Environment) -> list[str]:
     """Return the jobs whose file gives no engine."""
     tree = environment.places.tree
     return [name for name in environment.jobs if tree and tree.at(("jobs", name, "engine")) is None]
 
 
-def _rank(environment: Environment, names: Iterable[str], keeps: Keeps) -> tuple[bool, bool, float]:
+def _rank_engines(environment: Environment, names: Iterable[str], keeps: Keeps) -> tuple[bool, bool, float]:
     """Return whether a plan breaks an SLA, whether the bill of jobs is unproven, and the dollars a month; the least is best."""
     try:
         sized = plan(environment)

@@ -12,7 +12,7 @@ from millrace.config.document.problems import Finding
 from millrace.config.kafka.clusters import Tier
 from millrace.config.model import Environment, MskCluster
 from millrace.sizing.cost import HOURS, cost_item
-from millrace.sizing.model import ClusterPlan, CostItem, Figure, Input, Inputs, pinned
+from millrace.sizing.model import ClusterPlan, CostItem, Figure, FigureInput, Inputs, pinned
 from millrace.sizing.prices_and_limits import VOLUME_BYTES, LimitTable, PriceTable, service_limits
 
 MIB, GIB = 1024**2, 1024**3
@@ -33,7 +33,7 @@ clock, which is Kafka 4's own default (KIP-1030), or more than a century earlier
 
 
 @dataclass(frozen=True)
-class Load:
+class ClusterLoad:
     """Load of a cluster's brokers from all its topics together.
 
     Attributes
@@ -73,7 +73,7 @@ def replication_factor(environment: Environment, cluster: str) -> int:
 
 def cluster_load(
     environment: Environment, cluster: str, partitions: Mapping[str, int], readers: Mapping[str, int]
-) -> Load:
+) -> ClusterLoad:
     """Add up the topics of one cluster, including topics of others on it.
 
     Parameters
@@ -84,7 +84,7 @@ def cluster_load(
     topics = {name: stream for name, stream in environment.streams.items() if stream.cluster_name == cluster}
     copies = replication_factor(environment, cluster)
     count = sum(partitions[name] for name in topics)
-    return Load(
+    return ClusterLoad(
         mib_in=sum(
             t.traffic.records_per_second * t.traffic.peak_factor * t.traffic.record_size
             for t in topics.values()
@@ -128,7 +128,12 @@ def possible_tiers(environment: Environment, name: str, prices: PriceTable) -> t
 
 
 def plan_cluster(
-    name: str, cluster: MskCluster, load_: Load, zone_count: int, prices: PriceTable, tiers: Sequence[Tier]
+    name: str,
+    cluster: MskCluster,
+    load_: ClusterLoad,
+    zone_count: int,
+    prices: PriceTable,
+    tiers: Sequence[Tier],
 ) -> tuple[ClusterPlan | None, list[Finding]]:
     """Size one MSK cluster: the cheapest broker type that carries the load, of all tiers.
 
@@ -152,7 +157,7 @@ def plan_cluster(
 
 
 def _plan_of_tier(
-    name: str, cluster: MskCluster, load_: Load, zone_count: int, prices: PriceTable
+    name: str, cluster: MskCluster, load_: ClusterLoad, zone_count: int, prices: PriceTable
 ) -> tuple[ClusterPlan | None, list[Finding]]:
     """Size a cluster of the tier that it names.
 
@@ -202,7 +207,7 @@ def _plan_of_tier(
 
 
 @dataclass(frozen=True)
-class _Option:
+class _BrokerOption:
     """Brokers that carry a load.
 
     Attributes
@@ -223,28 +228,34 @@ class _Option:
 
 
 def _broker_options(
-    kind: str, load_: Load, zone_count: int, broker_limits: LimitTable, prices: PriceTable, *, disk: bool
-) -> Iterator[_Option]:
+    kind: str,
+    load_: ClusterLoad,
+    zone_count: int,
+    broker_limits: LimitTable,
+    prices: PriceTable,
+    *,
+    disk: bool,
+) -> Iterator[_BrokerOption]:
     broker, hour = broker_limits.brokers[kind], prices.usd(f"msk.{kind}_hour")
-    takes = broker.takes(load_.readers)
+    takes = broker.producer_mib_per_second(load_.readers)
     number = _fewest_brokers(takes, broker.partitions, load_, zone_count, broker_limits, disk=disk)
-    yield _Option(kind, number, None, takes, number * hour * HOURS)
+    yield _BrokerOption(kind, number, None, takes, number * hour * HOURS)
     if broker.volume_default is None:
         return
-    takes = broker.takes(load_.readers, broker.volume)
+    takes = broker.producer_mib_per_second(load_.readers, broker.volume)
     number = _fewest_brokers(takes, broker.partitions, load_, zone_count, broker_limits, disk=disk)
     volume = math.ceil(load_.mib_in / number * 2 * VOLUME_BYTES)
     if volume > broker.volume_default:
         usd = number * (hour * HOURS + volume * prices.usd("msk.volume_mib_month"))
-        yield _Option(kind, number, volume, takes, usd)
+        yield _BrokerOption(kind, number, volume, takes, usd)
 
 
 def _plan_provisioned(
     name: str,
     cluster: MskCluster,
-    chosen: _Option,
+    chosen: _BrokerOption,
     storage: Figure[int] | None,
-    load_: Load,
+    load_: ClusterLoad,
     zone_count: int,
     prices: PriceTable,
 ) -> ClusterPlan:
@@ -255,7 +266,7 @@ def _plan_provisioned(
     taken = f"{chosen.takes:.4g} MiB/s in, {broker.partitions:,} partitions"
 
     def inputs() -> Inputs:
-        return (*load_.inputs, Input(kind, taken, origin=broker.origin), *known.as_inputs("msk."))
+        return (*load_.inputs, FigureInput(kind, taken, origin=broker.origin), *known.as_inputs("msk."))
 
     brokers = (
         pinned(cluster.brokers, "brokers", f"pinned; {needed} would do: {why}", (*path, "brokers"))
@@ -312,7 +323,7 @@ def _plan_provisioned(
 
 
 def _volume_size(
-    name: str, cluster: MskCluster, brokers: int, load_: Load
+    name: str, cluster: MskCluster, brokers: int, load_: ClusterLoad
 ) -> tuple[Figure[int] | None, Finding | None]:
     """Size the volume of a Standard broker: as pinned, as deployed where that suffices, else the next coarse step."""
     known = service_limits()
@@ -354,7 +365,13 @@ def coarse_gib(needed: int) -> int:
 
 
 def _fewest_brokers(
-    takes: float, partitions: int, load_: Load, zone_count: int, broker_limits: LimitTable, *, disk: bool
+    takes: float,
+    partitions: int,
+    load_: ClusterLoad,
+    zone_count: int,
+    broker_limits: LimitTable,
+    *,
+    disk: bool,
 ) -> int:
     """Return the fewest brokers for incoming bytes, replicas and disk, with the same number in each zone."""
     terms = [load_.mib_in / takes, load_.replicas / partitions]
@@ -365,7 +382,9 @@ def _fewest_brokers(
     return zone_count * max(1, math.ceil(max(terms) / zone_count))
 
 
-def _reason_for_option(option: _Option, load_: Load, zone_count: int, broker_limits: LimitTable) -> str:
+def _reason_for_option(
+    option: _BrokerOption, load_: ClusterLoad, zone_count: int, broker_limits: LimitTable
+) -> str:
     taken = f"{option.takes:.4g} MiB/s a broker" + (
         "" if broker_limits.brokers[option.kind].confirmed else ", unconfirmed"
     )
@@ -374,7 +393,7 @@ def _reason_for_option(option: _Option, load_: Load, zone_count: int, broker_lim
     return f"{load_.mib_in:,.1f} MiB/s in at peak ({taken}), as many in each of {zone_count} zones"
 
 
-def _serverless_cost(load_: Load, prices: PriceTable) -> tuple[CostItem, ...]:
+def _serverless_cost(load_: ClusterLoad, prices: PriceTable) -> tuple[CostItem, ...]:
     name, guess = "msk.serverless.", load_.assumed
     out = load_.gb_month * load_.readers
     stored = load_.stored_gib

@@ -6,20 +6,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, is_dataclass
 from typing import Any
 
-from millrace.config.document.explain import nearest
+from millrace.config.document.explain import suggest_nearest
 from millrace.config.document.problems import ConfigurationError, Problem, dotted_path
 from millrace.config.model import Environment
-from millrace.sizing.model import CostItem, Figure, Input, Plan
+from millrace.sizing.model import CostItem, Figure, FigureInput, Plan
 from millrace.sizing.planning import total_cost
 
 Number = Figure[Any] | CostItem
 
 
 @dataclass(frozen=True)
-class Node(Input):
+class DerivationNode(FigureInput):
     """One step of a derivation, a number or an input of one, with its origin in words: file and line if the file gives it."""
 
-    inputs: tuple[Node, ...] = ()
+    inputs: tuple[DerivationNode, ...] = ()
 
 
 def number_keys(plan: Plan) -> tuple[str, ...]:
@@ -27,7 +27,7 @@ def number_keys(plan: Plan) -> tuple[str, ...]:
     return tuple(_numbers_by_key(plan))
 
 
-def explain(environment: Environment, plan: Plan, key: str) -> Node:
+def explain(environment: Environment, plan: Plan, key: str) -> DerivationNode:
     """Return the derivation of a number.
 
     Parameters
@@ -50,19 +50,25 @@ def explain(environment: Environment, plan: Plan, key: str) -> Node:
             each for each in known if each.startswith(key.rsplit(".", 1)[0])
         ]
         allowed = f"one of the plan's {len(known)} numbers, such as {', '.join(like[:5] or known[:5])}"
-        raise ConfigurationError([Problem("command line", 0, "--explain", key, allowed, nearest(key, known))])
+        raise ConfigurationError(
+            [Problem("command line", 0, "--explain", key, allowed, suggest_nearest(key, known))]
+        )
     return _derivation_node(environment, numbers, key)
 
 
-def _derivation_node(environment: Environment, numbers: Mapping[str, Number], figure: Input | str) -> Node:
-    step = figure if isinstance(figure, Input) else _node_of_plan(figure, numbers[figure])
+def _derivation_node(
+    environment: Environment, numbers: Mapping[str, Number], figure: FigureInput | str
+) -> DerivationNode:
+    step = figure if isinstance(figure, FigureInput) else _node_of_plan(figure, numbers[figure])
     inputs = tuple(_derivation_node(environment, numbers, each) for each in step.inputs)
-    return Node(step.name, step.value, step.how, _origin_of_input(environment, step), step.path, inputs)
+    return DerivationNode(
+        step.name, step.value, step.how, _origin_of_input(environment, step), step.path, inputs
+    )
 
 
-def _node_of_plan(key: str, number: Number) -> Input:
+def _node_of_plan(key: str, number: Number) -> FigureInput:
     if isinstance(number, CostItem):
-        return Input(key, f"${number.usd:,.2f}", number.why, inputs=number.inputs())
+        return FigureInput(key, f"${number.usd:,.2f}", number.why, inputs=number.inputs())
     value = (
         f"{number.value:,} {number.unit}"
         if isinstance(number.value, int)
@@ -72,10 +78,10 @@ def _node_of_plan(key: str, number: Number) -> Input:
         value = f"${number.value:,.2f} a month"
     marks = ", rests on an assumption" if number.assumed else ""
     how = f"{number.formula}: {number.why}" if number.formula else number.why
-    return Input(key, value + marks, how, inputs=number.inputs())
+    return FigureInput(key, value + marks, how, inputs=number.inputs())
 
 
-def _origin_of_input(environment: Environment, step: Input) -> str:
+def _origin_of_input(environment: Environment, step: FigureInput) -> str:
     if not step.path:
         return step.origin
     (file, line), tree = environment.places.of(step.path), environment.places.tree

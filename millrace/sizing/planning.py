@@ -20,11 +20,11 @@ from millrace.sizing.alternatives.partition_search import JobPlanner, cheapest_p
 from millrace.sizing.alternatives.remedies import with_remedies
 from millrace.sizing.alternatives.risks import risks
 from millrace.sizing.cost import CENT, stream_cost
-from millrace.sizing.costs.network_plan import dns_cost, jobs_inside, plan_network
+from millrace.sizing.costs.network_plan import dns_cost, jobs_in_vpc, plan_network
 from millrace.sizing.costs.shared_cost import shared_cost
 from millrace.sizing.costs.storage_cost import unpriced_costs
-from millrace.sizing.jobs.core_spreads import own_spread, source_of
-from millrace.sizing.model import ClusterPlan, Figure, Input, JobPlan, Plan, StreamPlan
+from millrace.sizing.jobs.core_spreads import joined_source, own_spread
+from millrace.sizing.model import ClusterPlan, Figure, FigureInput, JobPlan, Plan, StreamPlan
 from millrace.sizing.msk_clusters import cluster_load, plan_cluster, possible_tiers, zones_with_brokers
 from millrace.sizing.planned_environment import with_choices
 from millrace.sizing.prices_and_limits import PRICES, PriceTable, prices, service_limits
@@ -77,7 +77,7 @@ def _plan(environment: Environment, table: PriceTable) -> Plan:
     tiers = {name: cluster.tier for name, cluster in clusters.items()}
     environment = with_choices(environment, "kafka", "tier", tiers)
     network, way_out = plan_network(environment, table)
-    dns = dns_cost(environment, sum(jobs[name].max_workers.value for name in jobs_inside(environment)), table)
+    dns = dns_cost(environment, sum(jobs[name].max_workers.value for name in jobs_in_vpc(environment)), table)
     watched = alarms(environment, jobs, clusters)
     # SimPy and NumPy take long to import.
     from millrace.sizing.simulation.expected_cost import fix_workers_where_late
@@ -94,18 +94,18 @@ def _plan(environment: Environment, table: PriceTable) -> Plan:
         alarms=watched,
         shared=shared_cost(environment, streams, (*way_out, *dns), watched, table),
         warnings=(
-            *_of_prices(environment, table),
+            *_price_warnings(environment, table),
             *_plan_warnings(environment, demands),
-            *_of_quotas(environment, clusters),
+            *_quota_warnings(environment, clusters),
             *risks(environment, demands, streams, jobs),
         ),
         left_out=unpriced_costs(environment),
     )
     found = fix_workers_where_late(environment, found)
-    return replace(found, advice=tuple(other_services.advice(environment, found)))
+    return replace(found, advice=tuple(other_services.cheaper_service_advice(environment, found)))
 
 
-def _of_quotas(environment: Environment, clusters: Mapping[str, ClusterPlan]) -> Iterator[str]:
+def _quota_warnings(environment: Environment, clusters: Mapping[str, ClusterPlan]) -> Iterator[str]:
     """Warn about numbers of brokers for which AWS has to raise a quota first."""
     known = service_limits()
     counts = {name: each.brokers.value for name, each in clusters.items() if each.brokers is not None}
@@ -227,7 +227,7 @@ def _plan_streams(
         if wrong is not None:
             problems.append(wrong)
         expected = keep_partitions(environment, name, expected)
-        if wrong is None and (refused := stream.refuse_change(name, expected.value)) is not None:
+        if wrong is None and (refused := stream.refuse_resize(name, expected.value)) is not None:
             problems.append(refused)
         shared = sum(not demand.fan_out for demand in reading.readers)
         consumers = len(reading.readers) - shared + len(stream.consumers)
@@ -287,7 +287,7 @@ def _pinned_cores(
         cores = None if job is None or job.run_every is not None else job.cores
         own = planner.demands[reading.main.job] if cores is not None else []
         if cores is not None and len(own) == 1:
-            fewest = own_spread(own[0], source_of(own[0], planner.sources(own, chosen))).cores
+            fewest = own_spread(own[0], joined_source(own[0], planner.sources(own, chosen))).cores
             part = cores * reading.main.least_cores / own[0].least_cores - 1e-9
             # Fewer cores than the cheapest partitions take may do with more partitions.
             if cores > fewest or (cores < fewest and part > min(reading.options(), default=math.inf)):
@@ -315,7 +315,7 @@ def _plan_clusters(
     return found, problems
 
 
-def _of_prices(environment: Environment, table: PriceTable) -> Iterator[str]:
+def _price_warnings(environment: Environment, table: PriceTable) -> Iterator[str]:
     if table.region != environment.region:
         yield (
             f"region: the prices are those of {table.region}, as there is no table of {environment.region}: "
@@ -341,7 +341,7 @@ def _plan_warnings(environment: Environment, demands: list[QueryDemand]) -> tupl
         for name, job in environment.jobs.items()
         if (listed := job.listed_version(job.version)) != job.version
     ]
-    chosen = zone_tables.chosen_by_aws(environment)
+    chosen = zone_tables.warn_if_aws_chooses_zones(environment)
     return (*found, *([] if chosen is None else [chosen]))
 
 
@@ -360,14 +360,14 @@ def total_cost(items: Plan) -> Figure[float]:
         why,
         assumed=any(each.assumed for each in lines),
         inputs=lambda: tuple(
-            Input(name, f"${sum(line.usd for line in part):,.2f}", "its items' sum")
+            FigureInput(name, f"${sum(line.usd for line in part):,.2f}", "its items' sum")
             for name, part in items.costs.items()
             if part
         ),
     )
 
 
-def over_limit(environment: Environment, plan: Plan) -> str | None:
+def cost_limit_exceeded(environment: Environment, plan: Plan) -> str | None:
     """Return that a plan costs more than the environment allows; None if it does not."""
     most = environment.governance.max_month
     usd = total_cost(plan).value

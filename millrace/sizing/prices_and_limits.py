@@ -14,7 +14,7 @@ from ruamel.yaml.error import YAMLError
 
 from millrace.config.base import Model
 from millrace.config.sources.base import PartitionLimit
-from millrace.sizing.model import Input
+from millrace.sizing.model import FigureInput
 
 OLD = timedelta(days=90)
 """Age from which prices are reported as old. It is our own choice, because AWS gives no date until which a price holds."""
@@ -65,9 +65,11 @@ class PriceTable(Model):
         """
         return self.prices[name].usd
 
-    def as_input(self, name: str) -> Input:
+    def as_input(self, name: str) -> FigureInput:
         """Return a price as the input of a cost."""
-        return Input(name, f"${self.usd(name):,.6g}", origin=f"prices/{self.region}.yaml: {self.source}")
+        return FigureInput(
+            name, f"${self.usd(name):,.6g}", origin=f"prices/{self.region}.yaml: {self.source}"
+        )
 
     def describe_old_prices(self, today: date) -> str | None:
         """Return a line with the prices that were read more than :data:`OLD` ago; None if there are none.
@@ -124,7 +126,7 @@ class Broker(_Sourced):
     network: float = Field(default=0, ge=0)
     partitions: int = Field(gt=0)
 
-    def takes(self, readers: int, volume: float | None = None) -> float:
+    def producer_mib_per_second(self, readers: int, volume: float | None = None) -> float:
         """Return the MiB/s that it takes from producers beside so many consumers, with a volume of this throughput.
 
         Half of what AWS' formula gives, as AWS advises (MSK developer guide, "Right-size your cluster").
@@ -148,11 +150,11 @@ class LimitTable(Model):
     def __getitem__(self, name: str) -> float:
         return self.limits[name].value
 
-    def as_input(self, name: str) -> Input:
+    def as_input(self, name: str) -> FigureInput:
         """Return a limit as an input of a figure."""
-        return Input(name, f"{self[name]:,.12g}", origin=self.limits[name].origin)
+        return FigureInput(name, f"{self[name]:,.12g}", origin=self.limits[name].origin)
 
-    def as_inputs(self, start: str) -> tuple[Input, ...]:
+    def as_inputs(self, start: str) -> tuple[FigureInput, ...]:
         """Return all limits whose names begin so, as inputs of a figure."""
         return tuple(self.as_input(name) for name in self.limits if name.startswith(start))
 
@@ -263,12 +265,16 @@ def service_limits() -> LimitTable:
     return LimitTable.model_validate(YAML(typ="safe").load(text))
 
 
-def a_second(limit: PartitionLimit) -> float:
+def limit_per_second(limit: PartitionLimit) -> float:
     """Return the value of a limit, per second."""
     return service_limits()[limit.limit] if isinstance(limit.limit, str) else limit.limit
 
 
-def limit_input(limit: PartitionLimit) -> Input:
+def limit_input(limit: PartitionLimit) -> FigureInput:
     """Return a limit of one partition as an input of a figure."""
     named = limit.limit
-    return service_limits().as_input(named) if isinstance(named, str) else Input(limit.of, f"{named:,.12g}")
+    return (
+        service_limits().as_input(named)
+        if isinstance(named, str)
+        else FigureInput(limit.of, f"{named:,.12g}")
+    )

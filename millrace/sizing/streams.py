@@ -9,8 +9,8 @@ from functools import cached_property
 
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment, Stream
-from millrace.sizing.model import Figure, Input, Inputs, pinned
-from millrace.sizing.prices_and_limits import a_second, limit_input, service_limits
+from millrace.sizing.model import Figure, FigureInput, Inputs, pinned
+from millrace.sizing.prices_and_limits import limit_input, limit_per_second, service_limits
 from millrace.sizing.queries.capacity import choose_cores, partitions_for, whole_cores
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.demand_inputs import spare_inputs, traffic_inputs
@@ -20,7 +20,7 @@ MIB = 1024**2
 
 
 @dataclass(frozen=True)
-class Demand:
+class PartitionDemand:
     """The fewest partitions that one limit requires, as a real number, and that limit in words."""
 
     partitions: float
@@ -36,7 +36,7 @@ class Demand:
 
 def demands_at_peak(
     stream: Stream, readers: int, catch_up_rate: float = 0.0, stretch: float = 1.0
-) -> tuple[Demand, ...]:
+) -> tuple[PartitionDemand, ...]:
     """Return the demands of a stream's traffic at its peak.
 
     Parameters
@@ -58,24 +58,26 @@ def demands_at_peak(
     times = max(float(readers), catch_up_rate)
     found = []
     for limit in stream.limits:
-        each = a_second(limit)
+        each = limit_per_second(limit)
         if limit.of == "records in":
             puts = stream.written.records_per_second * traffic.peak_factor
             found.append(
-                Demand(
+                PartitionDemand(
                     puts / each,
                     f"{puts:,.0f} {'records' if stream.written == traffic else 'aggregates'}/s in at peak, {each:,g} a {part}",
                 )
             )
         elif limit.of == "bytes in":
-            found.append(Demand(size / each, f"{size / MIB:,.1f} MiB/s in at peak, {each / MIB:g} a {part}"))
+            found.append(
+                PartitionDemand(size / each, f"{size / MIB:,.1f} MiB/s in at peak, {each / MIB:g} a {part}")
+            )
         elif times * stretch > 1:
             read = size * times * stretch
             when = "at peak" if times == readers else "while catching up"
             to = count(max(1, readers), "reader")
             between = " between batches' fixed costs" if stretch > 1 else ""
             why = f"{read / MIB:,.1f} MiB/s out {when} to {to}{between}, {each / MIB:g} a {part}"
-            found.append(Demand(read / each, why, strictly=True))
+            found.append(PartitionDemand(read / each, why, strictly=True))
     return tuple(found)
 
 
@@ -108,7 +110,7 @@ class StreamWithReaders:
         size, path = int(self.stream.traffic.record_size), ("streams", self.name, "traffic", "record_size")
         return (
             *traffic_inputs(self.name, self.stream),
-            Input(f"{self.name} record size", f"{size:,} B", path=path),
+            FigureInput(f"{self.name} record size", f"{size:,} B", path=path),
             *spare_inputs(self.spare),
             *map(limit_input, self.stream.limits),
             *map(service_limits().as_input, self.stream.elastic_limits or ()),
@@ -122,7 +124,7 @@ class StreamWithReaders:
             bool(self.readers) and self.stream.given_partitions is None and self.stream.elastic_limits is None
         )
 
-    def binding(self, *, one_wave: bool) -> Demand:
+    def largest_demand(self, *, one_wave: bool) -> PartitionDemand:
         """Return what needs the most partitions.
 
         Parameters
@@ -152,18 +154,18 @@ class StreamWithReaders:
             asked = tuple(each for each in asked if not each.strictly)
         # A stated number may be smaller; one that is not is read as if the plan had chosen it.
         elif held and (one_wave or self.is_free):
-            asked += (Demand(held, "a task holds what a partition gets between two runs"),)
+            asked += (PartitionDemand(held, "a task holds what a partition gets between two runs"),)
         return max(asked, key=lambda demand: (demand.fewest, demand.partitions))
 
     def fewest(self, *, one_wave: bool) -> int:
         """Return the fewest partitions, with the spare ones."""
-        binding = self.binding(one_wave=one_wave)
+        binding = self.largest_demand(one_wave=one_wave)
         return max(1, math.ceil(binding.partitions * (1 + self.spare)) if self.spare else binding.fewest)
 
     @cached_property
     def least(self) -> float:
         """The partitions that the traffic needs, as a real number; as a whole one where readers at exactly it never catch up."""
-        binding = self.binding(one_wave=True)
+        binding = self.largest_demand(one_wave=True)
         if self.stream.elastic_limits is None:
             return max(
                 1.0, float(binding.fewest) if binding.strictly else binding.partitions * (1 + self.spare)
@@ -190,10 +192,12 @@ class StreamWithReaders:
         """Return the cores of the main reader with so many partitions; None if they hand over too little to a reader."""
         overhead, found = service_limits()["spark.repartition.overhead"], 0
         for demand in self.readers:
-            if demand.read_in_waves >= number:
+            if demand.partitions_read_in_waves >= number:
                 return None
-            spread = choose_cores(number, demand.needed, overhead, read_at_once=demand.read_in_waves)
-            if spread.waves == 1 and demand.read_in_one_wave >= number:
+            spread = choose_cores(
+                number, demand.needed, overhead, read_at_once=demand.partitions_read_in_waves
+            )
+            if spread.waves == 1 and demand.partitions_read_in_one_wave >= number:
                 return None
             if demand is self.main:
                 found = spread.cores
@@ -218,7 +222,7 @@ def plan_partitions(
         Partitions that readers find, and a finding if a pinned number is below the need of the traffic.
     """
     stream, unit = reading.stream, reading.stream.parts
-    binding = reading.binding(one_wave=stream.elastic_limits is not None)
+    binding = reading.largest_demand(one_wave=stream.elastic_limits is not None)
     fewest = max(1, binding.fewest)
     assumed = stream.traffic.basis == "assumed"
     given, path = stream.given_partitions, ("streams", reading.name, unit)
@@ -247,7 +251,7 @@ def plan_partitions(
     else:
         shards, own = chosen, reading.cores_of(chosen) or 1
     if shards <= own:
-        one = reading.binding(one_wave=True)
+        one = reading.largest_demand(one_wave=True)
         binding = one if one.partitions > binding.partitions and not reading.spare else binding
     waves = count(math.ceil(shards / own), "wave")
     take = "takes" if own == 1 else "take"

@@ -19,8 +19,8 @@ from millrace.advisor.advise import advise
 from millrace.advisor.findings.advised_job import AdvisedJob
 from millrace.advisor.findings.model import Advice
 from millrace.advisor.findings.query_view import LEAST, QueryView
-from millrace.advisor.logs.event_log_reader import read
-from millrace.advisor.logs.event_logs import find
+from millrace.advisor.logs.event_log_reader import read_history
+from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.sandbox.programs import kafka_broker
 from millrace.sandbox.programs.toolchain import ROOT
 from tests.advisor.runs import RUNS, SPARKS, Run, folder, play
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str]) -> int:
     if not options.again:
         _make([RUNS[name] for name in options.only], options.spark, options.seconds, options.work)
     judged = [
-        Judged(spark, run, advise(read(find(str(folder(spark, run) / "logs"))[0])))
+        Judged(spark, run, advise(read_history(find_event_logs(str(folder(spark, run) / "logs"))[0])))
         for spark in SPARKS
         for run in RUNS.values()
         if (folder(spark, run) / "logs").is_dir()

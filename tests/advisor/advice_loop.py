@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from millrace.advisor.advise import advise
-from millrace.advisor.findings.advised_job import environment_job
+from millrace.advisor.findings.advised_job import advised_environment_job
 from millrace.advisor.findings.model import Advice
-from millrace.advisor.logs.event_log_reader import read
-from millrace.advisor.logs.event_logs import find
+from millrace.advisor.logs.event_log_reader import read_history
+from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.config import load
 from millrace.sandbox.deployment import Sandbox, start_servers
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
@@ -156,7 +156,10 @@ class Loop:
     def judged(self) -> Advice:
         """What the advisor says of the last log, with the environment as it is."""
         environment = load(NAME, root=self.project)
-        return advise(read(find(str(self.logs[-1]))[0]), environment_job(environment, plan(environment), JOB))
+        return advise(
+            read_history(find_event_logs(str(self.logs[-1]))[0]),
+            advised_environment_job(environment, plan(environment), JOB),
+        )
 
 
 def _wait(job: LocalJob, reached: Callable[[], bool]) -> None:

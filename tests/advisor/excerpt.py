@@ -14,7 +14,7 @@ from typing import Any
 
 import zstandard
 
-from millrace.advisor.logs.event_logs import LogLines, find
+from millrace.advisor.logs.event_logs import LogLines, find_event_logs
 
 KEPT = (
     *("spark.master", "spark.app.id", "spark.app.name", "spark.sql.shuffle.partitions"),
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("file", type=Path)
     parser.add_argument("--lines", type=int, default=None, help="so many lines, then the log is cut off")
     options = parser.parse_args(arguments)
-    lines = list(LogLines(find(options.log)[0]))[: options.lines]
+    lines = list(LogLines(find_event_logs(options.log)[0]))[: options.lines]
     text = b"".join(
         json.dumps(excerpt(json.loads(each)), separators=(",", ":")).encode() + b"\n" for each in lines
     )

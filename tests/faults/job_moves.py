@@ -26,7 +26,7 @@ from pathlib import Path
 import yaml
 
 from millrace.config import Names, load
-from millrace.config.engines.versions import stands_for
+from millrace.config.engines.versions import version_row
 from millrace.lifecycle.deploy import launch_document_in_assembly
 from millrace.lifecycle.jobs.checkpoints import LIVE_SECONDS
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, Verb, execute_verb
@@ -73,7 +73,7 @@ def moved(scene: Scene, engine: str, times: int) -> Iterator[tuple[str, bool]]:
             yield f"move {number} to {version}: {error}", False
             return
         runs = launch_document_in_assembly(scene.aws.names, assemblies[version], JOB)["engine_version"]
-        line = stands_for(version).spark_line.spark
+        line = version_row(version).spark_line.spark
         how = ", after a SIGKILL" if killed else ""
         took = time.monotonic() - begun
         yield (

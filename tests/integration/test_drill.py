@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 
-from millrace.advisor.logs.event_logs import LogLines, find
+from millrace.advisor.logs.event_logs import LogLines, find_event_logs
 from millrace.sandbox import demo
 
 pytestmark = pytest.mark.faults
@@ -86,7 +86,7 @@ def test_every_spark_job_of_a_query_runs_in_its_pool(sandbox, outcomes, aws):
     """By Spark's event logs: the jobs that a batch's function starts, too."""
     names: dict[str, str] = {}
     pools: set[tuple[str, str]] = set()
-    for log in find(f"s3://{sandbox.names.bucket('event-logs')}", aws.client("s3")):
+    for log in find_event_logs(f"s3://{sandbox.names.bucket('event-logs')}", aws.client("s3")):
         for event in map(json.loads, LogLines(log)):
             if event["Event"].endswith("QueryStartedEvent"):
                 names[event["runId"]] = event["name"]

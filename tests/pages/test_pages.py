@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Route
 
 from millrace.advisor.advise import advise
-from millrace.advisor.forecasts.what_if import parse, twin_of_application
+from millrace.advisor.forecasts.what_if import parse_what_if_changes, twin_of_application
 from millrace.benchmark.result import fit_outcome
 from millrace.cli.plan.bench.report import benchmark_page as benchmark_page
 from millrace.cli.plan.plan import simulate_and_check_plan
@@ -59,7 +59,9 @@ def advice(file: Path) -> None:
     result = advise(history([short, replace(short, name="well", limit=None, rate=500.0, hot=0.0, seed=2)]))
     assert result.findings
     twin = twin_of_application(result.history, 0.44)
-    asked = [twin.what_if(parse(text, ["short"]), draws=3) for text in ("cores=4", "limit=6000")]
+    asked = [
+        twin.what_if(parse_what_if_changes(text, ["short"]), draws=3) for text in ("cores=4", "limit=6000")
+    ]
     document = advice_json(result) | {"verdict": verdict_json(advice_verdict(result))}
     write_page(file, advice_page(document, result.history, twin, asked))
 

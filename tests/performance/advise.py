@@ -19,8 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from millrace.advisor.logs.event_log_reader import read
-from millrace.advisor.logs.event_logs import LogLines, find
+from millrace.advisor.logs.event_log_reader import read_history
+from millrace.advisor.logs.event_logs import LogLines, find_event_logs
 
 _NUMBERS = re.compile(
     rb'("(?:Stage ID|Job ID|batchId)":|"(?:streaming\.sql\.batchId|spark\.sql\.execution\.id)":"|\\nbatch = )(\d+)'
@@ -31,7 +31,7 @@ _STEP = 1_000_000
 
 def lengthen(log: str, target: Path, megabytes: float) -> None:
     """Write a log again and again, each time as later jobs, stages and batches of the same application."""
-    lines = list(LogLines(find(log)[0]))
+    lines = list(LogLines(find_event_logs(log)[0]))
     text = b"\n".join(line for line in lines if b'"SparkListenerApplicationEnd"' not in line) + b"\n"
     shift = 0
     with target.open("wb") as out:
@@ -52,7 +52,7 @@ def _shifted(text: bytes, by: int) -> bytes:
 
 
 def ours(file: Path) -> int:
-    history = read(find(str(file))[0])
+    history = read_history(find_event_logs(str(file))[0])
     return sum(len(query.batches) for query in history.queries)
 
 

@@ -17,9 +17,9 @@ from statistics import median
 
 from millrace.advisor.forecasts.forecast import next_interval, observed_figures
 from millrace.advisor.forecasts.forecast_figures import FIGURES
-from millrace.advisor.forecasts.what_if import ApplicationTwin, parse, twin_of_application
-from millrace.advisor.logs.event_log_reader import read
-from millrace.advisor.logs.event_logs import find
+from millrace.advisor.forecasts.what_if import ApplicationTwin, parse_what_if_changes, twin_of_application
+from millrace.advisor.logs.event_log_reader import read_history
+from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.sandbox.programs.child_processes import RUN
 from millrace.sandbox.programs.toolchain import java_home
 from tests.unit.advisor.synthetic_runs import Truth, history
@@ -115,8 +115,8 @@ def played(conditions: Conditions, seconds: int) -> ApplicationTwin:
         stderr=(logs / "output").open("wb"),
         check=True,
     )
-    log = next(each for each in find(str(logs)) if "local-" in each.name)
-    found = twin_of_application(read(log))
+    log = next(each for each in find_event_logs(str(logs)) if "local-" in each.name)
+    found = twin_of_application(read_history(log))
     assert QUERY in found.queries, found.notes
     return found
 
@@ -136,7 +136,7 @@ def covered(number: int) -> None:
         for seed in range(number):
             truth = Truth(swing=0.4, seconds=600.0, seed=seed)
             twin = twin_of_application(history([truth]))
-            changes = parse(text, [truth.name]) if text else ()
+            changes = parse_what_if_changes(text, [truth.name]) if text else ()
             told = twin.what_if(changes).queries[truth.name].figures
             real = observed_figures(
                 twin_of_application(history([replace(truth, **then, seed=seed + 10_000)])).queries[truth.name]
@@ -171,7 +171,7 @@ def main() -> int:
     )
     for text in asked.only:
         conditions = OTHERS[text]
-        foretold = before if text == "as it ran" else twin.what_if(parse(text, [QUERY]))
+        foretold = before if text == "as it ran" else twin.what_if(parse_what_if_changes(text, [QUERY]))
         happened = observed_figures(played(conditions, asked.seconds).queries[QUERY])
         for key, words in FIGURES.items():
             told, then = next_interval(foretold.queries[QUERY].figures[key]), happened[key]

@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 from ruamel.yaml import YAML
 
-from millrace.config import environments, load
+from millrace.config import environment_names, load
 from millrace.config.aws.regions import LACKING, domain, partition
 from millrace.sandbox.programs.toolchain import ROOT
 from tests.policy.assembly import synthesise
@@ -161,7 +161,7 @@ def main(regions: list[str], only: list[str], *, console: Console) -> int:
     for region in regions or REGIONS:
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as scratch:
-            names = only or [*environments(ROOT), NEWEST]
+            names = only or [*environment_names(ROOT), NEWEST]
             result = look(region, names, Path(scratch))
         unexplained_here = unexplained(result, known)
         for finding in unexplained_here:

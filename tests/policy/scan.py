@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from millrace.config import environments
+from millrace.config import environment_names
 from millrace.sandbox.programs.toolchain import ROOT
 from tests.policy.assembly import Assembly, SynthesisError, synthesise
 from tests.policy.findings import Accepted, Finding, accepted, stale, unexplained
@@ -58,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(names: list[str], *, console: Console) -> int:
     """Scan the environments of some names; return the exit status."""
-    existing = environments(ROOT)
+    existing = environment_names(ROOT)
     unknown = [name for name in names if name not in existing]
     if unknown:
         console.print(f"no environment {', '.join(unknown)}: there are {', '.join(existing)}")

@@ -13,12 +13,12 @@ import pytest
 from aws_cdk import App, Validations
 from cdk_nag import AwsSolutionsChecks
 
-from millrace.config import Environment, Names, environments, load
+from millrace.config import Environment, Names, environment_names, load
 from millrace.infra.environment_stacks import build_stacks
 from millrace.sizing import Plan, plan
 
 ROOT = Path(__file__).resolve().parents[2]
-ENVIRONMENTS = environments(ROOT)
+ENVIRONMENTS = environment_names(ROOT)
 
 Resource = dict[str, Any]
 

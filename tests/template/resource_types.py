@@ -15,7 +15,7 @@ from typing import Any
 from aws_cdk import App
 from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
-from millrace.config import Environment, Names, environments, load
+from millrace.config import Environment, Names, environment_names, load
 from millrace.infra.environment_stacks import build_stacks
 from millrace.lifecycle.changes.permission_changes import JOB_RIGHTS, DeployedPermissionKinds
 from millrace.lifecycle.changes.update_rules import RESOURCE_TYPES
@@ -89,7 +89,7 @@ def write() -> None:
     result = set(RARE)
     context = json.loads((ROOT / "cdk.json").read_text())["context"]
     with tempfile.TemporaryDirectory() as folder:
-        files = [*environments(ROOT), str(written(NEWEST, "us-east-1", Path(folder)))]
+        files = [*environment_names(ROOT), str(written(NEWEST, "us-east-1", Path(folder)))]
         for environment in (load(name, root=ROOT) for name in files):
             app = App(context=context, analytics_reporting=False)
             names = Names(environment, environment.account or ACCOUNT)

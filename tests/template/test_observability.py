@@ -139,7 +139,7 @@ def test_alarms_beyond_one_stack_are_the_jobs_own(synthesise: Synthesise, dev: S
         if "AlarmName" in resource["Properties"]  # those of the plan
     }
     assert homes == {
-        alarm.name: alarm.subject.replace("job/", "job-") if alarm.of_job else "observability"
+        alarm.name: alarm.subject.replace("job/", "job-") if alarm.watches_job else "observability"
         for alarm in result.plan.alarms
     }
     # Names are taken until the stack that had them has let go.

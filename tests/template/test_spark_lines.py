@@ -10,7 +10,7 @@ import pytest
 
 from millrace.config import load
 from millrace.config.engines import KINDS
-from millrace.config.engines.versions import VERSIONS, Version, jar_set
+from millrace.config.engines.versions import VERSIONS, Version, jar_set_name
 from tests.template.conftest import ROOT, Synthesise
 
 
@@ -31,4 +31,6 @@ def test_a_kafka_job_has_the_jars_that_its_engine_lacks(
     }
     lacking = {"kafka-client"} - KINDS[version.engine].ships
     locked = json.loads((ROOT / "toolchain" / "jars.lock.json").read_text())
-    assert brought == {jar["sha256"] for name in lacking for jar in locked[jar_set(name, version.spark_line)]}
+    assert brought == {
+        jar["sha256"] for name in lacking for jar in locked[jar_set_name(name, version.spark_line)]
+    }

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from confluent_kafka import Producer
 
-from millrace.benchmark.fit import Fit
+from millrace.benchmark.fit import ModelFit
 from millrace.sandbox.payloads import flights
 from millrace.sandbox.programs import kafka_broker
 from millrace.sandbox.programs.child_processes import lock_sandbox
@@ -115,7 +115,7 @@ def _traffic(bootstrap: str, topic: str, payloads: Sequence[bytes], rate: float)
         thread.join()
 
 
-def drained(fit: Fit, said: Callable[[str], None]) -> list[Drained]:
+def drained(fit: ModelFit, said: Callable[[str], None]) -> list[Drained]:
     """Try every setting; capacity is foretold by the fit of the training runs."""
     payloads = [
         event.payload
@@ -138,7 +138,7 @@ def drained(fit: Fit, said: Callable[[str], None]) -> list[Drained]:
     return results
 
 
-def _once(bench: core.Bench, name: str, setting: Setting, fit: Fit) -> Drained:
+def _once(bench: core.Bench, name: str, setting: Setting, fit: ModelFit) -> Drained:
     query = bench.land_query(name)
 
     def start() -> Any:

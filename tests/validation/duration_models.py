@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from millrace.benchmark.fit import fit_model
-from millrace.benchmark.measurements import Batch, Point, Run
+from millrace.benchmark.measurements import Batch, BatchPoint, Run
 
 Foretell = Callable[[int, int, int], float]
 """Records, partitions and cores to seconds."""
@@ -18,17 +18,17 @@ Trained = Sequence[tuple[Run, int, Sequence[Batch]]]
 """Runs, the cores that they ran on, and their settled batches."""
 
 
-def ours(points: Sequence[Point]) -> Foretell:
+def ours(points: Sequence[BatchPoint]) -> Foretell:
     return fit_model(points).duration
 
 
-def constant_rate(points: Sequence[Point]) -> Foretell:
+def constant_rate(points: Sequence[BatchPoint]) -> Foretell:
     """Records per core and second, as the advice counts: D = n / (r·c)."""
     rate = sum(p.records for p in points) / sum(p.duration * min(p.cores, p.partitions) for p in points)
     return lambda records, partitions, cores: records / (rate * min(cores, partitions))
 
 
-def true_rate(points: Sequence[Point]) -> Foretell:
+def true_rate(points: Sequence[BatchPoint]) -> Foretell:
     """DS2: the true processing rate is that of the time in which work was done (Kalavri et al., OSDI 2018)."""
     rate = sum(p.records for p in points) / sum(p.work for p in points)
     return lambda records, partitions, cores: records / (rate * min(cores, partitions))

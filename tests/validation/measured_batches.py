@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from millrace.benchmark.fit import Fit, fit_model
-from millrace.benchmark.measurements import Measurements, Point, Run, to_point
+from millrace.benchmark.fit import ModelFit, fit_model
+from millrace.benchmark.measurements import BatchPoint, Measurements, Run, to_point
 from millrace.benchmark.schedule import WARM_UP, PlannedRun
 from millrace.benchmark.settled_batches import Disturbance, find_disturbances
-from millrace.benchmark.warmup import warmup_batches
+from millrace.benchmark.warmup import count_warmup_batches
 from millrace.config import load
 from millrace.config.aws.names import Names
 from millrace.lifecycle.changes.deployed_diff import launch_document_in_assembly
@@ -96,7 +96,7 @@ class Validation:
         Of a run foretold by the other repetitions of its own setting.
     """
 
-    fit: Fit
+    fit: ModelFit
     scores: list[Score]
     repeated: Score
     disturbed: list[Disturbance]
@@ -104,20 +104,20 @@ class Validation:
     asked: int
 
 
-def _settled(run: Run, cores: int, group: int) -> list[Point]:
-    first = warmup_batches([batch.duration for batch in run.batches])
+def _settled(run: Run, cores: int, group: int) -> list[BatchPoint]:
+    first = count_warmup_batches([batch.duration for batch in run.batches])
     return [to_point(batch, run, cores, group) for batch in run.batches[first:]]
 
 
 def validate(measured: Sequence[Measurements]) -> Validation:
     """Train on one core, one and two partitions and small limits; score on all other cells."""
-    every: list[Point] = []
-    training: list[Point] = []
+    every: list[BatchPoint] = []
+    training: list[BatchPoint] = []
     trained = []
-    asked: dict[str, list[Point]] = {}
+    asked: dict[str, list[BatchPoint]] = {}
     group = 0
     for session in measured:
-        for run in session.of(QUERY):
+        for run in session.runs_of_query(QUERY):
             points = _settled(run, session.cores, group)
             group += 1
             every += points
@@ -156,14 +156,14 @@ def validate(measured: Sequence[Measurements]) -> Validation:
     )
 
 
-def _runs(points: Sequence[Point]) -> list[list[Point]]:
-    runs: dict[int, list[Point]] = {}
+def _runs(points: Sequence[BatchPoint]) -> list[list[BatchPoint]]:
+    runs: dict[int, list[BatchPoint]] = {}
     for each in points:
         runs.setdefault(each.group, []).append(each)
     return list(runs.values())
 
 
-def _repeated(points: Sequence[Point]) -> Score:
+def _repeated(points: Sequence[BatchPoint]) -> Score:
     """Foretell each run by the median of the other repetitions of its setting: as near as any way can come."""
     settings: dict[tuple[int, int, int], list[float]] = {}
     for run in _runs(points):
@@ -179,7 +179,7 @@ def _repeated(points: Sequence[Point]) -> Score:
     return Score("repeated", "all", len(errors), float(np.median(errors)), float(np.percentile(errors, 95)))
 
 
-def _score(rival: str, of: str, way: Foretell, points: Sequence[Point]) -> Score:
+def _score(rival: str, of: str, way: Foretell, points: Sequence[BatchPoint]) -> Score:
     runs = _runs(points)
     errors = []
     for run in runs:

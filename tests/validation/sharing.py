@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from millrace.sizing.queries.driver import times_longer
+from millrace.sizing.queries.driver import fixed_cost_factor
 from millrace.sizing.simulation import Arrivals, Fixed, QueryLoad, Scenario, simulate
 from millrace.sizing.simulation.task_schedule import divide_stream
 from tests.performance.preloaded import PARTITIONS
@@ -90,7 +90,7 @@ def predict(alone: Alone, cell: Cell) -> float:
     loads = tuple(
         QueryLoad(
             name=f"query-{number}",
-            overhead=alone.overhead * times_longer(cell.queries, CORES / alone.cores_per_batch),
+            overhead=alone.overhead * fixed_cost_factor(cell.queries, CORES / alone.cores_per_batch),
             per_record=alone.per_record,
             wave=alone.wave,
             trigger=cell.trigger,

@@ -16,18 +16,18 @@ from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 from millrace.advisor.advise import advise
 from millrace.advisor.existing.foreign_jobs import (
     ForeignJob,
-    emr_application,
     emr_spark_settings,
-    emr_usd,
-    glue_job,
+    emr_usage_usd,
+    find_log_of_run,
     glue_run_usd,
-    log_of,
+    look_up_emr_application,
+    look_up_glue_job,
 )
 from millrace.advisor.existing.job_import import Client
 from millrace.advisor.findings.model import Finding
 from millrace.advisor.logs.application_history import History
-from millrace.advisor.logs.event_log_reader import read
-from millrace.advisor.logs.event_logs import find
+from millrace.advisor.logs.event_log_reader import read_history
+from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.config.aws.list_pages import list_all
 from millrace.config.document.problems import ConfigurationError
 from millrace.sizing.prices_and_limits import PriceTable, price_regions, prices
@@ -42,13 +42,13 @@ _ENDED = frozenset({"SUCCESS", "SUCCEEDED", "FAILED", "CANCELLED", "STOPPED", "T
 """States of a run of either service that does not run any more."""
 
 
-class Window(NamedTuple):
+class UsageWindow(NamedTuple):
     """Time whose use is counted."""
 
     begins: datetime
     ends: datetime
 
-    def share(self, begun: datetime, ended: datetime | None) -> float:
+    def share_inside(self, begun: datetime, ended: datetime | None) -> float:
         """Return the share of a run that is inside; a run without an end goes on to the window's."""
         until = ended or self.ends
         whole = (until - begun).total_seconds()
@@ -103,12 +103,14 @@ class ScannedJob:
     notes: tuple[str, ...] = ()
 
     @property
-    def runs(self) -> bool:
+    def is_running(self) -> bool:
         """Return whether its latest run goes on."""
         return bool(self.state) and self.state not in _ENDED
 
 
-def glue_jobs(client: Client, region: str, window: Window, tags: Mapping[str, str]) -> Iterator[ScannedJob]:
+def scan_glue_jobs(
+    client: Client, region: str, window: UsageWindow, tags: Mapping[str, str]
+) -> Iterator[ScannedJob]:
     """Yield the streaming jobs on Glue.
 
     Raises
@@ -124,7 +126,7 @@ def glue_jobs(client: Client, region: str, window: Window, tags: Mapping[str, st
 
 
 def _scanned_glue_job(
-    glue: Any, job: Mapping[str, Any], window: Window, table: PriceTable | None
+    glue: Any, job: Mapping[str, Any], window: UsageWindow, table: PriceTable | None
 ) -> ScannedJob:
     name, version = str(job["Name"]), str(job.get("GlueVersion", ""))
     workers = f"{job['NumberOfWorkers']} {job.get('WorkerType', '')}" if job.get("NumberOfWorkers") else ""
@@ -136,7 +138,7 @@ def _scanned_glue_job(
         for run in list_all(glue, "get_job_runs", "JobRuns", JobName=name):
             latest = latest or run
             begun, ended = run.get("StartedOn"), run.get("CompletedOn")
-            share = window.share(begun, ended) if begun else 0.0  # one that waits has not begun
+            share = window.share_inside(begun, ended) if begun else 0.0  # one that waits has not begun
             if not share:
                 continue
             whole = ((ended or window.ends) - begun).total_seconds()
@@ -154,7 +156,9 @@ def _scanned_glue_job(
     )
 
 
-def emr_jobs(client: Client, region: str, window: Window, tags: Mapping[str, str]) -> Iterator[ScannedJob]:
+def scan_emr_jobs(
+    client: Client, region: str, window: UsageWindow, tags: Mapping[str, str]
+) -> Iterator[ScannedJob]:
     """Yield the streaming jobs on EMR Serverless: the runs of one name in one application.
 
     Raises
@@ -190,7 +194,7 @@ def _scanned_emr_job(
     app: Mapping[str, Any],
     name: str,
     runs: Sequence[Mapping[str, Any]],
-    window: Window,
+    window: UsageWindow,
     table: PriceTable | None,
 ) -> ScannedJob:
     latest = max(runs, key=lambda each: each["createdAt"])
@@ -207,7 +211,7 @@ def _scanned_emr_job(
     try:
         for each in runs:
             ended = each["updatedAt"] if each["state"] in _ENDED else None
-            share = window.share(each["createdAt"], ended)
+            share = window.share_inside(each["createdAt"], ended)
             if not share and each is not latest:
                 continue
             run = emr.get_job_run(applicationId=each["applicationId"], jobRunId=each["id"])["jobRun"]
@@ -215,7 +219,7 @@ def _scanned_emr_job(
                 settings = emr_spark_settings(app, run)
             used = run.get("billedResourceUtilization") or run.get("totalResourceUtilization") or {}
             arm = app.get("architecture") == "ARM64"
-            cost = emr_usd(used, table, arm=arm) if table is not None and used.get("vCPUHour") else None
+            cost = emr_usage_usd(used, table, arm=arm) if table is not None and used.get("vCPUHour") else None
             if share:
                 usd = None if usd is None or cost is None else usd + share * cost
     except UNREAD as error:
@@ -225,16 +229,16 @@ def _scanned_emr_job(
     return replace(job, usd=usd, workers=workers)
 
 
-def with_log(job: ScannedJob, client: Client, region: str) -> ScannedJob:
+def with_event_log_figures(job: ScannedJob, client: Client, region: str) -> ScannedJob:
     """Read the event log of a job's latest run, and add what it tells."""
     if not job.run:
         return job if job.notes else replace(job, notes=("it never ran",))
     try:
-        subject = foreign_job(job, client, region)
-        logs = find(subject.logs, client("s3"))
+        subject = look_up_foreign_job(job, client, region)
+        logs = find_event_logs(subject.logs, client("s3"))
         # EMR has a prefix for each run; Glue's jobs share one.
-        log = log_of(logs, job.run) if job.engine == "glue" else logs[0]
-        history = None if log is None else read(log)
+        log = find_log_of_run(logs, job.run) if job.engine == "glue" else logs[0]
+        history = None if log is None else read_history(log)
     except (ConfigurationError, ClientError, BotoCoreError) as error:
         said = (
             "; ".join(each.allowed for each in error.problems)
@@ -257,7 +261,7 @@ def with_log(job: ScannedJob, client: Client, region: str) -> ScannedJob:
     )
 
 
-def foreign_job(job: ScannedJob, client: Client, region: str) -> ForeignJob:
+def look_up_foreign_job(job: ScannedJob, client: Client, region: str) -> ForeignJob:
     """Look up the settings and the logs of a job's latest run.
 
     Raises
@@ -266,9 +270,9 @@ def foreign_job(job: ScannedJob, client: Client, region: str) -> ForeignJob:
         It may not be read, or writes no event logs.
     """
     if job.engine == "glue":
-        return glue_job(client("glue"), job.name, region, job.run)
+        return look_up_glue_job(client("glue"), job.name, region, job.run)
     application, _, run = job.source.removeprefix("emr:").partition("/")
-    return emr_application(client("emr-serverless"), application, region, run)
+    return look_up_emr_application(client("emr-serverless"), application, region, run)
 
 
 def _price_table(region: str) -> PriceTable | None:

@@ -11,7 +11,7 @@ from millrace.advisor.existing.job_program import ProgramSettings
 from millrace.config.aws.list_pages import list_all
 
 
-def servers_of(program: ProgramSettings) -> str:
+def bootstrap_servers_of(program: ProgramSettings) -> str:
     """Return the bootstrap servers that a program names; empty without any."""
     return program.first_option("kafka.bootstrap.servers", "bootstrap.servers") or ""
 
@@ -21,14 +21,14 @@ _PORTS = {":9094": "SSL", ":9096": "SCRAM-SHA-512", ":9098": "AWS_MSK_IAM"}
 """Ports of MSK's brokers (MSK developer guide, "Port information")."""
 
 
-def authentication_of(program: ProgramSettings) -> Login:
+def broker_authentication(program: ProgramSettings) -> Login:
     """Return the authentication that a program uses for its brokers."""
     if "authentication" in program.open:
         return Login(None, program.open["authentication"])
     mechanism = program.first_option("kafka.sasl.mechanism", "sasl.mechanism") or ""
     protocol = program.first_option("kafka.security.protocol", "security.protocol") or ""
     if program.by_port and not (mechanism or protocol):
-        servers = servers_of(program)
+        servers = bootstrap_servers_of(program)
         mechanism = next((value for port, value in _PORTS.items() if port in servers), "")
         protocol = "SSL" if mechanism == "SSL" else "SASL_SSL" if mechanism else ""
     if "AWS_MSK_IAM" in mechanism:
@@ -65,7 +65,7 @@ class Login(NamedTuple):
     secret: str | None = None
 
 
-class Cluster(NamedTuple):
+class FoundCluster(NamedTuple):
     """The cluster that a job signs in to, as far as it is known.
 
     Attributes
@@ -80,10 +80,10 @@ class Cluster(NamedTuple):
     refused: str = ""
 
 
-NOT_ASKED = Cluster(None)
+NOT_ASKED = FoundCluster(None)
 
 
-def cluster_of(client: Callable[[str], Any], servers: str) -> Cluster:
+def find_msk_cluster(client: Callable[[str], Any], servers: str) -> FoundCluster:
     """Find the cluster of this account and region that offers one of these addresses for IAM.
 
     Asks ``kafka:ListClustersV2`` and ``kafka:GetBootstrapBrokers`` of each cluster. A refusal for one cluster does
@@ -102,7 +102,7 @@ def cluster_of(client: Callable[[str], Any], servers: str) -> Cluster:
     try:
         arns = [str(each["ClusterArn"]) for each in list_all(kafka, "list_clusters_v2", "ClusterInfoList")]
     except ClientError as error:
-        return Cluster(None, f"kafka:ListClustersV2 was refused: {error}")
+        return FoundCluster(None, f"kafka:ListClustersV2 was refused: {error}")
     for arn in arns:
         try:
             offered = kafka.get_bootstrap_brokers(ClusterArn=arn).get("BootstrapBrokerStringSaslIam", "")
@@ -110,5 +110,5 @@ def cluster_of(client: Callable[[str], Any], servers: str) -> Cluster:
             refused.append(f"kafka:GetBootstrapBrokers of {arn} was refused: {error}")
             continue
         if addresses & set(offered.split(",")):
-            return Cluster(arn)
-    return Cluster(None, "; ".join(refused))
+            return FoundCluster(arn)
+    return FoundCluster(None, "; ".join(refused))

@@ -75,7 +75,7 @@ def aws_errors_as_wrong_option(option: str, value: str, allowed: str) -> Iterato
         raise wrong_option(option, value, f"{allowed} ({error})") from error
 
 
-def glue_job(client: Any, name: str, region: str, run: str | None = None) -> ForeignJob:
+def look_up_glue_job(client: Any, name: str, region: str, run: str | None = None) -> ForeignJob:
     """Look up a Glue job and one of its runs: the latest, unless one is named.
 
     Raises
@@ -111,13 +111,13 @@ def glue_job(client: Any, name: str, region: str, run: str | None = None) -> For
     settings = {**arguments, **parse_spark_conf(arguments.get("--conf", ""), first=True)}
     if workers is not None:
         settings["--number-of-workers"] = str(workers)
-    month = _glue_month(str(job.get("GlueVersion", "")), kind, workers, region)
+    month = _glue_monthly_usd(str(job.get("GlueVersion", "")), kind, workers, region)
     return ForeignJob(
         AdvisedJob(f"Glue job {name}", month, settings, "glue"), logs, run or str(ran.get("Id", ""))
     )
 
 
-def _glue_month(version: str, worker: str | None, workers: int | None, region: str) -> float | None:
+def _glue_monthly_usd(version: str, worker: str | None, workers: int | None, region: str) -> float | None:
     if region not in price_regions():
         return None
     run = {"GlueVersion": version, "WorkerType": worker, "NumberOfWorkers": workers}
@@ -176,7 +176,7 @@ _LEAST_BILLED = 60.0
 """Seconds that Glue bills of each run (price page of Glue, 2026-11-16)."""
 
 
-def emr_application(client: Any, application: str, region: str, run: str | None = None) -> ForeignJob:
+def look_up_emr_application(client: Any, application: str, region: str, run: str | None = None) -> ForeignJob:
     """Look up an EMR Serverless application and its latest streaming run.
 
     Raises
@@ -208,12 +208,12 @@ def emr_application(client: Any, application: str, region: str, run: str | None 
     settings = emr_spark_settings(app, job)
     arm = app.get("architecture") == "ARM64"
     name = job.get("name") or app.get("name") or application
-    subject = AdvisedJob(f"EMR job {name}", _emr_month(job, settings, region, arm=arm), settings, "emr")
+    subject = AdvisedJob(f"EMR job {name}", _emr_monthly_usd(job, settings, region, arm=arm), settings, "emr")
     logs = f"{target.rstrip('/')}/applications/{application}/jobs/{run}"
     return ForeignJob(subject, logs, "")
 
 
-def log_of(logs: Sequence[EventLog], run: str) -> EventLog | None:
+def find_log_of_run(logs: Sequence[EventLog], run: str) -> EventLog | None:
     """Return the log of a run: by its name, else by its first settings; ``None`` without any.
 
     Parameters
@@ -235,7 +235,7 @@ def _spark_settings_of_log(log: EventLog) -> Mapping[str, str]:
     """Return Spark's settings, which are among a log's first events."""
     for line in itertools.islice(LogLines(log), _FIRST):
         with suppress(ValueError, TypeError):  # a damaged line costs only itself
-            event = events.parse(line, (events.ENVIRONMENT,))
+            event = events.parse_event(line, (events.ENVIRONMENT,))
             if event is not None:
                 return dict(event.get("Spark Properties") or {})
     return {}
@@ -246,7 +246,7 @@ def _log_uri(holder: Mapping[str, Any]) -> str:
     return str((monitoring.get("s3MonitoringConfiguration") or {}).get("logUri", ""))
 
 
-def _emr_month(
+def _emr_monthly_usd(
     job: Mapping[str, Any], settings: Mapping[str, str], region: str, *, arm: bool
 ) -> float | None:
     """Return the cost of a month at the billed use; before a bill, at the most that its settings allow."""
@@ -255,7 +255,7 @@ def _emr_month(
     table = prices(region)
     used, seconds = job.get("billedResourceUtilization") or {}, job.get("totalExecutionDurationSeconds") or 0
     if used.get("vCPUHour") and seconds:
-        return emr_usd(used, table, arm=arm) * HOURS * 3600 / seconds
+        return emr_usage_usd(used, table, arm=arm) * HOURS * 3600 / seconds
     executors = settings.get("spark.dynamicAllocation.maxExecutors") or settings.get(
         "spark.executor.instances"
     )
@@ -264,13 +264,13 @@ def _emr_month(
         return None
     month = 0.0
     for of, count in (("executor", int(executors)), ("driver", 1)):
-        memory = bytes_of_size(settings.get(f"spark.{of}.memory", _EMR_MEMORY)) * OVERHEAD / GIB
+        memory = parse_spark_size(settings.get(f"spark.{of}.memory", _EMR_MEMORY)) * OVERHEAD / GIB
         worker = {"vCPUHour": int(cores_of[of]), "memoryGBHour": memory}
-        month += count * HOURS * emr_usd(worker, table, arm=arm)
+        month += count * HOURS * emr_usage_usd(worker, table, arm=arm)
     return month
 
 
-def emr_usd(used: Mapping[str, float], table: PriceTable, *, arm: bool) -> float:
+def emr_usage_usd(used: Mapping[str, float], table: PriceTable, *, arm: bool) -> float:
     """Return the cost in USD of a use of EMR Serverless: ``vCPUHour``, ``memoryGBHour``, ``storageGBHour``."""
     base = f"emr.{'arm64' if arm else 'x86_64'}."
     return (
@@ -290,7 +290,7 @@ def emr_spark_settings(app: Mapping[str, Any], job: Mapping[str, Any]) -> dict[s
     return settings | parse_spark_conf(submit.get("sparkSubmitParameters", ""))
 
 
-def bytes_of_size(text: str) -> float:
+def parse_spark_size(text: str) -> float:
     """Return the bytes of a size as Spark writes it, such as ``14g``; 0 for an invalid one."""
     match = _SIZE.fullmatch(text.strip())
     return float(match[1]) * _UNITS[(match[2] or "").lower()] if match else 0.0

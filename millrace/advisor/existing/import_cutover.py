@@ -15,17 +15,17 @@ from ruamel.yaml import YAML
 from ruamel.yaml.constructor import SafeConstructor
 from ruamel.yaml.error import YAMLError
 
-from millrace.advisor.existing.import_environment import open_lines
+from millrace.advisor.existing.import_environment import find_values_to_fill_in
 from millrace.advisor.existing.job_import import RunningJob
-from millrace.advisor.existing.job_names import stable_name
-from millrace.config.document.edit import EditError, remove, set_value
-from millrace.config.document.open_values import is_open
+from millrace.advisor.existing.job_names import name_without_run_id
+from millrace.config.document.edit import EditError, remove_key, set_value
+from millrace.config.document.open_values import is_open_value
 from millrace.config.document.problems import Path, dotted_path
 
 _IDENTIFY = "in Spark SQL ALTER TABLE old ADD COLUMNS (_id STRING), then UPDATE old SET _id = to_json(struct(KEY, ...))"
 
 
-class TakeoverError(ValueError):
+class StartPositionError(ValueError):
     """A file into which a start position cannot be written; the message says what to write by hand."""
 
 
@@ -52,17 +52,17 @@ class StartPosition:
 _HEADING = "# What runs today as {source}, written down by `millrace import`: every number of it is pinned."
 
 
-def job_comment(source: str) -> str:
+def import_comment(source: str) -> str:
     """Return the first line of a file that was imported from a job."""
     return _HEADING.format(source=source)
 
 
-def describes_job(text: str, source: str) -> bool:
+def is_imported_from(text: str, source: str) -> bool:
     """Check that a file was imported from this job, also after edits; any run of an EMR application is the same job."""
     first = text.partition("\n")[0].rstrip()
     before, _, behind = map(re.escape, _HEADING.partition("{source}"))  # noqa: RUF027 - the place in the heading
     match = re.fullmatch(f"{before}(.+){behind}", first)
-    return match is not None and stable_name(match[1]) == stable_name(source)
+    return match is not None and name_without_run_id(match[1]) == name_without_run_id(source)
 
 
 def set_start_position(text: str, imported: Mapping[str, Any]) -> tuple[str, StartPosition]:
@@ -80,25 +80,25 @@ def set_start_position(text: str, imported: Mapping[str, Any]) -> tuple[str, Sta
 
     Raises
     ------
-    TakeoverError
+    StartPositionError
         The query has another name now, its offsets are no longer known, or they have a form in the file that is not edited.
     """
     [(job, settings)] = imported["jobs"].items()
     changed: list[StartPosition] = []
     for name, query in settings["queries"].items():
         if query["kind"] == "land":
-            text, one = _start_query(text, ("jobs", job, "queries", name), query)
+            text, one = _set_query_start(text, ("jobs", job, "queries", name), query)
             changed.append(one)
     return text, changed[0]
 
 
-def _start_query(text: str, path: tuple[str, ...], query: Mapping[str, Any]) -> tuple[str, StartPosition]:
+def _set_query_start(text: str, path: tuple[str, ...], query: Mapping[str, Any]) -> tuple[str, StartPosition]:
     node = _query_section(text, path)
     offsets = query.get("kafka", {}).get("start_offsets")
     kafka = node.get("kafka")
     had = kafka.get("start_offsets") if isinstance(kafka, Mapping) else None
     if offsets is None and had is not None:
-        raise TakeoverError(
+        raise StartPositionError(
             f"--logs is missing: {'.'.join(path)} has kafka.start_offsets, which only the event log of the "
             "last run can replace"
         )
@@ -110,39 +110,41 @@ def _start_query(text: str, path: tuple[str, ...], query: Mapping[str, Any]) -> 
     try:
         text = set_value(text, (*path, *key.split(".")), value)
         if offsets is not None and "start" in node:
-            text = remove(text, (*path, "start"))
+            text = remove_key(text, (*path, "start"))
     except EditError as error:
-        raise TakeoverError(
+        raise StartPositionError(
             f"{key}: {value} cannot be written below {'.'.join(path)} ({error}); write it by hand"
         ) from None
     return text, StartPosition(path, key, before, value)
 
 
-class _AsWritten(SafeConstructor):
+class _TimesAsTextConstructor(SafeConstructor):
     """Constructor that keeps a time as text, as in every environment that is loaded; YAML makes a date of it."""
 
 
-_AsWritten.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)
+_TimesAsTextConstructor.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)
 
 
-def load_yaml(text: str) -> Any:
+def load_yaml_times_as_text(text: str) -> Any:
     """Return what an environment file holds, its times as text; None if it is no YAML."""
     yaml = YAML(typ="safe", pure=True)
-    yaml.Constructor = _AsWritten
+    yaml.Constructor = _TimesAsTextConstructor
     try:
         return yaml.load(text)
     except YAMLError:
         return None
 
 
-def stream_of(text: str) -> str | None:
+def only_stream_name(text: str) -> str | None:
     """Return the name of the one stream of an imported file; None if it has several."""
-    document = load_yaml(text)
+    document = load_yaml_times_as_text(text)
     streams = document.get("streams") if isinstance(document, Mapping) else None
     return str(next(iter(streams))) if isinstance(streams, Mapping) and len(streams) == 1 else None
 
 
-def fill_open_lines(text: str, imported: Mapping[str, Any]) -> tuple[str, dict[Path, Any], dict[Path, str]]:
+def fill_in_open_values(
+    text: str, imported: Mapping[str, Any]
+) -> tuple[str, dict[Path, Any], dict[Path, str]]:
     """Write into an imported file what was open in it and is known now.
 
     Parameters
@@ -155,20 +157,20 @@ def fill_open_lines(text: str, imported: Mapping[str, Any]) -> tuple[str, dict[P
     tuple
         The new text, the values that were written, and the lines that are still open, by path.
     """
-    document = load_yaml(text)
+    document = load_yaml_times_as_text(text)
     filled: dict[Path, Any] = {}
     left: dict[Path, str] = {}
-    for path, question in open_lines(document if isinstance(document, Mapping) else {}):
+    for path, question in find_values_to_fill_in(document if isinstance(document, Mapping) else {}):
         value: Any = imported
         for step in path:
             value = value.get(str(step)) if isinstance(value, Mapping) else None
-        if value is None or is_open(value):
+        if value is None or is_open_value(value):
             left[path] = question
             continue
         try:
             text = set_value(text, path, value)
         except EditError as error:
-            raise TakeoverError(
+            raise StartPositionError(
                 f"{dotted_path(path)}: {value} cannot be written ({error}); write it by hand"
             ) from None
         filled[path] = value
@@ -176,11 +178,11 @@ def fill_open_lines(text: str, imported: Mapping[str, Any]) -> tuple[str, dict[P
 
 
 def _query_section(text: str, path: tuple[str, ...]) -> Mapping[str, Any]:
-    document = load_yaml(text)
+    document = load_yaml_times_as_text(text)
     for step in path:
         document = document.get(step) if isinstance(document, Mapping) else None
     if not isinstance(document, Mapping):
-        raise TakeoverError(f"a file that still has the key {'.'.join(path)}")
+        raise StartPositionError(f"a file that still has the key {'.'.join(path)}")
     return document
 
 

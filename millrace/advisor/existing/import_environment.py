@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
-from millrace.advisor.existing.brokers import authentication_of, servers_of
-from millrace.advisor.existing.import_transforms import derive_queries
+from millrace.advisor.existing.brokers import bootstrap_servers_of, broker_authentication
+from millrace.advisor.existing.import_transforms import derive_query_sections
 from millrace.advisor.existing.job_import import RunningJob
-from millrace.advisor.existing.job_names import slug, stable_name
+from millrace.advisor.existing.job_names import name_without_run_id, slug
 from millrace.advisor.existing.job_program import ProgramSettings
-from millrace.advisor.forecasts.log_simulation import QueryTwin
-from millrace.config.document.open_values import is_open, open_value
+from millrace.advisor.forecasts.query_twin import QueryTwin
+from millrace.config.document.open_values import is_open_value, open_value
 from millrace.config.document.problems import Path, wrong_option
 from millrace.config.engines.base import JobBase
 from millrace.config.units import format_duration, parse_duration
@@ -42,7 +42,7 @@ def environment_document(
     secret: str | None = None,
     called: str | None = None,
 ) -> dict[str, Any]:
-    """Return the environment file's content; see :func:`open_lines` for what is not known.
+    """Return the environment file's content; see :func:`find_values_to_fill_in` for what is not known.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def environment_document(
             f"a job whose Python program names its Kinesis stream or Kafka topic ({program.why_not})",
             "name the source with --stream, or with --topic and --brokers",
         )
-    job = slug(stable_name(running.where).partition(":")[2])
+    job = slug(name_without_run_id(running.where).partition(":")[2])
     turns = _bounded_run_keys(latency) if all(each.ends for each in program.streams) else {}
     made: dict[str, Any] = {"project": project, "account": running.account, "region": running.region}
     if running.vpc is not None:
@@ -113,7 +113,7 @@ def environment_document(
         )
         if each.kind == "kafka":
             source = _topic_section(
-                each, parts, _cluster_name(clusters, _cluster_section(running, each, cluster, secret))
+                each, parts, _add_cluster(clusters, _cluster_section(running, each, cluster, secret))
             )
             kafka: dict[str, Any] = {"partitions": list(each.partitions)} if each.partitions else {}
             if offsets:
@@ -131,7 +131,7 @@ def environment_document(
     if clusters:
         made["kafka"] = clusters
     landed = [query["table"] for query in queries.values()]
-    queries |= derive_queries(program.written, job, landed)
+    queries |= derive_query_sections(program.written, job, landed)
     sla = turns or _latency_keys(latency, max(triggers), chained=bool(program.written))
     made |= {
         "streams": streams,
@@ -140,7 +140,7 @@ def environment_document(
     return made
 
 
-def _cluster_name(clusters: dict[str, Any], cluster: Mapping[str, Any]) -> str:
+def _add_cluster(clusters: dict[str, Any], cluster: Mapping[str, Any]) -> str:
     """Return the name of a cluster among those of the file, to which it is added."""
     same = next((name for name, each in clusters.items() if each == cluster), None)
     name = same or ("theirs" if not clusters else f"theirs-{len(clusters) + 1}")
@@ -158,12 +158,12 @@ def _topic_section(program: ProgramSettings, parts: int | None, cluster: str) ->
     }
 
 
-def open_lines(section: Mapping[str, Any], path: Path = ()) -> Iterator[tuple[Path, str]]:
+def find_values_to_fill_in(section: Mapping[str, Any], path: Path = ()) -> Iterator[tuple[Path, str]]:
     """Yield each line of an environment that a person has to fill in, with its path."""
     for key, value in section.items():
         if isinstance(value, Mapping):
-            yield from open_lines(value, (*path, key))
-        elif is_open(value):
+            yield from find_values_to_fill_in(value, (*path, key))
+        elif is_open_value(value):
             yield (*path, key), value
 
 
@@ -200,8 +200,8 @@ def _bounded_run_keys(latency: str | None) -> dict[str, Any]:
 def _cluster_section(
     running: RunningJob, program: ProgramSettings, cluster: str | None, secret: str | None
 ) -> dict[str, Any]:
-    servers = servers_of(program)
-    login = authentication_of(program)
+    servers = bootstrap_servers_of(program)
+    login = broker_authentication(program)
     made: dict[str, Any] = {
         "kind": "external",
         "bootstrap_servers": servers

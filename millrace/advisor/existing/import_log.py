@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from millrace.advisor.existing.foreign_jobs import log_of
+from millrace.advisor.existing.foreign_jobs import find_log_of_run
 from millrace.advisor.existing.job_import import RunningJob
 from millrace.advisor.existing.job_program import ProgramSettings
-from millrace.advisor.forecasts.log_simulation import QueryTwin, twin
-from millrace.advisor.logs.application_history import History, Query, Source
-from millrace.advisor.logs.event_log_reader import read
-from millrace.advisor.logs.event_logs import EventLog, find
+from millrace.advisor.forecasts.query_twin import QueryTwin, twin_of_query
+from millrace.advisor.logs.application_history import BatchSource, History, Query
+from millrace.advisor.logs.event_log_reader import read_history
+from millrace.advisor.logs.event_logs import EventLog, find_event_logs
 from millrace.config.document.problems import wrong_option
 
 
-class ImportLog(NamedTuple):
+class ImportLogFigures(NamedTuple):
     """Figures of a log for the imported stream.
 
     Attributes
@@ -35,19 +35,19 @@ class ImportLog(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def read_log(place: str, running: RunningJob) -> ImportLog:
+def read_log_figures(place: str, running: RunningJob) -> ImportLogFigures:
     """Read the log of a job's latest run.
 
     Raises
     ------
     ConfigurationError
-        No log at the place belongs to the run, or :func:`figures_of` refuses it.
+        No log at the place belongs to the run, or :func:`figures_of_history` refuses it.
     """
-    log = _own_log(place, find(place), running)
-    return figures_of(read(log), log.name, running)
+    log = _log_of_latest_run(place, find_event_logs(place), running)
+    return figures_of_history(read_history(log), log.name, running)
 
 
-def figures_of(history: History, log: str, running: RunningJob) -> ImportLog:
+def figures_of_history(history: History, log: str, running: RunningJob) -> ImportLogFigures:
     """Return the figures of a log that was read.
 
     Raises
@@ -57,19 +57,19 @@ def figures_of(history: History, log: str, running: RunningJob) -> ImportLog:
     """
     program = running.program
     if program.name is None or program.kind is None:
-        return ImportLog(None, None, ("nothing is taken from the log before the stream is known",))
+        return ImportLogFigures(None, None, ("nothing is taken from the log before the stream is known",))
     if program.also:
         several = "nothing is taken from the log of several streams: give --rate and --partitions, or import each by its name"
-        return ImportLog(None, None, (several,))
+        return ImportLogFigures(None, None, (several,))
     queries = [each for each in history.queries if each.batches and _reads_stream(each, program)]
     if not queries:
-        described = {one.description for each in history.queries for one in _last_sources(each)}
+        described = {one.description for each in history.queries for one in _sources_of_last_batch(each)}
         allowed = f"a log with a batch that reads {program.name}; its batches read {', '.join(sorted(described)) or 'nothing'}"
         raise wrong_option("--logs", log, allowed)
     query = queries[-1]
-    fitted = twin(history, query)
+    fitted = twin_of_query(history, query)
     if program.kind == "kinesis":
-        return ImportLog(fitted, None)
+        return ImportLogFigures(fitted, None)
     refused = ""
     if len({each.id for each in queries}) > 1:
         refused = f"several of its queries read {program.name}, each from offsets of its own"
@@ -78,19 +78,19 @@ def figures_of(history: History, log: str, running: RunningJob) -> ImportLog:
     elif history.ended_at is not None:
         refused = f"it was not read to its end: {history.ended_at}"
     if refused:
-        return ImportLog(fitted, None, (f"no offsets are taken from the log: {refused}",))
+        return ImportLogFigures(fitted, None, (f"no offsets are taken from the log: {refused}",))
     ended = datetime.fromtimestamp(query.batches[-1].ended, UTC).isoformat(timespec="seconds")
-    return ImportLog(
+    return ImportLogFigures(
         fitted,
-        _offsets_of_topic(query, program.name),
+        _end_offsets_of_topic(query, program.name),
         (f"offsets of batch {query.batches[-1].id}, which ended at {ended}",),
     )
 
 
-def _own_log(place: str, logs: Sequence[EventLog], running: RunningJob) -> EventLog:
+def _log_of_latest_run(place: str, logs: Sequence[EventLog], running: RunningJob) -> EventLog:
     """Return the log of the job's latest run; of a job without runs, the only log that is there."""
     if running.run:
-        own = log_of(logs, running.run)
+        own = find_log_of_run(logs, running.run)
         if own is None:
             raise wrong_option(
                 "--logs",
@@ -109,7 +109,7 @@ def _own_log(place: str, logs: Sequence[EventLog], running: RunningJob) -> Event
     return logs[0]
 
 
-def _last_sources(query: Query) -> Sequence[Source]:
+def _sources_of_last_batch(query: Query) -> Sequence[BatchSource]:
     return query.batches[-1].sources if query.batches else ()
 
 
@@ -117,13 +117,13 @@ def _reads_stream(query: Query, program: ProgramSettings) -> bool:
     """Return whether a query reads a stream of exactly this name."""
     name = str(program.name).rpartition("/")[2]
     if program.kind == "kafka":
-        topics = {key.rpartition(":")[0] for each in _last_sources(query) for key in each.end or ()}
+        topics = {key.rpartition(":")[0] for each in _sources_of_last_batch(query) for key in each.end or ()}
         return any(re.fullmatch(name, each) for each in topics) if program.pattern else name in topics
     whole = re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])")
-    return any(whole.search(each.description) for each in _last_sources(query))
+    return any(whole.search(each.description) for each in _sources_of_last_batch(query))
 
 
-def _offsets_of_topic(query: Query, topic: str) -> dict[int, int]:
+def _end_offsets_of_topic(query: Query, topic: str) -> dict[int, int]:
     return {
         int(key.rpartition(":")[2]): at
         for each in query.batches[-1].sources

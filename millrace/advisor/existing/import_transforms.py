@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from millrace.advisor.programs.program_streams import FORMAT, SINK, Query, Source
+from millrace.advisor.programs.program_streams import FORMAT, SINK, ProgramSource, Query
 from millrace.config.document.secrets import censor, is_secret_key
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ _TABLES = frozenset(
 """Sinks whose place the landing table can take."""
 
 
-def sink_of(query: Query) -> str:
+def sink_format(query: Query) -> str:
     """Return the format of a query's sink; empty where nothing of it is named, or where it has several values."""
     formats = query.options.get(FORMAT, ())
     if len(formats) == 1 and isinstance(formats[0].value, str):
@@ -77,8 +77,8 @@ def sink_of(query: Query) -> str:
     return "table" if not formats and "table" in query.options else ""
 
 
-def written_queries(
-    queries: Sequence[Query], streams: Sequence[Sequence[Source]], program: str
+def queries_to_derive(
+    queries: Sequence[Query], streams: Sequence[Sequence[ProgramSource]], program: str
 ) -> tuple[ProgramQuery, ...]:
     """Return the queries that become derive queries.
 
@@ -87,12 +87,12 @@ def written_queries(
     remaining = [
         (each, tuple(n for n, one in enumerate(streams) if not each.sources or set(one) & set(each.sources)))
         for each in queries
-        if SINK in each.options or sink_of(each) not in PRINTS
+        if SINK in each.options or sink_format(each) not in PRINTS
     ]
     several = {n for n, times in Counter(reads for _, reads in remaining).items() if times > 1}
     found: dict[str, ProgramQuery] = {}
     for query, reads in remaining:
-        node, sink = query.function, sink_of(query)
+        node, sink = query.function, sink_format(query)
         alone = len(reads) == 1 and reads not in several
         if alone and sink in _TABLES and SINK not in query.options and not query.shaped:
             continue
@@ -124,12 +124,12 @@ def _may_hold_secret(line: str) -> bool:
     return censor(("line",), line) != line or any(is_secret_key(each) for each in words)
 
 
-def package_of(name: str) -> str:
+def package_of_job(name: str) -> str:
     """Return the folder below ``pipelines/`` for a job of the file."""
     return name.replace("-", "_")
 
 
-def derive_queries(written: Sequence[ProgramQuery], job: str, landed: Sequence[str]) -> dict[str, Any]:
+def derive_query_sections(written: Sequence[ProgramQuery], job: str, landed: Sequence[str]) -> dict[str, Any]:
     """Return a derive query for each, which writes an Iceberg table until its sink is chosen.
 
     Parameters
@@ -137,7 +137,7 @@ def derive_queries(written: Sequence[ProgramQuery], job: str, landed: Sequence[s
     landed
         Landing tables of the streams.
     """
-    module = f"pipelines.{package_of(job)}.{MODULE}"
+    module = f"pipelines.{package_of_job(job)}.{MODULE}"
     return {
         f"derive-{each.name.replace('_', '-')}"[:40].rstrip("-"): {
             "kind": "derive",
@@ -152,7 +152,7 @@ def derive_queries(written: Sequence[ProgramQuery], job: str, landed: Sequence[s
     }
 
 
-def transforms_text(where: str, written: Sequence[ProgramQuery]) -> str:
+def transforms_module_text(where: str, written: Sequence[ProgramQuery]) -> str:
     """Return the module with their transforms."""
     parts = [
         f'"""Transforms of {where}, to be finished: the lines of its program stand below each."""\n\n'
@@ -179,11 +179,11 @@ def write_transforms(root: Path, running: RunningJob, job: str) -> Path | None:
     Path or None
         The new file.
     """
-    file = root / "pipelines" / package_of(job) / f"{MODULE}.py"
+    file = root / "pipelines" / package_of_job(job) / f"{MODULE}.py"
     if not running.program.written or file.exists():
         return None
     file.parent.mkdir(parents=True, exist_ok=True)
     for folder in (file.parent.parent, file.parent):
         (folder / "__init__.py").touch()
-    file.write_text(transforms_text(running.where, running.program.written), encoding="utf-8")
+    file.write_text(transforms_module_text(running.where, running.program.written), encoding="utf-8")
     return file

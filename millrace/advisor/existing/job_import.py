@@ -17,24 +17,35 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from millrace.advisor.existing.brokers import NOT_ASKED, Cluster, authentication_of, cluster_of, servers_of
+from millrace.advisor.existing.brokers import (
+    NOT_ASKED,
+    FoundCluster,
+    bootstrap_servers_of,
+    broker_authentication,
+    find_msk_cluster,
+)
 from millrace.advisor.existing.foreign_jobs import (
     COUNT,
     GIB,
     OVERHEAD,
     aws_errors_as_wrong_option,
-    bytes_of_size,
     emr_spark_settings,
     parse_spark_conf,
+    parse_spark_size,
 )
-from millrace.advisor.existing.job_program import NO_ANSWERS, Answers, ProgramSettings, read_program_settings
-from millrace.advisor.existing.stream_candidates import RefusedError
-from millrace.advisor.programs.library_functions import Launch
+from millrace.advisor.existing.job_program import (
+    NO_ANSWERS,
+    ProgramSettings,
+    StreamAnswers,
+    read_program_settings,
+)
+from millrace.advisor.existing.stream_candidates import LookUpRefusedError
+from millrace.advisor.programs.library_functions import LaunchArguments
 from millrace.advisor.programs.program_streams import LONGEST
-from millrace.config.checks.jobs import FIXED_IN_CORE, is_owned
+from millrace.config.checks.jobs import FIXED_IN_CORE, is_reserved_spark_key
 from millrace.config.document.problems import wrong_option
 from millrace.config.engines.emr import EMR_DISK_GIB, EMR_MEMORY_GIB
-from millrace.config.engines.versions import stands_for
+from millrace.config.engines.versions import version_row
 from millrace.config.model import EmrJob, GlueJob
 
 Client = Callable[[str], Any]
@@ -72,7 +83,7 @@ class RunningJob:
     subnets: tuple[str, ...] = ()
     vpc: str | None = None
     shards: Mapping[str, int] = field(default_factory=dict)
-    cluster: Cluster = NOT_ASKED
+    cluster: FoundCluster = NOT_ASKED
     notes: tuple[str, ...] = field(default=())
     run: str = ""
 
@@ -88,7 +99,7 @@ class _GlueCatalog:
         try:
             table = self._client("glue").get_table(DatabaseName=database, Name=name)["Table"]
         except (ClientError, BotoCoreError) as error:
-            raise RefusedError(
+            raise LookUpRefusedError(
                 f"table {database}.{name} of the Data Catalog cannot be read ({error})"
             ) from error
         storage = table.get("StorageDescriptor", {})
@@ -100,11 +111,11 @@ class _GlueCatalog:
         try:
             answer = self._client("glue").get_connection(Name=name, HidePassword=True)
         except (ClientError, BotoCoreError) as error:
-            raise RefusedError(f"Glue connection {name} ({error})") from error
+            raise LookUpRefusedError(f"Glue connection {name} ({error})") from error
         return dict(answer["Connection"].get("ConnectionProperties", {}))
 
 
-def _latest_run(client: Any, name: str) -> Mapping[str, Any]:
+def _latest_glue_run(client: Any, name: str) -> Mapping[str, Any]:
     """Return the latest run of a Glue job, which may have other arguments than the job; empty where it is not to be had."""
     try:
         return next(iter(client.get_job_runs(JobName=name, MaxResults=1)["JobRuns"]), {})
@@ -118,7 +129,9 @@ def _environment_variables(arguments: Mapping[str, str]) -> dict[str, str]:
     return {name.strip(): value.strip('"') for name, _, value in pairs if name.strip()}
 
 
-def import_glue_job(client: Client, name: str, region: str, answers: Answers = NO_ANSWERS) -> RunningJob:
+def import_glue_job(
+    client: Client, name: str, region: str, answers: StreamAnswers = NO_ANSWERS
+) -> RunningJob:
     """Look up a Glue job.
 
     Raises
@@ -132,14 +145,14 @@ def import_glue_job(client: Client, name: str, region: str, answers: Answers = N
     ):
         job = client("glue").get_job(JobName=name)["Job"]
         account = client("sts").get_caller_identity()["Account"]
-        run = _latest_run(client("glue"), name)
+        run = _latest_glue_run(client("glue"), name)
         arguments = {
             "--JOB_NAME": name,
             **job.get("DefaultArguments", {}),
             **run.get("Arguments", {}),
             **job.get("NonOverridableArguments", {}),
         }
-        launch = Launch(
+        launch = LaunchArguments(
             tuple(word for each in arguments.items() for word in each),
             _environment_variables(arguments),
             ordered=False,
@@ -149,7 +162,7 @@ def import_glue_job(client: Client, name: str, region: str, answers: Answers = N
         subnets = [
             subnet
             for each in job.get("Connections", {}).get("Connections", ())
-            if (subnet := _subnet(client, each)) is not None
+            if (subnet := _subnet_of_connection(client, each)) is not None
         ]
     version, notes = _supported_version(GlueJob, str(job.get("GlueVersion", "")))
     pinned: dict[str, Any] = {"engine": "glue", "version": version}
@@ -186,7 +199,7 @@ _DRIVER = "spark.emr-serverless.driverEnv."
 
 
 def import_emr_job(
-    client: Client, application: str, run: str, region: str, answers: Answers = NO_ANSWERS
+    client: Client, application: str, run: str, region: str, answers: StreamAnswers = NO_ANSWERS
 ) -> RunningJob:
     """Look up a job run of an EMR Serverless application.
 
@@ -207,11 +220,11 @@ def import_emr_job(
         variables = {
             key.removeprefix(_DRIVER): value for key, value in settings.items() if key.startswith(_DRIVER)
         }
-        launch = Launch(tuple(map(str, submit.get("entryPointArguments", ()))), variables)
+        launch = LaunchArguments(tuple(map(str, submit.get("entryPointArguments", ()))), variables)
         text = _download_program(client, str(submit.get("entryPoint", "")))
         program = read_program_settings(text, launch, answers, _GlueCatalog(client))
     version, notes = _supported_version(EmrJob, str(app.get("releaseLabel", "")))
-    worker, more = _emr_worker(settings)
+    worker, more = _emr_worker_keys(settings)
     pinned: dict[str, Any] = {
         "engine": "emr",
         "version": version,
@@ -266,8 +279,8 @@ def _with_network_and_shards(client: Client, running: RunningJob) -> RunningJob:
                     answer = client("kinesis").describe_stream_summary(**argument)
                     shards[stream.name] = answer["StreamDescriptionSummary"]["OpenShardCount"]
                 notes += _other_region_note(stream, running.region)
-            elif cluster.arn is None and authentication_of(stream).kind == "iam":
-                cluster = cluster_of(client, servers_of(stream))
+            elif cluster.arn is None and broker_authentication(stream).kind == "iam":
+                cluster = find_msk_cluster(client, bootstrap_servers_of(stream))
     return replace(running, vpc=vpc, shards=shards, cluster=cluster, notes=notes)
 
 
@@ -292,7 +305,7 @@ def _other_region_note(program: ProgramSettings, ours: str) -> tuple[str, ...]:
     return (f"{program.name} is in {region[0]}, and this file is for {ours}: give its ARN with --stream",)
 
 
-def _subnet(client: Client, connection: str) -> str | None:
+def _subnet_of_connection(client: Client, connection: str) -> str | None:
     connection_properties = client("glue").get_connection(Name=connection)["Connection"]
     subnet = connection_properties.get("PhysicalConnectionRequirements", {}).get("SubnetId")
     return None if subnet is None else str(subnet)
@@ -302,18 +315,18 @@ def _supported_version(model: type[GlueJob | EmrJob], version: str) -> tuple[str
     """Return the version, or the oldest that Millrace runs on, which is a change."""
     known = list(model.spark_versions)
     with contextlib.suppress(KeyError):
-        stands_for(version)
+        version_row(version)
         return version, []
     return known[0], [
         f"it runs on {version or 'an unnamed version'}, which is not one of {', '.join(known)}: {known[0]} is a change"
     ]
 
 
-def _emr_worker(settings: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+def _emr_worker_keys(settings: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
     """Return EMR's worker for an executor: heap and overhead, rounded up to a size that EMR has."""
     cores_text = settings.get("spark.executor.cores", "4")
     cores = int(cores_text) if COUNT.fullmatch(cores_text) else 0
-    heap = bytes_of_size(settings.get("spark.executor.memory", "14g")) / GIB
+    heap = parse_spark_size(settings.get("spark.executor.memory", "14g")) / GIB
     memory_gib = math.ceil(round(heap * OVERHEAD, 3))
     sizes = EMR_MEMORY_GIB.get(cores)
     if sizes is None:
@@ -323,7 +336,7 @@ def _emr_worker(settings: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]
     memory = next((each for each in sizes if each >= memory_gib), sizes[-1])
     disk = max(
         EMR_DISK_GIB[0],
-        math.ceil(bytes_of_size(settings.get("spark.emr-serverless.executor.disk", "20g")) / GIB),
+        math.ceil(parse_spark_size(settings.get("spark.emr-serverless.executor.disk", "20g")) / GIB),
     )
     notes = (
         []
@@ -336,10 +349,14 @@ def _emr_worker(settings: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]
 def _spark_keys(settings: Mapping[str, str], notes: list[str]) -> dict[str, Any]:
     """Return the job's own settings of Spark SQL, and note the others that Millrace does not derive from the plan."""
     left_over = {
-        key: value for key, value in settings.items() if key.startswith("spark.sql.") and not is_owned(key)
+        key: value
+        for key, value in settings.items()
+        if key.startswith("spark.sql.") and not is_reserved_spark_key(key)
     }
     left = sorted(
-        key for key in settings.keys() - left_over.keys() if key in FIXED_IN_CORE or not is_owned(key)
+        key
+        for key in settings.keys() - left_over.keys()
+        if key in FIXED_IN_CORE or not is_reserved_spark_key(key)
     )
     if left:
         notes.append(f"Spark settings left out: {', '.join(left)}")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 
 
-def stable_name(where: str) -> str:
+def name_without_run_id(where: str) -> str:
     """Return the part of a job's place that is the same for all runs: EMR Serverless' run id follows a slash.
 
     Examples
     --------
-    >>> stable_name("emr:00f1/00run"), stable_name("glue:team/orders")
+    >>> name_without_run_id("emr:00f1/00run"), name_without_run_id("glue:team/orders")
     ('emr:00f1', 'glue:team/orders')
     """
     return where.partition("/")[0] if where.startswith("emr:") else where

@@ -7,22 +7,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from millrace.advisor.existing.import_transforms import PRINTS, ProgramQuery, sink_of, written_queries
+from millrace.advisor.existing.import_transforms import PRINTS, ProgramQuery, queries_to_derive, sink_format
 from millrace.advisor.existing.stream_candidates import (
     NAMES,
     SERVERS,
-    Candidate,
     DataCatalog,
     Kind,
+    StreamCandidate,
     StreamName,
-    candidate_of,
+    candidate_from_source,
     names_in_words,
     question_for_names,
-    several_streams,
+    streams_with_candidates,
 )
-from millrace.advisor.programs.library_functions import Launch
-from millrace.advisor.programs.possible_values import Table, Unknown, Values
-from millrace.advisor.programs.program_streams import FORMAT, GLUE, TRIGGER, Program, Query, Source
+from millrace.advisor.programs.library_functions import LaunchArguments
+from millrace.advisor.programs.possible_values import DictValue, Unknown, Values
+from millrace.advisor.programs.program_streams import FORMAT, GLUE, TRIGGER, Program, ProgramSource, Query
 from millrace.advisor.programs.program_streams import read_program as read_program
 from millrace.advisor.programs.trigger_interval import trigger_interval_seconds
 from millrace.config.document.problems import wrong_option
@@ -33,7 +33,7 @@ _ASKED: Mapping[Kind, str] = {"kafka": "--topic", "kinesis": "--stream"}
 _INSTEAD = "it is taken from the event log, or the plan computes it"
 
 
-class Answers(NamedTuple):
+class StreamAnswers(NamedTuple):
     """Answers of the command line to what a program does not tell: a stream or a topic, and the brokers."""
 
     stream: str | None = None
@@ -41,7 +41,7 @@ class Answers(NamedTuple):
     brokers: str | None = None
 
 
-NO_ANSWERS = Answers()
+NO_ANSWERS = StreamAnswers()
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,8 @@ class ProgramSettings:
 
 def read_program_settings(
     text: str,
-    launch: Launch | Mapping[str, str],
-    answers: Answers = NO_ANSWERS,
+    launch: LaunchArguments | Mapping[str, str],
+    answers: StreamAnswers = NO_ANSWERS,
     catalog: DataCatalog | None = None,
 ) -> ProgramSettings:
     r"""Read a Python program.
@@ -132,16 +132,20 @@ def read_program_settings(
     >>> read_program_settings(text, {"TOPIC": "orders"}).name
     'orders'
     """
-    if not isinstance(launch, Launch):
-        launch = Launch(tuple(word for name, value in launch.items() for word in (f"--{name}", value)))
+    if not isinstance(launch, LaunchArguments):
+        launch = LaunchArguments(
+            tuple(word for name, value in launch.items() for word in (f"--{name}", value))
+        )
     program = read_program(text, launch)
-    return _Choice(program, answers, catalog, text).settings()
+    return _StreamChoice(program, answers, catalog, text).choose()
 
 
-class _Choice:
+class _StreamChoice:
     """Choice of the streams of a program."""
 
-    def __init__(self, program: Program, answers: Answers, catalog: DataCatalog | None, text: str) -> None:
+    def __init__(
+        self, program: Program, answers: StreamAnswers, catalog: DataCatalog | None, text: str
+    ) -> None:
         self.program = program
         self.text = text
         self.answers = answers
@@ -150,7 +154,7 @@ class _Choice:
         self.open: dict[str, str] = {}
         self.by_port = False
         written = {each for query in program.queries for each in query.sources}
-        all_of_them = [candidate_of(each, catalog) for each in program.sources]
+        all_of_them = [candidate_from_source(each, catalog) for each in program.sources]
         self.others = [each for each in all_of_them if each.kind is None and not each.refused]
         self.candidates = [
             each
@@ -158,7 +162,7 @@ class _Choice:
             if (each.kind is not None or each.refused) and (each.source in written or not written)
         ]
 
-    def settings(self) -> ProgramSettings:
+    def choose(self) -> ProgramSettings:
         wanted = self.answers.stream or self.answers.topic
         kind: Kind | None = (
             "kinesis"
@@ -173,28 +177,32 @@ class _Choice:
             same = [one for each in chosen for one in each.names if one.name == wanted]
             streams = [(same[0] if same else StreamName(wanted, 0), chosen)]
         elif not self.program.doubtful:
-            streams = several_streams(chosen)
+            streams = streams_with_candidates(chosen)
         else:
             streams = []
         kinds = {each.kind for each in chosen if each.kind is not None}
         if len(streams) < 2:
             kind = kind or (kinds.pop() if len(kinds) == 1 else None)
             if kind is None:
-                return ProgramSettings(None, None, {}, None, why_not=self._why_not(chosen))
+                return ProgramSettings(None, None, {}, None, why_not=self._reason_nothing_chosen(chosen))
             streams = streams or [(self._only_name(chosen, kind), chosen)]
         if not chosen:
-            self.notes.append(f"{self._why_not(chosen)}: this file has only what the options give")
+            self.notes.append(
+                f"{self._reason_nothing_chosen(chosen)}: this file has only what the options give"
+            )
         self.notes += [
             f"line {each.source.line} reads {names_in_words(each.options.get(FORMAT, ())) or 'another stream'} too, which is not in this file"
             for each in self.others
             if GLUE not in each.options  # by Glue, what is no stream is a table that is joined
         ]
         written = self._derivable_queries([[each.source for each in by] for _, by in streams])
-        first, *also = [self._stream(kind, name, by) for name, by in streams]
+        first, *also = [self._settings_of_stream(kind, name, by) for name, by in streams]
         notes = tuple(dict.fromkeys(self.notes))
         return replace(first, notes=notes, written=written, also=tuple(also))
 
-    def _stream(self, kind: Kind | None, name: StreamName, chosen: Sequence[Candidate]) -> ProgramSettings:
+    def _settings_of_stream(
+        self, kind: Kind | None, name: StreamName, chosen: Sequence[StreamCandidate]
+    ) -> ProgramSettings:
         kind = kind or chosen[0].kind or "kafka"
         options = self._common_options(chosen, kind)
         if options.get("kinesis.consumertype", "").lower() == "subscribetoshard":
@@ -215,14 +223,14 @@ class _Choice:
         self.open, self.by_port = {}, False
         return settings
 
-    def _derivable_queries(self, streams: Sequence[Sequence[Source]]) -> tuple[ProgramQuery, ...]:
+    def _derivable_queries(self, streams: Sequence[Sequence[ProgramSource]]) -> tuple[ProgramQuery, ...]:
         """Return the queries whose rows are to be derived, and note these, those that only land, and those that print."""
         queries = [
             each
             for each in self.program.queries
             if not each.sources or any(set(each.sources) & set(one) for one in streams)
         ]
-        derived = written_queries(queries, streams, self.text)
+        derived = queries_to_derive(queries, streams, self.text)
         lines = {each.line for each in derived}
         if derived:
             places = dict.fromkeys(
@@ -243,11 +251,11 @@ class _Choice:
             for each in queries
             if not lines & {each.line, 0 if each.function is None else each.function.lineno}
         ]
-        printing = dict.fromkeys(str(each.line) for each in left if sink_of(each) in PRINTS)
+        printing = dict.fromkeys(str(each.line) for each in left if sink_format(each) in PRINTS)
         if printing:
             self.notes.append(f"line {', '.join(printing)}: what it prints, and keeps nowhere, is left out")
         landing = dict.fromkeys(
-            f"{each.line}: {sink_of(each)}" for each in left if sink_of(each) not in {"", *PRINTS}
+            f"{each.line}: {sink_format(each)}" for each in left if sink_format(each) not in {"", *PRINTS}
         )
         if landing:
             self.notes.append(
@@ -256,7 +264,7 @@ class _Choice:
             )
         return derived
 
-    def _why_not(self, chosen: Sequence[Candidate]) -> str:
+    def _reason_nothing_chosen(self, chosen: Sequence[StreamCandidate]) -> str:
         if self.program.why_not:
             return self.program.why_not
         if chosen:
@@ -274,7 +282,9 @@ class _Choice:
             return f"a run with the job's arguments does not reach its {read[1]} in line {line}"
         return "no readStream and no create_data_frame in it"
 
-    def _candidates_for(self, candidates: list[Candidate], chosen: str, kind: Kind) -> list[Candidate]:
+    def _candidates_for(
+        self, candidates: list[StreamCandidate], chosen: str, kind: Kind
+    ) -> list[StreamCandidate]:
         """Return the candidates that read a stream, or that may read it."""
 
         def reads(name: str | None) -> bool:
@@ -296,7 +306,7 @@ class _Choice:
             )
         return matches
 
-    def _only_name(self, candidates: Sequence[Candidate], kind: Kind) -> StreamName:
+    def _only_name(self, candidates: Sequence[StreamCandidate], kind: Kind) -> StreamName:
         names = [one for each in candidates for one in each.names]
         distinct = {(one.name, one.pattern, one.partitions): one for one in reversed(names)}
         if len(distinct) == 1 and names[0].name is not None:
@@ -305,13 +315,13 @@ class _Choice:
         self.open["name"] = f"{what}: {question_for_names(names)}; give it with {_ASKED[kind]} NAME"
         return StreamName(None, names[0].line if names else 0)
 
-    def _common_options(self, candidates: Sequence[Candidate], kind: Kind) -> dict[str, str]:
+    def _common_options(self, candidates: Sequence[StreamCandidate], kind: Kind) -> dict[str, str]:
         """Return the options that have one value in all candidates, and ask for the brokers."""
-        table: Table | None = None
+        table: DictValue | None = None
         for each in candidates:
-            one = Table(each.options, each.source.more or each.refused)
-            table = one if table is None else table.either(one)
-        table = table or Table()
+            one = DictValue(each.options, each.source.more or each.refused)
+            table = one if table is None else table.with_alternatives_of(one)
+        table = table or DictValue()
         options, unclear = dict[str, str](), dict[str, Values]()
         for key, values in table.values.items():
             certain = {str(each.value) for each in values if each.value is not None}
@@ -339,7 +349,7 @@ class _Choice:
         return options
 
     def _set_brokers(
-        self, options: dict[str, str], unclear: Mapping[str, Values], candidates: Sequence[Candidate]
+        self, options: dict[str, str], unclear: Mapping[str, Values], candidates: Sequence[StreamCandidate]
     ) -> None:
         if self.answers.brokers:
             options[_BROKERS[0]] = self.answers.brokers
@@ -364,17 +374,17 @@ class _Choice:
             elif key in options and not options[key].isdecimal():
                 self.notes.append(f"its limit {options[key]} is no number: {_INSTEAD}")
 
-    def _shortest_trigger(self, sources: Sequence[Source]) -> float | None:
+    def _shortest_trigger(self, sources: Sequence[ProgramSource]) -> float | None:
         """Return the trigger of the queries that read the sources; the shortest of several."""
         triggers: dict[float, str] = {}
         for query in self.program.queries:
             if not query.sources or set(query.sources) & set(sources):
-                triggers |= self._trigger_of(query)
+                triggers |= self._triggers_of_query(query)
         if len(triggers) > 1:
             self.notes.append(f"its triggers are {', '.join(triggers.values())}: the shortest is taken")
         return min(triggers, default=None)
 
-    def _trigger_of(self, query: Query) -> dict[float, str]:
+    def _triggers_of_query(self, query: Query) -> dict[float, str]:
         for key in ("once", "availablenow", "continuous"):
             if any(each.value not in (None, False) for each in query.options.get(key, ())):
                 meaning = (

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
 from millrace.advisor.programs.possible_values import Alternative, Unknown, Values, known_value
-from millrace.advisor.programs.program_streams import CATALOG, FORMAT, Source
+from millrace.advisor.programs.program_streams import CATALOG, FORMAT, ProgramSource
 
 Kind = Literal["kinesis", "kafka"]
 
@@ -26,12 +26,12 @@ _CONNECTION = (
 """Options that a connection of Glue stands for (Glue API reference, ``ConnectionPropertyKey``)."""
 
 
-class RefusedError(Exception):
+class LookUpRefusedError(Exception):
     """A look-up that AWS refused, in words."""
 
 
 class DataCatalog(Protocol):
-    """Tables and connections of Glue's Data Catalog; :class:`RefusedError` for one that cannot be read."""
+    """Tables and connections of Glue's Data Catalog; :class:`LookUpRefusedError` for one that cannot be read."""
 
     def table(self, database: str, name: str) -> Mapping[str, str]:
         """Return the parameters of a table."""
@@ -51,7 +51,7 @@ class StreamName(NamedTuple):
 
 
 @dataclass
-class Candidate:
+class StreamCandidate:
     """A source, with all that is known of it.
 
     Attributes
@@ -64,7 +64,7 @@ class Candidate:
         Why its table or connection is not known; empty where it is.
     """
 
-    source: Source
+    source: ProgramSource
     kind: Kind | None
     options: dict[str, Values]
     refused: str = ""
@@ -117,9 +117,11 @@ def _names_of_option(key: str, option: Alternative, at: int) -> list[StreamName]
     return [StreamName(text, line, pattern=key == "subscribePattern")]
 
 
-def several_streams(candidates: Iterable[Candidate]) -> list[tuple[StreamName, list[Candidate]]]:
+def streams_with_candidates(
+    candidates: Iterable[StreamCandidate],
+) -> list[tuple[StreamName, list[StreamCandidate]]]:
     """Return the streams that a program reads, each with its sources; none if the name of one has several values or none."""
-    candidates_by_name: dict[tuple[str | None, ...], tuple[StreamName, list[Candidate]]] = {}
+    candidates_by_name: dict[tuple[str | None, ...], tuple[StreamName, list[StreamCandidate]]] = {}
     for each in candidates:
         keys = [key for key in NAMES[each.kind or "kafka"] if key.lower() in each.options]
         if each.kind is None or not keys or len(each.options[keys[0].lower()]) != 1:
@@ -132,53 +134,57 @@ def several_streams(candidates: Iterable[Candidate]) -> list[tuple[StreamName, l
     return list(candidates_by_name.values())
 
 
-def candidate_of(source: Source, catalog: DataCatalog | None) -> Candidate:
+def candidate_from_source(source: ProgramSource, catalog: DataCatalog | None) -> StreamCandidate:
     """Return a source with the options of its table in the Data Catalog, and of its connection."""
     options = dict(source.options)
     refused = ""
     try:
         if CATALOG in options:
-            database, name = (_single_value(options.get(key, ())) for key in ("database", "table_name"))
-            options = _values_at_line(source.line, _required(catalog).table(database, name)) | options
+            database, name = (_single_text(options.get(key, ())) for key in ("database", "table_name"))
+            options = (
+                _options_as_values(source.line, _require_catalog(catalog).table(database, name)) | options
+            )
         if "connectionname" in options:
             options = (
-                _values_at_line(
+                _options_as_values(
                     source.line,
-                    _connection(_required(catalog).connection(_single_value(options["connectionname"]))),
+                    _connection_options(
+                        _require_catalog(catalog).connection(_single_text(options["connectionname"]))
+                    ),
                 )
                 | options
             )
-    except RefusedError as error:
+    except LookUpRefusedError as error:
         refused = str(error)
-    return Candidate(source, _kind_of_options(options), options, refused)
+    return StreamCandidate(source, _stream_kind_of_options(options), options, refused)
 
 
-def _required(catalog: DataCatalog | None) -> DataCatalog:
+def _require_catalog(catalog: DataCatalog | None) -> DataCatalog:
     if catalog is None:
-        raise RefusedError(
+        raise LookUpRefusedError(
             "the stream is named in a table of the Data Catalog, which this command does not read"
         )
     return catalog
 
 
-def _single_value(values: Values) -> str:
+def _single_text(values: Values) -> str:
     if len(values) != 1 or isinstance(values[0].value, Unknown):
-        raise RefusedError(names_in_words(values) or "not named")
+        raise LookUpRefusedError(names_in_words(values) or "not named")
     return str(values[0].value)
 
 
-def _values_at_line(line: int, options: Mapping[str, str]) -> dict[str, Values]:
+def _options_as_values(line: int, options: Mapping[str, str]) -> dict[str, Values]:
     return {key.lower(): known_value(value, line) for key, value in options.items()}
 
 
-def _connection(properties: Mapping[str, str]) -> dict[str, str]:
+def _connection_options(properties: Mapping[str, str]) -> dict[str, str]:
     options = {option: properties[key] for key, option in _CONNECTION if properties.get(key)}
     secured = properties.get("KAFKA_SSL_ENABLED", "").lower() == "true"
     sasl = "kafka.sasl.mechanism" in options
     return options | {"kafka.security.protocol": "SASL_SSL" if sasl else "SSL" if secured else "PLAINTEXT"}
 
 
-def _kind_of_options(options: Mapping[str, Values]) -> Kind | None:
+def _stream_kind_of_options(options: Mapping[str, Values]) -> Kind | None:
     formats = [
         str(each.value).lower()
         for key in ("typeofdata", FORMAT)

@@ -49,7 +49,7 @@ _OPTIONS: Mapping[str, Mapping[str, str]] = {
 """Option names of the sources on Spark, Glue and EMR (``docs/kinesis.md``, Spark's own guides)."""
 
 
-def connector(query: Query, engine: str) -> str:
+def connector_of_query(query: Query, engine: str) -> str:
     """Return the family of options for the query's source; empty for an unknown one."""
     text = " ".join({each.description for batch in query.batches[:3] for each in batch.sources}).lower()
     if "kinesis" in text:
@@ -97,18 +97,18 @@ class AdvisedJob:
         """
         place, engine = self.where or "the job", history.engine
         if setting in _SPARK:
-            key, said = self._spark(history, setting)
+            key, said = self._spark_setting(history, setting)
             return (Change("argument", place, f"--conf {key}", said, new),)
         if setting == "cores":
             return self._core_changes(place, history, new) if isinstance(new, int) else ()
         if query is None:
             return ()
         name = f"query {query.name}" + (f" of {self.where}" if self.where else "")
-        option = _OPTIONS.get(connector(query, engine), {}).get(setting)
+        option = _OPTIONS.get(connector_of_query(query, engine), {}).get(setting)
         if option == "avoidEmptyBatches" or option == "kinesis.client.avoidEmptyBatches":
             new = "true"
         if option is not None and option.endswith("PerShard"):
-            old, new = (_per_shard(value, query) for value in (old, new))
+            old, new = (_limit_per_shard(value, query) for value in (old, new))
         if option == "maxFilesPerTrigger":  # no log has the number of records in a file
             old, new = None, f"as many files as hold {new:,} records" if isinstance(new, int) else new
         if option is not None:
@@ -132,7 +132,7 @@ class AdvisedJob:
         }
         return (Change("code", name, words.get(setting, setting), old, new),)
 
-    def _spark(self, history: History, setting: Setting) -> tuple[str, str | None]:
+    def _spark_setting(self, history: History, setting: Setting) -> tuple[str, str | None]:
         """Return the name of one of Spark's own settings, and its value; ``None`` for the default."""
         settings = {**history.properties, **self.arguments}
         key = SHUFFLE
@@ -178,7 +178,7 @@ class AdvisedJob:
             )
         return (Change("argument", place, key, had if most is None else most, wanted),)
 
-    def code(self, where: str, key: str, new: Value) -> tuple[Change, ...]:
+    def code_changes(self, where: str, key: str, new: Value) -> tuple[Change, ...]:
         """Return a change of the program, which no setting can make."""
         return (Change("code", where, key, None, new),)
 
@@ -210,7 +210,7 @@ class EnvironmentJob(AdvisedJob):
         file, root = f"environments/{self.environment.name}.yaml", f"jobs.{self.job}"
         job = self.environment.jobs[self.job]
         if setting in _SPARK:
-            key, _ = self._spark(history, setting)
+            key, _ = self._spark_setting(history, setting)
             path = dotted_path(("jobs", self.job, "spark", key))
             return (Change("environment", file, path, job.spark.get(key), str(new)),)
         if setting == "cores":
@@ -253,7 +253,9 @@ class EnvironmentJob(AdvisedJob):
         if setting in {"limit", "least"}:
             return ()  # the core sets them itself: the rows of a derive query's batch, and no empty batch of Kinesis
         if setting == "partitions":  # several streams, or a table
-            return self.code(f"query {query.name if query else ''} of {self.where}", "repartition", new)
+            return self.code_changes(
+                f"query {query.name if query else ''} of {self.where}", "repartition", new
+            )
         return super().changes_for(query, history, setting, old, new)
 
     def latency_seconds(self, query: Query) -> float | None:
@@ -268,13 +270,13 @@ def _setting_as_count(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() else None
 
 
-def _per_shard(value: Value, query: Query) -> Value:
+def _limit_per_shard(value: Value, query: Query) -> Value:
     """Divide a batch's limit by the number of shards: its first stage reads each in a task."""
     stages = query.batches[-1].stages
     return math.ceil(value / stages[0].partitions) if stages and isinstance(value, int) else value
 
 
-def environment_job(environment: Environment, plan: Plan, job: str) -> EnvironmentJob:
+def advised_environment_job(environment: Environment, plan: Plan, job: str) -> EnvironmentJob:
     """Return the advised job of an environment, with its cost in the plan."""
     cost = sum(each.usd for each in plan.jobs[job].cost)
     return EnvironmentJob(f"job {job}", cost, {}, environment.jobs[job].engine, environment, plan, job)

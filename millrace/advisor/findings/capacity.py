@@ -10,8 +10,8 @@ import numpy as np
 from millrace.advisor.findings.model import Effect, Evidence, Finding
 from millrace.advisor.findings.query_view import BOUND, QueryView, figure_evidence
 from millrace.advisor.logs.application_history import Batch, Flags, Floats
-from millrace.advisor.logs.query_observations import left_behind
-from millrace.advisor.logs.statistics import Estimate, median, slope
+from millrace.advisor.logs.query_observations import records_left_behind
+from millrace.advisor.logs.statistics import Estimate, median_with_interval, slope_with_interval
 
 HIT = 0.8
 """Minimum share of settled batches that leave records behind: from it on the limit is the cause, not chance."""
@@ -47,39 +47,39 @@ def find(view: QueryView) -> Iterator[Finding]:
     """Yield the findings about a query's limit, its first batch and its empty batches."""
     if view.has_enough_batches:
         yield from _limit_finding(view)
-        yield from _unstable_start(view)
-    yield from _empty_batches(view)
+        yield from _heavy_first_batch_finding(view)
+    yield from _empty_batches_finding(view)
 
 
-def batches_at_limit(view: QueryView) -> Flags | None:
+def are_batches_at_limit(view: QueryView) -> Flags | None:
     """Tell which settled batches ended at their limit; ``None`` where the limit does not end batch after batch."""
     if not view.has_enough_batches:
         return None
-    behind = left_behind(view.batches)
+    behind = records_left_behind(view.batches)
     if behind is not None:
         left: Flags = behind > 0
         return left if left.mean() >= HIT and left[-EQUAL:].all() else None
     records = view.records
     same = np.concatenate([[False], (records[1:] == records[:-1]) & (records[1:] > 0)])
-    return same if same[-EQUAL:].all() and not _by_the_clock(view.batches[-1]) else None
+    return same if same[-EQUAL:].all() and not _has_rate_source(view.batches[-1]) else None
 
 
 def _limit_finding(view: QueryView) -> Iterator[Finding]:
     begun = np.array([each.begun for each in view.batches])
     records = view.records
-    hit = batches_at_limit(view)
+    hit = are_batches_at_limit(view)
     if hit is None:
-        yield from _growing_batches(view, begun)
+        yield from _growing_batches_finding(view, begun)
         return
-    behind = left_behind(view.batches)
-    growth = slope(begun, behind) if behind is not None else _age_growth(view, begun)
+    behind = records_left_behind(view.batches)
+    growth = slope_with_interval(begun, behind) if behind is not None else _age_growth(view, begun)
     span = float(begun[-1] - begun[0])
     processed = float(records[1:].sum() / max(span, 1e-3))
     arriving = _arrival_rate(view, begun) or processed
     limit = math.ceil(max(arriving * ROOM * view.interval, float(np.median(records)) * ROOM))
     evidence = (
         figure_evidence("batches that hit the limit", float(hit.mean()) * 100, "%"),
-        figure_evidence("records a batch", median(records), "records"),
+        figure_evidence("records a batch", median_with_interval(records), "records"),
         figure_evidence("arriving", arriving, "records/s"),
         figure_evidence("processed", processed, "records/s"),
         figure_evidence(
@@ -100,7 +100,7 @@ def _limit_finding(view: QueryView) -> Iterator[Finding]:
     )
     now = int(np.median(records))
     batches = tuple(each.id for each, was in zip(view.batches, hit, strict=True) if was)
-    if view.back_to_back:
+    if view.runs_back_to_back:
         bound = view.overhead_share.low >= BOUND
         why = ", and more cores shorten only the rest" if bound else ""
         words = (
@@ -130,7 +130,7 @@ def _shorter_interval(view: QueryView, share: float) -> float:
     return max(1, math.floor(view.interval * share * 10), math.ceil(view.duration.value * 10)) / 10
 
 
-def _by_the_clock(batch: Batch) -> bool:
+def _has_rate_source(batch: Batch) -> bool:
     return any(mark in each.description.lower() for each in batch.sources for mark in _EVEN_SOURCES)
 
 
@@ -139,7 +139,9 @@ def _arrival_rate(view: QueryView, begun: Floats) -> float | None:
     latest = [[each.latest for each in batch.sources] for batch in view.batches]
     if any(each is None for every in latest for each in every):
         return None
-    growth = slope(begun, [sum(sum((each or {}).values()) for each in every) for every in latest])
+    growth = slope_with_interval(
+        begun, [sum(sum((each or {}).values()) for each in every) for every in latest]
+    )
     return growth.value if growth.value > 0 else None
 
 
@@ -148,14 +150,14 @@ def _age_growth(view: QueryView, begun: Floats) -> Estimate:
     ages = [batch.ended - batch.arrivals[0] for batch in view.batches if batch.arrivals is not None]
     if len(ages) < len(view.batches):
         return Estimate(0.0, 0.0, 0.0)
-    return slope(begun, ages)
+    return slope_with_interval(begun, ages)
 
 
-def _growing_batches(view: QueryView, begun: Floats) -> Iterator[Finding]:
+def _growing_batches_finding(view: QueryView, begun: Floats) -> Iterator[Finding]:
     """Yield a finding for batches without a limit that keep growing: each takes what arrived during the one before."""
-    if not view.back_to_back or len(begun) < 3:
+    if not view.runs_back_to_back or len(begun) < 3:
         return
-    growth = slope(begun, view.durations)
+    growth = slope_with_interval(begun, view.durations)
     gained = growth.low * float(begun[-1] - begun[0])
     if growth.low <= 0 or gained < float(np.median(view.durations[: max(3, len(begun) // 4)])) / 2:
         return
@@ -177,13 +179,13 @@ def _growing_batches(view: QueryView, begun: Floats) -> Iterator[Finding]:
     )
 
 
-def _unstable_start(view: QueryView) -> Iterator[Finding]:
+def _heavy_first_batch_finding(view: QueryView) -> Iterator[Finding]:
     """Yield a finding for a first batch that takes all waiting records."""
     first = next((each for each in view.query.batches if each.records), None)
-    usual = median(view.records)
-    if first is None or first.id in {each.id for each in view.batches} or _by_the_clock(first):
+    usual = median_with_interval(view.records)
+    if first is None or first.id in {each.id for each in view.batches} or _has_rate_source(first):
         return
-    heavy = max(view.query.batches[: view.start_up], key=lambda each: each.records)
+    heavy = max(view.query.batches[: view.startup_batches], key=lambda each: each.records)
     longer = heavy.duration / max(view.duration.value, 1e-3)
     if (
         heavy.records < FIRST * usual.high
@@ -231,13 +233,13 @@ def _started_at(view: QueryView) -> float:
     return own
 
 
-def _empty_batches(view: QueryView) -> Iterator[Finding]:
+def _empty_batches_finding(view: QueryView) -> Iterator[Finding]:
     ran = view.query.batches
     # With a watermark, a batch without records closes windows and removes state: it is work.
     empty = [each for each in ran if not each.records and not each.state]
     if len(empty) < 3 or len(empty) < EMPTY * len(ran):
         return
-    lasted = median([each.duration for each in empty])
+    lasted = median_with_interval([each.duration for each in empty])
     share = len(empty) / len(ran)
     saved = Estimate(lasted.value * share, lasted.low * share, lasted.high * share)
     evidence = (
@@ -256,7 +258,7 @@ def _empty_batches(view: QueryView) -> Iterator[Finding]:
     yield view.finding("empty-batches", words, evidence, ids, changes, saved, "machine time")
 
 
-def idle_cores(view_of_all: tuple[QueryView, ...]) -> Iterator[Finding]:
+def idle_cores_finding(view_of_all: tuple[QueryView, ...]) -> Iterator[Finding]:
     """Find executors that the application never needs.
 
     Only where there are several: a single one cannot be removed.
@@ -300,7 +302,7 @@ def _cores_needed(view: QueryView) -> Estimate:
     task_time = np.array(
         [sum(float(stage.tasks.run.sum()) for stage in batch.stages) for batch in view.batches]
     )
-    overhead = median(view.overhead)
+    overhead = median_with_interval(view.overhead)
     room = max(view.interval - overhead.value, view.interval * 0.1, 1e-3)
-    middle = median(task_time / room)
+    middle = median_with_interval(task_time / room)
     return Estimate(middle.value, middle.low, max(middle.high, float(np.percentile(task_time / room, 90))))

@@ -34,7 +34,7 @@ def records_per_partition(batches: Sequence[Batch]) -> list[Floats] | None:
     return found if any(len(each) for each in found) else None
 
 
-def range_tasks(sizes: Floats, least: int) -> int:
+def count_range_tasks(sizes: Floats, least: int) -> int:
     """Return the number of tasks that read ranges of these sizes with ``minPartitions`` set to ``least``."""
     if len(sizes) >= least:
         return len(sizes)
@@ -55,6 +55,6 @@ def smallest_min_partitions(batches: Sequence[Floats], tasks: int, cores: int, m
     Three even partitions cannot become four tasks: each is split into parts by its share of the records, rounded.
     """
     for least in range(-(-tasks // cores) * cores, most + 1, cores):
-        if np.mean([range_tasks(each, least) == least for each in batches]) >= USUAL:
+        if np.mean([count_range_tasks(each, least) == least for each in batches]) >= USUAL:
             return least
     return None

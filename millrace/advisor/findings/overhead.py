@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from millrace.advisor.findings.advised_job import connector
-from millrace.advisor.findings.capacity import batches_at_limit
+from millrace.advisor.findings.advised_job import connector_of_query
+from millrace.advisor.findings.capacity import are_batches_at_limit
 from millrace.advisor.findings.model import Finding
 from millrace.advisor.findings.query_view import BOUND, QueryView, figure_evidence
-from millrace.advisor.logs.statistics import Estimate, median
+from millrace.advisor.logs.statistics import Estimate, median_with_interval
 
 CHECKPOINT = ("walCommit", "commitOffsets")
 PLANNING = ("latestOffset", "getBatch", "queryPlanning")
@@ -33,7 +33,7 @@ def find(view: QueryView) -> Iterator[Finding]:
     """Yield the findings about a query's overhead."""
     if not view.has_enough_batches:
         return
-    limited = batches_at_limit(view) is not None
+    limited = are_batches_at_limit(view) is not None
     checkpoint = _checkpoint_finding(view, limited=limited)
     if checkpoint is not None:
         yield checkpoint
@@ -46,7 +46,7 @@ def find(view: QueryView) -> Iterator[Finding]:
         yield from _short_trigger_finding(view)
 
 
-def without_batches(view: QueryView) -> str | None:
+def engine_without_batches_advice(view: QueryView) -> str | None:
     """Describe the alternative for a query whose overhead takes half of its latency or more; None for any other.
 
     Real-time mode came with Spark 4.1: for queries without state, in Scala, with Kafka as source and sink, and with
@@ -57,10 +57,10 @@ def without_batches(view: QueryView) -> str | None:
     if (
         latency is None
         or not view.has_enough_batches
-        or connector(view.query, view.history.engine) != "kafka"
+        or connector_of_query(view.query, view.history.engine) != "kafka"
     ):
         return None
-    overhead = median(view.overhead)
+    overhead = median_with_interval(view.overhead)
     # A record waits for a trigger, and for its batch.
     if overhead.low < latency / 2 or any(each.state for each in view.batches):
         return None
@@ -71,7 +71,7 @@ def without_batches(view: QueryView) -> str | None:
     )
 
 
-def _trigger_for(overhead: float, view: QueryView) -> float:
+def _interval_for_overhead(overhead: float, view: QueryView) -> float:
     """Return the interval at which overhead is a fifth of the time, in whole seconds.
 
     At most half of the latency, where one is known: a record waits for a trigger and a batch.
@@ -83,15 +83,15 @@ def _trigger_for(overhead: float, view: QueryView) -> float:
 
 def _checkpoint_finding(view: QueryView, *, limited: bool) -> Finding | None:
     seconds = view.part_seconds(*CHECKPOINT)
-    writing = median(seconds)
-    share = median(seconds / view.durations)
+    writing = median_with_interval(seconds)
+    share = median_with_interval(seconds / view.durations)
     if writing.low < SLOW_CHECKPOINT or share.low < SHARE:
         return None
     evidence = (
         figure_evidence("writing offsets and commits", writing, "s"),
         figure_evidence("of the batch", Estimate(share.value * 100, share.low * 100, share.high * 100), "%"),
-        figure_evidence("walCommit", median(view.part_seconds("walCommit")), "s"),
-        figure_evidence("commitOffsets", median(view.part_seconds("commitOffsets")), "s"),
+        figure_evidence("walCommit", median_with_interval(view.part_seconds("walCommit")), "s"),
+        figure_evidence("commitOffsets", median_with_interval(view.part_seconds("commitOffsets")), "s"),
     )
     words = (
         f"{view.query.name} writes offsets and commits for {writing.value:.1f} s in every batch, {share.value:.0%} of it: its "
@@ -99,22 +99,24 @@ def _checkpoint_finding(view: QueryView, *, limited: bool) -> Finding | None:
     )
     saved = Estimate(writing.value - SLOW_CHECKPOINT / 2, writing.low - SLOW_CHECKPOINT / 2, writing.high)
     changes = view.changes_for("checkpoint", None, "storage that takes a small file in a tenth of a second")
-    if view.back_to_back and not limited:
-        changes += view.changes_for("trigger", None, _trigger_for(float(np.median(view.overhead)), view))
+    if view.runs_back_to_back and not limited:
+        changes += view.changes_for(
+            "trigger", None, _interval_for_overhead(float(np.median(view.overhead)), view)
+        )
     ids = tuple(each.id for each, took in zip(view.batches, seconds, strict=True) if took >= SLOW_CHECKPOINT)
     return view.finding("slow-checkpoint", words, evidence, ids, changes, saved)
 
 
 def _planning_finding(view: QueryView) -> Finding | None:
     seconds = view.part_seconds(*PLANNING)
-    planning = median(seconds)
-    share = median(seconds / view.durations)
+    planning = median_with_interval(seconds)
+    share = median_with_interval(seconds / view.durations)
     if planning.low < SLOW_PLANNING or share.low < BOUND:
         return None
-    parts = {name: median(view.part_seconds(name)) for name in PLANNING}
+    parts = {name: median_with_interval(view.part_seconds(name)) for name in PLANNING}
     slowest = max(parts, key=lambda name: parts[name].value)
     evidence = tuple(figure_evidence(name, each, "s") for name, each in parts.items())
-    trigger = _trigger_for(planning.value, view)
+    trigger = _interval_for_overhead(planning.value, view)
     words = (
         f"{view.query.name} spends {share.value:.0%} of every batch before its work begins, most of it in {slowest}: with a "
         f"trigger of {trigger:g} s that is a fifth."
@@ -129,10 +131,10 @@ def _planning_finding(view: QueryView) -> Finding | None:
 def _short_trigger_finding(view: QueryView) -> Iterator[Finding]:
     """Yield a finding for batches back to back that are mostly overhead."""
     share = view.overhead_share
-    if not view.back_to_back or share.low < BOUND:
+    if not view.runs_back_to_back or share.low < BOUND:
         return
-    overhead = median(view.overhead)
-    trigger = _trigger_for(overhead.value, view)
+    overhead = median_with_interval(view.overhead)
+    trigger = _interval_for_overhead(overhead.value, view)
     if trigger <= view.interval:
         return
     spared = 1 - view.interval / trigger
@@ -142,7 +144,7 @@ def _short_trigger_finding(view: QueryView) -> Iterator[Finding]:
         figure_evidence(
             "without a task", Estimate(share.value * 100, share.low * 100, share.high * 100), "%"
         ),
-        figure_evidence("records a batch", median(view.records), "records"),
+        figure_evidence("records a batch", median_with_interval(view.records), "records"),
         figure_evidence("time in batches", view.busy_share * 100, "%"),
     )
     words = (

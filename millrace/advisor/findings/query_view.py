@@ -10,7 +10,12 @@ import numpy as np
 from millrace.advisor.findings.advised_job import AdvisedJob, Setting
 from millrace.advisor.findings.model import Change, Effect, Evidence, Finding, Kind, Value
 from millrace.advisor.logs.application_history import Batch, Floats, History, Query
-from millrace.advisor.logs.statistics import Estimate, median, startup_batches, union_seconds
+from millrace.advisor.logs.statistics import (
+    Estimate,
+    count_startup_batches,
+    median_with_interval,
+    union_seconds,
+)
 
 LEAST = 8
 """Minimum number of settled batches for any statement about a query's times: with fewer, an interval is too wide to act on."""
@@ -42,14 +47,14 @@ class QueryView:
     subject: AdvisedJob
 
     @cached_property
-    def start_up(self) -> int:
+    def startup_batches(self) -> int:
         """Number of batches at the start that are start-up."""
-        return startup_batches([each.duration for each in self.query.batches])
+        return count_startup_batches([each.duration for each in self.query.batches])
 
     @cached_property
     def batches(self) -> tuple[Batch, ...]:
         """Settled batches that held records."""
-        return tuple(each for each in self.query.batches[self.start_up :] if each.records)
+        return tuple(each for each in self.query.batches[self.startup_batches :] if each.records)
 
     @cached_property
     def durations(self) -> Floats:
@@ -64,12 +69,12 @@ class QueryView:
     @cached_property
     def duration(self) -> Estimate:
         """Median seconds of a batch."""
-        return median(self.durations)
+        return median_with_interval(self.durations)
 
     @cached_property
     def start_intervals(self) -> Floats:
         """Seconds from the start of a settled batch to that of the next one."""
-        begun = np.array([each.begun for each in self.query.batches[self.start_up :]])
+        begun = np.array([each.begun for each in self.query.batches[self.startup_batches :]])
         return np.diff(begun)
 
     @cached_property
@@ -82,11 +87,11 @@ class QueryView:
         """Median share of the time in which a batch ran."""
         if not len(self.start_intervals):
             return 0.0
-        lasted = np.array([each.duration for each in self.query.batches[self.start_up : -1]])
+        lasted = np.array([each.duration for each in self.query.batches[self.startup_batches : -1]])
         return float(np.median(np.minimum(1, lasted / np.maximum(self.start_intervals, 1e-3))))
 
     @property
-    def back_to_back(self) -> bool:
+    def runs_back_to_back(self) -> bool:
         """True for a query without rest between its batches."""
         return self.busy_share >= BACK_TO_BACK
 
@@ -103,7 +108,7 @@ class QueryView:
     @cached_property
     def overhead_share(self) -> Estimate:
         """Median share of a settled batch in which no task ran."""
-        return median(self.overhead / self.durations)
+        return median_with_interval(self.overhead / self.durations)
 
     @property
     def has_enough_batches(self) -> bool:
@@ -118,7 +123,7 @@ class QueryView:
         """Return a change under the names that the job's owner knows."""
         return self.subject.changes_for(self.query, self.history, setting, old, new)
 
-    def dollars(self, seconds: float) -> float | None:
+    def monthly_usd_of(self, seconds: float) -> float | None:
         """Return the monthly cost of seconds of every batch: their share of the machines' time."""
         month = self.subject.dollars_month
         return None if month is None else month * seconds / max(self.interval, self.duration.value, 1e-3)
@@ -135,7 +140,7 @@ class QueryView:
     ) -> Finding:
         """Make a finding whose effect is seconds of every batch."""
         effect = Effect(what, "s", max(0.0, saved.low), max(0.0, saved.value), max(0.0, saved.high))
-        dollars = self.dollars(effect.likely) if what in _PRICED else None
+        dollars = self.monthly_usd_of(effect.likely) if what in _PRICED else None
         run = self.query.run_id
         return Finding(kind, self.query.name, words, evidence, batches, changes, effect, dollars, run)
 

@@ -12,7 +12,7 @@ import numpy as np
 from millrace.advisor.findings.model import Evidence, Finding
 from millrace.advisor.findings.query_view import QueryView, figure_evidence
 from millrace.advisor.logs.application_history import Batch, Floats, SparkJob, Stage
-from millrace.advisor.logs.statistics import median
+from millrace.advisor.logs.statistics import median_with_interval
 
 USUAL = 0.8
 """Share of the batches in which it must show, as a program does the same in every batch."""
@@ -41,15 +41,15 @@ FILES = 4
 
 def find(view: QueryView) -> Iterator[Finding]:
     """Yield the findings about a query's reads and writes."""
-    missing = _missing_cache(view)
+    missing = _missing_cache_finding(view)
     if missing is not None:
         yield missing
     if not view.has_enough_batches:
         return
     if missing is None:
         yield from _repeated_count_finding(view)
-    yield from _needless_cache(view)
-    yield from _small_files(view)
+    yield from _needless_cache_finding(view)
+    yield from _small_files_finding(view)
 
 
 def _reading_stages(batch: Batch) -> list[tuple[SparkJob, Stage]]:
@@ -90,7 +90,7 @@ def _are_about_equal(read: int, expected: int) -> bool:
     return abs(read - expected) <= SAME * expected
 
 
-def _missing_cache(view: QueryView) -> Finding | None:
+def _missing_cache_finding(view: QueryView) -> Finding | None:
     # Start-up batches, too: they are excluded for times, but their counts are the same.
     batches = [each for each in view.query.batches if each.records]
     readers = [_reading_stages(batch) for batch in batches]
@@ -98,13 +98,13 @@ def _missing_cache(view: QueryView) -> Finding | None:
     if len(several) < FEWEST or np.mean(several >= 2) < USUAL:
         return None
     lost = np.array([sum(stage.tasks.elapsed for _, stage in each[1:]) for each in readers])
-    counted = median(
-        [batch.rows / _records_once(batch, each) for batch, each in zip(batches, readers, strict=True)]
+    counted = median_with_interval(
+        [batch.rows / _records_of_one_read(batch, each) for batch, each in zip(batches, readers, strict=True)]
     )
     evidence = (
-        figure_evidence("actions that read the source in a batch", median(several), "actions"),
+        figure_evidence("actions that read the source in a batch", median_with_interval(several), "actions"),
         figure_evidence("rows counted for each record", counted, "times"),
-        figure_evidence("seconds of reading again", median(lost), "s"),
+        figure_evidence("seconds of reading again", median_with_interval(lost), "s"),
         Evidence("cached data in the batches", 0, "RDDs"),
     )
     sites = ", ".join(dict.fromkeys(job.site for job, _ in readers[-1]))
@@ -116,10 +116,10 @@ def _missing_cache(view: QueryView) -> Finding | None:
         "cache", "batch", "batch.persist() before the first action, batch.unpersist() after the last"
     )
     ids = tuple(batch.id for batch, each in zip(batches, several, strict=True) if each >= 2)
-    return view.finding("missing-cache", words, evidence, ids, changes, median(lost))
+    return view.finding("missing-cache", words, evidence, ids, changes, median_with_interval(lost))
 
 
-def _records_once(batch: Batch, readers: list[tuple[SparkJob, Stage]]) -> float:
+def _records_of_one_read(batch: Batch, readers: list[tuple[SparkJob, Stage]]) -> float:
     """Return a batch's records as one reader had them: without offsets, Spark's count adds up all readers."""
     read = min((int(stage.tasks.records_read.sum()) for _, stage in readers), default=0)
     return read or batch.records
@@ -127,7 +127,7 @@ def _records_once(batch: Batch, readers: list[tuple[SparkJob, Stage]]) -> float:
 
 def _repeated_count_finding(view: QueryView) -> Iterator[Finding]:
     """Yield a finding for rows counted more often than there are records, without several actions: several scans in one plan."""
-    counted = median([batch.rows / batch.records for batch in view.batches])
+    counted = median_with_interval([batch.rows / batch.records for batch in view.batches])
     if counted.low < TWICE:
         return
     sources = {len(batch.sources) for batch in view.batches}
@@ -139,11 +139,16 @@ def _repeated_count_finding(view: QueryView) -> Iterator[Finding]:
     work = view.task_seconds * (1 - 1 / counted.value) if len(sources) == 1 else np.zeros(1)
     changes = view.changes_for("cache", "batch", "read the source once and branch after it")
     yield view.finding(
-        "rows-counted-twice", words, evidence, tuple(each.id for each in view.batches), changes, median(work)
+        "rows-counted-twice",
+        words,
+        evidence,
+        tuple(each.id for each in view.batches),
+        changes,
+        median_with_interval(work),
     )
 
 
-def _needless_cache(view: QueryView) -> Iterator[Finding]:
+def _needless_cache_finding(view: QueryView) -> Iterator[Finding]:
     """Yield a finding for data that is cached in a batch and read by one action only, the one that made it."""
     users: dict[int, set[int]] = defaultdict(set)
     seen: dict[int, set[int]] = defaultdict(set)
@@ -166,7 +171,7 @@ def _needless_cache(view: QueryView) -> Iterator[Finding]:
     if len(held) < USUAL * len(settled):
         return
     most: Floats = np.array([sum(spent[rdd] for rdd in by_batch[number]) for number in held])
-    upper = median(most)
+    upper = median_with_interval(most)
     evidence = (
         Evidence("batches with data that is held for one action", 100 * len(held) / len(settled), "%"),
         figure_evidence("seconds of the stages that hold it", upper, "s"),
@@ -178,10 +183,10 @@ def _needless_cache(view: QueryView) -> Iterator[Finding]:
     changes = view.changes_for("cache", "persist()", "no persist()")
     finding = view.finding("needless-cache", words, evidence, tuple(held), changes, upper)
     effect = replace(finding.effect, low=0.0, likely=0.0, high=upper.high)
-    yield replace(finding, effect=effect, dollars_a_month=view.dollars(0.0))
+    yield replace(finding, effect=effect, dollars_a_month=view.monthly_usd_of(0.0))
 
 
-def _written_files(batch: Batch) -> list[Floats]:
+def _written_file_sizes(batch: Batch) -> list[Floats]:
     """Return the bytes of the files that each action of a batch writes; two actions cannot share a file."""
     written: dict[int, list[Floats]] = defaultdict(list)
     for job in batch.jobs:
@@ -192,10 +197,10 @@ def _written_files(batch: Batch) -> list[Floats]:
     return [np.concatenate(each) for each in written.values()]
 
 
-def _small_files(view: QueryView) -> Iterator[Finding]:
+def _small_files_finding(view: QueryView) -> Iterator[Finding]:
     files, sizes, needed, ids = [], [], [], []
     for batch in view.batches:
-        actions = _written_files(batch)
+        actions = _written_file_sizes(batch)
         if actions:
             files.append(sum(len(each) for each in actions))
             sizes.append(sum(float(each.sum()) for each in actions))
@@ -203,7 +208,7 @@ def _small_files(view: QueryView) -> Iterator[Finding]:
             ids.append(batch.id)
     if len(ids) < USUAL * len(view.batches):
         return
-    count, mean = median(files), median(np.array(sizes) / np.array(files))
+    count, mean = median_with_interval(files), median_with_interval(np.array(sizes) / np.array(files))
     wanted = int(np.median([sum(each) for each in needed]))
     if mean.high >= SMALL or count.low < FILES * wanted:
         return
@@ -227,5 +232,7 @@ def _small_files(view: QueryView) -> Iterator[Finding]:
         for stage in batch.stages
         if stage.tasks.bytes_written.any()
     ]
-    changes = view.subject.code(f"query {view.query.name}", "before the write", f"coalesce({each_write})")
-    yield view.finding("small-files", words, evidence, tuple(ids), changes, median(fixed))
+    changes = view.subject.code_changes(
+        f"query {view.query.name}", "before the write", f"coalesce({each_write})"
+    )
+    yield view.finding("small-files", words, evidence, tuple(ids), changes, median_with_interval(fixed))

@@ -8,7 +8,7 @@ import numpy as np
 
 from millrace.advisor.findings.query_view import QueryView
 from millrace.advisor.logs.application_history import Batch, Floats
-from millrace.advisor.logs.statistics import Estimate, median, slope
+from millrace.advisor.logs.statistics import Estimate, median_with_interval, slope_with_interval
 
 MOVED = 0.25
 """Largest change in the time of the same work between parts of a run (the sizing model's rule)."""
@@ -37,14 +37,14 @@ def describe_disturbances(views: Sequence[QueryView]) -> str | None:
         if not view.has_enough_batches:
             continue
         ran = view.query.batches
-        settled = [each for each in ran[min(view.start_up, len(ran) // START_UP) :] if each.records]
+        settled = [each for each in ran[min(view.startup_batches, len(ran) // START_UP) :] if each.records]
         parts = min(PARTS, len(settled) // LEAST)
         if parts < 2:
             continue
         stretched = _wait_factor(settled)
         if stretched is None:
             continue
-        medians = [median(part) for part in np.array_split(stretched, parts)]
+        medians = [median_with_interval(part) for part in np.array_split(stretched, parts)]
         best = min(medians, key=lambda each: each.value)
         worst = max(medians, key=lambda each: each.value)
         if worst.low > best.high * (1 + MOVED):
@@ -64,7 +64,7 @@ def _wait_factor(batches: Sequence[Batch]) -> Floats | None:
 
 def _usual_seconds(records: Floats, seconds: Floats) -> Floats:
     """Return the usual seconds of a batch of so many records: a line that outliers do not move, and that is never below 0."""
-    rise = max(0.0, slope(records, seconds).value)
+    rise = max(0.0, slope_with_interval(records, seconds).value)
     base = max(0.0, float(np.median(seconds - rise * records)))
     return np.asarray(np.maximum(base + rise * records, 1e-6))
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from millrace.advisor.findings.model import Effect, Evidence, Finding
 from millrace.advisor.findings.query_view import QueryView, figure_evidence
-from millrace.advisor.logs.statistics import Estimate, slope
+from millrace.advisor.logs.statistics import Estimate, slope_with_interval
 
 DAY = 86400.0
 
@@ -22,29 +22,29 @@ FORGOTTEN = 0.5
 def find(view: QueryView) -> Iterator[Finding]:
     """Yield the findings about a query's state, and about its failure."""
     if view.query.failure is not None:
-        yield _failed_query(view)
+        yield _failed_query_finding(view)
     if view.has_enough_batches:
         operators = {len(batch.state) for batch in view.batches}
         if len(operators) == 1:
             for place in range(operators.pop()):
-                yield from _growing_state(view, place)
+                yield from _growing_state_finding(view, place)
 
 
-def _growing_state(view: QueryView, place: int) -> Iterator[Finding]:
+def _growing_state_finding(view: QueryView, place: int) -> Iterator[Finding]:
     half = view.batches[len(view.batches) // 2 :]
     begun = np.array([each.begun for each in half])
     rows = np.array([each.state[place].rows for each in half], float)
-    growth = slope(begun, rows)
+    growth = slope_with_interval(begun, rows)
     removed = float(sum(each.state[place].removed for each in half[1:]))
     more = float(rows[-1] - rows[0])
     if growth.low <= 0 or more < GROWN * rows[0] or removed > FORGOTTEN * (more + removed):
         return
     every = view.batches
     memory = np.array([each.state[place].memory for each in every], float)
-    memory_growth = slope([each.begun for each in every], memory)
+    memory_growth = slope_with_interval([each.begun for each in every], memory)
     operator = half[-1].state[place]
     # The batches themselves show the cost of a row of state: their time over its rows.
-    cost = slope([each.state[place].rows for each in every], view.durations)
+    cost = slope_with_interval([each.state[place].rows for each in every], view.durations)
     low, likely, high = (max(0.0, each) for each in (cost.low, cost.value, cost.high))
     a_day = growth.value * DAY
     saved = Estimate(likely * a_day, low * a_day, (high if np.isfinite(high) else likely) * a_day)
@@ -60,7 +60,7 @@ def _growing_state(view: QueryView, place: int) -> Iterator[Finding]:
         f"The state of {operator.name or 'an operator'} in {view.query.name} grows by {a_day:,.0f} rows a day and forgets next to "
         f"none: {mark}."
     )
-    changes = view.subject.code(
+    changes = view.subject.code_changes(
         f"query {view.query.name}", "withWatermark", "a watermark on the time that bounds the key"
     )
     yield view.finding(
@@ -74,11 +74,11 @@ def _growing_state(view: QueryView, place: int) -> Iterator[Finding]:
     )
 
 
-def _failed_query(view: QueryView) -> Finding:
+def _failed_query_finding(view: QueryView) -> Finding:
     last = view.query.batches[-1].id if view.query.batches else None
     words = f"{view.query.name} ended with an error: {view.query.failure}"
     evidence = () if last is None else (Evidence("last batch that was done", last),)
     effect = Effect("batch duration", "s", 0.0, 0.0, 0.0)
-    changes = view.subject.code(f"query {view.query.name}", "what failed", "no such error")
+    changes = view.subject.code_changes(f"query {view.query.name}", "what failed", "no such error")
     query = view.query
     return Finding("failed-query", query.name, words, evidence, (), changes, effect, None, query.run_id)

@@ -14,7 +14,7 @@ from millrace.advisor.findings.advised_job import SHUFFLE
 from millrace.advisor.findings.model import Change, Evidence, Finding
 from millrace.advisor.findings.query_view import LEAST, QueryView, figure_evidence
 from millrace.advisor.logs.application_history import Batch, Floats, Stage
-from millrace.advisor.logs.statistics import Estimate, list_schedule_seconds, median
+from millrace.advisor.logs.statistics import Estimate, list_schedule_seconds, median_with_interval
 
 SKEWED = 2.0
 """Least ratio of a skewed task's duration, and of its records, to the median of the others: no even split of records gives
@@ -62,12 +62,12 @@ class RepeatedStage:
         return any(stage.tasks.shuffle_records_read.any() for _, stage in self.pairs)
 
     @property
-    def chosen_adaptively(self) -> bool:
+    def is_count_adaptive(self) -> bool:
         """True if Spark itself chose how many tasks read its shuffle."""
         return any(stage.adaptive for _, stage in self.pairs)
 
     @property
-    def stateful(self) -> bool:
+    def is_stateful(self) -> bool:
         """True if its batches keep state, whose partitions are fixed when the checkpoint is made."""
         return self.reads_shuffle and any(batch.state for batch, _ in self.pairs)
 
@@ -81,7 +81,7 @@ def find(view: QueryView, cores: int) -> Iterator[Finding]:
         for judge in (_skew_finding, _wave_finding, _too_few_tasks_finding, _too_many_tasks_finding):
             finding = judge(view, stage, cores)
             if finding is not None:
-                yield replace(finding, words=finding.words + _FIXED) if stage.stateful else finding
+                yield replace(finding, words=finding.words + _FIXED) if stage.is_stateful else finding
                 break  # a stage has one main problem; the others follow from it
 
 
@@ -101,17 +101,17 @@ def _seconds_to_save(stage: RepeatedStage, seconds: Callable[[Stage], float]) ->
 
 
 def _is_worth_a_finding(lost: Floats, share: Floats) -> bool:
-    return median(share).low >= WORTH and median(lost).low >= SECONDS
+    return median_with_interval(share).low >= WORTH and median_with_interval(lost).low >= SECONDS
 
 
 def _records_of_batches(stage: Stage) -> Floats:
     tasks = stage.tasks
-    return (tasks.records_read + tasks.shuffle_records_read)[tasks.whole].astype(float)
+    return (tasks.records_read + tasks.shuffle_records_read)[tasks.did_whole_partition].astype(float)
 
 
 def _skew_factors(stage: Stage) -> tuple[float, float]:
     """Return the longest task's duration and its records, each as a multiple of the others' median."""
-    durations, records = stage.tasks.duration[stage.tasks.whole], _records_of_batches(stage)
+    durations, records = stage.tasks.duration[stage.tasks.did_whole_partition], _records_of_batches(stage)
     if len(durations) < 2:
         return 1.0, 1.0
     longest = int(np.argmax(durations))
@@ -127,15 +127,15 @@ def _skew_finding(view: QueryView, stage: RepeatedStage, cores: int) -> Finding 
     if stage.partitions < 2:
         return None
 
-    def even(each: Stage) -> float:
-        durations = each.tasks.duration[each.tasks.whole]
+    def seconds_without_skew(each: Stage) -> float:
+        durations = each.tasks.duration[each.tasks.did_whole_partition]
         if not len(durations):
             return 0.0
         return float(durations.max() - durations.sum() / min(cores, len(durations)))
 
-    lost, share = _seconds_to_save(stage, even)
+    lost, share = _seconds_to_save(stage, seconds_without_skew)
     spread = np.array([_skew_factors(each) for _, each in stage.pairs])
-    times, records = median(spread[:, 0]), median(spread[:, 1])
+    times, records = median_with_interval(spread[:, 0]), median_with_interval(spread[:, 1])
     if times.low < SKEWED or records.low < SKEWED or not _is_worth_a_finding(lost, share):
         return None
     pooled = np.concatenate([each.tasks.duration for _, each in stage.pairs])
@@ -161,10 +161,17 @@ def _skew_finding(view: QueryView, stage: RepeatedStage, cores: int) -> Finding 
         if stage.reads_shuffle
         else (view.changes_for("partitions", stage.partitions, stage.partitions * 2))
     )
-    return view.finding("skewed-tasks", words, evidence, _batch_ids(stage, lost), changes, median(lost))
+    return view.finding(
+        "skewed-tasks",
+        words,
+        evidence,
+        _ids_of_slowed_batches(stage, lost),
+        changes,
+        median_with_interval(lost),
+    )
 
 
-def _batch_ids(stage: RepeatedStage, lost: Floats) -> tuple[int, ...]:
+def _ids_of_slowed_batches(stage: RepeatedStage, lost: Floats) -> tuple[int, ...]:
     return tuple(batch.id for (batch, _), each in zip(stage.pairs, lost, strict=True) if each >= SECONDS)
 
 
@@ -174,16 +181,16 @@ def _wave_finding(view: QueryView, stage: RepeatedStage, cores: int) -> Finding 
     if not cores < tasks < MANY * cores or tasks % cores == 0:
         return None
 
-    def full(each: Stage) -> float:
-        durations = each.tasks.duration[each.tasks.whole]
+    def seconds_with_full_waves(each: Stage) -> float:
+        durations = each.tasks.duration[each.tasks.did_whole_partition]
         return list_schedule_seconds(durations, cores) - float(durations.sum()) / cores
 
-    lost, share = _seconds_to_save(stage, full)
+    lost, share = _seconds_to_save(stage, seconds_with_full_waves)
     if not _is_worth_a_finding(lost, share):
         return None
     waves = -(-tasks // cores)
     full_waves = waves * cores
-    queued = median(
+    queued = median_with_interval(
         [float((each.tasks.launched - each.tasks.launched.min()).max()) for _, each in stage.pairs]
     )
     evidence = (
@@ -191,7 +198,9 @@ def _wave_finding(view: QueryView, stage: RepeatedStage, cores: int) -> Finding 
         Evidence("cores", cores),
         figure_evidence("the last one waits", queued, "s"),
         figure_evidence(
-            "task time", median(np.concatenate([each.tasks.duration for _, each in stage.pairs])), "s"
+            "task time",
+            median_with_interval(np.concatenate([each.tasks.duration for _, each in stage.pairs])),
+            "s",
         ),
     )
     words = (
@@ -202,9 +211,9 @@ def _wave_finding(view: QueryView, stage: RepeatedStage, cores: int) -> Finding 
         "queued-partitions",
         words,
         evidence,
-        _batch_ids(stage, lost),
+        _ids_of_slowed_batches(stage, lost),
         _changes_to_task_count(view, stage, full_waves, cores),
-        median(lost),
+        median_with_interval(lost),
     )
 
 
@@ -213,7 +222,10 @@ def _too_few_tasks_finding(view: QueryView, stage: RepeatedStage, cores: int) ->
     if tasks >= cores:
         return None
     lost, share = _seconds_to_save(
-        stage, lambda each: float(each.tasks.duration[each.tasks.whole].max(initial=0)) * (1 - tasks / cores)
+        stage,
+        lambda each: (
+            float(each.tasks.duration[each.tasks.did_whole_partition].max(initial=0)) * (1 - tasks / cores)
+        ),
     )
     if not _is_worth_a_finding(lost, share):
         return None
@@ -221,7 +233,9 @@ def _too_few_tasks_finding(view: QueryView, stage: RepeatedStage, cores: int) ->
         Evidence("tasks", tasks),
         Evidence("cores", cores),
         figure_evidence(
-            "task time", median(np.concatenate([each.tasks.duration for _, each in stage.pairs])), "s"
+            "task time",
+            median_with_interval(np.concatenate([each.tasks.duration for _, each in stage.pairs])),
+            "s",
         ),
     )
     words = f"{tasks} task{'s' * (tasks > 1)} of {view.query.name} carr{'y' if tasks > 1 else 'ies'} the work that {cores} cores could share."
@@ -229,9 +243,9 @@ def _too_few_tasks_finding(view: QueryView, stage: RepeatedStage, cores: int) ->
         "too-few-partitions",
         words,
         evidence,
-        _batch_ids(stage, lost),
+        _ids_of_slowed_batches(stage, lost),
         _changes_to_task_count(view, stage, cores, cores),
-        median(lost),
+        median_with_interval(lost),
     )
 
 
@@ -239,7 +253,7 @@ def _too_many_tasks_finding(view: QueryView, stage: RepeatedStage, cores: int) -
     tasks = stage.partitions
     if tasks < MANY * cores:
         return None
-    durations = median([float(np.median(each.tasks.duration)) for _, each in stage.pairs])
+    durations = median_with_interval([float(np.median(each.tasks.duration)) for _, each in stage.pairs])
     if durations.high >= SHORT_TASK:
         return None
     # The shortest tenth of the tasks have almost no records: their time is the cost of a task.
@@ -256,7 +270,7 @@ def _too_many_tasks_finding(view: QueryView, stage: RepeatedStage, cores: int) -
         Evidence("task time without records, p10", fixed, "s"),
         figure_evidence(
             "records of a task",
-            median([float(_records_of_batches(each).mean()) for _, each in stage.pairs]),
+            median_with_interval([float(_records_of_batches(each).mean()) for _, each in stage.pairs]),
             "records",
         ),
     )
@@ -268,9 +282,9 @@ def _too_many_tasks_finding(view: QueryView, stage: RepeatedStage, cores: int) -
         "too-many-partitions",
         words,
         evidence,
-        _batch_ids(stage, lost),
+        _ids_of_slowed_batches(stage, lost),
         _changes_to_task_count(view, stage, cores, cores),
-        median(lost),
+        median_with_interval(lost),
     )
 
 
@@ -288,14 +302,14 @@ def _changes_to_task_count(
     if tasks > stage.partitions:
         least = kafka_range_tasks.smallest_min_partitions(sizes, tasks, cores, MANY * cores)
         if least is None:
-            return view.subject.code(name, "after the source", f"repartition({tasks})")
+            return view.subject.code_changes(name, "after the source", f"repartition({tasks})")
         return view.changes_for("partitions", stage.partitions, least)
     # A reader has at least one task for each partition of the topic: tasks can be joined only after it.
     own = int(np.median([len(each) for each in sizes]))
     split = (
         view.changes_for("partitions", stage.partitions, max(own, tasks)) if own < stage.partitions else ()
     )
-    joined = view.subject.code(name, "after the source", f"coalesce({tasks})") if tasks < own else ()
+    joined = view.subject.code_changes(name, "after the source", f"coalesce({tasks})") if tasks < own else ()
     return split + joined
 
 
@@ -306,12 +320,12 @@ def _shuffle_partition_changes(
     # A log without its first part has no settings; in any other, a missing setting has Spark's default.
     said = view.history.properties.get(SHUFFLE, _DEFAULT) if view.history.properties else None
     most = int(said) if said is not None and said.isdecimal() else None
-    read = median([float(each.tasks.shuffle_bytes_read.sum()) for _, each in stage.pairs]).value
-    if stage.chosen_adaptively and read > 0 and (most is None or tasks <= most):
+    read = median_with_interval([float(each.tasks.shuffle_bytes_read.sum()) for _, each in stage.pairs]).value
+    if stage.is_count_adaptive and read > 0 and (most is None or tasks <= most):
         # Spark merges a shuffle's partitions up to so many bytes; it would merge another number of them again.
         return view.changes_for("merged", None, f"{max(1, math.ceil(read / tasks))}b")
-    if not stage.chosen_adaptively and not stage.stateful and most not in (None, stage.partitions):
-        return view.subject.code(name, f"repartition, or {SHUFFLE} where the program sets it", tasks)
+    if not stage.is_count_adaptive and not stage.is_stateful and most not in (None, stage.partitions):
+        return view.subject.code_changes(name, f"repartition, or {SHUFFLE} where the program sets it", tasks)
     return view.changes_for("shuffle", stage.partitions, tasks)
 
 
@@ -333,7 +347,7 @@ def _failed_tasks_finding(view: QueryView) -> Iterator[Finding]:
         return  # a single lost executor or reset connection in a long run is what retries are for
     (error, message), most = failures.most_common(1)[0]
     again = len(batches) / len(view.query.batches)
-    spent = median(wasted)
+    spent = median_with_interval(wasted)
     evidence = (
         Evidence("failed task attempts", count, f"of {attempts}"),
         Evidence("batches with a failed task", again * 100, "%"),
@@ -342,7 +356,7 @@ def _failed_tasks_finding(view: QueryView) -> Iterator[Finding]:
     )
     words = f"{count} task attempts of {view.query.name} failed and were run again, {most} of them with {error}: {message or 'no message'}"
     place = view.subject.where or "the job's program"
-    changes = view.subject.code(
+    changes = view.subject.code_changes(
         f"query {view.query.name} of {place}",
         "what the tasks call",
         f"nothing that raises {message or error}",

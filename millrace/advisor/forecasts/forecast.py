@@ -11,8 +11,8 @@ import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from millrace.advisor.findings import Finding
-from millrace.advisor.forecasts.forecast_figures import FIGURES, Forecast, QueryForecast, Strict
-from millrace.advisor.forecasts.log_simulation import QueryTwin
+from millrace.advisor.forecasts.forecast_figures import FIGURES, Forecast, QueryForecast, StrictModel
+from millrace.advisor.forecasts.query_twin import QueryTwin
 from millrace.advisor.forecasts.what_if import ApplicationTwin, WhatIfChange
 from millrace.advisor.logs.statistics import Estimate
 from millrace.config.document.problems import wrong_option
@@ -41,14 +41,14 @@ _SETTINGS: Mapping[str, Literal["trigger", "limit", "cores", "partitions"]] = {
 """Names of settings that the twin can simulate; it cannot simulate others, such as a limit for each shard."""
 
 
-class _Advice(BaseModel):
+class _AdviceDocument(BaseModel):
     """The part of ``advise --json`` that scoring needs."""
 
     version: Literal[1]
     forecasts: tuple[Forecast, ...]
 
 
-class Score(Strict):
+class FigureScore(StrictModel):
     """One forecast figure and its actual value.
 
     Attributes
@@ -73,19 +73,19 @@ class Score(Strict):
         return abs(self.foretold.value - self.happened) / max(self.happened, 1e-9)
 
 
-class ScoredForecast(Strict):
+class ScoredForecast(StrictModel):
     """A forecast and its scores; without any when conditions differed, which ``why_not`` names.
 
     ``left_out`` has the reasons for single queries, beside others that are scored.
     """
 
     forecast: Forecast
-    scores: tuple[Score, ...] = ()
+    scores: tuple[FigureScore, ...] = ()
     why_not: str | None = None
     left_out: tuple[str, ...] = ()
 
 
-def playable_changes(
+def changes_to_simulate(
     findings: Iterable[Finding], queries: Sequence[str]
 ) -> dict[int, tuple[WhatIfChange, ...]]:
     """Return the first changes of findings that a twin can simulate, by the place of the finding."""
@@ -126,14 +126,14 @@ def read_forecasts(file: Path) -> tuple[Forecast, ...]:
     """
     allowed = "what `millrace advise --json` printed, with forecasts in it"
     try:
-        return _Advice.model_validate_json(file.read_text(encoding="utf-8")).forecasts
+        return _AdviceDocument.model_validate_json(file.read_text(encoding="utf-8")).forecasts
     except OSError as error:
         raise wrong_option("--score", str(file), f"{allowed}: {error.strerror or error}") from error
     except (ValidationError, UnicodeDecodeError) as error:
         raise wrong_option("--score", str(file), allowed) from error
 
 
-def score(forecasts: Sequence[Forecast], then: ApplicationTwin) -> tuple[ScoredForecast, ...]:
+def score_forecasts(forecasts: Sequence[Forecast], then: ApplicationTwin) -> tuple[ScoredForecast, ...]:
     """Compare forecasts with the next log.
 
     Parameters
@@ -159,7 +159,7 @@ def _score_forecast(forecast: Forecast, then: ApplicationTwin) -> ScoredForecast
         return ScoredForecast(
             forecast=forecast, why_not=f"it ran with {then.cores} cores, not with {forecast.cores}"
         )
-    scores: list[Score] = []
+    scores: list[FigureScore] = []
     others: list[str] = []
     for name, was in forecast.queries.items():
         query = then.queries.get(name)
@@ -177,7 +177,9 @@ def _score_forecast(forecast: Forecast, then: ApplicationTwin) -> ScoredForecast
             interval = next_interval(was.figures[key])
             inside = interval.low <= happened[key] <= interval.high
             scores.append(
-                Score(query=name, figure=words, foretold=interval, happened=happened[key], inside=inside)
+                FigureScore(
+                    query=name, figure=words, foretold=interval, happened=happened[key], inside=inside
+                )
             )
     if not scores:
         return ScoredForecast(forecast=forecast, why_not="; ".join(others))

@@ -20,13 +20,13 @@ FIGURES: Mapping[str, str] = {
 """Figures that are forecast and scored, all in seconds."""
 
 
-class Strict(BaseModel):
+class StrictModel(BaseModel):
     """A model that refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class QueryForecast(Strict):
+class QueryForecast(StrictModel):
     """One query's figures, by :data:`FIGURES`, and their conditions.
 
     Attributes
@@ -62,7 +62,7 @@ class QueryForecast(Strict):
         return not self.keeps_up and (other.keeps_up or self.grows.low > other.grows.high)
 
 
-class Forecast(Strict):
+class Forecast(StrictModel):
     """Forecast for one change, or for none.
 
     Attributes

@@ -10,15 +10,15 @@ from typing import Literal, get_args
 import numpy as np
 
 from millrace.advisor.forecasts.forecast_figures import FIGURES, Forecast, QueryForecast
-from millrace.advisor.forecasts.log_simulation import BatchTimes, QueryTwin, twin
+from millrace.advisor.forecasts.query_twin import BatchDurationModel, QueryTwin, twin_of_query
 from millrace.advisor.logs.application_history import History
-from millrace.advisor.logs.statistics import Estimate, slope
-from millrace.config.document.explain import nearest
+from millrace.advisor.logs.statistics import Estimate, slope_with_interval
+from millrace.config.document.explain import suggest_nearest
 from millrace.config.document.problems import wrong_option
 from millrace.config.engines.glue import glue_tasks_per_worker, glue_workers
 from millrace.config.units import parse_duration
 from millrace.sizing.simulation import Fixed, QueryLoad, QueryResult, Scenario, simulate
-from millrace.sizing.simulation.task_schedule import Part, divide_stream
+from millrace.sizing.simulation.task_schedule import EqualPartitions, divide_stream
 
 DRAWS = 39
 """Number of refitted twins: their minimum and maximum bound 95 % (38 of 40 gaps lie between them)."""
@@ -107,7 +107,7 @@ class ApplicationTwin:
         Parameters
         ----------
         changes
-            From :func:`parse`.
+            From :func:`parse_what_if_changes`.
         draws
             Refitted twins for the intervals.
 
@@ -136,8 +136,10 @@ class ApplicationTwin:
                     f"at most {slots}, the number of cores of query {name}, because each job needs one",
                 )
         drawn = {name: list(query.resampled_batches(draws)) for name, query in self.queries.items()}
-        best = self._play(changes, each, None, 0)
-        others = [self._play(changes, each, {n: d[i] for n, d in drawn.items()}, i + 1) for i in range(draws)]
+        best = self._simulate(changes, each, None, 0)
+        others = [
+            self._simulate(changes, each, {n: d[i] for n, d in drawn.items()}, i + 1) for i in range(draws)
+        ]
         queries = {
             name: _forecast_of_query(
                 query, _changes_of_query(changes, name), best[name], [each[name] for each in others]
@@ -157,7 +159,7 @@ class ApplicationTwin:
             queries=queries,
         )
 
-    def _play(
+    def _simulate(
         self,
         changes: Sequence[WhatIfChange],
         cores: int,
@@ -196,7 +198,7 @@ def _scaled_cores(query: QueryTwin, cores: int, cores_before: int) -> int:
 
 
 def _query_loads(
-    query: QueryTwin, changed: Mapping[Key, float], slots: int, costs: BatchTimes
+    query: QueryTwin, changed: Mapping[Key, float], slots: int, costs: BatchDurationModel
 ) -> list[QueryLoad]:
     merged, jobs = int(changed.get("merge", 1)), int(changed.get("split", 1))
     count = max(1, int(changed.get("partitions", query.partitions)) // jobs)
@@ -219,7 +221,7 @@ def _query_loads(
     return [load, *(replace(load, name=f"{query.name} {n}") for n in range(1, merged))]
 
 
-def _divide_partitions(query: QueryTwin, count: int) -> tuple[Part, ...]:
+def _divide_partitions(query: QueryTwin, count: int) -> tuple[EqualPartitions, ...]:
     """Return the partitions unchanged, or another number of them: the largest keeps its share, as no key is divided."""
     made = query.parts
     if count != query.partitions:
@@ -227,7 +229,7 @@ def _divide_partitions(query: QueryTwin, count: int) -> tuple[Part, ...]:
         made = divide_stream(count, min(float(count), max(1.0, largest)))
     if count > _MANY:
         return made
-    return tuple(Part(each.share, 1) for each in made for _ in range(each.count))
+    return tuple(EqualPartitions(each.share, 1) for each in made for _ in range(each.count))
 
 
 def _figures_of_result(result: QueryResult, seconds: float) -> tuple[float, ...]:
@@ -239,7 +241,7 @@ def _figures_of_result(result: QueryResult, seconds: float) -> tuple[float, ...]
     # At the starts of batches, as the backlog rises between them; by the age of what waits, as traffic changes its number.
     late = result.starts >= seconds / 2
     pace = result.arrived / seconds
-    grows = slope(result.starts[late], pace * (result.oldest - lasted)[late])
+    grows = slope_with_interval(result.starts[late], pace * (result.oldest - lasted)[late])
     if np.count_nonzero(late) < _SLOPE:
         grows = Estimate(grows.value, min(grows.value, 0.0), max(grows.value, pace))
     return (
@@ -281,7 +283,7 @@ def twin_of_application(history: History, worker_usd_hour: float | None = None) 
     twins: dict[str, QueryTwin] = {}
     notes = []
     for query in history.queries:
-        made = twin(history, query)
+        made = twin_of_query(history, query)
         if made is None:
             notes.append(f"{query.name}: too few settled batches with records for a forecast")
         elif made.arrivals.seconds > MOST_BATCHES * max(made.trigger, float(np.median(made.durations))):
@@ -293,7 +295,7 @@ def twin_of_application(history: History, worker_usd_hour: float | None = None) 
     return ApplicationTwin(twins, history.cores, executor_cores, worker_usd_hour, tuple(dict.fromkeys(notes)))
 
 
-def parse(text: str, queries: Sequence[str]) -> tuple[WhatIfChange, ...]:
+def parse_what_if_changes(text: str, queries: Sequence[str]) -> tuple[WhatIfChange, ...]:
     """Parse the conditions of a what-if forecast.
 
     Parameters
@@ -320,14 +322,14 @@ def _parse_change(text: str, queries: Sequence[str]) -> WhatIfChange:
             "--what-if",
             text,
             f"KEY=VALUE or QUERY.KEY=VALUE, with KEY one of {', '.join(known)}",
-            nearest(key, known),
+            suggest_nearest(key, known),
         )
     if dot and query not in queries:
         raise wrong_option(
             "--what-if",
             text,
             f"the name of a query of the log: {', '.join(queries) or 'it has none'}",
-            nearest(query, queries),
+            suggest_nearest(query, queries),
         )
     if dot and key in ("cores", "worker", "split"):
         raise wrong_option(

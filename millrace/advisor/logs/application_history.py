@@ -15,11 +15,11 @@ from millrace.advisor.logs.stage_tasks import TASK as TASK
 from millrace.advisor.logs.stage_tasks import Flags as Flags
 from millrace.advisor.logs.stage_tasks import Floats as Floats
 from millrace.advisor.logs.stage_tasks import Ints as Ints
-from millrace.advisor.logs.stage_tasks import Tasks as Tasks
+from millrace.advisor.logs.stage_tasks import TaskAttempts as TaskAttempts
 
 
 @dataclass(frozen=True)
-class Scan:
+class InitialRdd:
     """An RDD with which a stage starts.
 
     Attributes
@@ -61,9 +61,9 @@ class Stage:
     id: int
     attempt: int
     partitions: int
-    tasks: Tasks
+    tasks: TaskAttempts
     failures: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    scans: tuple[Scan, ...] = ()
+    scans: tuple[InitialRdd, ...] = ()
     adaptive: bool = False
 
 
@@ -90,7 +90,7 @@ class SparkJob:
 
 
 @dataclass(frozen=True)
-class Source:
+class BatchSource:
     """Input of a batch from one source.
 
     Attributes
@@ -170,7 +170,7 @@ class Batch:
         Seconds by the names that Spark gives them: ``latestOffset``, ``getBatch``, ``queryPlanning``, ``walCommit``,
         ``addBatch``, ``commitOffsets``, ``triggerExecution``.
     rows
-        Input rows of all sources as Spark counted them (:attr:`Source.rows`).
+        Input rows of all sources as Spark counted them (:attr:`BatchSource.rows`).
     sources
         Input by source.
     state
@@ -188,7 +188,7 @@ class Batch:
     duration: float
     parts: Mapping[str, float]
     rows: int
-    sources: tuple[Source, ...] = ()
+    sources: tuple[BatchSource, ...] = ()
     state: tuple[StateOperator, ...] = ()
     watermark: float | None = None
     jobs: tuple[SparkJob, ...] = ()

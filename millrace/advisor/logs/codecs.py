@@ -44,7 +44,7 @@ _BLOCK_LIMIT = 32 * 1024 * 1024
 
 
 _BROKEN = (cramjam.DecompressionError, zstandard.ZstdError, zlib.error, IndexError)
-"""Errors of decompressors; the last one is of :func:`_lzf_chunk`, for a chunk that ends inside a copy."""
+"""Errors of decompressors; the last one is of :func:`_decompress_lzf_chunk`, for a chunk that ends inside a copy."""
 
 
 class TruncatedDataError(Exception):
@@ -55,7 +55,7 @@ class DamagedDataError(TruncatedDataError):
     """The data is not what its codec writes; the data before that point was yielded."""
 
 
-def unpack(stream: io.BufferedReader) -> Iterator[bytes]:
+def decompress_log(stream: io.BufferedReader) -> Iterator[bytes]:
     """Yield a log's text in pieces.
 
     Raises
@@ -89,7 +89,7 @@ def _read_exactly(stream: io.BufferedReader, size: int) -> bytes:
     return data
 
 
-def _frame_headers(stream: io.BufferedReader, size: int) -> Iterator[bytes]:
+def _block_headers(stream: io.BufferedReader, size: int) -> Iterator[bytes]:
     """Yield what stands before each block; the caller reads the block."""
     while head := stream.read(size):
         if len(head) < size:
@@ -97,7 +97,7 @@ def _frame_headers(stream: io.BufferedReader, size: int) -> Iterator[bytes]:
         yield head
 
 
-def _unpack_frames(stream: io.BufferedReader, opened: Callable[[], Any]) -> Iterator[bytes]:
+def _decompress_frames(stream: io.BufferedReader, opened: Callable[[], Any]) -> Iterator[bytes]:
     """Unpack one frame (zstd) or member (gzip) after the other: an append to a file starts a new one."""
     frame, fed = opened(), False
     while held := stream.read(PIECE):
@@ -115,8 +115,8 @@ def _unpack_frames(stream: io.BufferedReader, opened: Callable[[], Any]) -> Iter
         raise TruncatedDataError("ends inside a frame")
 
 
-def _lz4(stream: io.BufferedReader) -> Iterator[bytes]:
-    for head in _frame_headers(stream, _LZ4_HEADER.size):
+def _decompress_spark_lz4(stream: io.BufferedReader) -> Iterator[bytes]:
+    for head in _block_headers(stream, _LZ4_HEADER.size):
         magic, token, packed, size, _ = _LZ4_HEADER.unpack(head)
         if magic != b"LZ4Block" or size > _BLOCK_LIMIT:
             raise DamagedDataError("the file is damaged: an lz4 block has a wrong header")
@@ -132,7 +132,7 @@ def _lz4(stream: io.BufferedReader) -> Iterator[bytes]:
             )
 
 
-def _lz4_frames(stream: io.BufferedReader) -> Iterator[bytes]:
+def _decompress_lz4_frames(stream: io.BufferedReader) -> Iterator[bytes]:
     """Unpack frames of the ``lz4`` command (LZ4 Frame Format 1.6): descriptor, blocks, an end mark, checksums."""
     while magic := stream.read(4):
         if magic != _LZ4_FRAME:
@@ -152,25 +152,25 @@ def _lz4_frames(stream: io.BufferedReader) -> Iterator[bytes]:
         _read_exactly(stream, 4 * bool(flags & 0x04))
 
 
-def _snappy_frames(stream: io.BufferedReader) -> Iterator[bytes]:
+def _decompress_snappy_frames(stream: io.BufferedReader) -> Iterator[bytes]:
     """Unpack snappy's framing format: chunks of a kind, a length, a checksum and data."""
-    for head in _frame_headers(stream, 4):
+    for head in _block_headers(stream, 4):
         data = _read_exactly(stream, int.from_bytes(head[1:], "little"))
         if head[0] == 0:
-            yield _snappy_block(data[4:])
+            yield _decompress_snappy_block(data[4:])
         elif head[0] == 1:
             yield data[4:]
         elif head[0] < 0x80:
             raise DamagedDataError(f"the file is damaged: a snappy chunk has the unknown type {head[0]}")
 
 
-def _snappy(stream: io.BufferedReader) -> Iterator[bytes]:
+def _decompress_xerial_snappy(stream: io.BufferedReader) -> Iterator[bytes]:
     _read_exactly(stream, _XERIAL_HEADER)
-    for head in _frame_headers(stream, 4):
-        yield _snappy_block(_read_exactly(stream, int.from_bytes(head, "big")))
+    for head in _block_headers(stream, 4):
+        yield _decompress_snappy_block(_read_exactly(stream, int.from_bytes(head, "big")))
 
 
-def _snappy_block(data: bytes) -> bytes:
+def _decompress_snappy_block(data: bytes) -> bytes:
     # Checked first: the decompressor allocates whatever length a block claims.
     if cramjam.snappy.decompress_raw_len(data) > _BLOCK_LIMIT:
         raise DamagedDataError(
@@ -179,8 +179,8 @@ def _snappy_block(data: bytes) -> bytes:
     return bytes(cramjam.snappy.decompress_raw(data))
 
 
-def _lzf(stream: io.BufferedReader) -> Iterator[bytes]:
-    for head in _frame_headers(stream, 5):
+def _decompress_lzf(stream: io.BufferedReader) -> Iterator[bytes]:
+    for head in _block_headers(stream, 5):
         if head[:2] != b"ZV":
             raise DamagedDataError("the file is damaged: an lzf chunk has a wrong header")
         length = int.from_bytes(head[3:5], "big")
@@ -188,10 +188,10 @@ def _lzf(stream: io.BufferedReader) -> Iterator[bytes]:
             yield _read_exactly(stream, length)
         else:
             size = int.from_bytes(_read_exactly(stream, 2), "big")
-            yield _lzf_chunk(_read_exactly(stream, length), size)
+            yield _decompress_lzf_chunk(_read_exactly(stream, length), size)
 
 
-def _lzf_chunk(data: bytes, size: int) -> bytes:
+def _decompress_lzf_chunk(data: bytes, size: int) -> bytes:
     """Decode one chunk: runs of literals, and copies of what was written up to 8 KiB before (LibLZF's format)."""
     out = bytearray()
     at = 0
@@ -220,11 +220,13 @@ def _lzf_chunk(data: bytes, size: int) -> bytes:
 
 
 _CODECS: dict[bytes, Callable[[io.BufferedReader], Iterator[bytes]]] = {
-    b"\x28\xb5\x2f\xfd": partial(_unpack_frames, opened=lambda: zstandard.ZstdDecompressor().decompressobj()),
-    b"LZ4Block": _lz4,
-    _LZ4_FRAME: _lz4_frames,
-    b"\xff\x06\x00\x00sNaPpY": _snappy_frames,
-    b"\x82SNAPPY\x00": _snappy,
-    b"ZV": _lzf,
-    b"\x1f\x8b": partial(_unpack_frames, opened=lambda: zlib.decompressobj(wbits=31)),
+    b"\x28\xb5\x2f\xfd": partial(
+        _decompress_frames, opened=lambda: zstandard.ZstdDecompressor().decompressobj()
+    ),
+    b"LZ4Block": _decompress_spark_lz4,
+    _LZ4_FRAME: _decompress_lz4_frames,
+    b"\xff\x06\x00\x00sNaPpY": _decompress_snappy_frames,
+    b"\x82SNAPPY\x00": _decompress_xerial_snappy,
+    b"ZV": _decompress_lzf,
+    b"\x1f\x8b": partial(_decompress_frames, opened=lambda: zlib.decompressobj(wbits=31)),
 }

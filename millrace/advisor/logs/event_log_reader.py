@@ -11,21 +11,28 @@ from typing import Any
 import numpy as np
 
 from millrace.advisor.logs import events
-from millrace.advisor.logs.application_history import NO_TASKS, Executor, History, SparkJob, Stage, Tasks
+from millrace.advisor.logs.application_history import (
+    NO_TASKS,
+    Executor,
+    History,
+    SparkJob,
+    Stage,
+    TaskAttempts,
+)
 from millrace.advisor.logs.event_logs import EventLog, LogLines
-from millrace.advisor.logs.statistics import most_at_once
-from millrace.advisor.logs.unfinished_runs import (
+from millrace.advisor.logs.partly_read_runs import (
     JOB_PROPERTIES,
     MOST_CORES,
     MOST_TASKS,
     PendingJob,
     PendingRun,
     PendingStage,
-    engine_of,
-    query,
+    engine_of_properties,
+    finished_query_run,
     task_table,
     tasks_by_executor,
 )
+from millrace.advisor.logs.statistics import most_open_intervals
 
 _STREAMING = "org.apache.spark.sql.streaming.StreamingQueryListener$"
 
@@ -42,7 +49,7 @@ _TIMES = 12
 """Maximum memory of a batch, as a multiple of its line: each position of a partition becomes a text and a number."""
 
 
-def read(log: EventLog) -> History:
+def read_history(log: EventLog) -> History:
     """Read a log.
 
     Lines that cannot be parsed are counted (:attr:`History.unread`) and skipped, so that one damaged line costs no more
@@ -54,13 +61,13 @@ def read(log: EventLog) -> History:
     OSError, botocore.exceptions.ClientError
         The log cannot be read to its end.
     """
-    reader = _Reader()
+    reader = _HistoryReader()
     lines = LogLines(log)
     ended_at = None
     for line in lines:
         try:
-            reader.take(line)
-        except _FullError:
+            reader.take_line(line)
+        except _HistoryTooLargeError:
             ended_at = f"its figures take more than {HELD >> 30} GiB"
             break
         except _SecondApplicationError:
@@ -78,7 +85,7 @@ def read(log: EventLog) -> History:
     return reader.history(cut_off=lines.cut_off, lost=lost, too_long=lines.too_long, ended_at=ended_at)
 
 
-class _FullError(Exception):
+class _HistoryTooLargeError(Exception):
     """The history has reached its memory limit."""
 
 
@@ -86,7 +93,7 @@ class _SecondApplicationError(Exception):
     """A second application begins in the same file: its jobs have the same numbers as those of the first."""
 
 
-class _Reader:
+class _HistoryReader:
     def __init__(self) -> None:
         self.unread = 0
         self.begins = False
@@ -110,7 +117,7 @@ class _Reader:
         self._length = 0
         self._take_token: dict[str, Callable[[Mapping[str, Any]], None]] = {
             "SparkListenerLogStart": self._log_start,
-            events.ENVIRONMENT: self._environment,
+            events.ENVIRONMENT: self._environment_update,
             "SparkListenerApplicationStart": self._application_start,
             "SparkListenerApplicationEnd": self._application_end,
             "SparkListenerExecutorAdded": self._executor_added,
@@ -124,11 +131,11 @@ class _Reader:
             f"{_STREAMING}QueryTerminatedEvent": self._query_ended,
         }
 
-    def take(self, line: bytes) -> None:
+    def take_line(self, line: bytes) -> None:
         """Take in one line; count it when it cannot be read."""
         self.last_failed = False
         try:
-            event = events.parse(line, self._take_token)
+            event = events.parse_event(line, self._take_token)
             if event is not None:
                 self._length = len(line)
                 self._take_token[event["Event"]](event)
@@ -148,10 +155,10 @@ class _Reader:
     def _count_held_bytes(self, size: int) -> None:
         self._held += size
         if self._held > HELD:
-            raise _FullError
+            raise _HistoryTooLargeError
 
-    def _seconds_of(self, ms: float) -> float:
-        seconds = events.event_time(events.to_number(ms) / 1e3)
+    def _event_seconds(self, ms: float) -> float:
+        seconds = events.checked_event_time(events.to_number(ms) / 1e3)
         self._first = seconds if self._first is None else min(self._first, seconds)
         self._last = max(self._last, seconds)
         return seconds
@@ -161,7 +168,7 @@ class _Reader:
             raise _SecondApplicationError
         self._version = events.to_text(event["Spark Version"])
 
-    def _environment(self, event: Mapping[str, Any]) -> None:
+    def _environment_update(self, event: Mapping[str, Any]) -> None:
         properties = event["Spark Properties"].items()
         self._count_held_bytes(2 * self._length)
         self._properties |= {key: str(value) for key, value in properties if len(key) <= events.WORDS}
@@ -169,10 +176,10 @@ class _Reader:
     def _application_start(self, event: Mapping[str, Any]) -> None:
         self.begins = True
         self._name, self._app = events.to_text(event["App Name"]), events.to_text(event.get("App ID") or "")
-        self._seconds_of(event["Timestamp"])
+        self._event_seconds(event["Timestamp"])
 
     def _application_end(self, event: Mapping[str, Any]) -> None:
-        self._seconds_of(event["Timestamp"])
+        self._event_seconds(event["Timestamp"])
         self.complete = True
 
     def _executor_added(self, event: Mapping[str, Any]) -> None:
@@ -181,7 +188,7 @@ class _Reader:
         self._executors[name] = Executor(
             name,
             events.to_count(cores, MOST_CORES),
-            self._seconds_of(event["Timestamp"]),
+            self._event_seconds(event["Timestamp"]),
             None,
         )
         self._place.setdefault(name, len(self._place))
@@ -189,7 +196,7 @@ class _Reader:
 
     def _executor_removed(self, event: Mapping[str, Any]) -> None:
         self._count_held_bytes(_THING)
-        self._removed[events.to_text(event["Executor ID"])] = self._seconds_of(event["Timestamp"])
+        self._removed[events.to_text(event["Executor ID"])] = self._event_seconds(event["Timestamp"])
 
     def _job_start(self, event: Mapping[str, Any]) -> None:
         number, stages = events.to_count(event["Job ID"]), event["Stage Infos"]
@@ -206,7 +213,7 @@ class _Reader:
         site = "" if last is None else named[last][0]
         self._count_held_bytes(_THING * (1 + len(named)))
         self._jobs[number] = PendingJob(
-            number, self._seconds_of(event["Submission Time"]), job_properties, site
+            number, self._event_seconds(event["Submission Time"]), job_properties, site
         )
         for stage, (_, partitions) in named.items():
             self._of_stage[stage].append(number)
@@ -214,10 +221,10 @@ class _Reader:
 
     def _job_end(self, event: Mapping[str, Any]) -> None:
         job = self._jobs[event["Job ID"]]
-        self._seconds_of(event["Completion Time"])
+        self._event_seconds(event["Completion Time"])
         job.running = False
 
-    def _stage(self, key: tuple[int, int]) -> PendingStage:
+    def _pending_stage(self, key: tuple[int, int]) -> PendingStage:
         """Return the stage attempt, counted for the job that runs it: other jobs that share it skip it."""
         if key not in self._stages:
             self._count_held_bytes(_THING)
@@ -233,14 +240,14 @@ class _Reader:
         executor = info.get("Executor ID")
         name = None if executor is None else events.to_text(executor)
         place = -1 if name is None else self._place.get(name, len(self._place))
-        row = events.task(event, place)
-        failure = events.failure(event)
-        self._seconds_of(info["Finish Time"])
+        row = events.pack_task_row(event, place)
+        failure = events.task_failure(event)
+        self._event_seconds(info["Finish Time"])
         if name is not None and name not in self._place:
             self._count_held_bytes(_THING)
             self._place[name] = place
         self._count_held_bytes(len(row))
-        stage = self._stage(key)
+        stage = self._pending_stage(key)
         stage.rows += row
         # After the end of its stage comes a second copy of a task, killed when the first was done.
         if failure is not None and key not in self._ended:
@@ -251,16 +258,16 @@ class _Reader:
     def _stage_end(self, event: Mapping[str, Any]) -> None:
         info = event["Stage Info"]
         key = (events.to_count(info["Stage ID"]), events.to_count(info["Stage Attempt ID"]))
-        scans = events.scans(info)
+        scans = events.initial_rdds(info)
         self._count_held_bytes(len(scans) * _THING // 2)
         partitions = events.to_count(info["Number of Tasks"], MOST_TASKS)
         for moment in (info.get("Submission Time"), info.get("Completion Time")):
             if moment is not None:
-                self._seconds_of(moment)
-        self._ended[key] = stage = self._stage(key)
+                self._event_seconds(moment)
+        self._ended[key] = stage = self._pending_stage(key)
         stage.partitions, stage.scans, stage.adaptive = partitions, scans, events.is_adaptive(info)
 
-    def _run_of_event(self, event: Mapping[str, Any]) -> PendingRun:
+    def _query_run_of_event(self, event: Mapping[str, Any]) -> PendingRun:
         run_id, name = events.to_text(event["runId"]), events.to_text(event.get("name") or "")
         if run_id not in self._runs:
             self._count_held_bytes(_THING)
@@ -270,21 +277,21 @@ class _Reader:
         return run
 
     def _query_started(self, event: Mapping[str, Any]) -> None:
-        begun = events.moment(event["timestamp"])
-        self._run_of_event(event).started = None if begun is None else events.event_time(begun)
+        begun = events.parse_progress_time(event["timestamp"])
+        self._query_run_of_event(event).started = None if begun is None else events.checked_event_time(begun)
 
     def _query_progress(self, event: Mapping[str, Any]) -> None:
         progress = event["progress"]
-        batch = events.batch(progress)
-        self._seconds_of(batch.ended * 1e3)
+        batch = events.batch_from_progress(progress)
+        self._event_seconds(batch.ended * 1e3)
         self._count_held_bytes(_THING + _TIMES * self._length)
-        run = self._run_of_event(progress)
+        run = self._query_run_of_event(progress)
         # A trigger that found nothing reports the next batch's number, without a batch's work.
         if "addBatch" in batch.parts:
             run.batches[batch.id] = batch
 
     def _query_ended(self, event: Mapping[str, Any]) -> None:
-        run = self._run_of_event(event)
+        run = self._query_run_of_event(event)
         run.ended = self._last
         error = event.get("exception")
         run.failure = None if error is None else events.to_text(error).strip().split("\n", 1)[0]
@@ -293,7 +300,7 @@ class _Reader:
         """Join jobs to batches and batches to queries; tasks are already joined to stages."""
         for key, stage in (self._ended | self._stages).items():
             if stage.job is not None:  # else its job's start was compacted away
-                tasks = Tasks(task_table(stage.rows)) if stage.rows else NO_TASKS
+                tasks = TaskAttempts(task_table(stage.rows)) if stage.rows else NO_TASKS
                 stage.rows = bytearray()
                 made = Stage(*key, stage.partitions, tasks, stage.failures, stage.scans, stage.adaptive)
                 self._jobs[stage.job].stages.append(made)
@@ -303,20 +310,20 @@ class _Reader:
         others: list[SparkJob] = []
         of_batch: dict[tuple[str, int], list[SparkJob]] = defaultdict(list)
         for job in self._jobs.values():
-            run, number = self._batch_of(job)
+            run, number = self._run_and_batch_of_job(job)
             execution = job.properties.get("spark.sql.execution.id", "")
             sql = int(execution) if execution.isdecimal() else None
             place = others
             if run is not None and number is not None and number in self._runs[run].batches:
                 place = of_batch[run, number]
             place.append(SparkJob(job.id, sql, tuple(job.stages), job.site))
-        queries = tuple(query(run_id, run, of_batch) for run_id, run in self._runs.items())
+        queries = tuple(finished_query_run(run_id, run, of_batch) for run_id, run in self._runs.items())
         first = self._last if self._first is None else self._first
         return History(
             app_id=self._app or self._properties.get("spark.app.id", ""),
             name=self._name,
             spark_version=self._version,
-            engine=engine_of(self._properties),
+            engine=engine_of_properties(self._properties),
             started=first,
             ended=self._last,
             complete=self.complete,
@@ -339,11 +346,13 @@ class _Reader:
             if made is None:
                 ran = tasks[slice(*np.searchsorted(tasks["executor"], (place, place + 1)))]
                 # By the executor's own seconds: the driver reports a task's end after it freed the slot.
-                slots = most_at_once(ran["launched"], ran["launched"] + np.maximum(ran["run"], _INSTANT))
+                slots = most_open_intervals(
+                    ran["launched"], ran["launched"] + np.maximum(ran["run"], _INSTANT)
+                )
                 made = Executor(name, slots, first, None, counted=True)
             yield replace(made, removed=self._removed.get(name))
 
-    def _batch_of(self, job: PendingJob) -> tuple[str | None, int | None]:
+    def _run_and_batch_of_job(self, job: PendingJob) -> tuple[str | None, int | None]:
         """Return the run and batch of a job.
 
         The job group is the run, unless the query's program set another group: then it is the query's run that was active.

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from millrace.advisor.logs.codecs import PIECE, DamagedDataError, TruncatedDataError, unpack
+from millrace.advisor.logs.codecs import PIECE, DamagedDataError, TruncatedDataError, decompress_log
 from millrace.config.document.problems import wrong_option
 
 S3_RANGE = 8 * 1024 * 1024
@@ -53,7 +53,7 @@ _STATUS, _RUNNING = "appstatus_", ".inprogress"
 
 
 @dataclass(frozen=True)
-class File:
+class LogFile:
     """One file or object.
 
     Attributes
@@ -99,7 +99,7 @@ class EventLog:
     """
 
     name: str
-    files: tuple[File, ...]
+    files: tuple[LogFile, ...]
     lost: bool
     finished: bool = False
 
@@ -114,7 +114,7 @@ class EventLog:
         return sum(each.size for each in self.files)
 
 
-def find(place: str, client: Any = None) -> tuple[EventLog, ...]:
+def find_event_logs(place: str, client: Any = None) -> tuple[EventLog, ...]:
     """Find the event logs at a place, the newest first.
 
     Parameters
@@ -129,7 +129,7 @@ def find(place: str, client: Any = None) -> tuple[EventLog, ...]:
     ConfigurationError
         Nothing is there, or nothing that is an event log.
     """
-    files = tuple(_in_s3(place, client) if place.startswith("s3://") else _on_disk(Path(place)))
+    files = tuple(_files_in_s3(place, client) if place.startswith("s3://") else _files_on_disk(Path(place)))
     logs = sorted(_group_rolled_parts(files), key=lambda each: each.modified_at, reverse=True)
     if not logs:
         raise wrong_option(
@@ -150,10 +150,10 @@ def _open_file(file: Path) -> io.BufferedReader:
         raise wrong_option("PATH", str(file), allowed) from error
 
 
-def _on_disk(path: Path) -> Iterator[File]:
+def _files_on_disk(path: Path) -> Iterator[LogFile]:
     if path.is_file():
         inside = path.parent.name + "/" if path.parent.name.startswith(_FOLDER) else ""
-        yield File(
+        yield LogFile(
             inside + path.name,
             path.stat().st_size,
             path.stat().st_mtime,
@@ -165,14 +165,14 @@ def _on_disk(path: Path) -> Iterator[File]:
         for file in sorted(path.rglob("*")):
             if file.is_file():
                 stat = file.stat()
-                yield File(
+                yield LogFile(
                     file.relative_to(begin).as_posix(), stat.st_size, stat.st_mtime, partial(_open_file, file)
                 )
     else:
         raise wrong_option("PATH", str(path), "an existing file or folder, or s3://BUCKET/PREFIX")
 
 
-def _in_s3(place: str, client: Any) -> Iterator[File]:
+def _files_in_s3(place: str, client: Any) -> Iterator[LogFile]:
     from botocore.exceptions import BotoCoreError, ClientError
 
     if client is None:
@@ -189,16 +189,16 @@ def _in_s3(place: str, client: Any) -> Iterator[File]:
                 key = each["Key"]
                 if key != prefix.rstrip("/") and not key.startswith(prefix.rstrip("/") + "/" * bool(prefix)):
                     continue  # ``flights-2`` is not below ``flights``
-                reader = partial(_opened_object, client, bucket, key, each["Size"])
+                reader = partial(_open_s3_object, client, bucket, key, each["Size"])
                 name, written = key.removeprefix(begin), each["LastModified"].timestamp()
-                yield File(name, each["Size"], written, reader, asked=key == prefix)
+                yield LogFile(name, each["Size"], written, reader, asked=key == prefix)
     except (ClientError, BotoCoreError) as error:
         raise wrong_option(
             "PATH", place, f"a bucket and prefix that you have permission to read ({error})"
         ) from error
 
 
-class _Object(io.RawIOBase):
+class _S3ObjectStream(io.RawIOBase):
     """An object of S3 as a file, read once from its start to the end that it had when it was listed."""
 
     def __init__(self, client: Any, bucket: str, key: str, size: int) -> None:
@@ -226,13 +226,13 @@ class _Object(io.RawIOBase):
         return size
 
 
-def _opened_object(client: Any, bucket: str, key: str, size: int) -> io.BufferedReader:
-    return io.BufferedReader(_Object(client, bucket, key, size), S3_RANGE)
+def _open_s3_object(client: Any, bucket: str, key: str, size: int) -> io.BufferedReader:
+    return io.BufferedReader(_S3ObjectStream(client, bucket, key, size), S3_RANGE)
 
 
-def _group_rolled_parts(files: Iterable[File]) -> Iterator[EventLog]:
+def _group_rolled_parts(files: Iterable[LogFile]) -> Iterator[EventLog]:
     """Group rolled parts; every other file is a log by itself, unless its name or its first bytes exclude it."""
-    rolled: dict[str, list[tuple[int, bool, File]]] = defaultdict(list)
+    rolled: dict[str, list[tuple[int, bool, LogFile]]] = defaultdict(list)
     finished = set()
     for file in files:
         folder, _, name = file.path.rpartition("/")
@@ -244,18 +244,18 @@ def _group_rolled_parts(files: Iterable[File]) -> Iterator[EventLog]:
         elif (
             file.size
             and (file.asked or not _NO_LOG.fullmatch(name))
-            and (_NAMED.fullmatch(name) or _is_log(file))
+            and (_NAMED.fullmatch(name) or _is_event_log(file))
         ):
-            yield EventLog(_plain_path(file.path), (file,), lost=False)
+            yield EventLog(_path_without_suffixes(file.path), (file,), lost=False)
     for folder, parts in rolled.items():
         yield _rolled_log(folder, parts, finished=folder in finished)
 
 
-def _plain_path(path: str) -> str:
+def _path_without_suffixes(path: str) -> str:
     return re.sub(r"\.(zstd|lz4|lzf|snappy|gz)$", "", path.removesuffix(_RUNNING))
 
 
-def _is_log(file: File) -> bool:
+def _is_event_log(file: LogFile) -> bool:
     """Check the first bytes: an event log begins with the version of Spark that writes it, or with an event.
 
     A file that is named itself may lack its beginning, so that it begins inside a line.
@@ -263,7 +263,7 @@ def _is_log(file: File) -> bool:
     head = b""
     try:
         with file.open() as stream:
-            for piece in unpack(stream):
+            for piece in decompress_log(stream):
                 head += piece
                 if len(head) >= (LONGEST_LINE if file.asked else _HEAD) or (
                     file.asked and b'\n{"Event":"' in head
@@ -280,7 +280,7 @@ def _is_log(file: File) -> bool:
     return begins or (file.asked and b'\n{"Event":"' in head)
 
 
-def _rolled_log(folder: str, parts: Iterable[tuple[int, bool, File]], *, finished: bool) -> EventLog:
+def _rolled_log(folder: str, parts: Iterable[tuple[int, bool, LogFile]], *, finished: bool) -> EventLog:
     """Order parts by their numbers; a compacted part replaces all parts before it."""
     numbered = sorted(parts, key=lambda each: each[:2])
     compacted = max((index for index, compact, _ in numbered if compact), default=0)
@@ -334,7 +334,7 @@ class LogLines:
         held: list[bytes] = []
         length = 0
         try:
-            for piece in unpack(stream):
+            for piece in decompress_log(stream):
                 self._left -= max(len(piece), _SHORT_LINE * piece.count(b"\n"))
                 if self._left < 0:
                     return

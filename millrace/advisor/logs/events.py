@@ -15,14 +15,14 @@ from typing import Any
 
 import orjson
 
-from millrace.advisor.logs.application_history import TASK, Batch, Scan, Source, StateOperator
+from millrace.advisor.logs.application_history import TASK, Batch, BatchSource, InitialRdd, StateOperator
 
 ENVIRONMENT = "SparkListenerEnvironmentUpdate"
 
 _BEGIN = b'{"Event":"'
 
 
-def parse(line: bytes, names: Container[str]) -> Mapping[str, Any] | None:
+def parse_event(line: bytes, names: Container[str]) -> Mapping[str, Any] | None:
     """Return the event of a line, ``None`` for an event that is not wanted.
 
     Plans, submitted stages and started tasks are most of a log and add nothing, so they are not parsed.
@@ -66,7 +66,7 @@ def without_accumulables(line: bytes) -> bytes:
     return line[: begin + len(_ACCUMULABLES)] + line[end:]
 
 
-def moment(text: str | None) -> float | None:
+def parse_progress_time(text: str | None) -> float | None:
     """Return the epoch seconds of a time as Spark writes it in progress, such as ``2026-11-21T06:27:56.034Z``."""
     return None if text is None else datetime.fromisoformat(text).timestamp()
 
@@ -75,7 +75,7 @@ _EARLIEST, _LATEST = (datetime(year, 1, 1, tzinfo=UTC).timestamp() for year in (
 """Range of times in a log of Spark: a number outside it is damage, and calendar functions may fail on it."""
 
 
-def event_time(seconds: float) -> float:
+def checked_event_time(seconds: float) -> float:
     """Return the time of an event, in epoch seconds.
 
     Raises
@@ -150,7 +150,7 @@ _ROW = struct.Struct("<5d4q2i2?")
 assert _ROW.size == TASK.itemsize
 
 
-def task(event: Mapping[str, Any], executor: int) -> bytes:
+def pack_task_row(event: Mapping[str, Any], executor: int) -> bytes:
     """Return a row of :data:`~millrace.advisor.logs.application_history.TASK`, packed.
 
     Raises
@@ -175,8 +175,8 @@ def task(event: Mapping[str, Any], executor: int) -> bytes:
     if not _NUMBERS.issuperset(map(type, figures)) or min(figures) < 0 or max(figures) > MOST:
         raise ValueError("a metric of the event is not a number, or out of range")
     return _ROW.pack(
-        event_time(launched / 1e3),
-        event_time(finished / 1e3),
+        checked_event_time(launched / 1e3),
+        checked_event_time(finished / 1e3),
         figures[2] / 1e3,
         figures[3] / 1e9,
         figures[4] / 1e3,
@@ -190,7 +190,7 @@ def task(event: Mapping[str, Any], executor: int) -> bytes:
 _NUMBERS = {int, float}
 
 
-def failure(event: Mapping[str, Any]) -> tuple[str, str] | None:
+def task_failure(event: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return the error and the message with which a task failed, ``None`` where it did not."""
     reason = _object_or_empty(event.get("Task End Reason"))
     kind = reason.get("Reason", "Success")
@@ -214,54 +214,54 @@ _ADAPTIVE_READ = "AQEShuffleRead"
 _SCOPE_NAME = re.compile(r'"name":"((?:[^"\\]|\\.)*)"')
 
 
-def scans(stage: Mapping[str, Any]) -> tuple[Scan, ...]:
+def initial_rdds(stage: Mapping[str, Any]) -> tuple[InitialRdd, ...]:
     """Return the RDDs with which a stage starts: those without parents, and cached ones."""
     result = []
     for rdd in stage.get("RDD Info", ()):
         level = rdd.get("Storage Level") or {}
         cached = bool(level.get("Use Memory") or level.get("Use Disk"))
         if cached or not rdd.get("Parent IDs"):
-            name = _operator(rdd)
-            result.append(Scan(name[:200], cached, to_count(rdd["RDD ID"])))
+            name = _operator_name(rdd)
+            result.append(InitialRdd(name[:200], cached, to_count(rdd["RDD ID"])))
     return tuple(result[:NAMES])
 
 
 def is_adaptive(stage: Mapping[str, Any]) -> bool:
     """Tell whether adaptive query execution chose how many tasks read a stage's shuffle."""
-    return any(_operator(rdd) == _ADAPTIVE_READ for rdd in stage.get("RDD Info", ()))
+    return any(_operator_name(rdd) == _ADAPTIVE_READ for rdd in stage.get("RDD Info", ()))
 
 
-def _operator(rdd: Mapping[str, Any]) -> str:
+def _operator_name(rdd: Mapping[str, Any]) -> str:
     """Return Spark's name of the operator that made an RDD; else the RDD's own name."""
     scope = _SCOPE_NAME.search(rdd.get("Scope") or "")
     return str(scope[1].strip() if scope else rdd.get("Name", ""))
 
 
-def batch(progress: Mapping[str, Any]) -> Batch:
+def batch_from_progress(progress: Mapping[str, Any]) -> Batch:
     """Return one batch from a query's progress, without its jobs."""
     parts = {
         name[:WORDS]: to_number(ms) / 1e3
         for name, ms in itertools.islice(_object_or_empty(progress.get("durationMs")).items(), NAMES)
     }
-    sources = tuple(_source(each) for each in progress.get("sources") or ())
-    begun = moment(to_text(progress["timestamp"]))
+    sources = tuple(_batch_source(each) for each in progress.get("sources") or ())
+    begun = parse_progress_time(to_text(progress["timestamp"]))
     assert begun is not None
     return Batch(
         id=to_count(progress["batchId"]),
-        begun=event_time(begun),
+        begun=checked_event_time(begun),
         duration=parts.get("triggerExecution", to_number(progress.get("batchDuration", 0)) / 1e3),
         parts=parts,
         # Spark writes no sum here.
         rows=sum(each.rows for each in sources),
         sources=sources,
         state=tuple(_state_operator(each) for each in progress.get("stateOperators") or ()),
-        watermark=moment(_object_or_empty(progress.get("eventTime")).get("watermark")),
+        watermark=parse_progress_time(_object_or_empty(progress.get("eventTime")).get("watermark")),
         arrivals=_oldest_and_youngest_arrival(_object_or_empty(progress.get("observedMetrics"))),
     )
 
 
-def _source(source: Mapping[str, Any]) -> Source:
-    return Source(
+def _batch_source(source: Mapping[str, Any]) -> BatchSource:
+    return BatchSource(
         description=to_text(source.get("description", "")),
         start=_flat_positions(source.get("startOffset")),
         end=_flat_positions(source.get("endOffset")),

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from millrace.advisor.logs.application_history import Batch, Floats, Stage
-from millrace.advisor.logs.statistics import most_at_once
+from millrace.advisor.logs.statistics import most_open_intervals
 from millrace.sizing.simulation import Arrivals
-from millrace.sizing.simulation.task_schedule import Part
+from millrace.sizing.simulation.task_schedule import EqualPartitions
 
 INSTANT = 1e-3
 """Seconds: Spark writes times in whole milliseconds."""
@@ -31,12 +31,14 @@ _MANY_PARTS = 256
 """Maximum number of partitions that are simulated one by one; more count as equal."""
 
 
-def seconds_of(stage: Stage) -> Floats:
+def successful_task_seconds(stage: Stage) -> Floats:
     """Return the seconds of a stage's tasks that succeeded, without duplicates."""
-    return np.asarray(np.maximum(stage.tasks.duration[stage.tasks.whole], INSTANT), dtype=np.float64)
+    return np.asarray(
+        np.maximum(stage.tasks.duration[stage.tasks.did_whole_partition], INSTANT), dtype=np.float64
+    )
 
 
-def partitions(batches: Sequence[Batch]) -> int:
+def observed_partitions(batches: Sequence[Batch]) -> int:
     """Return P: the most frequent number of tasks of the longest stage that reads records."""
     counts = []
     for batch in batches:
@@ -54,13 +56,13 @@ def median_tasks_at_once(batches: Sequence[Batch], most: int) -> int:
         begins = np.concatenate([each.tasks.launched for each in batch.stages])
         ends = np.concatenate([each.tasks.finished for each in batch.stages])
         widest = max(len(each.tasks) for each in batch.stages)
-        running = most_at_once(begins, ends)
+        running = most_open_intervals(begins, ends)
         # All of its tasks ran at once: more might have fitted.
         counts.append(most if running >= min(widest, most) else running)
     return max(1, min(most, int(np.median(counts))))
 
 
-def trigger(batches: Sequence[Batch]) -> float:
+def observed_trigger_seconds(batches: Sequence[Batch]) -> float:
     """Return the seconds between starts of batches that waited for their time; 0 where they run back to back or wait for data."""
     begun = np.array([each.begun for each in batches])
     ended = np.array([each.ended for each in batches])
@@ -78,20 +80,20 @@ def trigger(batches: Sequence[Batch]) -> float:
     return 0.0
 
 
-def left_behind(batches: Sequence[Batch]) -> Floats | None:
+def records_left_behind(batches: Sequence[Batch]) -> Floats | None:
     """Return the records that each batch left behind; ``None`` where a source does not report the latest ones."""
     left = [each.records_behind for each in batches]
     return None if None in left or not left else np.array(left, float)
 
 
-def batch_limit(batches: Sequence[Batch], partitions: int) -> float | None:
+def observed_batch_limit(batches: Sequence[Batch], partitions: int) -> float | None:
     """Return the largest batch if several are as large, up to the rounding to whole records of each partition."""
     if any(source.description.lower().startswith(_BY_THE_CLOCK) for source in batches[-1].sources):
         return None
     records = np.array([each.records for each in batches])
     most = int(records.max())
     full = records >= most - partitions
-    behind = left_behind(batches)
+    behind = records_left_behind(batches)
     hit = full & (np.diff(records, prepend=-1) == 0 if behind is None else behind > 0)
     return float(most) if hit.sum() >= 3 and most > partitions else None
 
@@ -103,13 +105,13 @@ def arrival_lead_seconds(batches: Sequence[Batch], interval: float) -> float:
     return max(INSTANT, float(np.median(np.diff([each.begun for each in batches]))))
 
 
-def arrivals(batches: Sequence[Batch], ahead: float) -> tuple[Arrivals, tuple[str, ...]]:
+def observed_arrivals(batches: Sequence[Batch], ahead: float) -> tuple[Arrivals, tuple[str, ...]]:
     """Return the records by their time of arrival: what was taken and what was left at each batch's start.
 
     Time starts ``ahead`` seconds before the first batch; all records that it finds arrive in that time.
     """
     processed = np.cumsum([each.records for each in batches]).astype(float)
-    left = left_behind(batches)
+    left = records_left_behind(batches)
     seen = processed if left is None else processed + left
     notes: tuple[str, ...] = ()
     if left is None:
@@ -130,9 +132,9 @@ def arrivals(batches: Sequence[Batch], ahead: float) -> tuple[Arrivals, tuple[st
     return Arrivals(np.array(edges), np.array(totals)), notes
 
 
-def partition_shares(batches: Sequence[Batch], partitions: int) -> tuple[Part, ...]:
+def partition_shares(batches: Sequence[Batch], partitions: int) -> tuple[EqualPartitions, ...]:
     """Return the shares of the partitions: by offsets, else by what tasks read."""
-    offsets = _by_offset(batches)
+    offsets = _records_by_partition(batches)
     if len(offsets) != partitions:
         offsets = np.zeros(partitions)
         for batch in batches:
@@ -141,11 +143,11 @@ def partition_shares(batches: Sequence[Batch], partitions: int) -> tuple[Part, .
                 np.add.at(offsets, np.clip(stage.tasks.index, 0, partitions - 1), stage.tasks.records_read)
     total = float(offsets.sum())
     if total <= 0 or offsets.max() / total * partitions <= _EVEN or partitions > _MANY_PARTS:
-        return (Part(1 / partitions, partitions),)
-    return tuple(Part(float(each) / total, 1) for each in np.sort(offsets)[::-1] if each > 0)
+        return (EqualPartitions(1 / partitions, partitions),)
+    return tuple(EqualPartitions(float(each) / total, 1) for each in np.sort(offsets)[::-1] if each > 0)
 
 
-def _by_offset(batches: Sequence[Batch]) -> Floats:
+def _records_by_partition(batches: Sequence[Batch]) -> Floats:
     totals: Counter[str] = Counter()
     for batch in batches:
         for source in batch.sources:

@@ -22,10 +22,10 @@ TASK = np.dtype(
         ("speculative", np.bool_),
     ]
 )
-"""One task attempt: see :class:`Tasks`."""
+"""One task attempt: see :class:`TaskAttempts`."""
 
 
-class Tasks:
+class TaskAttempts:
     """The task attempts of one stage attempt, in the order of their ends: a column for each figure.
 
     It is one table instead of an array for each figure: an endless job has many stages of few tasks.
@@ -71,7 +71,7 @@ class Tasks:
         self.table = table
 
     @classmethod
-    def of(cls, **columns: Sequence[float] | NDArray[Any]) -> Tasks:
+    def of(cls, **columns: Sequence[float] | NDArray[Any]) -> TaskAttempts:
         """Make tasks from columns of equal length; those left out are 0."""
         table = np.zeros(max((len(each) for each in columns.values()), default=0), TASK)
         for name, values in columns.items():
@@ -92,7 +92,7 @@ class Tasks:
         return self.finished - self.launched
 
     @property
-    def whole(self) -> Flags:
+    def did_whole_partition(self) -> Flags:
         """True for attempts that did a partition's work: neither failed nor a second copy."""
         return ~self.failed & ~self.speculative
 
@@ -102,4 +102,4 @@ class Tasks:
         return float(self.finished.max() - self.launched.min()) if len(self) else 0.0
 
 
-NO_TASKS = Tasks.of()
+NO_TASKS = TaskAttempts.of()

@@ -35,7 +35,7 @@ class Estimate:
     high: float
 
 
-def median(values: ArrayLike) -> Estimate:
+def median_with_interval(values: ArrayLike) -> Estimate:
     """Estimate a median with its bootstrap interval (percentiles of redrawn medians; Efron 1979).
 
     For many values the interval has its asymptotic form, without resampling: the quantiles at 1/2 plus and minus
@@ -53,7 +53,7 @@ def median(values: ArrayLike) -> Estimate:
     return Estimate(float(np.median(seen)), float(low), float(high))
 
 
-def slope(x: ArrayLike, y: ArrayLike) -> Estimate:
+def slope_with_interval(x: ArrayLike, y: ArrayLike) -> Estimate:
     """Estimate a line's slope: the median of the slopes of all pairs (Theil 1950, Sen 1968), which outliers do not move.
 
     Of more points, :data:`_PAIRED` of them, evenly spread, are paired: all pairs of a week's batches are 10^10.
@@ -68,8 +68,8 @@ def slope(x: ArrayLike, y: ArrayLike) -> Estimate:
     later = apart > 0
     slopes = np.sort(np.subtract.outer(values, values)[later] / apart[later])
     # Kendall's variance of the number of rising pairs, less what ties take from it: Sen 1968, equation 2.6.
-    spread = _paired(np.array([len(at)])) - sum(
-        _paired(np.unique(each, return_counts=True)[1]) for each in (at, values)
+    spread = _tie_variance(np.array([len(at)])) - sum(
+        _tie_variance(np.unique(each, return_counts=True)[1]) for each in (at, values)
     )
     off = _NORMAL * math.sqrt(max(0.0, spread) / 18)
     low, high = round((len(slopes) - off) / 2) - 1, round((len(slopes) + off) / 2)
@@ -77,13 +77,13 @@ def slope(x: ArrayLike, y: ArrayLike) -> Estimate:
     return Estimate(float(np.median(slopes)), *map(float, ends))
 
 
-def _paired(counts: ArrayLike) -> float:
+def _tie_variance(counts: ArrayLike) -> float:
     """Return the term of Kendall's variance for groups of so many points; a single point has none."""
     many = np.asarray(counts, float)
     return float(np.sum(many * (many - 1) * (2 * many + 5)))
 
 
-def startup_batches(durations: Sequence[float] | Floats) -> int:
+def count_startup_batches(durations: Sequence[float] | Floats) -> int:
     """Return the number of start-up batches at the start, by one rule for all: MSER.
 
     The cut that makes the standard error of the rest's mean smallest (White 1997), on logarithms, as durations spread by
@@ -111,7 +111,7 @@ def union_seconds(begins: Floats, ends: Floats) -> float:
     return float(closed[-1] - begun[0] - gaps.sum())
 
 
-def most_at_once(begins: Floats, ends: Floats) -> int:
+def most_open_intervals(begins: Floats, ends: Floats) -> int:
     """Return the most of several intervals that were open at once; at the same time, one closes before another opens."""
     moments = np.concatenate([ends, begins])
     steps = np.concatenate([-np.ones(len(ends)), np.ones(len(begins))])

@@ -10,29 +10,29 @@ from dataclasses import replace
 from typing import Any
 
 from millrace.advisor.programs import library_functions
-from millrace.advisor.programs.expressions import Expressions, find_member, scope_of_target
-from millrace.advisor.programs.library_functions import FUNCTIONS, TEXT_METHODS, Launch, items_of
+from millrace.advisor.programs.expressions import ExpressionEvaluator, find_member, scope_of_target
+from millrace.advisor.programs.library_functions import FUNCTIONS, TEXT_METHODS, LaunchArguments, loop_values
 from millrace.advisor.programs.possible_values import (
     MOST_ITEMS,
     Alternative,
-    Class,
-    Frame,
-    Function,
-    Instance,
-    Items,
-    Library,
-    Scope,
-    Stream,
-    Table,
+    DictValue,
+    LibraryName,
+    ListValue,
+    NameScope,
+    ProgramClass,
+    ProgramFunction,
+    ProgramInstance,
+    ReaderOrWriter,
+    StreamingFrame,
     Unknown,
     Values,
-    all_of,
-    as_table,
-    compute,
-    first_as_values,
+    as_dictionary,
+    compute_for_each_choice,
     first_unknown,
+    first_unknown_as_values,
+    joined_frame,
     known_value,
-    union,
+    union_of_alternatives,
     unknown_value,
 )
 
@@ -40,76 +40,81 @@ _DEEPEST = 24
 """Calls of the program's functions in one another."""
 
 
-class Calls(Expressions):
+class CallEvaluator(ExpressionEvaluator):
     """Evaluation of calls."""
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: LaunchArguments) -> None:
         super().__init__(launch)
         self.called: set[ast.AST] = set()
         self.scopes = [self.module]
         self.returned: list[list[Alternative]] = []
-        self._breaks: list[list[dict[Scope, dict[str, Values]]]] = [[]]
+        self._breaks: list[list[dict[NameScope, dict[str, Values]]]] = [[]]
         self._depth = 0
         self._parsers: dict[str, list[tuple[list[Any], Mapping[str, Values]]]] = {}
 
     @abstractmethod
-    def call_of_stream(
-        self, of: Values, name: str, arguments: Sequence[Values], named: Table, line: int
+    def call_streaming_method(
+        self, of: Values, name: str, arguments: Sequence[Values], named: DictValue, line: int
     ) -> Values | None:
         """Return the result of a streaming method; None for others."""
 
     @abstractmethod
-    def run(self, body: Sequence[ast.stmt], scope: Scope) -> int:
+    def run_statements(self, body: Sequence[ast.stmt], scope: NameScope) -> int:
         """Evaluate statements; return how they end."""
 
-    def invoke(
-        self, node: ast.Call, callee: Values, method: tuple[Values, str, ast.expr] | None, scope: Scope
+    def evaluate_call(
+        self, node: ast.Call, callee: Values, method: tuple[Values, str, ast.expr] | None, scope: NameScope
     ) -> Values:
         """Return the result of a call in the program's text."""
         arguments: list[Values] = []
         for each in node.args:
             value = self.value(each, scope)
             if isinstance(each, ast.Starred):
-                arguments += items_of(value[0].value, node.lineno) or []
+                arguments += loop_values(value[0].value, node.lineno) or []
             else:
                 arguments.append(value)
-        named = Table()
+        named = DictValue()
         for keyword in node.keywords:
             value = self.value(keyword.value, scope)
             if keyword.arg is None:
-                named = named.joined(as_table(value))
+                named = named.updated_with(as_dictionary(value))
             else:
-                named = named.joined(Table({keyword.arg: value}))
+                named = named.updated_with(DictValue({keyword.arg: value}))
         if method is None:
-            return union(*(self.call(each.value, arguments, named, node.lineno) for each in callee))
+            return union_of_alternatives(
+                *(self.call(each.value, arguments, named, node.lineno) for each in callee)
+            )
         of, name, target = method
         own = any(
-            isinstance(each.value, Instance) and find_member(each.value.of, name) is not None for each in of
+            isinstance(each.value, ProgramInstance) and find_member(each.value.of, name) is not None
+            for each in of
         )
         if not own:
-            stream = self.call_of_stream(of, name, arguments, named, node.lineno)
+            stream = self.call_streaming_method(of, name, arguments, named, node.lineno)
             if stream is not None:
                 if isinstance(target, ast.Name) and all(
-                    isinstance(each.value, Stream) for each in (*of, *stream)
+                    isinstance(each.value, ReaderOrWriter) for each in (*of, *stream)
                 ):
                     self.assign(
                         target, stream, scope_of_target(target, scope)
                     )  # a reader or writer takes an option itself
                 return stream
-        changed = _after_mutation(of, name, arguments, named)
+        changed = _collection_after_method(of, name, arguments, named)
         if changed is not None:
             if isinstance(target, ast.Name | ast.Attribute | ast.Subscript):
                 self.assign(target, changed, scope_of_target(target, scope))
             return changed if name == "setdefault" else known_value(None, node.lineno)
-        return union(*(self._method(each, name, arguments, named, node.lineno) for each in of))
+        return union_of_alternatives(
+            *(self._call_method_of_value(each, name, arguments, named, node.lineno) for each in of)
+        )
 
-    def _method(
-        self, of: Alternative, name: str, arguments: Sequence[Values], named: Table, line: int
+    def _call_method_of_value(
+        self, of: Alternative, name: str, arguments: Sequence[Values], named: DictValue, line: int
     ) -> Values:
         value = of.value
         if isinstance(value, str) and name in TEXT_METHODS:
             keywords = list(named.values)
-            return compute(
+            return compute_for_each_choice(
                 lambda text, *rest: library_functions.text_method(name)(
                     text,
                     *rest[: len(rest) - len(keywords)],
@@ -119,35 +124,35 @@ class Calls(Expressions):
                 line,
                 "a text",
             )
-        if isinstance(value, Table):
-            return self._table_method(of, name, arguments, line)
-        if isinstance(value, Items) and name in ("group", "groups"):  # a match of a pattern
+        if isinstance(value, DictValue):
+            return self._call_dict_method(of, name, arguments, line)
+        if isinstance(value, ListValue) and name in ("group", "groups"):  # a match of a pattern
             if name == "groups":
-                return known_value(Items(value.values[1:]), line)
+                return known_value(ListValue(value.values[1:]), line)
             return self._value_of_key(of, arguments[0] if arguments else known_value(0, line), line)
-        if isinstance(value, Library) and value.path == "os.environ" and name == "get":
+        if isinstance(value, LibraryName) and value.path == "os.environ" and name == "get":
             return library_functions.environment_variable(
                 self.launch,
                 arguments[0] if arguments else (),
                 arguments[1] if len(arguments) > 1 else None,
                 line,
             )
-        if isinstance(value, Library) and value.path in self._parsers:
-            return self._parser_method(value.path, name, arguments, named, line)
+        if isinstance(value, LibraryName) and value.path in self._parsers:
+            return self._call_parser_method(value.path, name, arguments, named, line)
         if (
-            isinstance(value, Items)
+            isinstance(value, ListValue)
             and value.values
             and name in ("match", "search", "fullmatch", "sub", "split")
         ):
             return self.call(
-                Library(f"re.{name}"), [value.values[0], *arguments], named, line
+                LibraryName(f"re.{name}"), [value.values[0], *arguments], named, line
             )  # a compiled pattern
-        return union(
+        return union_of_alternatives(
             *(self.call(each.value, arguments, named, line) for each in self._attribute_of(of, name, line))
         )
 
-    def _table_method(self, of: Alternative, name: str, arguments: Sequence[Values], line: int) -> Values:
-        table: Table = of.value
+    def _call_dict_method(self, of: Alternative, name: str, arguments: Sequence[Values], line: int) -> Values:
+        table: DictValue = of.value
         if name == "get" and arguments:
             default = arguments[1] if len(arguments) > 1 else known_value(None, line)
             values = [
@@ -155,24 +160,28 @@ class Calls(Expressions):
                 for key in arguments[0]
                 if not isinstance(key.value, Unknown)
             ]
-            return union(
+            return union_of_alternatives(
                 *values,
-                *([] if first_unknown(arguments[0]) is None else [first_as_values(arguments[0]) or ()]),
+                *(
+                    []
+                    if first_unknown(arguments[0]) is None
+                    else [first_unknown_as_values(arguments[0]) or ()]
+                ),
             )
         if table.more and name in ("items", "keys", "values"):
             return unknown_value(table.more, line)
         if name == "items":
             pairs = tuple(
-                known_value(Items((known_value(key, line), value)), line)
+                known_value(ListValue((known_value(key, line), value)), line)
                 for key, value in table.values.items()
             )
-            return known_value(Items(pairs), line)
+            return known_value(ListValue(pairs), line)
         if name == "values":
-            return known_value(Items(tuple(table.values.values())), line)
+            return known_value(ListValue(tuple(table.values.values())), line)
         return (of,) if name in ("copy", "keys", "asDict") else unknown_value(f"{name}()", line)
 
-    def _parser_method(
-        self, path: str, name: str, arguments: Sequence[Values], named: Table, line: int
+    def _call_parser_method(
+        self, path: str, name: str, arguments: Sequence[Values], named: DictValue, line: int
     ) -> Values:
         if name == "add_argument":
             names = [each[0].value if len(each) == 1 else None for each in arguments]
@@ -188,39 +197,41 @@ class Calls(Expressions):
             return (
                 parsed
                 if name == "parse_args"
-                else known_value(Items((parsed, known_value(Items(()), line))), line)
+                else known_value(ListValue((parsed, known_value(ListValue(()), line))), line)
             )
         if name in ("add_argument_group", "add_mutually_exclusive_group"):
-            return known_value(Library(path), line)
+            return known_value(LibraryName(path), line)
         return unknown_value(f"{name}()", line)
 
-    def call(self, callee: Any, arguments: Sequence[Values], named: Table, line: int) -> Values:
+    def call(self, callee: Any, arguments: Sequence[Values], named: DictValue, line: int) -> Values:
         """Return the result of a call."""
-        self.step()
-        if isinstance(callee, Function):
-            return self._function(callee, arguments, named, line)
-        if isinstance(callee, Class):
+        self.count_steps()
+        if isinstance(callee, ProgramFunction):
+            return self._call_program_function(callee, arguments, named, line)
+        if isinstance(callee, ProgramClass):
             return self._make_instance(callee, arguments, named, line)
-        if isinstance(callee, Instance):
+        if isinstance(callee, ProgramInstance):
             own = find_member(callee.of, "__call__")
             called = [
-                replace(each.value, owner=callee) for each in own or () if isinstance(each.value, Function)
+                replace(each.value, owner=callee)
+                for each in own or ()
+                if isinstance(each.value, ProgramFunction)
             ]
-            return union(*(self._function(each, arguments, named, line) for each in called)) or known_value(
-                callee, line
-            )
-        self._call_back(arguments, named, line)
+            return union_of_alternatives(
+                *(self._call_program_function(each, arguments, named, line) for each in called)
+            ) or known_value(callee, line)
+        self._call_passed_functions(arguments, named, line)
         handed_on = self._stream_passed_through([*arguments, *named.values.values()])
-        if not isinstance(callee, Library):
+        if not isinstance(callee, LibraryName):
             if handed_on is not None:
                 return handed_on
             return (
                 (Alternative(callee, line),) if isinstance(callee, Unknown) else unknown_value("a call", line)
             )
-        return self._library(callee.path, arguments, named, line, handed_on)
+        return self._call_library(callee.path, arguments, named, line, handed_on)
 
-    def _library(
-        self, path: str, arguments: Sequence[Values], named: Table, line: int, handed_on: Values | None
+    def _call_library(
+        self, path: str, arguments: Sequence[Values], named: DictValue, line: int, handed_on: Values | None
     ) -> Values:
         last = path.rpartition(".")[2]
         match path:
@@ -234,18 +245,18 @@ class Calls(Expressions):
             case "argparse.ArgumentParser":
                 name = f"argparse.ArgumentParser#{len(self._parsers)}"
                 self._parsers[name] = []
-                return known_value(Library(name), line)
+                return known_value(LibraryName(name), line)
             case "vars":
                 return arguments[0] if arguments else unknown_value("vars()", line)
             case "re.compile":
                 return (
-                    known_value(Items((arguments[0],)), line)
+                    known_value(ListValue((arguments[0],)), line)
                     if arguments
                     else unknown_value("a pattern", line)
                 )
             case "dict":
-                base = as_table(arguments[0]) if arguments else Table()
-                return known_value(base.joined(named), line)
+                base = as_dictionary(arguments[0]) if arguments else DictValue()
+                return known_value(base.updated_with(named), line)
             case "print":
                 return known_value(None, line)
             case _:
@@ -255,14 +266,14 @@ class Calls(Expressions):
             names = [
                 str(each.value)
                 for one in asked
-                for value in items_of(one.value, line) or ()
+                for value in loop_values(one.value, line) or ()
                 for each in value
             ]
             return known_value(library_functions.resolved_options(self.launch, names), line)
         if last in ("field", "Field"):  # of a data class
             if "default_factory" in named.values:
                 made = named.values["default_factory"]
-                return union(*(self.call(each.value, [], Table(), line) for each in made))
+                return union_of_alternatives(*(self.call(each.value, [], DictValue(), line) for each in made))
             return (
                 arguments[0]
                 if arguments
@@ -271,32 +282,32 @@ class Calls(Expressions):
         if handed_on is not None:
             return handed_on
         if path in FUNCTIONS and (not named.values or path == "json.dumps"):
-            return compute(FUNCTIONS[path], arguments, line, f"{path}()")
+            return compute_for_each_choice(FUNCTIONS[path], arguments, line, f"{path}()")
         return unknown_value(f"{path}()", line)
 
-    def _call_back(self, batch_arguments: Sequence[Values], named: Table, line: int) -> None:
+    def _call_passed_functions(self, batch_arguments: Sequence[Values], named: DictValue, line: int) -> None:
         """Call the functions that a library is given, as a thread or a pool calls them."""
         for place, values in enumerate(batch_arguments):
             for each in values:
-                if isinstance(each.value, Function):
-                    self.call(each.value, batch_arguments[place + 1 :], Table(), line)
+                if isinstance(each.value, ProgramFunction):
+                    self.call(each.value, batch_arguments[place + 1 :], DictValue(), line)
         for name, values in named.values.items():
             arguments = named.values.get("args", ()) if name == "target" else ()
-            parts = items_of(arguments[0].value, line) if len(arguments) == 1 else None
+            parts = loop_values(arguments[0].value, line) if len(arguments) == 1 else None
             for each in values:
-                if isinstance(each.value, Function):
-                    self.call(each.value, parts or [], Table(), line)
+                if isinstance(each.value, ProgramFunction):
+                    self.call(each.value, parts or [], DictValue(), line)
 
     def _stream_passed_through(self, arguments: Iterable[Values]) -> Values | None:
         """Return the stream that an unknown function is called with: it gives it back, changed in a way that is not seen."""
         several = [each.value for value in arguments for each in value]
-        frames = [each for each in several if isinstance(each, Frame)]
+        frames = [each for each in several if isinstance(each, StreamingFrame)]
         for each in several:
-            for inner in each.values if isinstance(each, Items) else ():
-                frames += [one.value for one in inner if isinstance(one.value, Frame)]
+            for inner in each.values if isinstance(each, ListValue) else ():
+                frames += [one.value for one in inner if isinstance(one.value, StreamingFrame)]
         if frames:
-            return known_value(replace(all_of(frames), shaped=True), 0)
-        stream = next((each for each in several if isinstance(each, Stream)), None)
+            return known_value(replace(joined_frame(frames), shaped=True), 0)
+        stream = next((each for each in several if isinstance(each, ReaderOrWriter)), None)
         if stream is None:
             return None
         options = replace(
@@ -304,7 +315,9 @@ class Calls(Expressions):
         )
         return known_value(replace(stream, options=options), stream.line)
 
-    def _function(self, callee: Function, arguments: Sequence[Values], named: Table, line: int) -> Values:
+    def _call_program_function(
+        self, callee: ProgramFunction, arguments: Sequence[Values], named: DictValue, line: int
+    ) -> Values:
         node = callee.node
         self.called.add(node)
         if self._depth >= _DEEPEST:
@@ -313,14 +326,14 @@ class Calls(Expressions):
             body: list[ast.stmt] = [ast.Return(node.body, lineno=node.lineno)]
         else:
             body = node.body
-        scope = Scope({}, callee.scope)
-        if isinstance(callee.owner, Instance):
+        scope = NameScope({}, callee.scope)
+        if isinstance(callee.owner, ProgramInstance):
             of = next(
                 (each for each in _class_and_bases(callee.owner.of) if each.scope is callee.scope),
                 callee.owner.of,
             )
-            of = Class(of.node, Scope(), of.bases)
-            scope.values["super"] = known_value(Instance(of, callee.owner.scope, callee.owner), line)
+            of = ProgramClass(of.node, NameScope(), of.bases)
+            scope.values["super"] = known_value(ProgramInstance(of, callee.owner.scope, callee.owner), line)
         self._bind_arguments(
             callee,
             [*([] if callee.owner is None else [known_value(callee.owner, line)]), *arguments],
@@ -331,15 +344,15 @@ class Calls(Expressions):
         self.scopes.append(scope)
         self.returned.append([])
         try:
-            self.run(body, scope)
+            self.run_statements(body, scope)
         finally:
             self._depth -= 1
             self.scopes = [each for each in self.scopes if each is not scope]
             result = self.returned.pop()
-        return union(result) if result else known_value(None, line)
+        return union_of_alternatives(result) if result else known_value(None, line)
 
     def _bind_arguments(
-        self, callee: Function, arguments: Sequence[Values], named: Table, scope: Scope
+        self, callee: ProgramFunction, arguments: Sequence[Values], named: DictValue, scope: NameScope
     ) -> None:
         spec = callee.node.args
         plain_ones = [*spec.posonlyargs, *spec.args]
@@ -361,21 +374,23 @@ class Calls(Expressions):
             scope.values[each.arg] = value
         if spec.vararg:
             scope.values[spec.vararg.arg] = known_value(
-                Items(tuple(arguments[len(plain_ones) :])), callee.node.lineno
+                ListValue(tuple(arguments[len(plain_ones) :])), callee.node.lineno
             )
         if spec.kwarg:
             own = {each.arg for each in (*plain_ones, *spec.kwonlyargs)}
             more = {key: value for key, value in named.values.items() if key not in own}
-            scope.values[spec.kwarg.arg] = known_value(Table(more, named.more), callee.node.lineno)
+            scope.values[spec.kwarg.arg] = known_value(DictValue(more, named.more), callee.node.lineno)
 
-    def _make_instance(self, of: Class, arguments: Sequence[Values], named: Table, line: int) -> Values:
-        made = Instance(of, Scope())
+    def _make_instance(
+        self, of: ProgramClass, arguments: Sequence[Values], named: DictValue, line: int
+    ) -> Values:
+        made = ProgramInstance(of, NameScope())
         self.scopes.append(made.scope)
         constructor = find_member(of, "__init__")
         if constructor is not None:
             for each in constructor:
-                if isinstance(each.value, Function):
-                    self._function(replace(each.value, owner=made), arguments, named, line)
+                if isinstance(each.value, ProgramFunction):
+                    self._call_program_function(replace(each.value, owner=made), arguments, named, line)
         else:  # a data class, whose fields are its arguments
             fields = [
                 each.target.id
@@ -386,24 +401,30 @@ class Calls(Expressions):
         return known_value(made, line)
 
 
-def _class_and_bases(start: Class) -> Iterator[Class]:
+def _class_and_bases(start: ProgramClass) -> Iterator[ProgramClass]:
     """Yield a class and those that it is made of."""
     yield start
     for each in start.bases:
         yield from _class_and_bases(each)
 
 
-def _after_mutation(of: Values, name: str, arguments: Sequence[Values], named: Table) -> Values | None:
+def _collection_after_method(
+    of: Values, name: str, arguments: Sequence[Values], named: DictValue
+) -> Values | None:
     """Return a list or dictionary after a method that changes it; None for other methods."""
     values = []
     for each in of:
         value = each.value
-        if isinstance(value, Table) and name == "update":
-            changed: Any = value.joined(as_table(arguments[0]) if arguments else Table()).joined(named)
-        elif isinstance(value, Items) and name == "append" and arguments and len(value.values) < MOST_ITEMS:
-            changed = Items((*value.values, arguments[0]))
-        elif isinstance(value, Items) and name == "extend" and arguments:
-            changed = Items((*value.values, *(items_of(arguments[0][0].value, 0) or ())))
+        if isinstance(value, DictValue) and name == "update":
+            changed: Any = value.updated_with(
+                as_dictionary(arguments[0]) if arguments else DictValue()
+            ).updated_with(named)
+        elif (
+            isinstance(value, ListValue) and name == "append" and arguments and len(value.values) < MOST_ITEMS
+        ):
+            changed = ListValue((*value.values, arguments[0]))
+        elif isinstance(value, ListValue) and name == "extend" and arguments:
+            changed = ListValue((*value.values, *(loop_values(arguments[0][0].value, 0) or ())))
         else:
             return None
         values.append(Alternative(changed, each.line))

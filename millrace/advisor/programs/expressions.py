@@ -10,29 +10,29 @@ from dataclasses import replace
 from typing import Any
 
 from millrace.advisor.programs import library_functions
-from millrace.advisor.programs.library_functions import Launch, items_of
+from millrace.advisor.programs.library_functions import LaunchArguments, loop_values
 from millrace.advisor.programs.possible_values import (
     MOST_ITEMS,
     Alternative,
-    Class,
-    Frame,
-    Function,
-    Instance,
-    Items,
-    Library,
-    Scope,
-    Table,
+    DictValue,
+    LibraryName,
+    ListValue,
+    NameScope,
+    ProgramClass,
+    ProgramFunction,
+    ProgramInstance,
+    StreamingFrame,
     Unknown,
     Values,
-    as_table,
-    compute,
+    as_dictionary,
+    compute_for_each_choice,
     condition_value,
-    first_as_values,
+    first_unknown_as_values,
     known_value,
     to_program_value,
-    union,
+    union_of_alternatives,
     unknown_value,
-    with_key,
+    with_item,
 )
 
 _STEPS = 100_000
@@ -43,7 +43,7 @@ _OPERATORS: Mapping[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Sub: operator.sub,
     ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
-    ast.Mod: library_functions.percent,
+    ast.Mod: library_functions.percent_format,
     ast.BitOr: operator.or_,
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -62,7 +62,7 @@ class StepLimitError(Exception):
     """The program needs more steps than are evaluated."""
 
 
-class Expressions(ABC):
+class ExpressionEvaluator(ABC):
     """Evaluation of expressions; :class:`~millrace.advisor.programs.interpreter.Interpreter` adds calls and statements.
 
     Parameters
@@ -71,30 +71,30 @@ class Expressions(ABC):
         What the program's run is started with.
     """
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: LaunchArguments) -> None:
         self.launch = launch
-        self.module = Scope()
+        self.module = NameScope()
         self._steps = 0
 
     @abstractmethod
-    def attribute_of_stream(self, values: Values, name: str, line: int) -> Values | None:
+    def streaming_attribute(self, values: Values, name: str, line: int) -> Values | None:
         """Return a streaming attribute, such as ``readStream``; None for others."""
 
     @abstractmethod
-    def call(self, callee: Any, arguments: Sequence[Values], named: Table, line: int) -> Values:
+    def call(self, callee: Any, arguments: Sequence[Values], named: DictValue, line: int) -> Values:
         """Return the result of a call."""
 
     @abstractmethod
-    def invoke(
-        self, node: ast.Call, callee: Values, method: tuple[Values, str, ast.expr] | None, scope: Scope
+    def evaluate_call(
+        self, node: ast.Call, callee: Values, method: tuple[Values, str, ast.expr] | None, scope: NameScope
     ) -> Values:
         """Return the result of a call in the program's text."""
 
     @abstractmethod
-    def assign(self, target: ast.expr, value: Values, scope: Scope) -> None:
+    def assign(self, target: ast.expr, value: Values, scope: NameScope) -> None:
         """Give a name, an attribute or an item its values."""
 
-    def step(self, count: int = 1) -> None:
+    def count_steps(self, count: int = 1) -> None:
         """Count steps.
 
         Raises
@@ -106,43 +106,43 @@ class Expressions(ABC):
         if self._steps > _STEPS:
             raise StepLimitError
 
-    def value(self, node: ast.expr, scope: Scope) -> Values:
+    def value(self, node: ast.expr, scope: NameScope) -> Values:
         """Return all values that an expression may have."""
         chain: list[ast.expr] = []
         while isinstance(node, ast.Attribute | ast.Call | ast.Subscript):  # a chain of calls may be long
             chain.append(node)
             node = node.func if isinstance(node, ast.Call) else node.value
-        result = self._single_value(node, scope)
+        result = self._evaluate_without_chain(node, scope)
         method: tuple[Values, str, ast.expr] | None = None
         for each in reversed(chain):
-            self.step()
+            self.count_steps()
             if isinstance(each, ast.Attribute):
                 if method is not None:
                     result = self._attribute(method[0], method[1], each.lineno)
                 method = result, each.attr, each.value
             elif isinstance(each, ast.Call):
-                result = self.invoke(each, result, method, scope)
+                result = self.evaluate_call(each, result, method, scope)
                 method = None
             else:
                 assert isinstance(each, ast.Subscript)
                 if method is not None:
                     result = self._attribute(method[0], method[1], each.lineno)
                     method = None
-                result = self._item(result, each, scope)
+                result = self._evaluate_subscript(result, each, scope)
         return result if method is None else self._attribute(method[0], method[1], method[2].lineno)
 
-    def _single_value(self, node: ast.expr, scope: Scope) -> Values:
-        self.step()
+    def _evaluate_without_chain(self, node: ast.expr, scope: NameScope) -> Values:
+        self.count_steps()
         line = node.lineno if hasattr(node, "lineno") else 0
         match node:
             case ast.Constant():
                 return known_value(to_program_value(node.value, line), line)
             case ast.Name():
-                return self._name(node.id, line, scope)
+                return self._values_of_name(node.id, line, scope)
             case ast.JoinedStr():
                 parts = [self.value(each, scope) for each in node.values]
                 return (
-                    compute(lambda *texts: "".join(map(str, texts)), parts, line, "a text")
+                    compute_for_each_choice(lambda *texts: "".join(map(str, texts)), parts, line, "a text")
                     if parts
                     else known_value("", line)
                 )
@@ -151,84 +151,86 @@ class Expressions(ABC):
                     return self.value(node.value, scope)
                 return unknown_value("a formatted value", line)
             case ast.BinOp():
-                return self._binary(node, scope)
+                return self._evaluate_binary(node, scope)
             case ast.BoolOp():
-                return self._boolean(node, scope)
+                return self._evaluate_boolean(node, scope)
             case ast.UnaryOp(op=ast.Not()):
                 holds = condition_value(self.value(node.operand, scope))
                 return unknown_value("a condition", line) if holds is None else known_value(not holds, line)
             case ast.UnaryOp(op=ast.USub()):
-                return compute(operator.neg, [self.value(node.operand, scope)], line, "a number")
+                return compute_for_each_choice(
+                    operator.neg, [self.value(node.operand, scope)], line, "a number"
+                )
             case ast.Compare():
-                return self._compare(node, scope)
+                return self._evaluate_comparison(node, scope)
             case ast.IfExp():
                 holds = condition_value(self.value(node.test, scope))
                 ways = [node.body, node.orelse] if holds is None else [node.body if holds else node.orelse]
-                return union(*(self.value(each, scope) for each in ways))
+                return union_of_alternatives(*(self.value(each, scope) for each in ways))
             case ast.Dict():
-                return known_value(self._dict_value(node, scope), line)
+                return known_value(self._evaluate_dict(node, scope), line)
             case ast.List() | ast.Tuple() | ast.Set():
-                return self._items(node.elts, line, scope)
+                return self._evaluate_list(node.elts, line, scope)
             case ast.Lambda():
-                return known_value(Function(node, scope), line)
+                return known_value(ProgramFunction(node, scope), line)
             case ast.NamedExpr():
                 value = self.value(node.value, scope)
                 self.assign(node.target, value, scope)
                 return value
             case ast.ListComp() | ast.GeneratorExp() | ast.SetComp() | ast.DictComp():
-                return self._comprehension(node, scope)
+                return self._evaluate_comprehension(node, scope)
             case ast.Await() | ast.Starred():
                 return self.value(node.value, scope)
             case _:
                 return unknown_value("an expression", line)
 
-    def _name(self, name: str, line: int, scope: Scope) -> Values:
+    def _values_of_name(self, name: str, line: int, scope: NameScope) -> Values:
         if name == "__name__":
             return known_value("__main__", line)
-        return scope.find(name) or known_value(Library(name), line)
+        return scope.find(name) or known_value(LibraryName(name), line)
 
-    def _items(self, elements: Iterable[ast.expr], line: int, scope: Scope) -> Values:
+    def _evaluate_list(self, elements: Iterable[ast.expr], line: int, scope: NameScope) -> Values:
         values: list[Values] = []
         for each in elements:
             value = self.value(each, scope)
             if isinstance(each, ast.Starred):
-                parts = items_of(value[0].value, line) if len(value) == 1 else None
+                parts = loop_values(value[0].value, line) if len(value) == 1 else None
                 if parts is None:
-                    return first_as_values(value) or unknown_value("a list", line)
+                    return first_unknown_as_values(value) or unknown_value("a list", line)
                 values += parts
             else:
                 values.append(value)
-        return known_value(Items(tuple(values[:MOST_ITEMS])), line)
+        return known_value(ListValue(tuple(values[:MOST_ITEMS])), line)
 
-    def _dict_value(self, node: ast.Dict, scope: Scope) -> Table:
-        table = Table()
+    def _evaluate_dict(self, node: ast.Dict, scope: NameScope) -> DictValue:
+        table = DictValue()
         for key, value in zip(node.keys, node.values, strict=True):
             if key is None:
-                table = table.joined(as_table(self.value(value, scope)))
+                table = table.updated_with(as_dictionary(self.value(value, scope)))
             else:
-                table = with_key(table, self.value(key, scope), self.value(value, scope))
+                table = with_item(table, self.value(key, scope), self.value(value, scope))
         return table
 
-    def _comprehension(
-        self, node: ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp, scope: Scope
+    def _evaluate_comprehension(
+        self, node: ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp, scope: NameScope
     ) -> Values:
         [first, *others] = node.generators
         over = self.value(first.iter, scope)
-        rounds = items_of(over[0].value, node.lineno) if len(over) == 1 else None
+        rounds = loop_values(over[0].value, node.lineno) if len(over) == 1 else None
         if rounds is None or others:
-            return first_as_values(over) or unknown_value("a list", node.lineno)
-        inner, items, table = Scope({}, scope), list[Values](), Table()
+            return first_unknown_as_values(over) or unknown_value("a list", node.lineno)
+        inner, items, table = NameScope({}, scope), list[Values](), DictValue()
         for each in rounds:
             self.assign(first.target, each, inner)
             if any(condition_value(self.value(test, inner)) is False for test in first.ifs):
                 continue
             if isinstance(node, ast.DictComp):
-                table = with_key(table, self.value(node.key, inner), self.value(node.value, inner))
+                table = with_item(table, self.value(node.key, inner), self.value(node.value, inner))
             else:
                 items.append(self.value(node.elt, inner))
-        return known_value(table if isinstance(node, ast.DictComp) else Items(tuple(items)), node.lineno)
+        return known_value(table if isinstance(node, ast.DictComp) else ListValue(tuple(items)), node.lineno)
 
-    def _binary(self, node: ast.BinOp, scope: Scope) -> Values:
+    def _evaluate_binary(self, node: ast.BinOp, scope: NameScope) -> Values:
         parts: list[ast.BinOp] = []
         first: ast.expr = node
         while isinstance(first, ast.BinOp):  # a sum of many texts is nested to the left
@@ -239,33 +241,39 @@ class Expressions(ABC):
             other = self.value(each.right, scope)
             line = each.lineno
             if isinstance(each.op, ast.BitOr) and all(
-                isinstance(one.value, Table) for one in (*result, *other)
+                isinstance(one.value, DictValue) for one in (*result, *other)
             ):
-                result = known_value(as_table(result).joined(as_table(other)), line)
+                result = known_value(as_dictionary(result).updated_with(as_dictionary(other)), line)
             elif isinstance(each.op, ast.Mult):
-                result = compute(_evaluate_product, [result, other], line, "a product")
+                result = compute_for_each_choice(_evaluate_product, [result, other], line, "a product")
             elif type(each.op) in _OPERATORS:
-                result = compute(_OPERATORS[type(each.op)], [result, other], line, "a value that is computed")
+                result = compute_for_each_choice(
+                    _OPERATORS[type(each.op)], [result, other], line, "a value that is computed"
+                )
             else:
                 result = unknown_value("a value that is computed", line)
         return result
 
-    def _boolean(self, node: ast.BoolOp, scope: Scope) -> Values:
+    def _evaluate_boolean(self, node: ast.BoolOp, scope: NameScope) -> Values:
         alternatives: list[Alternative] = []
         for each in node.values:
             value = self.value(each, scope)
             holds = condition_value(value)
             if holds is not None and holds == isinstance(node.op, ast.Or):
-                return union(alternatives, value)
+                return union_of_alternatives(alternatives, value)
             if holds is None or each is node.values[-1]:
                 alternatives.extend(value)
-        return union(alternatives)
+        return union_of_alternatives(alternatives)
 
-    def _compare(self, node: ast.Compare, scope: Scope) -> Values:
+    def _evaluate_comparison(self, node: ast.Compare, scope: NameScope) -> Values:
         left, results = self.value(node.left, scope), list[bool]()
         for kind, right in zip(node.ops, node.comparators, strict=True):
             other = self.value(right, scope)
-            if isinstance(kind, ast.In | ast.NotIn) and len(other) == 1 and isinstance(other[0].value, Table):
+            if (
+                isinstance(kind, ast.In | ast.NotIn)
+                and len(other) == 1
+                and isinstance(other[0].value, DictValue)
+            ):
                 table = other[0].value  # its keys may be known where its values are not
                 other = (
                     unknown_value(table.more, 0)
@@ -273,7 +281,7 @@ class Expressions(ABC):
                     else known_value(to_program_value(list(table.values), 0), 0)
                 )
             holds = condition_value(
-                compute(_OPERATORS[type(kind)], [left, other], node.lineno, "a condition")
+                compute_for_each_choice(_OPERATORS[type(kind)], [left, other], node.lineno, "a condition")
             )
             if holds is None:
                 return unknown_value("a condition", node.lineno)
@@ -281,32 +289,34 @@ class Expressions(ABC):
             left = other
         return known_value(all(results), node.lineno)
 
-    def _item(self, of: Values, node: ast.Subscript, scope: Scope) -> Values:
+    def _evaluate_subscript(self, of: Values, node: ast.Subscript, scope: NameScope) -> Values:
         line = node.lineno
         if isinstance(node.slice, ast.Slice):
             bounds = [
                 known_value(None, line) if each is None else self.value(each, scope)
                 for each in (node.slice.lower, node.slice.upper, node.slice.step)
             ]
-            return compute(lambda value, *at: value[slice(*at)], [of, *bounds], line, "a part of a value")
+            return compute_for_each_choice(
+                lambda value, *at: value[slice(*at)], [of, *bounds], line, "a part of a value"
+            )
         key = self.value(node.slice, scope)
-        if not self.launch.ordered and dotted(node.value) in ("sys.argv", "argv"):
+        if not self.launch.ordered and dotted_name(node.value) in ("sys.argv", "argv"):
             return unknown_value("an argument by its place, and Glue has them in no order", line)
-        return union(*(self._value_of_key(each, key, line) for each in of))
+        return union_of_alternatives(*(self._value_of_key(each, key, line) for each in of))
 
     def _value_of_key(self, of: Alternative, key: Values, line: int) -> Values:
-        if isinstance(of.value, Frame):
+        if isinstance(of.value, StreamingFrame):
             return (of,)
         if isinstance(of.value, Unknown):
             return ((Alternative(of.value, of.line)),)
-        if isinstance(of.value, Library) and of.value.path == "os.environ":
+        if isinstance(of.value, LibraryName) and of.value.path == "os.environ":
             return library_functions.environment_variable(self.launch, key, None, line)
         alternatives: list[Alternative] = []
         for each in key:
-            if isinstance(of.value, Table) and isinstance(each.value, str | int):
+            if isinstance(of.value, DictValue) and isinstance(each.value, str | int):
                 missing = of.value.more or f"the key {each.value}, which the program does not set"
                 alternatives.extend(of.value.values.get(each.value, unknown_value(missing, line)))
-            elif isinstance(of.value, Items) and isinstance(each.value, int):
+            elif isinstance(of.value, ListValue) and isinstance(each.value, int):
                 inside = -len(of.value.values) <= each.value < len(of.value.values)
                 alternatives.extend(
                     of.value.values[each.value]
@@ -316,71 +326,81 @@ class Expressions(ABC):
             elif isinstance(each.value, Unknown):
                 alternatives.append(each)
             else:
-                alternatives.extend(compute(operator.getitem, [(of,), (each,)], line, "an item"))
-        return union(alternatives)
+                alternatives.extend(
+                    compute_for_each_choice(operator.getitem, [(of,), (each,)], line, "an item")
+                )
+        return union_of_alternatives(alternatives)
 
     def _attribute(self, owner: Values, name: str, line: int) -> Values:
-        stream = self.attribute_of_stream(owner, name, line)
+        stream = self.streaming_attribute(owner, name, line)
         return (
-            stream if stream is not None else union(*(self._attribute_of(each, name, line) for each in owner))
+            stream
+            if stream is not None
+            else union_of_alternatives(*(self._attribute_of(each, name, line) for each in owner))
         )
 
     def _attribute_of(self, of: Alternative, name: str, line: int) -> Values:
         value = of.value
-        if isinstance(value, Instance):
+        if isinstance(value, ProgramInstance):
             attribute = value.scope.values.get(name)
             if attribute is not None:
                 return attribute
             attribute = find_member(value.of, name)
             if attribute is None:
                 return unknown_value(f"the attribute {name}, which the program does not set", line)
-            bound = [self._bound(each, value) for each in attribute]
-            if any(_decorated(each.value, "property", "cached_property") for each in bound):
-                return union(*(self.call(each.value, [], Table(), line) for each in bound))
+            bound = [self._bind_method(each, value) for each in attribute]
+            if any(_has_decorator(each.value, "property", "cached_property") for each in bound):
+                return union_of_alternatives(
+                    *(self.call(each.value, [], DictValue(), line) for each in bound)
+                )
             return tuple(bound)
-        if isinstance(value, Class):
+        if isinstance(value, ProgramClass):
             attribute = find_member(value, name) or unknown_value(f"the attribute {name}", line)
             return tuple(
-                self._bound(each, value) if _decorated(each.value, "classmethod") else each
+                self._bind_method(each, value) if _has_decorator(each.value, "classmethod") else each
                 for each in attribute
             )
-        if isinstance(value, Library):
-            return self._imported(f"{value.path}.{name}", line)
-        if isinstance(value, Table):  # options of argparse
+        if isinstance(value, LibraryName):
+            return self._value_of_import(f"{value.path}.{name}", line)
+        if isinstance(value, DictValue):  # options of argparse
             return self._value_of_key(of, known_value(name, line), line)
         if name == "value" and isinstance(value, str):  # of an enumeration
             return (of,)
-        return (of,) if isinstance(value, Unknown | Frame) else unknown_value(f"the attribute {name}", line)
+        return (
+            (of,)
+            if isinstance(value, Unknown | StreamingFrame)
+            else unknown_value(f"the attribute {name}", line)
+        )
 
-    def _imported(self, path: str, line: int) -> Values:
+    def _value_of_import(self, path: str, line: int) -> Values:
         if path == "sys.argv":
             return known_value(to_program_value(["program", *self.launch.words], line), line)
-        return known_value(Library(path), line)
+        return known_value(LibraryName(path), line)
 
     @staticmethod
-    def _bound(of: Alternative, owner: Instance | Class) -> Alternative:
-        if not isinstance(of.value, Function) or _decorated(of.value, "staticmethod"):
+    def _bind_method(of: Alternative, owner: ProgramInstance | ProgramClass) -> Alternative:
+        if not isinstance(of.value, ProgramFunction) or _has_decorator(of.value, "staticmethod"):
             return of
-        if isinstance(owner, Instance):
-            owner = owner.of if _decorated(of.value, "classmethod") else owner.itself or owner
+        if isinstance(owner, ProgramInstance):
+            owner = owner.of if _has_decorator(of.value, "classmethod") else owner.itself or owner
         return Alternative(replace(of.value, owner=owner), of.line)
 
 
-def find_member(of: Class, name: str) -> Values | None:
+def find_member(of: ProgramClass, name: str) -> Values | None:
     """Return an attribute or method of a class or of those that it is made of."""
     if name in of.scope.values:
         return of.scope.values[name]
     return next((found for base in of.bases if (found := find_member(base, name)) is not None), None)
 
 
-def _decorated(of: Any, *names: str) -> bool:
-    node = of.node if isinstance(of, Function) else None
+def _has_decorator(of: Any, *names: str) -> bool:
+    node = of.node if isinstance(of, ProgramFunction) else None
     return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and any(
-        dotted(each).rpartition(".")[2] in names for each in node.decorator_list
+        dotted_name(each).rpartition(".")[2] in names for each in node.decorator_list
     )
 
 
-def dotted(node: ast.expr) -> str:
+def dotted_name(node: ast.expr) -> str:
     """Return a name with its attributes, ``sys.argv``; empty for other expressions."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute) and len(parts) < 8:
@@ -398,11 +418,11 @@ def _evaluate_product(one: Any, other: Any) -> Any:
     raise ValueError("no product")
 
 
-def scope_of_target(target: ast.expr, scope: Scope) -> Scope:
+def scope_of_target(target: ast.expr, scope: NameScope) -> NameScope:
     """Return the scope in which the name of a changed value is."""
     while isinstance(target, ast.Attribute | ast.Subscript):
         target = target.value
-    place: Scope | None = scope
+    place: NameScope | None = scope
     while isinstance(target, ast.Name) and place is not None:
         if target.id in place.values:
             return place

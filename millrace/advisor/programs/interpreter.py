@@ -9,22 +9,22 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping, Sequence
 
-from millrace.advisor.programs.calls import Calls
-from millrace.advisor.programs.expressions import dotted, scope_of_target
-from millrace.advisor.programs.library_functions import items_of
+from millrace.advisor.programs.calls import CallEvaluator
+from millrace.advisor.programs.expressions import dotted_name, scope_of_target
+from millrace.advisor.programs.library_functions import loop_values
 from millrace.advisor.programs.possible_values import (
     Alternative,
-    Class,
-    Function,
-    Instance,
-    Scope,
+    NameScope,
+    ProgramClass,
+    ProgramFunction,
+    ProgramInstance,
     Values,
     condition_value,
     first_unknown,
     known_value,
-    union,
+    union_of_alternatives,
     unknown_value,
-    with_key,
+    with_item,
 )
 
 _NEXT, _LEFT, _BROKEN, _ENDED = range(4)
@@ -33,19 +33,19 @@ _NEXT, _LEFT, _BROKEN, _ENDED = range(4)
 _EXITS = {"sys.exit", "exit", "quit", "os._exit"}
 
 
-class Interpreter(Calls):
+class Interpreter(CallEvaluator):
     """Evaluation of one program."""
 
-    def run(self, body: Sequence[ast.stmt], scope: Scope) -> int:
+    def run_statements(self, body: Sequence[ast.stmt], scope: NameScope) -> int:
         """Evaluate statements; return how they end."""
         for statement in body:
-            ended = self._statement(statement, scope)
+            ended = self._run_statement(statement, scope)
             if ended != _NEXT:
                 return ended
         return _NEXT
 
-    def _statement(self, node: ast.stmt, scope: Scope) -> int:
-        self.step()
+    def _run_statement(self, node: ast.stmt, scope: NameScope) -> int:
+        self.count_steps()
         match node:
             case ast.Assign():
                 value = self.value(node.value, scope)
@@ -58,7 +58,7 @@ class Interpreter(Calls):
                 self.assign(node.target, self.value(joined, scope), scope)
             case ast.Expr():
                 self.value(node.value, scope)  # also in sys.exit(main())
-                if isinstance(node.value, ast.Call) and dotted(node.value.func) in _EXITS:
+                if isinstance(node.value, ast.Call) and dotted_name(node.value.func) in _EXITS:
                     return _ENDED
             case ast.Return():
                 self.returned[-1].extend(
@@ -75,73 +75,76 @@ class Interpreter(Calls):
             case ast.Continue():
                 return _LEFT
             case ast.If():
-                return self._branches(node.test, node.body, node.orelse, scope)
+                return self._run_branches(node.test, node.body, node.orelse, scope)
             case ast.For() | ast.AsyncFor():
-                return self._loop(node, scope)
+                return self._run_loop(node, scope)
             case ast.While():
                 return self._evaluate_round(
                     lambda: self._evaluate_any_rounds(
-                        lambda: self._branches(node.test, node.body, [], scope), node.orelse, scope
+                        lambda: self._run_branches(node.test, node.body, [], scope), node.orelse, scope
                     )
                 )
             case ast.Try() | ast.TryStar():
-                return self._try(node, scope)
+                return self._run_try(node, scope)
             case ast.With() | ast.AsyncWith():
                 for item in node.items:
                     value = self.value(item.context_expr, scope)
                     if item.optional_vars is not None:
                         self.assign(item.optional_vars, value, scope)
-                return self.run(node.body, scope)
+                return self.run_statements(node.body, scope)
             case ast.Match():
                 self.value(node.subject, scope)
                 self._evaluate_alternatives(
-                    [lambda case=case: self.run(case.body, scope) for case in node.cases] + [lambda: _NEXT]
+                    [lambda case=case: self.run_statements(case.body, scope) for case in node.cases]
+                    + [lambda: _NEXT]
                 )
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                scope.values[node.name] = known_value(Function(node, scope), node.lineno)
+                scope.values[node.name] = known_value(ProgramFunction(node, scope), node.lineno)
             case ast.ClassDef():
-                self._class(node, scope)
+                self._define_class(node, scope)
             case ast.Import() | ast.ImportFrom():
-                self._import(node, scope)
+                self._run_import(node, scope)
             case ast.Global():
                 scope.shared.update(node.names)
             case _:
                 pass
         return _NEXT
 
-    def _import(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
+    def _run_import(self, node: ast.Import | ast.ImportFrom, scope: NameScope) -> None:
         for each in node.names:
             if isinstance(node, ast.Import):
                 name = each.asname or each.name.partition(".")[0]
                 path = each.name if each.asname else name
             else:
                 name, path = each.asname or each.name, f"{node.module or ''}.{each.name}".lstrip(".")
-            scope.values[name] = self._imported(path, node.lineno)
+            scope.values[name] = self._value_of_import(path, node.lineno)
 
-    def _class(self, node: ast.ClassDef, scope: Scope) -> None:
-        inner = Scope({}, scope)
+    def _define_class(self, node: ast.ClassDef, scope: NameScope) -> None:
+        inner = NameScope({}, scope)
         self.scopes.append(inner)
         bases = tuple(
             each.value
             for base in node.bases
             for each in self.value(base, scope)
-            if isinstance(each.value, Class)
+            if isinstance(each.value, ProgramClass)
         )
-        self.run(node.body, inner)
-        scope.values[node.name] = known_value(Class(node, inner, bases), node.lineno)
+        self.run_statements(node.body, inner)
+        scope.values[node.name] = known_value(ProgramClass(node, inner, bases), node.lineno)
 
-    def _branches(
-        self, test: ast.expr, body: Sequence[ast.stmt], orelse: Sequence[ast.stmt], scope: Scope
+    def _run_branches(
+        self, test: ast.expr, body: Sequence[ast.stmt], orelse: Sequence[ast.stmt], scope: NameScope
     ) -> int:
         holds = condition_value(self.value(test, scope))
         if holds is not None:
-            return self.run(body if holds else orelse, scope)
-        return self._evaluate_alternatives([lambda: self.run(body, scope), lambda: self.run(orelse, scope)])
+            return self.run_statements(body if holds else orelse, scope)
+        return self._evaluate_alternatives(
+            [lambda: self.run_statements(body, scope), lambda: self.run_statements(orelse, scope)]
+        )
 
     def _evaluate_alternatives(self, ways: Sequence[Callable[[], int]]) -> int:
         """Evaluate several ways from the same state, and join their states; a way that ends the function does not count."""
         before = self._save_state()
-        ends: list[tuple[int, dict[Scope, dict[str, Values]]]] = []
+        ends: list[tuple[int, dict[NameScope, dict[str, Values]]]] = []
         for way in ways:
             self._restore_state(before)
             ended = way()
@@ -149,32 +152,34 @@ class Interpreter(Calls):
         self._join_states([state for ended, state in ends if ended != _ENDED] or [ends[-1][1]])
         return min(ended for ended, _ in ends)
 
-    def _join_states(self, states: Sequence[dict[Scope, dict[str, Values]]]) -> None:
+    def _join_states(self, states: Sequence[dict[NameScope, dict[str, Values]]]) -> None:
         joined = states[0]
         for other in states[1:]:
             for scope, values in other.items():
                 mine = joined.setdefault(scope, {})
                 for name, each in values.items():
-                    mine[name] = union(mine[name], each) if name in mine else each
+                    mine[name] = union_of_alternatives(mine[name], each) if name in mine else each
         self._restore_state(joined)
 
-    def _evaluate_any_rounds(self, once: Callable[[], int], orelse: Sequence[ast.stmt], scope: Scope) -> int:
+    def _evaluate_any_rounds(
+        self, once: Callable[[], int], orelse: Sequence[ast.stmt], scope: NameScope
+    ) -> int:
         """Evaluate a loop of any number of rounds: what a second round changes once more is unknown."""
 
-        def none() -> int:
+        def no_round() -> int:
             return _NEXT
 
-        ended = self._evaluate_alternatives([once, none])
+        ended = self._evaluate_alternatives([once, no_round])
         first = self._save_state()
-        self._evaluate_alternatives([once, none])
+        self._evaluate_alternatives([once, no_round])
         for each, values in self._save_state().items():
             for name, value in values.items():
                 before = first.get(each, {}).get(name)
-                if before is not None and len(union(before, value)) > len(before):
-                    each.values[name] = union(
+                if before is not None and len(union_of_alternatives(before, value)) > len(before):
+                    each.values[name] = union_of_alternatives(
                         value, unknown_value("a value that a loop changes", value[0].line)
                     )
-        return max(ended, self.run(orelse, scope))
+        return max(ended, self.run_statements(orelse, scope))
 
     def _evaluate_round(self, body: Callable[[], int]) -> int:
         """Evaluate the rounds of a loop; where it may be left by ``break``, with the state at that point too."""
@@ -185,49 +190,51 @@ class Interpreter(Calls):
             self._join_states([*states, *([] if ended in (_BROKEN, _ENDED) else [self._save_state()])])
         return _ENDED if ended == _ENDED and not states else _NEXT
 
-    def _save_state(self) -> dict[Scope, dict[str, Values]]:
-        self.step(sum(len(each.values) for each in self.scopes) // 4)
+    def _save_state(self) -> dict[NameScope, dict[str, Values]]:
+        self.count_steps(sum(len(each.values) for each in self.scopes) // 4)
         return {each: dict(each.values) for each in self.scopes}
 
-    def _restore_state(self, state: Mapping[Scope, dict[str, Values]]) -> None:
+    def _restore_state(self, state: Mapping[NameScope, dict[str, Values]]) -> None:
         for scope, values in state.items():
             scope.values = dict(values)
 
-    def _loop(self, node: ast.For | ast.AsyncFor, scope: Scope) -> int:
+    def _run_loop(self, node: ast.For | ast.AsyncFor, scope: NameScope) -> int:
         over = self.value(node.iter, scope)
-        rounds = items_of(over[0].value, node.lineno) if len(over) == 1 else None
+        rounds = loop_values(over[0].value, node.lineno) if len(over) == 1 else None
         if rounds is None:
             lost = first_unknown(over)
             origin = lost.value.origin if lost is not None else "a loop"
 
-            def once() -> int:
+            def run_unknown_round() -> int:
                 self.assign(node.target, unknown_value(origin, node.lineno), scope)
-                return self.run(node.body, scope)
+                return self.run_statements(node.body, scope)
 
-            return self._evaluate_round(lambda: self._evaluate_any_rounds(once, node.orelse, scope))
+            return self._evaluate_round(
+                lambda: self._evaluate_any_rounds(run_unknown_round, node.orelse, scope)
+            )
 
-        def every() -> int:
+        def run_all_rounds() -> int:
             for each in rounds:
                 self.assign(node.target, each, scope)
-                ended = self.run(node.body, scope)
+                ended = self.run_statements(node.body, scope)
                 if ended in (_BROKEN, _ENDED):
                     return ended
-            return self.run(node.orelse, scope)
+            return self.run_statements(node.orelse, scope)
 
-        return self._evaluate_round(every)
+        return self._evaluate_round(run_all_rounds)
 
-    def _try(self, node: ast.Try | ast.TryStar, scope: Scope) -> int:
-        def handled(handler: ast.ExceptHandler) -> int:
+    def _run_try(self, node: ast.Try | ast.TryStar, scope: NameScope) -> int:
+        def run_handler(handler: ast.ExceptHandler) -> int:
             if handler.name:
                 scope.values[handler.name] = unknown_value("an exception", handler.lineno)
-            return self.run(handler.body, scope)
+            return self.run_statements(handler.body, scope)
 
-        ways: list[Callable[[], int]] = [lambda: self.run([*node.body, *node.orelse], scope)]
-        ways += [lambda each=each: handled(each) for each in node.handlers]  # type: ignore[misc]
+        ways: list[Callable[[], int]] = [lambda: self.run_statements([*node.body, *node.orelse], scope)]
+        ways += [lambda each=each: run_handler(each) for each in node.handlers]  # type: ignore[misc]
         ended = self._evaluate_alternatives(ways)
-        return max(ended, self.run(node.finalbody, scope))
+        return max(ended, self.run_statements(node.finalbody, scope))
 
-    def assign(self, target: ast.expr, value: Values, scope: Scope) -> None:
+    def assign(self, target: ast.expr, value: Values, scope: NameScope) -> None:
         """Give a name, an attribute or an item its values."""
         match target:
             case ast.Name():
@@ -235,7 +242,7 @@ class Interpreter(Calls):
             case ast.Starred():
                 self.assign(target.value, value, scope)
             case ast.Tuple() | ast.List():
-                parts = items_of(value[0].value, target.lineno) if len(value) == 1 else None
+                parts = loop_values(value[0].value, target.lineno) if len(value) == 1 else None
                 for place, each in enumerate(target.elts):
                     same = parts is not None and len(parts) == len(target.elts)
                     lost = first_unknown(value)
@@ -245,12 +252,12 @@ class Interpreter(Calls):
                     )
             case ast.Attribute():
                 for owner in self.value(target.value, scope):
-                    if isinstance(owner.value, Instance | Class):
+                    if isinstance(owner.value, ProgramInstance | ProgramClass):
                         owner.value.scope.values[target.attr] = value
             case ast.Subscript():
                 key = self.value(target.slice, scope)
                 changed = tuple(
-                    Alternative(with_key(each.value, key, value), each.line)
+                    Alternative(with_item(each.value, key, value), each.line)
                     for each in self.value(target.value, scope)
                 )
                 if isinstance(target.value, ast.Name | ast.Attribute | ast.Subscript):

@@ -15,10 +15,10 @@ from typing import Any, NoReturn
 
 from millrace.advisor.programs.possible_values import (
     MOST_ITEMS,
-    Items,
-    Library,
-    NotPlainError,
-    Table,
+    DictValue,
+    LibraryName,
+    ListValue,
+    NoPythonValueError,
     Values,
     known_value,
     to_program_value,
@@ -28,7 +28,7 @@ from millrace.advisor.programs.possible_values import (
 
 
 @dataclass(frozen=True)
-class Launch:
+class LaunchArguments:
     """Arguments and environment variables of a run.
 
     Attributes
@@ -46,7 +46,7 @@ class Launch:
     ordered: bool = True
 
     @property
-    def named(self) -> dict[str, str]:
+    def arguments_by_name(self) -> dict[str, str]:
         """Arguments ``--NAME VALUE`` and ``--NAME=VALUE`` by name."""
         return {
             word.lstrip("-").partition("=")[0]: word.partition("=")[2]
@@ -108,7 +108,7 @@ def format_text(template: str, *values: Any, **named: Any) -> str:
     return template.format(*values, **named)
 
 
-def percent(template: Any, values: Any) -> Any:
+def percent_format(template: Any, values: Any) -> Any:
     """Compute ``template % values``.
 
     Raises
@@ -128,7 +128,7 @@ def text_method(name: str) -> Callable[..., Any]:
     return format_text if name == "format" else getattr(str, name)
 
 
-def _match_groups(match: re.Match[str] | None) -> Any:
+def _groups_from_whole(match: re.Match[str] | None) -> Any:
     """Return a match as a list of its groups, the complete match first."""
     return None if match is None else [match[0], *match.groups()]
 
@@ -160,9 +160,9 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "os.path.join": posixpath.join,
     "os.path.basename": os.path.basename,
     "os.path.dirname": os.path.dirname,
-    "re.match": lambda pattern, text: _match_groups(_safe_pattern(pattern, text).match(text)),
-    "re.fullmatch": lambda pattern, text: _match_groups(_safe_pattern(pattern, text).fullmatch(text)),
-    "re.search": lambda pattern, text: _match_groups(_safe_pattern(pattern, text).search(text)),
+    "re.match": lambda pattern, text: _groups_from_whole(_safe_pattern(pattern, text).match(text)),
+    "re.fullmatch": lambda pattern, text: _groups_from_whole(_safe_pattern(pattern, text).fullmatch(text)),
+    "re.search": lambda pattern, text: _groups_from_whole(_safe_pattern(pattern, text).search(text)),
     "re.sub": lambda pattern, by, text: _safe_pattern(pattern, text).sub(by, text),
     "re.split": lambda pattern, text: _safe_pattern(pattern, text).split(text),
     "getopt.getopt": lambda words, short, long=(): getopt.getopt(words, short, list(long)),
@@ -170,14 +170,14 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 """Functions that are computed, by their place in Python's library."""
 
 
-def resolved_options(launch: Launch, asked: Iterable[str]) -> Table:
+def resolved_options(launch: LaunchArguments, asked: Iterable[str]) -> DictValue:
     """Return what Glue's ``getResolvedOptions`` gives: an argument that is asked for is there, or Glue ends the run."""
-    options = {name: known_value(value, 0) for name, value in launch.named.items()}
-    missing = {name: missing_argument(name, 0) for name in asked if name not in options}
-    return Table(options | missing)
+    options = {name: known_value(value, 0) for name, value in launch.arguments_by_name.items()}
+    missing = {name: missing_argument_value(name, 0) for name in asked if name not in options}
+    return DictValue(options | missing)
 
 
-def missing_argument(name: str, line: int) -> Values:
+def missing_argument_value(name: str, line: int) -> Values:
     """Return the value of an argument that the job does not have."""
     return unknown_value(f"the argument --{name}, which the job does not have", line)
 
@@ -187,7 +187,7 @@ class _Default:
     values: Values
 
 
-class _Parser(argparse.ArgumentParser):
+class _RaisingArgumentParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ValueError(message)
 
@@ -196,7 +196,9 @@ _ACTIONS = ("store", "store_true", "store_false", "append")
 _TYPES = {"int": int, "float": float}
 
 
-def parse_arguments(declared: Sequence[tuple[list[Any], Mapping[str, Values]]], launch: Launch) -> Table:
+def parse_arguments(
+    declared: Sequence[tuple[list[Any], Mapping[str, Values]]], launch: LaunchArguments
+) -> DictValue:
     """Return the arguments of a run as ``argparse`` gives them.
 
     Parameters
@@ -204,7 +206,7 @@ def parse_arguments(declared: Sequence[tuple[list[Any], Mapping[str, Values]]], 
     declared
         Arguments of each ``add_argument``: names, and keywords.
     """
-    parser = _Parser(add_help=False, allow_abbrev=False)
+    parser = _RaisingArgumentParser(add_help=False, allow_abbrev=False)
     for names, keywords in declared:
         keyword_values = {key: value[0].value for key, value in keywords.items() if len(value) == 1}
         action = keyword_values.get("action", "store")
@@ -217,17 +219,19 @@ def parse_arguments(declared: Sequence[tuple[list[Any], Mapping[str, Values]]], 
         name = str(keyword_values.get("dest") or max(names, key=len).lstrip("-"))
         if action == "store":
             kind = keyword_values.get("type")
-            more["type"] = _TYPES.get(kind.path if isinstance(kind, Library) else "", str)
+            more["type"] = _TYPES.get(kind.path if isinstance(kind, LibraryName) else "", str)
             if isinstance(keyword_values.get("nargs"), str | int):
                 more["nargs"] = keyword_values["nargs"]
             elif not option:
                 more["nargs"] = "?"
         if action in ("store", "append"):
             has_default = "default" in keywords and keyword_values.get("default", ...) is not None
-            more["default"] = _Default(keywords["default"] if has_default else missing_argument(name, 0))
+            more["default"] = _Default(
+                keywords["default"] if has_default else missing_argument_value(name, 0)
+            )
         parser.add_argument(*names, **more)
     namespace, _ = parser.parse_known_args(list(launch.words))
-    return Table(
+    return DictValue(
         {
             name: value.values if isinstance(value, _Default) else known_value(to_program_value(value, 0), 0)
             for name, value in vars(namespace).items()
@@ -235,22 +239,22 @@ def parse_arguments(declared: Sequence[tuple[list[Any], Mapping[str, Values]]], 
     )
 
 
-def environment_variable(launch: Launch, name: Values, default: Values | None, line: int) -> Values:
+def environment_variable(launch: LaunchArguments, name: Values, default: Values | None, line: int) -> Values:
     """Return an environment variable: as the job's settings name it, else the program's default."""
     try:
         [only] = name
         wanted = to_python_value(only.value)
-    except (ValueError, NotPlainError):
+    except (ValueError, NoPythonValueError):
         return unknown_value("an environment variable", line)
     if wanted in launch.variables:
         return known_value(launch.variables[wanted], line)
     return default or unknown_value(f"the environment variable {wanted}", line)
 
 
-def items_of(value: Any, line: int) -> list[Values] | None:
+def loop_values(value: Any, line: int) -> list[Values] | None:
     """Return the values over which a loop runs; None if they are unknown."""
-    if isinstance(value, Items):
+    if isinstance(value, ListValue):
         return list(value.values)
-    if isinstance(value, Table) and not value.more:
+    if isinstance(value, DictValue) and not value.more:
         return [known_value(key, line) for key in value.values]
     return None

@@ -40,14 +40,14 @@ class Unknown:
 
 
 @dataclass(frozen=True)
-class Items:
+class ListValue:
     """A list or a tuple."""
 
     values: tuple[Values, ...]
 
 
 @dataclass(frozen=True)
-class Table:
+class DictValue:
     """A dictionary, or options by name.
 
     Attributes
@@ -62,17 +62,17 @@ class Table:
     def __hash__(self) -> int:
         return hash(tuple(self.values))
 
-    def joined(self, other: Table) -> Table:
+    def updated_with(self, other: DictValue) -> DictValue:
         """Return the table with the other's values in place of its own."""
-        return Table({**self.values, **other.values}, self.more or other.more)
+        return DictValue({**self.values, **other.values}, self.more or other.more)
 
-    def either(self, other: Table) -> Table:
+    def with_alternatives_of(self, other: DictValue) -> DictValue:
         """Return the values of both, key by key; a key that one lacks may be without a value."""
         absent: Values = (Alternative(None, 0),)
         keys = [*self.values, *(each for each in other.values if each not in self.values)]
-        return Table(
+        return DictValue(
             {
-                key: union(self.values.get(key, absent), other.values.get(key, absent))
+                key: union_of_alternatives(self.values.get(key, absent), other.values.get(key, absent))
                 for key in keys[:MOST_ITEMS]
             },
             self.more or other.more,
@@ -80,14 +80,14 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Library:
+class LibraryName:
     """Something that the program imports or Python has: ``os.environ``."""
 
     path: str
 
 
 @dataclass(frozen=True)
-class Frame:
+class StreamingFrame:
     """A streaming DataFrame.
 
     Attributes
@@ -105,43 +105,43 @@ class Frame:
     shaped: bool = False
 
 
-def all_of(frames: Sequence[Frame]) -> Frame:
+def joined_frame(frames: Sequence[StreamingFrame]) -> StreamingFrame:
     """Return the frame that is made of several."""
-    return Frame(
+    return StreamingFrame(
         frozenset[int]().union(*(each.sources for each in frames)),
         any(each.doubtful for each in frames),
         any(each.shaped for each in frames),
     )
 
 
-def one_of(frames: Sequence[Frame]) -> Frame:
+def alternative_frame(frames: Sequence[StreamingFrame]) -> StreamingFrame:
     """Return the frame that is one of several."""
-    alternatives = all_of(frames)
+    alternatives = joined_frame(frames)
     return replace(alternatives, doubtful=alternatives.doubtful or len({each.sources for each in frames}) > 1)
 
 
 @dataclass(frozen=True)
-class Stream:
+class ReaderOrWriter:
     """A reader or a writer of streams while its options are set."""
 
     line: int
-    options: Table = field(default_factory=Table)
-    frame: Frame | None = None
+    options: DictValue = field(default_factory=DictValue)
+    frame: StreamingFrame | None = None
     """Of a writer; None for a reader."""
 
 
 @dataclass(eq=False)
-class Scope:
+class NameScope:
     """Names and their values, in a function, a class, an object or the module."""
 
     values: dict[str, Values] = field(default_factory=dict)
-    above: Scope | None = None
+    above: NameScope | None = None
     shared: set[str] = field(default_factory=set)
     """Names that belong to the module (``global``)."""
 
     def find(self, name: str) -> Values | None:
         """Return the values of a name here or above."""
-        scope: Scope | None = self
+        scope: NameScope | None = self
         while scope is not None:
             if name in scope.values:
                 return scope.values[name]
@@ -150,34 +150,34 @@ class Scope:
 
 
 @dataclass(frozen=True)
-class Function:
+class ProgramFunction:
     """A function of the program; with an object, its method."""
 
     node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-    scope: Scope
+    scope: NameScope
     owner: Any = None
 
 
 @dataclass(frozen=True)
-class Class:
+class ProgramClass:
     """A class of the program."""
 
     node: ast.ClassDef
-    scope: Scope
+    scope: NameScope
     """Its attributes and methods."""
-    bases: tuple[Class, ...] = ()
+    bases: tuple[ProgramClass, ...] = ()
 
 
 @dataclass(frozen=True)
-class Instance:
+class ProgramInstance:
     """An object of a class of the program; ``super()`` is one of the classes above with the same attributes."""
 
-    of: Class
-    scope: Scope
-    itself: Instance | None = None
+    of: ProgramClass
+    scope: NameScope
+    itself: ProgramInstance | None = None
 
 
-class NotPlainError(Exception):
+class NoPythonValueError(Exception):
     """A value that Python has no counterpart for here."""
 
 
@@ -191,7 +191,7 @@ def unknown_value(origin: str, line: int) -> Values:
     return (Alternative(Unknown(origin), line),)
 
 
-def union(*several: Iterable[Alternative]) -> Values:
+def union_of_alternatives(*several: Iterable[Alternative]) -> Values:
     """Return the alternatives of several values, each once."""
     alternatives: dict[Any, Alternative] = {}
     for each in itertools.chain(*several):
@@ -213,21 +213,21 @@ def to_python_value(value: Any) -> Any:
 
     Raises
     ------
-    NotPlainError
+    NoPythonValueError
         It is not a text, a number, or a list or a dictionary of such, or a part of it has several values.
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, Items):
+    if isinstance(value, ListValue):
         return [to_python_value(_single_or_raise(each)) for each in value.values]
-    if isinstance(value, Table) and not value.more:
+    if isinstance(value, DictValue) and not value.more:
         return {key: to_python_value(_single_or_raise(each)) for key, each in value.values.items()}
-    raise NotPlainError
+    raise NoPythonValueError
 
 
 def _single_or_raise(values: Values) -> Any:
     if len(values) != 1:
-        raise NotPlainError
+        raise NoPythonValueError
     return values[0].value
 
 
@@ -240,19 +240,21 @@ def to_program_value(value: Any, line: int) -> Any:
     if isinstance(value, str):
         return value if len(value) <= LONGEST_TEXT else Unknown("a text that is too long")
     if isinstance(value, list | tuple) and len(value) <= MOST_ITEMS:
-        return Items(tuple(known_value(to_program_value(each, line), line) for each in value))
+        return ListValue(tuple(known_value(to_program_value(each, line), line) for each in value))
     if isinstance(value, Mapping) and len(value) <= MOST_ITEMS:
-        return Table({key: known_value(to_program_value(each, line), line) for key, each in value.items()})
+        return DictValue(
+            {key: known_value(to_program_value(each, line), line) for key, each in value.items()}
+        )
     return Unknown("a value of another kind")
 
 
-def in_text(values: Values) -> Values:
+def as_option_values(values: Values) -> Values:
     """Return the values that an option can have: texts and numbers; others are unknown, as a name of another module is."""
     return tuple(
         each
         if each.value is None or isinstance(each.value, bool | int | float | str | Unknown)
         else Alternative(
-            Unknown(each.value.path if isinstance(each.value, Library) else "a value of another kind"),
+            Unknown(each.value.path if isinstance(each.value, LibraryName) else "a value of another kind"),
             each.line,
         )
         for each in values
@@ -264,7 +266,9 @@ def combinations(operands: Iterable[Values]) -> Iterator[tuple[Alternative, ...]
     return itertools.islice(itertools.product(*operands), MOST_VALUES + 1)
 
 
-def compute(function: Callable[..., Any], operands: Iterable[Values], line: int, origin: str) -> Values:
+def compute_for_each_choice(
+    function: Callable[..., Any], operands: Iterable[Values], line: int, origin: str
+) -> Values:
     """Apply a function of Python to each choice of alternatives; its errors and unknown operands give unknown values."""
     alternatives: list[Alternative] = []
     for choice in combinations(operands):
@@ -279,7 +283,7 @@ def compute(function: Callable[..., Any], operands: Iterable[Values], line: int,
             alternatives.append(Alternative(Unknown(origin), line))
         else:
             alternatives.append(Alternative(to_program_value(result, at), at))
-    return union(alternatives)
+    return union_of_alternatives(alternatives)
 
 
 def condition_value(values: Values) -> bool | None:
@@ -288,49 +292,49 @@ def condition_value(values: Values) -> bool | None:
     for each in values:
         try:
             truths.add(bool(to_python_value(each.value)))
-        except NotPlainError:
+        except NoPythonValueError:
             return None
     return truths.pop() if len(truths) == 1 else None
 
 
-def first_as_values(values: Values) -> Values | None:
+def first_unknown_as_values(values: Values) -> Values | None:
     """Return the unknown alternative of values as values of its own; None if all are known."""
     lost = first_unknown(values)
     return None if lost is None else (lost,)
 
 
-def as_table(values: Values) -> Table:
+def as_dictionary(values: Values) -> DictValue:
     """Return a dictionary of all alternatives, as far as they are known."""
-    table: Table | None = None
+    table: DictValue | None = None
     for each in values:
-        if isinstance(each.value, Table):
+        if isinstance(each.value, DictValue):
             one = each.value
         elif isinstance(each.value, Unknown):
-            one = Table({}, each.value.origin)
+            one = DictValue({}, each.value.origin)
         else:
-            one = Table({}, "a value that is no dictionary")
-        table = one if table is None else table.either(one)
-    return table or Table()
+            one = DictValue({}, "a value that is no dictionary")
+        table = one if table is None else table.with_alternatives_of(one)
+    return table or DictValue()
 
 
-def with_key(of: Any, key: Values, value: Values) -> Any:
+def with_item(of: Any, key: Values, value: Values) -> Any:
     """Return a list or dictionary in which an item has another value."""
     if (
-        isinstance(of, Items)
+        isinstance(of, ListValue)
         and len(key) == 1
         and isinstance(key[0].value, int)
         and -len(of.values) <= key[0].value < len(of.values)
     ):
         values = list(of.values)
         values[key[0].value] = value
-        return Items(tuple(values))
-    if not isinstance(of, Table):
+        return ListValue(tuple(values))
+    if not isinstance(of, DictValue):
         return of
     try:
         [only] = key
         if isinstance(only.value, str | int):
-            return Table({**of.values, only.value: value}, of.more) if len(of.values) < MOST_ITEMS else of
+            return DictValue({**of.values, only.value: value}, of.more) if len(of.values) < MOST_ITEMS else of
     except ValueError:
         pass
     lost = first_unknown(key)
-    return Table(of.values, lost.value.origin if lost is not None else "a key of several values")
+    return DictValue(of.values, lost.value.origin if lost is not None else "a key of several values")

@@ -12,24 +12,24 @@ from typing import Any
 
 from millrace.advisor.programs.expressions import StepLimitError, find_member
 from millrace.advisor.programs.interpreter import Interpreter
-from millrace.advisor.programs.library_functions import Launch
+from millrace.advisor.programs.library_functions import LaunchArguments
 from millrace.advisor.programs.possible_values import (
     Alternative,
-    Frame,
-    Function,
-    Instance,
-    Library,
-    Stream,
-    Table,
+    DictValue,
+    LibraryName,
+    ProgramFunction,
+    ProgramInstance,
+    ReaderOrWriter,
+    StreamingFrame,
     Unknown,
     Values,
-    all_of,
-    as_table,
+    alternative_frame,
+    as_dictionary,
+    as_option_values,
     first_unknown,
-    in_text,
+    joined_frame,
     known_value,
-    one_of,
-    union,
+    union_of_alternatives,
     unknown_value,
 )
 
@@ -68,7 +68,7 @@ _GLUE = {
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class ProgramSource:
     """A stream that a program reads.
 
     Attributes
@@ -103,7 +103,7 @@ class Query:
     """
 
     line: int
-    sources: tuple[Source, ...]
+    sources: tuple[ProgramSource, ...]
     options: Mapping[str, Values]
     function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | None = None
     shaped: bool = False
@@ -126,13 +126,13 @@ class Program:
         Whether a query reads one of several sources, and the text does not tell which.
     """
 
-    sources: tuple[Source, ...] = ()
+    sources: tuple[ProgramSource, ...] = ()
     queries: tuple[Query, ...] = ()
     why_not: str = ""
     doubtful: bool = False
 
 
-def read_program(text: str, launch: Launch) -> Program:
+def read_program(text: str, launch: LaunchArguments) -> Program:
     """Read a program.
 
     Parameters
@@ -152,12 +152,12 @@ def read_program(text: str, launch: Launch) -> Program:
         return Program(why_not=_other_language(text) or f"{python}: line {error.lineno}: {error.msg}")
     except (ValueError, RecursionError, MemoryError):  # CPython's errors for code that is nested too deep
         return Program(why_not="code that is nested too deep")
-    reader = _Reader(launch)
+    reader = _StreamInterpreter(launch)
     why_not = ""
     try:
-        reader.run(tree.body, reader.module)
+        reader.run_statements(tree.body, reader.module)
         if not reader.sources:
-            reader.call_the_rest(tree)
+            reader.call_uncalled_functions(tree)
     except StepLimitError:
         why_not = "a program with more branches than are followed"
     except RecursionError:
@@ -177,33 +177,33 @@ def _other_language(text: str) -> str:
 
 
 @dataclass
-class _Started:
+class _StartedQuery:
     line: int
-    frame: Frame
-    options: Table
+    frame: StreamingFrame
+    options: DictValue
 
 
-class _Reader(Interpreter):
+class _StreamInterpreter(Interpreter):
     """Evaluation that keeps the streams of the program."""
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: LaunchArguments) -> None:
         super().__init__(launch)
-        self.sources: list[Source] = []
-        self._started: list[_Started] = []
-        self._views: dict[str, Frame] = {}
+        self.sources: list[ProgramSource] = []
+        self._started: list[_StartedQuery] = []
+        self._views: dict[str, StreamingFrame] = {}
         self._branched = False
 
-    def call_the_rest(self, tree: ast.Module) -> None:
+    def call_uncalled_functions(self, tree: ast.Module) -> None:
         """Call the functions that nothing in the program calls: something outside it may."""
         for each in tree.body:
             if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and each not in self.called:
-                self.call(Function(each, self.module), [], Table(), each.lineno)
+                self.call(ProgramFunction(each, self.module), [], DictValue(), each.lineno)
             elif isinstance(each, ast.ClassDef):
                 name = ast.Name(each.name, lineno=each.lineno)
                 made = self.value(ast.Call(name, [], [], lineno=each.lineno), self.module)[0].value
                 for inner in each.body:
                     if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef) and inner not in self.called:
-                        self.call(Function(inner, self.module, made), [], Table(), inner.lineno)
+                        self.call(ProgramFunction(inner, self.module, made), [], DictValue(), inner.lineno)
 
     def program(self, why_not: str) -> Program:
         """Return what was found, each source and query once however often its line was evaluated."""
@@ -212,10 +212,13 @@ class _Reader(Interpreter):
         queries: list[Query] = []
         for each in self._started:
             sinks = each.options.values.get(SINK, ())
-            function = next((node for one in sinks if (node := _function_of(one.value)) is not None), None)
+            function = next(
+                (node for one in sinks if (node := _function_of_sink(one.value)) is not None), None
+            )
             read = tuple(dict.fromkeys(sources[number] for number in sorted(each.frame.sources)))
             options = {
-                key: value if key == SINK else in_text(value) for key, value in each.options.values.items()
+                key: value if key == SINK else as_option_values(value)
+                for key, value in each.options.values.items()
             }
             made = Query(each.line, read, options, function, each.frame.shaped)
             if made not in queries:
@@ -227,99 +230,104 @@ class _Reader(Interpreter):
     def _evaluate_alternatives(self, ways: Sequence[Callable[[], int]]) -> int:
         reading: list[bool] = []
 
-        def counted(way: Callable[[], int]) -> int:
+        def run_and_note_sources(way: Callable[[], int]) -> int:
             before = len(self.sources)
             ended = way()
             reading.append(len(self.sources) > before)
             return ended
 
-        ended = super()._evaluate_alternatives([lambda way=way: counted(way) for way in ways])  # type: ignore[misc]
+        ended = super()._evaluate_alternatives([lambda way=way: run_and_note_sources(way) for way in ways])  # type: ignore[misc]
         self._branched |= sum(reading) > 1
         return ended
 
-    def attribute_of_stream(self, values: Values, name: str, line: int) -> Values | None:
+    def streaming_attribute(self, values: Values, name: str, line: int) -> Values | None:
         if name == "readStream":
-            return known_value(Stream(line), line)
+            return known_value(ReaderOrWriter(line), line)
         if name == "writeStream":
-            return known_value(Stream(line, frame=_frames_in(values) or Frame()), line)
+            return known_value(ReaderOrWriter(line, frame=_frames_in(values) or StreamingFrame()), line)
         if name == "create_data_frame":
-            return known_value(Library("create_data_frame"), line)
+            return known_value(LibraryName("create_data_frame"), line)
         return None
 
-    def call_of_stream(
-        self, of: Values, name: str, arguments: Sequence[Values], named: Table, line: int
+    def call_streaming_method(
+        self, of: Values, name: str, arguments: Sequence[Values], named: DictValue, line: int
     ) -> Values | None:
-        streams = [each.value for each in of if isinstance(each.value, Stream)]
+        streams = [each.value for each in of if isinstance(each.value, ReaderOrWriter)]
         if streams:
-            return self._of_stream(streams, name, arguments, named, line)
+            return self._call_on_reader_or_writer(streams, name, arguments, named, line)
         glue = name.removeprefix("create_data_frame_")
-        inside = any(each.value == Library("create_data_frame") for each in of)
+        inside = any(each.value == LibraryName("create_data_frame") for each in of)
         if glue in _GLUE and (inside or glue != name):
-            return self._of_glue(glue, arguments, named, line)
+            return self._read_by_glue(glue, arguments, named, line)
         if name == "forEachBatch":
             return self._for_each_batch(arguments, named, line)
         frame = _frames_in(of)
         if frame is not None:
-            return self._of_frame(frame, name, arguments, named, line)
+            return self._call_on_frame(frame, name, arguments, named, line)
         if name in ("sql", "table") and arguments:
-            return self._of_views(arguments[0], line)
+            return self._frame_of_views(arguments[0], line)
         return None
 
-    def _of_stream(
-        self, streams: Sequence[Stream], name: str, arguments: Sequence[Values], named: Table, line: int
+    def _call_on_reader_or_writer(
+        self,
+        streams: Sequence[ReaderOrWriter],
+        name: str,
+        arguments: Sequence[Values],
+        named: DictValue,
+        line: int,
     ) -> Values | None:
         first = streams[0]
         if first.frame is None and name in ("load", "table", "json", "parquet", "csv", "text", "orc"):
-            options = _merge_options(streams).joined(_with_lower_case_names(named))
+            options = _merge_options(streams).updated_with(_with_lower_case_names(named))
             if name != "load":
-                options = options.joined(Table({FORMAT: known_value(name, line)}))
-            return known_value(Frame(frozenset([self._add_source(options, line)])), line)
+                options = options.updated_with(DictValue({FORMAT: known_value(name, line)}))
+            return known_value(StreamingFrame(frozenset([self._add_source(options, line)])), line)
         if first.frame is not None and name in _STARTS:
-            options = _merge_options(streams).joined(_with_lower_case_names(named))
+            options = _merge_options(streams).updated_with(_with_lower_case_names(named))
             if name != "start":
-                options = options.joined(
-                    Table({"table": arguments[0] if arguments else unknown_value("a table", line)})
+                options = options.updated_with(
+                    DictValue({"table": arguments[0] if arguments else unknown_value("a table", line)})
                 )
             frames = [each.frame for each in streams if each.frame is not None]
-            self._started.append(_Started(line, one_of(frames), options))
-            return known_value(Library("streaming query"), line)
+            self._started.append(_StartedQuery(line, alternative_frame(frames), options))
+            return known_value(LibraryName("streaming query"), line)
         return tuple(
             Alternative(_with_option(each, name, arguments, named, line), each.line) for each in streams
         )
 
-    def _of_glue(self, call: str, arguments: Sequence[Values], named: Table, line: int) -> Values:
+    def _read_by_glue(self, call: str, arguments: Sequence[Values], named: DictValue, line: int) -> Values:
         names = _GLUE[call]
-        options = Table(dict(zip(names, arguments, strict=False))).joined(named).values
+        options = DictValue(dict(zip(names, arguments, strict=False))).updated_with(named).values
         if call == "from_catalog":
             table = {each: options[each] for each in names[:2] if each in options}
             inner = _with_lower_case_names(
-                as_table(options.get("additional_options", known_value(Table(), line)))
+                as_dictionary(options.get("additional_options", known_value(DictValue(), line)))
             )
-            glue_options = inner.joined(Table({CATALOG: known_value(True, line), **table}))
+            glue_options = inner.updated_with(DictValue({CATALOG: known_value(True, line), **table}))
         else:
             glue_options = _with_lower_case_names(
-                as_table(options.get("connection_options", known_value(Table(), line)))
+                as_dictionary(options.get("connection_options", known_value(DictValue(), line)))
             )
-            glue_options = glue_options.joined(
-                Table({FORMAT: options.get("connection_type", unknown_value("no type", line))})
+            glue_options = glue_options.updated_with(
+                DictValue({FORMAT: options.get("connection_type", unknown_value("no type", line))})
             )
-        glue_options = glue_options.joined(Table({GLUE: known_value(True, line)}))
-        return known_value(Frame(frozenset([self._add_source(glue_options, line)])), line)
+        glue_options = glue_options.updated_with(DictValue({GLUE: known_value(True, line)}))
+        return known_value(StreamingFrame(frozenset([self._add_source(glue_options, line)])), line)
 
-    def _for_each_batch(self, arguments: Sequence[Values], named: Table, line: int) -> Values:
+    def _for_each_batch(self, arguments: Sequence[Values], named: DictValue, line: int) -> Values:
         values = dict(zip(("frame", "batch_function", "options"), arguments, strict=False)) | dict(
             named.values
         )
-        options = _with_lower_case_names(as_table(values.get("options", known_value(Table(), line))))
+        options = _with_lower_case_names(as_dictionary(values.get("options", known_value(DictValue(), line))))
         more = {TRIGGER: options.values["windowsize"]} if "windowsize" in options.values else {}
         if "batch_function" in values:
             more[SINK] = values["batch_function"]
-        frame = _frames_in(values.get("frame", ())) or Frame()
-        self._started.append(_Started(line, frame, options.joined(Table(more))))
+        frame = _frames_in(values.get("frame", ())) or StreamingFrame()
+        self._started.append(_StartedQuery(line, frame, options.updated_with(DictValue(more))))
         return known_value(None, line)
 
-    def _of_frame(
-        self, frame: Frame, name: str, arguments: Sequence[Values], named: Table, line: int
+    def _call_on_frame(
+        self, frame: StreamingFrame, name: str, arguments: Sequence[Values], named: DictValue, line: int
     ) -> Values:
         if name in _VIEWS and arguments:
             self._views |= {
@@ -329,19 +337,19 @@ class _Reader(Interpreter):
         if (
             name in ("transform", "pipe")
             and arguments
-            and any(isinstance(each.value, Function) for each in arguments[0])
+            and any(isinstance(each.value, ProgramFunction) for each in arguments[0])
         ):
-            return union(
+            return union_of_alternatives(
                 *(
                     self.call(each.value, [known_value(frame, line), *arguments[1:]], named, line)
                     for each in arguments[0]
                 )
             )
         others = [_frames_in(each) for each in (*arguments, *named.values.values())]
-        joined = all_of([frame, *(each for each in others if each is not None)])
+        joined = joined_frame([frame, *(each for each in others if each is not None)])
         return known_value(joined if name in _PLAIN else replace(joined, shaped=True), line)
 
-    def _of_views(self, text: Values, line: int) -> Values | None:
+    def _frame_of_views(self, text: Values, line: int) -> Values | None:
         words = {
             word.lower()
             for each in text
@@ -355,57 +363,63 @@ class _Reader(Interpreter):
         ]
         if not frames and first_unknown(text) is not None:  # a query that is not known may name any view
             frames = list(self._views.values())
-        return known_value(replace(all_of(frames), shaped=True), line) if frames else None
+        return known_value(replace(joined_frame(frames), shaped=True), line) if frames else None
 
-    def _add_source(self, options: Table, line: int) -> int:
+    def _add_source(self, options: DictValue, line: int) -> int:
         self.sources.append(
-            Source(line, {key: in_text(value) for key, value in options.values.items()}, options.more)
+            ProgramSource(
+                line, {key: as_option_values(value) for key, value in options.values.items()}, options.more
+            )
         )
         return len(self.sources) - 1
 
 
-def _function_of(value: Any) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | None:
+def _function_of_sink(value: Any) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | None:
     """Return the function that a sink is; of an object the one that a call of it runs."""
-    if isinstance(value, Instance):
-        return next((_function_of(each.value) for each in find_member(value.of, "__call__") or ()), None)
-    return value.node if isinstance(value, Function) else None
+    if isinstance(value, ProgramInstance):
+        return next((_function_of_sink(each.value) for each in find_member(value.of, "__call__") or ()), None)
+    return value.node if isinstance(value, ProgramFunction) else None
 
 
-def _frames_in(values: Values) -> Frame | None:
+def _frames_in(values: Values) -> StreamingFrame | None:
     """Return the streaming frames among values as one."""
-    frames = [each.value for each in values if isinstance(each.value, Frame)]
-    return one_of(frames) if frames else None
+    frames = [each.value for each in values if isinstance(each.value, StreamingFrame)]
+    return alternative_frame(frames) if frames else None
 
 
-def _with_lower_case_names(options: Table) -> Table:
-    return Table(
+def _with_lower_case_names(options: DictValue) -> DictValue:
+    return DictValue(
         {str(key).lower(): value for key, value in options.values.items()},
         options.more,
     )
 
 
-def _merge_options(streams: Sequence[Stream]) -> Table:
+def _merge_options(streams: Sequence[ReaderOrWriter]) -> DictValue:
     """Return the options that a reader or writer has after different branches."""
     options = streams[0].options
     for each in streams[1:]:
-        options = options.either(each.options)
+        options = options.with_alternatives_of(each.options)
     return options
 
 
-def _with_option(of: Stream, name: str, arguments: Sequence[Values], named: Table, line: int) -> Stream:
-    options: Table | None = None
+def _with_option(
+    of: ReaderOrWriter, name: str, arguments: Sequence[Values], named: DictValue, line: int
+) -> ReaderOrWriter:
+    options: DictValue | None = None
     if name == "option":
         key = arguments[0] if arguments else named.values.get("key", ())
         value = arguments[1] if len(arguments) > 1 else named.values.get("value", ())
         lost = first_unknown(key)
         if lost is not None or len(key) != 1:
-            options = Table({}, lost.value.origin if lost is not None else "an option of several names")
+            options = DictValue({}, lost.value.origin if lost is not None else "an option of several names")
         else:
-            options = Table({str(key[0].value).lower(): value})
+            options = DictValue({str(key[0].value).lower(): value})
     elif name == "options":
-        options = _with_lower_case_names(named.joined(as_table(arguments[0])) if arguments else named)
+        options = _with_lower_case_names(
+            named.updated_with(as_dictionary(arguments[0])) if arguments else named
+        )
     elif name == "format":
-        options = Table({FORMAT: arguments[0] if arguments else named.values.get("source", ())})
+        options = DictValue({FORMAT: arguments[0] if arguments else named.values.get("source", ())})
     elif name == "trigger":
         kind = next((each for each in _TRIGGERS if each in named.values), "")
         value = (
@@ -415,15 +429,15 @@ def _with_option(of: Stream, name: str, arguments: Sequence[Values], named: Tabl
             if arguments
             else unknown_value(named.more or "a trigger", line)
         )
-        options = Table({TRIGGER if kind in ("processingTime", "") else kind.lower(): value})
+        options = DictValue({TRIGGER if kind in ("processingTime", "") else kind.lower(): value})
     elif name in ("foreachBatch", "foreach"):
-        options = Table({SINK: arguments[0] if arguments else named.values.get("func", ())})
+        options = DictValue({SINK: arguments[0] if arguments else named.values.get("func", ())})
     if options is None:
         return of
-    return Stream(of.line, of.options.joined(options), of.frame)
+    return ReaderOrWriter(of.line, of.options.updated_with(options), of.frame)
 
 
-def _identity_of_call(source: Source) -> Any:
+def _identity_of_call(source: ProgramSource) -> Any:
     """Return what two evaluations of the same call have in common."""
     values = ((key, frozenset(str(one.value) for one in value)) for key, value in source.options.items())
     return source.line, frozenset(values), source.more

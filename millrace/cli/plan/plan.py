@@ -27,7 +27,7 @@ from millrace.cli.shared.html_pages import check_page_is_writable, html_page, wr
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.cli.shared.verdict import verdict_panel
 from millrace.config import ConfigurationError, Environment, load
-from millrace.config.aws.accounts import inherited_names
+from millrace.config.aws.accounts import inherited_name_lines
 from millrace.config.aws.deployed_sizes import DeployedSizes
 from millrace.config.aws.regions import partition
 from millrace.config.checks.formats import advise_on_schemas
@@ -37,7 +37,7 @@ from millrace.sizing import Plan, plan
 from millrace.sizing.alternatives.plan_difference import differences
 from millrace.sizing.export import to_json
 from millrace.sizing.moves import find_moves, with_cheapest_engines
-from millrace.sizing.number_derivation import Node, explain
+from millrace.sizing.number_derivation import DerivationNode, explain
 from millrace.sizing.planned_environment import as_planned
 from millrace.sizing.prices_and_limits import prices
 from millrace.sizing.text_format import count
@@ -234,7 +234,7 @@ def _print_explanation(environment: Environment, sized: Plan, key: str, *, as_js
         typer.echo(json.dumps(asdict(explanation), indent=2, ensure_ascii=False))
         return
 
-    def figure_tree(node: Node) -> Tree:
+    def figure_tree(node: DerivationNode) -> Tree:
         parts = (node.how, f"from {node.origin}" if node.origin else "")
         first = f"{escape(node.name)} = [bold]{escape(node.value)}[/bold]"
         grown = Tree("  ".join((first, *(escape(each) for each in parts if each))))
@@ -319,7 +319,7 @@ def validate_command(
         typer.echo(json.dumps({"valid": False, "problems": problems}, ensure_ascii=False))
         raise typer.Exit(REFUSED) from None
     tree = environment.places.tree
-    inherited = [] if tree is None else inherited_names(tree)
+    inherited = [] if tree is None else inherited_name_lines(tree)
     advice = list(advise_on_schemas(environment, find_root()))
     if as_json:
         columns = {

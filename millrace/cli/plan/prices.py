@@ -15,7 +15,7 @@ from millrace.cli.shared.options import AsJson
 from millrace.cli.shared.output_file_errors import report_write_errors
 from millrace.config import find_root
 from millrace.config.document.problems import wrong_option
-from millrace.sizing.costs.price_table_update import Renewal, price_list_region, renew_prices, to_yaml
+from millrace.sizing.costs.price_table_update import PriceRenewal, price_list_region, renew_prices, to_yaml
 from millrace.sizing.prices_and_limits import PRICES, complete_price_list
 
 STAYED = 3
@@ -87,7 +87,7 @@ def _write_atomically(file: Path, text: str) -> None:
         beside.unlink(missing_ok=True)
 
 
-def _print_price_update(renewal: Renewal, file: str | None, *, as_json: bool) -> None:
+def _print_price_update(renewal: PriceRenewal, file: str | None, *, as_json: bool) -> None:
     if as_json:
         document = {
             "version": 1,

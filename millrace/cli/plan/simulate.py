@@ -23,7 +23,7 @@ from millrace.cli.shared.verdict import verdict_document as verdict_json
 from millrace.cli.shared.verdict import verdict_panel
 from millrace.completion import jobs
 from millrace.config import ConfigurationError, Environment, load
-from millrace.config.document.explain import nearest
+from millrace.config.document.explain import suggest_nearest
 from millrace.config.document.problems import Problem, wrong_option
 from millrace.config.units import parse_duration
 from millrace.sizing import Plan
@@ -249,7 +249,7 @@ def _check_job_name(job: str, environment: Environment) -> str:
         return job
 
     names = list(environment.jobs)
-    hint = nearest(job, names)
+    hint = suggest_nearest(job, names)
     raise wrong_option("--job", job, f"one of {', '.join(names)}", hint)
 
 

@@ -69,5 +69,5 @@ def check_transforms_on_spark(environment: Environment, sized: Plan) -> list[str
         path = ("jobs", each.job, "queries", each.query, *own.get(value, ()))
         findings.setdefault(why, Finding(path, value, f"what Spark can plan; {each.why}"))
     if findings:
-        raise ConfigurationError(map(environment.places.problem, findings.values()))
+        raise ConfigurationError(map(environment.places.problem_of_finding, findings.values()))
     return list(rehearsal.unchecked)

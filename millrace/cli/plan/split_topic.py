@@ -15,7 +15,7 @@ from millrace.cli.shared.connections import connect_sandbox_or_account
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_with_job
 from millrace.config import Environment, Finding
 from millrace.config.aws.names import Names
-from millrace.config.kafka.login import secret_of
+from millrace.config.kafka.login import secret_arns_of_login
 from millrace.config.model import ExternalCluster, KafkaTopic
 from millrace.config.queries import LandQuery
 
@@ -86,7 +86,7 @@ def _kafka_connection_settings(environment: Environment, cluster: str) -> Settin
         running_sandbox_deployment(environment) is None
         and isinstance(kafka, ExternalCluster)
         and login.kind != "iam"
-        and secret_of(login) is None
+        and secret_arns_of_login(login) is None
     ):
         names = Names(environment, environment.account or "")
         return cluster_connection_settings(
@@ -139,7 +139,7 @@ def _split_summary(result: TopicSplit) -> str:
 
 def _print_split(environment: Environment, result: TopicSplit) -> None:
     assert environment.places.tree is not None, "the environment was loaded from a file"
-    raw: dict[str, Any] = environment.places.tree.nearest(("jobs", result.job)).to_json()
+    raw: dict[str, Any] = environment.places.tree.nearest_existing(("jobs", result.job)).to_json()
     yaml = YAML()
     yaml.default_flow_style = None
     yaml.width = 110

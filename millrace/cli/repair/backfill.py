@@ -25,7 +25,7 @@ from millrace.cli.shared.options import (
 from millrace.config import Environment
 from millrace.config.queries import DeriveQuery, LandQuery
 from millrace.sizing import plan
-from millrace.sizing.queries.benchmark_figures import speed
+from millrace.sizing.queries.benchmark_figures import speed_of_query
 
 if TYPE_CHECKING:
     from millrace.lifecycle.audits.query_audit import AuditedDeployment
@@ -259,7 +259,7 @@ def estimate_backfill(
         Records in the range.
     """
     sized = plan(environment).jobs[job]
-    rate = speed(environment, job, query)
+    rate = speed_of_query(environment, job, query)
     steps = math.ceil((end - begin) / timedelta(hours=1))
     seconds = rows * rate.per_record / sized.cores.value
     seconds += steps * rate.overhead

@@ -17,7 +17,7 @@ from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.expected_failures import CommandRefusedError
 from millrace.config import Environment
 from millrace.sizing import plan
-from millrace.sizing.planning import over_limit
+from millrace.sizing.planning import cost_limit_exceeded
 
 if TYPE_CHECKING:
     from millrace.lifecycle.changes.update_rules import Template
@@ -62,7 +62,7 @@ def synthesize_and_compare(
     account = PreflightAccount(aws, sized)
     bootstrap = {"bootstrap": preflight_account.check_bootstrap}
     _run_preflight(account, preflight_account.CHECKS if first else bootstrap, limited=limited)
-    if (problems := over_limit(environment, sized)) is not None and limited:
+    if (problems := cost_limit_exceeded(environment, sized)) is not None and limited:
         raise CommandRefusedError(f"{problems}; nothing was deployed")
     cdk.synthesise_assembly(env, assembly, aws.names.account, deployed, shown=True)
     if first:

@@ -111,7 +111,7 @@ def _old_and_new_manifests(
     try:
         parsed = settings.parse_job_settings(document["settings"])
         conf: Callable[[str], str | None] = document["spark"].get
-        planned = KINDS[document["engine"]].spark_of(document["engine_version"])
+        planned = KINDS[document["engine"]].spark_of_version(document["engine_version"])
     except (KeyError, SettingsError) as error:
         raise LaunchOfOtherReleaseError(
             f"its launch document has the format of another release of Millrace ({error})"

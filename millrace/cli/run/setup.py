@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from millrace.cli.shared.expected_failures import CommandRefusedError
-from millrace.config import environments
+from millrace.config import environment_names
 
 
 def setup(
@@ -37,7 +37,7 @@ def setup(
     if is_clone():
         raise CommandRefusedError("this is a clone of Millrace; run `make setup` instead")
     (installing.install_for_deploy if what == "deploy" else installing.install_all)(typer.echo)
-    env = next(iter(environments()), "ENV")
+    env = next(iter(environment_names()), "ENV")
     if what == "sandbox" and find_spec("pyspark") is None:
         typer.echo("next step: pip install --require-hashes -r requirements-sandbox.txt && millrace setup")
     else:

@@ -9,7 +9,7 @@ import typer
 
 from millrace.completion import environments, jobs
 from millrace.config import ConfigurationError, Environment, Finding, load
-from millrace.config.document.explain import nearest
+from millrace.config.document.explain import suggest_nearest
 from millrace.config.document.problems import Problem
 
 EnvironmentName = Annotated[
@@ -127,7 +127,9 @@ def load_with_stream(env: str, stream: str) -> Environment:
     if stream not in environment.streams:
         known = list(environment.streams)
         allowed = f"one of {', '.join(known)}"
-        raise environment.places.error([Finding(("streams",), stream, allowed, nearest(stream, known))])
+        raise environment.places.error(
+            [Finding(("streams",), stream, allowed, suggest_nearest(stream, known))]
+        )
     return environment
 
 

@@ -112,7 +112,7 @@ def advise_command(
       millrace advise logs/jr_2c3d --score advice.json
     """
     from millrace.advisor.advise import advise
-    from millrace.advisor.logs.event_log_reader import read
+    from millrace.advisor.logs.event_log_reader import read_history
 
     if html is not None:
         check_page_is_writable(html)
@@ -121,7 +121,7 @@ def advise_command(
     environment = load(env) if env is not None else None
     subject, logs, run_id = _advised_job_and_log_place(path, glue_job, emr_app, run)
     log, doubt = _read_log_at(logs, run_id, asked=run is not None)
-    history = read(log)
+    history = read_history(log)
     _check_is_streaming_log(history, log)
     if environment is not None:
         subject = _advised_job_of_environment(environment, job, [each.name for each in history.queries])
@@ -174,8 +174,8 @@ def _advised_job_and_log_place(
     import boto3
     from botocore.exceptions import BotoCoreError
 
-    from millrace.advisor.existing.foreign_jobs import emr_application
-    from millrace.advisor.existing.foreign_jobs import glue_job as ask_glue
+    from millrace.advisor.existing.foreign_jobs import look_up_emr_application
+    from millrace.advisor.existing.foreign_jobs import look_up_glue_job as ask_glue
 
     try:
         session = boto3.Session()
@@ -184,7 +184,7 @@ def _advised_job_and_log_place(
             result = ask_glue(session.client("glue"), glue_job, region, run)
         else:
             assert emr_app is not None
-            result = emr_application(session.client("emr-serverless"), emr_app, region, run)
+            result = look_up_emr_application(session.client("emr-serverless"), emr_app, region, run)
     except BotoCoreError as error:
         option = "--glue-job" if glue_job is not None else "--emr-app"
         raise wrong_option(
@@ -195,11 +195,11 @@ def _advised_job_and_log_place(
 
 def _read_log_at(place: str, run: str, *, asked: bool) -> tuple[EventLog, tuple[str, ...]]:
     """Return the log of a run, or the newest log if no run is named; and any doubts about it."""
-    from millrace.advisor.existing.foreign_jobs import log_of
-    from millrace.advisor.logs.event_logs import find
+    from millrace.advisor.existing.foreign_jobs import find_log_of_run
+    from millrace.advisor.logs.event_logs import find_event_logs
 
-    logs = find(place)
-    log = log_of(logs, run) if run else logs[0]
+    logs = find_event_logs(place)
+    log = find_log_of_run(logs, run) if run else logs[0]
     if log is not None:
         return log, ()
     if asked:
@@ -232,7 +232,7 @@ def _check_is_streaming_log(history: History, log: EventLog) -> None:
 
 
 def _advised_job_of_environment(environment: Environment, job: str | None, queries: list[str]) -> AdvisedJob:
-    from millrace.advisor.findings.advised_job import environment_job
+    from millrace.advisor.findings.advised_job import advised_environment_job
 
     if job is None:
         same = [name for name, each in environment.jobs.items() if set(queries) & set(each.queries)]
@@ -243,7 +243,7 @@ def _advised_job_of_environment(environment: Environment, job: str | None, queri
             raise wrong_option("--job", "(missing)", allowed)
         job = same[0]
     check_job_exists(environment, job)
-    return environment_job(environment, plan(environment), job)
+    return advised_environment_job(environment, plan(environment), job)
 
 
 def advice_document(advice: Advice) -> dict[str, Any]:

@@ -88,33 +88,35 @@ def forecast_changes(
     Parameters
     ----------
     texts
-        Changes as :func:`millrace.advisor.forecasts.what_if.parse` reads them.
+        Changes as :func:`millrace.advisor.forecasts.what_if.parse_what_if_changes` reads them.
     score_file
         JSON output with forecasts of an earlier log.
     """
-    from millrace.advisor.forecasts.forecast import playable_changes, read_forecasts, score
-    from millrace.advisor.forecasts.what_if import parse, twin_of_application
+    from millrace.advisor.forecasts.forecast import changes_to_simulate, read_forecasts, score_forecasts
+    from millrace.advisor.forecasts.what_if import parse_what_if_changes, twin_of_application
 
     earlier = read_forecasts(score_file) if score_file is not None else ()
     twin = twin_of_application(advice.history, _worker_usd_per_hour(advice.history, subject))
     names = list(twin.queries)
-    changes = [parse(text, names or [each.name for each in advice.history.queries]) for text in texts]
+    changes = [
+        parse_what_if_changes(text, names or [each.name for each in advice.history.queries]) for text in texts
+    ]
     if not twin.queries:
-        return TwinForecasts(twin, (), {}, score(earlier, twin))
-    changes = list(dict.fromkeys((*changes, *playable_changes(advice.findings, names).values())))
+        return TwinForecasts(twin, (), {}, score_forecasts(earlier, twin))
+    changes = list(dict.fromkeys((*changes, *changes_to_simulate(advice.findings, names).values())))
     before = twin.replay()
     played = [before, *(twin.what_if(each) for each in changes)]
     return TwinForecasts(
         twin,
         tuple(played),
         twin.relative_errors(before),
-        score(earlier, twin),
+        score_forecasts(earlier, twin),
     )
 
 
 def without_harmful_findings(advice: Advice, answers: TwinForecasts) -> Advice:
     """Return the advice without findings whose change lets a backlog grow faster than without it; notes name them."""
-    from millrace.advisor.forecasts.forecast import playable_changes
+    from millrace.advisor.forecasts.forecast import changes_to_simulate
 
     ran = answers.forecasts[0] if answers.forecasts else None
     worse = {
@@ -123,7 +125,7 @@ def without_harmful_findings(advice: Advice, answers: TwinForecasts) -> Advice:
         if ran is not None
     }
     left, notes = list(advice.findings), list(advice.notes)
-    for place, change in playable_changes(advice.findings, list(answers.twin.queries)).items():
+    for place, change in changes_to_simulate(advice.findings, list(answers.twin.queries)).items():
         if behind := worse.get(tuple(map(str, change))):
             left.remove(advice.findings[place])
             words = f"simulated, the backlog of {', '.join(behind)} grows faster with it"

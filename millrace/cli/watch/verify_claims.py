@@ -18,7 +18,7 @@ from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.console import print_rich, show_progress
 from millrace.cli.shared.output_file_errors import report_write_errors
 from millrace.config.model import Environment
-from millrace.sizing.costs.network_plan import services
+from millrace.sizing.costs.network_plan import called_services
 
 if TYPE_CHECKING:
     from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
@@ -94,7 +94,7 @@ def _claim_context(environment: Environment, aws: DeployedEnvironment) -> ClaimC
 
     return ClaimContext(
         aws,
-        services(environment),
+        called_services(environment),
         {} if environment.account is None else policy_documents(environment),
         prices.price_list_client(environment.region),
         datetime.now(UTC).date(),

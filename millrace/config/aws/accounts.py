@@ -24,7 +24,7 @@ _HOSTS = re.compile(r"(?:(?<!s3)://|^|,)([\w-]+(?:\.[\w-]+)*\.[A-Za-z][\w-]*)(?=
 _NAMING = re.compile(r"(^|_)(account|accounts|url|host|endpoint|bootstrap|secret)$")
 
 
-def foreign_accounts(tree: Tree, account: str, others: Collection[str]) -> Iterator[Finding]:
+def foreign_account_findings(tree: Tree, account: str, others: Collection[str]) -> Iterator[Finding]:
     """Yield a finding for each value that names an account which the environment does not say that it means.
 
     Parameters
@@ -50,7 +50,7 @@ def foreign_accounts(tree: Tree, account: str, others: Collection[str]) -> Itera
             )
 
 
-def inherited_names(tree: Tree) -> list[str]:
+def inherited_name_lines(tree: Tree) -> list[str]:
     """Return a line for each value that names an account, host or secret and stands in a file which the environment extends."""
     return [
         f"{dotted_path(path)}: {value} ({node.file.name})"

@@ -28,7 +28,7 @@ def zones_to_use_instead(environment: Environment, zone: str) -> str | None:
         if zone not in known:
             return f"zones in which {title} is ({AS_OF}): {', '.join(known)}"
     refused = MSK_REFUSES.get(environment.region, ())
-    if own_brokers(environment) and zone in refused:
+    if creates_msk_cluster(environment) and zone in refused:
         return f"a zone that MSK takes ({AS_OF}): not {', '.join(refused)}"
     return None
 
@@ -39,19 +39,19 @@ def _zones_by_limited_engine(environment: Environment) -> dict[str, tuple[str, .
     return {job.title: job.zones[environment.region] for job in jobs if environment.region in job.zones}
 
 
-def own_brokers(environment: Environment) -> bool:
+def creates_msk_cluster(environment: Environment) -> bool:
     """Return whether the environment creates an MSK cluster."""
     clusters = environment.kafka.values()
     return any(isinstance(each, MskCluster) and each.existing is None for each in clusters)
 
 
-def chosen_by_aws(environment: Environment) -> str | None:
+def warn_if_aws_chooses_zones(environment: Environment) -> str | None:
     """Warn if AWS chooses the zones of subnets and a service is known to refuse some zones of the region."""
     network, region = environment.network, environment.region
     if network.vpc is not None or network.zone_ids or not network_reasons(environment):
         return None
     services = list(_zones_by_limited_engine(environment))
-    services += ["MSK"] * (region in MSK_REFUSES and own_brokers(environment))
+    services += ["MSK"] * (region in MSK_REFUSES and creates_msk_cluster(environment))
     if not services:
         return None
     return (

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 
 from millrace.config.checks import transforms as check_transforms
-from millrace.config.checks.transforms import Modules
-from millrace.config.document.explain import nearest
+from millrace.config.checks.transforms import ProjectModules
+from millrace.config.document.explain import suggest_nearest
 from millrace.config.document.problems import Finding, Path
 from millrace.config.formats.changes import CHANGE
-from millrace.config.formats.ddl import Kind
+from millrace.config.formats.ddl import DdlType
 from millrace.config.model import Environment
 from millrace.config.queries import (
     DeriveQuery,
@@ -28,28 +28,28 @@ from millrace.config.queries import (
 )
 from millrace.config.sinks import KINDS
 
-_TEXT, _TIME = Kind("string"), Kind("timestamp")
-ENVELOPE: Mapping[str, Kind] = {
+_TEXT, _TIME = DdlType("string"), DdlType("timestamp")
+ENVELOPE: Mapping[str, DdlType] = {
     "_id": _TEXT,
     "_source": _TEXT,
     "_shard": _TEXT,
     "_position": _TEXT,
-    "_key": Kind("binary"),
-    "_headers": Kind("array"),
-    "_hash": Kind("bigint"),
+    "_key": DdlType("binary"),
+    "_headers": DdlType("array"),
+    "_hash": DdlType("bigint"),
     "_arrived_at": _TIME,
     "_landed_at": _TIME,
 }
 """Columns of a record in addition to its payload (``etl.record.envelope``)."""
 
-_BAD: Mapping[str, Kind] = {"_bytes": Kind("binary"), "_stage": _TEXT, "_error": _TEXT}
+_BAD: Mapping[str, DdlType] = {"_bytes": DdlType("binary"), "_stage": _TEXT, "_error": _TEXT}
 """More columns of a landing table, for bad records."""
 
-Columns = Mapping[str, Kind]
+Columns = Mapping[str, DdlType]
 
 
 @dataclass(frozen=True)
-class Catalog:
+class ColumnCatalog:
     """Columns of all tables that the environment's schema files describe.
 
     Parameters
@@ -62,15 +62,17 @@ class Catalog:
     tables: Mapping[tuple[str, RouteName | None], Columns | None]
 
     @classmethod
-    def of(cls, environment: Environment, root: FilePath) -> Catalog:
+    def of(cls, environment: Environment, root: FilePath) -> ColumnCatalog:
         """Read the schemas of all landing tables."""
         tables: dict[tuple[str, RouteName | None], Columns | None] = {}
         for _, _, query in environment.queries:
             if isinstance(query, LandQuery):
-                tables[query.table, None] = fields_of(query, root)
+                tables[query.table, None] = payload_fields(query, root)
             elif isinstance(query, RouteQuery):
-                tables[query.table, None] = {name: Kind("struct") for name in query.routes}
-                tables |= {(query.table, name): fields_of(each, root) for name, each in query.routes.items()}
+                tables[query.table, None] = {name: DdlType("struct") for name in query.routes}
+                tables |= {
+                    (query.table, name): payload_fields(each, root) for name, each in query.routes.items()
+                }
         return cls(root, tables)
 
     def columns(self, table: str, route: RouteName | None) -> Columns | None:
@@ -78,13 +80,13 @@ class Catalog:
         fields = self.tables.get((table, route))
         return None if fields is None else {**fields, **ENVELOPE}
 
-    def of_table(self, table: str) -> Columns | None:
+    def columns_of_table(self, table: str) -> Columns | None:
         """Return all columns of a landing table; None for any other table."""
         columns = self.columns(table, None)
         return None if columns is None else {**columns, **_BAD}
 
 
-def fields_of(payload: Payload, root: FilePath) -> dict[str, Kind] | None:
+def payload_fields(payload: Payload, root: FilePath) -> dict[str, DdlType] | None:
     """Return the fields of a payload by name; None if its schema file is wrong or its format has no fixed fields."""
     try:
         fields = payload.format.fields(root / payload.schema_)
@@ -95,7 +97,7 @@ def fields_of(payload: Payload, root: FilePath) -> dict[str, Kind] | None:
 
 def check_redact(path: Path, query: Payload, root: FilePath) -> Iterator[Finding]:
     """Check that redacted fields exist."""
-    fields = fields_of(query, root)
+    fields = payload_fields(query, root)
     for position, name in enumerate(query.redact if fields is not None else ()):
         yield from _missing_column_finding(
             (*path, position), name, fields or {}, f"a top-level field of {query.schema_}"
@@ -108,7 +110,7 @@ def check_rules(path: Path, query: Payload, root: FilePath) -> Iterator[Finding]
         return
     from millrace.config.conditions import parse_condition  # its parser takes half a second to import
 
-    fields = fields_of(query, root)
+    fields = payload_fields(query, root)
     known = None if fields is None else {name.lower(): kind for name, kind in {**fields, **ENVELOPE}.items()}
     for name, rule in query.rules.items():
         here = (*path, name, "where")
@@ -125,7 +127,9 @@ def check_rules(path: Path, query: Payload, root: FilePath) -> Iterator[Finding]
                 yield Finding(here, column, "a field that is not redacted: its value reaches no table")
 
 
-def check_columns(path: Path, end: WritesSink, catalog: Catalog, modules: Modules) -> Iterator[Finding]:
+def check_columns(
+    path: Path, end: WritesSink, catalog: ColumnCatalog, modules: ProjectModules
+) -> Iterator[Finding]:
     """Check the columns of a query or route that writes into a sink.
 
     Parameters
@@ -156,7 +160,7 @@ def check_columns(path: Path, end: WritesSink, catalog: Catalog, modules: Module
         here = (*path, "enrich", position)
         yield from _check_enrichment(here, enrichment, known, where, catalog)
         if known is not None:
-            known = {**known, **{name: Kind("unknown") for name in enrichment.columns}}
+            known = {**known, **{name: DdlType("unknown") for name in enrichment.columns}}
     words = (
         _column_and_field_names(read)
         | _column_and_field_names(joined)
@@ -164,7 +168,7 @@ def check_columns(path: Path, end: WritesSink, catalog: Catalog, modules: Module
     )
     if isinstance(end, DeriveQuery) and end.latest_by is not None and end.latest_by.history:
         yield from _latest_by_history_findings(path, end, end.latest_by, read)
-    for place, name in _result_columns(end):
+    for place, name in _named_result_columns(end):
         if name in words or (read is None and end.transform is None):
             continue
         if end.transform is None:
@@ -176,7 +180,7 @@ def check_columns(path: Path, end: WritesSink, catalog: Catalog, modules: Module
                 (*path, *place),
                 name,
                 f"a column of the result: neither what is read nor the module of {end.transform} has this word",
-                nearest(name, sorted(words)),
+                suggest_nearest(name, sorted(words)),
             )
 
 
@@ -201,7 +205,7 @@ def _latest_by_history_findings(
         yield Finding((*path, "sink", "kind"), end.sink.kind, f"with history a table of the lake: {kinds}")
 
 
-def _result_columns(end: WritesSink) -> Iterator[tuple[Path, str]]:
+def _named_result_columns(end: WritesSink) -> Iterator[tuple[Path, str]]:
     """Yield the columns of the result that a query names, with their places."""
     if isinstance(end, DeriveQuery):
         latest = end.latest_by
@@ -218,14 +222,14 @@ def _result_columns(end: WritesSink) -> Iterator[tuple[Path, str]]:
         yield ("sink", "key"), key
 
 
-def _columns_read(end: WritesSink, catalog: Catalog) -> tuple[Columns | None, str]:
+def _columns_read(end: WritesSink, catalog: ColumnCatalog) -> tuple[Columns | None, str]:
     """Return the columns that a query reads, and how messages call them."""
     if isinstance(end, DirectQuery | DirectRoute):
-        fields = fields_of(end, catalog.root)
+        fields = payload_fields(end, catalog.root)
         return None if fields is None else {**fields, **ENVELOPE}, f"a field of {end.schema_}"
     columns = catalog.columns(end.source, end.route)
     if columns is not None and end.latest_by:
-        columns = {**columns, "_deleted": Kind("boolean")}
+        columns = {**columns, "_deleted": DdlType("boolean")}
     route = "" if end.route is None else f", route {end.route}"
     return columns, f"a field of {end.source}{route}"
 
@@ -248,7 +252,7 @@ def _check_watermark(path: Path, mark: Watermark, columns: Columns | None, where
 
 
 def _check_enrichment(
-    path: Path, enrichment: Enrichment, known: Columns | None, where: str, catalog: Catalog
+    path: Path, enrichment: Enrichment, known: Columns | None, where: str, catalog: ColumnCatalog
 ) -> Iterator[Finding]:
     for ours in enrichment.on if known is not None else ():
         yield from _missing_column_finding(
@@ -259,7 +263,7 @@ def _check_enrichment(
             yield Finding(
                 (*path, "columns", new), new, f"a new column: the stream has {new} already ({where})"
             )
-    table = catalog.of_table(enrichment.table)
+    table = catalog.columns_of_table(enrichment.table)
     if table is None:
         return
     for key in ("on", "columns"):
@@ -273,7 +277,7 @@ def _missing_column_finding(path: Path, name: str, columns: Columns, where: str)
     if name not in columns:
         own = [each for each in columns if not each.startswith("_")]
         listed = f": {', '.join(own)}" if 0 < len(own) <= 12 else ""
-        yield Finding(path, name, f"{where}{listed}", nearest(name, list(columns)))
+        yield Finding(path, name, f"{where}{listed}", suggest_nearest(name, list(columns)))
 
 
 def _column_and_field_names(columns: Columns | None) -> set[str]:
@@ -281,7 +285,7 @@ def _column_and_field_names(columns: Columns | None) -> set[str]:
     return {each for name, kind in (columns or {}).items() for each in (name, *_names_inside_type(kind))}
 
 
-def _names_inside_type(kind: Kind) -> Iterator[str]:
+def _names_inside_type(kind: DdlType) -> Iterator[str]:
     for each in kind.fields:
         yield each.name
         yield from _names_inside_type(each.kind)

@@ -16,7 +16,7 @@ from millrace.config.checks.infrastructure import check_infrastructure
 from millrace.config.checks.jobs import check_jobs
 from millrace.config.checks.kafka_login import check_login
 from millrace.config.checks.names import check_names, check_tags
-from millrace.config.document.explain import nearest
+from millrace.config.document.explain import suggest_nearest
 from millrace.config.document.problems import MISSING, Finding, refuse_keys
 from millrace.config.job_networks import check_job_networks
 from millrace.config.model import Environment, MskCluster
@@ -49,7 +49,7 @@ def run_checks(
             ("region",),
             environment.region,
             f"a region of AWS, as of {AS_OF}",
-            nearest(environment.region, REGIONS),
+            suggest_nearest(environment.region, REGIONS),
         )
     yield from check_tags(environment)
     yield from check_infrastructure(environment)
@@ -80,14 +80,14 @@ def _check_clusters(environment: Environment) -> Iterator[Finding]:
         if cluster.existing is not None:
             yield from _check_existing_cluster(environment, name, cluster)
             continue
-        versions = kafka_versions.of_tier(cluster.tier)
+        versions = kafka_versions.versions_of_tier(cluster.tier)
         if cluster.tier != "serverless" and cluster.version not in versions:
             on = "" if cluster.version not in kafka_versions.STANDARD else f" with tier {cluster.tier}"
             yield Finding(
                 (*path, "version"),
                 cluster.version,
                 f"one of {', '.join(versions)}{on}",
-                nearest(cluster.version, versions),
+                suggest_nearest(cluster.version, versions),
             )
         if cluster.tier == "express":
             yield from refuse_keys(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path as FilePath
 
-from millrace.config.document.explain import nearest
+from millrace.config.document.explain import suggest_nearest
 from millrace.config.document.problems import Finding, Path
 from millrace.config.document.tree import is_file
 from millrace.config.formats import KINDS
@@ -42,7 +42,9 @@ def check_format(path: Path, query: Payload, job: Job, root: FilePath) -> Iterat
             str(each.relative_to(root.resolve()))
             for each in sorted(pipelines.rglob(f"*{payload_format.suffix}"))
         ]
-        yield Finding((*path, "schema"), query.schema_, "a file that exists", nearest(query.schema_, known))
+        yield Finding(
+            (*path, "schema"), query.schema_, "a file that exists", suggest_nearest(query.schema_, known)
+        )
     else:
         yield from payload_format.check_schema(use)
     yield from payload_format.check(use)

@@ -136,7 +136,7 @@ def _check_zone_ids(environment: Environment) -> Iterator[Finding]:
             yield Finding(path, zone, allowed)
 
 
-def in_region(path: Path, arn: str | None, kind: str, region: str) -> Iterator[Finding]:
+def check_same_region(path: Path, arn: str | None, kind: str, region: str) -> Iterator[Finding]:
     """Check that a resource is in the region: a network without internet access has endpoints for its own region only."""
     if arn is not None and arn_parts(arn)[0] != region:
         yield Finding(path, arn, f"{kind} in {region}")
@@ -145,9 +145,9 @@ def in_region(path: Path, arn: str | None, kind: str, region: str) -> Iterator[F
 def _check_storage(environment: Environment) -> Iterator[Finding]:
     storage = environment.storage
     for data_class, arn in storage.keys:
-        yield from in_region(("storage", "keys", data_class), arn, "a key", environment.region)
+        yield from check_same_region(("storage", "keys", data_class), arn, "a key", environment.region)
     assets = environment.governance.bootstrap_key
-    yield from in_region(("governance", "bootstrap_key"), assets, "a key", environment.region)
+    yield from check_same_region(("governance", "bootstrap_key"), assets, "a key", environment.region)
     owners: dict[str, str] = {}
     existing: dict[str, str] = {str(kind): bucket for kind, bucket in storage.buckets.items()}
     if storage.database is not None:
@@ -230,7 +230,9 @@ def _check_history(environment: Environment) -> Iterator[Finding]:
             private = False
         if not private:
             yield Finding((*path, "clients", position), text, "a private IPv4 range, such as 10.0.0.0/8")
-    yield from in_region((*path, "certificate"), history.certificate, "a certificate", environment.region)
+    yield from check_same_region(
+        (*path, "certificate"), history.certificate, "a certificate", environment.region
+    )
     sign_in = history.sign_in
     if sign_in is not None:
         here = (*path, "sign_in")
@@ -240,7 +242,7 @@ def _check_history(environment: Environment) -> Iterator[Finding]:
                 MISSING,
                 "a certificate: people sign in over HTTPS, or their session is anybody's",
             )
-        yield from in_region((*here, "secret"), sign_in.secret, "a secret", environment.region)
+        yield from check_same_region((*here, "secret"), sign_in.secret, "a secret", environment.region)
         if not timedelta(minutes=1) <= sign_in.session <= timedelta(days=7):
             yield Finding((*here, "session"), format_duration(sign_in.session), "1m to 7d")
     if history.image is not None and f".ecr.{environment.region}." not in history.image:

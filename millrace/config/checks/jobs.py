@@ -7,16 +7,20 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path as FilePath
 
-from millrace.config.bounded_run_checks import check_run, land_queries_by_table
-from millrace.config.checks.columns import Catalog, check_columns, check_redact, check_rules
+from millrace.config.bounded_run_checks import check_job_run, land_queries_by_table
+from millrace.config.checks.columns import ColumnCatalog, check_columns, check_redact, check_rules
 from millrace.config.checks.formats import check_format
 from millrace.config.checks.kafka_reading import check_reading
-from millrace.config.checks.partition_lists import check_lag_group_overlap, check_lists, partition_lists
+from millrace.config.checks.partition_lists import (
+    check_lag_group_overlap,
+    check_shared_topics,
+    partition_lists,
+)
 from millrace.config.checks.routes import check_read_routes, check_routes
-from millrace.config.checks.sinks import check_places, check_sink
+from millrace.config.checks.sinks import check_distinct_targets, check_sink
 from millrace.config.checks.state import check_state, check_transforms
-from millrace.config.checks.transforms import Modules
-from millrace.config.document.explain import nearest
+from millrace.config.checks.transforms import ProjectModules
+from millrace.config.document.explain import suggest_nearest
 from millrace.config.document.problems import Finding, Path, dotted_path
 from millrace.config.model import Environment, Job, Stream
 from millrace.config.queries import (
@@ -93,11 +97,11 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
     # Queries that share the partitions of one topic may append to one table: their records never overlap.
     shared_out = _tables_written_in_parts(environment)
     writers: dict[str, str] = {}
-    catalog, modules = Catalog.of(environment, root), Modules(root)
+    catalog, modules = ColumnCatalog.of(environment, root), ProjectModules(root)
     for name, job in environment.jobs.items():
         path = ("jobs", name)
         yield from job.check(path)
-        yield from check_run(environment, name, job, landing)
+        yield from check_job_run(environment, name, job, landing)
         yield from _check_spark(path, job)
         if len(job.queries) > _MOST_QUERIES:
             yield Finding(
@@ -107,9 +111,9 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
             )
         for query_name, query in job.queries.items():
             query_path = (*path, "queries", query_name)
-            yield from _check_tables(query_path, query, environment, writers, shared_out)
+            yield from _check_written_tables(query_path, query, environment, writers, shared_out)
             for place, reading in query.readings.items():
-                yield from _check_reads((*query_path, *place), reading, job, sorted(streams), root)
+                yield from _check_source((*query_path, *place), reading, job, sorted(streams), root)
                 if query.ends:
                     yield from _check_kafka_source((*query_path, *place), reading.source, environment)
             if isinstance(query, Routing):
@@ -128,9 +132,9 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
                 yield from check_columns((*query_path, *place), end, catalog, modules)
                 yield from check_sink((*query_path, *place), end, query, job, environment, landing, root)
 
-    yield from check_places(environment)
+    yield from check_distinct_targets(environment)
     yield from _check_consumers(environment)
-    yield from check_lists(environment)
+    yield from check_shared_topics(environment)
     yield from check_lag_group_overlap(environment)
 
 
@@ -167,7 +171,7 @@ def _check_consumers(environment: Environment) -> Iterator[Finding]:
             )
 
 
-def is_owned(key: str) -> bool:
+def is_reserved_spark_key(key: str) -> bool:
     """Return true if a Spark setting cannot be given for a job, because Millrace or the core sets it."""
     return key in _OWNED | FIXED_IN_CORE or key.startswith(_OWNED_PREFIXES)
 
@@ -183,7 +187,7 @@ def _check_spark(path: Path, job: Job) -> Iterator[Finding]:
                 "any setting but those that the core sets for each query",
                 "remove it: the core would ignore it",
             )
-        elif is_owned(key):
+        elif is_reserved_spark_key(key):
             yield Finding(
                 (*path, "spark", key),
                 value,
@@ -197,7 +201,7 @@ def _check_spark(path: Path, job: Job) -> Iterator[Finding]:
                 yield Finding((*path, "spark", key), value, f"a regular expression: {error}")
 
 
-def _check_tables(
+def _check_written_tables(
     path: Path, query: Query, environment: Environment, writers: dict[str, str], shared_out: Iterable[str]
 ) -> Iterator[Finding]:
     """Check that no two queries write one table, and that none writes a table of somebody else."""
@@ -212,7 +216,7 @@ def _check_tables(
             )
 
 
-def _check_reads(
+def _check_source(
     path: Path, query: Reading, job: Job, streams: list[str], root: FilePath
 ) -> Iterator[Finding]:
     if query.source not in streams:
@@ -220,7 +224,7 @@ def _check_reads(
             (*path, "source"),
             query.source,
             f"a declared stream: {', '.join(streams) or 'there is none'}",
-            nearest(query.source, streams),
+            suggest_nearest(query.source, streams),
         )
     yield from check_format(path, query, job, root)
     yield from check_redact((*path, "redact"), query, root)
@@ -243,7 +247,7 @@ def _check_source_table(path: Path, query: DeriveQuery, landing: list[str]) -> I
             (*path, "source"),
             query.source,
             f"the table of a land query: {', '.join(landing) or 'there is none'}",
-            nearest(query.source, landing),
+            suggest_nearest(query.source, landing),
         )
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from millrace.config.base import arn_parts
-from millrace.config.checks.infrastructure import in_region
+from millrace.config.checks.infrastructure import check_same_region
 from millrace.config.document.problems import MISSING, Finding, Path
-from millrace.config.kafka.login import TlsLogin, secret_of
+from millrace.config.kafka.login import TlsLogin, secret_arns_of_login
 from millrace.config.model import Environment, ExternalCluster, MskCluster
 
 MSK_SECRET = "AmazonMSK_"  # noqa: S105 - what the names of secrets begin with
@@ -31,12 +31,12 @@ def check_login(
         yield from _check_msk_login(path, cluster)
     if isinstance(login, TlsLogin) and login.secret is None and login.secret_key is not None:
         yield Finding((*path, "secret_key"), login.secret_key, "nothing without secret")
-    arn = secret_of(login)
+    arn = secret_arns_of_login(login)
     if arn is None:
         return
     secret, key = arn
-    yield from in_region((*path, "secret"), secret, "a secret", environment.region)
-    yield from in_region((*path, "secret_key"), key, "a key", environment.region)
+    yield from check_same_region((*path, "secret"), secret, "a secret", environment.region)
+    yield from check_same_region((*path, "secret_key"), key, "a key", environment.region)
 
 
 def _check_msk_login(path: Path, cluster: MskCluster) -> Iterator[Finding]:

@@ -85,7 +85,7 @@ def _check_partitions(
     for key, given in (("partitions", listed), ("start_offsets", offsets)):
         if given is None:
             continue
-        if stream.matches is not None:
+        if stream.topic_pattern is not None:
             yield Finding((*path, key), "given", f"nothing: {source} is a pattern of topics")
         elif stream.given_partitions is None:
             yield Finding(
@@ -93,7 +93,7 @@ def _check_partitions(
                 MISSING,
                 f"the number of partitions of the topic, as jobs name them one by one ({'.'.join(map(str, path))}.{key})",
             )
-    if stream.matches is not None or stream.given_partitions is None:
+    if stream.topic_pattern is not None or stream.given_partitions is None:
         return
     last = stream.given_partitions - 1
     seen: set[int] = set()

@@ -66,9 +66,9 @@ def check_names(environment: Environment) -> Iterator[Finding]:
                 f"{name}, {len(name)} characters",
                 f"a shorter name: {kind} has up to {room} characters, and {names.prefix} begins each",
             )
-    yield from _one_name_each(names)
-    yield from _one_consumer_each(names)
-    yield from _one_checkpoint_folder_each(names)
+    yield from _check_unique_names(names)
+    yield from _check_unique_consumers(names)
+    yield from _check_unique_checkpoint_folders(names)
 
 
 def _check_buckets(names: Names) -> Iterator[Finding]:
@@ -121,7 +121,7 @@ def _named_resources(names: Names) -> Iterator[tuple[str, Path, str]]:
             yield f"a {stream.title}", ("streams", name), names.stream(name)
 
 
-def _one_name_each(names: Names) -> Iterator[Finding]:
+def _check_unique_names(names: Names) -> Iterator[Finding]:
     owners: dict[tuple[str, str], str] = {}
     for name, stream in names.environment.streams.items():
         physical = names.stream(name)
@@ -134,7 +134,7 @@ def _one_name_each(names: Names) -> Iterator[Finding]:
             )
 
 
-def _one_checkpoint_folder_each(names: Names) -> Iterator[Finding]:
+def _check_unique_checkpoint_folders(names: Names) -> Iterator[Finding]:
     """Check that no two jobs have the same checkpoints, which a name of before may bring."""
     jobs = names.environment.jobs
     owners = {name: name for name, job in jobs.items() if job.renamed_from is None}
@@ -150,7 +150,7 @@ def _one_checkpoint_folder_each(names: Names) -> Iterator[Finding]:
             )
 
 
-def _one_consumer_each(names: Names) -> Iterator[Finding]:
+def _check_unique_consumers(names: Names) -> Iterator[Finding]:
     """Check that each consumer has one reader: two would take over each other's subscription."""
     owners: dict[tuple[str, str], str] = {}
     for name, stream in names.environment.streams.items():

@@ -39,7 +39,7 @@ def check_lag_group_overlap(environment: Environment) -> Iterator[Finding]:
         others.append((path, listed))
 
 
-def check_lists(environment: Environment) -> Iterator[Finding]:
+def check_shared_topics(environment: Environment) -> Iterator[Finding]:
     """Check every shared topic; lists that are wrong by themselves are reported elsewhere."""
     for job, name, query in environment.queries:
         listed = isinstance(query, StreamQuery) and query.kafka is not None and query.kafka.partitions
@@ -50,7 +50,7 @@ def check_lists(environment: Environment) -> Iterator[Finding]:
         stream = environment.streams.get(source)
         parts = (
             stream.given_partitions
-            if stream is not None and stream.splits and stream.matches is None
+            if stream is not None and stream.splits and stream.topic_pattern is None
             else None
         )
         if parts is None:

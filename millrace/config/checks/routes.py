@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from millrace.config.document.explain import nearest
+from millrace.config.document.explain import suggest_nearest
 from millrace.config.document.problems import MISSING, Finding, Path
 from millrace.config.formats import PayloadFormat
 from millrace.config.formats.changes import ChangeFormat
@@ -26,9 +26,9 @@ def check_routes(path: Path, query: Routing, environment: Environment) -> Iterat
     for name, route in query.routes.items():
         here = (*path, "routes", name)
         stream = environment.streams.get(route.source)
-        pattern = None if stream is None else stream.matches
+        pattern = None if stream is None else stream.topic_pattern
         if stream is not None:
-            yield from _check_topic(here, route, pattern)
+            yield from _check_route_topic(here, route, pattern)
         yield from _check_changes_route(here, route)
         # The first route's format tells the table of every change.
         form = forms.setdefault((route.source, route.topic), route.format) if route.changes_of else None
@@ -65,7 +65,7 @@ def _check_changes_route(path: Path, route: Route) -> Iterator[Finding]:
         )
 
 
-def _check_topic(path: Path, route: Route, pattern: str | None) -> Iterator[Finding]:
+def _check_route_topic(path: Path, route: Route, pattern: str | None) -> Iterator[Finding]:
     if pattern is None:
         if route.topic is not None:
             yield Finding(
@@ -101,5 +101,8 @@ def check_read_routes(
         elif route is not None and routed is not None and route not in routed.routes:
             known = list(routed.routes)
             yield Finding(
-                (*here, "route"), route, f"a route of {table}: {', '.join(known)}", nearest(route, known)
+                (*here, "route"),
+                route,
+                f"a route of {table}: {', '.join(known)}",
+                suggest_nearest(route, known),
             )

@@ -50,10 +50,10 @@ def check_sink(
                 f"with {'latest_by' if query.latest_by else 'state.key'} a sink in which a later result replaces an "
                 f"earlier one: {', '.join(able)} or {last}",
             )
-    yield from sink.check(SinkUse(here, frozenset(_read_by(query, landing)), job, environment, root))
+    yield from sink.check(SinkUse(here, frozenset(_streams_read_by(query, landing)), job, environment, root))
 
 
-def check_places(environment: Environment) -> Iterator[Finding]:
+def check_distinct_targets(environment: Environment) -> Iterator[Finding]:
     """Refuse two queries that write to one place: neither would know what the other replaced."""
     writers: dict[str, str] = {}
     for job, name, query in environment.queries:
@@ -78,7 +78,7 @@ def _dead_letter_findings(path: Path, query: DeriveQuery) -> Iterator[Finding]:
         )
 
 
-def _read_by(query: Query, landing: Mapping[str, Sequence[LandingQuery]]) -> set[str]:
+def _streams_read_by(query: Query, landing: Mapping[str, Sequence[LandingQuery]]) -> set[str]:
     """Return the streams whose records reach a query."""
     landed = (each for table, _ in query.reads for each in landing.get(table, []))
     return {*query.streams, *(stream for each in landed for stream in each.streams)}

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 
-from millrace.config.document.explain import nearest
+from millrace.config.document.explain import suggest_nearest
 from millrace.config.document.problems import Finding, Path
 from millrace.config.document.tree import is_file
 
@@ -23,7 +23,7 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
 @dataclass(frozen=True)
-class Module:
+class PipelineModule:
     """A module below ``pipelines/``.
 
     Attributes
@@ -45,7 +45,7 @@ class Module:
     def functions(self) -> dict[str, _Function]:
         """Functions at the top level of the module, by name."""
         result: dict[str, _Function] = {}
-        for node in _statements(self.tree.body):
+        for node in _import_time_statements(self.tree.body):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 result[node.name] = node
             elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
@@ -56,7 +56,7 @@ class Module:
     def assigned_names(self) -> frozenset[str]:
         """Top-level names that get a value about which nothing else is known."""
         targets: list[ast.expr] = []
-        for node in _statements(self.tree.body):
+        for node in _import_time_statements(self.tree.body):
             if isinstance(node, ast.Assign):
                 targets += node.targets
             elif isinstance(node, ast.AnnAssign) and node.value is not None:
@@ -66,7 +66,7 @@ class Module:
     @property
     def imports(self) -> Iterator[tuple[int, str, dict[str, str]]]:
         """Line, module and names (local name to imported name) of each import at the top level."""
-        for node in _statements(self.tree.body):
+        for node in _import_time_statements(self.tree.body):
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     yield node.lineno, alias.name, {}
@@ -77,32 +77,32 @@ class Module:
                 yield node.lineno, ".".join([*above, *([node.module] if node.module else [])]), names
 
 
-def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+def _import_time_statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     """Yield statements that run at import and cannot fail: without bodies of ``try`` and of ``TYPE_CHECKING``."""
     for node in body:
         if isinstance(node, ast.If):
             if "TYPE_CHECKING" not in ast.dump(node.test):
-                yield from _statements([*node.body, *node.orelse])
+                yield from _import_time_statements([*node.body, *node.orelse])
         elif isinstance(node, ast.With):
-            yield from _statements(node.body)
+            yield from _import_time_statements(node.body)
         else:
             yield node
 
 
 @dataclass
-class Modules:
+class ProjectModules:
     """Modules of the project; each is read once."""
 
     root: FilePath
-    _read: dict[str, Module | str | None] = field(default_factory=dict, init=False, repr=False)
+    _read: dict[str, PipelineModule | str | None] = field(default_factory=dict, init=False, repr=False)
 
-    def get(self, name: str) -> Module | str | None:
+    def get(self, name: str) -> PipelineModule | str | None:
         """Read a module; return None if it does not exist, and a text with the reason if it cannot be parsed."""
         if name not in self._read:
             self._read[name] = self._parse(name)
         return self._read[name]
 
-    def _parse(self, name: str) -> Module | str | None:
+    def _parse(self, name: str) -> PipelineModule | str | None:
         parts = name.split(".")
         stem = self.root.joinpath(*parts)
         package = stem / "__init__.py"
@@ -115,7 +115,7 @@ class Modules:
         except (SyntaxError, ValueError) as error:
             line = getattr(error, "lineno", None)
             return f"{shown}{f':{line}' if line else ''}: {getattr(error, 'msg', None) or error}"
-        return Module(name, shown, name if file == package else name.rpartition(".")[0], tree)
+        return PipelineModule(name, shown, name if file == package else name.rpartition(".")[0], tree)
 
     def names(self) -> list[str]:
         """Return the names of all modules."""
@@ -124,7 +124,9 @@ class Modules:
             for each in sorted((self.root / "pipelines").rglob("*.py"))
         ]
 
-    def find(self, module: Module, name: str) -> tuple[Module, _Function | None] | None:
+    def find_function(
+        self, module: PipelineModule, name: str
+    ) -> tuple[PipelineModule, _Function | None] | None:
         """Follow a name to the function that it stands for.
 
         Returns
@@ -140,27 +142,29 @@ class Modules:
                 return module, functions[name]
             source = next(((of, names[name]) for _, of, names in module.imports if name in names), None)
             if source is None:
-                return (module, None) if name in module.assigned_names or _may_have(module, name) else None
+                return (
+                    (module, None) if name in module.assigned_names or _may_have_name(module, name) else None
+                )
             target = self.get(source[0])
-            if not isinstance(target, Module):
+            if not isinstance(target, PipelineModule):
                 return module, None
             module, name = target, source[1]
         return None
 
-    def imported_modules(self, module: Module) -> list[Module]:
+    def imported_modules(self, module: PipelineModule) -> list[PipelineModule]:
         """Return the module, and all modules of the project that it imports, also indirectly."""
         result, waiting = {module.name: module}, [module]
         while waiting:
             for _, name, names in waiting.pop().imports:
                 for each in (name, *(f"{name}.{inner}" for inner in names.values())):
                     more = self.get(each) if each.split(".")[0] == "pipelines" else None
-                    if isinstance(more, Module) and each not in result:
+                    if isinstance(more, PipelineModule) and each not in result:
                         result[each] = more
                         waiting.append(more)
         return list(result.values())
 
 
-def _may_have(module: Module, name: str) -> bool:
+def _may_have_name(module: PipelineModule, name: str) -> bool:
     """Return whether a module may get a name from ``import *`` or inside ``try``, not from a plain statement."""
     for node in ast.walk(module.tree):
         if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names):
@@ -170,7 +174,7 @@ def _may_have(module: Module, name: str) -> bool:
     return False
 
 
-def check_transform(path: Path, transform: str, takes: int, modules: Modules) -> Iterator[Finding]:
+def check_transform(path: Path, transform: str, takes: int, modules: ProjectModules) -> Iterator[Finding]:
     """Check that a transform can be imported and called.
 
     Parameters
@@ -192,21 +196,24 @@ def check_transform(path: Path, transform: str, takes: int, modules: Modules) ->
     if module is None:
         file = f"{name.replace('.', '/')}.py"
         yield Finding(
-            path, transform, f"a module that exists; there is no {file}", nearest(name, modules.names())
+            path,
+            transform,
+            f"a module that exists; there is no {file}",
+            suggest_nearest(name, modules.names()),
         )
         return
     wrong = [module] if isinstance(module, str) else list(_import_problems(module, modules))
     if wrong or isinstance(module, str):
         yield Finding(path, transform, f"a module that can be imported; {'; '.join(wrong)}")
         return
-    result = modules.find(module, function)
+    result = modules.find_function(module, function)
     if result is None:
         public = [each for each in module.functions if not each.startswith("_")]
         yield Finding(
             path,
             transform,
             f"a function of {name}: {', '.join(public) or 'it has none'}",
-            nearest(function, public),
+            suggest_nearest(function, public),
         )
         return
     home, node = result
@@ -220,42 +227,46 @@ def check_transform(path: Path, transform: str, takes: int, modules: Modules) ->
         )
 
 
-def _import_problems(module: Module, modules: Modules) -> Iterator[str]:
+def _import_problems(module: PipelineModule, modules: ProjectModules) -> Iterator[str]:
     for each in modules.imported_modules(module):
         for line, name, names in each.imports:
             top = name.split(".")[0]
             here = f"{each.file}:{line}"
             if top == "pipelines":
-                yield from _find_in_project(here, name, names, modules)
-            elif not _is_carried(name, names) and top not in _CARRIED | sys.stdlib_module_names:
+                yield from _project_import_problems(here, name, names, modules)
+            elif not _is_core_import(name, names) and top not in _CARRIED | sys.stdlib_module_names:
                 yield (
                     f"{here} imports {top}, which no engine has for sure: they have the standard library, PySpark, "
                     "millrace.etl, pandas, pyarrow, numpy and boto3 (import it inside the function where yours has more)"
                 )
 
 
-def _is_carried(name: str, names: dict[str, str]) -> bool:
+def _is_core_import(name: str, names: dict[str, str]) -> bool:
     """Return whether an import is of the core, which travels with a job."""
     return f"{name}.".startswith("millrace.etl.") or (name == "millrace" and set(names.values()) == {"etl"})
 
 
-def _find_in_project(here: str, name: str, names: dict[str, str], modules: Modules) -> Iterator[str]:
+def _project_import_problems(
+    here: str, name: str, names: dict[str, str], modules: ProjectModules
+) -> Iterator[str]:
     module = modules.get(name)
     if isinstance(module, str):
         yield module
         return
     if module is None and not modules.root.joinpath(*name.split(".")).is_dir():
-        hint = nearest(name, modules.names())
+        hint = suggest_nearest(name, modules.names())
         yield f"{here} imports {name}, which does not exist" + (f" ({hint})" if hint else "")
         return
     for inner in names.values():
         if inner == "*" or modules.get(f"{name}.{inner}") is not None:
             continue
-        if module is None or (modules.find(module, inner) is None and not _binds_name(module, inner)):
+        if module is None or (
+            modules.find_function(module, inner) is None and not _binds_name(module, inner)
+        ):
             yield f"{here} imports {inner} from {name}, which has no such name"
 
 
-def _binds_name(module: Module, name: str) -> bool:
+def _binds_name(module: PipelineModule, name: str) -> bool:
     """Return whether any statement of a module binds a name, at the top level or below."""
     for node in ast.walk(module.tree):
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
@@ -300,7 +311,7 @@ def _nodes_of_function(node: ast.AST) -> Iterator[ast.AST]:
             yield from _nodes_of_function(child)
 
 
-def calls(transform: str, name: str, modules: Modules) -> bool:
+def transform_calls(transform: str, name: str, modules: ProjectModules) -> bool:
     """Return whether a transform, or a function of the project that it uses, names a function such as ``session_window``.
 
     Parameters
@@ -312,9 +323,9 @@ def calls(transform: str, name: str, modules: Modules) -> bool:
     """
     of, function = transform.split(":")
     module = modules.get(of)
-    if not isinstance(module, Module):
+    if not isinstance(module, PipelineModule):
         return False
-    waiting = [modules.find(module, function)]
+    waiting = [modules.find_function(module, function)]
     seen: set[tuple[str, int]] = set()
     while waiting:
         current = waiting.pop()
@@ -331,11 +342,11 @@ def calls(transform: str, name: str, modules: Modules) -> bool:
             if isinstance(each, ast.Name):
                 if called.get(each.id, each.id) == name:
                     return True
-                waiting.append(modules.find(home, each.id))
+                waiting.append(modules.find_function(home, each.id))
     return False
 
 
-def may_make_column(transform: str, word: str, modules: Modules) -> bool:
+def may_make_column(transform: str, word: str, modules: ProjectModules) -> bool:
     """Return whether a transform can make a column of this name, judged by the words in its modules.
 
     Parameters
@@ -351,7 +362,7 @@ def may_make_column(transform: str, word: str, modules: Modules) -> bool:
         True also if the modules build names at run time.
     """
     module = modules.get(transform.split(":")[0])
-    if not isinstance(module, Module):
+    if not isinstance(module, PipelineModule):
         return True
     return any(
         _mentions_word(node, word)

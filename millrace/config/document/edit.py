@@ -49,7 +49,7 @@ def set_value(text: str, path: Path, value: Any) -> str:
         if child is None:
             return _insert_value(text, node, path, depth, value)
         above, node = node, child
-    if not _one_line(node):
+    if not _is_on_one_line(node):
         raise EditError(f"{dotted_path(path)} spans several lines")
     begin, end = _node_span(node)
     if begin == end and isinstance(above, MappingNode):  # an empty value: the new one goes after the colon
@@ -58,7 +58,7 @@ def set_value(text: str, path: Path, value: Any) -> str:
     return text[:begin] + _value_in_yaml(value) + text[end:]
 
 
-def remove(text: str, path: Path) -> str:
+def remove_key(text: str, path: Path) -> str:
     """Remove one key and its value from a file's text, with the comments on its lines.
 
     Raises
@@ -121,7 +121,7 @@ def _child_node(node: Node, step: str | int) -> Node | None:
     raise EditError(f"the value above {step} is not a mapping of keys to values")
 
 
-def _one_line(node: Node) -> bool:
+def _is_on_one_line(node: Node) -> bool:
     """Return whether a value is in flow style, quoted or plain, not in block style."""
     if isinstance(node, MappingNode | SequenceNode):
         return bool(node.flow_style)
@@ -185,7 +185,7 @@ def _insert_value(text: str, node: Node, path: Path, depth: int, value: Any) -> 
     lines[-1] += f" {_value_in_yaml(value)}"
     ends = "\r\n" if "\r\n" in text else "\n"
     block = ends.join(lines)
-    single = [each for each in node.value if _one_line(each[1])]
+    single = [each for each in node.value if _is_on_one_line(each[1])]
     if len(rest) > 1:  # a new mapping goes last, after its neighbours' blocks
         return _add_lines_after(text, _last_value_end(node), block, ends)
     if single:  # a new value goes with the other single values, before blocks
@@ -201,7 +201,7 @@ def _last_value_end(node: Node, key: Node | None = None) -> int:
     if isinstance(node, SequenceNode) and not node.flow_style:
         return _last_value_end(node.value[-1])
     begin, end = _node_span(node)
-    if not _one_line(node):  # it ends at its last line
+    if not _is_on_one_line(node):  # it ends at its last line
         return max(begin, end - 1)
     return _entry_end(key, node) if key is not None else end
 

@@ -100,7 +100,7 @@ def path_in_file(loc: Sequence[str | int], model: Any) -> Path:
     return _follow_location(loc, model)[0]
 
 
-def nearest(word: str, choices: Sequence[str]) -> str | None:
+def suggest_nearest(word: str, choices: Sequence[str]) -> str | None:
     """Return the choice most similar to ``word`` as a question, if one is similar enough."""
     match = process.extractOne(
         word.lower(), choices, scorer=fuzz.WRatio, processor=str.lower, score_cutoff=70
@@ -132,7 +132,9 @@ def _finding_of_error(error: Any, model: type[BaseModel], written: Callable[[Pat
     shown = shown_value(value, written(path))
     if kind == "extra_forbidden":
         keys = [key for key in _fields(owner) if key != "name" or "streams" not in _fields(owner)]
-        return Finding(path, f"unknown, {shown}", f"one of {', '.join(keys)}", nearest(str(path[-1]), keys))
+        return Finding(
+            path, f"unknown, {shown}", f"one of {', '.join(keys)}", suggest_nearest(str(path[-1]), keys)
+        )
     if kind == "missing":
         meaning = f": {field.description}" if field and field.description else ""
         return Finding(path, MISSING, f"required{meaning}")
@@ -146,9 +148,12 @@ def _finding_of_error(error: Any, model: type[BaseModel], written: Callable[[Pat
                 else []
             )
             return Finding(
-                path, f"the name {path[-1]}", f"one of {', '.join(choices)}", nearest(str(path[-1]), choices)
+                path,
+                f"the name {path[-1]}",
+                f"one of {', '.join(choices)}",
+                suggest_nearest(str(path[-1]), choices),
             )
-        return Finding(path, f"the name {path[-1]}", _pattern_text(context))
+        return Finding(path, f"the name {path[-1]}", _pattern_in_words(context))
     return Finding(path, shown, *_allowed_values(kind, value, shown, context, error["msg"], field))
 
 
@@ -157,7 +162,7 @@ def _tag_finding(path: Path, field: FieldInfo | None, value: Any, context: Mappi
     tags = list(_union_members(field.annotation, field.metadata, name)) if field else []
     kind = value.get(name) if isinstance(value, Mapping) else None
     shown = MISSING if kind is None else shown_value(kind)
-    return Finding((*path, name), shown, " or ".join(tags), nearest(shown, tags) if kind else None)
+    return Finding((*path, name), shown, " or ".join(tags), suggest_nearest(shown, tags) if kind else None)
 
 
 _BOUNDS = {
@@ -176,10 +181,10 @@ def _allowed_values(
         choices = [str(choice) for choice in get_args(_without_annotated(field.annotation))] if field else []
         if not isinstance(value, str) and shown in choices:
             return f"one of {', '.join(choices)}", f'write it in quotes: "{shown}"'
-        return f"one of {', '.join(choices)}", nearest(shown, choices)
+        return f"one of {', '.join(choices)}", suggest_nearest(shown, choices)
     if kind == "string_pattern_mismatch":
-        pattern = _pattern_text(context)
-        return pattern, nearest(shown, REGIONS) if pattern == _PATTERNS[REGION] else None
+        pattern = _pattern_in_words(context)
+        return pattern, suggest_nearest(shown, REGIONS) if pattern == _PATTERNS[REGION] else None
     if kind == "value_error":
         return str(context["error"]), f'write it in quotes: "{shown}"' if isinstance(value, float) else None
     if kind == "string_type" and isinstance(value, int | float):
@@ -209,7 +214,7 @@ def _number_hint(text: str) -> str | None:
     return f"write {number:.15g}"
 
 
-def _pattern_text(context: Mapping[str, Any]) -> str:
+def _pattern_in_words(context: Mapping[str, Any]) -> str:
     pattern = str(context.get("pattern", ""))
     return _PATTERNS.get(pattern, f"text that matches {pattern}")
 

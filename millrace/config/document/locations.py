@@ -37,14 +37,14 @@ class Locations:
         """Return file and line of the value at ``path``, or of its closest ancestor."""
         if self.tree is None:
             return "(no file)", 0
-        nearest = self.tree.nearest(path)
+        nearest = self.tree.nearest_existing(path)
         return self.name(nearest.file), nearest.line
 
     def name(self, file: FilePath) -> str:
         """Return a file's name, relative to the project if it is inside it."""
         return str(file.relative_to(self.root)) if file.is_relative_to(self.root) else str(file)
 
-    def problem(self, finding: Finding) -> Problem:
+    def problem_of_finding(self, finding: Finding) -> Problem:
         """Add file and line to a finding, and hide secrets."""
         file, line = self.of(finding.path)
         value = censor(finding.path, finding.value)
@@ -52,4 +52,4 @@ class Locations:
 
     def error(self, findings: Iterable[Finding]) -> ConfigurationError:
         """Make one error of all findings, with one finding for each path."""
-        return ConfigurationError(self.problem(finding) for finding in one_per_path(findings))
+        return ConfigurationError(self.problem_of_finding(finding) for finding in one_per_path(findings))

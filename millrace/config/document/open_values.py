@@ -15,18 +15,18 @@ def open_value(question: str) -> str:
     return f"{_MARK}{question}"
 
 
-def question(value: str) -> str:
+def question_of_open_value(value: str) -> str:
     """Return what such a text asks."""
     return value.removeprefix(_MARK)
 
 
-def is_open(value: object) -> bool:
+def is_open_value(value: object) -> bool:
     """Return whether a value is such a text."""
     return isinstance(value, str) and value.startswith(_MARK)
 
 
-def find_open(tree: Tree) -> Iterator[Finding]:
+def find_open_values(tree: Tree) -> Iterator[Finding]:
     """Yield a finding for each such line of a file."""
     for path, value in tree.leaves():
-        if is_open(value):
+        if is_open_value(value):
             yield Finding(path, value, "the value itself, which `millrace import` could not read")

@@ -102,12 +102,12 @@ def find_secrets(tree: Tree) -> Iterator[Finding]:
         if isinstance(text, str) and text and _is_secret(path, text):
             yield Finding(path, text, ALLOWED, "a secret in plain text")
         for depth, step in enumerate(path, 1):
-            if isinstance(step, str) and _has_form(step):
+            if isinstance(step, str) and _has_secret_form(step):
                 shown = f"{step[:2]}… ({len(step)} characters)"
                 yield Finding((*path[: depth - 1], shown), shown, ALLOWED, "a secret in plain text")
 
 
-def holds_secret(text: str, *, names: bool) -> int:
+def first_line_with_secret(text: str, *, names: bool) -> int:
     """Return the first line of a file that holds something with a secret's form, 0 without one.
 
     Parameters
@@ -127,11 +127,11 @@ def _is_secret(path: Path, value: str) -> bool:
     if _ARN.match(value):
         return False  # an ARN is a name, even if its end looks like a key
     by_key = bool(path) and not column and is_secret_key(str(path[-1]))
-    return by_key or _has_form(value)
+    return by_key or _has_secret_form(value)
 
 
 @lru_cache(maxsize=4096)
-def _has_form(text: str) -> bool:
+def _has_secret_form(text: str) -> bool:
     """Return whether a text holds something with a secret's form, also if it is percent-encoded."""
     text = _ARNS.sub("", text[:_LONGEST])
     plain = unquote(text)

@@ -58,7 +58,7 @@ class Tree:
             return [child.to_json() for child in self.value]
         return self.value
 
-    def nearest(self, path: Path) -> Tree:
+    def nearest_existing(self, path: Path) -> Tree:
         """Return the value at ``path``, or its closest ancestor that exists."""
         tree = self
         for step in path:
@@ -126,7 +126,7 @@ class DocumentError(ValueError):
         super().__init__(message)
 
 
-def read(path: FilePath, text: str | None = None) -> Document:
+def read_document(path: FilePath, text: str | None = None) -> Document:
     """Read one YAML file.
 
     Parameters
@@ -158,7 +158,7 @@ def read(path: FilePath, text: str | None = None) -> Document:
         root, yaml = _compose(text)
         if not isinstance(root, MappingNode):
             raise DocumentError("an empty file" if root is None else "not a mapping of keys", line=1)
-        reader = _Reader(path, yaml)
+        reader = _TreeBuilder(path, yaml)
         tree = reader.tree(root, line=1, above=(), path=())
     except MarkedYAMLError as error:
         raise _located_error(error, text) from error
@@ -219,7 +219,7 @@ _OPENED = {
 """Context in the YAML parser's words, to the sign that opened it."""
 
 
-def merge(base: Tree, over: Tree) -> Tree:
+def merge_trees(base: Tree, over: Tree) -> Tree:
     """Merge one tree into another: mappings merge, scalars and lists replace, and null removes what the base has."""
     if not (isinstance(base.value, dict) and isinstance(over.value, dict)):
         return over
@@ -228,11 +228,11 @@ def merge(base: Tree, over: Tree) -> Tree:
         if child.value is None and key in merged:
             del merged[key]
         else:
-            merged[key] = merge(merged[key], child) if key in merged else child
+            merged[key] = merge_trees(merged[key], child) if key in merged else child
     return Tree(over.file, over.line, merged)
 
 
-class _Reader:
+class _TreeBuilder:
     def __init__(self, file: FilePath, yaml: Any) -> None:
         self._file = file
         self._constructor = yaml.constructor
@@ -334,15 +334,15 @@ def _is_rest_of_number(key: ScalarNode, value: Node) -> bool:
 
 def is_file(path: FilePath) -> bool:
     """Return whether a file exists; False for a name that is too long for the file system."""
-    return _is_there(path.is_file)
+    return _is_true_without_error(path.is_file)
 
 
 def is_folder(path: FilePath) -> bool:
     """Return whether a folder exists."""
-    return _is_there(path.is_dir)
+    return _is_true_without_error(path.is_dir)
 
 
-def _is_there(check: Callable[[], bool]) -> bool:
+def _is_true_without_error(check: Callable[[], bool]) -> bool:
     try:
         return check()
     except OSError:

@@ -10,9 +10,9 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field
 
-from millrace.config.base import Model, RoleArn, Slug, without_default
+from millrace.config.base import Model, RoleArn, Slug, remove_schema_default
 from millrace.config.document.problems import Finding, Path
-from millrace.config.engines.versions import SparkLine, spark_line_of, stands_for
+from millrace.config.engines.versions import SparkLine, spark_line_of, version_row
 from millrace.config.formats import PayloadFormat
 from millrace.config.queries import Query
 from millrace.config.rate import Rate
@@ -23,7 +23,7 @@ GIB = 1024**3
 
 
 @dataclass(frozen=True)
-class Bill:
+class HourlyBillItem:
     """An item that AWS bills for each hour of a worker.
 
     Attributes
@@ -64,7 +64,7 @@ class Worker:
     memory_gib: float
     tasks: int
     own: bool
-    bills: tuple[Bill, ...]
+    bills: tuple[HourlyBillItem, ...]
 
 
 class CatchUp(Model):
@@ -207,7 +207,7 @@ class JobBase(Model, ABC):
         "executors equals the maximum, and their capacity is initialized before a start. Left out, the plan does so where "
         "new workers would come too late for a peak.",
         examples=["fixed"],
-        json_schema_extra=without_default,
+        json_schema_extra=remove_schema_default,
     )
     role: RoleArn | None = Field(
         default=None,
@@ -237,17 +237,17 @@ class JobBase(Model, ABC):
     @classmethod
     def listed_version(cls, version: str) -> str:
         """Return a version as the kind lists it; for one that is newer than all listed, the newest before it in its series."""
-        return version if version in cls.spark_versions else stands_for(version).name
+        return version if version in cls.spark_versions else version_row(version).name
 
     @classmethod
-    def spark_of(cls, version: str) -> str:
+    def spark_of_version(cls, version: str) -> str:
         """Return the Spark version of a version, such as 3.5.6."""
         return cls.spark_versions[cls.listed_version(version)]
 
     @property
     def spark_version(self) -> str:
         """Spark version, such as 3.5.6."""
-        return self.spark_of(self.version)
+        return self.spark_of_version(self.version)
 
     @property
     def spark_line(self) -> SparkLine:
@@ -286,7 +286,7 @@ class JobBase(Model, ABC):
 
     @property
     @abstractmethod
-    def bills(self) -> tuple[Bill, ...]:
+    def bills(self) -> tuple[HourlyBillItem, ...]:
         """Items that AWS bills for an hour of its worker."""
 
     @abstractmethod

@@ -9,10 +9,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from millrace.config.base import Model, without_default
+from millrace.config.base import Model, remove_schema_default
 from millrace.config.document.problems import Finding, Path
-from millrace.config.engines.base import GIB, Bill, Job, JobBase, Worker
-from millrace.config.engines.versions import spark_versions, version_of
+from millrace.config.engines.base import GIB, HourlyBillItem, Job, JobBase, Worker
+from millrace.config.engines.versions import spark_versions, version_validator
 from millrace.config.units import Duration, Size, format_duration
 
 LONGEST_IDLE = timedelta(days=7)
@@ -74,7 +74,7 @@ class EmrJob(JobBase):
     reads_aggregates = False
 
     engine: Literal["emr"]
-    version: Annotated[str, BeforeValidator(version_of("emr"))] = Field(
+    version: Annotated[str, BeforeValidator(version_validator("emr"))] = Field(
         default="emr-7.14.0",
         description="Release label of EMR; docs/engines.md lists the contents of each. A later one is a warning.",
         examples=["emr-7.13.0", "emr-7.14.0", "emr-spark-8.1.0"],
@@ -82,7 +82,7 @@ class EmrJob(JobBase):
     worker: EmrWorker = Field(
         default=EmrWorker(),
         description="Size of a worker; left out, the plan chooses.",
-        json_schema_extra=without_default,
+        json_schema_extra=remove_schema_default,
     )
     architecture: Literal["x86_64", "arm64"] = Field(
         default="x86_64", description="Processor of the workers; arm64 costs less per vCPU."
@@ -137,7 +137,7 @@ class EmrJob(JobBase):
         return self.worker.disk // GIB
 
     @property
-    def bills(self) -> tuple[Bill, ...]:
+    def bills(self) -> tuple[HourlyBillItem, ...]:
         """vCPU, memory, and the disk above the included size."""
         return _bills(self.worker.vcpu, self.worker.memory / GIB, self.worker.disk / GIB, self.architecture)
 
@@ -209,14 +209,18 @@ class EmrJob(JobBase):
 
 
 @cache
-def _bills(vcpu: int, gib: float, disk: float, architecture: str) -> tuple[Bill, ...]:
+def _bills(vcpu: int, gib: float, disk: float, architecture: str) -> tuple[HourlyBillItem, ...]:
     cores, memory = f"emr.{architecture}.vcpu_hour", f"emr.{architecture}.gib_hour"
     bills = [
-        Bill("vCPU", vcpu, (cores, cores), f"at most, {{count}} workers of {vcpu} vCPU for {{hours}} h"),
-        Bill("memory", gib, (memory, memory), f"at most, {{count}} workers of {gib:g} GiB for {{hours}} h"),
+        HourlyBillItem(
+            "vCPU", vcpu, (cores, cores), f"at most, {{count}} workers of {vcpu} vCPU for {{hours}} h"
+        ),
+        HourlyBillItem(
+            "memory", gib, (memory, memory), f"at most, {{count}} workers of {gib:g} GiB for {{hours}} h"
+        ),
     ]
     extra = disk - EMR_DISK_GIB[0]
     if extra > 0:
         why = f"{extra:g} GiB above the {EMR_DISK_GIB[0]} that are included, on {{count}} workers"
-        bills.append(Bill("disk", extra, ("emr.disk_gib_hour",) * 2, why))
+        bills.append(HourlyBillItem("disk", extra, ("emr.disk_gib_hour",) * 2, why))
     return tuple(bills)

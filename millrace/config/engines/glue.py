@@ -14,11 +14,11 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from millrace.config.base import without_default
-from millrace.config.document.explain import nearest
+from millrace.config.base import remove_schema_default
+from millrace.config.document.explain import suggest_nearest
 from millrace.config.document.problems import Finding, Path
-from millrace.config.engines.base import Bill, Job, JobBase, Worker
-from millrace.config.engines.versions import spark_versions, version_of
+from millrace.config.engines.base import HourlyBillItem, Job, JobBase, Worker
+from millrace.config.engines.versions import spark_versions, version_validator
 from millrace.config.units import Duration, format_duration
 
 LONGEST_TIMEOUT = timedelta(days=7)
@@ -130,7 +130,7 @@ class GlueJob(JobBase):
     bounded_bill_is_unproven = True
 
     engine: Literal["glue"]
-    version: Annotated[str, BeforeValidator(version_of("glue"))] = Field(
+    version: Annotated[str, BeforeValidator(version_validator("glue"))] = Field(
         default="5.1",
         description="Version of Glue; docs/engines.md lists the contents of each. A later one is a warning.",
         examples=["5.1", "6.0"],
@@ -138,7 +138,7 @@ class GlueJob(JobBase):
     worker: str = Field(
         default="G.1X",
         description="Worker type, such as G.025X, G.1X, G.2X; left out, the plan chooses.",
-        json_schema_extra=without_default,
+        json_schema_extra=remove_schema_default,
     )
     network: Literal["vpc", "none"] | None = Field(
         default=None,
@@ -180,7 +180,7 @@ class GlueJob(JobBase):
         return GLUE_DISK_GIB[self.worker]
 
     @property
-    def bills(self) -> tuple[Bill, ...]:
+    def bills(self) -> tuple[HourlyBillItem, ...]:
         """DPU hours of the worker."""
         return glue_bills(self.version, glue_workers(self.version)[self.worker])
 
@@ -192,7 +192,7 @@ class GlueJob(JobBase):
                 (*path, "worker"),
                 self.worker,
                 f"with {self.release}: {', '.join(workers)}",
-                nearest(self.worker, workers),
+                suggest_nearest(self.worker, workers),
             )
         if self.in_turns and self.worker in _STREAMING_ONLY:
             yield Finding(
@@ -233,9 +233,9 @@ class GlueJob(JobBase):
 
 
 @cache
-def glue_bills(version: str, worker: GlueWorker) -> tuple[Bill, ...]:
+def glue_bills(version: str, worker: GlueWorker) -> tuple[HourlyBillItem, ...]:
     """Return the item that AWS bills for an hour of a worker: its DPUs, at the version's own price if it has one."""
     unit = "memory_dpu_hour" if worker.memory_optimized else "dpu_hour"
     price = (f"glue.{version}.{unit}", f"glue.{unit}")
     why = f"at most, {{count}} {worker.name} of {worker.dpu:g} DPU for {{hours}} h"
-    return (Bill("workers", worker.dpu, price, why),)
+    return (HourlyBillItem("workers", worker.dpu, price, why),)

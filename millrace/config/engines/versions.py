@@ -134,7 +134,7 @@ def spark_versions(engine: str) -> dict[str, str]:
     return {each.name: each.spark for each in VERSIONS if each.engine == engine}
 
 
-def stands_for(name: str) -> Version:
+def version_row(name: str) -> Version:
     """Return the row of a version; for one that is newer than the table, the row of the newest before it in its series.
 
     Raises
@@ -142,36 +142,38 @@ def stands_for(name: str) -> Version:
     KeyError
         It is older than all known ones of its series, or no version has such a name.
     """
-    series, number = _parsed(name)
+    series, number = _series_and_number(name)
     earlier = [
-        each for each in VERSIONS if _parsed(each.name)[0] == series and _parsed(each.name)[1] <= number
+        each
+        for each in VERSIONS
+        if _series_and_number(each.name)[0] == series and _series_and_number(each.name)[1] <= number
     ]
     if not earlier:
         raise KeyError(name)
-    return max(earlier, key=lambda each: _parsed(each.name)[1])
+    return max(earlier, key=lambda each: _series_and_number(each.name)[1])
 
 
-def _parsed(name: str) -> tuple[str, tuple[int, ...]]:
+def _series_and_number(name: str) -> tuple[str, tuple[int, ...]]:
     match = _SERIES.fullmatch(name)
     if match is None:
         raise KeyError(name)
     return match[1], tuple(int(part) for part in match[2].split("."))
 
 
-def version_of(engine: str) -> Callable[[object], object]:
+def version_validator(engine: str) -> Callable[[object], object]:
     """Return the check of an engine's key ``version``: a version of the table, or a later one of such a form."""
 
-    def check(name: object) -> object:
+    def check_version(name: object) -> object:
         try:
             # YAML reads 5.1 as a number.
-            fits = isinstance(name, str) and stands_for(name).engine == engine
+            fits = isinstance(name, str) and version_row(name).engine == engine
         except KeyError:
             fits = False
         if not fits:
             raise ValueError(f"one of {', '.join(spark_versions(engine))}, or a later one")
         return name
 
-    return check
+    return check_version
 
 
 def spark_line_of(spark: str) -> SparkLine:
@@ -185,6 +187,6 @@ def spark_line_of(spark: str) -> SparkLine:
     return LINES[".".join(spark.split(".")[:2])]
 
 
-def jar_set(name: str, line: SparkLine) -> str:
+def jar_set_name(name: str, line: SparkLine) -> str:
     """Return the name of a set of jars as in the lock, such as ``kafka-client-4.1``; the default line has no suffix."""
     return f"{name}-{line.name}" if name in BY_LINE and not line.default else name

@@ -102,7 +102,7 @@ class AvroFormat(WritersSchemas):
 
     def check_text(self, use: FormatUse, text: str) -> Iterator[Finding]:
         """Check that the reader's schema is one of a record."""
-        if problem := _not_avro(text):
+        if problem := _reason_not_avro(text):
             yield use.wrong_schema(f"an Avro schema: {problem}")
 
     def fields(self, schema: FilePath) -> tuple[ddl.Field, ...]:
@@ -135,7 +135,9 @@ def _ddl_field(field: Mapping[str, Any]) -> ddl.Field:
     if isinstance(kind, dict):
         kind = _LOGICAL.get(str(kind.get("logicalType")), kind.get("type"))
     name = kind if isinstance(kind, str) else "struct"
-    return ddl.Field(str(field.get("name")), ddl.Kind(_PLAIN.get(name, name)), len(kinds_left) < len(kinds))
+    return ddl.Field(
+        str(field.get("name")), ddl.DdlType(_PLAIN.get(name, name)), len(kinds_left) < len(kinds)
+    )
 
 
 def _check_folder(path: Path, writers: str, framing: str, root: FilePath) -> Iterator[Finding]:
@@ -151,11 +153,11 @@ def _check_folder(path: Path, writers: str, framing: str, root: FilePath) -> Ite
         if not (_UUID.fullmatch(file.stem) if by_uuid else file.stem.isdecimal()):
             wanted = "a UUID in lower case" if by_uuid else "a number, such as 17.avsc"
             yield Finding(path, f"{writers}/{file.name}", f"the schema's id as its name: {wanted}")
-        elif problem := _not_avro(file.read_text(encoding="utf-8", errors="replace")):
+        elif problem := _reason_not_avro(file.read_text(encoding="utf-8", errors="replace")):
             yield Finding(path, f"{writers}/{file.name}", f"an Avro schema: {problem}")
 
 
-def _not_avro(text: str) -> str | None:
+def _reason_not_avro(text: str) -> str | None:
     try:
         schema = json.loads(text)
     except ValueError as error:

@@ -112,14 +112,14 @@ class FormatConfig(Model, ABC):
     def check_text(self, use: FormatUse, text: str) -> Iterable[Finding]:
         """Yield findings about a schema file that is text: DDL, unless the format says otherwise."""
         try:
-            fields = ddl.parse(text)
+            fields = ddl.parse_ddl(text)
         except ddl.DdlError as error:
             yield use.wrong_schema(f"a schema in DDL; {error}")
             return
-        if wrong := "; ".join([*ddl.problems(fields), *self.misfits(fields)]):
+        if wrong := "; ".join([*ddl.ddl_field_problems(fields), *self.unfit_parts(fields)]):
             yield use.wrong_schema(f"a schema that payloads can be decoded into; {wrong}")
 
-    def misfits(self, fields: Sequence[ddl.Field]) -> Iterable[str]:
+    def unfit_parts(self, fields: Sequence[ddl.Field]) -> Iterable[str]:
         """Yield the parts of a DDL schema that its payloads cannot hold."""
         return ()
 
@@ -135,9 +135,9 @@ class FormatConfig(Model, ABC):
         ValueError
             The file is not a schema of this format.
         """
-        return ddl.parse(schema.read_text(encoding="utf-8")) if self.suffix == ".ddl" else None
+        return ddl.parse_ddl(schema.read_text(encoding="utf-8")) if self.suffix == ".ddl" else None
 
-    def has_a_field(self, schema: FilePath) -> str | None:
+    def any_field_condition(self, schema: FilePath) -> str | None:
         """Return a condition that is false for a good record with none of the schema's fields; None if there is no such record.
 
         Raises

@@ -11,15 +11,15 @@ from millrace.config.formats.json import JsonFormat
 
 CHANGE = ddl.Field(
     "_change",
-    ddl.Kind(
+    ddl.DdlType(
         "struct",
         fields=(
             *(
-                ddl.Field(name, ddl.Kind("string"))
+                ddl.Field(name, ddl.DdlType("string"))
                 for name in ("operation", "table", "lane", "position", "transaction")
             ),
-            ddl.Field("at", ddl.Kind("timestamp")),
-            ddl.Field("before", ddl.Kind("struct")),
+            ddl.Field("at", ddl.DdlType("timestamp")),
+            ddl.Field("before", ddl.DdlType("struct")),
         ),
     ),
 )
@@ -33,8 +33,8 @@ class ChangeFormat(FormatConfig):
 
     def fields(self, schema: FilePath) -> tuple[ddl.Field, ...]:
         """Return the fields of a row, and the change."""
-        return (*ddl.parse(schema.read_text(encoding="utf-8")), CHANGE)
+        return (*ddl.parse_ddl(schema.read_text(encoding="utf-8")), CHANGE)
 
-    def misfits(self, fields: Sequence[ddl.Field]) -> Iterable[str]:
+    def unfit_parts(self, fields: Sequence[ddl.Field]) -> Iterable[str]:
         """Yield what JSON cannot hold."""
-        return JsonFormat().misfits(fields)
+        return JsonFormat().unfit_parts(fields)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from millrace.config.document.explain import nearest
+from millrace.config.document.explain import suggest_nearest
 
 _TOKEN = re.compile(
     r"\s*(?:--[^\n]*|/\*.*?\*/|(?P<token>`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\w+|[<>(),:]))",
@@ -53,7 +53,7 @@ class DdlError(ValueError):
 
 
 @dataclass(frozen=True)
-class Kind:
+class DdlType:
     """A type.
 
     Attributes
@@ -69,7 +69,7 @@ class Kind:
     """
 
     name: str
-    parts: tuple[Kind, ...] = ()
+    parts: tuple[DdlType, ...] = ()
     fields: tuple[Field, ...] = ()
     digits: tuple[int, int] = (10, 0)
 
@@ -79,13 +79,13 @@ class Field:
     """A named value of a record or struct."""
 
     name: str
-    kind: Kind
+    kind: DdlType
     nullable: bool = True
     comment: str = ""
 
 
 @lru_cache(maxsize=256)
-def parse(text: str) -> tuple[Field, ...]:
+def parse_ddl(text: str) -> tuple[Field, ...]:
     """Read a schema.
 
     Parameters
@@ -100,23 +100,23 @@ def parse(text: str) -> tuple[Field, ...]:
 
     Examples
     --------
-    >>> [(each.name, each.kind.name) for each in parse("a INT NOT NULL, b ARRAY<STRING>")]
+    >>> [(each.name, each.kind.name) for each in parse_ddl("a INT NOT NULL, b ARRAY<STRING>")]
     [('a', 'int'), ('b', 'array')]
     """
-    reader = _Reader(text)
+    reader = _DdlParser(text)
     fields = reader.fields(end=None)
     if not fields:
         raise DdlError("a schema without fields")
     return tuple(fields)
 
 
-def problems(fields: tuple[Field, ...]) -> Iterator[str]:
+def ddl_field_problems(fields: tuple[Field, ...]) -> Iterator[str]:
     """Yield problems of DDL fields that payloads cannot be decoded into, as ``etl.formats.schemas.parse_schema`` does."""
     if reserved := sorted({each.name for each in fields if each.name.startswith("_")}):
         yield f"names that begin with _ are reserved: {', '.join(reserved)}"
     if ticks := sorted({each.name for each in fields if "`" in each.name}):
         yield f"names that hold a backtick: {', '.join(ticks)}"
-    yield from _misfits(fields)
+    yield from _struct_problems(fields)
     yield from _unknown_units(fields)
     if hidden := sorted(each.name for each in fields if _hides_required(each.kind)):
         yield f"NOT NULL inside an array or map cannot be kept: {', '.join(hidden)}"
@@ -135,7 +135,7 @@ def _unknown_units(fields: Iterable[Field], parents: tuple[str, ...] = ()) -> It
                 yield f"{'.'.join((*parents, each.name))}: COMMENT 'epoch' is followed by one of: {', '.join(UNITS)}"
 
 
-def _misfits(fields: tuple[Field, ...]) -> Iterator[str]:
+def _struct_problems(fields: tuple[Field, ...]) -> Iterator[str]:
     """Yield why no table can hold a struct, at any depth."""
     lowered = Counter(each.name.lower() for each in fields)
     if not fields:
@@ -149,10 +149,10 @@ def _misfits(fields: tuple[Field, ...]) -> Iterator[str]:
         kind = kinds.pop(0)
         kinds += kind.parts
         if kind.name == "struct":
-            yield from _misfits(kind.fields)
+            yield from _struct_problems(kind.fields)
 
 
-def _hides_required(kind: Kind, *, inside: bool = False) -> bool:
+def _hides_required(kind: DdlType, *, inside: bool = False) -> bool:
     if kind.name == "map":
         return _hides_required(kind.parts[1], inside=True)
     return any(_hides_required(part, inside=True) for part in kind.parts) or any(
@@ -160,7 +160,7 @@ def _hides_required(kind: Kind, *, inside: bool = False) -> bool:
     )
 
 
-class _Reader:
+class _DdlParser:
     def __init__(self, text: str) -> None:
         self._tokens: list[tuple[str, int]] = []
         at = 0
@@ -201,19 +201,19 @@ class _Reader:
         comment = self._take_token()[1:-1] if self._accept("comment") else ""
         return Field(name, kind, nullable, comment)
 
-    def _kind(self) -> Kind:
+    def _kind(self) -> DdlType:
         name = (self._peek_token() or "").lower()
         if name in ("array", "map", "struct"):
             self._take_token()
             self._expect("<")
             if name == "struct":
-                kind = Kind(name, fields=tuple(self.fields(end=">")))
+                kind = DdlType(name, fields=tuple(self.fields(end=">")))
             elif name == "array":
-                kind = Kind(name, (self._kind(),))
+                kind = DdlType(name, (self._kind(),))
             else:
                 key = self._kind()
                 self._expect(",")
-                kind = Kind(name, (key, self._kind()))
+                kind = DdlType(name, (key, self._kind()))
             self._expect(">")
             return kind
         if name in ("decimal", "dec", "numeric"):
@@ -224,18 +224,18 @@ class _Reader:
             self._expect("(")
             self._take_token()
             self._expect(")")
-            return Kind("string")
+            return DdlType("string")
         if name and name not in _NAMES:
-            hint = nearest(name, [*_NAMES, *_WITH_PARTS])
+            hint = suggest_nearest(name, [*_NAMES, *_WITH_PARTS])
             text = f"unknown type {name.upper()}" + (
                 f", {hint.upper().replace('DID YOU MEAN', 'did you mean')}" if hint else ""
             )
             raise self._error(text)
-        return Kind(_NAMES[self._take_token().lower()])
+        return DdlType(_NAMES[self._take_token().lower()])
 
-    def _decimal(self) -> Kind:
+    def _decimal(self) -> DdlType:
         if not self._accept("("):
-            return Kind("decimal")
+            return DdlType("decimal")
         precision, scale = self._take_token(), "0"
         if self._accept(","):
             scale = self._take_token()
@@ -247,7 +247,7 @@ class _Reader:
                 "its precision"
             )
         self._expect(")")
-        return Kind("decimal", digits=(int(precision), int(scale)))
+        return DdlType("decimal", digits=(int(precision), int(scale)))
 
     def _peek_token(self) -> str | None:
         return self._tokens[self._next][0] if self._next < len(self._tokens) else None

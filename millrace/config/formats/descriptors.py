@@ -19,7 +19,7 @@ class DescriptorError(ValueError):
     """Bytes that are no descriptor file."""
 
 
-def messages(data: bytes) -> list[str]:
+def message_names(data: bytes) -> list[str]:
     """Return the full names of all messages of a descriptor file, in its order.
 
     Raises
@@ -30,7 +30,7 @@ def messages(data: bytes) -> list[str]:
     return [name for name, _ in _all_messages(data)]
 
 
-def fields(data: bytes, message: str) -> dict[str, bool]:
+def message_fields(data: bytes, message: str) -> dict[str, bool]:
     """Return the fields of a message by name, each with whether it is a single ``google.protobuf.Timestamp``.
 
     Raises
@@ -48,7 +48,7 @@ def fields(data: bytes, message: str) -> dict[str, bool]:
     }
 
 
-def zero_names(data: bytes) -> list[str]:
+def enum_zero_names(data: bytes) -> list[str]:
     """Return the names of the value 0 in all enums of a descriptor file.
 
     Raises
@@ -64,35 +64,35 @@ def zero_names(data: bytes) -> list[str]:
 
 def _all_messages(data: bytes) -> list[tuple[str, bytes]]:
     try:
-        return [each for file in _parts_of_field(data, 1) for each in _of_file(file)]
+        return [each for file in _parts_of_field(data, 1) for each in _messages_of_file(file)]
     except (IndexError, UnicodeDecodeError) as error:
         raise DescriptorError(
             f"the file is incomplete, or not a descriptor file of Protobuf ({error})"
         ) from error
 
 
-def _of_file(file: bytes) -> Iterator[tuple[str, bytes]]:
+def _messages_of_file(file: bytes) -> Iterator[tuple[str, bytes]]:
     package = _text_of_field(file, 2)
     for message in _parts_of_field(file, 4):
-        yield from _of_message(message, f"{package}." if package else "")
+        yield from _message_and_nested(message, f"{package}." if package else "")
 
 
 def _text_of_field(data: bytes, number: int) -> str:
     return next(_parts_of_field(data, number), b"").decode()
 
 
-def _of_message(message: bytes, prefix: str) -> Iterator[tuple[str, bytes]]:
+def _message_and_nested(message: bytes, prefix: str) -> Iterator[tuple[str, bytes]]:
     # The entry of a map is stored as a message that nobody declared.
     if any(value for options in _parts_of_field(message, 7) for value in _numbers_of_field(options, 7)):
         return
     name = prefix + _text_of_field(message, 1)
     yield name, message
     for nested in _parts_of_field(message, 3):
-        yield from _of_message(nested, f"{name}.")
+        yield from _message_and_nested(nested, f"{name}.")
 
 
 def _parts_of_field(data: bytes, field_number: int) -> Iterator[bytes]:
-    for number, value in _fields(data):
+    for number, value in _read_fields(data):
         if number == field_number:
             if not isinstance(value, bytes):
                 raise DescriptorError(f"field {number} of the descriptor is not a message")
@@ -100,22 +100,22 @@ def _parts_of_field(data: bytes, field_number: int) -> Iterator[bytes]:
 
 
 def _numbers_of_field(data: bytes, field_number: int) -> Iterator[int]:
-    for number, value in _fields(data):
+    for number, value in _read_fields(data):
         if number == field_number and isinstance(value, int):
             yield value
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+def _read_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     at = 0
     while at < len(data):
-        tag, at = _varint(data, at)
+        tag, at = _read_varint(data, at)
         kind = tag & 7
         if kind == _VARINT:
-            value, at = _varint(data, at)
+            value, at = _read_varint(data, at)
             yield tag >> 3, value
             continue
         if kind == _LENGTH:
-            length, at = _varint(data, at)
+            length, at = _read_varint(data, at)
         elif kind in (_FIXED64, _FIXED32):
             length = 8 if kind == _FIXED64 else 4
         else:
@@ -126,7 +126,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         at += length
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while data[at] & 0x80:
         value |= (data[at] & 0x7F) << shift

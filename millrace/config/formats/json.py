@@ -24,7 +24,7 @@ class JsonFormat(FormatConfig):
         """Return its keys."""
         return launch.JsonFormat()
 
-    def misfits(self, fields: Sequence[Field]) -> Iterable[str]:
+    def unfit_parts(self, fields: Sequence[Field]) -> Iterable[str]:
         """Yield maps whose keys are no text: Spark's parser reads no others."""
         kinds = [each.kind for each in fields]
         while kinds:

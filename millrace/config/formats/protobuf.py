@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from millrace.config.document.explain import nearest
+from millrace.config.document.explain import suggest_nearest
 from millrace.config.document.problems import Finding
 from millrace.config.formats import ddl, descriptors
 from millrace.config.formats.base import FormatConfig, FormatDocumentation, FormatUse
@@ -41,7 +41,7 @@ class ProtobufFormat(FormatConfig):
     def check_schema(self, use: FormatUse) -> Iterator[Finding]:
         """Check that the descriptor file has the message."""
         try:
-            messages = descriptors.messages(use.schema.read_bytes())
+            messages = descriptors.message_names(use.schema.read_bytes())
         except descriptors.DescriptorError as error:
             yield use.wrong_schema(f"a file that protoc wrote with --descriptor_set_out: {error}")
             return
@@ -50,22 +50,22 @@ class ProtobufFormat(FormatConfig):
                 (*use.path, "format", "message"),
                 self.message,
                 f"a message of {use.query.schema_}: {', '.join(messages) or 'it has none'}",
-                nearest(self.message, messages),
+                suggest_nearest(self.message, messages),
             )
 
-    def has_a_field(self, schema: FilePath) -> str:
+    def any_field_condition(self, schema: FilePath) -> str:
         """Return a condition that is false if no field is set: those whose absence Protobuf does not distinguish have zero values."""
         data = schema.read_bytes()
-        zeros = ", ".join(f"'{each}'" for each in (*_ZEROS, *descriptors.zero_names(data)))
-        names = descriptors.fields(data, self.message)
+        zeros = ", ".join(f"'{each}'" for each in (*_ZEROS, *descriptors.enum_zero_names(data)))
+        names = descriptors.message_fields(data, self.message)
         return " OR ".join(f"coalesce(CAST(`{name}` AS STRING), '') NOT IN ({zeros})" for name in names)
 
     def fields(self, schema: FilePath) -> tuple[ddl.Field, ...]:
         """Return the fields of the message; their types only distinguish timestamps from others."""
-        result = descriptors.fields(schema.read_bytes(), self.message)
+        result = descriptors.message_fields(schema.read_bytes(), self.message)
         return tuple(
             ddl.Field(
-                name, ddl.Kind("timestamp" if moment else "another type than google.protobuf.Timestamp")
+                name, ddl.DdlType("timestamp" if moment else "another type than google.protobuf.Timestamp")
             )
             for name, moment in result.items()
         )

@@ -20,14 +20,14 @@ class TextFormat(FormatConfig):
 
     kind: Literal["text"]
 
-    def has_a_field(self, schema: FilePath) -> None:
+    def any_field_condition(self, schema: FilePath) -> None:
         """Return None: a payload is the value of the only field."""
 
     def settings(self) -> launch.TextFormat:
         """Return its keys."""
         return launch.TextFormat()
 
-    def misfits(self, fields: Sequence[Field]) -> Iterator[str]:
+    def unfit_parts(self, fields: Sequence[Field]) -> Iterator[str]:
         """Check that there is one field, of type STRING."""
         if [each.kind.name for each in fields] != ["string"]:
             yield "format text has one STRING field"

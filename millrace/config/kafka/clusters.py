@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from millrace.config.aws import kafka_versions
-from millrace.config.base import ClusterArn, Model, without_default
+from millrace.config.base import ClusterArn, Model, remove_schema_default
 from millrace.config.kafka.login import IamLogin, Login, TlsLogin
 from millrace.config.units import Size
 
@@ -34,7 +34,7 @@ class MskCluster(Model):
         description="Kind of brokers: `standard`, `express`, or a serverless cluster. Left out, the plan takes the cheaper of the "
         "first two; a deployed cluster keeps its own.",
         examples=["standard"],
-        json_schema_extra=without_default,
+        json_schema_extra=remove_schema_default,
     )
     version: str = Field(
         default=kafka_versions.DEFAULT,

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from millrace.config.document.explain import nearest
+from millrace.config.document.explain import suggest_nearest
 from millrace.config.document.problems import Finding
 from millrace.config.sinks.base import Column, SinkConfig, SinkUse
 from millrace.config.sources.kafka import KafkaTopic
@@ -52,7 +52,7 @@ class StreamSink(SinkConfig):
         else:
             known = [each for each, other in streams.items() if isinstance(other, self.stream_kind)]
             allowed = f"a {self.label} of this environment: {', '.join(known) or 'there is none'}"
-            yield Finding(path, name, allowed, nearest(name, known))
+            yield Finding(path, name, allowed, suggest_nearest(name, known))
         if name in use.read:
             yield Finding(
                 path, name, "another stream than the one that the query reads: it would feed itself"

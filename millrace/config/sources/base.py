@@ -283,7 +283,7 @@ class StreamConfig(Model, ABC):
         return None
 
     @property
-    def matches(self) -> str | None:
+    def topic_pattern(self) -> str | None:
         """Regular expression that its topics match; None for a single topic."""
         return None
 
@@ -293,7 +293,7 @@ class StreamConfig(Model, ABC):
         return None
 
     @property
-    def service_of_unknown_key(self) -> str | None:
+    def kms_via_service(self) -> str | None:
         """Service through which jobs decrypt it with a key that the file does not name."""
         return None
 
@@ -325,7 +325,7 @@ class StreamConfig(Model, ABC):
     def arn(self, name: str, names: Names) -> str:
         """Return its ARN; for a pattern, that of all topics with its literal prefix."""
 
-    def leg(self, name: str) -> tuple[str, ...]:
+    def offset_log_key(self, name: str) -> tuple[str, ...]:
         """Return a key that is equal for streams which share one line of Spark's offset log, as in its class in the core."""
         return (name,)
 
@@ -371,6 +371,6 @@ class StreamConfig(Model, ABC):
         """Return the cost of putting records of a mean size into it; None if it costs nothing."""
         return None
 
-    def refuse_change(self, name: str, wanted: int) -> Finding | None:
+    def refuse_resize(self, name: str, wanted: int) -> Finding | None:
         """Return a finding if the service does not allow a change to this number of partitions at once."""
         return None

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from millrace.config.aws.grants import FINDS_BROKERS, NO_NARROWER, REMADE, Grant, allow
 from millrace.config.base import Slug
-from millrace.config.document.explain import nearest
+from millrace.config.document.explain import suggest_nearest
 from millrace.config.document.problems import MISSING, Finding
 from millrace.config.kafka.clusters import ExternalCluster, MskCluster
 from millrace.config.kafka.reading_options import KafkaReading
@@ -97,11 +97,11 @@ class KafkaTopic(StreamConfig):
         return self.cluster
 
     @property
-    def matches(self) -> str | None:
+    def topic_pattern(self) -> str | None:
         """Its pattern."""
         return self.pattern
 
-    def leg(self, name: str) -> tuple[str, ...]:
+    def offset_log_key(self, name: str) -> tuple[str, ...]:
         """Return the cluster and the pattern: topics of one cluster are read together, each pattern separately."""
         return (self.cluster, self.pattern or "")
 
@@ -123,7 +123,7 @@ class KafkaTopic(StreamConfig):
                 (*path, "cluster"),
                 self.cluster,
                 f"a cluster under kafka: {', '.join(known) or 'none is declared'}",
-                nearest(self.cluster, known),
+                suggest_nearest(self.cluster, known),
             )
         if self.topic in (".", ".."):
             yield Finding((*path, "topic"), self.topic, "a Kafka topic name other than . and ..")

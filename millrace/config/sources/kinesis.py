@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 from pydantic import ByteSize, Field, StringConstraints
 
 from millrace.config.aws.grants import Grant, allow
-from millrace.config.base import KeyArn, RoleArn, Slug, arn_parts, without_default
+from millrace.config.base import KeyArn, RoleArn, Slug, arn_parts, remove_schema_default
 from millrace.config.document.problems import MISSING, Finding, refuse_keys
 from millrace.config.sources import kinesis_charges, kinesis_metrics
 from millrace.config.sources.base import (
@@ -76,7 +76,7 @@ class KinesisStream(StreamConfig):
         "Kinesis scales. Left out, the plan takes `on-demand` where a new stream takes the peak at once, and it costs less; a "
         "deployed stream keeps its mode.",
         examples=["provisioned"],
-        json_schema_extra=without_default,
+        json_schema_extra=remove_schema_default,
     )
     shards: int | None = Field(
         default=None, ge=1, description="Pins the shard count; left out, the plan computes it."
@@ -175,7 +175,7 @@ class KinesisStream(StreamConfig):
         return self.existing_key
 
     @property
-    def service_of_unknown_key(self) -> str | None:
+    def kms_via_service(self) -> str | None:
         """Kinesis, if the file names neither key nor role of an existing stream; such a role also decrypts."""
         unknown = self.existing is not None and self.existing_key is None and self.read_role is None
         return "kinesis" if unknown else None
@@ -347,14 +347,18 @@ class KinesisStream(StreamConfig):
         """Yield alarms for readers that fall behind, and for throttled producers and readers."""
         if self.read_role is not None:
             return ()  # its metrics are in the other account
-        return kinesis_metrics.alarms(names, names.stream(name), readers, created=self.is_created)
+        return kinesis_metrics.kinesis_alarms(names, names.stream(name), readers, created=self.is_created)
 
     def put_charge(self, records: int, record_bytes: float) -> Charge:
         """Return the cost of PUT units, or of gigabytes."""
-        by = kinesis_charges.put_on_demand if self.mode == "on-demand" else kinesis_charges.put_units
+        by = (
+            kinesis_charges.put_on_demand_charge
+            if self.mode == "on-demand"
+            else kinesis_charges.put_units_charge
+        )
         return by(records, record_bytes)
 
-    def refuse_change(self, name: str, wanted: int) -> Finding | None:
+    def refuse_resize(self, name: str, wanted: int) -> Finding | None:
         """Return a finding if one change would more than double or halve the shards of the deployed stream."""
         now = self.shards_now
         if now is None or self.mode == "on-demand":

@@ -33,7 +33,7 @@ METRICS = StreamMetrics(
 )
 
 
-def alarms(
+def kinesis_alarms(
     names: Names, stream_name: str, readers: Sequence[StreamReader], *, created: bool
 ) -> Iterator[StreamAlarm]:
     """Return the alarms of a stream of this account.

@@ -9,7 +9,7 @@ from typing import Any
 from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
 
 from millrace.config.aws.names import Names
-from millrace.config.kafka.login import PasswordLogin, secret_of
+from millrace.config.kafka.login import PasswordLogin, secret_arns_of_login
 from millrace.config.model import ExternalCluster
 from millrace.lifecycle.account.deployed_outputs import NotDeployedError
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
@@ -69,7 +69,7 @@ def cluster_connection_settings(names: Names, cluster: str, client: Callable[[st
     }
     if isinstance(login, PasswordLogin):
         result |= {"security.protocol": "SASL_SSL", "sasl.mechanism": login.kind.upper()}
-    secret = secret_of(login)
+    secret = secret_arns_of_login(login)
     return result if secret is None else result | _client_options_of_secret(secret[0], client)
 
 

@@ -276,7 +276,7 @@ class _QueryAuditInWindow:
         stream, reading = names.environment.streams[name], query.kafka_reading or KafkaReading()
         assert stream.cluster_name is not None, f"{name} has no cluster"
         read = self._committed_positions(query, name)
-        topics = [topic or names.stream(name)] if topic or stream.matches is None else sorted(read)
+        topics = [topic or names.stream(name)] if topic or stream.topic_pattern is None else sorted(read)
         holes: list[MissingRange] = []
         sums = {start: HourCounts(start, 0, 0, 0) for start in self.hours}
         for each in topics:
@@ -310,7 +310,7 @@ def _committed_ranges_if_filtered(
         return None
     assert isinstance(records, SinkAndDeadLetters), "a direct query"
     assert records.sink is not None, "a direct query with a table"
-    several = f"{topic}/" if stream.matches is not None else ""
+    several = f"{topic}/" if stream.topic_pattern is not None else ""
     before = f"{route.reading.source}/" if isinstance(query, DirectRouteQuery) else ""
     places = {f"{before}{several}{p}": (topic, p) for p in partitions}
     return ranges_in_commits(records.sink.table, route.name, places, earliest=query.start == "earliest")
@@ -327,7 +327,7 @@ def line_in_offset_log(environment: Environment, query: SourceQuery, stream: str
         Its logical name.
     """
     kinds = {name: environment.streams[name] for name in query.streams}
-    legs = {name: (each.kind, *each.leg(name)) for name, each in kinds.items()}
+    legs = {name: (each.kind, *each.offset_log_key(name)) for name, each in kinds.items()}
     return sorted(set(legs.values())).index(legs[stream])
 
 

@@ -88,7 +88,7 @@ def engine_settings(document: Mapping[str, Any]) -> dict[str, str]:
     tasks = workers["vcpu"] if engine == "emr" else glue_tasks_per_worker(version, workers["type"])
     slots = (workers["max"] - 1) * int(tasks)  # one worker is the driver
     values = {
-        name: row.value_on_engine(engine, KINDS[engine].spark_of(version))
+        name: row.value_on_engine(engine, KINDS[engine].spark_of_version(version))
         for name, row in read_settings_table().settings.items()
     }
     return {name: value.format(slots=slots) for name, value in values.items() if value is not None}

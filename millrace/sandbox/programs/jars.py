@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12Certificat
 from cryptography.utils import CryptographyDeprecationWarning
 from cryptography.x509 import load_pem_x509_certificates
 
-from millrace.config.engines.versions import LINES, SparkLine, jar_set
+from millrace.config.engines.versions import LINES, SparkLine, jar_set_name
 from millrace.sandbox.programs.toolchain import (
     LOCKS,
     installed_spark_line,
@@ -39,7 +39,7 @@ from millrace.sandbox.programs.toolchain import (
 
 LOCK = LOCKS / "jars.lock.json"
 _FOR_TESTS = frozenset({"debezium", "mysql-server", "opensearch"})
-ON_REQUEST = _FOR_TESTS | {jar_set("sandbox", line) for line in LINES.values() if not line.default}
+ON_REQUEST = _FOR_TESTS | {jar_set_name("sandbox", line) for line in LINES.values() if not line.default}
 """Sets that set-up does not fetch, as most people need none of them."""
 
 _IGNORING = threading.Lock()
@@ -78,7 +78,7 @@ def jar_folder(name: str, line: SparkLine | None = None) -> Path:
     line
         Spark line; by default this interpreter's.
     """
-    return state_folder() / "jars" / jar_set(name, line or installed_spark_line())
+    return state_folder() / "jars" / jar_set_name(name, line or installed_spark_line())
 
 
 def jar_files(name: str, line: SparkLine | None = None) -> list[Path]:
@@ -190,7 +190,7 @@ def _requests_of_sets() -> Iterator[tuple[str, str]]:
             text = (own if own.exists() else request).read_text()
             if line.default or "${" in text:
                 given = {"line": line.name, "spark": line.spark, "scala": line.scala, **line.libraries}
-                yield jar_set(request.stem, line), Template(text).substitute(given)
+                yield jar_set_name(request.stem, line), Template(text).substitute(given)
 
 
 def _classifier_from_name(artifact: ElementTree.Element, plain: str) -> str:

@@ -164,7 +164,7 @@ class SandboxSpark:
             Its line is not installed; the message has the command that installs it.
         """
         document = launch.content
-        line = spark_line_of(KINDS[document["engine"]].spark_of(document["engine_version"]))
+        line = spark_line_of(KINDS[document["engine"]].spark_of_version(document["engine_version"]))
         home = RUN / "jobs" / run
         shutil.rmtree(
             home, ignore_errors=True

@@ -101,7 +101,7 @@ def physical_stream_name(names: Names, name: str) -> str:
     SandboxError
         It is a pattern of several topics.
     """
-    pattern = names.environment.streams[name].matches
+    pattern = names.environment.streams[name].topic_pattern
     if pattern is not None:
         raise SandboxError(
             f"stream {name} reads every topic that matches {pattern}; name one of them with --topic"

@@ -70,7 +70,7 @@ def parse_ddl(text: str) -> StructType:
     'struct<a:int,b:array<string>>'
     """
     try:
-        return _spark_struct(ddl.parse(text))
+        return _spark_struct(ddl.parse_ddl(text))
     except ddl.DdlError as error:
         raise DdlError(str(error)) from error
 
@@ -89,7 +89,7 @@ def _spark_struct(fields: Iterable[ddl.Field]) -> StructType:
     )
 
 
-def _kind(kind: ddl.Kind) -> DataType:
+def _kind(kind: ddl.DdlType) -> DataType:
     if kind.name == "struct":
         return _spark_struct(kind.fields)
     if kind.name == "array":

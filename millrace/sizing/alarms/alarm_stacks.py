@@ -29,7 +29,7 @@ def alarm_stacks(environment: Environment, alarms: Sequence[Alarm]) -> tuple[tup
         The alarms of each stack, at least one stack.
     """
     by_job = environment.observability.alarms == "by-job"
-    shared = [alarm for alarm in alarms if not (by_job and alarm.of_job)]
+    shared = [alarm for alarm in alarms if not (by_job and alarm.watches_job)]
     of_subject = Counter(alarm.subject for alarm in shared)
     count = 1 if len(shared) <= MOST_IN_A_STACK else math.ceil(len(shared) / _USUAL)
     while True:

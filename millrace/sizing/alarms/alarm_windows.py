@@ -63,14 +63,14 @@ def late_periods(times: int, trigger: float) -> tuple[int, int, int]:
     return period, min(times, of), of
 
 
-def all_of(times: int, seconds: int, trigger: float) -> tuple[int, int]:
+def consecutive_periods(times: int, seconds: int, trigger: float) -> tuple[int, int]:
     """Return a period and the number of consecutive periods beyond the threshold.
 
     A period lasts ``seconds``, or :func:`longest_batch` if that is longer, so that each has data.
 
     Examples
     --------
-    >>> all_of(3, 300, 30), all_of(3, 300, 300)
+    >>> consecutive_periods(3, 300, 30), consecutive_periods(3, 300, 300)
     ((300, 3), (960, 3))
     """
     period = min(max(seconds, longest_batch(trigger)), LONGEST_WINDOW)

@@ -14,7 +14,7 @@ from millrace.sizing.alarms.alarm_windows import (
     MINUTE,
     TRIGGERS_MISSED,
     alarm_window,
-    all_of,
+    consecutive_periods,
     late_periods,
 )
 from millrace.sizing.alarms.metrics import BY_NAME, namespace
@@ -50,7 +50,7 @@ def alarms(
 
 def silenced_by_stop(alarms: tuple[Alarm, ...], job: str) -> tuple[str, ...]:
     """Return the names of the alarms that a deliberately stopped job would set off."""
-    return tuple(a.name for a in alarms if a.subject == f"job/{job}" and a.silence)
+    return tuple(a.name for a in alarms if a.subject == f"job/{job}" and a.goes_off_in_silence)
 
 
 def _job_alarms(names: Names, plan: JobPlan) -> Iterator[Alarm]:
@@ -107,7 +107,7 @@ def _query_alarms(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Ala
         why=f"records are committed later than {latency:g} s after their arrival: {query.latency_seconds.why}",
     )
     # Two halves: one slow batch, such as the first after a start, is in only one of them.
-    period, sustained = all_of(2, _SUSTAINED_SECONDS // 2, trigger)
+    period, sustained = consecutive_periods(2, _SUSTAINED_SECONDS // 2, trigger)
     yield _own_metric_alarm(
         names,
         job,
@@ -150,7 +150,7 @@ def _query_alarms(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Ala
         period=MINUTE,
         why="the query ended with an error",
     )
-    period, sustained = all_of(3, 5 * MINUTE, trigger)
+    period, sustained = consecutive_periods(3, 5 * MINUTE, trigger)
     yield _own_metric_alarm(
         names,
         job,

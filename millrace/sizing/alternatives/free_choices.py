@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import TypeVar
 
-from millrace.config.bounded_run_checks import refused_runs
+from millrace.config.bounded_run_checks import bounded_run_findings
 from millrace.config.model import Environment, KinesisStream
 from millrace.config.queries import DeriveQuery, LandingQuery
 from millrace.sizing.cost import CENT, stream_cost
@@ -73,7 +73,7 @@ def _cheapest_value(
         value: found
         for value in values
         for changed in (with_choices(part, section, key, {name: value}),)
-        if not any(refused_runs(changed)) and (found := cost(changed)) is not None
+        if not any(bounded_run_findings(changed)) and (found := cost(changed)) is not None
     }
     default = cost(part) if always and usd else None
     # Of equal ones the first: the shortest period, whose records are the youngest.

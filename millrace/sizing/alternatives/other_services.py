@@ -187,7 +187,7 @@ def _used_features(query: Query) -> Iterator[str]:
         yield "payloads"
 
 
-def advice(environment: Environment, now: Plan) -> Iterator[str]:
+def cheaper_service_advice(environment: Environment, now: Plan) -> Iterator[str]:
     """Yield a line if a service of AWS does all that the file asks for, for less."""
     usd = sum(line.usd for lines in now.costs.values() for line in lines)
     able = [each for each in services(environment, now) if not each.beyond and (each.usd or usd) < usd]

@@ -11,15 +11,15 @@ from typing import TypeVar
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment
 from millrace.sizing.cost import CENT, HOURS, stream_cost
-from millrace.sizing.jobs.core_spreads import shared_batches, source_of
+from millrace.sizing.jobs.core_spreads import joined_source, shared_batches
 from millrace.sizing.jobs.job_plan import plan_job
-from millrace.sizing.jobs.shared_cores import Batch, divide_into_tasks, fewest_shared_cores
+from millrace.sizing.jobs.shared_cores import LargestBatch, divide_into_tasks, fewest_shared_cores
 from millrace.sizing.jobs.worker_choices import worker_usd_hour
 from millrace.sizing.model import Figure, JobPlan
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
 from millrace.sizing.queries.demand import QueryDemand
-from millrace.sizing.queries.driver import by_driver
-from millrace.sizing.queries.query_plan import Source
+from millrace.sizing.queries.driver import demands_by_driver_cores
+from millrace.sizing.queries.query_plan import SourcePartitions
 from millrace.sizing.streams import StreamWithReaders
 
 _PRICED = 12
@@ -75,26 +75,32 @@ class JobPlanner:
         self.problems: list[Finding] = []
         """Findings for jobs whose driver is too busy, whatever its size."""
         for name, own in self.demands.items():
-            self.by_driver[name], wrong = by_driver(environment, name, own)
+            self.by_driver[name], wrong = demands_by_driver_cores(environment, name, own)
             self.problems += wrong
         self.least: Mapping[str, float] = {}
         """Partitions that the traffic needs, as real numbers, by stream."""
         self._planned: dict[tuple[str, tuple[int, ...]], Planned] = {}
 
-    def sources(self, demands: Iterable[QueryDemand], partitions: Mapping[str, int]) -> dict[str, Source]:
+    def sources(
+        self, demands: Iterable[QueryDemand], partitions: Mapping[str, int]
+    ) -> dict[str, SourcePartitions]:
         """Return the streams of queries as these find them, by stream."""
         found = {}
         for name in dict.fromkeys(name for demand in demands for name in demand.streams):
             stream, number, least = self.environment.streams[name], partitions[name], self.least[name]
             evenly = least if number - 1 < least <= number else float(number)
             steady = stream.elastic_limits is None
-            found[name] = Source(number, steady=steady, limits_parts=stream.limits_parts, evenly=evenly)
+            found[name] = SourcePartitions(
+                number, steady=steady, limits_parts=stream.limits_parts, evenly=evenly
+            )
         return found
 
-    def batches(self, demands: Sequence[QueryDemand], partitions: Mapping[str, int]) -> tuple[Batch, ...]:
+    def batches(
+        self, demands: Sequence[QueryDemand], partitions: Mapping[str, int]
+    ) -> tuple[LargestBatch, ...]:
         """Return the largest batches of queries that find these partitions."""
         sources = self.sources(demands, partitions)
-        return shared_batches(demands, [source_of(demand, sources) for demand in demands])
+        return shared_batches(demands, [joined_source(demand, sources) for demand in demands])
 
     def plan(self, job: str, partitions: Mapping[str, int]) -> Planned:
         """Plan a job that finds these partitions, with the driver that costs the least; of equal ones the smallest."""
@@ -256,7 +262,7 @@ def _subsets(members: Sequence[V]) -> Iterator[Sequence[V]]:
 
 
 def _partition_choices(
-    batches: tuple[Batch, ...], cores: int, free: tuple[bool, ...]
+    batches: tuple[LargestBatch, ...], cores: int, free: tuple[bool, ...]
 ) -> Iterator[tuple[bool, ...]]:
     """Yield which batches may get more partitions: each choice among those that would take some, or, of many, the largest ones."""
     tasks = divide_into_tasks(batches, cores, free=free)

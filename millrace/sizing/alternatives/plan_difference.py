@@ -52,7 +52,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Di
         Dollars first, the total before its parts, then sizes in the order of the plan. For a job, stream or cluster that only
         one plan has, only the dollars.
     """
-    old, new = dict(_dollars(before)), dict(_dollars(after))
+    old, new = dict(_dollars_by_key(before)), dict(_dollars_by_key(after))
     changed = [
         Difference(key, MONEY, old.get(key), new.get(key))
         for key in dict.fromkeys([*old, *new])
@@ -74,7 +74,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Di
     return tuple(changed)
 
 
-def _dollars(document: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+def _dollars_by_key(document: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     yield "total", document["total"]["value"]
     for section in ("streams", "clusters", "jobs"):
         for name, member in document[section].items():

@@ -42,13 +42,13 @@ def _with_remedy(environment: Environment, problem: Finding, replan: Replan) -> 
         return problem
     job = str(problem.path[1])
 
-    def does(changed: Environment) -> bool:
+    def is_remedy(changed: Environment) -> bool:
         return not any(each.path[:2] == problem.path[:2] for each in replan(changed))
 
     found: list[str] = []
-    for words, changed in chain(_of_job(environment, job), _splits_of_job(environment, job)):
+    for words, changed in chain(_changes_of_job(environment, job), _splits_of_job(environment, job)):
         kind = words.split(":")[0]
-        if any(each.startswith(f"{kind}:") for each in found) or not does(changed):
+        if any(each.startswith(f"{kind}:") for each in found) or not is_remedy(changed):
             continue
         found.append(words)
         if len(found) == _WANTED:
@@ -59,7 +59,7 @@ def _with_remedy(environment: Environment, problem: Finding, replan: Replan) -> 
     return replace(problem, hint=f"{problem.hint}; {hint}" if problem.hint else hint)
 
 
-def _of_job(environment: Environment, name: str) -> Iterator[tuple[str, Environment]]:
+def _changes_of_job(environment: Environment, name: str) -> Iterator[tuple[str, Environment]]:
     for words, changed in _possible_changes(environment.jobs[name]):
         yield words, environment.model_copy(update={"jobs": {**environment.jobs, name: changed}})
 

@@ -11,7 +11,7 @@ from millrace.config.units import format_duration
 from millrace.sizing.model import JobPlan, StreamPlan
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.driver import driver_load
-from millrace.sizing.queries.query_plan import outage_of
+from millrace.sizing.queries.query_plan import outage_to_plan_for
 from millrace.sizing.streams import demands_at_peak
 from millrace.sizing.text_format import count
 
@@ -57,7 +57,7 @@ def risks(
                 f"streams.{name}: the topic is made on the existing cluster {stream.cluster_name}; `existing: true` reads "
                 "one that is there"
             )
-        if (share := fullness(stream, streams[name])) > FULL:
+        if (share := share_of_limits_at_peak(stream, streams[name])) > FULL:
             shards = streams[name].expected_partitions.value
             yield (
                 f"streams.{name}: {count(shards, stream.parts.removesuffix('s'))} {share:.0%} full at peak, if no key is hot; "
@@ -65,7 +65,7 @@ def risks(
             )
     for demand in demands:
         again = jobs[demand.job].queries[demand.query].catch_up_seconds
-        outage = outage_of(environment.jobs[demand.job])
+        outage = outage_to_plan_for(environment.jobs[demand.job])
         if again is None or again.value <= SLOW * outage.total_seconds():
             continue
         took = "never" if math.isinf(again.value) else f"{_rounded_duration(again.value)} later"
@@ -91,7 +91,7 @@ def driver_loads(demands: list[QueryDemand], jobs: Mapping[str, JobPlan]) -> dic
     return {name: driver_load(each) / jobs[name].vcpu for name, each in own.items() if len(each) > 1}
 
 
-def fullness(stream: Stream, sized: StreamPlan) -> float:
+def share_of_limits_at_peak(stream: Stream, sized: StreamPlan) -> float:
     """Return the share of its partitions' limits at the peak; 0 if they refuse no records, or if AWS adds partitions."""
     if not stream.refuses_fewer or stream.elastic_limits is not None:
         return 0.0

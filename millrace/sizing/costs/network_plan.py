@@ -8,10 +8,10 @@ from typing import Literal
 
 from millrace.config.aws.accounts import named_hosts
 from millrace.config.job_networks import network_reasons, vpc_reason
-from millrace.config.kafka.login import secret_of
+from millrace.config.kafka.login import secret_arns_of_login
 from millrace.config.model import Environment, Job, MskCluster, Stream
 from millrace.sizing.cost import GB, HOURS, SECONDS, cost_by_tier, cost_item
-from millrace.sizing.model import CostItem, Figure, Input, NetworkPlan, pinned
+from millrace.sizing.model import CostItem, Figure, FigureInput, NetworkPlan, pinned
 from millrace.sizing.prices_and_limits import PriceTable
 from millrace.sizing.text_format import count
 
@@ -31,21 +31,21 @@ _LOOKUPS_HOUR = 120
 """Times in an hour that a worker asks for a name: Java keeps an answer for 30 seconds (``networkaddress.cache.ttl``)."""
 
 
-def services(environment: Environment) -> tuple[str, ...]:
+def called_services(environment: Environment) -> tuple[str, ...]:
     """Return the AWS services that are called from the VPC, by the names of their endpoints.
 
     S3 and DynamoDB are not among them: their gateway endpoints cost nothing. A service that
     no job calls has no endpoint, as each costs by the hour and zone.
     """
-    jobs = jobs_inside(environment).values()
+    jobs = jobs_in_vpc(environment).values()
     found = ["logs", "monitoring", "kms", "sts", "glue"] if jobs else ["logs"] * bool(environment.history)
-    found += dict.fromkeys(each for stream in _streams_inside(environment) for each in stream.services)
+    found += dict.fromkeys(each for stream in _streams_read_in_vpc(environment) for each in stream.services)
     if any(isinstance(cluster, MskCluster) for cluster in environment.kafka.values()):
         found.append("kafka")
     if environment.observability.prometheus and any(job.remote_writes for job in jobs):
         found.append("aps-workspaces")
     asked = {service for job in jobs for sink in job.sinks for service in sink.services}
-    if any(secret_of(cluster.authentication) for cluster in environment.kafka.values()):
+    if any(secret_arns_of_login(cluster.authentication) for cluster in environment.kafka.values()):
         asked.add("secretsmanager")
     found += sorted(asked.difference(found))
     if environment.history is not None:
@@ -53,16 +53,16 @@ def services(environment: Environment) -> tuple[str, ...]:
     return tuple(found)
 
 
-def jobs_inside(environment: Environment) -> dict[str, Job]:
+def jobs_in_vpc(environment: Environment) -> dict[str, Job]:
     """Return the jobs that run in the VPC, by name."""
     return {name: job for name, job in environment.jobs.items() if vpc_reason(environment, name) is not None}
 
 
-def _streams_inside(environment: Environment) -> list[Stream]:
+def _streams_read_in_vpc(environment: Environment) -> list[Stream]:
     """Return the streams that queries of jobs in the VPC read; one for each query."""
     return [
         environment.streams[name]
-        for job in jobs_inside(environment).values()
+        for job in jobs_in_vpc(environment).values()
         for query in job.queries.values()
         for name in query.streams
     ]
@@ -94,7 +94,7 @@ def plan_network(environment: Environment, prices: PriceTable) -> tuple[NetworkP
     if not network_reasons(environment):
         why = "no job needs a VPC: all reach AWS by its public endpoints, with TLS and IAM"
         return NetworkPlan(Figure("none", "egress", why), (), 0), ()
-    called = services(environment)
+    called = called_services(environment)
     if environment.network.vpc is not None:
         why = f"{environment.network.vpc} is left as it is; it must reach {', '.join(called)} and S3"
         return NetworkPlan(pinned("existing", "egress", why, ("network", "vpc")), called, 0), ()
@@ -113,7 +113,7 @@ def plan_network(environment: Environment, prices: PriceTable) -> tuple[NetworkP
         why,
         "computed" if asked == "cheapest" else "pinned",
         assumed=any(line.assumed for cost in costs.values() for line in cost),
-        inputs=lambda: (Input("egress", asked, path=("network", "egress")),),
+        inputs=lambda: (FigureInput("egress", asked, path=("network", "egress")),),
     )
     first, *rest = costs[chosen]
     first = replace(first, why=f"{first.why}; {_NAMES[other]} would make it ${usd[other]:,.0f}")
@@ -122,7 +122,7 @@ def plan_network(environment: Environment, prices: PriceTable) -> tuple[NetworkP
 
 def _monthly_gb(environment: Environment) -> tuple[float, bool]:
     """Return the GB a month that jobs read from services, and whether that is assumed; S3 traffic uses its gateway."""
-    read = [stream.traffic for stream in _streams_inside(environment) if stream.services]
+    read = [stream.traffic for stream in _streams_read_in_vpc(environment) if stream.services]
     gigabytes = sum(t.records_per_second * t.record_size for t in read) * SECONDS / GB
     return gigabytes, any(t.basis == "assumed" for t in read)
 
@@ -160,7 +160,7 @@ def _costs_by_egress(
     }
 
 
-def resolved_domains(environment: Environment) -> tuple[str, ...]:
+def domains_to_resolve(environment: Environment) -> tuple[str, ...]:
     """Return the domains that the DNS firewall lets through: those of AWS, of the file's hosts, and the allowed ones."""
     tree = environment.places.tree
     hosts = [] if tree is None else named_hosts(tree)
@@ -177,9 +177,9 @@ def dns_cost(environment: Environment, workers: int, prices: PriceTable) -> tupl
     """
     if environment.network.allowed_domains is None:
         return ()
-    names = len(services(environment)) + 1
+    names = len(called_services(environment)) + 1
     queries = workers * names * _LOOKUPS_HOUR * HOURS / 1e6
-    domains = len(resolved_domains(environment)) + 1
+    domains = len(domains_to_resolve(environment)) + 1
     why = f"{count(workers, 'worker')} ask for {count(names, 'name')} {_LOOKUPS_HOUR} times an hour"
     return (
         cost_item("DNS queries", queries, "network.dns_million_queries", prices, why, assumed=True),

@@ -17,7 +17,7 @@ from millrace.sizing.cost import HOURS
 
 
 @dataclass(frozen=True)
-class Product:
+class PriceProduct:
     """A product of the API for one of our prices.
 
     Attributes
@@ -59,22 +59,22 @@ def _hour_units(*things: str) -> tuple[str, ...]:
     return (*_HOUR, *(f"{thing}{hour}" for thing in things for hour in _HOUR))
 
 
-def _kinesis_product(usage: str, operation: str, units: tuple[str, ...], factor: float = 1) -> Product:
-    return Product("AmazonKinesis", usage, units, factor, {"operation": operation})
+def _kinesis_product(usage: str, operation: str, units: tuple[str, ...], factor: float = 1) -> PriceProduct:
+    return PriceProduct("AmazonKinesis", usage, units, factor, {"operation": operation})
 
 
-def _glue_product(usage: str) -> Product:
-    return Product(
+def _glue_product(usage: str) -> PriceProduct:
+    return PriceProduct(
         "AWSGlue", usage, _hour_units("dpu", "mdpu", "memorydpu"), attributes={"operation": "Jobrun"}
     )
 
 
-def _emr_product(usage: str, *things: str) -> Product:
-    return Product("ElasticMapReduce", f"EMR-SERVERLESS-{usage}", _hour_units(*things))
+def _emr_product(usage: str, *things: str) -> PriceProduct:
+    return PriceProduct("ElasticMapReduce", f"EMR-SERVERLESS-{usage}", _hour_units(*things))
 
 
 _MSK = {
-    f"msk.{tier.lower()}.m7g.{size}_hour": Product(
+    f"msk.{tier.lower()}.m7g.{size}_hour": PriceProduct(
         "AmazonMSK", f"{tier}.m7g.{size}", _hour_units("broker", "instance")
     )
     for tier in ("Kafka", "Express")
@@ -82,7 +82,7 @@ _MSK = {
 }
 
 _METRICS = {
-    f"cloudwatch.{name}metric_month": Product(
+    f"cloudwatch.{name}metric_month": PriceProduct(
         "AmazonCloudWatch", "CW:MetricMonitorUsage", ("metrics",), tiers=True, begin=begin
     )
     for name, begin in (
@@ -93,7 +93,7 @@ _METRICS = {
     )
 }
 
-PRODUCTS: Mapping[str, Product] = MappingProxyType(
+PRODUCTS: Mapping[str, PriceProduct] = MappingProxyType(
     {
         "glue.dpu_hour": _glue_product("ETL-DPU-Hour"),
         "glue.memory_dpu_hour": _glue_product("ETL-MemOptimized-DPU-Hour"),  # a weaker source than the others
@@ -139,16 +139,16 @@ PRODUCTS: Mapping[str, Product] = MappingProxyType(
             "OnDemand-LongTermRetention-ByteHrs", "OnDemandLongTermRetentionByteHrs", _GB_MONTHS
         ),
         **_MSK,
-        "msk.storage_gb_month": Product("AmazonMSK", "Kafka.Storage.GP2", _GB_MONTHS),
-        "kms.key_month": Product("awskms", "KMS-Keys", ("keys", "key", "keymonths")),
-        "network.endpoint_month": Product(
+        "msk.storage_gb_month": PriceProduct("AmazonMSK", "Kafka.Storage.GP2", _GB_MONTHS),
+        "kms.key_month": PriceProduct("awskms", "KMS-Keys", ("keys", "key", "keymonths")),
+        "network.endpoint_month": PriceProduct(
             "AmazonVPC", "VpcEndpoint-Hours", _HOUR, HOURS, {"productFamily": "VpcEndpoint"}
         ),
-        "network.endpoint_gb": Product(
+        "network.endpoint_gb": PriceProduct(
             "AmazonVPC", "VpcEndpoint-Bytes", _GB, attributes={"productFamily": "VpcEndpoint"}, tiers=True
         ),
         **{
-            f"network.after_{begin}.endpoint_gb": Product(
+            f"network.after_{begin}.endpoint_gb": PriceProduct(
                 "AmazonVPC",
                 "VpcEndpoint-Bytes",
                 _GB,
@@ -158,40 +158,42 @@ PRODUCTS: Mapping[str, Product] = MappingProxyType(
             )
             for begin in (1_000_000, 5_000_000)
         },
-        "network.nat_hour": Product(
+        "network.nat_hour": PriceProduct(
             "AmazonEC2", "NatGateway-Hours", _HOUR, attributes={"productFamily": "NAT Gateway"}
         ),
-        "network.nat_gb": Product(
+        "network.nat_gb": PriceProduct(
             "AmazonEC2", "NatGateway-Bytes", _GB, attributes={"productFamily": "NAT Gateway"}
         ),
-        "network.dns_million_queries": Product(
+        "network.dns_million_queries": PriceProduct(
             "AmazonRoute53", "DNS-Firewall-Queries", ("queries", "query"), 1e6, tiers=True
         ),
-        "network.dns_domain_month": Product("AmazonRoute53", "DNS-Firewall-Domains", ("domains", "domain")),
+        "network.dns_domain_month": PriceProduct(
+            "AmazonRoute53", "DNS-Firewall-Domains", ("domains", "domain")
+        ),
         **_METRICS,
-        "cloudwatch.thousand_calls": Product(
+        "cloudwatch.thousand_calls": PriceProduct(
             "AmazonCloudWatch", "CW:Requests", ("requests", "request"), 1000
         ),
-        "cloudwatch.alarm_month": Product(
+        "cloudwatch.alarm_month": PriceProduct(
             "AmazonCloudWatch", "CW:AlarmMonitorUsage", ("alarms",), attributes={"productFamily": "Alarm"}
         ),
-        "cloudwatch.dashboard_month": Product(
+        "cloudwatch.dashboard_month": PriceProduct(
             "AmazonCloudWatch",
             "DashboardsUsageHour",
             ("dashboards", "dashboard"),
             worldwide=True,
         ),
-        "fargate.vcpu_hour": Product("AmazonECS", "Fargate-vCPU-Hours:perCPU", _hour_units("vcpu")),
-        "fargate.gib_hour": Product("AmazonECS", "Fargate-GB-Hours", _hour_units("gb")),
-        "alb.hour": Product(
+        "fargate.vcpu_hour": PriceProduct("AmazonECS", "Fargate-vCPU-Hours:perCPU", _hour_units("vcpu")),
+        "fargate.gib_hour": PriceProduct("AmazonECS", "Fargate-GB-Hours", _hour_units("gb")),
+        "alb.hour": PriceProduct(
             "AWSELB",
             "LoadBalancerUsage",
             _hour_units("lb", "loadbalancer"),
             attributes={"productFamily": "Load Balancer-Application"},
         ),
-        "logs.gb_in": Product("AmazonCloudWatch", "DataProcessing-Bytes", _GB),
-        "s3.thousand_puts": Product("AmazonS3", "Requests-Tier1", ("requests", "request"), 1000),
-        "s3.gb_month": Product(
+        "logs.gb_in": PriceProduct("AmazonCloudWatch", "DataProcessing-Bytes", _GB),
+        "s3.thousand_puts": PriceProduct("AmazonS3", "Requests-Tier1", ("requests", "request"), 1000),
+        "s3.gb_month": PriceProduct(
             "AmazonS3", "TimedStorage-ByteHrs", _GB_MONTHS, attributes={"volumeType": "Standard"}, tiers=True
         ),
     }

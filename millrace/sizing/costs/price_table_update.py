@@ -14,7 +14,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 
-from millrace.sizing.costs.price_products import PRODUCTS, Product
+from millrace.sizing.costs.price_products import PRODUCTS, PriceProduct
 from millrace.sizing.prices_and_limits import Price, PriceTable
 
 SOURCE = "AWS Price List API"
@@ -24,7 +24,7 @@ _FAR = 10
 
 
 @dataclass(frozen=True)
-class Renewal:
+class PriceRenewal:
     """Result of an update.
 
     Attributes
@@ -61,7 +61,7 @@ def price_list_region(region: str) -> str:
     return "cn-northwest-1" if region.startswith("cn-") else "us-east-1"
 
 
-def renew_prices(pricing: Any, region: str, current: Mapping[str, Price], today: date) -> Renewal:
+def renew_prices(pricing: Any, region: str, current: Mapping[str, Price], today: date) -> PriceRenewal:
     """Update every price that has a product.
 
     Parameters
@@ -98,7 +98,7 @@ def renew_prices(pricing: Any, region: str, current: Mapping[str, Price], today:
         else:
             prices[name] = Price(usd=usd)
     table = PriceTable(region=region, read=today, source=SOURCE, prices=prices)
-    return Renewal(table, stayed, tuple(name for name in current if name not in PRODUCTS))
+    return PriceRenewal(table, stayed, tuple(name for name in current if name not in PRODUCTS))
 
 
 def to_yaml(table: PriceTable) -> str:
@@ -122,7 +122,7 @@ class _UnclearError(Exception):
     """There is no price, or no certain one; the message is the reason."""
 
 
-def _matching_products(pricing: Any, product: Product, region: str) -> Iterator[Mapping[str, Any]]:
+def _matching_products(pricing: Any, product: PriceProduct, region: str) -> Iterator[Mapping[str, Any]]:
     """Yield the products that the API finds, over all pages; its filter of usage types matches substrings."""
     wanted = {**product.attributes, **({} if product.worldwide else {"regionCode": region})}
     filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in wanted.items()]
@@ -141,7 +141,7 @@ def _matching_products(pricing: Any, product: Product, region: str) -> Iterator[
                 raise _UnclearError("the response of the Price List API is not JSON") from None
 
 
-def _price_of_product(product: Product, answers: list[Mapping[str, Any]], region: str) -> float:
+def _price_of_product(product: PriceProduct, answers: list[Mapping[str, Any]], region: str) -> float:
     """Return the price of the one product that fits, in our unit.
 
     Regions' prefixes are such as ``EUW1-`` and ``EU-``, for keys the region itself; us-east-1 often has none.
@@ -164,7 +164,7 @@ def _price_of_product(product: Product, answers: list[Mapping[str, Any]], region
         raise _UnclearError(f"the response of the Price List API is not as expected: {error!r}") from error
 
 
-def _select_tier(product: Product, tiers: list[Mapping[str, Any]]) -> Mapping[str, Any]:
+def _select_tier(product: PriceProduct, tiers: list[Mapping[str, Any]]) -> Mapping[str, Any]:
     begins = {Decimal(each.get("beginRange", "0")): each for each in tiers}
     if len(begins) != len(tiers) or (len(tiers) > 1 and not product.tiers):
         at = ", ".join(each.get("beginRange", "0") for each in tiers)
@@ -174,7 +174,7 @@ def _select_tier(product: Product, tiers: list[Mapping[str, Any]]) -> Mapping[st
     return ours
 
 
-def _amount_in_unit(product: Product, tier: Mapping[str, Any]) -> float:
+def _amount_in_unit(product: PriceProduct, tier: Mapping[str, Any]) -> float:
     unit = re.sub(r"[^a-z0-9]", "", tier["unit"].lower())
     if unit not in product.units:
         raise _UnclearError(f"the unit is {tier['unit']}, not {' or '.join(product.units)}")

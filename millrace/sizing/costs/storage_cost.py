@@ -38,7 +38,7 @@ def stored_gb(environment: Environment, query: Query, demand: QueryDemand, *, ic
     return demand.work.rate * demand.average * size * service_limits()["usage.stored_share"] / GB
 
 
-def retention_days(environment: Environment) -> float:
+def replaced_file_days(environment: Environment) -> float:
     """Return how long a file is paid for after compaction has replaced it, in days; 0 without upkeep.
 
     It is kept as long as a snapshot names it, then as long as a bucket of ours keeps replaced versions.

@@ -9,7 +9,7 @@ from millrace.config.document.problems import Finding
 from millrace.config.model import Environment, Job
 from millrace.config.units import format_duration
 from millrace.sizing.jobs.shared_cores import (
-    Batch,
+    LargestBatch,
     divide_into_tasks,
     divide_run,
     fewest_shared_cores,
@@ -26,13 +26,13 @@ from millrace.sizing.queries.capacity import (
     whole_cores,
 )
 from millrace.sizing.queries.demand import QueryDemand
-from millrace.sizing.queries.query_plan import Source, run_seconds
+from millrace.sizing.queries.query_plan import SourcePartitions, run_seconds
 
 
-def source_of(demand: QueryDemand, sources: Mapping[str, Source]) -> Source:
+def joined_source(demand: QueryDemand, sources: Mapping[str, SourcePartitions]) -> SourcePartitions:
     """Return the partitions of all of a query's streams together."""
     each = [sources[name] for name in demand.streams]
-    return Source(
+    return SourcePartitions(
         sum(source.partitions for source in each) if demand.partitions is None else demand.partitions,
         steady=all(source.steady for source in each),
         limits_parts=any(source.limits_parts for source in each),
@@ -40,7 +40,9 @@ def source_of(demand: QueryDemand, sources: Mapping[str, Source]) -> Source:
     )
 
 
-def shared_batches(demands: Sequence[QueryDemand], sources: Sequence[Source]) -> tuple[Batch, ...]:
+def shared_batches(
+    demands: Sequence[QueryDemand], sources: Sequence[SourcePartitions]
+) -> tuple[LargestBatch, ...]:
     """Return the largest batches of queries that share cores."""
     return tuple(
         largest_batch(demand, source.partitions, source.evenly)
@@ -52,7 +54,7 @@ def job_spreads(
     environment: Environment,
     name: str,
     demands: Sequence[QueryDemand],
-    sources: Sequence[Source],
+    sources: Sequence[SourcePartitions],
     paid: int = 0,
 ) -> tuple[list[CoreSpread], int, list[Finding]]:
     """Return the queries' distributions over the job's cores, and these.
@@ -68,7 +70,7 @@ def job_spreads(
     short = [
         _too_few_shards(environment, demand)
         for demand, source in zip(demands, sources, strict=True)
-        if demand.read_in_waves >= source.partitions
+        if demand.partitions_read_in_waves >= source.partitions
     ]
     if short:
         return [], 0, short
@@ -102,7 +104,7 @@ def job_spreads(
 
 
 def _own_cores_spread(
-    environment: Environment, name: str, demand: QueryDemand, source: Source, paid: int = 0
+    environment: Environment, name: str, demand: QueryDemand, source: SourcePartitions, paid: int = 0
 ) -> tuple[list[CoreSpread], int, list[Finding]]:
     """Return the distribution of a query that has all cores of its job."""
     job, found = environment.jobs[name], own_spread(demand, source)
@@ -125,27 +127,27 @@ def _own_cores_spread(
         if more.effective >= found.effective and more.read_at_once >= found.read_at_once:
             return [more], found.cores, []
     # One that reads all shards in one wave may find that they cannot deliver the records in the rest of the batch.
-    late = found.waves == 1 and demand.read_in_one_wave >= source.partitions
+    late = found.waves == 1 and demand.partitions_read_in_one_wave >= source.partitions
     return [found], found.cores, [_too_few_shards(environment, demand)] if late else []
 
 
 def _too_few_cores(job: Job, demands: Sequence[QueryDemand], fewest: int) -> Finding:
-    allowed = f"at least {fewest}: {cores_why(job, demands)}"
+    allowed = f"at least {fewest}: {reason_for_cores(job, demands)}"
     return Finding(("jobs", demands[0].job, "cores"), str(job.cores), allowed)
 
 
-def own_spread(demand: QueryDemand, source: Source) -> CoreSpread:
+def own_spread(demand: QueryDemand, source: SourcePartitions) -> CoreSpread:
     """Return the spread of a query over the fewest cores, of which it has all; its shards may be too few, which is found later."""
     overhead = service_limits()["spark.repartition.overhead"]
     fewest = whole_cores(demand.least_cores)
-    if not demand.lands or demand.read_in_waves >= source.partitions:
+    if not demand.lands or demand.partitions_read_in_waves >= source.partitions:
         return CoreSpread(fewest, float(fewest), None)
     return choose_cores(
         source.partitions,
         demand.needed,
         overhead,
         steady=source.steady,
-        read_at_once=demand.read_in_waves,
+        read_at_once=demand.partitions_read_in_waves,
     )
 
 
@@ -155,7 +157,7 @@ def _too_few_shards(environment: Environment, demand: QueryDemand) -> Finding:
     asked = environment.streams[stream]
     shards, part = asked.given_partitions, asked.parts.removesuffix("s")
     more = f", {demand.again:.2f} times to catch up" if demand.again > 1 else ""
-    least = math.floor(demand.read_in_one_wave) + 1
+    least = math.floor(demand.partitions_read_in_one_wave) + 1
     why = f"{demand.work.rate:,.0f} records/s at peak{more}, and a {part} hands {1 / demand.work.hand_over:,.0f} a second to {demand.query}"
     hint = (
         f"`fan_out: true` gives a query a {part}'s whole way out"
@@ -172,7 +174,7 @@ def _too_few_shards(environment: Environment, demand: QueryDemand) -> Finding:
     return Finding(("streams", stream, asked.parts), value, f"at least {least}: {why}", hint)
 
 
-def cores_why(job: Job, demands: Sequence[QueryDemand]) -> str:
+def reason_for_cores(job: Job, demands: Sequence[QueryDemand]) -> str:
     """Return the reason for the number of cores: the work of the query that needs the most."""
     work = max(demands, key=lambda demand: demand.needed).work
     why = (

@@ -10,12 +10,15 @@ from millrace.sizing.model import JobPlan
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.driver import route_hint
-from millrace.sizing.queries.query_plan import Source
+from millrace.sizing.queries.query_plan import SourcePartitions
 from millrace.sizing.text_format import count
 
 
 def job_advice(
-    environment: Environment, plan: JobPlan, demands: Sequence[QueryDemand], sources: Mapping[str, Source]
+    environment: Environment,
+    plan: JobPlan,
+    demands: Sequence[QueryDemand],
+    sources: Mapping[str, SourcePartitions],
 ) -> Iterator[str]:
     """Yield one line for each recommendation."""
     yield from _unmeasured_rate_advice(environment, plan, demands)
@@ -48,7 +51,10 @@ def _unmeasured_rate_advice(
 
 
 def _foreign_stream_advice(
-    environment: Environment, plan: JobPlan, demands: Sequence[QueryDemand], sources: Mapping[str, Source]
+    environment: Environment,
+    plan: JobPlan,
+    demands: Sequence[QueryDemand],
+    sources: Mapping[str, SourcePartitions],
 ) -> Iterator[str]:
     for demand in demands:
         query = plan.queries[demand.query]

@@ -11,19 +11,19 @@ from millrace.config.document.problems import Finding
 from millrace.config.job_networks import vpc_reason
 from millrace.config.model import Environment, Job
 from millrace.sizing.cost import job_cost
-from millrace.sizing.jobs.core_spreads import cores_why, job_spreads, source_of
+from millrace.sizing.jobs.core_spreads import job_spreads, joined_source, reason_for_cores
 from millrace.sizing.jobs.job_hints import job_advice
 from millrace.sizing.jobs.memory import Memory, memory_of_job, records_that_fit
 from millrace.sizing.jobs.scaling import allocation_ratio, scaling_range
 from millrace.sizing.jobs.usage_costs import usage_cost
 from millrace.sizing.jobs.worker_choices import worker_choices, worker_usd_hour
-from millrace.sizing.model import Figure, Input, JobPlan, QueryPlan, RunPlan, WorkerChoice, pinned
+from millrace.sizing.model import Figure, FigureInput, JobPlan, QueryPlan, RunPlan, WorkerChoice, pinned
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
 from millrace.sizing.queries.capacity import (
     CoreSpread,
 )
 from millrace.sizing.queries.demand import QueryDemand
-from millrace.sizing.queries.query_plan import Source, plan_query, plan_run
+from millrace.sizing.queries.query_plan import SourcePartitions, plan_query, plan_run
 from millrace.sizing.text_format import count
 
 
@@ -42,7 +42,7 @@ def plan_job(
     environment: Environment,
     name: str,
     demands: Sequence[QueryDemand],
-    sources: Mapping[str, Source],
+    sources: Mapping[str, SourcePartitions],
     prices: PriceTable,
     driver_cores: int = 1,
 ) -> tuple[JobPlan | None, list[Finding]]:
@@ -62,11 +62,11 @@ def plan_job(
     tuple
         The plan, or ``None`` with the findings that prevent one.
     """
-    job, read = environment.jobs[name], [source_of(demand, sources) for demand in demands]
+    job, read = environment.jobs[name], [joined_source(demand, sources) for demand in demands]
     spreads, number, problems = job_spreads(environment, name, demands, read)
     if problems:
         return None, problems
-    made = _with_workers(environment, name, demands, read, prices, spreads, number, driver_cores)
+    made = _size_queries_and_workers(environment, name, demands, read, prices, spreads, number, driver_cores)
     each, paid = made.sized.tasks_per_worker, (job.max_workers or 0) - 1
     paid = each * (math.ceil(number / each) if job.max_workers is None else paid)
     # Cores of an executor that is paid for anyway serve larger batches, so a backlog goes sooner and a bounded run ends sooner.
@@ -74,7 +74,9 @@ def plan_job(
     while made.run is not None or (len(demands) > 1 and paid > number):
         more = job_spreads(environment, name, demands, read, paid)[0]
         asked = number if paid - number < each or job.max_workers is not None else paid
-        larger = _with_workers(environment, name, demands, read, prices, more, asked, driver_cores)
+        larger = _size_queries_and_workers(
+            environment, name, demands, read, prices, more, asked, driver_cores
+        )
         cheaper = larger.way.worker == made.way.worker and larger.way.usd <= made.way.usd
         if (cheaper and (made.problems or not larger.problems)) or (made.problems and not larger.problems):
             spreads, made, number = more, larger, asked
@@ -85,19 +87,19 @@ def plan_job(
     cores = _core_figure(name, job, demands, number)
     problems, queries, memory, run, way, sized, choices = made
 
-    def worker() -> Input:
+    def worker_input() -> FigureInput:
         value = f"{way.worker}: {way.vcpu} cores, {int(way.memory_gib)} GiB"
         why = "the cheapest that holds what it must, at the known rate"
         return (
-            Input("worker", value, path=("jobs", name, "worker"))
+            FigureInput("worker", value, path=("jobs", name, "worker"))
             if job.worker_is_given
-            else Input("worker", value, why, f"worker types of {job.title}")
+            else FigureInput("worker", value, why, f"worker types of {job.title}")
         )
 
-    executors, workers, wrong = _executors_and_workers(name, sized, cores, worker)
+    executors, workers, wrong = _executors_and_workers(name, sized, cores, worker_input)
     problems += wrong
     ratio = allocation_ratio(demands, spreads, [each.partitions for each in read], cores.value)
-    scaling, wrong = scaling_range(name, job, demands, executors, sized.tasks_per_worker, ratio, worker)
+    scaling, wrong = scaling_range(name, job, demands, executors, sized.tasks_per_worker, ratio, worker_input)
     problems += wrong
     if problems:
         return None, problems
@@ -127,7 +129,7 @@ def plan_job(
             formula="(base + tasks · (fetched + file) + tables + (state + held) / executors) / heap's share",
             inputs=lambda: (
                 *(f"{demand.key}.cores" for demand in demands),
-                worker(),
+                worker_input(),
                 *service_limits().as_inputs("memory."),
             ),
         ),
@@ -142,7 +144,7 @@ def plan_job(
     return replace(plan, advice=tuple(job_advice(environment, plan, demands, sources))), []
 
 
-def _least_usd(demands: Sequence[QueryDemand], made: _WithWorkers, cores: int) -> float:
+def _least_usd(demands: Sequence[QueryDemand], made: _QueriesAndWorkers, cores: int) -> float:
     """Return the dollars a month below which no bounded run of a job stays on so many cores."""
     known, way = service_limits(), made.way
     assert made.run is not None
@@ -158,7 +160,7 @@ def _least_usd(demands: Sequence[QueryDemand], made: _WithWorkers, cores: int) -
     return way.usd * workers * least / made.run.seconds.value
 
 
-class _WithWorkers(NamedTuple):
+class _QueriesAndWorkers(NamedTuple):
     """Queries of a job and the workers that hold their batches."""
 
     problems: list[Finding]
@@ -170,16 +172,16 @@ class _WithWorkers(NamedTuple):
     choices: Callable[[], tuple[WorkerChoice, ...]]
 
 
-def _with_workers(
+def _size_queries_and_workers(
     environment: Environment,
     name: str,
     demands: Sequence[QueryDemand],
-    sources: Sequence[Source],
+    sources: Sequence[SourcePartitions],
     prices: PriceTable,
     spreads: Sequence[CoreSpread],
     cores: int,
     driver_cores: int,
-) -> _WithWorkers:
+) -> _QueriesAndWorkers:
     job, queries, problems = environment.jobs[name], {}, []
     for demand, spread_, source in zip(demands, spreads, sources, strict=True):
         held = records_that_fit(environment, demand, source.partitions)
@@ -192,7 +194,7 @@ def _with_workers(
         job, cores, memory, prices, 1.0 if run is None else run.share, driver_cores
     )
     problems += _too_small_worker(name, job, way, memory)
-    return _WithWorkers(problems, queries, memory, run, way, sized, choices)
+    return _QueriesAndWorkers(problems, queries, memory, run, way, sized, choices)
 
 
 def _network_figure(environment: Environment, name: str) -> Figure[str]:
@@ -223,7 +225,7 @@ def _core_figure(name: str, job: Job, demands: Sequence[QueryDemand], number: in
     return Figure(
         number,
         "cores",
-        f"{whose}: {cores_why(job, demands)}",
+        f"{whose}: {reason_for_cores(job, demands)}",
         assumed=any(demand.assumed for demand in demands),
         formula="fewest on which the batches of all queries end in time when they fire together"
         + (", or so many that runs cost the least" if job.run_every is not None else ""),
@@ -232,7 +234,7 @@ def _core_figure(name: str, job: Job, demands: Sequence[QueryDemand], number: in
 
 
 def _executors_and_workers(
-    name: str, job: Job, cores: Figure[int], worker: Callable[[], Input]
+    name: str, job: Job, cores: Figure[int], worker: Callable[[], FigureInput]
 ) -> tuple[Figure[int], Figure[int], list[Finding]]:
     """Return executors and workers of a job whose worker is chosen."""
     each = job.tasks_per_worker
@@ -276,7 +278,7 @@ def _memory_of_job(
     job: Job,
     demands: Sequence[QueryDemand],
     spreads: Sequence[CoreSpread],
-    sources: Sequence[Source],
+    sources: Sequence[SourcePartitions],
     queries: Mapping[str, QueryPlan],
 ) -> Memory:
     batches = {}

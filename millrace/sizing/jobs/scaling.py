@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from millrace.config.document.problems import Finding
 from millrace.config.model import Job
-from millrace.sizing.model import Figure, Input, ScalingPlan, pinned
+from millrace.sizing.model import Figure, FigureInput, ScalingPlan, pinned
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.capacity import CoreSpread, whole_cores
 from millrace.sizing.queries.demand import QueryDemand
@@ -21,7 +21,7 @@ def scaling_range(
     executors: Figure[int],
     each: int,
     ratio: Figure[float],
-    worker: Callable[[], Input],
+    worker: Callable[[], FigureInput],
 ) -> tuple[ScalingPlan, list[Finding]]:
     """Return the range of executors, and the findings that prevent it."""
     known = service_limits()

@@ -17,8 +17,8 @@ _REMEMBERED = 4096
 
 
 @dataclass(frozen=True)
-class Tasks:
-    """Tasks into which a batch is divided.
+class BatchTasks:
+    """BatchTasks into which a batch is divided.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Tasks:
 
 
 @dataclass(frozen=True)
-class Batch:
+class LargestBatch:
     """The largest batch of a query, at the peak.
 
     Attributes
@@ -66,16 +66,16 @@ class Batch:
     reading: float = 0.0
     unread: float = 0.0
 
-    def in_tasks(self, number: int, *, shuffled: bool = False) -> Tasks:
+    def divided_into(self, number: int, *, shuffled: bool = False) -> BatchTasks:
         """Divide it into tasks."""
         if not self.partitions:
-            return Tasks(number, self.work / number, self.work)
+            return BatchTasks(number, self.work / number, self.work)
         extra = 1 + service_limits()["spark.repartition.overhead"] if shuffled else 1.0
         even = self.evenly if number == self.partitions and not shuffled else float(number)
         # Those of the source are read before a shuffle, in waves over as many cores.
         read = self.evenly / math.ceil(self.evenly / number) if shuffled else even
         seconds = max(self.work * extra / even, self.reading / read - self.unread)
-        return Tasks(
+        return BatchTasks(
             number, seconds, number * seconds if shuffled else max(self.work, self.reading), shuffled
         )
 
@@ -84,45 +84,45 @@ class Batch:
         # Shards that are as full as AWS takes them are read in a whole part of the time: rounding must not decide.
         return self.room * (1 + 1e-9)
 
-    def on_own_cores(self, *, free: bool) -> Tasks:
+    def divided_over_own_cores(self, *, free: bool) -> BatchTasks:
         """Return the fewest tasks that end in time with a core for each."""
         least = whole_cores(self.work / self.room)
         if not self.partitions:
-            return self.in_tasks(least)
-        plain = self.in_tasks(max(self.partitions, least) if free else self.partitions)
-        shuffled = self.in_tasks(
+            return self.divided_into(least)
+        plain = self.divided_into(max(self.partitions, least) if free else self.partitions)
+        shuffled = self.divided_into(
             whole_cores(self.work * (1 + service_limits()["spark.repartition.overhead"]) / self.room),
             shuffled=True,
         )
         while shuffled.seconds >= self._seconds_until_end and shuffled.number <= self.partitions:
-            shuffled = self.in_tasks(shuffled.number + 1, shuffled=True)
+            shuffled = self.divided_into(shuffled.number + 1, shuffled=True)
         possible = [each for each in (plain, shuffled) if each.seconds < self._seconds_until_end]
         return min(possible, key=lambda each: each.number, default=plain)
 
 
-def largest_batch(demand: QueryDemand, partitions: int, evenly: float) -> Batch:
+def largest_batch(demand: QueryDemand, partitions: int, evenly: float) -> LargestBatch:
     """Return the largest batch of a query.
 
     Parameters
     ----------
     partitions, evenly
-        As :class:`Batch` has them.
+        As :class:`LargestBatch` has them.
     """
     work = demand.work
     room = work.longest_batch - work.overhead
     if not demand.lands:
-        return Batch(demand.needed * room, room, work.planned_trigger)
+        return LargestBatch(demand.needed * room, room, work.planned_trigger)
     # Where others read the shards too, they deliver during the fixed cost what they take afterwards.
     reading = demand.read_at_once * work.overhead_factor * room
     unread = 0.0 if work.alone or not work.hand_over else work.overhead
-    return Batch(demand.needed * room, room, work.planned_trigger, partitions, evenly, reading, unread)
+    return LargestBatch(demand.needed * room, room, work.planned_trigger, partitions, evenly, reading, unread)
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def fewest_shared_cores(batches: tuple[Batch, ...], *, free: tuple[bool, ...] = ()) -> int:
+def fewest_shared_cores(batches: tuple[LargestBatch, ...], *, free: tuple[bool, ...] = ()) -> int:
     """Return the fewest cores on which every batch ends in time, whatever the others do; one for each task always does."""
     most = sum(
-        each.on_own_cores(free=own).number
+        each.divided_over_own_cores(free=own).number
         for each, own in zip(batches, _choice_per_batch(free, batches), strict=True)
     )
     return bisect_left(
@@ -132,8 +132,8 @@ def fewest_shared_cores(batches: tuple[Batch, ...], *, free: tuple[bool, ...] = 
 
 @lru_cache(maxsize=_REMEMBERED)
 def divide_into_tasks(
-    batches: tuple[Batch, ...], cores: int, *, free: tuple[bool, ...] = ()
-) -> tuple[Tasks, ...] | None:
+    batches: tuple[LargestBatch, ...], cores: int, *, free: tuple[bool, ...] = ()
+) -> tuple[BatchTasks, ...] | None:
     """Divide all batches into tasks that end in time on a number of cores; None if they do not.
 
     Either there is a core for each task, or the work of all bounds when each task begins (:func:`_max_task_seconds`). Less traffic or a
@@ -145,24 +145,26 @@ def divide_into_tasks(
         For each batch, whether its source may get more partitions.
     """
     may = _choice_per_batch(free, batches)
-    own = tuple(each.on_own_cores(free=more) for each, more in zip(batches, may, strict=True))
+    own = tuple(each.divided_over_own_cores(free=more) for each, more in zip(batches, may, strict=True))
     if sum(each.number for each in own) <= cores:
         return own
-    plain = [each.in_tasks(each.partitions or 1) for each in batches]
+    plain = [each.divided_into(each.partitions or 1) for each in batches]
     while True:
         found = []
         for place, (batch, tasks) in enumerate(zip(batches, plain, strict=True)):
             most = _max_task_seconds(batch, _waiting_core_seconds(batches, plain, place), cores)
             if batch.partitions and not tasks.shuffled and tasks.seconds >= most and may[place]:
-                tasks = batch.in_tasks(max(batch.partitions, math.floor(batch.work / max(most, 1e-9)) + 1))
+                tasks = batch.divided_into(
+                    max(batch.partitions, math.floor(batch.work / max(most, 1e-9)) + 1)
+                )
             elif not batch.partitions:
-                tasks = batch.in_tasks(min(cores, math.floor(batch.work / max(most, 1e-9)) + 1))
+                tasks = batch.divided_into(min(cores, math.floor(batch.work / max(most, 1e-9)) + 1))
             if tasks.seconds < most:
                 found.append(tasks)
             elif batch.partitions and not tasks.shuffled and not may[place]:
                 # All others wait for its larger work from now on, so they are divided again.
                 number = min(cores, batch.partitions) if batch.reading else cores
-                plain[place] = batch.in_tasks(number, shuffled=True)
+                plain[place] = batch.divided_into(number, shuffled=True)
                 break
             else:
                 return None
@@ -170,22 +172,22 @@ def divide_into_tasks(
             return tuple(found)
 
 
-def divide_run(batches: Sequence[Batch], cores: int) -> tuple[list[Tasks], list[Tasks]]:
+def divide_run(batches: Sequence[LargestBatch], cores: int) -> tuple[list[BatchTasks], list[BatchTasks]]:
     """Divide all batches of a bounded run into tasks with a core for each, and into those that end soonest one batch after the other."""
     used = service_limits()["spark.sharing.share"] * cores
     tables = sum(not each.partitions for each in batches)
     rest = max(1, (cores - sum(each.partitions for each in batches)) // max(1, tables))
     one_each, all_cores = [], []
     for each in batches:
-        one_each.append(each.in_tasks(each.partitions or rest))
-        ways = [each.in_tasks(each.partitions or cores)]
+        one_each.append(each.divided_into(each.partitions or rest))
+        ways = [each.divided_into(each.partitions or cores)]
         if each.partitions:
-            ways.append(each.in_tasks(cores, shuffled=True))
+            ways.append(each.divided_into(cores, shuffled=True))
         all_cores.append(min(ways, key=lambda way: way.work / used + way.seconds * max(0.0, 1 - 1 / used)))
     return one_each, all_cores
 
 
-def load_headroom(batches: Sequence[Batch], tasks: Sequence[Tasks], cores: int) -> float:
+def load_headroom(batches: Sequence[LargestBatch], tasks: Sequence[BatchTasks], cores: int) -> float:
     """Return how many times larger all batches could be at once on so many cores."""
     found = []
     if sum(each.number for each in tasks) <= cores:
@@ -199,11 +201,11 @@ def load_headroom(batches: Sequence[Batch], tasks: Sequence[Tasks], cores: int) 
     return max(*found, min(each.room / end for each, end in zip(batches, ends, strict=True)), 0.0)
 
 
-def _choice_per_batch(free: Sequence[bool], batches: Sequence[Batch]) -> Sequence[bool]:
+def _choice_per_batch(free: Sequence[bool], batches: Sequence[LargestBatch]) -> Sequence[bool]:
     return free or [False] * len(batches)
 
 
-def _waiting_core_seconds(batches: Sequence[Batch], tasks: Sequence[Tasks], place: int) -> float:
+def _waiting_core_seconds(batches: Sequence[LargestBatch], tasks: Sequence[BatchTasks], place: int) -> float:
     """Return the core-seconds that can be waiting when the tasks of a batch do."""
     works = [each.work for each in tasks]
     own = batches[place]
@@ -217,7 +219,7 @@ def _waiting_core_seconds(batches: Sequence[Batch], tasks: Sequence[Tasks], plac
     )
 
 
-def _max_task_seconds(batch: Batch, waiting: float, cores: int) -> float:
+def _max_task_seconds(batch: LargestBatch, waiting: float, cores: int) -> float:
     """Return the seconds that a task of a batch may take; at most 0 if none can end in time.
 
     Cores are never idle while a task waits. So the last task of a batch begins when all other work that can be waiting has been
@@ -231,7 +233,7 @@ def _max_task_seconds(batch: Batch, waiting: float, cores: int) -> float:
 
 
 def shared_spreads(
-    demands: Sequence[QueryDemand], batches: Sequence[Batch], tasks: Sequence[Tasks], cores: int
+    demands: Sequence[QueryDemand], batches: Sequence[LargestBatch], tasks: Sequence[BatchTasks], cores: int
 ) -> list[CoreSpread]:
     """Return the queries' shares of a number of cores: at the peak they use the same part of their times.
 
@@ -244,7 +246,9 @@ def shared_spreads(
             cores=min(own.number, cores),
             effective=demand.needed * more,
             repartition=own.number if own.shuffled else None,
-            read_at_once=min(float(own.number), float(batch.partitions), demand.read_in_one_wave * more)
+            read_at_once=min(
+                float(own.number), float(batch.partitions), demand.partitions_read_in_one_wave * more
+            )
             if demand.work.hand_over
             else math.inf,
         )

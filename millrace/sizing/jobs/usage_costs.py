@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from millrace.config.model import Environment, Job
 from millrace.config.queries import LandingQuery
 from millrace.sizing.cost import GB, SECONDS, cost_item
-from millrace.sizing.costs.storage_cost import retention_days, stored_gb
+from millrace.sizing.costs.storage_cost import replaced_file_days, stored_gb
 from millrace.sizing.model import CostItem, QueryPlan
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
 from millrace.sizing.queries.capacity import CoreSpread
@@ -31,7 +31,7 @@ def usage_cost(
     """
     known = service_limits()
     batches = landed = derived = rewritten = 0.0
-    days, guess = retention_days(environment), False
+    days, guess = replaced_file_days(environment), False
     puts = SECONDS / known["usage.lease_seconds"]
     for demand, spread in zip(demands, spreads, strict=True):
         apart = _batch_interval(demand, queries[demand.query].trigger_seconds.value, spread)

@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from millrace.config.engines import KINDS, Job
-from millrace.config.engines.base import Bill, Worker
+from millrace.config.engines.base import HourlyBillItem, Worker
 from millrace.sizing.cost import HOURS, price_name
 from millrace.sizing.jobs.memory import GIB, Memory
 from millrace.sizing.model import WorkerChoice
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
 
 
-def worker_usd_hour(bills: Sequence[Bill], prices: PriceTable) -> float:
+def worker_usd_hour(bills: Sequence[HourlyBillItem], prices: PriceTable) -> float:
     """Return the USD of a worker per hour."""
     return sum(bill.units * prices.usd(price_name(bill)) for bill in bills)
 

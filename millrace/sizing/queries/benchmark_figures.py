@@ -196,7 +196,7 @@ def read_result(file: Path) -> BenchmarkResult:
         ) from error
 
 
-def speed(environment: Environment, job: str, query: str) -> Speed:
+def speed_of_query(environment: Environment, job: str, query: str) -> Speed:
     """Return the speed of a query: from its benchmark's pessimistic ends, from its file, or a cautious default.
 
     Raises
@@ -279,12 +279,12 @@ def rate_key(environment: Environment, job: str, query: str) -> tuple[str, ...]:
     return ("jobs", job, *(("queries", query) if own else ()), "rate")
 
 
-def problems(environment: Environment, job: str) -> list[Finding]:
+def result_file_problems(environment: Environment, job: str) -> list[Finding]:
     """Return the problems of the result files that a job and its queries name, each once."""
     found: dict[tuple[str, ...], Finding] = {}
     for query, asked in environment.jobs[job].queries.items():
         try:
-            speed(environment, job, query)
+            speed_of_query(environment, job, query)
         except UnusableResultError as error:
             path = rate_key(environment, job, query)
             rate = asked.rate or environment.jobs[job].rate

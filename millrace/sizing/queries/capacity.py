@@ -202,7 +202,7 @@ class CoreSpread:
         batch. With more waves, partitions recover while others are read; if several queries share a shard's throughput,
         other queries use meanwhile what this one leaves.
         """
-        handed = self._unread(work) + records * work.hand_over / self.read_at_once
+        handed = self._seconds_unread(work) + records * work.hand_over / self.read_at_once
         return max(work.overhead + records * work.per_record / self.effective, handed)
 
     def alone(self, partitions: int, overhead: float) -> CoreSpread:
@@ -214,16 +214,16 @@ class CoreSpread:
     def steady_batch_seconds(self, work: QueryWork, rate: float) -> float:
         """Return the seconds at which consecutive batches settle under a rate below capacity: a/(1 − ρ)."""
         by_cores = work.overhead / (1 - rate * work.per_record / self.effective)
-        return max(by_cores, self._unread(work) / (1 - rate * work.hand_over / self.read_at_once))
+        return max(by_cores, self._seconds_unread(work) / (1 - rate * work.hand_over / self.read_at_once))
 
     def largest_batch(self, work: QueryWork, seconds: float) -> float:
         """Return the most records that batches of this duration can process."""
         by_cores = (seconds - work.overhead) * self.effective / work.per_record
         if not work.hand_over:
             return by_cores
-        return min(by_cores, (seconds - self._unread(work)) * self.read_at_once / work.hand_over)
+        return min(by_cores, (seconds - self._seconds_unread(work)) * self.read_at_once / work.hand_over)
 
-    def _unread(self, work: QueryWork) -> float:
+    def _seconds_unread(self, work: QueryWork) -> float:
         """Return the seconds of a batch in which no partition is read."""
         return work.overhead if self.waves == 1 and work.alone else 0.0
 
@@ -329,7 +329,7 @@ def batch_range(work: QueryWork, spread_: CoreSpread) -> BatchRange:
     return BatchRange(trigger, above, spread_.largest_batch(work, work.longest_batch))
 
 
-def per_partition(limit: int, partitions: int, above: float) -> int:
+def limit_per_partition(limit: int, partitions: int, above: float) -> int:
     """Divide a limit by the partitions: rounded down if that still keeps up, else up; never 0."""
     down = max(1, limit // partitions)
     return down if down * partitions > above else math.floor(above / partitions) + 1

@@ -6,7 +6,7 @@ from millrace.config.document.problems import MISSING, Finding
 from millrace.config.model import Environment, Stream
 from millrace.config.queries import Query
 from millrace.config.units import format_duration
-from millrace.sizing.model import Input, Inputs
+from millrace.sizing.model import FigureInput, Inputs
 from millrace.sizing.prices_and_limits import limit_input, service_limits
 from millrace.sizing.queries.capacity import InfeasibleError, QueryWork
 from millrace.sizing.queries.demand import QueryDemand
@@ -19,14 +19,16 @@ def traffic_inputs(name: str, stream: Stream) -> Inputs:
     traffic, path = stream.traffic, ("streams", name, "traffic")
     average = f"{traffic.records_per_second:,.0f} records/s, {traffic.basis}"
     return (
-        Input(f"{name} average", average, path=(*path, "records_per_second")),
-        Input(f"{name} peak", f"{traffic.peak_factor:g} times", path=(*path, "peak_factor")),
+        FigureInput(f"{name} average", average, path=(*path, "records_per_second")),
+        FigureInput(f"{name} peak", f"{traffic.peak_factor:g} times", path=(*path, "peak_factor")),
     )
 
 
 def spare_inputs(spare: float) -> Inputs:
     """Return the spare share of partitions as an input of figures, if there is one."""
-    return (Input("partition_buffer", f"{spare:.0%} more", path=("partition_buffer",)),) if spare else ()
+    return (
+        (FigureInput("partition_buffer", f"{spare:.0%} more", path=("partition_buffer",)),) if spare else ()
+    )
 
 
 def spare_share_inputs(
@@ -41,17 +43,18 @@ def spare_share_inputs(
     )
     out = tuple(map(limit_input, dict.fromkeys(read)))
     found = {
-        Input("shards read at a time", reads, why, inputs=out): work.hand_over > 0,
-        Input(
+        FigureInput("shards read at a time", reads, why, inputs=out): work.hand_over > 0,
+        FigureInput(
             "catch_up", f"{catch_up_rate:.2f} times the peak", path=("jobs", name, "catch_up")
         ): catch_up_rate > 1,
         **dict.fromkeys(spare_inputs(environment.partition_buffer), job.cores is None),
-        Input("buffer", f"{job.buffer:.0%} more", path=("jobs", name, "buffer")): job.goal == "throughput",
+        FigureInput("buffer", f"{job.buffer:.0%} more", path=("jobs", name, "buffer")): job.goal
+        == "throughput",
     }
     return tuple(each for each, counts in found.items() if counts)
 
 
-def infeasible(
+def infeasible_finding(
     demand: QueryDemand, environment: Environment, query: Query, error: InfeasibleError
 ) -> Finding:
     """Return the finding for a demand that no number of cores meets."""

@@ -10,12 +10,12 @@ from millrace.config.document.problems import Finding
 from millrace.config.engines import KINDS
 from millrace.config.model import Environment, Job
 from millrace.config.queries import LandQuery
-from millrace.sizing.model import Input, Inputs
+from millrace.sizing.model import FigureInput, Inputs
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.capacity import InfeasibleError
 from millrace.sizing.queries.demand import QueryDemand
-from millrace.sizing.queries.demand_inputs import infeasible
-from millrace.sizing.queries.query_plan import cores_for
+from millrace.sizing.queries.demand_inputs import infeasible_finding
+from millrace.sizing.queries.query_plan import cores_of_query
 
 
 def batches_at_once(cores: int) -> float:
@@ -23,7 +23,7 @@ def batches_at_once(cores: int) -> float:
     return cores / service_limits()["spark.driver.cores_per_batch"]
 
 
-def times_longer(batches: int, at_once: float) -> float:
+def fixed_cost_factor(batches: int, at_once: float) -> float:
     """Return the factor of the fixed costs of batches that begin together, at most; it is exact if they are equal."""
     return max(1.0, batches / at_once)
 
@@ -33,7 +33,7 @@ def fixed_costs(job: Job, demands: Sequence[QueryDemand], cores: int) -> list[fl
     # In a run, queries that derive begin when those that land have ended.
     together = [each.lands or job.run_every is None for each in demands]
     return [
-        each.work.overhead * times_longer(together.count(own), batches_at_once(cores))
+        each.work.overhead * fixed_cost_factor(together.count(own), batches_at_once(cores))
         for each, own in zip(demands, together, strict=True)
     ]
 
@@ -63,7 +63,7 @@ def driver_sizes(job: Job) -> list[int]:
     return sorted({each.vcpu for each in possible if each.own})
 
 
-def by_driver(
+def demands_by_driver_cores(
     environment: Environment, name: str, demands: Sequence[QueryDemand]
 ) -> tuple[dict[int, list[QueryDemand]], list[Finding]]:
     """Return the demands of a job's queries by the cores of its driver, up to those that slow no batch.
@@ -83,7 +83,7 @@ def by_driver(
     for cores in driver_sizes(environment.jobs[name]):
         if len(demands) <= batches_at_once(cores):
             return {**found, cores: [*demands]}, []
-        changed, wrong = _sharing(environment, demands, cores)
+        changed, wrong = _demands_sharing_driver(environment, demands, cores)
         if wrong is None:
             found[cores] = changed
         else:
@@ -91,7 +91,7 @@ def by_driver(
     return found, [] if found else problems
 
 
-def _sharing(
+def _demands_sharing_driver(
     environment: Environment, demands: Sequence[QueryDemand], cores: int
 ) -> tuple[list[QueryDemand], Finding | None]:
     """Return demands with the fixed costs of batches that begin together on a driver, or the finding that prevents it."""
@@ -99,7 +99,7 @@ def _sharing(
     share, load = service_limits()["spark.sharing.share"], driver_load(demands)
     found = []
     for demand, end in zip(demands, fixed_costs(job, demands, cores), strict=True):
-        work, inputs = replace(demand.work, overhead=end), partial(_inputs, demand, end, cores)
+        work, inputs = replace(demand.work, overhead=end), partial(_inputs_with_driver, demand, end, cores)
         changed = replace(demand, work=work, inputs=inputs)
         try:
             if load > share * cores:
@@ -107,17 +107,17 @@ def _sharing(
                     f"the fixed costs of all take {load / cores:.0%} of its time, and {share:.0%} is the most"
                 )
                 raise InfeasibleError("overhead", busy, demand.work.longest_batch * load / (share * cores))
-            found.append(replace(changed, needed=cores_for(environment, job, changed)))
+            found.append(replace(changed, needed=cores_of_query(environment, job, changed)))
         except InfeasibleError as error:
             together = f"{len(demands)} batches begin together on a driver of {cores} cores: {error}"
             cause = InfeasibleError(error.term, together, error.seconds)
-            wrong = infeasible(changed, environment, job.queries[demand.query], cause)
+            wrong = infeasible_finding(changed, environment, job.queries[demand.query], cause)
             return [], replace(wrong, hint=wrong.hint or route_hint(job))
     return found, None
 
 
-def _inputs(demand: QueryDemand, end: float, cores: int) -> Inputs:
+def _inputs_with_driver(demand: QueryDemand, end: float, cores: int) -> Inputs:
     rate, record, fixed, *rest = demand.inputs()
     why = f"the job's batches begin together on a driver of {cores} cores"
     known = service_limits().as_input("spark.driver.cores_per_batch")
-    return (rate, record, Input("a", f"{end:.3g} s a batch", why, inputs=(fixed, known)), *rest)
+    return (rate, record, FigureInput("a", f"{end:.3g} s a batch", why, inputs=(fixed, known)), *rest)

@@ -14,14 +14,14 @@ from millrace.config.document.problems import Finding
 from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, LandingQuery, LandQuery, Query, RouteQuery, SourceQuery
 from millrace.sizing.cache_by_identity import cached_for_same_objects
-from millrace.sizing.model import Input, Inputs
-from millrace.sizing.prices_and_limits import a_second, service_limits
-from millrace.sizing.queries.benchmark_figures import problems as result_problems
-from millrace.sizing.queries.benchmark_figures import rate_key, speed
+from millrace.sizing.model import FigureInput, Inputs
+from millrace.sizing.prices_and_limits import limit_per_second, service_limits
+from millrace.sizing.queries.benchmark_figures import rate_key, speed_of_query
+from millrace.sizing.queries.benchmark_figures import result_file_problems as result_problems
 from millrace.sizing.queries.capacity import InfeasibleError, QueryWork
 from millrace.sizing.queries.demand import LatencyShare, QueryDemand
-from millrace.sizing.queries.demand_inputs import infeasible, spare_share_inputs, traffic_inputs
-from millrace.sizing.queries.query_plan import cores_for, rate_to_catch_up
+from millrace.sizing.queries.demand_inputs import infeasible_finding, spare_share_inputs, traffic_inputs
+from millrace.sizing.queries.query_plan import cores_of_query, rate_to_catch_up
 from millrace.sizing.queries.triggers import (
     longest_join_trigger,
     partitions_of_run,
@@ -95,9 +95,9 @@ def _query_demands(
         for only_asked in (job_name in as_asked, True):
             demand = _query_demand(facts, job_name, query_name, query, as_asked=only_asked)
             try:
-                needed = cores_for(environment, environment.jobs[job_name], demand)
+                needed = cores_of_query(environment, environment.jobs[job_name], demand)
             except InfeasibleError as error:
-                wrong = infeasible(demand, environment, query, error)
+                wrong = infeasible_finding(demand, environment, query, error)
             else:
                 found.append(replace(demand, needed=needed))
                 break
@@ -119,7 +119,9 @@ class _QueryFacts:
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
-        self.speeds = {(job, name): speed(environment, job, name) for job, name, _ in environment.queries}
+        self.speeds = {
+            (job, name): speed_of_query(environment, job, name) for job, name, _ in environment.queries
+        }
         self.landings = landings(environment)
         self.readers: dict[str, list[tuple[float, str]]] = {}
         for job, _, query in environment.queries:
@@ -215,13 +217,13 @@ def _seconds_that_fit_in_memory(facts: _QueryFacts, query: Query) -> float:
     return seconds
 
 
-def _hand_over(facts: _QueryFacts, query: SourceQuery, peaks: Mapping[str, float]) -> float:
+def _hand_over_seconds(facts: _QueryFacts, query: SourceQuery, peaks: Mapping[str, float]) -> float:
     """Return the seconds in which a partition delivers one record to a query that shares its throughput with others."""
     total = 0.0
     for name, peak in peaks.items():
         stream = facts.environment.streams[name]
         readers = 1 if query.uses_fan_out else facts.readers_of[name]
-        out = (a_second(limit) for limit in stream.limits if limit.of == "bytes out")
+        out = (limit_per_second(limit) for limit in stream.limits if limit.of == "bytes out")
         total += sum(peak * stream.traffic.record_size * readers / each for each in out)
     return total / sum(peaks.values())
 
@@ -244,7 +246,7 @@ def _query_demand(
         overhead=fast.overhead,
         sla=share.seconds,
         trigger=None if (pace := every or query.trigger) is None else pace.total_seconds(),
-        hand_over=_hand_over(facts, query, peaks) if isinstance(query, SourceQuery) else 0.0,
+        hand_over=_hand_over_seconds(facts, query, peaks) if isinstance(query, SourceQuery) else 0.0,
         alone=isinstance(query, SourceQuery)
         and (query.uses_fan_out or max(facts.readers_of[name] for name in names) == 1),
     )
@@ -263,14 +265,14 @@ def _query_demand(
         latency = f"{environment.jobs[whose].latency.total_seconds():g} s"
         traffic = tuple(each for name in peaks for each in traffic_inputs(name, environment.streams[name]))
         return (
-            Input("λ", f"{work.rate:,.0f} records/s", "average · peak factor", inputs=traffic),
-            Input("b", f"{work.per_record * 1e6:,.1f} core-µs a record", origin=fast.origin, path=rate),
-            Input("a", f"{work.overhead:g} s a batch", origin=fast.origin, path=rate),
-            Input(
+            FigureInput("λ", f"{work.rate:,.0f} records/s", "average · peak factor", inputs=traffic),
+            FigureInput("b", f"{work.per_record * 1e6:,.1f} core-µs a record", origin=fast.origin, path=rate),
+            FigureInput("a", f"{work.overhead:g} s a batch", origin=fast.origin, path=rate),
+            FigureInput(
                 "S",
                 f"{work.sla:g} s",
                 share.words,
-                inputs=(Input("latency", latency, path=("jobs", whose, "latency")),),
+                inputs=(FigureInput("latency", latency, path=("jobs", whose, "latency")),),
             ),
         )
 

@@ -11,10 +11,10 @@ from millrace.config.document.problems import Finding
 from millrace.config.model import Environment, Job
 from millrace.config.queries import SourceQuery, StreamQuery
 from millrace.config.units import format_duration
-from millrace.sizing.model import Figure, Input, QueryPlan, RunPlan, T, pinned
+from millrace.sizing.model import Figure, FigureInput, QueryPlan, RunPlan, T, pinned
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.benchmark_figures import cores_with_contention
-from millrace.sizing.queries.capacity import CoreSpread, batch_range, cores_needed, per_partition
+from millrace.sizing.queries.capacity import CoreSpread, batch_range, cores_needed, limit_per_partition
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.triggers import SPARE
 from millrace.sizing.text_format import count
@@ -30,7 +30,7 @@ _BILLED = ("bounded.billed_start_seconds", "bounded.least_billed_seconds")
 
 
 @dataclass(frozen=True)
-class Source:
+class SourcePartitions:
     """The partitions that a reader finds.
 
     Attributes
@@ -52,7 +52,7 @@ class Source:
 
 
 def plan_query(
-    demand: QueryDemand, job: Job, spread_: CoreSpread, source: Source, fits_in_memory: float
+    demand: QueryDemand, job: Job, spread_: CoreSpread, source: SourcePartitions, fits_in_memory: float
 ) -> tuple[QueryPlan, list[Finding]]:
     """Return a query's numbers, and a finding for each pinned one that breaks a limit.
 
@@ -67,7 +67,7 @@ def plan_query(
     """
     query = job.queries[demand.query]
     span = batch_range(demand.work, spread_)
-    above = max(span.above, _keeps_up(demand, span.trigger, spread_))
+    above = max(span.above, _least_limit_to_keep_up(demand, span.trigger, spread_))
     problems: list[Finding] = []
     if job.run_every is not None:
         trigger = _run_period(demand.job, job, span.trigger, f"from one run to the next; {demand.share}")
@@ -95,7 +95,7 @@ def plan_query(
     if isinstance(query, SourceQuery):
         batch, problems = _batch_limit(demand, query, above, _largest_limit(span.most, above, fits_in_memory))
         if source.limits_parts:
-            value = per_partition(batch.value, source.partitions, above)
+            value = limit_per_partition(batch.value, source.partitions, above)
             why = f"{batch.value:,} records over {count(source.partitions, 'shard')}"
             shard = Figure(
                 value,
@@ -151,11 +151,11 @@ def plan_query(
         formula="a + λT·b/c",
         inputs=lambda: (*demand.inputs(), f"{demand.key}.trigger_seconds", f"{demand.key}.cores"),
     )
-    again = None if batch is None else _catch_up(demand, job, trigger.value, batch.value, spread_)
+    again = None if batch is None else _catch_up_figure(demand, job, trigger.value, batch.value, spread_)
     return QueryPlan(demand.query, trigger, latency, batch, shard, repartition, cores, took, again), problems
 
 
-def outage_of(job: Job) -> timedelta:
+def outage_to_plan_for(job: Job) -> timedelta:
     """Return the outage for the plan's catch-up time."""
     return job.catch_up.outage if job.catch_up is not None else _OUTAGE
 
@@ -169,10 +169,12 @@ def rate_to_catch_up(job: Job, *, asked: bool = False) -> float:
         Whether only `catch_up` of the file counts; otherwise C is less than a day in any case.
     """
     within = math.inf if job.catch_up is None else job.catch_up.within.total_seconds()
-    return 1 + outage_of(job).total_seconds() / (within if asked else min(within, _WITHIN.total_seconds()))
+    return 1 + outage_to_plan_for(job).total_seconds() / (
+        within if asked else min(within, _WITHIN.total_seconds())
+    )
 
 
-def cores_for(environment: Environment, job: Job, demand: QueryDemand) -> float:
+def cores_of_query(environment: Environment, job: Job, demand: QueryDemand) -> float:
     """Return the cores, as a real number, that a query needs.
 
     Raises
@@ -188,11 +190,11 @@ def cores_for(environment: Environment, job: Job, demand: QueryDemand) -> float:
     return cores_with_contention(needed, demand.speed.scaling)
 
 
-def _catch_up(
+def _catch_up_figure(
     demand: QueryDemand, job: Job, trigger: float, limit: int, spread_: CoreSpread
 ) -> Figure[float]:
     """Return λR / (μ − λ), with the capacity μ(L) = L / max(T, D(L)) of full batches."""
-    outage = outage_of(job)
+    outage = outage_to_plan_for(job)
     work = demand.work
     full = spread_.seconds(work, limit)
     by_cores = work.overhead + limit * work.per_record / spread_.effective
@@ -216,7 +218,7 @@ def _catch_up(
     )
 
 
-def _keeps_up(demand: QueryDemand, trigger: float, spread_: CoreSpread) -> float:
+def _least_limit_to_keep_up(demand: QueryDemand, trigger: float, spread_: CoreSpread) -> float:
     """Return the limit above which full batches process new records and the backlog at the required rate.
 
     The range of the limit with ``λ(1 + R/C)`` instead of ``λ``.
@@ -290,7 +292,7 @@ def _run_period(name: str, job: Job, seconds: T, why: str) -> Figure[T]:
         "s",
         f"{why}: the period of the least cost that keeps the SLA",
         assumed=True,
-        inputs=lambda: (Input("run", str(job.run), path=("jobs", name, "run")),),
+        inputs=lambda: (FigureInput("run", str(job.run), path=("jobs", name, "run")),),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from millrace.config.model import Stream
-from millrace.sizing.prices_and_limits import a_second, service_limits
+from millrace.sizing.prices_and_limits import limit_per_second, service_limits
 from millrace.sizing.queries.capacity import QueryWork
 
 _HELD = 0.9
@@ -132,7 +132,9 @@ def _least_partitions(stream: Stream, peak: float) -> float:
         "records in": peak * stream.written.records_per_second / stream.traffic.records_per_second,
         "bytes in": size,
     }
-    needed = max(1.0, *(arriving[each.of] / a_second(each) for each in stream.limits if each.of in arriving))
+    needed = max(
+        1.0, *(arriving[each.of] / limit_per_second(each) for each in stream.limits if each.of in arriving)
+    )
     if stream.elastic_limits is None:
         return needed if stream.given_partitions is None else min(needed, stream.given_partitions)
     first, headroom = (service_limits()[name] for name in stream.elastic_limits)

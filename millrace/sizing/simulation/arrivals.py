@@ -132,7 +132,7 @@ class Arrivals:
         low, high = self._totals[place], self._totals[place + 1]
         return low + (high - low) * (time - begin) / (end - begin)
 
-    def next_after(self, count: float) -> float:
+    def next_arrival_time(self, count: float) -> float:
         """Return the time at which the record after the first ``count`` starts to arrive; infinity if there is none."""
         if count >= self._totals[-1]:
             return float("inf")
@@ -141,10 +141,10 @@ class Arrivals:
         begin, end = self._times[place], self._times[place + 1]
         return begin + (end - begin) * (count - low) / (high - low)
 
-    def moment(self, count: float) -> float:
+    def arrival_time(self, count: float) -> float:
         """Return the time in seconds at which the last of the first ``count`` records arrived."""
         if count <= 0:
-            return self.next_after(0.0)
+            return self.next_arrival_time(0.0)
         place = min(bisect_left(self._totals, count), len(self._totals) - 1)
         low, high = self._totals[place - 1], self._totals[place]
         begin, end = self._times[place - 1], self._times[place]

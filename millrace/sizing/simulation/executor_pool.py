@@ -40,7 +40,7 @@ class Clock(simpy.Environment):
         """Return the seconds since a value of its ``now``, without those that were skipped."""
         return float(self.now - since) / _TICKS
 
-    def wait(self, seconds: float) -> simpy.Timeout:
+    def event_after(self, seconds: float) -> simpy.Timeout:
         """Return an event after so many seconds."""
         return self.timeout(round(min(seconds, _NEVER) * _TICKS))
 
@@ -65,7 +65,7 @@ class Executor:
     """Number of batches with tasks on it; while there is one, it is not idle."""
 
 
-class Pool:
+class ExecutorPool:
     """The executors of a job.
 
     Parameters
@@ -216,7 +216,7 @@ class Pool:
         """Number of batches of a query on which the next decision depends."""
         return self._policy.batches if isinstance(self._policy, GlueAutoScaling) else 1
 
-    def unchanged(
+    def possible_repetitions(
         self, number: int, period: float, queries: Sequence[tuple[int, float]], *, ends: bool
     ) -> int:
         """Return how often a period can repeat, up to a number, before an executor joins or ends; they are used as if it did.
@@ -295,7 +295,7 @@ class Pool:
     def _start_executors(self, executors: int) -> Generator[simpy.Event, None, None]:
         generation = self._generation
         assert isinstance(self._policy, DynamicAllocation | GlueAutoScaling)
-        yield self._env.wait(self._policy.worker_start)
+        yield self._env.event_after(self._policy.worker_start)
         if generation != self._generation:
             return
         self._starting -= executors

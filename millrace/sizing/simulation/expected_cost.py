@@ -14,7 +14,7 @@ from millrace.sizing.jobs.job_plan import with_all_workers
 from millrace.sizing.model import Figure, JobPlan, Plan
 from millrace.sizing.simulation.arrivals import Arrivals
 from millrace.sizing.simulation.plan_scenario import scenario, traffic_of
-from millrace.sizing.simulation.repeated_batches import with_lasting_executors
+from millrace.sizing.simulation.repetition_search import with_lasting_executors
 from millrace.sizing.simulation.result import JobResult
 from millrace.sizing.simulation.scenario_model import Scenario
 from millrace.sizing.simulation.self_check import backlog_growth

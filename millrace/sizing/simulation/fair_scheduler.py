@@ -7,8 +7,8 @@ from functools import partial
 
 import simpy
 
-from millrace.sizing.simulation.executor_pool import Clock, Pool
-from millrace.sizing.simulation.task_schedule import Tasks
+from millrace.sizing.simulation.executor_pool import Clock, ExecutorPool
+from millrace.sizing.simulation.task_schedule import EqualTasks
 
 
 class _TaskPool:
@@ -25,7 +25,7 @@ class _TaskPool:
     """
 
     def __init__(self) -> None:
-        self.waiting: list[Tasks] = []
+        self.waiting: list[EqualTasks] = []
         self.running = 0
         self.done: simpy.Event | None = None
 
@@ -44,7 +44,7 @@ class FairScheduler:
         Executors.
     """
 
-    def __init__(self, env: Clock, pool: Pool) -> None:
+    def __init__(self, env: Clock, pool: ExecutorPool) -> None:
         self._env, self.pool = env, pool
         self._pools: list[_TaskPool] = []
         self._requesting = False
@@ -56,7 +56,7 @@ class FairScheduler:
         self._pools.append(_TaskPool())
         return len(self._pools) - 1
 
-    def run(self, query: int, tasks: list[Tasks]) -> simpy.Event:
+    def run(self, query: int, tasks: list[EqualTasks]) -> simpy.Event:
         """Run the tasks of a batch.
 
         Parameters
@@ -100,9 +100,9 @@ class FairScheduler:
     def _begin_tasks(self, own: _TaskPool, most: int) -> int:
         first = own.waiting[0]
         number = min(most, first.count)
-        own.waiting[:1] = [Tasks(first.seconds, first.count - number)] if number < first.count else []
+        own.waiting[:1] = [EqualTasks(first.seconds, first.count - number)] if number < first.count else []
         own.running += number
-        end = self._env.wait(first.seconds)
+        end = self._env.event_after(first.seconds)
         assert end.callbacks is not None
         end.callbacks.append(partial(self._end_task, own, number, self._generation))
         return number
@@ -126,7 +126,7 @@ class FairScheduler:
         pause, again = self.pool.backlog_timeouts
         step, generation = 1, self._generation
         while True:
-            yield self._env.wait(pause)
+            yield self._env.event_after(pause)
             if not any(each.waiting for each in self._pools) or generation != self._generation:
                 break
             asked = min(step, self.pool.missing_executors(self._waiting_tasks))

@@ -13,8 +13,8 @@ from millrace.sizing.queries.driver import fixed_costs
 from millrace.sizing.queries.environment_demands import job_demands
 from millrace.sizing.simulation.arrivals import Arrivals
 from millrace.sizing.simulation.scaling_policies import DynamicAllocation, Fixed, GlueAutoScaling, Scaling
-from millrace.sizing.simulation.scenario_model import Outage, QueryLoad, Reshard, Runs, Scenario
-from millrace.sizing.simulation.task_schedule import Part, divide_stream
+from millrace.sizing.simulation.scenario_model import BoundedRuns, Outage, QueryLoad, Reshard, Scenario
+from millrace.sizing.simulation.task_schedule import EqualPartitions, divide_stream
 
 
 def streams_of(environment: Environment, job: str) -> tuple[str, ...]:
@@ -107,7 +107,7 @@ def scenario(
         query = environment.jobs[job].queries[demand.query]
         numbers = sized.queries[demand.query]
         source: Arrivals | str = _sum_of_arrivals(arrivals, demand.streams, demand.part)
-        divided: tuple[Part, ...] = ()
+        divided: tuple[EqualPartitions, ...] = ()
         if isinstance(query, SourceQuery):
             count = demand.partitions or sum(
                 plan.streams[name].expected_partitions.value for name in demand.streams
@@ -159,11 +159,11 @@ def scenario(
     )
 
 
-def _runs_of_job(job: JobPlan) -> Runs | None:
+def _runs_of_job(job: JobPlan) -> BoundedRuns | None:
     if job.run is None:
         return None
     known = service_limits()
-    return Runs(
+    return BoundedRuns(
         every=float(job.run.every_seconds.value),
         fast=known["bounded.start_fast_seconds"],
         slow=job.run.start_seconds.value,

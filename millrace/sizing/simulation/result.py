@@ -18,7 +18,7 @@ _LEAST_BILLED = 60.0
 """Least seconds that Glue and EMR Serverless bill for a worker (their price pages)."""
 
 
-class Batch(NamedTuple):
+class CommittedBatch(NamedTuple):
     """A committed batch.
 
     Attributes
@@ -41,7 +41,7 @@ class Batch(NamedTuple):
     tasks: int
 
 
-class Repeats(NamedTuple):
+class RepeatedBatches(NamedTuple):
     """Batches that are like the last ``pattern`` ones, ``number`` times.
 
     Attributes
@@ -260,7 +260,7 @@ class JobResult:
 def query_result(
     name: str,
     arrivals: Arrivals,
-    batches: Sequence[Batch | Repeats],
+    batches: Sequence[CommittedBatch | RepeatedBatches],
     weights: Sequence[float],
     seconds: float,
     waiting: float,
@@ -295,25 +295,25 @@ def query_result(
     )
 
 
-def _spans_of_lane(lane: int, batch: Batch) -> Iterator[tuple[float, ...]]:
+def _spans_of_lane(lane: int, batch: CommittedBatch) -> Iterator[tuple[float, ...]]:
     return ((first, last, batch.end) for number, first, last in batch.spans if number == lane)
 
 
-def _span_shift(lane: int, repeats: Repeats) -> tuple[float, ...]:
+def _span_shift(lane: int, repeats: RepeatedBatches) -> tuple[float, ...]:
     records = repeats.lanes.get(lane)
     return () if records is None else (records, records, repeats.seconds)
 
 
 def _rows_of_batches(
-    batches: Sequence[Batch | Repeats],
+    batches: Sequence[CommittedBatch | RepeatedBatches],
     width: int,
-    rows: Callable[[Batch], Iterable[tuple[float, ...]]],
-    shift: Callable[[Repeats], tuple[float, ...]],
+    rows: Callable[[CommittedBatch], Iterable[tuple[float, ...]]],
+    shift: Callable[[RepeatedBatches], tuple[float, ...]],
 ) -> Floats:
     """Return rows of all batches, also of those that repeat others, which are shifted each time."""
     found, own = [np.empty((0, width))], list[tuple[float, ...]]()
     for each in batches:
-        if isinstance(each, Batch):
+        if isinstance(each, CommittedBatch):
             own += rows(each)
         elif shifted := shift(each):
             found.append(np.asarray(own))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from millrace.sizing.simulation.arrivals import Arrivals
 from millrace.sizing.simulation.scaling_policies import Scaling
-from millrace.sizing.simulation.task_schedule import Part, Tasks, schedule_seconds
+from millrace.sizing.simulation.task_schedule import EqualPartitions, EqualTasks, schedule_seconds
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Reshard:
     """Change of the stream's partitions at ``at`` seconds; records in the old ones are read first."""
 
     at: float
-    parts: tuple[Part, ...]
+    parts: tuple[EqualPartitions, ...]
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class QueryLoad:
     per_record: float
     trigger: float
     source: Arrivals | str
-    parts: tuple[Part, ...] = ()
+    parts: tuple[EqualPartitions, ...] = ()
     tasks: int = 0
     limit: float | None = None
     limit_per_part: float | None = None
@@ -89,10 +89,11 @@ class QueryLoad:
         if not self.hand_over:
             return 0.0
         return schedule_seconds(
-            [Tasks(self.hand_over * each, count) for each, count in records_by_partition if each > 0], cores
+            [EqualTasks(self.hand_over * each, count) for each, count in records_by_partition if each > 0],
+            cores,
         )
 
-    def batch_tasks(self, records_by_partition: list[tuple[float, int]], cores: int) -> list[Tasks]:
+    def batch_tasks(self, records_by_partition: list[tuple[float, int]], cores: int) -> list[EqualTasks]:
         """Return the tasks of a batch, longest first.
 
         Parameters
@@ -107,9 +108,9 @@ class QueryLoad:
         if self.repartition is not None or not self.parts:
             count = self.repartition or self.tasks or cores
             extra = 1 + (self.repartition_overhead if self.repartition is not None else 0.0)
-            return [Tasks(self.wave + self.per_record * extra * records / count, count)]
+            return [EqualTasks(self.wave + self.per_record * extra * records / count, count)]
         found = [
-            Tasks(self.wave + self.per_record * each, count)
+            EqualTasks(self.wave + self.per_record * each, count)
             for each, count in records_by_partition
             if each > 0
         ]
@@ -117,7 +118,7 @@ class QueryLoad:
 
 
 @dataclass(frozen=True)
-class Runs:
+class BoundedRuns:
     """Runs of a job that runs in turns.
 
     Attributes
@@ -207,7 +208,7 @@ class Scenario:
     driver_start: float = 0.0
     sigma: float = 0.0
     seed: int = 1
-    runs: Runs | None = None
+    runs: BoundedRuns | None = None
 
     @property
     def separate_outages(self) -> list[Outage]:

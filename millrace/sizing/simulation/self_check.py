@@ -14,7 +14,7 @@ from millrace.config.units import format_duration
 from millrace.sizing.model import JobPlan, Plan
 from millrace.sizing.planned_environment import as_planned
 from millrace.sizing.queries.environment_demands import job_demands
-from millrace.sizing.queries.query_plan import outage_of
+from millrace.sizing.queries.query_plan import outage_to_plan_for
 from millrace.sizing.simulation.arrivals import Arrivals, Floats
 from millrace.sizing.simulation.plan_scenario import scenario, traffic_of
 from millrace.sizing.simulation.result import JobResult, QueryResult
@@ -114,10 +114,10 @@ def self_check(environment: Environment, plan: Plan) -> Iterator[SimulatedQuery]
     environment = as_planned(environment, plan)
     for job in plan.jobs.values():
         landed = {each.query: each for each in job_demands(environment, job.name) if each.lands}
-        at_peak, seconds = _steady_peak(environment, plan, job)
+        at_peak, seconds = _simulate_until_settled(environment, plan, job)
         # Starts of bounded runs are drawn: by so much time's records one run has more than another.
         spread = 0.0 if job.run is None else job.run.start_seconds.value
-        waiting = dict(_after_an_outage(environment, plan, job))
+        waiting = dict(_backlogs_after_outage(environment, plan, job))
         for name, query in job.queries.items():
             result, again = at_peak.queries[name], query.catch_up_seconds
             sla, settled = query.latency_seconds.value, seconds / 2
@@ -128,14 +128,14 @@ def self_check(environment: Environment, plan: Plan) -> Iterator[SimulatedQuery]
                 within=result.in_time(sla, seconds, since=settled),
                 oldest=result.ages_since(settled).oldest,
                 growth=backlog_growth(result, seconds, spread),
-                outage=outage_of(environment.jobs[job.name]),
+                outage=outage_to_plan_for(environment.jobs[job.name]),
                 catch_up=None if again is None else again.value,
                 waiting=waiting.get(name, 0.0),
                 of=landed[name].sla_of.of if name in landed else "",
             )
 
 
-def _steady_peak(environment: Environment, plan: Plan, job: JobPlan) -> tuple[JobResult, float]:
+def _simulate_until_settled(environment: Environment, plan: Plan, job: JobPlan) -> tuple[JobResult, float]:
     """Simulate the peak until the job has settled, or for a day, and return the result with its seconds."""
     seconds = _settling_seconds(job)
     made = scenario(environment, plan, job.name, _peak_arrivals(environment, job.name, seconds))
@@ -150,12 +150,12 @@ def _steady_peak(environment: Environment, plan: Plan, job: JobPlan) -> tuple[Jo
     )
     for each in (seconds, max(seconds, DAY)):
         played = simulate(scenario(environment, plan, job.name, _peak_arrivals(environment, job.name, each)))
-        if not beats and _settled(played):
+        if not beats and _is_settled(played):
             break
     return played, each
 
 
-def _settled(played: JobResult) -> bool:
+def _is_settled(played: JobResult) -> bool:
     """Return whether all later quarters of a simulation would be like its last two."""
     half = played.seconds / 2
     if len(set(played.executors_at(np.append(half, played.times[played.times > half])))) > 1:
@@ -208,7 +208,7 @@ def _settling_seconds(job: JobPlan) -> float:
     return PEAK_TRIGGERS * max(query.trigger_seconds.value for query in job.queries.values())
 
 
-def _after_an_outage(environment: Environment, plan: Plan, job: JobPlan) -> Iterator[tuple[str, float]]:
+def _backlogs_after_outage(environment: Environment, plan: Plan, job: JobPlan) -> Iterator[tuple[str, float]]:
     """Yield queries that still have a backlog when they should have caught up, with its records."""
     planned = [
         query.catch_up_seconds.value for query in job.queries.values() if query.catch_up_seconds is not None
@@ -216,7 +216,7 @@ def _after_an_outage(environment: Environment, plan: Plan, job: JobPlan) -> Iter
     if not planned:
         return
     longest = min(max(planned), DAY)
-    away, begin = outage_of(environment.jobs[job.name]).total_seconds(), _settling_seconds(job) / 2
+    away, begin = outage_to_plan_for(environment.jobs[job.name]).total_seconds(), _settling_seconds(job) / 2
     seconds = begin + away + LATER * longest + _settling_seconds(job)
     arrivals = _peak_arrivals(environment, job.name, seconds)
     sized = scenario(environment, plan, job.name, arrivals, outages=[Outage(begin, away)])

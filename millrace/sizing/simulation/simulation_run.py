@@ -15,12 +15,18 @@ from types import MappingProxyType
 import simpy
 
 from millrace.sizing.simulation.arrivals import Arrivals
-from millrace.sizing.simulation.executor_pool import Clock, Pool
+from millrace.sizing.simulation.executor_pool import Clock, ExecutorPool
 from millrace.sizing.simulation.fair_scheduler import FairScheduler
-from millrace.sizing.simulation.repeated_batches import find_repetition, quiet_spans, with_lasting_executors
-from millrace.sizing.simulation.result import Batch, JobResult, Repeats, job_result, query_result
+from millrace.sizing.simulation.repetition_search import find_repetition, quiet_spans, with_lasting_executors
+from millrace.sizing.simulation.result import (
+    CommittedBatch,
+    JobResult,
+    RepeatedBatches,
+    job_result,
+    query_result,
+)
 from millrace.sizing.simulation.scenario_model import QueryLoad, Reshard, Scenario
-from millrace.sizing.simulation.task_schedule import Tasks, schedule_seconds
+from millrace.sizing.simulation.task_schedule import EqualTasks, schedule_seconds
 
 _POLL = 0.01
 """Seconds between two polls for records without a trigger (``spark.sql.streaming.pollingDelay``)."""
@@ -73,10 +79,10 @@ class _BatchRecords:
     waiting: float = 0.0
 
 
-class _Reader:
+class _SourceReader:
     """A query over its source: backlog, next batch, commits."""
 
-    def __init__(self, load: QueryLoad, upstream: _Reader | None) -> None:
+    def __init__(self, load: QueryLoad, upstream: _SourceReader | None) -> None:
         self.load, self._upstream = load, upstream
         self.arrivals: Arrivals = upstream.arrivals if upstream is not None else _arrivals_of_load(load)
         self.lanes: list[PartitionGroup] = []
@@ -95,7 +101,7 @@ class _Reader:
     def batch(self, now: float) -> _BatchRecords:
         """Return the records of a batch that begins now; empty if there is no backlog."""
         if self._upstream is not None:
-            return self._snapshot(self._upstream)
+            return self._batch_of_landed_records(self._upstream)
         arrived = self.arrivals.arrived_before(now)
         closed = [n for n, lane in enumerate(self.lanes) if lane.end < math.inf and not lane.drained]
         numbers = closed or [n for n, lane in enumerate(self.lanes) if lane.end == math.inf]
@@ -114,7 +120,7 @@ class _Reader:
             found.records += take * lane.weight
         return found if found.records > _NOTHING else _BatchRecords()
 
-    def _snapshot(self, upstream: _Reader) -> _BatchRecords:
+    def _batch_of_landed_records(self, upstream: _SourceReader) -> _BatchRecords:
         found = _BatchRecords()
         for number, lane in enumerate(upstream.lanes):
             if number == len(self.lanes):
@@ -129,7 +135,7 @@ class _Reader:
     def next_record(self) -> float:
         """Return the time of the next record that no batch has read; infinity if there is none."""
         reads = [lane.read for lane in self.lanes if not lane.drained]
-        return self.arrivals.next_after(min(reads)) if reads else math.inf
+        return self.arrivals.next_arrival_time(min(reads)) if reads else math.inf
 
     def commit(self, batch: _BatchRecords) -> None:
         """Mark a batch as done."""
@@ -154,7 +160,7 @@ def _arrivals_of_load(load: QueryLoad) -> Arrivals:
     return load.source
 
 
-class _Query:
+class _QueryProcess:
     """The driver's loop of one query."""
 
     def __init__(
@@ -162,15 +168,15 @@ class _Query:
         env: Clock,
         scheduler: FairScheduler,
         scenario: Scenario,
-        reader: _Reader,
-        upstream: _Query | None,
+        reader: _SourceReader,
+        upstream: _QueryProcess | None,
     ) -> None:
         self._env, self._scheduler, self._scenario, self._upstream = env, scheduler, scenario, upstream
         self._pool, self._number = scheduler.pool, scheduler.add_query()
         self.reader, self.load = reader, reader.load
         assert self.load.overhead > 0 or self.load.trigger > 0, "a batch takes no time at all"
         self._random = random.Random(f"{scenario.seed} {self.load.name}")  # randomness in a model
-        self.batches: list[Batch | Repeats] = []
+        self.batches: list[CommittedBatch | RepeatedBatches] = []
         self._start = 0.0
         self._batch = _BatchRecords()
         self.committed = env.event()
@@ -191,7 +197,7 @@ class _Query:
         while True:
             self._start, runs = env.seconds, self._scenario.runs
             if runs is not None and trigger > 0:
-                yield env.wait(runs.first_batch(self._start, self._scenario.seed))
+                yield env.event_after(runs.first_batch(self._start, self._scenario.seed))
             end = env.seconds
             while (batch := self.reader.batch(end)).records:
                 self._batch = batch
@@ -202,7 +208,7 @@ class _Query:
                     done, self.committed = self.committed, env.event()
                     done.succeed()
                 self.batches.append(
-                    Batch(batch.begun, env.seconds, batch.records, batch.waiting, batch.spans, tasks)
+                    CommittedBatch(batch.begun, env.seconds, batch.records, batch.waiting, batch.spans, tasks)
                 )
                 self._batch = _BatchRecords()
                 self._pool.report_batch(self.load.name, env.seconds - batch.begun, trigger)
@@ -212,7 +218,7 @@ class _Query:
             if trigger > 0:
                 # Spark's own rule: the next multiple after the start, or at once if that has passed.
                 following = (math.floor(self._start / trigger + 1e-9) + 1) * trigger
-                yield env.wait(max(0.0, following - env.seconds))
+                yield env.event_after(max(0.0, following - env.seconds))
             elif not batch.records:
                 yield from self._wait_for_records()
 
@@ -222,13 +228,13 @@ class _Query:
             yield self._upstream.committed
             return
         at = self.reader.next_record()
-        yield self._env.wait(_POLL if at <= self._env.seconds else at - self._env.seconds + _POLL)
+        yield self._env.event_after(_POLL if at <= self._env.seconds else at - self._env.seconds + _POLL)
 
     def _run_batch(self, batch: _BatchRecords) -> Generator[simpy.Event, object, int]:
         """Run a batch and return the number of its tasks."""
         env, pool, load = self._env, self._pool, self.load
         batch.reads = env.seconds
-        yield env.wait(load.overhead * self._random_factor(load.overhead_sigma))
+        yield env.event_after(load.overhead * self._random_factor(load.overhead_sigma))
         pool.expire(env.seconds)
         one_wave = sum(number for each, number in batch.taken if each > 0) <= pool.cores
         if load.alone and one_wave:
@@ -236,28 +242,28 @@ class _Query:
         tasks = load.batch_tasks(batch.taken, pool.cores)
         if self._scenario.sigma:
             sigma = self._scenario.sigma
-            tasks = [Tasks(each.seconds * self._random_factor(sigma), each.count) for each in tasks]
+            tasks = [EqualTasks(each.seconds * self._random_factor(sigma), each.count) for each in tasks]
         # A task waits for its partition, and holds its core, so tasks of other queries and on new executors wait, too.
         delivery, processing = (
             load.delivery_seconds(batch.taken, pool.cores) - (env.seconds - batch.reads),
             schedule_seconds(tasks, pool.cores),
         )
         if delivery > processing > 0:
-            tasks = [Tasks(each.seconds * delivery / processing, each.count) for each in tasks]
+            tasks = [EqualTasks(each.seconds * delivery / processing, each.count) for each in tasks]
         count = sum(each.count for each in tasks)
         if len(self._scenario.queries) == 1 and (count <= pool.cores or not pool.scales_during_batch):
             pool.assign_tasks(self._number, count)
-            yield env.wait(schedule_seconds(tasks, pool.cores))
+            yield env.event_after(schedule_seconds(tasks, pool.cores))
         else:
             yield self._scheduler.run(self._number, tasks)
         # As in ``CoreSpread.seconds``: the fixed cost is added only if one wave reads all partitions and nobody else reads.
         rest = load.delivery_seconds(batch.taken, pool.cores) - (env.seconds - batch.reads)
         if rest > 0:
-            yield env.wait(rest)
+            yield env.event_after(rest)
         pool.mark_idle(self._number)
         return count
 
-    def skip(self, repeats: Repeats) -> None:
+    def skip(self, repeats: RepeatedBatches) -> None:
         """Skip batches that are like the last ones; one that runs becomes the one after them."""
         self.batches.append(repeats)
         records = {lane: repeats.number * each for lane, each in repeats.lanes.items()}
@@ -304,22 +310,22 @@ def simulate(scenario: Scenario, *, each_batch: bool = False) -> JobResult:
     reshards = tuple((names[name], change) for name, change in scenario.reshards)
     if not each_batch:
         scenario = with_lasting_executors(scenario)
-    result = _result(replace(scenario, queries=tuple(loads), reshards=reshards), each_batch)
+    result = _simulate_scenario(replace(scenario, queries=tuple(loads), reshards=reshards), each_batch)
     queries = {name: replace(result.queries[number], name=name) for name, number in names.items()}
     return replace(result, queries=MappingProxyType(queries))
 
 
 @lru_cache(maxsize=2048)
-def _result(scenario: Scenario, each_batch: bool) -> JobResult:
+def _simulate_scenario(scenario: Scenario, each_batch: bool) -> JobResult:
     # Jobs of a large environment are often alike.
     env = Clock()
-    pool = Pool(env, scenario)
+    pool = ExecutorPool(env, scenario)
     scheduler = FairScheduler(env, pool)
-    queries: dict[str, _Query] = {}
+    queries: dict[str, _QueryProcess] = {}
     for load in scenario.queries:
         upstream = queries[load.source] if isinstance(load.source, str) else None
-        reader = _Reader(load, upstream.reader if upstream is not None else None)
-        queries[load.name] = _Query(env, scheduler, scenario, reader, upstream)
+        reader = _SourceReader(load, upstream.reader if upstream is not None else None)
+        queries[load.name] = _QueryProcess(env, scheduler, scenario, reader, upstream)
     events: list[tuple[float, Callable[[], object]]] = [
         (change.at, partial(queries[name].reader.reshard, change, change.at))
         for name, change in scenario.reshards
@@ -366,15 +372,15 @@ def _result(scenario: Scenario, each_batch: bool) -> JobResult:
 def _skip_repetition(
     env: Clock,
     scenario: Scenario,
-    pool: Pool,
-    queries: Mapping[str, _Query],
+    pool: ExecutorPool,
+    queries: Mapping[str, _QueryProcess],
     quiet: tuple[float, float],
     step: float,
 ) -> None:
     """Skip what repeats in a time in which nothing changes from outside."""
     trigger = max(query.load.trigger for query in queries.values())
     at = quiet[0] + _STEPS * step
-    while (at := _before_trigger(at, trigger)) < quiet[1]:
+    while (at := _end_of_trigger_period(at, trigger)) < quiet[1]:
         env.run_until(at)
         found = find_repetition(
             scenario, pool, {name: query.batches for name, query in queries.items()}, env.seconds, quiet
@@ -387,18 +393,18 @@ def _skip_repetition(
         at = env.seconds + (trigger / 2 or step)
 
 
-def _before_trigger(time: float, trigger: float) -> float:
+def _end_of_trigger_period(time: float, trigger: float) -> float:
     """Return the time of the next trigger, before which most often no batch runs."""
     return math.ceil(time / trigger) * trigger if trigger > 0 else time
 
 
-def _stop_driver(scheduler: FairScheduler, queries: Iterable[_Query], back: simpy.Event) -> None:
+def _stop_driver(scheduler: FairScheduler, queries: Iterable[_QueryProcess], back: simpy.Event) -> None:
     scheduler.lose_all()
     for query in queries:
         query.process.interrupt(back)
 
 
-def _restart_driver(pool: Pool, back: simpy.Event) -> None:
+def _restart_driver(pool: ExecutorPool, back: simpy.Event) -> None:
     pool.restart()
     back.succeed()
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Part:
+class EqualPartitions:
     """Equal partitions.
 
     Attributes
@@ -24,7 +24,7 @@ class Part:
     count: int
 
 
-def divide_stream(partitions: int, skew: float = 1.0) -> tuple[Part, ...]:
+def divide_stream(partitions: int, skew: float = 1.0) -> tuple[EqualPartitions, ...]:
     """Divide a stream over its partitions, one of which may be hot.
 
     Parameters
@@ -43,29 +43,29 @@ def divide_stream(partitions: int, skew: float = 1.0) -> tuple[Part, ...]:
     """
     assert 1 <= skew <= partitions, f"skew {skew} of {partitions} partitions"
     if skew == 1.0 or partitions == 1:
-        return (Part(1 / partitions, partitions),)
+        return (EqualPartitions(1 / partitions, partitions),)
     hot = skew / partitions
     if hot >= 1.0:
-        return (Part(1.0, 1),)
-    return Part(hot, 1), Part((1 - hot) / (partitions - 1), partitions - 1)
+        return (EqualPartitions(1.0, 1),)
+    return EqualPartitions(hot, 1), EqualPartitions((1 - hot) / (partitions - 1), partitions - 1)
 
 
 @dataclass(frozen=True)
-class Tasks:
+class EqualTasks:
     """Tasks of equal duration, in seconds on one core."""
 
     seconds: float
     count: int
 
 
-def schedule_seconds(tasks: Iterable[Tasks], cores: int) -> float:
+def schedule_seconds(tasks: Iterable[EqualTasks], cores: int) -> float:
     """Return the seconds that tasks take together on a number of cores, longest first.
 
     With equal tasks it is ``ceil(P/c)`` times the duration of one.
 
     Examples
     --------
-    >>> schedule_seconds([Tasks(1.0, 9)], 8), schedule_seconds([Tasks(1.0, 8), Tasks(3.0, 1)], 2)
+    >>> schedule_seconds([EqualTasks(1.0, 9)], 8), schedule_seconds([EqualTasks(1.0, 8), EqualTasks(3.0, 1)], 2)
     (2.0, 6.0)
     """
     asked = list(tasks)

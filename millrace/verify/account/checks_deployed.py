@@ -9,7 +9,7 @@ from urllib.parse import urlparse
 
 from millrace.config.aws.availability_zones import MSK_REFUSES
 from millrace.config.engines.emr import EmrJob
-from millrace.config.engines.versions import VERSIONS, stands_for
+from millrace.config.engines.versions import VERSIONS, version_row
 from millrace.config.model import GlueJob, MskCluster
 from millrace.lifecycle.account.kafka_access import broker_addresses
 from millrace.sizing.alarms.metrics import namespace
@@ -142,7 +142,7 @@ def check_engine_versions(context: ClaimContext) -> CheckAnswer:
         line = f"{version}: Spark {spark}, Iceberg {iceberg[0]}"
         seen.add(line)
         if "unknown" not in line and not (
-            spark.startswith(stands_for(version).spark) and iceberg[0].startswith(ICEBERG.get(version, ""))
+            spark.startswith(version_row(version).spark) and iceberg[0].startswith(ICEBERG.get(version, ""))
         ):
             wrong.add(line)
     if not seen or all("unknown" in line for line in seen):

@@ -14,7 +14,7 @@ from millrace.config.aws.names import Names
 from millrace.config.model import EmrJob, GlueJob
 from millrace.lifecycle.account.deployed_outputs import read_stack_outputs
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from millrace.sizing.costs.price_table_update import Renewal, renew_prices
+from millrace.sizing.costs.price_table_update import PriceRenewal, renew_prices
 from millrace.sizing.prices_and_limits import Price, complete_price_list
 
 LIVED = ("RUNNING", "STOPPED", "STOPPING", "SUCCEEDED", "SUCCESS", "CANCELLED", "CANCELLING")
@@ -94,7 +94,7 @@ class ClaimContext:
         return complete_price_list(self.region)
 
     @cached_property
-    def current_prices(self) -> Renewal:
+    def current_prices(self) -> PriceRenewal:
         """The same prices by the Price List API."""
         return renew_prices(self.pricing, self.region, self.table_prices, self.today)
 

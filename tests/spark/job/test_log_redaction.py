@@ -50,7 +50,7 @@ def test_no_password_is_in_the_event_log_whatever_the_file_asks_to_leave_out(
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    [log] = event_logs.find(str(tmp_path))
+    [log] = event_logs.find_event_logs(str(tmp_path))
     text = b"\n".join(event_logs.LogLines(log)).decode()
     assert "SparkListenerSQLExecutionStart" in text
     assert "127.0.0.1" in text

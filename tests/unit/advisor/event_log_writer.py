@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from millrace.advisor.logs.application_history import Batch, History, Query, Source, Stage
+from millrace.advisor.logs.application_history import Batch, BatchSource, History, Query, Stage
 
 _LISTENER = "org.apache.spark.sql.streaming.StreamingQueryListener$"
 
@@ -142,7 +142,9 @@ def _progress(batch: Batch, offset: Callable[[int], object] | None) -> dict[str,
     }
 
 
-def _offsets(batch: Batch, source: Source, offset: Callable[[int], object] | None) -> dict[str, str | None]:
+def _offsets(
+    batch: Batch, source: BatchSource, offset: Callable[[int], object] | None
+) -> dict[str, str | None]:
     if offset is not None:
         start, end = (json.dumps(offset(number)) for number in (batch.id - 1, batch.id))
         return {"startOffset": start, "endOffset": end, "latestOffset": None}

@@ -10,8 +10,8 @@ from pathlib import Path
 import cramjam
 import zstandard
 
-from millrace.advisor.logs.event_log_reader import read
-from millrace.advisor.logs.event_logs import find
+from millrace.advisor.logs.event_log_reader import read_history
+from millrace.advisor.logs.event_logs import find_event_logs
 
 DATA = Path(__file__).parent / "data"
 REAL = DATA / "flights-3.5.zstd"
@@ -19,7 +19,7 @@ TEXT = zstandard.ZstdDecompressor().decompressobj().decompress(REAL.read_bytes()
 
 
 def history_of(path):
-    return read(find(str(path))[0])
+    return read_history(find_event_logs(str(path))[0])
 
 
 def lz4(text: bytes) -> bytes:

@@ -13,20 +13,20 @@ from millrace.advisor.findings.advised_job import AdvisedJob
 from millrace.advisor.findings.model import Finding
 from millrace.advisor.logs.application_history import (
     Batch,
+    BatchSource,
     Executor,
     History,
+    InitialRdd,
     Query,
-    Scan,
-    Source,
     SparkJob,
     Stage,
     StateOperator,
-    Tasks,
+    TaskAttempts,
 )
 
 START = 1_800_000_000.0
 KAFKA = "KafkaV2[Subscribe[orders]]"
-SOURCE = Scan("MicroBatchScan", False, 1)
+SOURCE = InitialRdd("MicroBatchScan", False, 1)
 
 
 def stage(at: float, times: Sequence[float], records: Sequence[int], number: int = 0, **more: Any) -> Stage:
@@ -44,7 +44,7 @@ def stage(at: float, times: Sequence[float], records: Sequence[int], number: int
         "index": range(len(times)),
         **more,
     }
-    return Stage(number, 0, partitions, Tasks.of(**columns), failures, scans)
+    return Stage(number, 0, partitions, TaskAttempts.of(**columns), failures, scans)
 
 
 def job(number: int, stages: Sequence[Stage], execution: int | None = None) -> SparkJob:
@@ -65,7 +65,7 @@ def batch(number: int, begun: float, jobs: Sequence[SparkJob], records: int = 10
     parts |= {"queryPlanning": 0.01} | more.pop("parts", {})
     left = more.pop("left", 0)
     done = (number + 1) * records
-    source = more.pop("source", None) or Source(
+    source = more.pop("source", None) or BatchSource(
         KAFKA,
         {"orders:0": done - records},
         {"orders:0": done},
@@ -141,7 +141,7 @@ def twice(cached: bool) -> Callable[[int, float], Batch]:
     """Batches with two actions on the same source, the second on what the first has held where it is cached."""
 
     def two(number: int, begun: float) -> Batch:
-        held = Scan("InMemoryTableScan", True, 100 + number)
+        held = InitialRdd("InMemoryTableScan", True, 100 + number)
         scans = [(SOURCE, held)] * 2 if cached else [(SOURCE,)] * 2
         jobs = [
             job(2 * number, [stage(begun + 0.05, [0.4, 0.4], [500, 500], 0, scans=scans[0])]),

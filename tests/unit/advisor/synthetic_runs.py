@@ -10,13 +10,13 @@ import numpy as np
 
 from millrace.advisor.logs.application_history import (
     Batch,
+    BatchSource,
     Executor,
     History,
     Query,
-    Source,
     SparkJob,
     Stage,
-    Tasks,
+    TaskAttempts,
 )
 
 BEGIN = 1_700_000_000.0
@@ -97,7 +97,7 @@ def run(truth: Truth) -> tuple[Query, list[float]]:
                     "records_read": np.tile(each, attempts) * (done if truth.counted else 0),
                     "failed": ~done,
                 }
-                tasks = Tasks.of(**columns)
+                tasks = TaskAttempts.of(**columns)
                 stage = Stage(number * 9 + read, 0, truth.partitions, tasks)
                 jobs.append(SparkJob(stage.id, None, (stage,), "x"))
                 at = float(free.max())
@@ -108,9 +108,9 @@ def run(truth: Truth) -> tuple[Query, list[float]]:
             behind = waiting - records
             last = {key: position + (behind if key == "t:0" else 0) for key, position in end.items()}
             source = (
-                Source("KafkaV2[Subscribe[t]]", start, end, last, records * truth.reads)
+                BatchSource("KafkaV2[Subscribe[t]]", start, end, last, records * truth.reads)
                 if truth.offsets
-                else Source("KinesisSource[t]", None, None, None, records)
+                else BatchSource("KinesisSource[t]", None, None, None, records)
             )
             spent = {name: overhead * share for name, share in PARTS.items()}
             parts = {**spent, "addBatch": duration - sum(spent.values()), "triggerExecution": duration}

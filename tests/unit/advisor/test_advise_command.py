@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from millrace.advisor.advise import advise
-from millrace.advisor.findings.advised_job import environment_job
+from millrace.advisor.findings.advised_job import advised_environment_job
 from millrace.cli.app import app
 from millrace.cli.watch.advise import advice_document
 from millrace.config import ConfigurationError, load
@@ -78,7 +78,7 @@ def flights(make):
 
     named = replace(made, queries=(replace(query, name="show-departures"),))
     environment = load("prod", root=ROOT)
-    return advise(named, environment_job(environment, plan(environment), "flights"))
+    return advise(named, advised_environment_job(environment, plan(environment), "flights"))
 
 
 def limited(number, begun):
@@ -159,7 +159,7 @@ def test_findings_in_json_are_whole():
 
 
 def test_findings_are_told_in_words(tmp_path, monkeypatch):
-    monkeypatch.setattr("millrace.advisor.logs.event_log_reader.read", lambda *_: history(limited))
+    monkeypatch.setattr("millrace.advisor.logs.event_log_reader.read_history", lambda *_: history(limited))
     text = run(REAL)
     assert "1. silent-backlog" in text
     assert "change: query orders: maxOffsetsPerTrigger from 1000 to" in text

@@ -15,15 +15,15 @@ import typer.main
 from typer.testing import CliRunner
 
 from millrace.advisor.existing.import_cutover import (
-    TakeoverError,
+    StartPositionError,
     cut_over_steps,
-    describes_job,
-    job_comment,
+    import_comment,
+    is_imported_from,
     set_start_position,
 )
 from millrace.advisor.existing.import_environment import environment_document
 from millrace.advisor.existing.job_import import RunningJob
-from millrace.advisor.existing.job_program import Answers, read_program_settings
+from millrace.advisor.existing.job_program import StreamAnswers, read_program_settings
 from millrace.cli import app
 from millrace.cli.plan.existing import import_job
 from millrace.cli.plan.existing.import_job import _update_import
@@ -57,7 +57,7 @@ def made(
 
 
 def written(offsets: dict[int, int] | None) -> str:
-    return f"{job_comment('glue:orders')}\n{environment_yaml(made(offsets))}{DERIVE}"
+    return f"{import_comment('glue:orders')}\n{environment_yaml(made(offsets))}{DERIVE}"
 
 
 def begins(text: str, folder: Path) -> tuple[str, dict[int, int] | None]:
@@ -87,7 +87,7 @@ def test_offsets_take_the_place_of_a_moment_and_not_the_other_way_round(tmp_path
     assert begins(text, tmp_path) == ("earliest", {0: 5, 1: 7})
     assert changed.before is None
     with pytest.raises(
-        TakeoverError, match=r"--logs is missing: jobs\.orders\.queries\.land-orders has kafka"
+        StartPositionError, match=r"--logs is missing: jobs\.orders\.queries\.land-orders has kafka"
     ):
         set_start_position(text, made(None))
 
@@ -119,7 +119,7 @@ def test_a_moment_without_quotes_is_told_as_it_is_written(
 def test_a_query_whose_settings_are_no_mapping_is_told_what_to_write() -> None:
     changed = written({0: 50, 1: 70}).replace("start_offsets: {0: 50, 1: 70}", "5")
     with pytest.raises(
-        TakeoverError,
+        StartPositionError,
         match=r"the value above start_offsets is not a mapping of keys to values\); write it by hand",
     ):
         set_start_position(changed, made({0: 1, 1: 2}))
@@ -139,19 +139,19 @@ def test_many_partitions_stay_on_a_line() -> None:
     ],
 )  # fmt: skip
 def test_a_file_that_was_written_over_is_told_what_to_write(changed: tuple[str, str], said: str) -> None:
-    with pytest.raises(TakeoverError, match=re.escape(said)):
+    with pytest.raises(StartPositionError, match=re.escape(said)):
         set_start_position(written({0: 50, 1: 70}).replace(*changed), made({0: 1, 1: 2}))
 
 
 def test_a_file_is_told_by_its_first_line() -> None:
-    assert describes_job(f"{job_comment('glue:orders')}\nproject: p\n", "glue:orders")
-    assert describes_job(job_comment("emr:app/run-1"), "emr:app/run-2")
-    assert not describes_job(job_comment("glue:orders-2"), "glue:orders")
-    assert not describes_job("project: p\n", "glue:orders")
+    assert is_imported_from(f"{import_comment('glue:orders')}\nproject: p\n", "glue:orders")
+    assert is_imported_from(import_comment("emr:app/run-1"), "emr:app/run-2")
+    assert not is_imported_from(import_comment("glue:orders-2"), "glue:orders")
+    assert not is_imported_from("project: p\n", "glue:orders")
     # Glue names a new job "Untitled job", and takes a slash.
-    assert describes_job(f"{job_comment('glue:Untitled job')}\nproject: p\n", "glue:Untitled job")
-    assert not describes_job(job_comment("glue:Untitled job"), "glue:Untitled")
-    assert not describes_job(job_comment("glue:team/a"), "glue:team/b")
+    assert is_imported_from(f"{import_comment('glue:Untitled job')}\nproject: p\n", "glue:Untitled job")
+    assert not is_imported_from(import_comment("glue:Untitled job"), "glue:Untitled")
+    assert not is_imported_from(import_comment("glue:team/a"), "glue:team/b")
 
 
 def test_a_slash_is_a_part_of_a_glue_job_s_name() -> None:
@@ -211,7 +211,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     schema.write_bytes((ROOT / SCHEMA).read_bytes())
     monkeypatch.chdir(tmp_path)
 
-    def running(source: str, answers: Answers) -> RunningJob:
+    def running(source: str, answers: StreamAnswers) -> RunningJob:
         text = "from settings import options\ns.readStream.format('kafka').options(**options()).load().writeStream.start()"
         return replace(RUNNING, where=source, program=read_program_settings(text, {}, answers))
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as some
 from millrace.advisor.advise import advise
 from millrace.advisor.findings import query_view, tasks
 from millrace.advisor.logs import event_logs
-from millrace.advisor.logs.event_log_reader import read
-from millrace.advisor.logs.event_logs import find
-from millrace.advisor.logs.events import parse, without_accumulables
+from millrace.advisor.logs.event_log_reader import read_history
+from millrace.advisor.logs.event_logs import find_event_logs
+from millrace.advisor.logs.events import parse_event, without_accumulables
 from millrace.cli.watch.advise import advice_document
 from millrace.config import ConfigurationError
 from tests.unit.advisor.event_log_writer import write
@@ -95,7 +95,9 @@ def test_no_damage_crashes_the_reading(at, damage, tmp_path_factory):
     # The lines around the damage only: the whole log a hundred times over takes too long.
     file.write_bytes(TEXT[:9000] + TEXT[begin:at] + damage + TEXT[at + len(damage) : at + 20_000])
     assert (
-        read(event_logs.EventLog("x", (event_logs.File("x", 0, 0, lambda: file.open("rb")),), False)).unread
+        read_history(
+            event_logs.EventLog("x", (event_logs.LogFile("x", 0, 0, lambda: file.open("rb")),), False)
+        ).unread
         >= 0
     )
 
@@ -237,15 +239,15 @@ def test_a_rolled_log_with_a_compacted_begin(tmp_path):
         (folder / f"events_{number}_00b").rename(folder / f"events_{number + 8}_00b")
     (folder / "events_9_00b.compact").write_bytes(thirds[0])
     (folder / "events_8_00b").write_bytes(thirds[0])
-    [log] = find(str(tmp_path))
+    [log] = find_event_logs(str(tmp_path))
     assert [file.name for file in log.files] == [
         "events_9_00b.compact",
         *(f"events_{n + 9}_00b" for n in range(1, len(thirds))),
     ]
-    again = read(log)
+    again = read_history(log)
     assert [len(each.batches) for each in again.queries] == [7, 8]
     assert again.lost
-    [part] = find(str(folder / "events_10_00b"))
+    [part] = find_event_logs(str(folder / "events_10_00b"))
     assert part.lost
 
 
@@ -253,13 +255,13 @@ def test_what_is_no_log_is_left_aside(tmp_path):
     (tmp_path / "notes.md").write_text("words")
     (tmp_path / "jr_0a.lz4.inprogress").write_bytes(lz4(TEXT))
     (tmp_path / ".jr_0a.crc").write_bytes(b"sum")
-    assert [each.name for each in find(str(tmp_path))] == ["jr_0a"]
+    assert [each.name for each in find_event_logs(str(tmp_path))] == ["jr_0a"]
 
 
 def test_a_plain_log_of_any_name_is_found_in_a_folder(tmp_path):
     (tmp_path / "orders").write_bytes(TEXT)
     (tmp_path / "words").write_text("words " * 1000)
-    assert [each.name for each in find(str(tmp_path))] == ["orders"]
+    assert [each.name for each in find_event_logs(str(tmp_path))] == ["orders"]
 
 
 @pytest.mark.parametrize(
@@ -269,15 +271,15 @@ def test_a_log_that_is_named_itself_is_told_by_what_it_holds(name, tmp_path):
     file = tmp_path / "below" / name
     file.parent.mkdir()
     file.write_bytes(gzip.compress(TEXT) if name.endswith(".gz") else TEXT)
-    [log] = find(str(file))
+    [log] = find_event_logs(str(file))
     assert log.name == name.removesuffix(".gz")
-    assert [len(each.batches) for each in read(log).queries] == [7, 8]
+    assert [len(each.batches) for each in read_history(log).queries] == [7, 8]
     for place in (file.parent, tmp_path):  # there it was not meant
         with pytest.raises(ConfigurationError):
-            find(str(place))
+            find_event_logs(str(place))
     file.write_text("words")
     with pytest.raises(ConfigurationError) as told:
-        find(str(file))
+        find_event_logs(str(file))
     assert "an event log of Spark" in str(told.value)
 
 
@@ -286,7 +288,7 @@ def test_a_place_without_a_log_is_told(place, tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "words").write_text("words")
     with pytest.raises(ConfigurationError) as told:
-        find(str(tmp_path / place) if place else str(tmp_path))
+        find_event_logs(str(tmp_path / place) if place else str(tmp_path))
     assert "PATH" in str(told.value)
 
 
@@ -312,7 +314,7 @@ def test_accumulators_are_cut_out_of_a_task_and_nothing_else():
     }
     line = json.dumps(event, separators=(",", ":")).encode()
     assert json.loads(without_accumulables(line)) == {**event, "Task Info": {"Index": 3, "Accumulables": []}}
-    assert parse(line, ("SparkListenerTaskEnd",))["Task Info"]["Accumulables"] == []
+    assert parse_event(line, ("SparkListenerTaskEnd",))["Task Info"]["Accumulables"] == []
 
 
 def test_whatever_lines_are_missing_the_rest_is_judged(monkeypatch):
@@ -321,6 +323,8 @@ def test_whatever_lines_are_missing_the_rest_is_judged(monkeypatch):
     lines, chance = TEXT.splitlines(keepends=True), random.Random(1)
     for share in (0.5, 0.8, 0.9, 0.95, 0.99) * 4:
         text = b"".join(line for line in lines if chance.random() < share)
-        log = event_logs.EventLog("x", (event_logs.File("x", 0, 0, lambda text=text: _stream(text)),), False)
-        found = advise(read(log))
+        log = event_logs.EventLog(
+            "x", (event_logs.LogFile("x", 0, 0, lambda text=text: _stream(text)),), False
+        )
+        found = advise(read_history(log))
         assert all(each.effect.low <= each.effect.likely <= each.effect.high for each in found.findings)

@@ -8,7 +8,7 @@ import pytest
 
 from millrace.advisor.advise import advise
 from millrace.advisor.findings.advised_job import AdvisedJob
-from millrace.advisor.logs.application_history import Batch, Query, Source
+from millrace.advisor.logs.application_history import Batch, BatchSource, Query
 from tests.unit.advisor.synthetic_histories import (
     START,
     again,
@@ -91,7 +91,7 @@ def test_where_a_limit_is_hit_by_batches_of_overhead_it_is_raised_and_the_trigge
 
 def test_equal_batches_tell_of_a_limit_where_no_source_says_what_is_latest():
     def limited(number, begun):
-        source = Source("KinesisV2[orders]", None, None, None, 4000)
+        source = BatchSource("KinesisV2[orders]", None, None, None, 4000)
         at = stage(begun + 0.05, [0.4, 0.4], [2000, 2000])
         arrived = (begun - 10 - number, begun - 9.0 - number)
         return batch(number, begun, [job(number, [at])], 4000, source=source, arrivals=arrived)
@@ -165,7 +165,9 @@ def test_a_start_again_within_an_application_is_judged_by_itself():
 def test_empty_batches():
     def some(number, begun):
         made = even(number, begun)
-        nothing = Source("KafkaV2[Subscribe[orders]]", {"orders:0": 1}, {"orders:0": 1}, {"orders:0": 1}, 0)
+        nothing = BatchSource(
+            "KafkaV2[Subscribe[orders]]", {"orders:0": 1}, {"orders:0": 1}, {"orders:0": 1}, 0
+        )
         return again(made, rows=0, sources=(nothing,)) if number % 3 == 0 else made
 
     assert found("empty-batches", some).change.key == "minOffsetsPerTrigger"
@@ -174,7 +176,9 @@ def test_empty_batches():
 def test_batches_without_records_that_close_windows_are_work():
     def some(number, begun):
         made = again(even(number, begun), state=state(100, 10))
-        nothing = Source("KafkaV2[Subscribe[orders]]", {"orders:0": 1}, {"orders:0": 1}, {"orders:0": 1}, 0)
+        nothing = BatchSource(
+            "KafkaV2[Subscribe[orders]]", {"orders:0": 1}, {"orders:0": 1}, {"orders:0": 1}, 0
+        )
         return again(made, rows=0, sources=(nothing,)) if number % 3 == 0 else made
 
     assert "empty-batches" not in kinds(advise(history(some)))

@@ -10,12 +10,12 @@ import pytest
 
 from millrace.advisor.advise import NOBODY, advise
 from millrace.advisor.apply_changes import try_changes
-from millrace.advisor.findings.advised_job import SHUFFLE, AdvisedJob, environment_job
-from millrace.advisor.findings.kafka_range_tasks import range_tasks, smallest_min_partitions
-from millrace.advisor.forecasts.forecast import playable_changes
-from millrace.advisor.logs.application_history import Source
-from millrace.advisor.logs.event_log_reader import read
-from millrace.advisor.logs.event_logs import find
+from millrace.advisor.findings.advised_job import SHUFFLE, AdvisedJob, advised_environment_job
+from millrace.advisor.findings.kafka_range_tasks import count_range_tasks, smallest_min_partitions
+from millrace.advisor.forecasts.forecast import changes_to_simulate
+from millrace.advisor.logs.application_history import BatchSource
+from millrace.advisor.logs.event_log_reader import read_history
+from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.config import load
 from millrace.sizing import plan
 from tests.unit.advisor.event_log_writer import write
@@ -30,7 +30,9 @@ def of_topic(own: int, count: int, seconds: float, cores: int):
         launched = [seconds * (n // cores) for n in range(count)]
         at = stage(begun + 0.05, [seconds] * count, [1200 // count] * count, launched=launched)
         start, end = ({f"orders:{n}": (number + more) * 1200 // own for n in range(own)} for more in (0, 1))
-        return batch(number, begun, [job(number, [at])], 1200, source=Source(KAFKA, start, end, end, 1200))
+        return batch(
+            number, begun, [job(number, [at])], 1200, source=BatchSource(KAFKA, start, end, end, 1200)
+        )
 
     return made
 
@@ -43,7 +45,7 @@ def test_a_topic_with_too_many_partitions_is_joined_after_it_is_read():
     finding = found("too-many-partitions", of_topic(100, 100, 0.02, 2))
     assert told(finding) == [("code", "after the source", None, "coalesce(2)")]
     assert finding.changes[0].where == "query orders of job orders"
-    assert playable_changes([finding], ["orders"]) == {}
+    assert changes_to_simulate([finding], ["orders"]) == {}
 
 
 def test_partitions_that_the_reader_split_are_as_many_as_the_topics_again():
@@ -140,7 +142,7 @@ def test_tasks_that_nobody_merged_are_as_many_as_is_set(properties, change):
 def test_what_merged_them_is_read_from_the_log(tmp_path):
     for adaptive in (True, False):
         log = write(history(shuffled(2, 0.9, 2, adaptive=adaptive)), tmp_path / f"local-{adaptive:d}")
-        found = read(find(str(log))[0])
+        found = read_history(find_event_logs(str(log))[0])
         stages = [s for b in found.queries[0].batches for j in b.jobs for s in j.stages]
         assert {(each.adaptive, each.scans) for each in stages} == {(adaptive, ())}
         assert int(stages[0].tasks.shuffle_bytes_read.sum()) == 8000
@@ -150,7 +152,7 @@ def test_of_ours_sparks_settings_are_keys_that_can_be_written(tmp_path):
     for folder in ("environments", "pipelines"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     environment = load("prod", root=tmp_path)
-    subject = environment_job(environment, plan(environment), "flights")
+    subject = advised_environment_job(environment, plan(environment), "flights")
     few = of("too-few-partitions", shuffled(2, 0.9, 2, adaptive=True), 8, LOCAL, subject)
     many = of("too-many-partitions", shuffled(100, 0.012, 2), 2, {}, subject)
     merged = MERGED.removeprefix("--conf ")
@@ -169,14 +171,14 @@ def test_of_ours_sparks_settings_are_keys_that_can_be_written(tmp_path):
 
 def test_of_ours_nothing_is_named_that_no_key_reaches():
     environment = load("prod", root=ROOT)
-    jobs = {name: environment_job(environment, plan(environment), name) for name in environment.jobs}
+    jobs = {name: advised_environment_job(environment, plan(environment), name) for name in environment.jobs}
     seen = set()
     for name, subject in jobs.items():
         made = replace(history(), engine=subject.engine)
         for query, said in environment.jobs[name].queries.items():
             source = "KinesisV2[x]" if said.kind == "land" else "IcebergSource[x]"
             [run] = history(
-                lambda n, b, d=source: replace(even(n, b), sources=(Source(d, None, None, None, 9),))
+                lambda n, b, d=source: replace(even(n, b), sources=(BatchSource(d, None, None, None, 9),))
             ).queries
             for setting in ("limit", "least", "partitions"):
                 for each in subject.changes_for(replace(run, name=query), made, setting, 2, 4):
@@ -189,7 +191,7 @@ def test_of_ours_nothing_is_named_that_no_key_reaches():
 
 def equal(number, begun):
     """As many records in every batch, of a table, and half of the time at rest."""
-    source = Source("IcebergSource[lake.orders]", None, None, None, 4000)
+    source = BatchSource("IcebergSource[lake.orders]", None, None, None, 4000)
     at = stage(begun + 0.05, [0.4, 0.4], [2000, 2000])
     return batch(number, begun, [job(number, [at])], 4000, source=source)
 
@@ -206,7 +208,7 @@ def test_where_a_limit_is_nobodys_to_set_batches_come_sooner():
     [run] = made.queries
     advice = advise(
         replace(made, queries=(replace(run, name=query),)),
-        environment_job(environment, plan(environment), name),
+        advised_environment_job(environment, plan(environment), name),
     )
     [finding] = advice.findings
     assert finding.kind == "silent-backlog"
@@ -219,7 +221,7 @@ def test_batches_without_records_wait_longer_where_no_option_makes_them():
     def some(number, begun):
         made = even(number, begun)
         rows = 0 if number % 3 else made.rows
-        return replace(made, rows=rows, sources=(Source("FileStreamSource[x]", None, None, None, rows),))
+        return replace(made, rows=rows, sources=(BatchSource("FileStreamSource[x]", None, None, None, rows),))
 
     assert told(found("empty-batches", some)) == [
         ("argument", "trigger(processingTime)", None, "6 seconds"),
@@ -228,8 +230,8 @@ def test_batches_without_records_wait_longer_where_no_option_makes_them():
 
 def test_ranges_are_split_as_spark_does():
     even, hot = np.array([100.0] * 3), np.array([1000.0, 10.0, 10.0])
-    assert [range_tasks(even, least) for least in (1, 3, 4, 5, 6, 7, 8, 9)] == [3, 3, 3, 6, 6, 6, 9, 9]
+    assert [count_range_tasks(even, least) for least in (1, 3, 4, 5, 6, 7, 8, 9)] == [3, 3, 3, 6, 6, 6, 9, 9]
     # The hot one takes what the small ones leave: six less two.
-    assert [range_tasks(hot, least) for least in (3, 4, 6)] == [3, 4, 6]
+    assert [count_range_tasks(hot, least) for least in (3, 4, 6)] == [3, 4, 6]
     assert smallest_min_partitions([even] * 9 + [hot], 4, 2, 8) == 6
     assert smallest_min_partitions([even] * 5 + [hot] * 5, 10, 5, 10) is None

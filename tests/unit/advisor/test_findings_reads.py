@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millrace.advisor.advise import advise
-from millrace.advisor.logs.application_history import Scan, Source
+from millrace.advisor.logs.application_history import BatchSource, InitialRdd
 from tests.unit.advisor.synthetic_histories import (
     again,
     batch,
@@ -30,7 +30,7 @@ def test_two_actions_on_a_source_whose_offsets_count_no_records():
     def two(number, begun):
         made = twice(cached=False)(number, begun)
         return again(
-            made, rows=2000, sources=(Source("RateStreamV2[rowsPerSecond=500]", None, None, None, 2000),)
+            made, rows=2000, sources=(BatchSource("RateStreamV2[rowsPerSecond=500]", None, None, None, 2000),)
         )
 
     finding = found("missing-cache", two)
@@ -66,7 +66,9 @@ def test_two_batches_show_no_way_of_a_program():
 def test_a_table_that_is_read_beside_the_source_is_no_second_read():
     def joined(number, begun):
         made = even(number, begun)
-        table = stage(begun + 0.01, [0.02], [made.records], 9, scans=(Scan("BatchScan airlines", False, 3),))
+        table = stage(
+            begun + 0.01, [0.02], [made.records], 9, scans=(InitialRdd("BatchScan airlines", False, 3),)
+        )
         return again(made, jobs=(job(500 + number, [table]), *made.jobs))
 
     assert kinds(advise(history(joined))) == []
@@ -78,7 +80,7 @@ def test_two_actions_on_what_is_held():
 
 def test_data_that_is_held_for_one_action():
     def one(number, begun):
-        held = Scan("InMemoryTableScan", True, 100 + number)
+        held = InitialRdd("InMemoryTableScan", True, 100 + number)
         at = stage(begun + 0.05, [0.4, 0.4], [500, 500], scans=(held,))
         return batch(number, begun, [job(number, [at])])
 
@@ -89,8 +91,8 @@ def test_data_that_is_held_for_one_action():
 
 def test_a_reference_table_that_all_batches_share_is_not_needless():
     def table(number, begun):
-        held = Scan("InMemoryTableScan", True, 7)
-        at = stage(begun + 0.05, [0.4, 0.4], [500, 500], scans=(Scan("MicroBatchScan", False, 1), held))
+        held = InitialRdd("InMemoryTableScan", True, 7)
+        at = stage(begun + 0.05, [0.4, 0.4], [500, 500], scans=(InitialRdd("MicroBatchScan", False, 1), held))
         return batch(number, begun, [job(number, [at])])
 
     assert kinds(advise(history(table))) == []

@@ -11,9 +11,14 @@ import pytest
 from millrace.advisor.advise import advise
 from millrace.advisor.findings import Advice, Change, Effect, Finding
 from millrace.advisor.findings.advised_job import AdvisedJob
-from millrace.advisor.forecasts.forecast import observed_figures, playable_changes, read_forecasts, score
+from millrace.advisor.forecasts.forecast import (
+    changes_to_simulate,
+    observed_figures,
+    read_forecasts,
+    score_forecasts,
+)
 from millrace.advisor.forecasts.forecast_figures import Forecast
-from millrace.advisor.forecasts.what_if import parse, twin_of_application
+from millrace.advisor.forecasts.what_if import parse_what_if_changes, twin_of_application
 from millrace.cli.watch.advise_options import (
     TwinForecasts,
     backlog_text,
@@ -31,13 +36,14 @@ TRUTH = Truth(swing=0.4, seed=1, seconds=600.0)
 def forecasts() -> tuple[Forecast, ...]:
     twin = twin_of_application(history([TRUTH]), 0.44)
     return tuple(
-        twin.what_if(parse(text, ["land"]) if text else ()) for text in ("", "cores=4", "trigger=20s")
+        twin.what_if(parse_what_if_changes(text, ["land"]) if text else ())
+        for text in ("", "cores=4", "trigger=20s")
     )
 
 
 def test_the_one_that_was_tried_is_scored_and_the_others_say_why_not(forecasts):
     then = twin_of_application(history([replace(TRUTH, cores=4, seed=9)]))
-    as_it_ran, wider, slower = score(forecasts, then)
+    as_it_ran, wider, slower = score_forecasts(forecasts, then)
     assert as_it_ran.why_not == "it ran with 4 cores, not with 2"
     assert slower.why_not == "it ran with 4 cores, not with 2"
     assert [each.figure for each in wider.scores] == [
@@ -52,7 +58,7 @@ def test_the_one_that_was_tried_is_scored_and_the_others_say_why_not(forecasts):
 
 def test_a_machine_that_became_slower_is_outside(forecasts):
     slower = twin_of_application(history([replace(TRUTH, cores=4, per_record=2e-4, overhead=1.2, seed=9)]))
-    assert [each.inside for each in score(forecasts, slower)[1].scores][:2] == [False, False]
+    assert [each.inside for each in score_forecasts(forecasts, slower)[1].scores][:2] == [False, False]
 
 
 def test_a_limit_that_is_gone_is_another_condition():
@@ -60,7 +66,9 @@ def test_a_limit_that_is_gone_is_another_condition():
     twin = twin_of_application(history([limited]))
     assert twin.queries["land"].limit == 7000
     told = twin.replay()
-    [found] = score([told], twin_of_application(history([replace(limited, limit=None, rate=1000.0)])))
+    [found] = score_forecasts(
+        [told], twin_of_application(history([replace(limited, limit=None, rate=1000.0)]))
+    )
     assert "records a batch, not 7,000 at most" in str(found.why_not)
 
 
@@ -75,7 +83,7 @@ def test_a_limit_that_is_gone_is_another_condition():
     ],
 )
 def test_other_conditions_are_no_score(forecasts, then, why):
-    found = score(forecasts, twin_of_application(history([replace(TRUTH, seed=4, **then)])))[0]
+    found = score_forecasts(forecasts, twin_of_application(history([replace(TRUTH, seed=4, **then)])))[0]
     assert found.scores == ()
     assert why in str(found.why_not)
 
@@ -85,7 +93,7 @@ def doubled() -> tuple[Forecast, ...]:
     """Of a query whose batches read their records twice."""
     twin = twin_of_application(history([replace(TRUTH, reads=2)]))
     return tuple(
-        twin.what_if(parse(text, ["land"]), draws=3)
+        twin.what_if(parse_what_if_changes(text, ["land"]), draws=3)
         for text in ("cache=on", "land.cache=on", "merge=2", "land.merge=2")
     )
 
@@ -94,7 +102,7 @@ def test_rows_that_are_held_are_scored_by_a_log_that_reads_them_once(doubled):
     still = twin_of_application(history([replace(TRUTH, reads=2, seed=9)]))
     once = twin_of_application(history([replace(TRUTH, seed=9)]))
     for held in doubled[:2]:
-        [missed], [scored] = score([held], still), score([held], once)
+        [missed], [scored] = score_forecasts([held], still), score_forecasts([held], once)
         assert missed.why_not == "land read its records 2 times in a batch: nothing held them"
         assert (missed.scores, scored.why_not) == ((), None)
         assert scored.scores[0].relative_error < 0.1
@@ -103,7 +111,7 @@ def test_rows_that_are_held_are_scored_by_a_log_that_reads_them_once(doubled):
 def test_jobs_in_one_are_not_scored_by_the_log_of_one_job(doubled):
     for seed in (9, 10):
         then = twin_of_application(history([replace(TRUTH, reads=2, seed=seed)]))
-        assert [(each.scores, each.why_not) for each in score(doubled[2:], then)] == [
+        assert [(each.scores, each.why_not) for each in score_forecasts(doubled[2:], then)] == [
             ((), "no log shows which jobs were brought into one")
         ] * 2
 
@@ -151,7 +159,7 @@ def test_changes_of_findings_that_can_be_played():
         found("jobs.orders.queries.moon.trigger", "12s", "moon"),
         found("jobs.orders.queries.land.trigger", None),
     ]
-    played = {place: str(each[0]) for place, each in playable_changes(asked, ["land"]).items()}
+    played = {place: str(each[0]) for place, each in changes_to_simulate(asked, ["land"]).items()}
     assert played == {0: "land.trigger=12s", 1: "land.trigger=12s", 2: "land.limit=5000", 3: "cores=8"}
 
 
@@ -161,7 +169,7 @@ def busy():
 
 
 def test_a_backlog_that_grows_is_foretold_and_not_an_age(busy):
-    told = busy.what_if(parse("limit=5000", ["land"]), draws=3).queries["land"]
+    told = busy.what_if(parse_what_if_changes("limit=5000", ["land"]), draws=3).queries["land"]
     assert not told.keeps_up
     assert told.grows.value == pytest.approx(500, rel=0.1), "1,000 arrive, 5,000 are taken each 10 s"
     assert told.waiting.value == pytest.approx(told.grows.value * TRUTH.seconds, rel=0.3)
@@ -172,7 +180,7 @@ def test_a_backlog_that_grows_is_foretold_and_not_an_age(busy):
 
 
 def test_a_batch_that_never_ends_is_no_duration(busy):
-    told = busy.what_if(parse("partitions=100000", ["land"]), draws=3).queries["land"]
+    told = busy.what_if(parse_what_if_changes("partitions=100000", ["land"]), draws=3).queries["land"]
     assert not told.ended
     assert forecast_cells(told)[0].startswith("no batch ends in ")
     assert not any(forecast_cells(told)[1:])
@@ -183,14 +191,14 @@ def test_a_batch_that_never_ends_is_no_duration(busy):
 )
 def test_no_more_jobs_than_cores(busy, text, allowed):
     with pytest.raises(ConfigurationError, match=allowed):
-        busy.what_if(parse(text, ["land"]), draws=1)
+        busy.what_if(parse_what_if_changes(text, ["land"]), draws=1)
 
 
 def test_what_is_scored_is_wider_than_the_models_interval_which_is_printed():
     told = twin_of_application(history([TRUTH]), 0.44).replay()
     duration = told.queries["land"].figures["duration"]
     assert duration.low >= TRUTH.overhead * 0.9, "a batch takes its fixed cost"
-    [scored] = score([told], twin_of_application(history([replace(TRUTH, seed=9)])))
+    [scored] = score_forecasts([told], twin_of_application(history([replace(TRUTH, seed=9)])))
     wide = scored.scores[0].foretold
     assert wide.high - wide.low > 1.3 * (duration.high - duration.low)
 
@@ -198,7 +206,7 @@ def test_what_is_scored_is_wider_than_the_models_interval_which_is_printed():
 def test_a_query_whose_traffic_changed_stops_no_others_score():
     pair = [TRUTH, replace(TRUTH, name="other", seed=2)]
     told = twin_of_application(history(pair)).replay()
-    [scored] = score(
+    [scored] = score_forecasts(
         [told], twin_of_application(history([TRUTH, replace(TRUTH, name="other", rate=1300.0, seed=3)]))
     )
     assert {each.query for each in scored.scores} == {"land"}
@@ -220,7 +228,9 @@ def test_a_finding_whose_change_lets_the_backlog_grow_is_left_out(busy) -> None:
     advice = Advice(
         history([TRUTH]), (found("maxOffsetsPerTrigger", 5000), found("maxOffsetsPerTrigger", 20_000))
     )
-    told = tuple(busy.what_if(parse(text, ["land"]) if text else (), 3) for text in ("", "limit=5000"))
+    told = tuple(
+        busy.what_if(parse_what_if_changes(text, ["land"]) if text else (), 3) for text in ("", "limit=5000")
+    )
     worse = told[1].model_copy(update={"changes": ("land.limit=5000",)})
     left = without_harmful_findings(advice, TwinForecasts(busy, (told[0], worse), {}, ()))
     assert [each.change.new for each in left.findings if each.change] == [20_000]

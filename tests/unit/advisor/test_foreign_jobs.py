@@ -17,17 +17,17 @@ from typer.testing import CliRunner
 from millrace.advisor.advise import advise
 from millrace.advisor.existing.foreign_jobs import (
     ForeignJob,
-    _emr_month,
-    bytes_of_size,
-    emr_application,
-    glue_job,
-    log_of,
+    _emr_monthly_usd,
+    find_log_of_run,
+    look_up_emr_application,
+    look_up_glue_job,
     parse_spark_conf,
+    parse_spark_size,
 )
 from millrace.advisor.findings.advised_job import AdvisedJob
 from millrace.advisor.logs import event_logs
-from millrace.advisor.logs.event_log_reader import read
-from millrace.advisor.logs.event_logs import find
+from millrace.advisor.logs.event_log_reader import read_history
+from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.cli.app import app
 from millrace.config import ConfigurationError
 from tests.unit.advisor.synthetic_histories import batch, history, job, stage, tiny_tasks
@@ -53,9 +53,9 @@ def test_a_log_in_s3_is_read_range_by_range(client, bucket, monkeypatch):
     s3 = client("s3")
     s3.put_object(Bucket=bucket, Key="glue/orders/jr_0a1b", Body=REAL.read_bytes())
     s3.put_object(Bucket=bucket, Key="glue/orders-2/jr_0c", Body=b"another job")
-    [log] = find(f"s3://{bucket}/glue/orders", s3)
+    [log] = find_event_logs(f"s3://{bucket}/glue/orders", s3)
     assert log.name == "orders/jr_0a1b"
-    assert [len(each.batches) for each in read(log).queries] == [7, 8]
+    assert [len(each.batches) for each in read_history(log).queries] == [7, 8]
 
 
 def test_emrs_layout_in_s3(client, bucket):
@@ -67,26 +67,26 @@ def test_emrs_layout_in_s3(client, bucket):
         Bucket=bucket, Key=f"{root}/sparklogs/eventlog_v2_00run/events_1_00run.zstd", Body=REAL.read_bytes()
     )
     for prefix in ("", f"/{root}", f"/{root}/", f"/{root}/sparklogs/eventlog_v2_00run"):
-        [log] = find(f"s3://{bucket}{prefix}", s3)
+        [log] = find_event_logs(f"s3://{bucket}{prefix}", s3)
         assert len(log.files) == 1
-        assert read(log).complete
+        assert read_history(log).complete
 
 
 def test_an_object_that_is_named_itself_is_told_by_what_it_holds(client, bucket):
     s3 = client("s3")
     for key in ("glue/orders.json", "glue/orders.json/driver.log"):
         s3.put_object(Bucket=bucket, Key=key, Body=REAL.read_bytes())
-    [log] = find(f"s3://{bucket}/glue/orders.json", s3)
+    [log] = find_event_logs(f"s3://{bucket}/glue/orders.json", s3)
     assert log.name == "orders.json"
-    assert read(log).complete
+    assert read_history(log).complete
     with pytest.raises(ConfigurationError):
-        find(f"s3://{bucket}/glue", s3)
+        find_event_logs(f"s3://{bucket}/glue", s3)
 
 
 @pytest.mark.parametrize("place", ["s3://nobodys-{}", "s3://{}/none"])
 def test_a_place_in_s3_without_a_log_is_told(client, bucket, place):
     with pytest.raises(ConfigurationError) as told:
-        find(place.format(bucket), client("s3"))
+        find_event_logs(place.format(bucket), client("s3"))
     assert "PATH" in str(told.value)
 
 
@@ -115,7 +115,7 @@ def glue(client, **more):
 def test_a_glue_job(client):
     made, name = glue(client)
     run = made.start_job_run(JobName=name)["JobRunId"]
-    found = glue_job(made, name, "us-east-1")
+    found = look_up_glue_job(made, name, "us-east-1")
     assert found.logs == "s3://their-logs/orders/"
     assert found.run == run
     assert found.subject.dollars_month == pytest.approx(9 * 0.44 * 730)
@@ -124,7 +124,7 @@ def test_a_glue_job(client):
 
 def test_changes_are_those_of_the_jobs_own_arguments(client):
     made, name = glue(client)
-    subject = glue_job(made, name, "us-east-1").subject
+    subject = look_up_glue_job(made, name, "us-east-1").subject
 
     [finding] = advise(history(tiny_tasks), subject).findings
     change = finding.change
@@ -205,7 +205,7 @@ def test_another_jobs_log_is_doubted_where_no_run_was_asked_for(account, client,
 def test_a_job_is_set_as_the_run_was_that_is_asked_for(account, client):
     name, early, late = account
     for run, number in ((early, "7"), (late, "8"), (None, "8")):
-        found = glue_job(client("glue"), name, "us-east-1", run)
+        found = look_up_glue_job(client("glue"), name, "us-east-1", run)
         assert found.subject.arguments["spark.sql.shuffle.partitions"] == number
         assert found.run == (run or late)
 
@@ -215,8 +215,8 @@ def test_settings_among_damage_are_found(tmp_path):
     (tmp_path / "local-1").write_bytes(b"no json\n" + b"".join(lines))
     (tmp_path / "local-2").write_bytes(b"".join(lines[-4:]))
     [setting] = {value for line in lines for value in _app_id(line)}
-    assert log_of(find(str(tmp_path)), "none") is None
-    found = log_of(find(str(tmp_path)), setting)
+    assert find_log_of_run(find_event_logs(str(tmp_path)), "none") is None
+    found = find_log_of_run(find_event_logs(str(tmp_path)), setting)
     assert found is not None
     assert found.name == "local-1"
 
@@ -231,13 +231,13 @@ def test_a_glue_job_without_logs_is_told(client, without):
     value = None if without == "--spark-event-logs-path" else "false"
     made, name = glue(client, arguments={without: value})
     with pytest.raises(ConfigurationError) as told:
-        glue_job(made, name, "us-east-1")
+        look_up_glue_job(made, name, "us-east-1")
     assert "--spark-event-logs-path" in str(told.value)
 
 
 def test_a_glue_job_that_does_not_exist_is_told(client):
     with pytest.raises(ConfigurationError) as told:
-        glue_job(client("glue"), "nobodys", "us-east-1")
+        look_up_glue_job(client("glue"), "nobodys", "us-east-1")
     assert "--glue-job" in str(told.value)
     assert "nobodys" in str(told.value)
 
@@ -256,7 +256,7 @@ def test_an_emr_application(client):
     }
     emr.start_job_run(applicationId=other, executionRoleArn=role, jobDriver={"sparkSubmit": submit})
     with pytest.raises(ConfigurationError) as told:
-        emr_application(emr, other, "us-east-1")
+        look_up_emr_application(emr, other, "us-east-1")
     assert "logUri" in str(told.value)
     run = emr.start_job_run(
         applicationId=app,
@@ -266,12 +266,12 @@ def test_an_emr_application(client):
             "monitoringConfiguration": {"s3MonitoringConfiguration": {"logUri": "s3://their-logs/emr/"}}
         },
     )["jobRunId"]
-    found: ForeignJob = emr_application(emr, app, "us-east-1", run)
+    found: ForeignJob = look_up_emr_application(emr, app, "us-east-1", run)
     assert found.logs == f"s3://their-logs/emr/applications/{app}/jobs/{run}"
     assert found.subject.dollars_month == pytest.approx(4 * 730 * (4 * 0.052624 + 11 * 0.0057785))
-    assert run in emr_application(emr, app, "us-east-1").logs  # the latest
+    assert run in look_up_emr_application(emr, app, "us-east-1").logs  # the latest
     with pytest.raises(ConfigurationError):
-        emr_application(emr, "00none", "us-east-1")
+        look_up_emr_application(emr, "00none", "us-east-1")
 
 
 def test_a_streaming_run_is_found_behind_a_page_of_batch_runs(client):
@@ -295,7 +295,9 @@ def test_a_streaming_run_is_found_behind_a_page_of_batch_runs(client):
     found = {**run, "jobRunId": "s1", "jobDriver": driver, "configurationOverrides": kept}
     stub.add_response("get_job_run", {"jobRun": found}, {"applicationId": "00f", "jobRunId": "s1"})
     with stub:
-        assert emr_application(stub.client, "00f", "us-east-1").logs.endswith("/applications/00f/jobs/s1")
+        assert look_up_emr_application(stub.client, "00f", "us-east-1").logs.endswith(
+            "/applications/00f/jobs/s1"
+        )
 
 
 def test_what_a_run_was_billed_is_taken_before_what_it_may_use():
@@ -303,10 +305,10 @@ def test_what_a_run_was_billed_is_taken_before_what_it_may_use():
         "billedResourceUtilization": {"vCPUHour": 8.0, "memoryGBHour": 32.0},
         "totalExecutionDurationSeconds": 7200,
     }
-    month = _emr_month(run, {}, "us-east-1", arm=False)
+    month = _emr_monthly_usd(run, {}, "us-east-1", arm=False)
     assert month == pytest.approx(365 * (8 * 0.052624 + 32 * 0.0057785))
-    assert _emr_month(run, {}, "mars-north-1", arm=False) is None
-    assert _emr_month({}, {}, "us-east-1", arm=False) is None
+    assert _emr_monthly_usd(run, {}, "mars-north-1", arm=False) is None
+    assert _emr_monthly_usd({}, {}, "us-east-1", arm=False) is None
 
 
 @pytest.mark.parametrize(
@@ -327,7 +329,7 @@ def test_settings_of_a_command_line(text, first, settings):
     ("text", "wanted"), [("14g", 14 * 1024**3), ("512", 512 * 1024**2), ("2GiB", 2 * 1024**3), ("?", 0)]
 )
 def test_sizes_as_spark_writes_them(text, wanted):
-    assert bytes_of_size(text) == wanted
+    assert parse_spark_size(text) == wanted
 
 
 @pytest.mark.parametrize(
@@ -341,10 +343,10 @@ def test_sizes_as_spark_writes_them(text, wanted):
     ],
 )
 def test_a_limit_is_called_what_the_connector_calls_it(engine, source, key):
-    from millrace.advisor.logs.application_history import Source
+    from millrace.advisor.logs.application_history import BatchSource
 
     def from_source(number, begun):
-        read_from = Source(source, None, None, None, 100)
+        read_from = BatchSource(source, None, None, None, 100)
         return batch(
             number, begun, [job(number, [stage(begun, [0.1, 0.1], [50, 50])])], 100, source=read_from
         )

@@ -23,11 +23,11 @@ from typer.testing import CliRunner
 from millrace.advisor.advise import advise
 from millrace.advisor.findings import query_view, tasks
 from millrace.advisor.findings.advised_job import AdvisedJob
-from millrace.advisor.forecasts import log_simulation as twins
+from millrace.advisor.forecasts import query_twin as twins
 from millrace.advisor.logs import event_log_reader, event_logs
-from millrace.advisor.logs.event_log_reader import read
-from millrace.advisor.logs.event_logs import EventLog, File, LogLines, find
-from millrace.advisor.logs.statistics import median, slope, startup_batches
+from millrace.advisor.logs.event_log_reader import read_history
+from millrace.advisor.logs.event_logs import EventLog, LogFile, LogLines, find_event_logs
+from millrace.advisor.logs.statistics import count_startup_batches, median_with_interval, slope_with_interval
 from millrace.cli.app import app
 from millrace.cli.watch.advise import _print_advice, advice_document
 from millrace.cli.watch.advise_options import forecast_changes, print_forecasts
@@ -86,7 +86,7 @@ def test_what_a_log_unpacks_to_has_a_ceiling_and_the_report_says_that_it_was_met
     file = tmp_path / "local-1"
     file.write_bytes(BOMBS[codec](unit, 64 << 20))
     given_out = 0
-    lines = LogLines(find(str(file))[0])
+    lines = LogLines(find_event_logs(str(file))[0])
     for line in lines:
         given_out += len(line)
     assert lines.beyond == max(8 << 20, file.stat().st_size)
@@ -122,7 +122,9 @@ def test_a_snappy_block_that_claims_gigabytes_gets_no_room():
 
 
 def _log(text: bytes) -> EventLog:
-    return EventLog("x", (File("x", len(text), 0, lambda: io.BufferedReader(io.BytesIO(text))),), lost=False)
+    return EventLog(
+        "x", (LogFile("x", len(text), 0, lambda: io.BufferedReader(io.BytesIO(text))),), lost=False
+    )
 
 
 def _report(text: bytes, *, twin: bool = False) -> None:
@@ -130,7 +132,7 @@ def _report(text: bytes, *, twin: bool = False) -> None:
     with ExitStack() as patched:
         for module in (query_view, tasks, twins):
             patched.enter_context(patch.object(module, "LEAST", 2))
-        advice = advise(read(_log(text)))
+        advice = advise(read_history(_log(text)))
         json.dumps(advice_document(advice))
         _print_advice(advice, "x")
         if twin:
@@ -147,7 +149,7 @@ def test_millions_of_tiny_stages_end_reading_where_memory_has_its_ceiling(monkey
         b'[{"Stage ID":%d,"Stage Name":"s","Number of Tasks":1}]}\n'
     )
     text = begin + b"".join(tiny % (n, n) for n in range(100_000))
-    found = read(_log(text))
+    found = read_history(_log(text))
     assert found.ended_at == "its figures take more than 0 GiB"
     assert 0 < len(found.jobs) < 50_000
     assert any("not read to its end" in note for note in advise(found).notes)
@@ -170,10 +172,10 @@ def test_what_is_held_is_no_more_than_is_counted():
     text = START + b"".join(
         tiny % (n, n) + json.dumps(task | {"Stage ID": n}).encode() + b"\n" for n in range(count)
     )
-    reader = event_log_reader._Reader()
+    reader = event_log_reader._HistoryReader()
     tracemalloc.start()
     for line in LogLines(_log(text)):
-        reader.take(line)
+        reader.take_line(line)
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert reader.unread == 0
@@ -287,14 +289,14 @@ def test_a_line_of_another_type_is_passed_over_and_counted(kind, path, value):
     at = FIRST[kind][0]
     changed = [*EVENTS[:at], _put(EVENTS[at], path, value), *EVENTS[at + 1 :]]
     text = b"\n".join(json.dumps(each, separators=(",", ":")).encode() for each in changed) + b"\n"
-    assert read(_log(text)).unread >= 1
+    assert read_history(_log(text)).unread >= 1
     _report(text)
 
 
 @pytest.mark.parametrize("raw", [b"NaN", b"Infinity", b"1e999", b"-1e999", b"[" * 5000, b'{"a":' * 5000])
 def test_what_json_has_no_word_for_costs_its_line(raw):
     line = b'{"Event":"SparkListenerApplicationEnd","Timestamp":' + raw + b"}\n"
-    assert read(_log(TEXT + line)).unread == 1
+    assert read_history(_log(TEXT + line)).unread == 1
 
 
 def test_gigantic_keys_and_names_are_cut():
@@ -313,7 +315,7 @@ def test_gigantic_keys_and_names_are_cut():
     text = START + b"".join(
         json.dumps(each, separators=(",", ":")).encode() + b"\n" for each in (event, spark)
     )
-    found = read(_log(text))
+    found = read_history(_log(text))
     assert len(found.queries[0].name) == len(found.queries[0].id) == 300
     assert dict(found.properties) == {"spark.master": "local"}
 
@@ -339,17 +341,17 @@ def test_statistics_of_a_weeks_batches_are_those_of_their_definition():
     most = len(seen) // 2
     logged = np.log(seen)
     errors = [float(np.var(logged[cut:]) / (len(seen) - cut)) for cut in range(1, most + 1)]
-    assert startup_batches(seen) == 1 + int(np.argmin(errors))
+    assert count_startup_batches(seen) == 1 + int(np.argmin(errors))
     large = np.exp(chance.normal(0, 0.3, 400_000))
-    found = median(large)
+    found = median_with_interval(large)
     assert found.low < found.value < found.high
     assert found.high - found.low == pytest.approx(2 * 1.96 * 0.3 * np.sqrt(np.pi / 2 / len(large)), rel=0.2)
     at = np.arange(400_000.0)
-    assert slope(at, 3 * at + large).value == pytest.approx(3, rel=1e-4)
+    assert slope_with_interval(at, 3 * at + large).value == pytest.approx(3, rel=1e-4)
 
 
 def test_a_file_that_is_no_log_is_a_message(tmp_path):
     (tmp_path / "x").write_bytes(b"\x28\xb5\x2f\xfd" + b"\x00" * 100)
     with pytest.raises(ConfigurationError, match="PATH"):
-        find(str(tmp_path / "x"))
+        find_event_logs(str(tmp_path / "x"))
     assert Path(tmp_path / "x").exists()

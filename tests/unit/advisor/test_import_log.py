@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from millrace.advisor.existing.import_log import ImportLog, read_log
+from millrace.advisor.existing.import_log import ImportLogFigures, read_log_figures
 from millrace.advisor.existing.job_import import RunningJob
 from millrace.advisor.existing.job_program import ProgramSettings
 from millrace.advisor.logs.application_history import History, Query
-from millrace.advisor.logs.event_logs import find
+from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.config import ConfigurationError
 from tests.unit.advisor.event_log_writer import write
 from tests.unit.advisor.synthetic_runs import Truth, history
@@ -47,8 +47,8 @@ def job(name: str, kind: str = "kafka", run: str = "", *, pattern: bool = False)
     return RunningJob("glue:orders", "123456789012", "us-east-1", {"engine": "glue"}, said, run=run)
 
 
-def taken(folder: Path, topics: Mapping[str, str], found: RunningJob) -> ImportLog:
-    return read_log(str(write(reading(topics), folder / "local-1")), found)
+def taken(folder: Path, topics: Mapping[str, str], found: RunningJob) -> ImportLogFigures:
+    return read_log_figures(str(write(reading(topics), folder / "local-1")), found)
 
 
 def test_offsets_are_those_of_exactly_the_topic(tmp_path: Path) -> None:
@@ -82,24 +82,24 @@ def test_offsets_that_belong_to_several_are_not_taken(tmp_path: Path) -> None:
 def test_a_stream_of_kinesis_gives_its_speed(tmp_path: Path) -> None:
     [query] = history([replace(TRUTH, offsets=False)]).queries
     place = write(replace(history([TRUTH]), queries=(query,)), tmp_path / "local-1")
-    found = read_log(str(place), job("arn:aws:kinesis:us-east-1:123456789012:stream/t", "kinesis"))
+    found = read_log_figures(str(place), job("arn:aws:kinesis:us-east-1:123456789012:stream/t", "kinesis"))
     assert (found.offsets, found.twin is None) == (None, False)
     with pytest.raises(ConfigurationError, match="a batch that reads te; its batches read"):
-        read_log(str(place), job("te", "kinesis"))
+        read_log_figures(str(place), job("te", "kinesis"))
 
 
 def test_the_log_is_the_runs_own_and_not_the_newest(tmp_path: Path) -> None:
     for name in ("jr_1", "jr_1_attempt_1", "jr_2"):
         write(reading({name: "orders"}), tmp_path / name)
-    assert find(str(tmp_path))[0].name == "jr_2"
-    assert read_log(str(tmp_path), job("orders", run="jr_1")).offsets
+    assert find_event_logs(str(tmp_path))[0].name == "jr_2"
+    assert read_log_figures(str(tmp_path), job("orders", run="jr_1")).offsets
     with pytest.raises(
         ConfigurationError,
         match="the event log of run jr_3, the latest of glue:orders; no log in this place belongs to that run",
     ):
-        read_log(str(tmp_path), job("orders", run="jr_3"))
+        read_log_figures(str(tmp_path), job("orders", run="jr_3"))
     with pytest.raises(
         ConfigurationError,
         match="a place with one event log: glue:orders has no run, so it is unknown which of the 3 logs",
     ):
-        read_log(str(tmp_path), job("orders"))
+        read_log_figures(str(tmp_path), job("orders"))

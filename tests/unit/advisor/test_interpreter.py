@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from millrace.advisor.programs.interpreter import Interpreter
-from millrace.advisor.programs.library_functions import Launch
-from millrace.advisor.programs.possible_values import NotPlainError, Unknown, Values, to_python_value
+from millrace.advisor.programs.library_functions import LaunchArguments
+from millrace.advisor.programs.possible_values import NoPythonValueError, Unknown, Values, to_python_value
 
 NAMES = ("a", "b", "c")
 SIMPLE = some.one_of(
@@ -84,10 +84,10 @@ BEFORE = (
 class Plain(Interpreter):
     """Evaluation of a program without streams."""
 
-    def attribute_of_stream(self, values: Values, name: str, line: int) -> None:
+    def streaming_attribute(self, values: Values, name: str, line: int) -> None:
         return None
 
-    def call_of_stream(self, *_: object) -> None:
+    def call_streaming_method(self, *_: object) -> None:
         return None
 
 
@@ -95,7 +95,7 @@ def told(values: Values) -> Iterator[object]:
     for each in values:
         try:
             yield to_python_value(each.value)
-        except NotPlainError:
+        except NoPythonValueError:
             yield Unknown
 
 
@@ -111,8 +111,8 @@ def test_the_value_of_a_run_is_among_those_that_the_text_tells(body: list[str], 
         "some": lambda: ["u", 7][: chance.randrange(3)],
     }
     exec(compile(text, "program", "exec"), run)  # noqa: S102
-    evaluated = Plain(Launch())
-    evaluated.run(ast.parse(text).body, evaluated.module)
+    evaluated = Plain(LaunchArguments())
+    evaluated.run_statements(ast.parse(text).body, evaluated.module)
     for name in NAMES:
         found = list(told(evaluated.module.values[name]))
         same = any(type(each) is type(run[name]) and each == run[name] for each in found)

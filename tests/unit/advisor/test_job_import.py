@@ -16,14 +16,14 @@ from typing import ClassVar
 import pytest
 from botocore.exceptions import ClientError
 
-from millrace.advisor.existing.brokers import NOT_ASKED, Cluster, cluster_of
-from millrace.advisor.existing.import_environment import environment_document, open_lines
-from millrace.advisor.existing.import_log import read_log
+from millrace.advisor.existing.brokers import NOT_ASKED, FoundCluster, find_msk_cluster
+from millrace.advisor.existing.import_environment import environment_document, find_values_to_fill_in
+from millrace.advisor.existing.import_log import read_log_figures
 from millrace.advisor.existing.job_import import RunningJob, import_emr_job, import_glue_job
 from millrace.advisor.existing.job_names import slug
 from millrace.advisor.existing.job_program import read_program_settings
-from millrace.advisor.logs.event_log_reader import read as read_event_log
-from millrace.advisor.logs.event_logs import find
+from millrace.advisor.logs.event_log_reader import read_history as read_event_log
+from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.config import ConfigurationError, load
 from tests.unit.advisor.event_log_writer import write
 from tests.unit.advisor.synthetic_runs import Truth, history, run
@@ -248,26 +248,26 @@ class Msk:
 
 def test_the_cluster_behind_iam_is_found_by_its_brokers_or_asked_for():
     servers = "b-1.theirs.example:9098,b-2.theirs.example:9098"
-    assert cluster_of(lambda _: Msk(), servers) == Cluster(CLUSTER)
-    assert cluster_of(lambda _: Msk(), "b-1.nobodys.example:9098") == NOT_ASKED
+    assert find_msk_cluster(lambda _: Msk(), servers) == FoundCluster(CLUSTER)
+    assert find_msk_cluster(lambda _: Msk(), "b-1.nobodys.example:9098") == NOT_ASKED
     # Somebody else's may be refused, and comes first.
-    assert cluster_of(lambda _: Msk(f"{CLUSTER}0"), servers) == Cluster(CLUSTER)
-    unseen = cluster_of(lambda _: Msk(CLUSTER), servers)
+    assert find_msk_cluster(lambda _: Msk(f"{CLUSTER}0"), servers) == FoundCluster(CLUSTER)
+    unseen = find_msk_cluster(lambda _: Msk(CLUSTER), servers)
     assert unseen.arn is None
 
-    def refused(cluster: Cluster) -> str:
+    def refused(cluster: FoundCluster) -> str:
         made = environment_document(
             replace(_kafka(), cluster=cluster), project="p", schema=SCHEMA, start="", rate=1.0,
             record_size="1KiB", twin=None, offsets={0: 1},
         )  # fmt: skip
-        [(path, told)] = open_lines(made)
+        [(path, told)] = find_values_to_fill_in(made)
         assert path == ("kafka", "theirs", "arn")
         assert "no cluster seen here offers b-1.theirs" in told
         assert told.endswith("; --cluster ARN names it")
         return told
 
     assert f"(kafka:GetBootstrapBrokers of {CLUSTER} was refused: " in refused(unseen)
-    assert "(kafka:ListClustersV2 was refused: " in refused(cluster_of(lambda _: Msk("*"), servers))
+    assert "(kafka:ListClustersV2 was refused: " in refused(find_msk_cluster(lambda _: Msk("*"), servers))
     assert "refused" not in refused(NOT_ASKED)
 
 
@@ -279,7 +279,7 @@ def test_a_topic_of_which_no_log_tells_needs_its_partitions():
         )  # fmt: skip
 
     assert made(partitions=6)["streams"]["orders"]["partitions"] == 6
-    [(path, told)] = open_lines(made())
+    [(path, told)] = find_values_to_fill_in(made())
     assert (path, "--partitions" in told) == (("streams", "orders", "partitions"), True)
 
 
@@ -301,10 +301,10 @@ def test_runs_that_end_become_bounded_ones_where_the_sla_leaves_time(latency, sl
 def test_a_log_gives_rate_speed_partitions_and_where_it_ended(tmp_path):
     truth = Truth(swing=0.4, seconds=400.0)
     place = write(history([truth]), tmp_path / "local-1")
-    [query] = read_event_log(find(str(place))[0]).queries
+    [query] = read_event_log(find_event_logs(str(place))[0]).queries
     [topic] = {key.rpartition(":")[0] for key in query.batches[-1].sources[0].end}
     found = replace(_kafka(), program=replace(_kafka().program, name=topic))
-    log = read_log(str(place), found)
+    log = read_log_figures(str(place), found)
     made = environment_document(
         found, project="moved", schema=SCHEMA, start="", rate=None, record_size="1KiB",
         twin=log.twin, offsets=log.offsets, cluster=CLUSTER,
@@ -419,4 +419,4 @@ def test_a_table_and_a_connection_of_glue_are_looked_up_with_the_arguments_of_th
         "bootstrap_servers": "b-1.theirs.example:9094",
         "authentication": "tls",
     }
-    assert list(open_lines(made_file)) == []
+    assert list(find_values_to_fill_in(made_file)) == []

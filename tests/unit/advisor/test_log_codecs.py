@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from millrace.advisor.logs import codecs
-from millrace.advisor.logs.event_logs import LogLines, find
+from millrace.advisor.logs.event_logs import LogLines, find_event_logs
 from millrace.config import ConfigurationError
 from tests.unit.advisor.packed_logs import (
     DATA,
@@ -30,7 +30,7 @@ from tests.unit.advisor.packed_logs import (
 def test_every_codec_gives_the_same_history(codec, tmp_path):
     file = tmp_path / f"local-1.{codec}"
     file.write_bytes(PACKED[codec](TEXT))
-    assert b"\n".join(LogLines(find(str(file))[0])) + b"\n" == TEXT
+    assert b"\n".join(LogLines(find_event_logs(str(file))[0])) + b"\n" == TEXT
 
 
 @pytest.mark.parametrize("codec", PACKED)
@@ -52,14 +52,14 @@ def test_a_log_that_is_cut_off_anywhere_tells_what_came_before(codec, share, tmp
 def test_what_sparks_own_codecs_packed(codec):
     """The begin of the same log, through ``CompressionCodec`` of Spark 3.5."""
     begin = TEXT[: TEXT.rfind(b"\n", 0, 100_000)]
-    assert b"\n".join(LogLines(find(str(DATA / f"begin.{codec}"))[0])) == begin
+    assert b"\n".join(LogLines(find_event_logs(str(DATA / f"begin.{codec}"))[0])) == begin
 
 
 def test_lzf_copies_are_those_of_java():
     # "abcabcabc...": three literals, then a copy of 20 from 3 before, in the format of LibLZF.
     chunk = bytes([2]) + b"abc" + bytes([0b111_00000, 20 - 9, 2])
     packed = b"ZV\x01" + len(chunk).to_bytes(2, "big") + (23).to_bytes(2, "big") + chunk
-    [text] = codecs.unpack(_stream(packed))
+    [text] = codecs.decompress_log(_stream(packed))
     assert text == b"abc" * 7 + b"ab"
 
 
@@ -82,7 +82,7 @@ def test_lzf_copies_are_those_of_java():
 )
 def test_no_bytes_crash_a_codec(head, body):
     try:
-        for piece in codecs.unpack(_stream(head + body)):
+        for piece in codecs.decompress_log(_stream(head + body)):
             assert isinstance(piece, bytes)
     except codecs.TruncatedDataError:
         pass
@@ -106,4 +106,4 @@ def test_no_bytes_crash_a_codec(head, body):
 def test_what_cannot_be_unpacked_is_named(packed: Callable[[], bytes], said: str, tmp_path: Path) -> None:
     (tmp_path / "other").write_bytes(packed())
     with pytest.raises(ConfigurationError, match=re.escape(said)):
-        find(str(tmp_path / "other"))
+        find_event_logs(str(tmp_path / "other"))

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from millrace.advisor.forecasts.what_if import ApplicationTwin, parse, twin_of_application
-from millrace.advisor.logs.query_observations import batch_limit
+from millrace.advisor.forecasts.what_if import ApplicationTwin, parse_what_if_changes, twin_of_application
+from millrace.advisor.logs.query_observations import observed_batch_limit
 from millrace.config import ConfigurationError
 from tests.unit.advisor.synthetic_runs import Truth, history, run
 
@@ -71,7 +71,7 @@ def test_what_ran_is_played_again(twins, truth):
     ],
 )
 def test_what_if_comes_true(twins, truth, asked, then):
-    foretold = twins[truth].what_if(parse(asked, ["land"]), draws=9).queries["land"]
+    foretold = twins[truth].what_if(parse_what_if_changes(asked, ["land"]), draws=9).queries["land"]
     true, ages = run(replace(truth, **then, seed=77))
     durations = np.array([each.duration for each in true.batches[2:]])
     # Another run under the same conditions differs by chance, too.
@@ -89,7 +89,10 @@ def test_what_if_comes_true(twins, truth, asked, then):
 
 def test_costs_of_a_change_in_dollars_and_machines(twins):
     calm = twins[CALM]
-    wider, split = (calm.what_if(parse(asked, []), draws=1) for asked in ("worker=G.1X", "cores=4,split=2"))
+    wider, split = (
+        calm.what_if(parse_what_if_changes(asked, []), draws=1)
+        for asked in ("worker=G.1X", "cores=4,split=2")
+    )
     assert (wider.cores, wider.workers, wider.dollars_month) == (4, 2, pytest.approx(2 * 0.88 * 730))
     assert (split.cores, split.workers, split.dollars_month) == (2, 4, pytest.approx(4 * 0.44 * 730))
     # Half the partitions and half the records on as many cores as before.
@@ -100,8 +103,8 @@ def test_costs_of_a_change_in_dollars_and_machines(twins):
 
 
 def test_two_jobs_in_one_share_its_cores(twins):
-    merged = twins[CALM].what_if(parse("merge=2", []), draws=1).queries["land"]
-    alone = twins[CALM].what_if(parse("cores=1", []), draws=1).queries["land"]
+    merged = twins[CALM].what_if(parse_what_if_changes("merge=2", []), draws=1).queries["land"]
+    alone = twins[CALM].what_if(parse_what_if_changes("cores=1", []), draws=1).queries["land"]
     before = twins[CALM].replay(1).queries["land"]
     # Where one of them waits, the other has its core too.
     assert before.figures["duration"].value < merged.figures["duration"].value
@@ -111,7 +114,7 @@ def test_two_jobs_in_one_share_its_cores(twins):
 def test_rows_that_are_held_are_read_once():
     twice = twin_of_application(history([replace(CALM, reads=2)]))
     assert twice.queries["land"].reads == 2
-    once = twice.what_if(parse("cache=on", []), draws=1).queries["land"]
+    once = twice.what_if(parse_what_if_changes("cache=on", []), draws=1).queries["land"]
     before = twice.replay(1).queries["land"]
     true = np.median([each.duration for each in run(CALM)[0].batches])
     assert once.figures["duration"].value < before.figures["duration"].value
@@ -141,8 +144,8 @@ def test_sources_that_make_records_by_the_clock_have_no_limit(description, most)
     batches = [
         replace(each, sources=(replace(each.sources[0], description=description),)) for each in query.batches
     ]
-    assert batch_limit(batches, 8) == most
-    assert batch_limit(query.batches, 8) == 3000
+    assert observed_batch_limit(batches, 8) == most
+    assert observed_batch_limit(query.batches, 8) == 3000
 
 
 def test_queries_with_too_few_batches_are_left_out_and_noted():
@@ -170,10 +173,10 @@ def test_queries_with_too_few_batches_are_left_out_and_noted():
 )
 def test_what_cannot_be_asked_is_told(text, told):
     with pytest.raises(ConfigurationError, match="--what-if") as wrong:
-        parse(text, ["land"])
+        parse_what_if_changes(text, ["land"])
     assert told in str(wrong.value)
 
 
 def test_what_is_asked_is_written_as_it_is_read():
     for text in ("cores=4", "land.limit=5000", "trigger=2.5s", "traffic=1.5", "cache=on", "land.trigger=10s"):
-        assert str(parse(text, ["land"])[0]) == text
+        assert str(parse_what_if_changes(text, ["land"])[0]) == text

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from millrace.advisor.existing.import_environment import environment_document
-from millrace.advisor.existing.job_program import Answers, ProgramSettings, read_program_settings
-from millrace.advisor.existing.stream_candidates import RefusedError
-from millrace.advisor.programs.library_functions import Launch
+from millrace.advisor.existing.job_program import ProgramSettings, StreamAnswers, read_program_settings
+from millrace.advisor.existing.stream_candidates import LookUpRefusedError
+from millrace.advisor.programs.library_functions import LaunchArguments
 from millrace.config import ConfigurationError
 from tests.unit.advisor.test_job_import import CLUSTER, SCHEMA, _kafka
 from tests.unit.advisor.trigger_intervals import INTERVALS
@@ -89,12 +89,12 @@ class Catalog:
             "files": {"classification": "parquet", "location": "s3://b/files"},
         }
         if name not in tables:
-            raise RefusedError(f"table {database}.{name} of the Data Catalog (AccessDenied)")
+            raise LookUpRefusedError(f"table {database}.{name} of the Data Catalog (AccessDenied)")
         return tables[name]
 
     def connection(self, name: str) -> Mapping[str, str]:
         if name != "msk":
-            raise RefusedError(f"Glue connection {name} (AccessDenied)")
+            raise LookUpRefusedError(f"Glue connection {name} (AccessDenied)")
         return {
             "KAFKA_BOOTSTRAP_SERVERS": "b-1:9096",
             "KAFKA_SASL_MECHANISM": "SCRAM-SHA-512",
@@ -104,7 +104,9 @@ class Catalog:
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream"
 LOGIN_ARN = "arn:aws:secretsmanager:us-east-1:123456789012:secret:AmazonMSK_x-AbCdEf"
-RUN = Launch(("--topic", "orders", "--arn", f"{ARN}/orders", "--database", "db", "--table_name", "orders"))
+RUN = LaunchArguments(
+    ("--topic", "orders", "--arn", f"{ARN}/orders", "--database", "db", "--table_name", "orders")
+)
 WRITE = '.load().writeStream.trigger(processingTime="10 seconds").start()'
 BATCH = 'glue.forEachBatch(frame=frame, batch_function=write, options={"windowSize": "10 seconds"})'
 
@@ -229,7 +231,7 @@ OPEN = {
 def test_what_the_program_does_not_tell_is_a_question_with_its_lines_and_its_option(shape: str) -> None:
     text, said = OPEN[shape]
     assert read_program_settings(text, RUN).open["name"] == said
-    answered = read_program_settings(text, RUN, Answers(topic="orders"))
+    answered = read_program_settings(text, RUN, StreamAnswers(topic="orders"))
     assert (answered.name, answered.open.get("name")) == ("orders", None)
     assert answered.first_option("kafka.bootstrap.servers") == "b-1:9092"
 
@@ -270,14 +272,14 @@ def test_each_of_several_streams_has_its_query(shape: str) -> None:
 
 def test_the_streams_that_an_answer_leaves_out_are_named_and_another_one_is_refused() -> None:
     text = f"{TWO}a.writeStream.trigger(processingTime='10 seconds').start()\nb.writeStream.trigger(processingTime='30 seconds').start()"
-    said = read_program_settings(text, RUN, Answers(topic="payments"))
+    said = read_program_settings(text, RUN, StreamAnswers(topic="payments"))
     assert said.trigger == 30.0
     assert said.notes == ("it reads other streams too, which are not in this file: line 1: orders",)
     with pytest.raises(
         ConfigurationError,
         match="--topic is sales; allowed: a stream that the program reads, one of line 1: orders, or line 2",
     ):
-        read_program_settings(text, RUN, Answers(topic="sales"))
+        read_program_settings(text, RUN, StreamAnswers(topic="sales"))
 
 
 @pytest.mark.parametrize("trigger", ["once", "availableNow"])
@@ -362,6 +364,6 @@ def test_a_program_without_a_stream_tells_why_and_an_answer_takes_its_place(text
     said = read_program_settings(text, {}, catalog=Catalog())
     assert (said.kind, said.name) == (None, None)
     assert said.why_not.startswith(why_not)
-    answered = read_program_settings(text, {}, Answers(topic="orders", brokers="b-1:9092"), Catalog())
+    answered = read_program_settings(text, {}, StreamAnswers(topic="orders", brokers="b-1:9092"), Catalog())
     assert (answered.kind, answered.name, answered.open) == ("kafka", "orders", {})
     assert answered.notes  # what else is not known

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millrace.advisor.existing.brokers import authentication_of
+from millrace.advisor.existing.brokers import broker_authentication
 from millrace.advisor.existing.job_program import read_program_settings
 from tests.unit.advisor.test_program_reader import BATCH, FOUND, KAFKA, LOGIN_ARN, RUN, WRITE, Catalog
 
@@ -26,7 +26,7 @@ def test_a_sign_in_is_never_written_as_a_weaker_one(
     options: dict[str, str], kind: str | None, secret: str | None
 ) -> None:
     text = f"{KAFKA}.option('subscribe', 'orders').options(**{options!r}){WRITE}"
-    login = authentication_of(read_program_settings(text, RUN))
+    login = broker_authentication(read_program_settings(text, RUN))
     assert (login.kind, login.secret) == (kind, secret)
     assert (kind is None) == ("none of iam" in login.open)
 
@@ -34,14 +34,14 @@ def test_a_sign_in_is_never_written_as_a_weaker_one(
 def test_a_sign_in_that_depends_on_a_branch_is_a_question() -> None:
     text = f"r = {KAFKA}.option('subscribe', 'orders')\nif secured():\n  r = r.option('kafka.security.protocol', 'SSL')\nr{WRITE}"
     said = read_program_settings(text, RUN)
-    assert authentication_of(said).open == "kafka.security.protocol is SSL (line 3)"
+    assert broker_authentication(said).open == "kafka.security.protocol is SSL (line 3)"
     assert (said.name, said.trigger) == ("orders", 10.0)
 
 
 def test_a_sign_in_of_another_module_is_a_question() -> None:
     text = f"from shop import PROTOCOL_SSL\n{KAFKA}.option('subscribe', 'orders').option('kafka.security.protocol', PROTOCOL_SSL){WRITE}"
     assert (
-        authentication_of(read_program_settings(text, RUN)).open
+        broker_authentication(read_program_settings(text, RUN)).open
         == "kafka.security.protocol is shop.PROTOCOL_SSL (line 1)"
     )
 
@@ -49,7 +49,7 @@ def test_a_sign_in_of_another_module_is_a_question() -> None:
 def test_a_connection_gives_brokers_and_secret() -> None:
     said = read_program_settings(FOUND["a table behind a connection"], RUN, catalog=Catalog())
     assert said.first_option("kafka.bootstrap.servers") == "b-1:9096"
-    assert authentication_of(said) == ("scram-sha-512", "", LOGIN_ARN)
+    assert broker_authentication(said) == ("scram-sha-512", "", LOGIN_ARN)
     refused = read_program_settings(
         "frame = glue.create_data_frame.from_options('kafka', {'connectionName': 'theirs', 'topicName': 'orders'})\n" + BATCH,
         RUN, catalog=Catalog(),

@@ -14,7 +14,12 @@ from botocore.exceptions import ReadTimeoutError
 from botocore.stub import Stubber
 from typer.testing import CliRunner
 
-from millrace.advisor.existing.account_scan import Window, emr_jobs, glue_jobs, with_log
+from millrace.advisor.existing.account_scan import (
+    UsageWindow,
+    scan_emr_jobs,
+    scan_glue_jobs,
+    with_event_log_figures,
+)
 from millrace.cli.app import app
 from millrace.config import ConfigurationError
 from tests.drawn_page import drawn
@@ -23,7 +28,7 @@ from tests.unit.advisor.synthetic_histories import history, twice
 from tests.unit.advisor.test_import_log import reading
 
 NOW = datetime(2026, 11, 27, tzinfo=UTC)
-WINDOW = Window(NOW - timedelta(days=30), NOW)
+WINDOW = UsageWindow(NOW - timedelta(days=30), NOW)
 REGION = "eu-central-1"
 PROGRAM = """
 import sys
@@ -127,11 +132,11 @@ def test_the_use_of_glue_runs_is_that_within_the_time_that_is_asked(account: Cli
     stub.add_response("get_job_runs", {"JobRuns": runs[:1], "NextToken": "more"}, {"JobName": "orders"})
     stub.add_response("get_job_runs", {"JobRuns": runs[1:]}, {"JobName": "orders", "NextToken": "more"})
     with stub:
-        [found] = glue_jobs(lambda _: stub.client, "us-east-1", WINDOW, {})
+        [found] = scan_glue_jobs(lambda _: stub.client, "us-east-1", WINDOW, {})
     # Two days of eight quarters of a DPU, and the half of ten DPU-days that the second run took.
     assert found.usd == pytest.approx(0.44 * (2 * 24 * 2 + 10 * 24 / 2))
     assert found.at_most
-    assert found.runs
+    assert found.is_running
     assert found.run == "c"
 
 
@@ -183,12 +188,12 @@ def test_runs_of_emr_serverless_are_jobs_by_their_names(account: Clients) -> Non
         answer = {**whole, "jobRunId": each["id"], "jobDriver": driver, "billedResourceUtilization": used}
         stub.add_response("get_job_run", {"jobRun": answer}, {"applicationId": "00f", "jobRunId": each["id"]})
     with stub:
-        orders, clicks = emr_jobs(lambda _: stub.client, "us-east-1", WINDOW, {"team": "air"})
+        orders, clicks = scan_emr_jobs(lambda _: stub.client, "us-east-1", WINDOW, {"team": "air"})
         stub.assert_no_pending_responses()
     price = 100 * 0.052624 + 400 * 0.0057785
     assert orders.usd == pytest.approx(price * 30 / 50)
     assert clicks.usd == pytest.approx(price)
-    assert (orders.state, clicks.runs, orders.source) == ("RUNNING", False, "emr:00f/s2")
+    assert (orders.state, clicks.is_running, orders.source) == ("RUNNING", False, "emr:00f/s2")
     assert orders.workers == "7 executors of 2 vCPU"
 
 
@@ -224,10 +229,10 @@ def test_a_job_whose_runs_may_not_be_read_is_not_said_to_have_never_run(account:
     stub.add_response("get_jobs", {"Jobs": [{"Name": "hidden", "Command": {"Name": "gluestreaming"}}]}, {})
     stub.add_client_error("get_job_runs", "AccessDeniedException", "not authorized")
     with stub:
-        [found] = glue_jobs(lambda _: stub.client, "us-east-1", WINDOW, {})
-        [note] = with_log(found, lambda _: stub.client, "us-east-1").notes
+        [found] = scan_glue_jobs(lambda _: stub.client, "us-east-1", WINDOW, {})
+        [note] = with_event_log_figures(found, lambda _: stub.client, "us-east-1").notes
     assert note.startswith("its runs cannot be listed")
-    assert (found.usd, found.runs) == (None, False)
+    assert (found.usd, found.is_running) == (None, False)
 
 
 def test_a_run_that_waits_and_a_lost_connection_cost_no_other_job(
@@ -249,7 +254,7 @@ def test_a_run_that_waits_and_a_lost_connection_cost_no_other_job(
 
     monkeypatch.setattr(stub.client, "_make_api_call", lose)
     with stub:
-        found = list(glue_jobs(lambda _: stub.client, "us-east-1", WINDOW, {}))
+        found = list(scan_glue_jobs(lambda _: stub.client, "us-east-1", WINDOW, {}))
     assert [(each.name, each.state, each.usd) for each in found] == [
         ("waits", "WAITING", 0.0),
         ("lost", "", None),

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from millrace.advisor.forecasts.log_simulation import _fit_line, _least_squares_sums
-from millrace.advisor.logs.statistics import slope
+from millrace.advisor.forecasts.query_twin import _fit_line, _least_squares_sums
+from millrace.advisor.logs.statistics import slope_with_interval
 
 SEEDS = range(30)
 
@@ -23,7 +23,7 @@ def test_the_slope_is_theils_and_its_interval_sens(seed: int, ties: bool) -> Non
     if ties:
         at, values = at.round(), values.round(-1)
     expected = stats.theilslopes(values, at, alpha=0.95)
-    found = slope(at, values)
+    found = slope_with_interval(at, values)
     assert found.value == pytest.approx(expected.slope)
     assert (found.low, found.high) == pytest.approx((expected.low_slope, expected.high_slope))
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from millrace.advisor.advise import advise
-from millrace.advisor.findings.advised_job import AdvisedJob, environment_job
+from millrace.advisor.findings.advised_job import AdvisedJob, advised_environment_job
 from millrace.advisor.forecasts.what_if import twin_of_application
 from millrace.advisor.logs.application_history import Executor, History
-from millrace.advisor.logs.event_log_reader import read
-from millrace.advisor.logs.event_logs import find
+from millrace.advisor.logs.event_log_reader import read_history
+from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.config import load
 from millrace.sizing import plan
 from tests.unit.advisor.event_log_writer import write
@@ -112,7 +112,7 @@ def rest_of(tmp_path: Path, *gone: bytes) -> History:
     folder.mkdir()
     kept = [line for line in lines[4:] if not any(each in line for each in gone)]
     (folder / "events_2_app").write_bytes(b"".join(kept))
-    return read(find(str(folder))[0])
+    return read_history(find_event_logs(str(folder))[0])
 
 
 def test_of_a_log_whose_begin_is_gone_tasks_tell_the_cores(tmp_path):
@@ -137,7 +137,7 @@ def test_without_any_task_nothing_is_said_of_cores(tmp_path):
     assert [each.key for each in finding.changes] == ["maxOffsetsPerTrigger"]
     assert "cores are not judged" in " ".join(advice.notes)
     environment = load("prod", root=Path(__file__).parents[3])
-    subject = environment_job(environment, plan(environment), "flights")
+    subject = advised_environment_job(environment, plan(environment), "flights")
     assert subject.engine == environment.jobs["flights"].engine
     assert subject.changes_for(None, advice.history, "cores", 0, 1) == ()
 
@@ -147,8 +147,8 @@ def test_an_executor_that_came_again_is_there(tmp_path):
     lines = log.read_bytes().splitlines(keepends=True)
     removed = b'{"Event":"SparkListenerExecutorRemoved","Timestamp":1800000003000,"Executor ID":"%s"}\n'
     log.write_bytes(b"".join([*lines[:4], removed % b"9", removed % b"1", lines[1], *lines[4:]]))
-    [executor] = read(find(str(log))[0]).executors
+    [executor] = read_history(find_event_logs(str(log))[0]).executors
     assert (executor.removed, executor.counted, executor.cores) == (None, False, 2)
     log.write_bytes(b"".join([*lines, removed % b"1"]))
-    made = read(find(str(log))[0])
+    made = read_history(find_event_logs(str(log))[0])
     assert (made.executors[0].removed, made.unread) == (1_800_000_003.0, 0)

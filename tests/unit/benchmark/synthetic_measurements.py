@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from millrace.benchmark.measurements import Batch, Measurements, Point, Run
+from millrace.benchmark.measurements import Batch, BatchPoint, Measurements, Run
 
 
 def points(
@@ -32,7 +32,7 @@ def points(
     repetitions: int = 3,
     batches: int = 12,
     seed: int = 0,
-) -> list[Point]:
+) -> list[BatchPoint]:
     """Batches with relative errors of their own (``noise``) and of their run (``drift``), both log-normal."""
     rng = np.random.default_rng(seed)
     result = []
@@ -46,7 +46,7 @@ def points(
                 work = limit * per_record * run
                 logs = rng.normal(0, uneven, partitions)
                 deviations = tuple(float(x) for x in logs - logs.mean())
-                result.append(Point(limit, partitions, cores, duration, work, deviations, group, limit))
+                result.append(BatchPoint(limit, partitions, cores, duration, work, deviations, group, limit))
             group += 1
     return result
 

@@ -56,11 +56,11 @@ def test_what_was_measured_again_takes_the_place_of_the_whole_setting() -> None:
     assert disagreeing_settings(mended, QUERIES) == []
     assert mended.settings["measured_again"] == "2000 over 1"
     assert mended.settings["measured_again_beside"] == "8000 over 2"
-    runs = [(run.limit, run.partitions, run.repetition) for run in mended.of("a")]
-    assert len(set(runs)) == len(runs) == len([*whole.of("a")]) + 3
+    runs = [(run.limit, run.partitions, run.repetition) for run in mended.runs_of_query("a")]
+    assert len(set(runs)) == len(runs) == len([*whole.runs_of_query("a")]) + 3
     assert sorted(n for limit, count, n in runs if (limit, count) == (8000, 2)) == [*range(6)]
     # Numbers tell runs apart, those of the first time among them.
-    numbers = [run.number for run in mended.of("a")]
+    numbers = [run.number for run in mended.runs_of_query("a")]
     assert len(set(numbers)) == len(numbers)
     old = {(run.query, run.number) for run in whole.runs if (run.limit, run.partitions) == (2000, 1)}
     assert not old & {(run.query, run.number) for run in mended.runs}

@@ -6,7 +6,7 @@ import pytest
 
 from millrace.benchmark.core_scaling import fit_scaling_curve
 from millrace.benchmark.fit import fit_model
-from millrace.benchmark.measurements import Measurements, Point
+from millrace.benchmark.measurements import BatchPoint, Measurements
 from millrace.benchmark.result import fit_outcome
 from millrace.benchmark.settled_batches import FitError, settled_points
 from millrace.sizing.queries.benchmark_figures import read_result
@@ -65,8 +65,8 @@ def test_two_limits_leave_none_to_hold_out() -> None:
         )
 
 
-def full(cores: int, rate: float, group: int) -> Point:
-    return Point(10_000, cores, cores, 10_000 / rate, 1.0, (0.0,), group, 10_000)
+def full(cores: int, rate: float, group: int) -> BatchPoint:
+    return BatchPoint(10_000, cores, cores, 10_000 / rate, 1.0, (0.0,), group, 10_000)
 
 
 def test_contention_comes_out_of_two_levels_and_coherence_out_of_four() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.benchmark.schedule import WARM_UP, schedule_runs, spaced_limits
-from millrace.benchmark.warmup import LEAST, warmup_batches
+from millrace.benchmark.warmup import LEAST, count_warmup_batches
 from millrace.sandbox.benchmark import records_needed_per_partition
 
 
@@ -52,13 +52,13 @@ def test_partitions_hold_enough_for_every_run() -> None:
 def test_warm_up_is_cut_where_it_ends(slow: int) -> None:
     rng = np.random.default_rng(slow)
     made = np.r_[3.0, np.full(slow, 1.5), np.ones(20 - slow)] * rng.lognormal(0, 0.03, 21)
-    assert warmup_batches(list(made)) == slow + 1
+    assert count_warmup_batches(list(made)) == slow + 1
 
 
 def test_a_run_that_gets_slower_keeps_its_beginning() -> None:
-    assert warmup_batches([2.0, *[1.0] * 8, *[1.5] * 8]) == 1
+    assert count_warmup_batches([2.0, *[1.0] * 8, *[1.5] * 8]) == 1
 
 
 def test_ten_batches_are_left() -> None:
-    assert warmup_batches([3.0] * 6 + [1.0] * 6) == 12 - LEAST
-    assert warmup_batches([1.0, 2.0]) == 0
+    assert count_warmup_batches([3.0] * 6 + [1.0] * 6) == 12 - LEAST
+    assert count_warmup_batches([1.0, 2.0]) == 0

@@ -18,14 +18,14 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from millrace.cli import app, main
-from millrace.config import environments, load
+from millrace.config import environment_names, load
 from millrace.config.formats import KINDS, ddl
 from millrace.config.schema import schema_text
 from millrace.sizing import plan, total_cost
 from millrace.sizing.text_format import dollars
 
 ROOT = Path(__file__).parents[3]
-NAMES = environments(ROOT)
+NAMES = environment_names(ROOT)
 
 
 @dataclass(frozen=True)
@@ -196,9 +196,9 @@ def test_validate_says_what_it_saw() -> None:
 
 
 def test_validate_warns_of_a_schema_that_takes_every_object() -> None:
-    form, fields = KINDS["json"](kind="json"), ddl.parse("a INT, b STRING")
+    form, fields = KINDS["json"](kind="json"), ddl.parse_ddl("a INT, b STRING")
     assert [each.partition(",")[0] for each in form.advise(fields)] == ["no field is NOT NULL"]
-    assert list(form.advise(ddl.parse("a INT, b STRING NOT NULL"))) == []
+    assert list(form.advise(ddl.parse_ddl("a INT, b STRING NOT NULL"))) == []
     assert millrace("validate", "--env", "prod", "--no-spark").stderr == ""
 
 

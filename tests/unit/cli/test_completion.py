@@ -16,7 +16,7 @@ from typer.main import get_command
 
 from millrace import completion
 from millrace.cli import app
-from millrace.config import environments, load
+from millrace.config import environment_names, load
 from millrace.sandbox.programs.toolchain import ROOT
 
 FULL: Any = get_command(app)
@@ -76,7 +76,7 @@ def test_environments_and_their_jobs_are_those_of_the_files(
             (here / "environments" / f"{name}.yaml").write_text(text)
     monkeypatch.chdir(here)
     context: Any = type("Context", (), {"params": {}})()
-    assert completion.environments("") == list(environments())
+    assert completion.environments("") == list(environment_names())
     if folder == "two":
         for name, wanted in {
             "dev": ["orders", "b-2"],
@@ -87,7 +87,7 @@ def test_environments_and_their_jobs_are_those_of_the_files(
             context.params = {"env": name}
             assert completion.jobs(context, "") == wanted
         return
-    for name in environments():
+    for name in environment_names():
         context.params = {"env": name}
         assert completion.jobs(context, "") == list(load(name).jobs)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from millrace.config import environments, load
+from millrace.config import environment_names, load
 from millrace.config.schema import schema_text
 from tests.unit.cli.test_commands import ROOT, millrace
 
@@ -26,8 +26,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_new_project_is_valid_and_named_after_its_folder(project: Path) -> None:
-    assert environments(project) == ("dev", "prod")
-    dev, prod = (load(name, root=project) for name in environments(project))
+    assert environment_names(project) == ("dev", "prod")
+    dev, prod = (load(name, root=project) for name in environment_names(project))
     assert dev.project == prod.project == "my-streams"
     assert None not in {dev.account, prod.account}
     assert dev.account != prod.account
@@ -65,7 +65,7 @@ def test_the_workflow_gives_credentials_to_no_test_and_pins_what_it_runs(project
 def test_the_workflow_deploys_dev_and_after_an_approval_prod(project: Path) -> None:
     folder = project / ".github" / "workflows"
     jobs = YAML(typ="safe").load((folder / "millrace.yaml").read_text())["jobs"]
-    assert jobs["plan"]["strategy"]["matrix"]["env"] == ["dev", "prod"] == list(environments(project))
+    assert jobs["plan"]["strategy"]["matrix"]["env"] == ["dev", "prod"] == list(environment_names(project))
     assert (jobs["dev"]["needs"], jobs["prod"]["needs"]) == ("test", "dev")
     called = YAML(typ="safe").load((folder / "deploy.yaml").read_text())
     (deploying,) = called["jobs"].values()

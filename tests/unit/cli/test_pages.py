@@ -19,7 +19,7 @@ from millrace.cli.plan.report.plan_document import plan_document
 from millrace.cli.plan.report.plan_verdict import SimulatedPlan, plan_verdict
 from millrace.cli.shared.html_pages import SCRIPTS, html_page
 from millrace.cli.shared.page_curves import POINTS, page_curve
-from millrace.config import environments, load
+from millrace.config import environment_names, load
 from millrace.sizing import plan, total_cost
 from millrace.sizing.text_format import count, dollars, duration_text, percent
 from tests.drawn_page import drawn
@@ -142,7 +142,7 @@ def test_numbers_are_written_as_in_a_terminal(ours, script):
     assert [word for _, word in pairs] == [ours(value) for value, _ in pairs]
 
 
-@pytest.fixture(scope="module", params=environments(ROOT))
+@pytest.fixture(scope="module", params=environment_names(ROOT))
 def planned(request) -> tuple[SimulatedPlan, dict[str, Any], str]:
     environment = load(request.param, root=ROOT)
     result = simulate_and_check_plan(environment, plan(environment))

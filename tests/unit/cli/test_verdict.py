@@ -27,7 +27,7 @@ from millrace.cli.plan.report.simulate_verdict import (
 )
 from millrace.cli.shared.verdict import SEVERITIES, Risk, Verdict, largest_first, verdict_panel
 from millrace.cli.watch.advise_verdict import advice_verdict
-from millrace.config import Environment, environments, load
+from millrace.config import Environment, environment_names, load
 from millrace.config.document.edit import set_value
 from millrace.sizing import plan, total_cost
 from millrace.sizing.simulation import Arrivals, Outage, simulate
@@ -50,7 +50,7 @@ from tests.unit.sizing.test_shared_cores import reference
 __all__ = ["from_text"]
 
 
-@pytest.fixture(scope="module", params=environments(ROOT))
+@pytest.fixture(scope="module", params=environment_names(ROOT))
 def found(request) -> SimulatedPlan:
     environment = load(request.param, root=ROOT)
     return simulate_and_check_plan(environment, plan(environment))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from millrace.config.document.edit import EditError, remove, set_value
+from millrace.config.document.edit import EditError, remove_key, set_value
 
 FILE = """\
 # what we run
@@ -99,7 +99,7 @@ def test_where_only_blocks_stand_the_new_value_is_first():
     ],
 )
 def test_a_value_is_taken_away(path, old, new):
-    assert remove(FILE, path) == FILE.replace(old, new)
+    assert remove_key(FILE, path) == FILE.replace(old, new)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_what_cannot_be_edited_is_told(path, value, told):
 )
 def test_what_cannot_be_taken_away_is_told(path, told):
     with pytest.raises(EditError, match=told):
-        remove(FILE, path)
+        remove_key(FILE, path)
 
 
 def test_line_ends_and_a_missing_last_one_are_kept():

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from millrace.config import ConfigurationError, environments, load
+from millrace.config import ConfigurationError, environment_names, load
 from millrace.config.model import Environment
 from millrace.config.schema import SCHEMA_FILE, json_schema, schema_text
 from tests.unit.config.conftest import GOOD
@@ -26,8 +26,8 @@ def problems(project: Path, text: str | bytes, name: str = "shop") -> tuple:
 
 
 def test_every_environment_of_the_repository_loads() -> None:
-    assert environments(ROOT) == ("dev", "local", "minimal", "prod")
-    for name in environments(ROOT):
+    assert environment_names(ROOT) == ("dev", "local", "minimal", "prod")
+    for name in environment_names(ROOT):
         assert load(name, root=ROOT).name == name
 
 
@@ -131,9 +131,9 @@ def test_base_is_merged_only_where_it_is_named(project: Path) -> None:
     assert merged.tags == {"team": "web", "cost": "1"}, "mappings merge, single values replace"
     assert merged.network.availability_zones == 2
     assert load("shop", root=project).tags == {"team": "web"}
-    assert environments(project) == ("other", "shop"), "a part that others extend is no environment"
+    assert environment_names(project) == ("other", "shop"), "a part that others extend is no environment"
     (project / "environments" / "next.yaml").write_text("extends: shop\n")
-    assert environments(project) == ("next", "other", "shop"), "what can be deployed is one"
+    assert environment_names(project) == ("next", "other", "shop"), "what can be deployed is one"
     with pytest.raises(ConfigurationError, match="allowed: one of next, other, shop"):
         load("nxt", root=project)
 

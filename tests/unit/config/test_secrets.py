@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from millrace.config import ConfigurationError, load
-from millrace.config.document.secrets import _has_form
+from millrace.config.document.secrets import _has_secret_form
 from tests.unit.config.conftest import GOOD
 
 SPARK = "    spark:\n"
@@ -92,7 +92,7 @@ def test_every_form_is_refused_and_never_shown(secret: str, project: Path) -> No
 
 @pytest.mark.parametrize("text", NONE)
 def test_what_only_speaks_of_secrets_passes(text: str) -> None:
-    assert not _has_form(text)
+    assert not _has_secret_form(text)
 
 
 def test_a_secret_as_a_key_is_refused_and_not_shown(project: Path) -> None:
@@ -144,9 +144,9 @@ def test_no_form_that_detect_secrets_knows_is_missed() -> None:
     assert set(scanners) - unseen - set(known) == set()
     result = [kind for kind, text in known.items() if list(scanners[kind]().analyze_string(text))]
     assert len(result) >= len(known) - 2  # theirs wants a line's end behind one of these
-    assert all(_has_form(text) for text in known.values())
+    assert all(_has_secret_form(text) for text in known.values())
 
 
 @given(some.text(alphabet="ab-.=:/@+ \n\"'%?&" + A[:3], max_size=300), some.integers(1, 300))
 def test_long_texts_are_looked_through_in_time_of_their_length(piece: str, times: int) -> None:
-    _has_form((piece * times)[:50_000])
+    _has_secret_form((piece * times)[:50_000])

@@ -16,9 +16,9 @@ from millrace.config.engines.versions import (
     LINES,
     VERSIONS,
     SparkLine,
-    jar_set,
-    stands_for,
-    version_of,
+    jar_set_name,
+    version_row,
+    version_validator,
 )
 
 ROOT = Path(__file__).parents[3]
@@ -28,7 +28,7 @@ OTHERS = [line for line in LINES.values() if not line.default]
 def jars(name: str, line: SparkLine) -> dict[str, str]:
     """Versions of a locked set by artifact."""
     locked = json.loads((ROOT / "toolchain" / "jars.lock.json").read_text())
-    return {each["name"]: each["version"] for each in locked[jar_set(name, line)]}
+    return {each["name"]: each["version"] for each in locked[jar_set_name(name, line)]}
 
 
 def test_pythons_lock_has_the_default_line() -> None:
@@ -83,14 +83,14 @@ def test_a_version_is_of_one_engine() -> None:
 )  # fmt: skip
 def test_a_newer_version_stands_for_the_newest_before_it_in_its_series(name: str, row: str | None) -> None:
     if row is not None:
-        assert stands_for(name).name == row
+        assert version_row(name).name == row
     engine = "emr" if name.startswith("emr") else "glue"
     for kind in KINDS:
         if row is not None and kind == engine:
-            assert version_of(kind)(name) == name
+            assert version_validator(kind)(name) == name
         else:
             with pytest.raises(ValueError, match="or a later one"):
-                version_of(kind)(name)
+                version_validator(kind)(name)
 
 
 @pytest.mark.parametrize("engine", KINDS)

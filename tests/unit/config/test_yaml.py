@@ -161,7 +161,7 @@ def test_both_parsers_read_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         for for_python in (other_form, re.compile("")):  # the second one fits every text
             monkeypatch.setattr(tree, "_READ_DIFFERENTLY", for_python)
             try:
-                read = tree.read(file)
+                read = tree.read_document(file)
                 results.append((str(read.tree), read.mistakes))
             except tree.DocumentError:
                 results.append(("refused", ()))
@@ -173,4 +173,4 @@ def test_deep_nesting_is_a_message(tmp_path: Path, text: str) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(text)
     with pytest.raises(tree.DocumentError):
-        tree.read(file)
+        tree.read_document(file)

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from millrace.cli import app
 from millrace.cli.plan.init import project_files
-from millrace.config import environments
+from millrace.config import environment_names
 from millrace.sandbox.programs.toolchain import node_bin_folder
 
 UsageError = BadParameter.__mro__[1]  # typer carries its command-line library within itself
@@ -97,7 +97,7 @@ def parse(command: Command) -> None:
     elif program == "cdk":
         assert arguments[0] in CDK_VERBS
         names = re.findall(r"env=(\S+)", command.text)
-        assert set(names) <= {*environments(ROOT), "ENV"}
+        assert set(names) <= {*environment_names(ROOT), "ENV"}
     else:
         assert program in {"git", "cd", "source", "export", "npm", "pip"}, f"who knows {program}?"
 

@@ -12,7 +12,7 @@ import boto3
 import pytest
 
 from millrace.cli.run.notebook import build_notebook
-from millrace.config import Names, environments, load
+from millrace.config import Names, environment_names, load
 from millrace.config.kafka.login import PasswordLogin
 from millrace.etl.engines.glue import Glue
 from millrace.etl.sources.kafka import login as kafka_login
@@ -31,7 +31,7 @@ def _in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
 
 
-@pytest.mark.parametrize("name", environments(ROOT))
+@pytest.mark.parametrize("name", environment_names(ROOT))
 def test_every_job_has_a_notebook_of_valid_python(name: str) -> None:
     environment = load(name, root=ROOT)
     for job in environment.jobs:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from millrace.config import Names, environments, load
+from millrace.config import Names, environment_names, load
 from millrace.config.engines.versions import VERSIONS
 from millrace.infra.launch.launch_document import AssetUrls, launch_document
 from millrace.sandbox.programs.engine_settings import engine_settings, read_settings_table
@@ -22,7 +22,7 @@ LOCAL = SandboxSpark(LocalStack("http://127.0.0.1:4566", "us-east-1", None), kaf
 
 
 def documents() -> Iterator[tuple[str, dict[str, Any]]]:
-    for name in environments(ROOT):
+    for name in environment_names(ROOT):
         environment = load(name, ROOT)
         names = Names(environment, environment.account or "111122223333")
         for job, size in plan(environment).jobs.items():

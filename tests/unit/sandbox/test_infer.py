@@ -164,7 +164,7 @@ def test_names_that_no_column_can_have_are_told_when_the_schema_is_inferred() ->
         "c`": [odd],
         "": [odd],
     }
-    assert list(of_ddl.problems(of_ddl.parse(ddl.write_ddl(result.schema)))) == []
+    assert list(of_ddl.ddl_field_problems(of_ddl.parse_ddl(ddl.write_ddl(result.schema)))) == []
 
 
 def test_what_is_odd_is_said() -> None:

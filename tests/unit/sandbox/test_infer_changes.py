@@ -55,7 +55,7 @@ def test_events_with_schemas_say_their_types_and_each_table_gets_a_file(tmp_path
     assert (out / "orders.ddl").read_text() == (
         "id BIGINT NOT NULL,\nprice DECIMAL(9,2),\nday DATE,\nat TIMESTAMP COMMENT 'epoch microseconds',\ntags ARRAY<STRING>\n"
     )
-    assert ddl.parse((out / "orders.ddl").read_text())[3].comment == "epoch microseconds"
+    assert ddl.parse_ddl((out / "orders.ddl").read_text())[3].comment == "epoch microseconds"
     assert (out / "customers.ddl").read_text() == "id STRING,\nname STRING\n"
     assert "no schema in the events" in " ".join(done.output.split())
     assert (

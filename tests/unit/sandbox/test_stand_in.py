@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.config import environments, load
+from millrace.config import environment_names, load
 from millrace.sandbox import stand_in as module
 from millrace.sandbox.environment_trial import jobs_with_upstream, streams_read_by
 from millrace.sandbox.programs.localstack import ACCOUNT
@@ -142,7 +142,7 @@ def test_a_job_that_runs_in_turns_runs_all_the_time_here(company: Path, account:
     assert make_stand_in(result.environment, result.name).replaced == ()
 
 
-@pytest.mark.parametrize("name", environments(ROOT))
+@pytest.mark.parametrize("name", environment_names(ROOT))
 def test_each_environment_of_the_repository_has_one(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,7 +35,7 @@ def goes_off(alarm: Alarm, points: Points, now: float) -> bool:
         end = now - number * alarm.period
         values = [value for at, value in points if end - alarm.period <= at < end]
         if not values:
-            silent += alarm.silence
+            silent += alarm.goes_off_in_silence
             continue
         found = STATISTICS[alarm.statistic](values)
         beyond += found > alarm.threshold if alarm.above else found < alarm.threshold

@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 
 from millrace.config import ConfigurationError
 from millrace.sizing import plan
-from millrace.sizing.queries.benchmark_figures import Interval, ScalingCurve, cores_with_contention, speed
+from millrace.sizing.queries.benchmark_figures import (
+    Interval,
+    ScalingCurve,
+    cores_with_contention,
+    speed_of_query,
+)
 from millrace.sizing.queries.capacity import InfeasibleError
 from tests.unit.sizing.conftest import Loader, text
 
@@ -70,7 +75,7 @@ def test_the_rate_of_another_line_of_spark_is_a_guess(
 ) -> None:
     write(tmp_path, versions={"spark": spark})
     environment = from_text(with_result().replace("engine: glue", f'engine: glue\n    version: "{version}"'))
-    found = speed(environment, "clicks", "land")
+    found = speed_of_query(environment, "clicks", "land")
     assert found.basis == ("measured" if told is None else "assumed")
     assert told is None or told in found.origin
     job = plan(environment).jobs["clicks"]

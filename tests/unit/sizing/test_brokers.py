@@ -45,7 +45,7 @@ def test_brokers_by_throughput(from_text: Loader, cluster: str, rate: int, broke
     assert found.brokers is not None
     assert found.broker_type is not None
     assert (found.brokers.value, found.broker_type.value) == (brokers, kind)
-    assert brokers * service_limits().brokers[kind].takes(1) >= rate / 1024
+    assert brokers * service_limits().brokers[kind].producer_mib_per_second(1) >= rate / 1024
 
 
 @pytest.mark.parametrize(
@@ -59,10 +59,10 @@ def test_a_standard_broker_takes_what_the_formula_of_aws_gives(
     kind: str, provisioned: float, default: float
 ) -> None:
     broker = service_limits().brokers[f"kafka.m7g.{kind}"]
-    assert broker.takes(1, broker.volume) == pytest.approx(provisioned, abs=0.05)
-    assert broker.takes(1) == pytest.approx(default, abs=0.05)
+    assert broker.producer_mib_per_second(1, broker.volume) == pytest.approx(provisioned, abs=0.05)
+    assert broker.producer_mib_per_second(1) == pytest.approx(default, abs=0.05)
     # Many readers make the network the limit: 5.7 and 1.5 for each, halved.
-    assert broker.takes(1000, broker.volume) == pytest.approx(broker.network / 1505.7 / 2)
+    assert broker.producer_mib_per_second(1000, broker.volume) == pytest.approx(broker.network / 1505.7 / 2)
 
 
 def test_volumes_get_the_throughput_that_the_plan_counts_on(from_text: Loader) -> None:

@@ -18,8 +18,8 @@ from millrace.sizing.queries.capacity import (
     choose_cores,
     cores_needed,
     effective_cores,
+    limit_per_partition,
     partitions_for,
-    per_partition,
     spread_over_cores,
     whole_cores,
 )
@@ -183,7 +183,7 @@ def test_the_range_of_the_limit_is_never_empty(work: QueryWork, shards: int, ful
 @given(limit=st.integers(1, 10**7), partitions=COUNTS, share=st.floats(0, 0.999))
 def test_the_limit_of_a_shard_keeps_up_and_is_never_zero(limit: int, partitions: int, share: float) -> None:
     above = limit * share
-    found = per_partition(limit, partitions, above)
+    found = limit_per_partition(limit, partitions, above)
     assert found >= 1
     assert found * partitions > above
     assert found * partitions < limit + partitions + 1

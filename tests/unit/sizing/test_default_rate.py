@@ -12,7 +12,7 @@ from millrace.config.model import Environment
 from millrace.sizing import plan
 from millrace.sizing.number_derivation import explain
 from millrace.sizing.prices_and_limits import service_limits
-from millrace.sizing.queries.benchmark_figures import Speed, speed
+from millrace.sizing.queries.benchmark_figures import Speed, speed_of_query
 from millrace.sizing.queries.environment_demands import query_demands
 
 ENVIRONMENT = """\
@@ -55,7 +55,7 @@ def made(
 
 
 def of(environment: Environment, query: str = "land") -> Speed:
-    return speed(environment, "clicks", query)
+    return speed_of_query(environment, "clicks", query)
 
 
 def test_it_is_what_was_measured_with_caution(project: Path) -> None:

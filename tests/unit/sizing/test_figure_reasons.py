@@ -12,10 +12,10 @@ from millrace.cli.plan.plan import simulate_and_check_plan
 from millrace.cli.plan.report.plan_document import plan_document, worst_record_age
 from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.cli.shared.html_pages import html_page
-from millrace.config import ConfigurationError, environments, load
+from millrace.config import ConfigurationError, environment_names, load
 from millrace.sizing import plan
 from millrace.sizing.export import to_json
-from millrace.sizing.number_derivation import Node, explain, number_keys
+from millrace.sizing.number_derivation import DerivationNode, explain, number_keys
 from tests.drawn_page import drawn
 from tests.unit.cli.test_commands import millrace
 from tests.unit.sizing.conftest import Loader, text
@@ -23,7 +23,7 @@ from tests.unit.sizing.conftest import Loader, text
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def leaves(node: Node) -> Iterator[Node]:
+def leaves(node: DerivationNode) -> Iterator[DerivationNode]:
     if not node.inputs:
         yield node
     for each in node.inputs:
@@ -50,7 +50,7 @@ def test_a_share_of_another_jobs_sla_names_that_job(from_text: Loader) -> None:
     assert [each.value for each in share.inputs] == ["20 s"]
 
 
-@pytest.mark.parametrize("name", environments(ROOT))
+@pytest.mark.parametrize("name", environment_names(ROOT))
 def test_every_number_has_a_derivation_that_ends_in_its_sources(name: str) -> None:
     environment = load(name, root=ROOT)
     sized = plan(environment)

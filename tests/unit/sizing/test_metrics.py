@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.config import environments, load
+from millrace.config import environment_names, load
 from millrace.config.infrastructure_sections import Observability
 from millrace.etl.metrics import cloudwatch
 from millrace.sizing import plan
@@ -30,7 +30,7 @@ def test_what_a_query_reads_decides() -> None:
     assert reporting_queries(BY_NAME["Starts"], environment, "flights") == ()
 
 
-@pytest.mark.parametrize("name", environments(ROOT))
+@pytest.mark.parametrize("name", environment_names(ROOT))
 def test_the_bill_counts_what_is_sent(name: str) -> None:
     environment = load(name, root=ROOT)
     queries = sum(len(job.queries) for job in environment.jobs.values())
@@ -63,7 +63,7 @@ def test_more_alarms_than_a_stack_holds_are_in_numbered_ones(from_text: Loader, 
         for subject in (*(f"job/j{n}" for n in range(300)), *(f"stream/s{n}" for n in range(200)))
         for number in range(10)
     ]
-    shared = [each for each in many if not (apart and each.of_job)]
+    shared = [each for each in many if not (apart and each.watches_job)]
     before: dict[str, int] = {}
     for count in (100, 450, 460, 1500, len(shared)):
         stacks = alarm_stacks(environment, shared[:count])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.config import ConfigurationError, environments, load
+from millrace.config import ConfigurationError, environment_names, load
 from millrace.config.units import parse_duration
 from millrace.sizing import Plan, plan, total_cost
 from millrace.sizing.export import to_json
@@ -316,7 +316,7 @@ def test_a_stream_without_readers_is_noted(from_text: Loader) -> None:
     assert "streams.idle: no job reads it" in found.warnings
 
 
-@pytest.mark.parametrize("name", environments(ROOT))
+@pytest.mark.parametrize("name", environment_names(ROOT))
 def test_json_holds_every_figure_of_every_environment(name: str) -> None:
     found = plan(load(name, root=ROOT))
     document = json.loads(json.dumps(to_json(found)))
@@ -330,7 +330,7 @@ def test_json_holds_every_figure_of_every_environment(name: str) -> None:
     assert listed == pytest.approx(total_cost(found).value)
 
 
-@pytest.mark.parametrize("name", environments(ROOT))
+@pytest.mark.parametrize("name", environment_names(ROOT))
 def test_plans_are_the_same_every_time(name: str) -> None:
     environment = load(name, root=ROOT)
     assert plan(environment) == plan(environment)

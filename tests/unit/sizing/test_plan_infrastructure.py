@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.config import ConfigurationError, environments, load
+from millrace.config import ConfigurationError, environment_names, load
 from millrace.config.sources.kinesis import shard_steps
 from millrace.sizing import plan, total_cost
 from millrace.sizing.alarms.alarm_windows import alarm_window
@@ -154,7 +154,7 @@ def test_thresholds_come_from_the_plan(from_text: Loader) -> None:
     assert batch.threshold == pytest.approx(1.2 * land.trigger_seconds.value)
     assert batch.period * batch.of >= 600
     silent = alarms["job/clicks/land/no-batch"]
-    assert (silent.missing, silent.silence) == ("missing", True)
+    assert (silent.missing, silent.goes_off_in_silence) == ("missing", True)
     assert silent.period * silent.of >= 3 * land.trigger_seconds.value
     assert "job/clicks/derive/dead-letters" not in alarms
 
@@ -180,7 +180,7 @@ def test_a_window_spans_what_it_must(seconds: float) -> None:
     assert count == 1 or period * (count - 1) < seconds + 3600
 
 
-@pytest.mark.parametrize("name", environments(ROOT))
+@pytest.mark.parametrize("name", environment_names(ROOT))
 def test_every_query_and_stream_is_watched(name: str) -> None:
     environment = load(name, root=ROOT)
     found = plan(environment)

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import pytest
 
-from millrace.config import environments, load
+from millrace.config import environment_names, load
 from millrace.sizing import Plan, plan
 from millrace.sizing.simulation.self_check import contradictions, self_check
 from tests.unit.sizing.conftest import DERIVE, Loader, text
@@ -70,7 +70,7 @@ def test_an_outage_that_takes_long_to_make_good(from_text: Loader) -> None:
     assert "catch_up: {outage: 10m" in line
 
 
-@pytest.mark.parametrize("name", environments(ROOT))
+@pytest.mark.parametrize("name", environment_names(ROOT))
 def test_the_plans_of_this_repository_are_not_contradicted(name: str) -> None:
     environment = load(name, root=ROOT)
     assert list(contradictions(environment, plan(environment))) == []

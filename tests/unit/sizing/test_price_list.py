@@ -18,7 +18,7 @@ from botocore.stub import ANY, Stubber
 
 from millrace.config import load
 from millrace.sizing import plan
-from millrace.sizing.costs.price_products import PRODUCTS, Product
+from millrace.sizing.costs.price_products import PRODUCTS, PriceProduct
 from millrace.sizing.costs.price_table_update import SOURCE, price_list_region, renew_prices, to_yaml
 from millrace.sizing.prices_and_limits import ELSEWHERE, PRICES, complete_price_list, prices
 from tests.unit.cli.test_commands import Done, millrace
@@ -36,7 +36,7 @@ METRICS = {
 
 
 def answer(
-    product: Product, tiers: Mapping[str, str], unit: str, *, sku: str = "SKU1", prefix: str = "EUW1-"
+    product: PriceProduct, tiers: Mapping[str, str], unit: str, *, sku: str = "SKU1", prefix: str = "EUW1-"
 ) -> dict[str, Any]:
     """Return one product in the shape of GetProducts (API reference, "PriceList")."""
     dimensions = {

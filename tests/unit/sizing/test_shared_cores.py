@@ -11,9 +11,9 @@ from ruamel.yaml import YAML
 from millrace.config import Environment
 from millrace.config.document.problems import ConfigurationError
 from millrace.sizing import Plan, plan, total_cost
-from millrace.sizing.jobs.shared_cores import Batch, load_headroom
+from millrace.sizing.jobs.shared_cores import LargestBatch, load_headroom
 from millrace.sizing.prices_and_limits import service_limits
-from millrace.sizing.queries.driver import batches_at_once, times_longer
+from millrace.sizing.queries.driver import batches_at_once, fixed_cost_factor
 from millrace.sizing.simulation import Arrivals, Fixed, QueryLoad, Scenario, simulate
 from millrace.sizing.simulation.self_check import self_check
 from millrace.sizing.simulation.task_schedule import divide_stream
@@ -115,7 +115,7 @@ def test_a_driver_that_cannot_plan_all_batches_in_time_is_refused(own: dict[str,
 def test_five_queries_take_as_long_as_was_measured() -> None:
     """One took 1.71 s on two cores, and five that fired together 6.36 s: with tasks and servers, each kept 1.49 cores busy."""
     for number, took in ((1, 1.71), (5, 6.36)):
-        assert 1.71 * times_longer(number, 2 / 1.49) == pytest.approx(took, rel=0.01)
+        assert 1.71 * fixed_cost_factor(number, 2 / 1.49) == pytest.approx(took, rel=0.01)
 
 
 def test_too_few_cores_are_refused_with_those_that_suffice() -> None:
@@ -132,7 +132,7 @@ def test_batches_that_fire_together_end_as_task_by_task(
 ) -> None:
     """The simulator and the plain one agree on each batch's end, or a shared driver ends it sooner; none is above the model's bound."""
     trigger, rate = 100.0, 50.0
-    factor = times_longer(len(tasks), at_once)
+    factor = fixed_cost_factor(len(tasks), at_once)
     loads = [
         QueryLoad(
             f"q{n}",
@@ -165,8 +165,8 @@ def test_batches_that_fire_together_end_as_task_by_task(
     planned = [load.overhead for load in loads]
     slowest = max(query.ends[0] for query in played.queries.values()) - trigger
     batches = [
-        Batch(load.per_record * rate * trigger, (slowest - end) * (1 - 1e-6), trigger, count, count)
+        LargestBatch(load.per_record * rate * trigger, (slowest - end) * (1 - 1e-6), trigger, count, count)
         for load, count, end in zip(loads, tasks, planned, strict=True)
     ]
-    whole = [batch.in_tasks(count) for batch, count in zip(batches, tasks, strict=True)]
+    whole = [batch.divided_into(count) for batch, count in zip(batches, tasks, strict=True)]
     assert load_headroom(batches, whole, cores) <= 1, "the model promises less time than it takes"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from millrace.config import ConfigurationError, Environment, Names, environments, load
+from millrace.config import ConfigurationError, Environment, Names, environment_names, load
 from millrace.config.infrastructure_sections import Bucket, Disposable
 from millrace.config.model import KafkaTopic
 from millrace.config.queries import DeriveQuery, LandQuery
@@ -66,7 +66,7 @@ def kafka_only(folder: Path, more: str = "") -> Environment:
     return load(file, root=ROOT)
 
 
-@pytest.mark.parametrize("name", environments(ROOT))
+@pytest.mark.parametrize("name", environment_names(ROOT))
 @pytest.mark.parametrize("without_kafka", [False, True])
 def test_a_copy_has_the_engines_and_versions_of_its_model_and_nothing_of_its_names(
     name: str, without_kafka: bool, make: Make

@@ -13,7 +13,7 @@ from millrace.config import Environment
 from millrace.sizing.text_format import count
 
 if TYPE_CHECKING:
-    from millrace.benchmark.fit import Fit
+    from millrace.benchmark.fit import ModelFit
     from millrace.benchmark.result import BenchmarkOutcome
     from millrace.sizing.queries.benchmark_figures import Interval
 
@@ -48,7 +48,7 @@ def _slowdown_at_cores(outcome: BenchmarkOutcome, cores: int) -> float:
     return 1 + alpha * (cores - 1) + beta * cores * (cores - 1)
 
 
-def _fit_row(query: str, fit: Fit) -> tuple[str, ...]:
+def _fit_row(query: str, fit: ModelFit) -> tuple[str, ...]:
     per_record = fit.per_record
     rate = f"{1 / per_record.high:,.0f} to {1 / per_record.low:,.0f}" if per_record.low else "-"
     missed = "-" if fit.held_out_error is None else f"{fit.held_out_error:.1%}"
@@ -64,7 +64,7 @@ def _fit_row(query: str, fit: Fit) -> tuple[str, ...]:
     )
 
 
-def _excluded_runs_text(fit: Fit) -> str:
+def _excluded_runs_text(fit: ModelFit) -> str:
     runs = "run" if fit.left_out == 1 else "runs"
     return f"; {fit.left_out} {runs} of too few left out" if fit.left_out else ""
 

@@ -27,7 +27,7 @@ from millrace.sizing import Plan
 
 if TYPE_CHECKING:
     from millrace.advisor.existing.job_import import RunningJob
-    from millrace.advisor.existing.job_program import Answers
+    from millrace.advisor.existing.job_program import StreamAnswers
 
 _AHEAD = timedelta(minutes=30)
 """Default time until the new job's first record, for reading and deploying the file; the job starts no earlier."""
@@ -143,11 +143,16 @@ def import_command(
 
       millrace import glue:orders --name orders --topic orders --brokers b-1.example.com:9098,b-2.example.com:9098
     """
-    from millrace.advisor.existing.import_cutover import cut_over_steps, job_comment, load_yaml, stream_of
-    from millrace.advisor.existing.import_environment import environment_document, open_lines
-    from millrace.advisor.existing.import_log import read_log
+    from millrace.advisor.existing.import_cutover import (
+        cut_over_steps,
+        import_comment,
+        load_yaml_times_as_text,
+        only_stream_name,
+    )
+    from millrace.advisor.existing.import_environment import environment_document, find_values_to_fill_in
+    from millrace.advisor.existing.import_log import read_log_figures
     from millrace.advisor.existing.import_transforms import write_transforms
-    from millrace.advisor.existing.job_program import Answers
+    from millrace.advisor.existing.job_program import StreamAnswers
 
     root = find_root()
     if not re.fullmatch(SLUG, name):  # before it becomes a part of a path
@@ -161,8 +166,8 @@ def import_command(
             "--stream", stream, "a Kinesis stream alone, not together with --topic and --brokers"
         )
     moment = _start_time_or_default(start)
-    running = _read_running_job(source, Answers(stream, topic, brokers))
-    log = read_log(logs, running) if logs is not None else None
+    running = _read_running_job(source, StreamAnswers(stream, topic, brokers))
+    log = read_log_figures(logs, running) if logs is not None else None
     offsets = None if log is None else log.offsets
     notes = [*running.notes, *(() if log is None else log.notes)]
     made = environment_document(
@@ -178,7 +183,7 @@ def import_command(
         cluster=cluster,
         latency=latency,
         secret=secret,
-        called=None if earlier is None else stream_of(earlier),
+        called=None if earlier is None else only_stream_name(earlier),
     )
     steps = cut_over_steps(running, made, name, exact=bool(offsets))
     shown = str(target.relative_to(root))
@@ -195,7 +200,7 @@ def import_command(
             as_json=as_json,
         )
         return
-    open_ones = {dotted_path(path): value for path, value in open_lines(made)}
+    open_ones = {dotted_path(path): value for path, value in find_values_to_fill_in(made)}
     written = write_transforms(root, running, next(iter(made["jobs"])))
     plans: Mapping[str, Plan] = {}
     refused = None
@@ -212,14 +217,14 @@ def import_command(
                 raise
     target.parent.mkdir(parents=True, exist_ok=True)
     comments = "".join(f"# {each}\n" for each in notes)
-    target.write_text(f"{job_comment(source)}\n{comments}{text}", encoding="utf-8")
+    target.write_text(f"{import_comment(source)}\n{comments}{text}", encoding="utf-8")
     if refused is not None:
         raise refused
     if as_json:
         document = {
             "file": shown,
             "transforms": None if written is None else str(written.relative_to(root)),
-            "environment": load_yaml(text),
+            "environment": load_yaml_times_as_text(text),
             "notes": notes,
             "open": open_ones,
             "plan": {which: sizes_by_title(each) for which, each in plans.items()},
@@ -260,7 +265,7 @@ def _text_of_earlier_import(target: Path, source: str, name: str, root: Path) ->
     ConfigurationError
         The file was not imported from this job.
     """
-    from millrace.advisor.existing.import_cutover import describes_job
+    from millrace.advisor.existing.import_cutover import is_imported_from
 
     try:
         text = target.read_bytes().decode()
@@ -268,7 +273,7 @@ def _text_of_earlier_import(target: Path, source: str, name: str, root: Path) ->
         return None
     except UnicodeDecodeError:
         text = ""
-    if not describes_job(text, source):
+    if not is_imported_from(text, source):
         shown = target.relative_to(root)
         raise wrong_option(
             "--name", name, f"an unused name, because {shown} exists and was not imported from {source}"
@@ -289,12 +294,16 @@ def _update_import(
     as_json: bool,
 ) -> None:
     """Update the open lines and the start position in the file of an earlier import."""
-    from millrace.advisor.existing.import_cutover import TakeoverError, fill_open_lines, set_start_position
+    from millrace.advisor.existing.import_cutover import (
+        StartPositionError,
+        fill_in_open_values,
+        set_start_position,
+    )
 
     try:
-        text, filled, left = fill_open_lines(text, imported)
+        text, filled, left = fill_in_open_values(text, imported)
         text, begins = set_start_position(text, imported)
-    except TakeoverError as error:
+    except StartPositionError as error:
         raise wrong_option("--name", target.stem, f"{error} ({file})") from None
     open_ones = {dotted_path(path): value for path, value in left.items()}
     plans: Mapping[str, Plan] = {}
@@ -343,7 +352,7 @@ def _start_time_or_default(start: str | None) -> str:
         raise wrong_option("--start", start, str(error)) from None
 
 
-def _read_running_job(source: str, answers: Answers) -> RunningJob:
+def _read_running_job(source: str, answers: StreamAnswers) -> RunningJob:
     import boto3
     from botocore.exceptions import BotoCoreError
 

@@ -11,10 +11,10 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 
-from millrace.advisor.existing.import_cutover import load_yaml
+from millrace.advisor.existing.import_cutover import load_yaml_times_as_text
 from millrace.cli.shared.console import figure_columns, plain_table, print_rich, word_columns
 from millrace.config import ConfigurationError, load
-from millrace.config.document.edit import EditError, remove, set_value
+from millrace.config.document.edit import EditError, remove_key, set_value
 from millrace.config.units import format_duration, parse_duration
 from millrace.sizing import Plan, total_cost
 
@@ -104,7 +104,7 @@ def _texts_with_relaxed_sla(
     text: str, refused: ConfigurationError, *, latency_is_given: bool
 ) -> Iterator[tuple[str, str]]:
     """Yield texts with a longer SLA, and then without the limits and without the triggers, each with its note."""
-    [(job, settings)] = load_yaml(text)["jobs"].items()
+    [(job, settings)] = load_yaml_times_as_text(text)["jobs"].items()
     latency: timedelta = parse_duration(str(settings.get("latency", "60s")))
     try:
         while not latency_is_given and latency < _LONGEST_LATENCY:
@@ -120,7 +120,7 @@ def _texts_with_relaxed_sla(
             for query, keys in settings["queries"].items():
                 if key in keys:
                     left.append(f"{key} {keys[key]}")
-                    text = remove(text, ("jobs", job, "queries", query, key))
+                    text = remove_key(text, ("jobs", job, "queries", query, key))
             yield text, f"today's {' and '.join(left)} is left to the plan, which refuses it: {why}"
     except EditError:  # a form that people gave it: the plan's own words tell what to change
         return
@@ -128,7 +128,7 @@ def _texts_with_relaxed_sla(
 
 def _plans_with_and_without_pins(name: str, text: str, pinned: Plan, root: Path) -> dict[str, Plan]:
     """Return the plan of an environment with its pins, and the one without them."""
-    free = load_yaml(text)
+    free = load_yaml_times_as_text(text)
     for job in free["jobs"].values():
         for key in _PINS & set(job):
             del job[key]

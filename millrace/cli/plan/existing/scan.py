@@ -94,10 +94,10 @@ def scan(
         check_page_is_writable(html)
     tags = _parse_tags(tag or ())
     region, client = _account_and_client(region)
-    from millrace.advisor.existing.account_scan import Window
+    from millrace.advisor.existing.account_scan import UsageWindow
 
     now = datetime.now(UTC)
-    window = Window(now - timedelta(days=days), now)
+    window = UsageWindow(now - timedelta(days=days), now)
     rows, unread = _scan_jobs(client, region, window, tags, logs=logs)
     refused = len(unread)
     if region not in price_regions():
@@ -147,7 +147,7 @@ def _account_and_client(region: str | None) -> tuple[str, Callable[[str], Any]]:
     return region_name, cache(session.client)
 
 
-_SERVICES = {"glue_jobs": "Glue", "emr_jobs": "EMR Serverless"}
+_SERVICES = {"scan_glue_jobs": "Glue", "scan_emr_jobs": "EMR Serverless"}
 
 
 def _scan_jobs(
@@ -165,7 +165,7 @@ def _scan_jobs(
             try:
                 for job in getattr(account_scan, function)(client, region, window, tags):
                     progress.update(task, description=f"reading {service} job {job.name} ({len(rows)} read)")
-                    scanned = account_scan.with_log(job, client, region) if logs else job
+                    scanned = account_scan.with_event_log_figures(job, client, region) if logs else job
                     plan_usd, note = _cost_of_own_plan(scanned, client, region)
                     rows.append(JobWithOwnPlan(scanned, plan_usd, (*scanned.notes, *note)))
             except account_scan.UNREAD as error:
@@ -177,11 +177,11 @@ def _cost_of_own_plan(
     job: ScannedJob, client: Callable[[str], Any], region: str
 ) -> tuple[float | None, tuple[str, ...]]:
     """Return the monthly cost of the job's own plan in USD, or a note that says why there is none."""
-    from millrace.advisor.existing.import_environment import environment_document, open_lines
-    from millrace.advisor.existing.import_log import figures_of
+    from millrace.advisor.existing.import_environment import environment_document, find_values_to_fill_in
+    from millrace.advisor.existing.import_log import figures_of_history
     from millrace.advisor.existing.import_transforms import write_transforms
     from millrace.advisor.existing.job_import import import_emr_job, import_glue_job
-    from millrace.config.document.open_values import question
+    from millrace.config.document.open_values import question_of_open_value
 
     if job.history is None:
         return None, ()
@@ -191,7 +191,7 @@ def _cost_of_own_plan(
         else:
             application, _, run = job.source.removeprefix("emr:").partition("/")
             running = import_emr_job(client, application, run, region)
-        log = figures_of(job.history, job.name, running)
+        log = figures_of_history(job.history, job.name, running)
         made = environment_document(
             running,
             project="scan",
@@ -202,7 +202,7 @@ def _cost_of_own_plan(
             twin=log.twin,
             offsets=None,
         )
-        unknown = [question(value) for _, value in open_lines(made)]
+        unknown = [question_of_open_value(value) for _, value in find_values_to_fill_in(made)]
         if unknown:
             return None, (f"no plan before `millrace import {job.source}` has answers: {'; '.join(unknown)}",)
         with tempfile.TemporaryDirectory() as folder:
@@ -220,7 +220,7 @@ def _heading_with_totals(rows: Sequence[JobWithOwnPlan], region: str, days: int)
     """Return the verdict: the number of jobs, of those that run, and their cost."""
     cost = sum(each.job.usd or 0.0 for each in rows)
     unknown = sum(each.job.usd is None for each in rows)
-    running = sum(each.job.runs for each in rows)
+    running = sum(each.job.is_running for each in rows)
     more = f", without {count(unknown, 'job')} of unknown cost" if unknown else ""
     return f"{region}: {count(len(rows), 'streaming job')}, {running} running; {dollars(cost)} in {count(days, 'day')}{more}"
 

@@ -10,7 +10,7 @@ from millrace.cli.plan.report.environment_flow import flow_chart
 from millrace.cli.shared.verdict import Verdict
 from millrace.cli.shared.verdict import verdict_document as verdict_json
 from millrace.config import Environment
-from millrace.sizing.alternatives.risks import FULL, fullness
+from millrace.sizing.alternatives.risks import FULL, share_of_limits_at_peak
 from millrace.sizing.export import to_json
 from millrace.sizing.model import JobPlan, WorkerChoice
 from millrace.sizing.moves import Move
@@ -97,7 +97,7 @@ def _stream_capacity_bars(checked: SimulatedPlan) -> list[dict[str, Any]]:
         _bar_item(name, share, f"of {count(sized.expected_partitions.value, stream.parts.removesuffix('s'))}")
         for name, stream in checked.environment.streams.items()
         for sized in [checked.plan.streams[name]]
-        if (share := fullness(stream, sized))
+        if (share := share_of_limits_at_peak(stream, sized))
     ]
 
 

@@ -11,10 +11,10 @@ from millrace.cli.plan.report.next_command import next_command_and_effect
 from millrace.cli.shared.verdict import Risk, SlaState, Verdict, also_concerned_text, largest_first
 from millrace.config import Environment
 from millrace.sizing import Plan, total_cost
-from millrace.sizing.alternatives.risks import BUSY, FULL, SLOW, driver_loads, fullness
+from millrace.sizing.alternatives.risks import BUSY, FULL, SLOW, driver_loads, share_of_limits_at_peak
 from millrace.sizing.cost import HOURS
 from millrace.sizing.model import CostItem
-from millrace.sizing.planning import over_limit
+from millrace.sizing.planning import cost_limit_exceeded
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.environment_demands import query_demands
@@ -288,7 +288,10 @@ def _noun_for(noun: str, several: Sequence[str]) -> str:
 
 
 def _full_stream_risks(checked: SimulatedPlan) -> Iterator[Risk]:
-    shares = {n: fullness(each, checked.plan.streams[n]) for n, each in checked.environment.streams.items()}
+    shares = {
+        n: share_of_limits_at_peak(each, checked.plan.streams[n])
+        for n, each in checked.environment.streams.items()
+    }
     full = sorted((name for name, share in shares.items() if share > FULL), key=lambda name: -shares[name])
     if full:
         stream = checked.environment.streams[full[0]]
@@ -351,7 +354,12 @@ def _broker_risks(checked: SimulatedPlan) -> Iterator[Risk]:
             t.traffic.records_per_second * t.traffic.peak_factor * t.traffic.record_size for t in topics
         )
         share = (
-            peak / 1024**2 / ((brokers - 1) * known[cluster.broker_type.value].takes(1, cluster.volume_mib))
+            peak
+            / 1024**2
+            / (
+                (brokers - 1)
+                * known[cluster.broker_type.value].producer_mib_per_second(1, cluster.volume_mib)
+            )
         )
         if share > 1:
             words = (
@@ -373,7 +381,7 @@ def _without_tls_risks(checked: SimulatedPlan) -> Iterator[Risk]:
 
 
 def _cost_limit_risks(checked: SimulatedPlan) -> Iterator[Risk]:
-    if (told := over_limit(checked.environment, checked.plan)) is not None:
+    if (told := cost_limit_exceeded(checked.environment, checked.plan)) is not None:
         yield Risk("over-limit", "breach", told, ("total",), checked.total)
 
 

@@ -106,7 +106,7 @@ def age_of_oldest_waiting(query: QueryResult, end: float) -> float:
     """Return how many seconds the oldest record has waited at the end; 0 if none waits."""
     if query.waiting < 1:
         return 0.0
-    return end - query.arrivals.moment(query.arrived - query.waiting + 1)
+    return end - query.arrivals.arrival_time(query.arrived - query.waiting + 1)
 
 
 def _sla_of_simulation(plan: Plan, results: Mapping[str, JobResult]) -> SlaState:

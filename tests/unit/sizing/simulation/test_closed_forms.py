@@ -20,7 +20,7 @@ from millrace.sizing.simulation import (
     Scenario,
     simulate,
 )
-from millrace.sizing.simulation.task_schedule import Tasks, divide_stream, schedule_seconds
+from millrace.sizing.simulation.task_schedule import EqualTasks, divide_stream, schedule_seconds
 
 HOUR = 3600.0
 
@@ -119,12 +119,12 @@ def test_outages_that_overlap_are_one() -> None:
 
 def test_waves() -> None:
     """Nine partitions on eight cores take two waves, nearly twice as long as eight."""
-    eight = schedule_seconds([Tasks(1.0 / 8, 8)], 8)
-    nine = schedule_seconds([Tasks(1.0 / 9, 9)], 8)
+    eight = schedule_seconds([EqualTasks(1.0 / 8, 8)], 8)
+    nine = schedule_seconds([EqualTasks(1.0 / 9, 9)], 8)
     assert (eight, nine) == (0.125, pytest.approx(2 / 9))
     for partitions in range(1, 40):
         for cores in range(1, 20):
-            assert schedule_seconds([Tasks(1.0, partitions)], cores) == math.ceil(partitions / cores)
+            assert schedule_seconds([EqualTasks(1.0, partitions)], cores) == math.ceil(partitions / cores)
 
 
 def test_a_wave_costs_its_share() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace.config import Environment, environments, load
+from millrace.config import Environment, environment_names, load
 from millrace.sizing import plan
 from millrace.sizing.simulation import (
     Arrivals,
@@ -44,7 +44,7 @@ def keeps(environment: Environment, job: str, seconds: float) -> None:
         assert query.waiting <= query.arrived * promised / seconds + 1
 
 
-@pytest.mark.parametrize("name", environments(ROOT))
+@pytest.mark.parametrize("name", environment_names(ROOT))
 def test_plans_keep_their_promise(name: str) -> None:
     environment = load(name, root=ROOT)
     for job in environment.jobs:

@@ -19,7 +19,7 @@ from millrace.sizing.simulation import (
     Scenario,
     simulate,
 )
-from millrace.sizing.simulation.task_schedule import Tasks, divide_stream, schedule_seconds
+from millrace.sizing.simulation.task_schedule import EqualTasks, divide_stream, schedule_seconds
 
 SECONDS = 300.0
 
@@ -127,7 +127,7 @@ def test_more_cores_never_give_older_records(
     cores=st.integers(1, 40),
 )
 def test_a_schedule_is_within_its_bounds(sizes: list[tuple[float, int]], cores: int) -> None:
-    tasks = [Tasks(seconds, count) for seconds, count in sizes]
+    tasks = [EqualTasks(seconds, count) for seconds, count in sizes]
     work = sum(each.seconds * each.count for each in tasks)
     longest = max(each.seconds for each in tasks)
     found = schedule_seconds(tasks, cores)
@@ -140,7 +140,7 @@ def test_a_schedule_is_within_its_bounds(sizes: list[tuple[float, int]], cores: 
 def test_a_moment_and_a_count_are_each_others_inverse(source: Arrivals, count: float) -> None:
     wanted = count * source.records
     if source.records and wanted > 0:
-        assert source.arrived_before(source.moment(wanted)) == pytest.approx(wanted, rel=1e-6, abs=1e-6)
+        assert source.arrived_before(source.arrival_time(wanted)) == pytest.approx(wanted, rel=1e-6, abs=1e-6)
 
 
 def test_chance_has_the_seeds_mean() -> None:

@@ -8,8 +8,8 @@ from dataclasses import replace
 from itertools import pairwise
 
 from millrace.sizing.simulation.arrivals import Arrivals
-from millrace.sizing.simulation.executor_pool import Pool
-from millrace.sizing.simulation.result import Batch, Repeats
+from millrace.sizing.simulation.executor_pool import ExecutorPool
+from millrace.sizing.simulation.result import CommittedBatch, RepeatedBatches
 from millrace.sizing.simulation.scaling_policies import DynamicAllocation, Fixed
 from millrace.sizing.simulation.scenario_model import QueryLoad, Scenario
 
@@ -58,11 +58,11 @@ def quiet_spans(scenario: Scenario, longest: float) -> Iterator[tuple[float, flo
 
 def find_repetition(
     scenario: Scenario,
-    pool: Pool,
-    batches: Mapping[str, Sequence[Batch | Repeats]],
+    pool: ExecutorPool,
+    batches: Mapping[str, Sequence[CommittedBatch | RepeatedBatches]],
     now: float,
     quiet: tuple[float, float],
-) -> dict[str, Repeats] | None:
+) -> dict[str, RepeatedBatches] | None:
     """Return how each query's last batches repeat from now on, for the same time; ``None`` if one may change.
 
     A batch depends on the backlog at its start, on the cores, on the time until its next trigger and its source's next
@@ -75,7 +75,7 @@ def find_repetition(
     quiet
         Begin and end of the time in which nothing changes from outside.
     """
-    found: dict[str, Repeats] = {}
+    found: dict[str, RepeatedBatches] = {}
     arrivals: dict[str, Arrivals] = {}
     shared, longest = len(scenario.queries) > 1, max(load.trigger for load in scenario.queries)
     idle, most = [], math.inf
@@ -87,7 +87,7 @@ def find_repetition(
         arrivals[load.name] = source
         pattern = round(longest / load.trigger) if shared and load.trigger > 0 else 1
         needed = max(pool.remembered_batches + pattern, (3 if shared else 1) * pattern)
-        last = [each for each in batches[load.name][-needed:] if isinstance(each, Batch)]
+        last = [each for each in batches[load.name][-needed:] if isinstance(each, CommittedBatch)]
         if len(last) < needed or last[0].start < max(pool.changed, quiet[0]):
             return None
         each = _find_repeats(load, last, pattern)
@@ -106,18 +106,20 @@ def find_repetition(
     until = math.floor((quiet[1] - now) / period - _CLOSE)
     number = math.floor(min(most, until))
     if number > 0:
-        number = pool.unchanged(number, period, idle, ends=number == until and quiet[1] >= scenario.seconds)
+        number = pool.possible_repetitions(
+            number, period, idle, ends=number == until and quiet[1] >= scenario.seconds
+        )
     return {name: each._replace(number=number) for name, each in found.items()} if number > 0 else None
 
 
-def _reads_what_is_landed(repeats: Repeats, upstream: Repeats) -> bool:
+def _reads_what_is_landed(repeats: RepeatedBatches, upstream: RepeatedBatches) -> bool:
     """Return whether a query reads as much as is landed."""
     return repeats.lanes.keys() == upstream.lanes.keys() and all(
         math.isclose(records, upstream.lanes[lane], rel_tol=_CLOSE) for lane, records in repeats.lanes.items()
     )
 
 
-def _above_limit(source: Arrivals, batch: Batch, repeats: Repeats) -> float:
+def _above_limit(source: Arrivals, batch: CommittedBatch, repeats: RepeatedBatches) -> float:
     """Return how often a batch repeats until its backlog is not above its limit any more."""
     arrived = source.arrived_before(batch.start)
     arriving = arrived - source.arrived_before(batch.start - repeats.seconds)
@@ -130,7 +132,7 @@ def _above_limit(source: Arrivals, batch: Batch, repeats: Repeats) -> float:
     return most
 
 
-def _find_repeats(load: QueryLoad, last: Sequence[Batch], pattern: int) -> Repeats | None:
+def _find_repeats(load: QueryLoad, last: Sequence[CommittedBatch], pattern: int) -> RepeatedBatches | None:
     """Return how batches repeat that read the same number of records, each after the same time."""
     before, after = last[-1 - pattern], last[-1]
     period = after.start - before.start
@@ -153,7 +155,7 @@ def _find_repeats(load: QueryLoad, last: Sequence[Batch], pattern: int) -> Repea
     back_to_back = abs(before.end - after.start) <= _CLOSE * period and period >= load.trigger
     by_trigger = load.trigger > 0 and _is_whole_number(period / load.trigger)
     if by_trigger or back_to_back or (load.trigger == 0 and isinstance(load.source, str)):
-        return Repeats(period, backlog, lanes, 0, pattern)
+        return RepeatedBatches(period, backlog, lanes, 0, pattern)
     return None
 
 

@@ -17,10 +17,10 @@ import numpy as np
 
 from millrace.advisor.logs import query_observations
 from millrace.advisor.logs.application_history import Batch, Floats, History, Query, Stage
-from millrace.advisor.logs.query_observations import INSTANT, seconds_of
-from millrace.advisor.logs.statistics import list_schedule_seconds, startup_batches, union_seconds
+from millrace.advisor.logs.query_observations import INSTANT, successful_task_seconds
+from millrace.advisor.logs.statistics import count_startup_batches, list_schedule_seconds, union_seconds
 from millrace.sizing.simulation import Arrivals
-from millrace.sizing.simulation.task_schedule import Part
+from millrace.sizing.simulation.task_schedule import EqualPartitions
 
 LEAST = 8
 """Minimum number of settled batches with records for a forecast."""
@@ -41,7 +41,7 @@ _UNTOLD = "all batches are equally large: what a task costs without records cann
 
 
 @dataclass(frozen=True)
-class BatchTimes:
+class BatchDurationModel:
     """Parameters of a batch's duration on so many cores.
 
     Attributes
@@ -99,7 +99,7 @@ class QueryTwin:
     run_id: str
     cores: int
     partitions: int
-    parts: tuple[Part, ...]
+    parts: tuple[EqualPartitions, ...]
     trigger: float
     limit: float | None
     reads: int
@@ -110,7 +110,7 @@ class QueryTwin:
     ended: Floats
     told: bool
     notes: tuple[str, ...]
-    _samples: tuple[_Sample, ...] = field(repr=False)
+    _samples: tuple[_BatchSample, ...] = field(repr=False)
 
     @property
     def records_per_second(self) -> float:
@@ -119,7 +119,9 @@ class QueryTwin:
         waited = self.arrivals.arrived_before(begin)
         return (self.arrivals.records - waited) / (self.arrivals.seconds - begin)
 
-    def batch_times(self, cores: int, drawn: Sequence[int] | None = None, fixed: float = 0.5) -> BatchTimes:
+    def batch_times(
+        self, cores: int, drawn: Sequence[int] | None = None, fixed: float = 0.5
+    ) -> BatchDurationModel:
         """Fit the durations of batches on so many cores.
 
         Parameters
@@ -142,13 +144,13 @@ class QueryTwin:
             task = sums[3] / sums[0]
             wave, per_record = float(fixed * task), float((1 - fixed) * task * sums[0] / sums[1])
         passes = float(np.mean([each.passes for each in samples]))
-        rest = np.array([each.rest(cores) for each in samples])
+        rest = np.array([each.seconds_of_other_stages(cores) for each in samples])
         if not rest.any():
             behind = (0.0, 0.0)
         else:
             records = np.array([each.records for each in samples])
             behind = _fit_line(_least_squares_sums(records, rest, np.maximum(rest, INSTANT)))
-        return BatchTimes(overhead, spread, wave * passes, per_record * passes, behind)
+        return BatchDurationModel(overhead, spread, wave * passes, per_record * passes, behind)
 
     def resampled_batches(self, number: int) -> Iterator[list[int]]:
         """Yield resampled batches, in blocks, as neighbours are alike."""
@@ -161,7 +163,7 @@ class QueryTwin:
 
 
 @dataclass(frozen=True)
-class _Sample:
+class _BatchSample:
     """Data of one batch for the fit of the costs."""
 
     records: float
@@ -170,18 +172,18 @@ class _Sample:
     passes: int
     others: tuple[Floats, ...]
 
-    def rest(self, cores: int) -> float:
+    def seconds_of_other_stages(self, cores: int) -> float:
         return math.fsum(list_schedule_seconds(each, cores) for each in self.others)
 
 
-def twin(history: History, query: Query) -> QueryTwin | None:
+def twin_of_query(history: History, query: Query) -> QueryTwin | None:
     """Return the twin of a query, or ``None`` when its log has too few settled batches with tasks."""
-    first = startup_batches([each.duration for each in query.batches])
+    first = count_startup_batches([each.duration for each in query.batches])
     batches = [each for each in query.batches[first:] if each.records and each.stages][-MOST:]
     if len(batches) < LEAST or history.cores < 1:
         return None
     partitions, cores = (
-        query_observations.partitions(batches),
+        query_observations.observed_partitions(batches),
         query_observations.median_tasks_at_once(batches, history.cores),
     )
     # Errors are relative, so weights come from a first fit: weights from the times themselves would favour short ones.
@@ -189,10 +191,10 @@ def twin(history: History, query: Query) -> QueryTwin | None:
         sum((_batch_sample(each, partitions, cores, None).sums for each in batches), np.zeros(6))
     )
     samples = tuple(_batch_sample(each, partitions, cores, first_guess) for each in batches)
-    trigger = query_observations.trigger(batches)
+    trigger = query_observations.observed_trigger_seconds(batches)
     ahead = query_observations.arrival_lead_seconds(batches, trigger)
-    arrivals, notes = query_observations.arrivals(batches, ahead)
-    told = _records_vary(samples)
+    arrivals, notes = query_observations.observed_arrivals(batches, ahead)
+    told = _do_records_vary(samples)
     twin_ = QueryTwin(
         name=query.name,
         run_id=query.run_id,
@@ -200,7 +202,7 @@ def twin(history: History, query: Query) -> QueryTwin | None:
         partitions=partitions,
         parts=query_observations.partition_shares(batches, partitions),
         trigger=trigger,
-        limit=query_observations.batch_limit(batches, partitions),
+        limit=query_observations.observed_batch_limit(batches, partitions),
         reads=round(float(np.median([each.passes for each in samples]))),
         arrivals=arrivals,
         sigma=0.0,
@@ -214,18 +216,20 @@ def twin(history: History, query: Query) -> QueryTwin | None:
     return _with_task_spread(twin_, batches)
 
 
-def _batch_sample(batch: Batch, partitions: int, cores: int, guess: tuple[float, float] | None) -> _Sample:
+def _batch_sample(
+    batch: Batch, partitions: int, cores: int, guess: tuple[float, float] | None
+) -> _BatchSample:
     begins, ends, packed = [], [], 0.0
     sums, passes, others = np.zeros(6), 0, []
     for stage in batch.stages:
-        begins.append(stage.tasks.launched[stage.tasks.whole])
-        ends.append(stage.tasks.finished[stage.tasks.whole])
-        times = seconds_of(stage)
+        begins.append(stage.tasks.launched[stage.tasks.did_whole_partition])
+        ends.append(stage.tasks.finished[stage.tasks.did_whole_partition])
+        times = successful_task_seconds(stage)
         packed += list_schedule_seconds(times, cores)
         if len(times) != partitions:
             others.append(times)
             continue
-        records = _records_of(stage, batch)
+        records = _records_per_task(stage, batch)
         expected = np.ones(len(times)) if guess is None else guess[0] + guess[1] * records
         sums = sums + _least_squares_sums(records, times, np.maximum(expected, INSTANT))
         passes += 1
@@ -234,12 +238,12 @@ def _batch_sample(batch: Batch, partitions: int, cores: int, guess: tuple[float,
     # Failed attempts make others wait: the time of tasks beyond their own counts as idle time like any other. Parallel jobs
     # of a batch take less than one after the other.
     idle = max(0.0, batch.duration - min(working, packed))
-    return _Sample(float(batch.records), idle, sums, passes, tuple(others))
+    return _BatchSample(float(batch.records), idle, sums, passes, tuple(others))
 
 
-def _records_of(stage: Stage, batch: Batch) -> Floats:
+def _records_per_task(stage: Stage, batch: Batch) -> Floats:
     """Return the records of each task that succeeded; divided evenly where the connector does not count them."""
-    read = stage.tasks.records_read[stage.tasks.whole].astype(float)
+    read = stage.tasks.records_read[stage.tasks.did_whole_partition].astype(float)
     return read if read.sum() >= batch.records else np.full(len(read), batch.records / len(read))
 
 
@@ -282,17 +286,17 @@ def _with_task_spread(made: QueryTwin, batches: Sequence[Batch]) -> QueryTwin:
     squares, free = 0.0, 0
     for batch in batches:
         for stage in batch.stages:
-            times = seconds_of(stage)
+            times = successful_task_seconds(stage)
             if len(times) != made.partitions or len(times) < 2:
                 continue
-            expected = wave + per_record * _records_of(stage, batch)
+            expected = wave + per_record * _records_per_task(stage, batch)
             off = np.log(times / np.maximum(expected, INSTANT))
             squares += float(np.square(off - off.mean()).sum())
             free += len(times) - 1
     return replace(made, sigma=math.sqrt(squares / free)) if free else made
 
 
-def _records_vary(samples: Sequence[_Sample]) -> bool:
+def _do_records_vary(samples: Sequence[_BatchSample]) -> bool:
     """Check that records of a task vary by a twentieth: below that, chance separates κ and b."""
     weight, records, squares, *_ = sum((each.sums for each in samples), np.zeros(6))
     if records <= 0:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from millrace.advisor.logs.application_history import TASK, Batch, Query, Scan, SparkJob, Stage
+from millrace.advisor.logs.application_history import TASK, Batch, InitialRdd, Query, SparkJob, Stage
 
 MOST_CORES = 100_000
 """Maximum number of task slots of an executor: no machine has more."""
@@ -45,7 +45,7 @@ class PendingStage:
     partitions: int
     rows: bytearray = field(default_factory=bytearray)
     failures: Counter[tuple[str, str]] = field(default_factory=Counter)
-    scans: tuple[Scan, ...] = ()
+    scans: tuple[InitialRdd, ...] = ()
     adaptive: bool = False
 
 
@@ -73,7 +73,9 @@ def tasks_by_executor(jobs: Iterable[PendingJob]) -> Any:
     return tasks[np.argsort(tasks["executor"], kind="stable")]
 
 
-def query(run_id: str, run: PendingRun, of_batch: Mapping[tuple[str, int], list[SparkJob]]) -> Query:
+def finished_query_run(
+    run_id: str, run: PendingRun, of_batch: Mapping[tuple[str, int], list[SparkJob]]
+) -> Query:
     """Return a finished run of a query.
 
     Parameters
@@ -90,7 +92,7 @@ def query(run_id: str, run: PendingRun, of_batch: Mapping[tuple[str, int], list[
     return Query(run.name or run.id, run.id, run_id, run.started, run.failure, batches)
 
 
-def engine_of(properties: Mapping[str, str]) -> str:
+def engine_of_properties(properties: Mapping[str, str]) -> str:
     """Return where an application ran by its Spark properties: ``glue``, ``emr``, ``local`` or ``spark``."""
     if any(key.startswith("spark.glue.") for key in properties):
         return "glue"
