@@ -14,9 +14,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ..record.envelope import time_outside_generated_code
+from ..record.errors import OWN_REPETITION
 from ..record.tables import Table
 
-OUTSIDE = "millrace: a record lies outside the bound of its batch"
+OUTSIDE = f"{OWN_REPETITION}lies outside the bound of its batch"
 """Message of a task that fails because a bound does not hold; it is recognised in the driver's error."""
 
 

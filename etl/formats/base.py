@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 from pyspark.sql import DataFrame, SparkSession
@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from ..launch import typed_json
 from ..launch.formats import Format
+from ..record.errors import OWN_REPETITION
 
 
 class Decoder(Protocol):
@@ -57,6 +58,30 @@ class DecoderWrapper:
     def schema(self) -> StructType:
         """Columns of the decoder."""
         return self.decoder.schema
+
+
+UNCERTAIN = f"{OWN_REPETITION}of a small batch needs the exact way, so all of it is read again"
+"""Message of a task that fails because a decoder by :func:`without_exact_way` is not certain of a record."""
+
+
+@runtime_checkable
+class HasExactWay(Protocol):
+    """Decoder with a second, exact way for records of which its quick one is not certain."""
+
+    def without_exact_way(self) -> Decoder:
+        """See :func:`without_exact_way`."""
+
+
+def without_exact_way(decoder: Decoder) -> Decoder:
+    """Return a decoder whose task fails with :data:`UNCERTAIN` at a record that needs the exact way; itself if it has none.
+
+    The exact way is half of a plan, which takes longer to make than a batch of few records.
+    """
+    if isinstance(decoder, HasExactWay):
+        return decoder.without_exact_way()
+    if isinstance(decoder, DecoderWrapper):
+        return replace(decoder, decoder=without_exact_way(decoder.decoder))
+    return decoder
 
 
 Observe = Callable[[DataFrame, str], DataFrame]

@@ -40,7 +40,7 @@ from ..launch.formats import JsonFormat
 from ..record.cached_select import CachedSelect
 from ..record.tables import with_all_nullable
 from . import schemas
-from .base import Observe
+from .base import UNCERTAIN, Observe
 from .decoding import exact_json, json_values, out_of_range_numbers, times
 from .decoding.decoded_rows import (
     TOMBSTONE,
@@ -99,13 +99,20 @@ class JsonDecoder:
     ----------
     schema
         Schema of the object, from :func:`etl.formats.schemas.parse_schema`.
+    only_certain
+        See :func:`etl.formats.base.without_exact_way`.
     """
 
     schema: StructType
+    only_certain: bool = False
     _projections: dict[tuple[str, ...], list[CachedSelect]] = field(
         default_factory=dict, repr=False, compare=False
     )
     """Projections by the kept columns. The driver needs longer to build them than to plan a batch with them."""
+
+    def without_exact_way(self) -> JsonDecoder:
+        """See :func:`etl.formats.base.without_exact_way`."""
+        return JsonDecoder(self.schema, only_certain=True)
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """Replace ``payload`` by the schema's columns and those of a dead letter.
@@ -180,17 +187,18 @@ class JsonDecoder:
             parsed, fine = [*others, F.col("payload"), quick], _all_true(F.col("fine"), *within)
         # This condition comes first: Spark does not share what only a later branch evaluates.
         tombstone = self._dead_letter(dead_letter_verdict("decode", TOMBSTONE))
-        exact = F.when(~fine, F.when(F.col("payload").isNull(), tombstone).otherwise(self._parse_exactly()))
+        otherwise = F.raise_error(F.lit(UNCERTAIN)) if self.only_certain else self._parse_exactly()
+        exact = F.when(~fine, F.when(F.col("payload").isNull(), tombstone).otherwise(otherwise))
         found = F.col("exact")
         bad = F.col("exact.verdict").isNotNull()
         fields = {f.name: quick.getField(f.name) for f in self.schema}
         fields |= {f.name: json_values.quick_value(f.dataType, fields[f.name]) for f in nested}
+        taken = {name: F.when(found.isNull(), value) for name, value in fields.items()}
+        if not self.only_certain:
+            taken = {n: value.when(~bad, found["record"].getField(n)) for n, value in taken.items()}
         taken_apart = [
             *others,
-            *(
-                F.when(found.isNull(), value).when(~bad, found["record"].getField(name)).alias(name)
-                for name, value in fields.items()
-            ),
+            *(value.alias(name) for name, value in taken.items()),
             F.when(bad, F.col("payload")).alias("_bytes"),
             F.col("exact.verdict.stage").alias("_stage"),
             F.col("exact.verdict.error").alias("_error"),

@@ -18,6 +18,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
+from ..record.errors import OWN_REPETITION
 from .background_writer import BackgroundWriter
 from .trigger_metrics import BacklogSource, MetricSample, TriggerMeter
 
@@ -231,9 +232,17 @@ class SparkProgress:
                 data = self._context.statusStore().job(job)
                 if str(data.status()) == "RUNNING":
                     newest = job - 1
-                else:
+                elif not self._is_own_repetition(data):
                     failed += int(data.numFailedTasks())
             except Py4JJavaError:
                 continue  # so many jobs since then that Spark has dropped this one
         self._last_job = newest
         return failed
+
+    def _is_own_repetition(self, data: Any) -> bool:
+        """Return whether a Spark job was ended by the core, which writes its batch another way."""
+        if str(data.status()) != "FAILED":
+            return False
+        stages = [data.stageIds().apply(index) for index in range(data.stageIds().size())]
+        reasons = [self._context.statusStore().lastStageAttempt(each).failureReason() for each in stages]
+        return any(each.isDefined() and OWN_REPETITION in str(each.get()) for each in reasons)

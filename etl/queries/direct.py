@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from pyspark.sql import Column, DataFrame
@@ -31,11 +31,13 @@ from ..record.envelope import with_hash_and_landing_time
 from ..record.errors import AccountsError
 from ..sinks.base import STAGE, BatchIdentity, Reread, Sink, WriteCounts, batch_identity, refuse_nothing
 from ..sinks.delivery.python_task_writes import CountedRows
+from ..sinks.iceberg import IcebergSink
 from ..sources.base import ReplayedLeg
 from ..sources.batch_offsets import MOST_PARTITIONS, BatchOffsets, read_in_few_tasks
 from ..sources.leg_guards import batch_offsets_of_legs
 from .derive import DEAD_LETTER, EnrichThenTransform
 from .offset_overlap import OffsetOverlap, overlap_with_derived_table, overlap_with_landing_table
+from .small_batches import SmallBatches
 
 QUERY, RANGE = "millrace.query", "millrace.offsets"
 """Properties of a commit for the audit: the query and the offsets."""
@@ -135,6 +137,7 @@ class DirectBatchWriter:
     checkpoint: Checkpoint
     report: EventReporter
     rules: tuple[Column, ...] = ()
+    _small_batches: SmallBatches = field(default_factory=SmallBatches, repr=False)
 
     @cached_property
     def _dead_letter_overlap(self) -> OffsetOverlap:
@@ -156,7 +159,7 @@ class DirectBatchWriter:
         batch = read_in_few_tasks(batch, offsets)
         place = batch_identity(spark, self.checkpoint, batch_id)
         of_letters = replace(place, look_ups=self._dead_letter_overlap.look_ups(offsets))
-        letters = _DeadLetterWriter(batch, self.decoder, self.letters, of_letters)
+        letters = _DeadLetterWriter(batch, offsets, self.decoder, self.letters, of_letters)
         places = [route.batch_place(self.query, place, offsets) for route in self.routes]
         write = self._write_one_route if len(places) == 1 else self._write_cached_routes
         figures, done = write(places, letters)
@@ -170,18 +173,26 @@ class DirectBatchWriter:
     ) -> tuple[Mapping[str, int], WriteCounts]:
         """Write a batch of one route, read once; a batch with dead letters is read a second time for them."""
         [route], [place] = self.routes, places
-        read = CountedRows(route.sink, row_count("read"), F.expr("min(unix_micros(_arrived_at)) AS oldest"))
 
-        def decoded_rows() -> DataFrame:
-            decoded = decode_and_observe(
-                self.decoder,
-                with_hash_and_landing_time(letters.batch),
-                lambda rows, error: read.observe(rows, F.expr(f"count({error}) AS bad"), *self.rules),
+        def attempt(decoder: Decoder) -> tuple[Mapping[str, int], WriteCounts]:
+            read = CountedRows(
+                route.sink, row_count("read"), F.expr("min(unix_micros(_arrived_at)) AS oldest")
             )
-            return route.rows_for_sink(decoded.where("_error IS NULL"))
 
-        done = route.sink.write(decoded_rows(), place, letters.append_refused_rows, decoded_rows)
-        figures = read.values(done)
+            def decoded_rows() -> DataFrame:
+                decoded = decode_and_observe(
+                    decoder,
+                    with_hash_and_landing_time(letters.batch),
+                    lambda rows, error: read.observe(rows, F.expr(f"count({error}) AS bad"), *self.rules),
+                )
+                return route.rows_for_sink(decoded.where("_error IS NULL"))
+
+            done = route.sink.write(decoded_rows(), place, letters.append_refused_rows, decoded_rows)
+            return read.values(done), done
+
+        # Other sinks may have delivered a part of a batch when a task fails.
+        offsets = letters.offsets if isinstance(route.sink, IcebergSink) else None
+        figures, done = self._small_batches.write(self.decoder, offsets, attempt)
         if figures["bad"]:
             decoded = self.decoder.decode
             letters.append(
@@ -220,6 +231,7 @@ class _DeadLetterWriter:
     """Writer of the dead letters of one batch."""
 
     batch: DataFrame
+    offsets: BatchOffsets | None
     decoder: Decoder
     sink: Sink
     place: BatchIdentity

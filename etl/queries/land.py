@@ -34,6 +34,7 @@ from ..sinks.iceberg import AppendResult, IcebergSink
 from ..sources.batch_offsets import BatchOffsets, read_in_few_tasks
 from ..sources.leg_guards import LegGuards, Positions, batch_offsets_of_legs
 from .offset_overlap import OffsetOverlap, overlap_with_landing_table
+from .small_batches import SmallBatches
 
 MOST_READS = 3
 """Most reads in a row of a batch that does not replay, if a part of it had to be read again each time."""
@@ -93,6 +94,7 @@ class LandBatchWriter:
     _commits: TableCommits = field(init=False, repr=False)
     _overlap: OffsetOverlap = field(init=False, repr=False)
     _identified: CachedSelect | None = field(default=None, repr=False)
+    _small_batches: SmallBatches = field(default_factory=SmallBatches, repr=False)
 
     def __post_init__(self) -> None:
         self._commits = TableCommits(self.sink.table)
@@ -137,7 +139,7 @@ class LandBatchWriter:
         for distinct in (False, *[True] * (MOST_READS - 1)):
             begun = batch_accounts.now()
             look_ups = partial(self._look_ups, offsets, begun)
-            write = partial(self._write, batch, positions, distinct)
+            write = partial(self._write, batch, offsets, positions, distinct)
             done = self._commits.write(spark, which, look_ups, write)
             self._report(done, batch_id, begun)
             self.guards.check_after_batch(positions, done.held)
@@ -169,15 +171,31 @@ class LandBatchWriter:
         return self.guards.look_ups(begun, replayed) if self.guards.streams else [replayed]
 
     def _write(
-        self, batch: DataFrame, positions: Positions, distinct: bool, look_up: LookUp, fence: CommitFence
+        self,
+        batch: DataFrame,
+        offsets: BatchOffsets | None,
+        positions: Positions,
+        distinct: bool,
+        look_up: LookUp,
+        fence: CommitFence,
     ) -> LandedBatchResult:
-        # Sources that replay return the same records in a second read.
-        read = ObservedFigures(row_count("read")) if self.guards.streams else None
-        rows = (
-            self._decode_with_unique_ids(batch, read)
-            if read
-            else self.decoder.decode(envelope.with_hash_and_landing_time(batch))
-        )
+        append = partial(self._append, positions, distinct, look_up, fence)
+        if self.guards.streams:
+            # Sources that replay return the same records in a second read; these do not.
+            read = ObservedFigures(row_count("read"))
+            return append(self._decode_with_unique_ids(batch, read), read)
+        stamped = envelope.with_hash_and_landing_time(batch)
+        return self._small_batches.write(self.decoder, offsets, lambda by: append(by.decode(stamped)))
+
+    def _append(
+        self,
+        positions: Positions,
+        distinct: bool,
+        look_up: LookUp,
+        fence: CommitFence,
+        rows: DataFrame,
+        read: ObservedFigures | None = None,
+    ) -> LandedBatch:
         appended: AppendResult = self.sink.append(
             rows,
             look_up,

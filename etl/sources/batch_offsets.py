@@ -26,6 +26,11 @@ class BatchOffsets:
     start: Mapping[str, int]
     end: Mapping[str, int]
 
+    @property
+    def counts(self) -> list[int]:
+        """Number of offsets of each partition."""
+        return [end - self.start.get(p, 0) for p, end in self.end.items()]
+
     def with_prefix(self, prefix: str) -> BatchOffsets:
         """Return the partitions whose names have a prefix."""
         return BatchOffsets(
@@ -56,7 +61,7 @@ def read_in_few_tasks(batch: DataFrame, offsets: BatchOffsets | None) -> DataFra
     """
     if offsets is None:
         return batch
-    counts = [end - offsets.start.get(p, 0) for p, end in offsets.end.items()]
+    counts = offsets.counts
     readers = sum(count > 0 for count in counts)
     tasks = max(1, ceil(sum(counts) / MOST_RECORDS), ceil(readers / MOST_READERS))
     return batch.coalesce(tasks) if tasks < readers else batch

@@ -20,7 +20,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from ...launch.settings import RouteSettings
 from ...record.errors import StartError
 from ...record.tables import with_all_nullable
-from ..base import Decoder, DecoderWrapper, open_decoder
+from ..base import Decoder, DecoderWrapper, open_decoder, without_exact_way
 from . import redact
 from .data_rules import with_rules
 from .decoded_rows import TOMBSTONE
@@ -103,6 +103,10 @@ class RoutingDecoder:
                 *(StructField(route.name, with_all_nullable(route.decoder.schema)) for route in self.routes),
             ]
         )
+
+    def without_exact_way(self) -> Router:
+        """See :func:`etl.formats.base.without_exact_way`."""
+        return Router(tuple(replace(each, decoder=without_exact_way(each.decoder)) for each in self.routes))
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """Replace ``payload`` by ``_route``, the routes' columns, ``_bytes``, ``_stage`` and ``_error``.

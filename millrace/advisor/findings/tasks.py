@@ -16,6 +16,9 @@ from millrace.advisor.findings.query_view import LEAST, QueryView, figure_eviden
 from millrace.advisor.logs.application_history import Batch, Floats, Stage
 from millrace.advisor.logs.statistics import Estimate, list_schedule_seconds, median_with_interval
 
+OWN_REPETITION = "millrace: a record "
+"""Message of tasks that the core fails on purpose, to write a batch another way; no user can change them."""
+
 SKEWED = 2.0
 """Least ratio of a skewed task's duration, and of its records, to the median of the others: no even split of records gives
 twice, and twice doubles a stage.
@@ -335,11 +338,12 @@ def _failed_tasks_finding(view: QueryView) -> Iterator[Finding]:
     batches, wasted, attempts = [], [], 0
     for batch in view.query.batches:
         failed = 0.0
-        for stage in batch.stages:
+        stages = [s for s in batch.stages if not any(OWN_REPETITION in text for _, text in s.failures)]
+        for stage in stages:
             attempts += len(stage.tasks)
             failed += float(stage.tasks.duration[stage.tasks.failed].sum())
             failures.update(stage.failures)
-        if any(stage.tasks.failed.any() for stage in batch.stages):
+        if any(stage.tasks.failed.any() for stage in stages):
             batches.append(batch.id)
             wasted.append(failed)
     count = sum(failures.values())

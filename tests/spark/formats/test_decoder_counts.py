@@ -9,13 +9,22 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.formats.base import Decoder, PrecheckingDecoder, decode_and_observe
+from millrace.etl.formats.base import (
+    UNCERTAIN,
+    Decoder,
+    PrecheckingDecoder,
+    decode_and_observe,
+    without_exact_way,
+)
 from millrace.etl.formats.csv import CsvDecoder
+from millrace.etl.formats.decoding.decompress import DecompressingDecoder
 from millrace.etl.formats.decoding.redact import RedactingDecoder
+from millrace.etl.formats.decoding.routes import Route, Router, TombstoneDecoder
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.launch.formats import CsvFormat
 from millrace.etl.record.batch_accounts import ObservedFigures, row_count
+from millrace.etl.record.errors import JVM_ERRORS, whole_text
 from tests.spark.formats.test_decode import BAD, DDL, GOOD
 
 PAYLOADS = [GOOD + b"}", b"AA,1", *(payload for payload, _, _ in BAD.values()), GOOD + b',"delay":1}']
@@ -54,6 +63,40 @@ def test_every_row_is_observed_once_and_as_good_as_it_comes_out(spark: SparkSess
     bad = [r["n"] for r in found if r["_error"] is not None]
     assert figures["bad"] == " ".join(map(str, bad))
     assert 0 < len(bad) < len(PAYLOADS), "some of both kinds"
+
+
+@pytest.mark.parametrize("name", ["json", "redacted", "tombstones", "compressed", "routed"])
+def test_without_the_exact_way_rows_are_the_same_or_the_task_fails(spark: SparkSession, name: str) -> None:
+    json = JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
+    route = Route("a", "flights", "topic", RedactingDecoder(json, ("carrier",)))
+    decoder = {
+        "json": json,
+        "redacted": RedactingDecoder(json, ("carrier",)),
+        "tombstones": TombstoneDecoder(json),
+        "compressed": DecompressingDecoder(TombstoneDecoder(json), 1000),
+        "routed": Router((route, Route("b", "flights", "other", json))),
+    }[name]
+
+    def rows(payloads: list[bytes | None]) -> DataFrame:
+        numbered = [
+            (f"{('topic', 'other', 'none')[n % 3]}/0/{n}", "flights", None if p is None else bytearray(p))
+            for n, p in enumerate(payloads)
+        ]
+        return spark.createDataFrame(numbered, "_id STRING, _source STRING, payload BINARY")
+
+    certain = without_exact_way(decoder)
+    good = rows([GOOD + b"}", None, GOOD + b',"delay":1}'] * 3)
+    assert certain.decode(good).schema == decoder.decode(good).schema
+    assert certain.decode(good).collect() == decoder.decode(good).collect()
+    for payload in (GOOD + b"} ", b"", b"hello", b'{"carrier":"AA","flight":"x"}'):
+        with pytest.raises(JVM_ERRORS) as failed:
+            certain.decode(rows([payload])).collect()
+        assert UNCERTAIN in whole_text(failed.value)
+
+
+def test_a_decoder_with_one_way_is_itself_without_the_exact_one(spark: SparkSession) -> None:
+    csv = decoders(spark)["csv"]
+    assert without_exact_way(csv) is csv
 
 
 def parsing(rows: DataFrame) -> list[str]:

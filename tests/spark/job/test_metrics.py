@@ -12,6 +12,7 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
+from millrace.etl.formats.base import UNCERTAIN
 from millrace.etl.job.supervise import Supervisor
 from millrace.etl.metrics.background_writer import BackgroundWriter
 from millrace.etl.metrics.monitor import MetricsMonitor
@@ -19,6 +20,7 @@ from millrace.etl.metrics.percentile_sketch import PercentileSketch
 from millrace.etl.metrics.spark_metrics_output import SparkMetrics
 from millrace.etl.metrics.trigger_metrics import MetricSample
 from millrace.etl.record.batch_accounts import EventReporter
+from millrace.etl.record.errors import JVM_ERRORS
 from millrace.etl.record.ready_query import ReadyQuery
 from tests.spark.source_batches import Events
 
@@ -69,6 +71,12 @@ def fails_once(batch: DataFrame, _id: int) -> None:
     assert batch.sparkSession.sparkContext.parallelize([1, 2], 2).mapPartitions(once).count() == 2
 
 
+def fails_on_purpose(batch: DataFrame) -> None:
+    """Fail a job as the core does to write a batch another way: no metric counts its tasks."""
+    with pytest.raises(JVM_ERRORS, match=UNCERTAIN):
+        batch.selectExpr(f"raise_error('{UNCERTAIN}')").collect()
+
+
 @pytest.mark.slow
 def test_a_batch_is_measured_and_an_output_that_hangs_costs_it_nothing(
     spark: SparkSession, rows: tuple[DataFrame, datetime], tmp_path: Path
@@ -87,6 +95,7 @@ def test_a_batch_is_measured_and_an_output_that_hangs_costs_it_nothing(
 
     def handle(batch: DataFrame, batch_id: int) -> None:
         fails_once(batch, batch_id)
+        fails_on_purpose(batch)
         assert batch.count() == ROWS
         if batch_id == BATCHES - 1:
             supervisor.stop()

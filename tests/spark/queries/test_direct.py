@@ -129,6 +129,25 @@ def test_good_and_bad_part_ways(pipe: Pipeline) -> None:
     assert pipe.plans() == [True, True]
 
 
+def test_a_small_batch_is_read_again_for_a_record_that_needs_the_exact_way(pipe: Pipeline) -> None:
+    attempts = []
+
+    class Counting(IcebergSink):
+        def append(self, batch: DataFrame, look_up: LookUp, *figures: Column, **more: Any) -> AppendResult:
+            attempts.append(look_up)
+            return super().append(batch, look_up, *figures, **more)
+
+    director = pipe.restarted(sink=Counting(pipe.sink))
+    pipe.batch(0, 0, [good(1), None], director)
+    assert (len(attempts), pipe.accounts()) == (1, (2, 1, 1, 0, 0, 1))
+    pipe.batch(1, 2, [good(2), BAD], director)
+    assert (len(attempts), pipe.accounts()) == (3, (2, 1, 1, 0, 0, 1))
+    pipe.batch(2, 4, [good(4), BAD], director)
+    assert (len(attempts), pipe.accounts()) == (4, (2, 1, 1, 0, 0, 1))
+    assert pipe.flights() == [1, 2, 4]
+    assert [identity for identity, _ in pipe.bad()] == [f"flights-topic/0/{at}" for at in (1, 3, 5)]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "empty", ["false", "flight IN (SELECT 1 WHERE false)", "current_date() < '2020-01-01'"]

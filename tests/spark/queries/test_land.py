@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.commits.look_ups import LookUp, OutsideBoundError, is_older_than
-from millrace.etl.queries import land
+from millrace.etl.queries import land, small_batches
 from millrace.etl.record import batch_accounts, tables
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
@@ -105,6 +105,67 @@ def test_a_batch_of_a_record_of_each_partition_is_one_file(
     lander(spark, landing, events, checkpoint=tmp_path)(frame(spark, rows).repartition(4, "_id"), 1)
     assert events.accounts() == (4, 0, 4, 4, 0)
     assert spark.table(f"{landing}.files").count() == 1
+
+
+GOOD_AFTER_ALL = good(9).replace(b"}", b" } ")
+"""Only the exact way knows it to be good."""
+
+
+@pytest.mark.faults
+def test_a_small_batch_is_read_again_for_a_record_that_needs_the_exact_way(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    landing, events = table("landing"), Events()
+    sink = CountingSink(landing)
+    write = lander(spark, landing, events, checkpoint=tmp_path, sink=sink)
+    batches = [
+        ([good(1), None, good(2)], 1, (3, 0, 3, 2, 1)),  # a null payload needs no look at its bytes
+        ([good(3), GOOD_AFTER_ALL, b"{broken"], 2, (3, 0, 3, 2, 1)),
+        ([b"x"], 1, (1, 0, 1, 0, 1)),
+    ]
+    at, payloads = 0, []
+    log_offsets(tmp_path, 0, {"flights-topic": {"0": at}})
+    for number, (values, attempts, accounts) in enumerate(batches, start=1):
+        log_offsets(tmp_path, number, {"flights-topic": {"0": at + len(values)}})
+        sink.attempts.clear()
+        write(frame(spark, kafka_rows(0, at, values)), number)
+        assert (len(sink.attempts), events.accounts()) == (attempts, accounts)
+        at += len(values)
+        payloads += values
+    # The same records as one batch, without known offsets: decoded completely at once.
+    whole = table("whole")
+    lander(spark, whole, Events())(frame(spark, kafka_rows(0, 0, payloads)), 0)
+    mine, theirs = (spark.table(str(one)).drop("_landed_at").orderBy("_position") for one in (landing, whole))
+    assert mine.collect() == theirs.collect()
+    assert len(added_records(spark, landing)) == len(batches)
+
+
+def test_after_a_time_small_batches_are_tried_without_the_exact_way_again(
+    spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(small_batches, "EXACT_BATCHES", 2)
+    landing, events = table("landing"), Events()
+    sink = CountingSink(landing)
+    write = lander(spark, landing, events, checkpoint=tmp_path, sink=sink)
+    log_offsets(tmp_path, 0, {"flights-topic": {"0": 0}})
+    for number in range(1, 6):
+        log_offsets(tmp_path, number, {"flights-topic": {"0": number}})
+        write(frame(spark, kafka_rows(0, number - 1, [b"{broken"])), number)
+    assert len(sink.attempts) == 5 + 3
+    assert added_records(spark, landing) == [1] * 5
+
+
+def test_a_batch_of_many_records_is_decoded_completely_at_once(
+    spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(small_batches, "MOST_RECORDS", 2)
+    landing = table("landing")
+    sink = CountingSink(landing)
+    for number in range(2):
+        log_offsets(tmp_path, number, {"flights-topic": {"0": 3 * number}})
+    rows = frame(spark, kafka_rows(0, 0, [good(1), b"{broken", good(2)]))
+    lander(spark, landing, Events(), checkpoint=tmp_path, sink=sink)(rows, 1)
+    assert len(sink.attempts) == 1
 
 
 @pytest.mark.faults

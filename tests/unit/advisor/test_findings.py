@@ -9,6 +9,8 @@ import pytest
 from millrace.advisor.advise import advise
 from millrace.advisor.findings.advised_job import AdvisedJob
 from millrace.advisor.logs.application_history import Batch, BatchSource, Query
+from millrace.etl.commits import look_ups
+from millrace.etl.formats import base
 from tests.unit.advisor.synthetic_histories import (
     START,
     again,
@@ -289,6 +291,17 @@ def test_tasks_that_failed_and_ran_anew():
     finding = found("retried-tasks", failing)
     assert "SocketTimeoutException: Read timed out" in finding.words
     assert len(finding.batches) == 24
+
+
+@pytest.mark.parametrize("message", [base.UNCERTAIN, look_ups.OUTSIDE])
+def test_tasks_that_the_core_fails_to_write_a_batch_another_way(message):
+    why = {("org.apache.spark.SparkRuntimeException", f"[USER_RAISED_EXCEPTION] {message}"): 1}
+
+    def failing(number, begun):
+        at = stage(begun + 0.05, [0.3, 0.4], [0, 500], failed=[True, False], failures=why)
+        return batch(number, begun, [job(number, [at])])
+
+    assert "retried-tasks" not in kinds(advise(history(failing)))
 
 
 def test_one_failed_task_in_a_long_run_is_what_retries_are_for():

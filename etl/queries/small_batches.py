@@ -1,0 +1,59 @@
+"""Small batches: they are decoded without the exact way of bad records first, as its plan takes longer than the batch.
+
+A record that needs the exact way fails the write before its commit, and the batch is read again, completely. Some batches with
+such a record are followed by others, so a number of batches is then decoded completely at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from ..formats.base import UNCERTAIN, Decoder, without_exact_way
+from ..record.errors import JVM_ERRORS, whole_text
+from ..sources.batch_offsets import BatchOffsets
+
+MOST_RECORDS = 1_000
+"""Most records of a small batch: to read them twice takes less time than to plan the exact way."""
+
+EXACT_BATCHES = 100
+"""Batches that are decoded completely, from one on that had to be read again."""
+
+Result = TypeVar("Result")
+
+
+@dataclass
+class SmallBatches:
+    """Writer of a query's batches, the small ones without the exact way first."""
+
+    _certain: tuple[Decoder, Decoder] | None = field(default=None, repr=False)
+    """A decoder, and the same without its exact way."""
+    _exact_batches: int = 0
+    """Batches until the quick way alone is tried again."""
+
+    def write(
+        self, decoder: Decoder, offsets: BatchOffsets | None, attempt: Callable[[Decoder], Result]
+    ) -> Result:
+        """Write a batch.
+
+        Parameters
+        ----------
+        decoder
+            Decoder of the query.
+        offsets
+            Offsets of the batch; None where unknown.
+        attempt
+            Writes the batch, decoded by a decoder, completely or not at all.
+        """
+        self._exact_batches = max(0, self._exact_batches - 1)
+        if not self._exact_batches and offsets is not None and sum(offsets.counts) <= MOST_RECORDS:
+            if self._certain is None or self._certain[0] is not decoder:
+                self._certain = decoder, without_exact_way(decoder)
+            try:
+                return attempt(self._certain[1])
+            except JVM_ERRORS as error:
+                if UNCERTAIN not in whole_text(error):
+                    raise
+                self._exact_batches = EXACT_BATCHES
+        return attempt(decoder)
