@@ -195,7 +195,7 @@ class LandBatchWriter:
         fence: CommitFence,
         rows: DataFrame,
         read: ObservedFigures | None = None,
-    ) -> LandedBatch:
+    ) -> LandedBatchResult:
         appended: AppendResult = self.sink.append(
             rows,
             look_up,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from ..formats.base import UNCERTAIN, Decoder, without_exact_way
-from ..record.errors import JVM_ERRORS, whole_text
+from ..record.errors import JVM_ERRORS, uncut_messages
 from ..sources.batch_offsets import BatchOffsets
 
 MOST_RECORDS = 1_000
@@ -53,7 +53,7 @@ class SmallBatches:
             try:
                 return attempt(self._certain[1])
             except JVM_ERRORS as error:
-                if UNCERTAIN not in whole_text(error):
+                if UNCERTAIN not in uncut_messages(error):
                     raise
                 self._exact_batches = EXACT_BATCHES
         return attempt(decoder)

@@ -104,9 +104,11 @@ class RoutingDecoder:
             ]
         )
 
-    def without_exact_way(self) -> Router:
+    def without_exact_way(self) -> RoutingDecoder:
         """See :func:`etl.formats.base.without_exact_way`."""
-        return Router(tuple(replace(each, decoder=without_exact_way(each.decoder)) for each in self.routes))
+        return RoutingDecoder(
+            tuple(replace(each, decoder=without_exact_way(each.decoder)) for each in self.routes)
+        )
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """Replace ``payload`` by ``_route``, the routes' columns, ``_bytes``, ``_stage`` and ``_error``.

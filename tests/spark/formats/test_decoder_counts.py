@@ -19,12 +19,12 @@ from millrace.etl.formats.base import (
 from millrace.etl.formats.csv import CsvDecoder
 from millrace.etl.formats.decoding.decompress import DecompressingDecoder
 from millrace.etl.formats.decoding.redact import RedactingDecoder
-from millrace.etl.formats.decoding.routes import Route, Router, TombstoneDecoder
+from millrace.etl.formats.decoding.routes import DecodingRoute, RoutingDecoder, TombstoneDecoder
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.launch.formats import CsvFormat
 from millrace.etl.record.batch_accounts import ObservedFigures, row_count
-from millrace.etl.record.errors import JVM_ERRORS, whole_text
+from millrace.etl.record.errors import JVM_ERRORS, uncut_messages
 from tests.spark.formats.test_decode import BAD, DDL, GOOD
 
 PAYLOADS = [GOOD + b"}", b"AA,1", *(payload for payload, _, _ in BAD.values()), GOOD + b',"delay":1}']
@@ -68,13 +68,13 @@ def test_every_row_is_observed_once_and_as_good_as_it_comes_out(spark: SparkSess
 @pytest.mark.parametrize("name", ["json", "redacted", "tombstones", "compressed", "routed"])
 def test_without_the_exact_way_rows_are_the_same_or_the_task_fails(spark: SparkSession, name: str) -> None:
     json = JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
-    route = Route("a", "flights", "topic", RedactingDecoder(json, ("carrier",)))
+    route = DecodingRoute("a", "flights", "topic", RedactingDecoder(json, ("carrier",)))
     decoder = {
         "json": json,
         "redacted": RedactingDecoder(json, ("carrier",)),
         "tombstones": TombstoneDecoder(json),
         "compressed": DecompressingDecoder(TombstoneDecoder(json), 1000),
-        "routed": Router((route, Route("b", "flights", "other", json))),
+        "routed": RoutingDecoder((route, DecodingRoute("b", "flights", "other", json))),
     }[name]
 
     def rows(payloads: list[bytes | None]) -> DataFrame:
@@ -91,7 +91,7 @@ def test_without_the_exact_way_rows_are_the_same_or_the_task_fails(spark: SparkS
     for payload in (GOOD + b"} ", b"", b"hello", b'{"carrier":"AA","flight":"x"}'):
         with pytest.raises(JVM_ERRORS) as failed:
             certain.decode(rows([payload])).collect()
-        assert UNCERTAIN in whole_text(failed.value)
+        assert UNCERTAIN in uncut_messages(failed.value)
 
 
 def test_a_decoder_with_one_way_is_itself_without_the_exact_one(spark: SparkSession) -> None:
