@@ -77,7 +77,7 @@ def test_a_job_that_comes_back_is_waited_for_and_stopped(
     made, runs = drill(2)
     made.start()
     made.wait_for_rows(TABLE, "job")
-    made.kill("kill 1", {"job": [[TABLE]]})
+    made.kill_and_restart_jobs("kill 1", {"job": [[TABLE]]})
     assert made.wait_until_tables_complete({TABLE: 2}) == ""
     assert made.wait_until_tables_complete({TABLE: 3}) == f"no further row for 1 s: {TABLE} has 2 of 3"
     made.stop()
@@ -92,7 +92,7 @@ def test_a_job_that_does_not_come_back_ends_the_drill(drill: Callable[[int], tup
     made, runs = drill(1)
     made.start()
     with pytest.raises(DrillError, match=f"waiting for a commit to {TABLE} after kill 1"):
-        made.kill("kill 1", {"job": [[TABLE]]})
+        made.kill_and_restart_jobs("kill 1", {"job": [[TABLE]]})
     runs.why = "its run ended by itself"
     with pytest.raises(DrillError, match="job job: its run ended by itself"):
         made.wait_until_tables_complete({TABLE: 2})
