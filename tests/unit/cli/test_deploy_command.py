@@ -113,7 +113,7 @@ def test_a_rollback_that_nobody_watches_gives_nobody_more(
     synthesised: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wider = StackChange("job", False, (), ("+ Allow s3:GetObject on arn:aws:s3:::others/*",))
-    version = SimpleNamespace(at="then", document_url="s3://a/1.json", document=lambda _: {})
+    version = SimpleNamespace(at="then", document_url="s3://a/1.json", read_launch_document=lambda _: {})
     done = []
     monkeypatch.setattr(versions, "find_previous_version", lambda *_: version)
     monkeypatch.setattr(upgrade_steps, "rollback_changes", lambda *_: DeploymentChanges((wider,), (), {}))

@@ -112,16 +112,16 @@ class _Table:
     def offsets_between(self, *_: Any) -> set[int]:
         return set()
 
-    def sequences(self, *_: Any) -> frozenset[str]:
+    def sequence_numbers_since(self, *_: Any) -> frozenset[str]:
         return frozenset()
 
-    def minutes(self, *_: Any) -> dict[datetime, int]:
+    def counts_by_minute(self, *_: Any) -> dict[datetime, int]:
         return {}
 
-    def began_before(self, *_: Any) -> bool:
+    def has_record_before(self, *_: Any) -> bool:
         return True
 
-    def rows(self, *_: Any) -> int:
+    def count_good_records(self, *_: Any) -> int:
         return 0
 
 

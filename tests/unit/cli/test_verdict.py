@@ -73,7 +73,7 @@ def test_every_risk_concerns_what_the_plan_has_and_its_dollars_are_a_part_of_the
             if each != "total":
                 section, name = each.split(".")[:2]
                 assert name in getattr(found.plan, section)
-    assumed = sum(line.usd for line in found.items() if line.assumed)
+    assumed = sum(line.usd for line in found.bill_lines() if line.assumed)
     assert kinds(verdict)["assumed-rates"].usd_month == pytest.approx(assumed)
     assert dollars(assumed) in kinds(verdict)["assumed-rates"].words
     parse_millrace(shlex.split(verdict.command)[1:])

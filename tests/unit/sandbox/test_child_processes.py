@@ -202,10 +202,10 @@ OWNER = """
 import os, sys, time
 from pathlib import Path
 from millrace.sandbox.programs import child_processes as processes
-from millrace.sandbox.programs.child_processes import Process
+from millrace.sandbox.programs.child_processes import ChildProcess
 folder = Path(sys.argv[1])
 processes._RECORDS = folder / "processes"
-started = Process.start("p", [sys.executable, "-c", sys.argv[2]], environment=os.environ, log=folder / "p.log")
+started = ChildProcess.start("p", [sys.executable, "-c", sys.argv[2]], environment=os.environ, log=folder / "p.log")
 started.wait_until(lambda: "up" in started.log.read_text(), seconds=30, what="up")
 if sys.argv[3] == "release":
     started.leave_running()
