@@ -329,6 +329,50 @@ def test_shards_that_cost_less_in_all_stay_with_pinned_cores() -> None:
     a_pin_changes_nothing(several(job, one=traffic))
 
 
+def test_an_on_demand_stream_is_kept_with_a_looser_sla_for_no_more() -> None:
+    """With 15 min a job on a stream whose shards change was shuffled behind too few cores: no record was in time."""
+    document = several({"engine": "glue"}, one={"records_per_second": 30_000, "record_size": "900B"})
+    document["streams"]["one"]["mode"] = "on-demand"
+    costs = []
+    for sla in ("60000ms", "300000ms", "900000ms"):
+        document["jobs"]["job"]["latency"] = sla
+        state, found = verdict(document)
+        assert state == KEPT
+        assert found is not None
+        costs.append(total_cost(found).value)
+    assert costs == sorted(costs, reverse=True)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("sla", ["149000ms", "297000ms", "61357ms"])
+def test_queries_on_one_path_do_not_beat(sla: str, apart: bool) -> None:
+    """Triggers of 74 and 75 s gave a derive batch two landing batches now and then."""
+    sink = {"kind": "iceberg", "table": "derived"}
+    derive = {"kind": "derive", "source": "landed_one", "sink": sink}
+    document = several(
+        {"engine": "emr", "latency": sla}, one={"records_per_second": 2000, "record_size": "1KiB"}
+    )
+    job = document["jobs"]["job"]
+    if apart:
+        document["jobs"]["other"] = {**job, "queries": {"derive": derive}}
+    else:
+        job["queries"]["derive"] = derive
+    environment, found = sized(document)
+    assert found is not None
+    landing, deriving = (
+        query.trigger_seconds.value for each in found.jobs.values() for query in each.queries.values()
+    )
+    assert deriving / landing == pytest.approx(round(deriving / landing), abs=1e-9)
+    assert [each.within for each in self_check(environment, found)] == [1.0, 1.0]
+
+
+def test_shards_of_one_reader_with_a_short_sla_are_not_refused() -> None:
+    """One reader reads nothing during the fixed cost of its batches, so it needs more shards than what arrives."""
+    rate = {"records_per_second_per_core": 5000, "batch_overhead": "1000ms", "basis": "measured"}
+    job = {"engine": "glue", "latency": "5000ms", "rate": rate}
+    a_pin_changes_nothing(several(job, one={"records_per_second": 9000, "record_size": "1KiB"}))
+
+
 def test_one_partition_more_than_the_traffic_needs_shortens_tasks() -> None:
     """A looser SLA took more cores: of a topic that needs exactly one partition, two were planned like one."""
     topic = {"kind": "kafka", "cluster": "main"}
