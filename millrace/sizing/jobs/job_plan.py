@@ -80,7 +80,7 @@ def plan_job(
             spreads, made, number = more, larger, asked
         paid, least = paid + each, min(least, larger.way.usd)
         # More executors share the driver's cost, but each is billed for the start.
-        if made.run is None or job.max_workers or job.cores or _least_usd(demands, made, paid) > least:
+        if made.run is None or job.max_workers or job.cores or _least_usd(demands, read, made, paid) > least:
             break
     cores = _core_figure(name, job, demands, number)
     problems, queries, memory, run, way, sized, choices = made
@@ -142,17 +142,29 @@ def plan_job(
     return replace(plan, advice=tuple(job_advice(environment, plan, demands, sources))), []
 
 
-def _least_usd(demands: Sequence[QueryDemand], made: _WithWorkers, cores: int) -> float:
-    """Return the dollars a month below which no bounded run of a job stays on so many cores."""
+def _least_usd(
+    demands: Sequence[QueryDemand], sources: Sequence[Source], made: _WithWorkers, cores: int
+) -> float:
+    """Return the dollars a month below which no bounded run of a job stays on so many cores or more."""
     known, way = service_limits(), made.way
     assert made.run is not None
     stages = [[each.work for each in demands if each.lands is lands] for lands in (True, False)]
-    seconds = sum(
+    to_land, *to_derive = (
         max(each.overhead for each in stage)
         + sum(each.most_arrivals * each.rate * each.per_record for each in stage) / cores
         for stage in stages
         if stage
     )
+    # No number of cores gets records sooner than shards hand them over.
+    read = (
+        demand.average
+        * demand.work.planned_trigger
+        * demand.work.rate
+        * demand.work.hand_over
+        / source.partitions
+        for demand, source in zip(demands, sources, strict=True)
+    )
+    seconds = max(to_land, *read) + sum(to_derive)
     least = max(known["bounded.least_billed_seconds"], known["bounded.billed_start_seconds"] + seconds)
     workers = (cores / made.sized.tasks_per_worker + 1) / (way.executors + 1)
     return way.usd * workers * least / made.run.seconds.value
