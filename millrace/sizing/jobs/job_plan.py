@@ -148,23 +148,23 @@ def _least_usd(
     """Return the dollars a month below which no bounded run of a job stays on so many cores or more."""
     known, way = service_limits(), made.way
     assert made.run is not None
-    stages = [[each.work for each in demands if each.lands is lands] for lands in (True, False)]
-    to_land, *to_derive = (
-        max(each.overhead for each in stage)
-        + sum(each.most_arrivals * each.rate * each.per_record for each in stage) / cores
-        for stage in stages
-        if stage
+    # Bills are those of the average rate.
+    records = [each.average * each.work.planned_trigger * each.work.rate for each in demands]
+    each_stage = [
+        [(each.work, number) for each, number in zip(demands, records, strict=True) if each.lands is lands]
+        for lands in (True, False)
+    ]
+    to_land, to_derive = (
+        max((work.overhead for work, _ in stage), default=0.0)
+        + sum(number * work.per_record for work, number in stage) / cores
+        for stage in each_stage
     )
     # No number of cores gets records sooner than shards hand them over.
-    read = (
-        demand.average
-        * demand.work.planned_trigger
-        * demand.work.rate
-        * demand.work.hand_over
-        / source.partitions
-        for demand, source in zip(demands, sources, strict=True)
+    read = max(
+        number * each.work.hand_over / source.partitions
+        for each, number, source in zip(demands, records, sources, strict=True)
     )
-    seconds = max(to_land, *read) + sum(to_derive)
+    seconds = max(to_land, read) + to_derive
     least = max(known["bounded.least_billed_seconds"], known["bounded.billed_start_seconds"] + seconds)
     workers = (cores / made.sized.tasks_per_worker + 1) / (way.executors + 1)
     return way.usd * workers * least / made.run.seconds.value

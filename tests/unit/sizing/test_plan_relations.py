@@ -321,6 +321,17 @@ def test_a_pin_of_shards_is_read_as_if_the_plan_had_chosen_it() -> None:
     a_pin_changes_nothing(document)
 
 
+@pytest.mark.parametrize("factor", [1.3, 2])
+def test_runs_are_as_many_cores_as_cost_the_least_at_the_average_rate(factor: float) -> None:
+    """One executor more costs less, at the average rate that is billed; at the peak it would not."""
+    traffic = {"records_per_second": 413.9, "peak_factor": 2, "record_size": "900B"}
+    rate = {"records_per_second_per_core": 500, "batch_overhead": "478ms", "basis": "measured"}
+    job = {"engine": "glue", "latency": "2617151ms", "rate": rate, "run_every": "30m"}
+    document = several(job, one=traffic)
+    document["streams"]["one"]["mode"] = "on-demand"
+    an_easier_environment_is_no_worse(document, factor)
+
+
 def test_shards_that_cost_less_in_all_stay_with_pinned_cores() -> None:
     """Two shards more shorten the runs, which saves more than these shards cost."""
     rate = {"records_per_second_per_core": 3539, "batch_overhead": "300ms", "basis": "measured"}
