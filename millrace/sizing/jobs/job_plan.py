@@ -82,7 +82,7 @@ def plan_job(
             spreads, made, number = more, larger, asked
         paid, least = paid + each, min(least, larger.way.usd)
         # More executors share the driver's cost, but each is billed for the start.
-        if made.run is None or job.max_workers or job.cores or _least_usd(demands, made, paid) > least:
+        if made.run is None or job.max_workers or job.cores or _least_usd(demands, read, made, paid) > least:
             break
     cores = _core_figure(name, job, demands, number)
     problems, queries, memory, run, way, sized, choices = made
@@ -144,17 +144,29 @@ def plan_job(
     return replace(plan, advice=tuple(job_advice(environment, plan, demands, sources))), []
 
 
-def _least_usd(demands: Sequence[QueryDemand], made: _QueriesAndWorkers, cores: int) -> float:
-    """Return the dollars a month below which no bounded run of a job stays on so many cores."""
+def _least_usd(
+    demands: Sequence[QueryDemand], sources: Sequence[Source], made: _QueriesAndWorkers, cores: int
+) -> float:
+    """Return the dollars a month below which no bounded run of a job stays on so many cores or more."""
     known, way = service_limits(), made.way
     assert made.run is not None
-    stages = [[each.work for each in demands if each.lands is lands] for lands in (True, False)]
-    seconds = sum(
-        max(each.overhead for each in stage)
-        + sum(each.most_arrivals * each.rate * each.per_record for each in stage) / cores
-        for stage in stages
-        if stage
+    # Bills are those of the average rate.
+    records = [each.average * each.work.planned_trigger * each.work.rate for each in demands]
+    each_stage = [
+        [(each.work, number) for each, number in zip(demands, records, strict=True) if each.lands is lands]
+        for lands in (True, False)
+    ]
+    to_land, to_derive = (
+        max((work.overhead for work, _ in stage), default=0.0)
+        + sum(number * work.per_record for work, number in stage) / cores
+        for stage in each_stage
     )
+    # No number of cores gets records sooner than shards hand them over.
+    read = max(
+        number * each.work.hand_over / source.partitions
+        for each, number, source in zip(demands, records, sources, strict=True)
+    )
+    seconds = max(to_land, read) + to_derive
     least = max(known["bounded.least_billed_seconds"], known["bounded.billed_start_seconds"] + seconds)
     workers = (cores / made.sized.tasks_per_worker + 1) / (way.executors + 1)
     return way.usd * workers * least / made.run.seconds.value

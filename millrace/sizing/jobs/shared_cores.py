@@ -79,25 +79,24 @@ class LargestBatch:
             number, seconds, number * seconds if shuffled else max(self.work, self.reading), shuffled
         )
 
-    @property
-    def _seconds_until_end(self) -> float:
-        # Shards that are as full as AWS takes them are read in a whole part of the time: rounding must not decide.
-        return self.room * (1 + 1e-9)
 
-    def divided_over_own_cores(self, *, free: bool) -> BatchTasks:
-        """Return the fewest tasks that end in time with a core for each."""
-        least = whole_cores(self.work / self.room)
-        if not self.partitions:
-            return self.divided_into(least)
-        plain = self.divided_into(max(self.partitions, least) if free else self.partitions)
-        shuffled = self.divided_into(
-            whole_cores(self.work * (1 + service_limits()["spark.repartition.overhead"]) / self.room),
-            shuffled=True,
-        )
-        while shuffled.seconds >= self._seconds_until_end and shuffled.number <= self.partitions:
-            shuffled = self.divided_into(shuffled.number + 1, shuffled=True)
-        possible = [each for each in (plain, shuffled) if each.seconds < self._seconds_until_end]
-        return min(possible, key=lambda each: each.number, default=plain)
+@lru_cache(maxsize=_REMEMBERED)
+def _divided_over_own_cores(batch: LargestBatch, *, free: bool) -> BatchTasks:
+    """Return the fewest tasks of a batch that end in time with a core for each."""
+    least = whole_cores(batch.work / batch.room)
+    if not batch.partitions:
+        return batch.divided_into(least)
+    plain = batch.divided_into(max(batch.partitions, least) if free else batch.partitions)
+    shuffled = batch.divided_into(
+        whole_cores(batch.work * (1 + service_limits()["spark.repartition.overhead"]) / batch.room),
+        shuffled=True,
+    )
+    # Shards that are as full as AWS takes them are read in a whole part of the time: rounding must not decide.
+    end = batch.room * (1 + 1e-9)
+    while shuffled.seconds >= end and shuffled.number <= batch.partitions:
+        shuffled = batch.divided_into(shuffled.number + 1, shuffled=True)
+    possible = [each for each in (plain, shuffled) if each.seconds < end]
+    return min(possible, key=lambda each: each.number, default=plain)
 
 
 def largest_batch(demand: QueryDemand, partitions: int, evenly: float) -> LargestBatch:
@@ -122,7 +121,7 @@ def largest_batch(demand: QueryDemand, partitions: int, evenly: float) -> Larges
 def fewest_shared_cores(batches: tuple[LargestBatch, ...], *, free: tuple[bool, ...] = ()) -> int:
     """Return the fewest cores on which every batch ends in time, whatever the others do; one for each task always does."""
     most = sum(
-        each.divided_over_own_cores(free=own).number
+        _divided_over_own_cores(each, free=own).number
         for each, own in zip(batches, _choice_per_batch(free, batches), strict=True)
     )
     return bisect_left(
@@ -145,7 +144,7 @@ def divide_into_tasks(
         For each batch, whether its source may get more partitions.
     """
     may = _choice_per_batch(free, batches)
-    own = tuple(each.divided_over_own_cores(free=more) for each, more in zip(batches, may, strict=True))
+    own = tuple(_divided_over_own_cores(each, free=more) for each, more in zip(batches, may, strict=True))
     if sum(each.number for each in own) <= cores:
         return own
     plain = [each.divided_into(each.partitions or 1) for each in batches]

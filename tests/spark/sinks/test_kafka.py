@@ -38,7 +38,7 @@ def messages(broker: KafkaBroker, topic: str) -> list[dict[str, Any]]:
             "headers": {name: value.decode() for name, value in message.headers()},
             "value": None if message.value() is None else json.loads(message.value()),
         }
-        for message in sink_contents.to_messages(broker.bootstrap, topic)
+        for message in sink_contents.messages(broker.bootstrap, topic)
     ]
 
 

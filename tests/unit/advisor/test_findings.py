@@ -9,6 +9,7 @@ import pytest
 from millrace.advisor.advise import advise
 from millrace.advisor.findings.advised_job import AdvisedJob
 from millrace.advisor.logs.application_history import Batch, BatchSource, Query
+from millrace.cli.watch.advise_verdict import severity
 from millrace.etl.commits import look_ups
 from millrace.etl.formats import base
 from tests.unit.advisor.synthetic_histories import (
@@ -102,6 +103,17 @@ def test_equal_batches_tell_of_a_limit_where_no_source_says_what_is_latest():
     assert next(
         each.value for each in finding.evidence if each.name == "record age grows by"
     ) == pytest.approx(0.5)
+
+
+def test_a_full_job_whose_backlog_no_source_tells_is_a_warning_without_a_number():
+    def limited(number, begun):
+        source = Source("KinesisV2[orders]", None, None, None, 4000)
+        at = stage(begun + 0.03, [1.85, 1.85], [2000, 2000])
+        return batch(number, begun, [job(number, [at])], 4000, source=source)
+
+    finding = found("at-capacity", limited)
+    assert "how many records wait is unknown" in finding.words
+    assert severity(finding) == "warning"
 
 
 def test_batches_that_grow_without_a_limit_are_beyond_capacity():

@@ -58,6 +58,7 @@ def test_the_page_leads_from_findings_to_batches(logs, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "limit=8000" in done.stdout
     page = drawn(file.read_text())
+    assert "as it ran" in page
     links = set(re.findall(r'href="#([^"]+)"', page))
     assert any(each.startswith("batch-1-") for each in links)
     assert links <= set(re.findall(r'id="([^"]+)"', page))

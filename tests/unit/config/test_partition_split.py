@@ -72,7 +72,7 @@ def test_what_is_written_is_loaded_and_checked(project: Path) -> None:
     written(project, split, "two")
     environment = load("two", root=project)
     assert set(environment.jobs) == {"clicks", "orders-1", "orders-2"}
-    result = [environment.jobs[name].queries["land-orders"].kafka for name in split.names]
+    result = [environment.jobs[name].queries["land-orders"].kafka for name in split.job_names]
     assert [each.partitions for each in result if each is not None] == [(0, 1), (2, 3)]
 
 

@@ -156,7 +156,7 @@ def test_columns_that_a_database_has_no_place_for_stop_the_start() -> None:
     shape = TableShape.from_columns("shop.t", StructType().add("a'b", "decimal(9,2)").add("_id", "string"))
     assert shape.columns == {"a'b": "numeric(9,2)", "_id": "text"}
     assert shape.staging == '"shop"."t_millrace"'
-    assert shape.replaces
+    assert shape.has_replacing_rows
 
 
 class Connected:

@@ -336,14 +336,14 @@ def test_nothing_is_made_where_cdk_shards_or_the_name_are_lacking(
     client: Client, copy: VerificationCopy, account: AwsAccountTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(NotDeployedError, match="not bootstrapped"):
-        account.check(copy)
+        account.check_can_deploy(copy)
     client("ssm").put_parameter(Name="/cdk-bootstrap/hnb659fds/version", Value="30", Type="String")
     monkeypatch.setattr(account, "_check_engines", lambda _: None)
-    account.check(copy)
+    account.check_can_deploy(copy)
     with monkeypatch.context() as patch:
         patch.setattr(aws_target, "SHARDS", 10**6)
         with pytest.raises(AwsError, match="shards are left in us-east-1, but 2000000 are needed"):
-            account.check(copy)
+            account.check_can_deploy(copy)
     deploy(client, copy.names.prefix, [])
     with pytest.raises(AwsError, match="already exists; repeat the command"):
-        account.check(copy)
+        account.check_can_deploy(copy)

@@ -321,12 +321,71 @@ def test_a_pin_of_shards_is_read_as_if_the_plan_had_chosen_it() -> None:
     a_pin_changes_nothing(document)
 
 
+@pytest.mark.parametrize("factor", [1.3, 2])
+def test_runs_are_as_many_cores_as_cost_the_least_at_the_average_rate(factor: float) -> None:
+    """One executor more costs less, at the average rate that is billed; at the peak it would not."""
+    traffic = {"records_per_second": 413.9, "peak_factor": 2, "record_size": "900B"}
+    rate = {"records_per_second_per_core": 500, "batch_overhead": "478ms", "basis": "measured"}
+    job = {"engine": "glue", "latency": "2617151ms", "rate": rate, "run_every": "30m"}
+    document = several(job, one=traffic)
+    document["streams"]["one"]["mode"] = "on-demand"
+    an_easier_environment_is_no_worse(document, factor)
+
+
 def test_shards_that_cost_less_in_all_stay_with_pinned_cores() -> None:
     """Two shards more shorten the runs, which saves more than these shards cost."""
     rate = {"records_per_second_per_core": 3539, "batch_overhead": "300ms", "basis": "measured"}
     job = {"engine": "glue", "latency": "5206927ms", "rate": rate, "run_every": "30m"}
     traffic = {"records_per_second": 5848.2, "peak_factor": 1.5, "record_size": "4KiB"}
     a_pin_changes_nothing(several(job, one=traffic))
+
+
+def test_an_on_demand_stream_is_kept_with_a_looser_sla_for_no_more() -> None:
+    """With 15 min a job on a stream whose shards change was shuffled behind too few cores: no record was in time."""
+    document = several({"engine": "glue"}, one={"records_per_second": 30_000, "record_size": "900B"})
+    document["streams"]["one"]["mode"] = "on-demand"
+    costs = []
+    for sla in ("60000ms", "300000ms", "900000ms"):
+        document["jobs"]["job"]["latency"] = sla
+        state, found = verdict(document)
+        assert state == KEPT
+        assert found is not None
+        costs.append(total_cost(found).value)
+    assert costs == sorted(costs, reverse=True)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("sla", ["149000ms", "297000ms", "61357ms"])
+def test_queries_on_one_path_do_not_beat(sla: str, apart: bool) -> None:
+    """Triggers of 74 and 75 s gave a derive batch two landing batches now and then."""
+    sink = {"kind": "iceberg", "table": "derived"}
+    derive = {"kind": "derive", "source": "landed_one", "sink": sink}
+    document = several(
+        {"engine": "emr", "latency": sla}, one={"records_per_second": 2000, "record_size": "1KiB"}
+    )
+    job = document["jobs"]["job"]
+    if apart:
+        document["jobs"]["other"] = {"engine": "glue", "latency": "400000ms", "queries": {"derive": derive}}
+    else:
+        job["queries"]["derive"] = derive
+    environment, found = sized(document)
+    assert found is not None
+    landing, deriving = (
+        query.trigger_seconds.value for each in found.jobs.values() for query in each.queries.values()
+    )
+    assert deriving / landing == pytest.approx(round(deriving / landing), abs=1e-9)
+    assert [each.within for each in self_check(environment, found)] == [1.0, 1.0]
+
+
+def test_shards_of_one_reader_with_a_short_sla_are_not_refused() -> None:
+    """One reader reads nothing during the fixed cost of its batches, so it needs more shards than what arrives."""
+    rate = {"records_per_second_per_core": 5000, "batch_overhead": "2200ms", "basis": "measured"}
+    job = {"engine": "glue", "latency": "5000ms", "rate": rate}
+    document = several(job, one={"records_per_second": 9000, "record_size": "1KiB"})
+    _, found = sized(document)
+    assert found is not None
+    assert found.streams["one"].expected_partitions.value > 9
+    a_pin_changes_nothing(document)
 
 
 def test_one_partition_more_than_the_traffic_needs_shortens_tasks() -> None:
