@@ -145,7 +145,7 @@ def plan_job(
 
 
 def _least_usd(
-    demands: Sequence[QueryDemand], sources: Sequence[Source], made: _QueriesAndWorkers, cores: int
+    demands: Sequence[QueryDemand], sources: Sequence[SourcePartitions], made: _QueriesAndWorkers, cores: int
 ) -> float:
     """Return the dollars a month below which no bounded run of a job stays on so many cores or more."""
     known, way = service_limits(), made.way

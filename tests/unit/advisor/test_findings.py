@@ -107,7 +107,7 @@ def test_equal_batches_tell_of_a_limit_where_no_source_says_what_is_latest():
 
 def test_a_full_job_whose_backlog_no_source_tells_is_a_warning_without_a_number():
     def limited(number, begun):
-        source = Source("KinesisV2[orders]", None, None, None, 4000)
+        source = BatchSource("KinesisV2[orders]", None, None, None, 4000)
         at = stage(begun + 0.03, [1.85, 1.85], [2000, 2000])
         return batch(number, begun, [job(number, [at])], 4000, source=source)
 
