@@ -29,7 +29,7 @@ PYTHONS ?= 3.12 3.13
 PYTHON311 := $(firstword $(wildcard $(BIN)/python3.11) python3.11)
 # Programs of ours find Java and Node by themselves; CDK's own libraries want Node on the path.
 WITH_NODE := PATH="$$($(BIN)/python -c 'from millrace.sandbox.programs.toolchain import node_bin_folder; print(node_bin_folder())'):$$PWD/$(BIN):$$PWD/node_modules/.bin:$$PATH"
-NPM = $$($(BIN)/python -c 'from millrace.sandbox.programs.toolchain import npm; print(*npm())')
+NPM = $$($(BIN)/python -c 'from millrace.sandbox.programs.toolchain import npm_command; print(*npm_command())')
 
 .PHONY: help setup setup-dev spark jars demo plan synth test test-all test-unit test-template test-spark test-integration test-python test-pages mutants check docs lint secrets bill audit policy policy-regions soak faults bench-core bench-formats bench-growth bench-synth bench-plan advisor restart golden release validate format lock clean
 

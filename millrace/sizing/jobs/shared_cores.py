@@ -172,18 +172,28 @@ def divide_into_tasks(
 
 
 def divide_run(batches: Sequence[LargestBatch], cores: int) -> tuple[list[BatchTasks], list[BatchTasks]]:
-    """Divide all batches of a bounded run into tasks with a core for each, and into those that end soonest one batch after the other."""
+    """Divide all batches of a bounded run into tasks with a core for each, and into those that end soonest one batch after the other.
+
+    With fewer cores than partitions, each task reads as many partitions as there are waves, one after the other.
+    """
     used = service_limits()["spark.sharing.share"] * cores
     tables = sum(not each.partitions for each in batches)
-    rest = max(1, (cores - sum(each.partitions for each in batches)) // max(1, tables))
+    most = max(1, *(each.partitions for each in batches))
+    waves = bisect_left(range(most), True, lo=1, key=lambda number: _cores_of_waves(batches, number) <= cores)
+    rest = max(1, (cores - _cores_of_waves(batches, waves)) // max(1, tables))
     one_each, all_cores = [], []
     for each in batches:
-        one_each.append(each.divided_into(each.partitions or rest))
+        one_each.append(each.divided_into(math.ceil(each.partitions / waves) or rest, shuffled=waves > 1))
         ways = [each.divided_into(each.partitions or cores)]
         if each.partitions:
             ways.append(each.divided_into(cores, shuffled=True))
         all_cores.append(min(ways, key=lambda way: way.work / used + way.seconds * max(0.0, 1 - 1 / used)))
     return one_each, all_cores
+
+
+def _cores_of_waves(batches: Sequence[LargestBatch], waves: int) -> int:
+    """Return the cores that read the partitions of all batches in a number of waves."""
+    return sum(math.ceil(each.partitions / waves) for each in batches)
 
 
 def load_headroom(batches: Sequence[LargestBatch], tasks: Sequence[BatchTasks], cores: int) -> float:
