@@ -139,7 +139,7 @@ def _latency_curves(query: Query, title: str, fitted: Any) -> list[dict[str, Any
     first = query.batches[-1].ended - float(fitted.ended[-1])  # start of its first batch
     taken = accumulate(fitted.records[:-1], initial=0.0)
     ages = [
-        ended - fitted.arrivals.moment(done + 1)
+        ended - fitted.arrivals.arrival_time(done + 1)
         for ended, done in zip(fitted.ended.tolist(), taken, strict=True)
     ]
     return [
