@@ -153,7 +153,7 @@ class RangeReader:
             "fetch.max.bytes": str(CHUNK_BYTES),
         }
         as_bytes = jvm.org.apache.kafka.common.serialization.ByteArrayDeserializer
-        kind = jvm.org.apache.kafka.clients.open_consumer.KafkaConsumer
+        kind = jvm.org.apache.kafka.clients.consumer.KafkaConsumer
         return closing_client(lambda: kind(settings, as_bytes(), as_bytes()))
 
     @property

@@ -196,7 +196,7 @@ def test_a_column_decides_before_the_position(spark: SparkSession) -> None:
     assert {r["k"]: r["n"] for r in latest(rows, "n").collect()} == {f"k{n}": -n for n in range(9)}
     assert not latest(rows, "n").where("_lanes").count()
     assert latest(rows).where("_lanes").count() == 3, "keys that moved are counted"
-    for column, kind in (("k", "string"), ("gone", "lacks gone")):
+    for column, kind in (("k", "string"), ("gone", "lacks column gone")):
         with pytest.raises(StartError, match=kind):
             latest(rows, column)
 
