@@ -37,7 +37,7 @@ from pyspark.sql.types import (
 )
 
 from ..launch.formats import JsonFormat
-from ..record.cached_select import CachedSelect
+from ..record.column_expression_cache import CachedSelect
 from ..record.tables import with_all_nullable
 from . import schemas
 from .base import UNCERTAIN, Observe

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ..checkpoints.checkpoint import Checkpoint
-from ..commits.look_ups import LookUp
+from ..commits.duplicate_look_ups import LookUp
 from ..launch import typed_json
 from ..launch.launch_document import BackfillRequest
 from ..launch.settings import QuerySettings

@@ -9,7 +9,7 @@ from constructs import Construct
 
 from millrace.config.model import Environment
 
-from ..data_removal import is_disposable, removal_policy
+from ..removal_policies import is_disposable, removal_policy
 
 
 class EncryptedLogGroup(logs.LogGroup):

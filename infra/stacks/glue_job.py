@@ -15,7 +15,7 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from millrace.config.aws.grants import allow
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.config.engines.glue import GlueJob
 from millrace.sizing.model import JobPlan
 

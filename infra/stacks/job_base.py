@@ -15,7 +15,7 @@ from aws_cdk import aws_kms as kms
 from constructs import Construct
 
 from millrace.config.aws.grants import Grant
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.sizing.model import JobPlan
 
 from ..constructs.job_role import JobRole

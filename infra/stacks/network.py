@@ -13,7 +13,7 @@ from aws_cdk import aws_route53resolver as route53resolver
 from constructs import Construct
 
 from millrace.config.aws.grants import allow
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.config.base import arn_parts
 from millrace.config.model import Environment, ExternalCluster
 from millrace.sizing.costs.network_plan import domains_to_resolve

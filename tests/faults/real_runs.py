@@ -15,7 +15,7 @@ from millrace.sandbox.programs.child_processes import lock_sandbox
 from millrace.sandbox.programs.local_spark import LocalJob, SandboxSpark, delete_local_catalog
 from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sandbox.programs.toolchain import ROOT
-from tests.integration.lifecycle.engines import Engines, Run, serving
+from tests.integration.lifecycle.simulated_engines import Engines, Run, serving
 
 
 @dataclass

@@ -21,7 +21,7 @@ from millrace.lifecycle.audits.hourly_audit import (
     compare_shards_by_record,
 )
 from millrace.lifecycle.audits.landing_table import LandedRecords
-from millrace.lifecycle.problems import translate_aws_errors
+from millrace.lifecycle.aws_error_messages import translate_aws_errors
 
 COUNTED = timedelta(days=15)
 """Retention of CloudWatch's counts by the minute (Amazon CloudWatch User Guide, "Metrics retention")."""

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.lifecycle.account.deployed_outputs import read_stack_outputs, split_s3_url
+from millrace.lifecycle.aws_error_messages import translate_aws_errors
 from millrace.lifecycle.changes.deployed_stacks import NEVER_MADE, deployed_template, stacks_beside_assembly
 from millrace.lifecycle.changes.deployment_changes import (
     JobChange,
@@ -36,7 +37,6 @@ from millrace.lifecycle.changes.update_rules import (
 )
 from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from millrace.lifecycle.problems import translate_aws_errors
 
 _LASTING = ("kafka", "lifecycle", "network", "storage", "streams")
 """Parts of an environment that hold data, or that everything depends on."""

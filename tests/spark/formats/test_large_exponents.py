@@ -24,7 +24,7 @@ from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.launch.formats import AvroFormat, CsvFormat
 from tests.protobuf import varint
-from tests.spark.formats.test_decode import allocated_by, decode
+from tests.spark.formats.test_decode_json import allocated_by, decode
 
 DDL = """
 price DECIMAL(9,2), `naïve` DECIMAL(9,2), `a/b` DECIMAL(9,2), prices ARRAY<DECIMAL(9,2)>, by MAP<STRING,DECIMAL(9,2)>,

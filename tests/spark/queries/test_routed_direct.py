@@ -36,7 +36,7 @@ from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sinks.parquet import ParquetSink, committed_files
 from millrace.etl.sources.base import ReplayedLeg
 from millrace.etl.sources.batch_offsets import BatchOffsets
-from millrace.etl.sources.leg_guards import batch_offsets_of_legs
+from millrace.etl.sources.source_union import batch_offsets_of_legs
 from tests.spark.queries.test_direct import NoLookUp
 from tests.spark.source_batches import EPOCH, Events, frame
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.records.ledger import Ledger
-from tests.faults.stage import Stage
+from tests.faults.round_setup import Stage
 
 RATE = 2_000.0
 """Records per second while a round's job runs: about what two cores land beside everything else."""

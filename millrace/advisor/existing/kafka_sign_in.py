@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from botocore.exceptions import ClientError
 
-from millrace.advisor.existing.job_program import ProgramSettings
+from millrace.advisor.existing.stream_choice import ProgramSettings
 from millrace.config.aws.list_pages import list_all
 
 

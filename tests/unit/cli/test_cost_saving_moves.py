@@ -14,15 +14,15 @@ from typer.testing import CliRunner
 
 from millrace.cli.app import app
 from millrace.cli.plan.plan import keeps_all_slas, scale_traffic, simulate_and_check_plan
-from millrace.cli.plan.report.apply_moves import write_moves_into_files
+from millrace.cli.plan.report.apply_cost_saving_moves import write_moves_into_files
 from millrace.cli.plan.report.plan_document import plan_document
 from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.cli.shared.html_pages import html_page
 from millrace.config import ConfigurationError, Environment, load
 from millrace.config.engines import KINDS
 from millrace.sizing import Plan, plan, total_cost
-from millrace.sizing.moves import MOST, Move, find_moves, with_cheapest_engines
-from tests.drawn_page import drawn
+from millrace.sizing.cost_saving_moves import MOST, Move, find_moves, with_cheapest_engines
+from tests.page_without_browser import drawn
 from tests.reference_environments import FILES, table
 
 ROOT = Path(__file__).parents[3]

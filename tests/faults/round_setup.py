@@ -24,7 +24,7 @@ from millrace.sandbox.programs.toolchain import ROOT, program_variables
 from millrace.sandbox.records import lake_tables
 from millrace.sandbox.records.ledger import LedgerComparison
 from millrace.sandbox.records.producer import KinesisProducer
-from tests.faults import job_documents
+from tests.faults import small_jobs
 from tests.faults.sent_records import DDL, Feed
 from tests.kinesalite import CREDENTIALS, REGION
 
@@ -196,13 +196,13 @@ class Stage:
         return {}
 
     def _source(self) -> dict[str, Any]:
-        return {**job_documents.stream(self.stream, REGION), **self.settings}
+        return {**small_jobs.stream(self.stream, REGION), **self.settings}
 
     def _job_settings(self, schema: Path) -> dict[str, Any]:
-        queries = job_documents.queries(
+        queries = small_jobs.queries(
             "land", self._source(), schema, lambda _: TABLE, trigger_seconds=self.trigger_seconds
         )
-        return job_documents.settings("faults", queries, f"{self.home}/checkpoints", self.bootstrap)
+        return small_jobs.settings("faults", queries, f"{self.home}/checkpoints", self.bootstrap)
 
     def last_positions(self) -> Path:
         """Folder of the connector's own files: how far each shard was read in the last batch."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from aws_cdk import CfnOutput
 from constructs import Construct
 
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 
-from ..constructs.history_image import PullThroughCachedImage
+from ..constructs.history_server_image import PullThroughCachedImage
 from .base import EnvironmentStack
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from millrace.config import environment_names, load
-from millrace.sandbox import stand_in as module
+from millrace.sandbox import local_environment as module
 from millrace.sandbox.environment_trial import jobs_with_upstream, streams_read_by
+from millrace.sandbox.local_environment import make_stand_in
 from millrace.sandbox.programs.localstack import ACCOUNT
 from millrace.sandbox.programs.toolchain import ROOT
-from millrace.sandbox.stand_in import make_stand_in
 
 COMPANY = """\
 project: depot

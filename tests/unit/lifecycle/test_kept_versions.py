@@ -11,10 +11,10 @@ import pytest
 from botocore.exceptions import ClientError
 
 from millrace.lifecycle.account.deployed_outputs import split_s3_url
+from millrace.lifecycle.aws_error_messages import AwsError
 from millrace.lifecycle.changes.deployment_changes import StackChange
 from millrace.lifecycle.deploy import DeploymentChanges
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from millrace.lifecycle.problems import AwsError
 from millrace.lifecycle.upgrade import changed_shared_stacks, rollback_changes
 from millrace.lifecycle.versions import (
     JobVersion,

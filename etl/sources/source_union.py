@@ -18,7 +18,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ..commits.look_ups import LookUp
+from ..commits.duplicate_look_ups import LookUp
 from .base import LegGuard, ReplayedLeg, missing_records_error
 from .batch_offsets import BatchOffsets, disjunction
 

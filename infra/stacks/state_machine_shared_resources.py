@@ -7,11 +7,11 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 
 from ..constructs.encryption import encryption_key_for_class
 from ..constructs.state_machine_base import allow_delivery_of_execution_logs
-from ..data_removal import is_disposable
+from ..removal_policies import is_disposable
 from .base import EnvironmentStack
 
 

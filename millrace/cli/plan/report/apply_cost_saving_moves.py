@@ -11,7 +11,7 @@ import typer
 from millrace.config import Environment
 from millrace.config.document.problems import wrong_option
 from millrace.sizing import total_cost
-from millrace.sizing.moves import Move
+from millrace.sizing.cost_saving_moves import Move
 
 
 def move_lines(moves: Sequence[Move]) -> Iterator[str]:

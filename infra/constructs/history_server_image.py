@@ -8,9 +8,9 @@ from aws_cdk import RemovalPolicy
 from aws_cdk import aws_ecr as ecr
 from constructs import Construct
 
-from millrace.config.aws.history_image import PUBLIC_IMAGE, TAG
-from millrace.config.aws.names import Names
+from millrace.config.aws.history_server_image import PUBLIC_IMAGE, TAG
 from millrace.config.aws.regions import domain
+from millrace.config.aws.resource_names import Names
 
 UPSTREAM = "public.ecr.aws"
 _LONGEST_PREFIX = 30

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from pyspark.sql import functions as F
 
-from ...commits.look_ups import LookUp, is_older_than
+from ...commits.duplicate_look_ups import LookUp, is_older_than
 from ..batch_offsets import disjunction
 
 MOST_RANGES = 8

@@ -14,7 +14,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from millrace.cli import main
-from millrace.lifecycle.problems import (
+from millrace.lifecycle.aws_error_messages import (
     AwsError,
     ThrottledError,
     TransientError,

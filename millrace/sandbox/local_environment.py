@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.config import load
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.config.document.problems import ConfigurationError
 from millrace.config.model import Environment
 from millrace.sandbox.programs.child_processes import RUN

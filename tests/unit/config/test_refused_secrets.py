@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from millrace.config import ConfigurationError, load
-from millrace.config.document.secrets import _has_secret_form
+from millrace.config.document.plain_text_secrets import _has_secret_form
 from tests.unit.config.conftest import GOOD
 
 SPARK = "    spark:\n"

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from millrace.cli import app
 from millrace.config import ConfigurationError
-from tests.drawn_page import drawn
+from tests.page_without_browser import drawn
 from tests.unit.advisor.event_log_writer import write
 from tests.unit.advisor.synthetic_runs import Truth, history
 from tests.unit.cli.test_commands import ROOT, millrace

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.benchmark.schedule import WARM_UP, schedule_runs, spaced_limits
+from millrace.benchmark.run_schedule import WARM_UP, schedule_runs, spaced_limits
 from millrace.benchmark.warmup import LEAST, count_warmup_batches
 from millrace.sandbox.benchmark import records_needed_per_partition
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from millrace.sandbox.programs.toolchain import node_bin_folder
 
-_DRAW = Path(__file__).with_name("drawn_page.cjs")
+_DRAW = Path(__file__).with_name("page_without_browser.cjs")
 
 
 def drawn(page: str, then: str = "") -> str:

@@ -18,7 +18,7 @@ from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
 from millrace.etl.sinks.parquet import ParquetSink
 from tests.spark import sink_rows
 from tests.spark.queries import test_derive, test_direct, test_routed_direct
-from tests.spark.queries import test_other_sinks as test_outward
+from tests.spark.queries import test_sinks_outside_lake as test_outward
 from tests.spark.queries.test_routed_direct import click, gate, record, web
 from tests.spark.source_batches import Events, frame, good, kafka_rows, lander, log_offsets
 

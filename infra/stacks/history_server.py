@@ -9,13 +9,13 @@ from aws_cdk import aws_elasticloadbalancingv2 as elb
 from constructs import Construct
 
 from millrace.config.aws.grants import FILES, NO_NARROWER, Grant, allow, list_prefixes
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.config.infrastructure_sections import HistoryServer, SignIn
 
 from ..accepted_findings import acknowledge
-from ..constructs.history_image import PUBLIC_URI, PullThroughCachedImage
+from ..constructs.event_log_copier import FLAT_PREFIX, EventLogCopier
+from ..constructs.history_server_image import PUBLIC_URI, PullThroughCachedImage
 from ..constructs.job_role import JobRole
-from ..constructs.log_flattener import FLAT_PREFIX, EventLogCopier
 from ..constructs.logs import EncryptedLogGroup
 from .base import EnvironmentStack
 from .network import HTTPS, NetworkStack
