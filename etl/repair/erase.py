@@ -84,7 +84,7 @@ class Erasure:
     _waiting: list[str] = field(default_factory=list, repr=False)
 
     @property
-    def name(self) -> str:
+    def task_name(self) -> str:
         """See :class:`etl.maintenance.table_maintenance.TableTask`."""
         return "erase"
 

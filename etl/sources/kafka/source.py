@@ -25,7 +25,7 @@ class Reader(SourceReader[KafkaSource]):
         spark = context.run.spark
         reached = connection.with_resolved_brokers(connection_of_topic(self.source, context.run))
         connection.sign_in(spark, reached)
-        watch = topic_state.partition_list_check(spark, self.source, reached)
+        watch = topic_state.unlisted_partitions_check(spark, self.source, reached)
         opened = partial(topic_stream.read_topics, spark, self.leg, reached, partitions=context.partitions)
         determine_end = partial(topic_state.run_end_check, spark, self.leg, reached, context.checkpoint)
         return Leg(opened, watch=watch, determine_end=determine_end)
