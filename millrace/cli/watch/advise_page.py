@@ -14,6 +14,7 @@ from millrace.cli.watch.advise_options import forecast_table
 
 if TYPE_CHECKING:
     from millrace.advisor.forecasts.forecast_figures import Forecast
+    from millrace.advisor.forecasts.query_twin import QueryTwin
     from millrace.advisor.forecasts.what_if import ApplicationTwin, Key
     from millrace.advisor.logs.application_history import History, Query
 
@@ -93,7 +94,7 @@ def _query_run_document(
     }
 
 
-def _batch_curves(query: Query, title: str, fitted: Any) -> list[dict[str, Any]]:
+def _batch_curves(query: Query, title: str, fitted: QueryTwin | None) -> list[dict[str, Any]]:
     import numpy as np
 
     batches = query.batches
@@ -132,14 +133,14 @@ def _batch_curves(query: Query, title: str, fitted: Any) -> list[dict[str, Any]]
     ]
 
 
-def _latency_curves(query: Query, title: str, fitted: Any) -> list[dict[str, Any]]:
+def _latency_curves(query: Query, title: str, fitted: QueryTwin | None) -> list[dict[str, Any]]:
     """Return the age of the oldest record at its commit, if the twin is of this run."""
     if fitted is None or fitted.run_id != query.run_id:
         return []
     first = query.batches[-1].ended - float(fitted.ended[-1])  # start of its first batch
     taken = accumulate(fitted.records[:-1], initial=0.0)
     ages = [
-        ended - fitted.arrivals.moment(done + 1)
+        ended - fitted.arrivals.arrival_time(done + 1)
         for ended, done in zip(fitted.ended.tolist(), taken, strict=True)
     ]
     return [

@@ -9,7 +9,7 @@ import pytest
 from millrace.advisor.advise import advise
 from millrace.advisor.findings.advised_job import AdvisedJob
 from millrace.advisor.logs.application_history import Batch, BatchSource, Query
-from millrace.cli.watch.advise_verdict import severity
+from millrace.cli.watch.advise_verdict import severity_of_finding
 from millrace.etl.commits import duplicate_look_ups
 from millrace.etl.formats import base
 from tests.unit.advisor.synthetic_histories import (
@@ -113,7 +113,7 @@ def test_a_full_job_whose_backlog_no_source_tells_is_a_warning_without_a_number(
 
     finding = found("at-capacity", limited)
     assert "how many records wait is unknown" in finding.words
-    assert severity(finding) == "warning"
+    assert severity_of_finding(finding) == "warning"
 
 
 def test_batches_that_grow_without_a_limit_are_beyond_capacity():

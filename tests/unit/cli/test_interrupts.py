@@ -26,7 +26,7 @@ def test_an_interrupted_import_shows_no_traceback(tmp_path: Path, ignored: bool,
     done = subprocess.run(
         [sys.executable, "-m", "millrace", "--version"],
         env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"},
-        preexec_fn=(lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)) if ignored else None,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.SIG_DFL),
         capture_output=True,
         text=True,
         check=False,

@@ -210,7 +210,7 @@ def test_a_branch_of_a_tenth_of_the_cost_is_open(planned):
     result, _, page = planned
     tree = page.split('<div class="tree">')[1].split("</figure>")[0]
     for name in result.plan.jobs:
-        share = result.usd(f"jobs.{name}") / (total_cost(result.plan).value or 1)
+        share = result.monthly_usd_of(f"jobs.{name}") / (total_cost(result.plan).value or 1)
         before = tree.split(f'<span class="name">{name}</span>')[0].rsplit("<details", 1)[1]
         assert before.startswith(" open") == (share >= 0.1)
 
