@@ -42,10 +42,10 @@ class Area:
 
 AREAS = {
     "identity": Area(
-        ("etl/sources/identity_check.py", "etl/record/envelope.py"),
+        ("etl/sources/recreated_source_check.py", "etl/record/envelope.py"),
         (
             "unit/docs/test_examples.py",
-            "unit/etl/test_identity_check.py",
+            "unit/etl/test_recreated_source_check.py",
             "spark/queries/test_land.py",
             "spark/queries/test_single_source_read.py",
             "spark/sources/test_kinesis_connector_loss.py",

@@ -22,7 +22,7 @@ from ..record.errors import LossError
 from ..record.job_run import JobRun
 from ..record.ready_query import IsEndReached, ReadyQuery
 from ..record.tables import Table
-from .identity_check import LegIdentity as LegIdentity
+from .recreated_source_check import LegIdentity as LegIdentity
 
 Follower = BackgroundWriter[Mapping[str, Any]]
 """Queue for the progress of each batch of a query."""

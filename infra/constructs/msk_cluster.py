@@ -22,7 +22,7 @@ from millrace.sizing.msk_clusters import replication_factor, zones_with_brokers
 from ..accepted_findings import acknowledge
 from ..removal_policies import removal_policy
 from ..stacks.network import MSK_PORTS
-from .logs import EncryptedLogGroup
+from .log_groups import EncryptedLogGroup
 
 _REPLICAS = 3
 """Replicas of a partition on clusters whose zones are not known here; Serverless allows no other number."""

@@ -21,7 +21,7 @@ from millrace.sizing.model import JobPlan
 
 from ..accepted_findings import acknowledge
 from ..constructs.job_role import JobRole
-from ..constructs.logs import EncryptedLogGroup
+from ..constructs.log_groups import EncryptedLogGroup
 from ..constructs.state_machine_engines import glue_calls
 from ..engines.glue import join_for_glue_conf
 from ..launch.launch_document import event_log_prefix

@@ -16,7 +16,7 @@ from ..accepted_findings import acknowledge
 from ..constructs.event_log_copier import FLAT_PREFIX, EventLogCopier
 from ..constructs.history_server_image import PUBLIC_URI, PullThroughCachedImage
 from ..constructs.job_role import JobRole
-from ..constructs.logs import EncryptedLogGroup
+from ..constructs.log_groups import EncryptedLogGroup
 from .base import EnvironmentStack
 from .network import HTTPS, NetworkStack
 from .storage import StorageStack

@@ -20,7 +20,7 @@ from millrace.sizing.costs.network_plan import domains_to_resolve
 from millrace.sizing.model import NetworkPlan
 
 from ..constructs.job_role import JobRole
-from ..constructs.logs import EncryptedLogGroup
+from ..constructs.log_groups import EncryptedLogGroup
 from .base import EnvironmentStack
 
 HTTPS = 443

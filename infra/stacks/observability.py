@@ -19,7 +19,7 @@ from millrace.sizing.alarms.alarm_stacks import alarm_stacks
 from millrace.sizing.model import Plan
 
 from ..constructs.alarms import add_alarms, alarm_name
-from ..constructs.logs import EncryptedLogGroup
+from ..constructs.log_groups import EncryptedLogGroup
 from ..dashboard_sections import dashboard_sections
 from ..dashboards import (
     cloudwatch_dashboard_body,

@@ -25,8 +25,8 @@ from millrace.config.document.problems import (
     dotted_path,
     one_per_path,
 )
-from millrace.config.document.tree import DocumentError, Tree, is_file, merge_trees, read_document
 from millrace.config.document.values_to_fill_in import find_open_values
+from millrace.config.document.yaml_tree import DocumentError, Tree, is_file, merge_trees, read_document
 from millrace.config.engines import KINDS
 from millrace.config.engines.base import JobBase
 from millrace.config.model import Environment

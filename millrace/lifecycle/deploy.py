@@ -16,9 +16,9 @@ from millrace.lifecycle.changes.deployed_diff import (
     read_deployed_document,
     with_new_jobs_stopped,
 )
-from millrace.lifecycle.changes.deployed_stacks import deployed_template
 from millrace.lifecycle.changes.deployment_changes import JobChange
-from millrace.lifecycle.changes.removals import StackRemoval, in_removal_order
+from millrace.lifecycle.changes.stack_removals import StackRemoval, in_removal_order
+from millrace.lifecycle.changes.undeclared_stacks import deployed_template
 from millrace.lifecycle.jobs.health import (
     PATIENCE_SECONDS,
     POLL_SECONDS,

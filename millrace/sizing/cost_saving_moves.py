@@ -15,7 +15,7 @@ from millrace.config.aws import kafka_versions
 from millrace.config.base import Model
 from millrace.config.checks.environment import run_checks
 from millrace.config.document.problems import ConfigurationError, Path, dotted_path
-from millrace.config.document.tree import Tree
+from millrace.config.document.yaml_tree import Tree
 from millrace.config.engines import KINDS, Job
 from millrace.config.engines.emr import EmrJob, EmrWorker
 from millrace.config.job_networks import need_for_vpc, network_reasons, vpc_reason

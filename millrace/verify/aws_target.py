@@ -15,7 +15,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 from pyiceberg.catalog import Catalog
 
-from millrace.config.aws.list_pages import list_all
+from millrace.config.aws.pagination import list_all
 from millrace.config.aws.resource_names import Names
 from millrace.config.model import EmrJob, Environment, ExternalCluster, GlueJob, KinesisStream
 from millrace.lifecycle.account import kafka_access

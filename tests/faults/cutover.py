@@ -38,8 +38,8 @@ from millrace.sandbox.programs.child_processes import RUN, ChildProcess, Sandbox
 from millrace.sandbox.programs.local_spark import SandboxSpark, local_catalog_settings
 from millrace.sandbox.programs.localstack import ACCOUNT, LocalStack
 from millrace.sandbox.records.producer import BackgroundThread
-from tests.faults.difference import Difference
 from tests.faults.moto_server import moto
+from tests.faults.row_difference import Difference
 from tests.faults.shop import records
 from tests.faults.shop_project import NAME, bring, millrace, prepare
 

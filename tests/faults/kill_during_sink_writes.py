@@ -33,8 +33,8 @@ from millrace.sandbox.programs.child_processes import RUN, ChildProcess, wait_un
 from millrace.sandbox.records.producer import KafkaProducer
 from tests import kinesalite, opensearch, postgres
 from tests.faults import lake_rows, round_setup, sink_contents, small_jobs
-from tests.faults.difference import Difference
 from tests.faults.moto_server import items, make_table, moto
+from tests.faults.row_difference import Difference
 from tests.kinesalite import REGION
 from tests.postgres import PASSWORD, USER
 

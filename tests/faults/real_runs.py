@@ -83,7 +83,7 @@ class RealRuns(Engines):
 @contextmanager
 def beside_localstack(engines: RealRuns) -> Iterator[LocalStack]:
     """Start a LocalStack whose state machines call these engines; ends all runs at last."""
-    script = ROOT / "tests" / "integration" / "lifecycle" / "hand_over.py"
+    script = ROOT / "tests" / "integration" / "lifecycle" / "localstack_forwarder.py"
     with ExitStack() as ending:
         ending.enter_context(lock_sandbox())
         delete_local_catalog()

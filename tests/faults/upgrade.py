@@ -37,9 +37,9 @@ from millrace.sandbox.programs.local_spark import LocalJob
 from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sandbox.records.producer import BackgroundThread
 from tests import kinesalite
-from tests.faults.difference import Difference
 from tests.faults.kill_deployed_jobs import Shop
 from tests.faults.real_runs import RealRuns, beside_localstack
+from tests.faults.row_difference import Difference
 from tests.faults.shop_project import ENVIRONMENT, deployed, synthesise
 
 JOB = "direct"

@@ -26,7 +26,7 @@ import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.formats.schemas import parse_schema, read_schema
+from millrace.etl.formats.schema_files import parse_schema, read_schema
 from millrace.etl.job import build_queries
 from millrace.etl.launch import settings
 from millrace.etl.queries.derive import good_records
@@ -44,7 +44,7 @@ from tests.performance.growth_bench import now
 from tests.performance.growth_tables import Numbered, write
 from tests.performance.hand_written_baselines import HOME, SCHEMA
 from tests.performance.median_intervals import interval
-from tests.performance.preloaded import PARTITIONS, TOPIC, preload
+from tests.performance.preloaded_input import PARTITIONS, TOPIC, preload
 from tests.performance.session import spark_session
 
 KEYS = 1_000

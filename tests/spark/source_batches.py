@@ -18,7 +18,7 @@ from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.commits.duplicate_look_ups import LookUp
 from millrace.etl.formats.decoding.data_rules import with_rules
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.formats.schema_files import parse_schema
 from millrace.etl.launch.formats import JsonFormat
 from millrace.etl.launch.settings import LandSettings, RouteSettings, RuleSettings
 from millrace.etl.launch.sources import KafkaSource, KinesisSource

@@ -10,7 +10,7 @@ from ...launch.sources import KafkaSource
 from ...record.job_run import JobRun
 from ...record.ready_query import ReadyQuery
 from ..base import Follower, Leg, Parts, SourceContext, SourceReader
-from ..identity_check import Ids, LegIdentity
+from ..recreated_source_check import Ids, LegIdentity
 from . import commit_offsets, connection, topic_state, topic_stream
 from .backfill import topic_range_reader
 from .bounded_record_times import with_bounded_times

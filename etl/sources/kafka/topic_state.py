@@ -12,7 +12,7 @@ from ...launch.connections import Connection
 from ...launch.sources import KafkaSource
 from ...record.errors import LossError, NoAnswerError, StartError
 from ...record.ready_query import IsEndReached
-from ..identity_check import Ids
+from ..recreated_source_check import Ids
 from .connection import CachedOptions, connection_options, open_admin_client
 
 SECONDS = 20

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from botocore.exceptions import ClientError
 
 from millrace.advisor.existing.stream_choice import ProgramSettings
-from millrace.config.aws.list_pages import list_all
+from millrace.config.aws.pagination import list_all
 
 
 def bootstrap_servers_of(program: ProgramSettings) -> str:

@@ -211,7 +211,7 @@ class _TrafficOptions:
         self, environment: Environment, streams: tuple[str, ...]
     ) -> dict[str, Arrivals]:
         from millrace.sizing.simulation import Arrivals
-        from millrace.sizing.simulation.traces import read_trace
+        from millrace.sizing.simulation.recorded_traffic import read_trace
 
         if self.trace is not None:
             if self.spikes is not None:

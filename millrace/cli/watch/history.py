@@ -12,7 +12,7 @@ import typer
 from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.options import EnvironmentName
 from millrace.config import load
-from millrace.config.aws.list_pages import list_all
+from millrace.config.aws.pagination import list_all
 from millrace.config.aws.resource_names import Names
 
 if TYPE_CHECKING:

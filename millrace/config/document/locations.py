@@ -15,7 +15,7 @@ from millrace.config.document.problems import (
     dotted_path,
     one_per_path,
 )
-from millrace.config.document.tree import Tree
+from millrace.config.document.yaml_tree import Tree
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from functools import lru_cache
 from urllib.parse import unquote
 
 from millrace.config.document.problems import MISSING, Finding, Path
-from millrace.config.document.tree import Tree
+from millrace.config.document.yaml_tree import Tree
 
 _KEY = re.compile(
     r"pass(word|wd|phrase)|(?<!no)secret|credential|(^|[._-])(token|pwd)$|jaas\.config"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from millrace.config.document.problems import Finding
-from millrace.config.document.tree import Tree
+from millrace.config.document.yaml_tree import Tree
 
 _MARK = "(open) "
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from millrace.config.aws.list_pages import list_all
+from millrace.config.aws.pagination import list_all
 from millrace.lifecycle.audits.hourly_audit import (
     HOUR,
     MINUTE,

@@ -11,7 +11,6 @@ from typing import Any
 from millrace.config.aws.resource_names import Names
 from millrace.lifecycle.account.deployed_outputs import read_stack_outputs, split_s3_url
 from millrace.lifecycle.aws_error_messages import translate_aws_errors
-from millrace.lifecycle.changes.deployed_stacks import NEVER_MADE, deployed_template, stacks_beside_assembly
 from millrace.lifecycle.changes.deployment_changes import (
     JobChange,
     StackChange,
@@ -21,14 +20,15 @@ from millrace.lifecycle.changes.deployment_changes import (
     stream_names,
 )
 from millrace.lifecycle.changes.permission_changes import DeployedPermissionKinds
-from millrace.lifecycle.changes.removals import StackRemoval, describe_removal
 from millrace.lifecycle.changes.stack_exports import (
     StackOrder,
     changed_exports,
     importing_stacks,
     stack_order,
 )
+from millrace.lifecycle.changes.stack_removals import StackRemoval, describe_removal
 from millrace.lifecycle.changes.table_owners import checkpoints_url, owner_changes
+from millrace.lifecycle.changes.undeclared_stacks import NEVER_MADE, deployed_template, stacks_beside_assembly
 from millrace.lifecycle.changes.update_rules import (
     Template,
     creates_lasting_resource,

@@ -10,8 +10,8 @@ from typing import Any
 from millrace.config.aws.deployed_sizes import DeployedCluster, DeployedSizes
 from millrace.config.aws.resource_names import Names
 from millrace.lifecycle.aws_error_messages import translate_aws_errors
-from millrace.lifecycle.changes.deployed_stacks import deployed_template
 from millrace.lifecycle.changes.deployment_changes import resources_of_type
+from millrace.lifecycle.changes.undeclared_stacks import deployed_template
 from millrace.lifecycle.changes.update_rules import Template, property_at
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from millrace.config.aws.list_pages import list_all
+from millrace.config.aws.pagination import list_all
 from millrace.config.aws.resource_names import Names
 from millrace.lifecycle.account.deployed_outputs import MISSING_OBJECT, ignore_missing, split_s3_url
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from millrace.config.aws.list_pages import list_all
+from millrace.config.aws.pagination import list_all
 from millrace.lifecycle.aws_error_messages import translate_aws_errors
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 

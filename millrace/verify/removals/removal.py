@@ -11,7 +11,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # forgotten in its stubs
 
-from millrace.config.aws.list_pages import list_all
+from millrace.config.aws.pagination import list_all
 from millrace.lifecycle.account.deployed_outputs import ignore_missing
 from millrace.lifecycle.account.kafka_access import Settings
 from millrace.lifecycle.aws_error_messages import AwsError, translate_aws_errors

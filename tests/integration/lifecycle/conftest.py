@@ -153,7 +153,7 @@ def stack(engines: Engines, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     with localstack.running_localstack(
         name="localstack-lifecycle",
         settings={"SFN_MOCK_CONFIG": str(mocks), "ENGINES_URL": engines.url},
-        script=Path(__file__).with_name("hand_over.py"),
+        script=Path(__file__).with_name("localstack_forwarder.py"),
     ) as running:
         yield running
 

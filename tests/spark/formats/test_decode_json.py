@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from millrace.etl.formats.base import Decoder
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.formats.schema_files import parse_schema
 from millrace.etl.record.errors import StartError
 
 DDL = """

@@ -21,7 +21,7 @@ from pyspark.sql.avro.functions import to_avro
 from millrace.etl.formats import avro, protobuf
 from millrace.etl.formats.base import Decoder
 from millrace.etl.formats.csv import MOST_DELIMITERS, CsvDecoder
-from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.formats.schema_files import parse_schema
 from millrace.etl.formats.text import TextDecoder
 from millrace.etl.launch.formats import AvroFormat, CsvFormat
 from millrace.etl.record.errors import StartError

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from millrace.etl.formats.csv import CsvDecoder
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.formats.schema_files import parse_schema
 from millrace.etl.launch.formats import CsvFormat
 from tests.spark.formats.test_decode_json import decode
 

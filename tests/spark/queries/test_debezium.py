@@ -22,7 +22,7 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.formats import schemas
+from millrace.etl.formats import schema_files
 from millrace.etl.formats.changes import debezium as events
 from millrace.etl.formats.changes.decoder import ChangeDecoder
 from millrace.etl.queries import land
@@ -172,7 +172,7 @@ def test_the_table_is_postgresqls(
     spark: SparkSession, table: Names, tmp_path: Path, recorded: Recording, key: str
 ) -> None:
     landing, out, history = table("landing"), table("latest"), table("history")
-    decoder = ChangeDecoder(schemas.parse_schema(spark, DDL, "test.ddl"), events.debezium_envelope())
+    decoder = ChangeDecoder(schema_files.parse_schema(spark, DDL, "test.ddl"), events.debezium_envelope())
     write = replace(lander(spark, landing, Events(), ddl=DDL), decoder=decoder)
     tables.create_or_evolve(spark, landing, land.landing_table_schema(decoder.schema))
     for number, commit in enumerate(commits(recorded.records)):

@@ -17,7 +17,7 @@ from millrace.etl.checkpoints.checkpoint import Checkpoint, source_offset
 from millrace.etl.commits.duplicate_look_ups import LookUp
 from millrace.etl.formats.decoding.routes import DecodingRoute, RoutingDecoder, rows_of_route
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.formats.schema_files import parse_schema
 from millrace.etl.formats.text import TextDecoder
 from millrace.etl.launch.formats import JsonFormat
 from millrace.etl.launch.launch_document import ReplayRequest

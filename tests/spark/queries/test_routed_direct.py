@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.formats.decoding.redact import WITHHELD, RedactingDecoder
 from millrace.etl.formats.decoding.routes import DecodingRoute, RoutingDecoder
-from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.formats.schema_files import parse_schema
 from millrace.etl.formats.text import TextDecoder
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.launch.sinks import ParquetSinkSettings

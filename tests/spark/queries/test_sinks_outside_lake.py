@@ -22,7 +22,7 @@ from millrace.etl.formats.base import Decoder
 from millrace.etl.formats.decoding.decompress import DecompressingDecoder
 from millrace.etl.formats.decoding.redact import WITHHELD, RedactingDecoder
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.formats.schema_files import parse_schema
 from millrace.etl.job import build_queries
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.launch.settings import JobSettings, parse_job_settings

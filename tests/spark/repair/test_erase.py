@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.formats.schema_files import parse_schema
 from millrace.etl.job import maintenance_schedule
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.maintenance.table_maintenance import Retention, call_procedure, sql_timestamp

@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.formats.schema_files import parse_schema
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.launch.settings import JobSettings, parse_job_settings
 from millrace.etl.record import hadoop_files

@@ -1,3 +1,5 @@
+"""The schedule of a benchmark: its limits, repetitions and order."""
+
 from __future__ import annotations
 
 import numpy as np

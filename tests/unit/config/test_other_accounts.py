@@ -8,7 +8,7 @@ import pytest
 
 from millrace.config import ConfigurationError, load
 from millrace.config.aws.accounts import named_hosts
-from millrace.config.document.tree import Tree
+from millrace.config.document.yaml_tree import Tree
 from tests.unit.cli.test_commands import millrace
 
 DEV = """

@@ -14,8 +14,8 @@ from botocore.exceptions import ClientError
 from millrace.etl.launch.sources import KinesisSource
 from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.errors import LossError, NoAnswerError, StartError
-from millrace.etl.sources.identity_check import LegIdentity, StreamIdentities
 from millrace.etl.sources.kinesis import stream
+from millrace.etl.sources.recreated_source_check import LegIdentity, StreamIdentities
 
 FLIGHTS = {"cluster": "c1", "topic flights": "t1"}
 STREAM = KinesisSource("clicks", "shop-clicks", "eu-west-1", "earliest", 1000, 1.0, 86400)

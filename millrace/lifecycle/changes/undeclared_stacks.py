@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from millrace.config.aws.list_pages import list_all
+from millrace.config.aws.pagination import list_all
 from millrace.lifecycle.account.deployed_outputs import ignore_missing
 from millrace.lifecycle.changes.update_rules import Template
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
