@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.config.model import MskCluster
 from millrace.config.sources.stream_metrics import StreamMetrics
 from millrace.sizing.alarms.alarms import BATCH_SHARE

@@ -7,7 +7,7 @@ from pkgutil import resolve_name
 
 from constructs import Construct
 
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.sizing.alarms.alarms import silenced_by_stop
 from millrace.sizing.costs.network_plan import needs_private_image
 from millrace.sizing.model import Plan
@@ -18,13 +18,13 @@ from .constructs.alarms import add_alarms, alarm_name
 from .constructs.lake_grants import add_lake_formation_grants
 from .constructs.state_machine import JobStateMachine
 from .permissions.company_rules import apply_company_rules
-from .stacks.history import HistoryStack
-from .stacks.history_image import HistoryImageStack
+from .stacks.history_server import HistoryStack
+from .stacks.history_server_image import HistoryImageStack
 from .stacks.job_base import JobStack, SharedStacks
 from .stacks.kafka import KafkaStack, owned_clusters, owned_topics
-from .stacks.lifecycle import LifecycleStack
 from .stacks.network import NetworkStack
 from .stacks.observability import ObservabilityStack
+from .stacks.state_machine_shared_resources import LifecycleStack
 from .stacks.storage import StorageStack
 from .stacks.streams import StreamsStack, owned_streams
 

@@ -21,7 +21,7 @@ import fastavro
 
 from millrace.etl.launch.formats import CsvFormat
 from tests import protobuf as pb
-from tests.value_judges import (
+from tests.independent_conversions import (
     Judge,
     Number,
     data,

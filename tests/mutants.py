@@ -42,13 +42,13 @@ class Area:
 
 AREAS = {
     "identity": Area(
-        ("etl/sources/identity_check.py", "etl/record/envelope.py"),
+        ("etl/sources/recreated_source_check.py", "etl/record/envelope.py"),
         (
             "unit/docs/test_examples.py",
-            "unit/etl/test_identity_check.py",
+            "unit/etl/test_recreated_source_check.py",
             "spark/queries/test_land.py",
             "spark/queries/test_single_source_read.py",
-            "spark/sources/test_kinesis_land.py",
+            "spark/sources/test_kinesis_connector_loss.py",
             "spark/sinks/test_latest_by.py",
         ),
     ),
@@ -86,12 +86,12 @@ AREAS = {
             *(
                 "unit/etl/test_bounded_record_times.py",
                 "unit/etl/test_merge_offset_ranges.py",
-                "unit/etl/test_kinesis_ranges.py",
+                "unit/etl/test_arrivals_to_look_up.py",
                 "unit/etl/test_sources_kafka_table.py",
             ),
             *(
                 "spark/queries/test_land.py",
-                "spark/sources/test_kinesis_land.py",
+                "spark/sources/test_kinesis_connector_loss.py",
                 "spark/sources/test_kinesis_trimmed.py",
             ),
             "spark/sources/test_kafka_times.py",
@@ -108,7 +108,7 @@ AREAS = {
             "etl/formats/decoding/redact.py",
         ),
         (
-            "spark/formats/test_decode.py",
+            "spark/formats/test_decode_json.py",
             "spark/repair/test_replay_refused_rows.py",
             "spark/formats/test_redact.py",
             "spark/queries/test_land.py",
@@ -131,8 +131,8 @@ AREAS = {
         ("etl/maintenance/table_maintenance.py", "etl/job/maintenance_schedule.py"),
         (
             "unit/etl/test_maintenance_schedule.py",
-            "spark/repair/test_retention.py",
-            "spark/repair/test_table_services.py",
+            "spark/repair/test_dead_letter_retention.py",
+            "spark/repair/test_table_maintenance.py",
             "spark/queries/test_airline_operations.py",
         ),
     ),

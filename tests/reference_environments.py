@@ -17,7 +17,7 @@ from millrace.cli.plan.plan import keeps_all_slas, simulate_and_check_plan
 from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.config import load
 from millrace.sizing import plan, total_cost
-from millrace.sizing.moves import find_moves
+from millrace.sizing.cost_saving_moves import find_moves
 
 ROOT = Path(__file__).parents[1]
 FILES = tuple(sorted((ROOT / "tests" / "reference").glob("*.yaml")))

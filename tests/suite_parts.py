@@ -40,7 +40,7 @@ class Part:
 
 _OWN_SERVERS = (
     "integration/lifecycle",
-    "integration/test_company.py",
+    "integration/test_first_day_of_company.py",
     "integration/test_dev_stacks.py",
     "integration/test_faults.py",
     "integration/test_loopback_only.py",
@@ -63,7 +63,7 @@ LARGE = tuple(
         "queries/test_enrichment",
         "queries/test_direct",
         "repair/test_replay_dead_letters",
-        "sources/test_kinesis_land",
+        "sources/test_kinesis_connector_loss",
         "sinks/test_latest_by",
         "queries/test_routed_direct",
         "repair/test_backfill_landing",
@@ -78,7 +78,7 @@ NEWEST = list(LINES)[-1]
 _NEW_LINE = tuple(
     f"spark/{name}"
     for name in (
-        "formats/test_decode.py::test_each_bad_record_is_a_dead_letter_with_its_bytes_and_reason",
+        "formats/test_decode_json.py::test_each_bad_record_is_a_dead_letter_with_its_bytes_and_reason",
         "queries/test_enrichment.py::test_a_reference_table_is_read_again_on_its_interval_only",
         "queries/test_enrichment.py::test_enriched_and_transformed",
         "job/test_jvm_names.py",

@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 
 from ..record.errors import ConflictError, LeaseLostError
 from ..record.tables import Table
-from .look_ups import AddedRows, LookUp, LookUps, OutsideBoundError, TableHistory
+from .duplicate_look_ups import AddedRows, LookUp, LookUps, OutsideBoundError, TableHistory
 from .snapshots import commit_time, snapshot_and_earlier
 
 RUN, BATCH, WRITER, NOTHING_LATER = "millrace.run", "millrace.batch-id", "millrace.writer", "millrace.alone"

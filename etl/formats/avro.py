@@ -39,7 +39,7 @@ from pyspark.sql.types import DecimalType, IntegerType, StructType
 from ..launch.formats import AvroFormat
 from ..record import errors
 from ..record.errors import StartError
-from . import avro_schemas, avro_values, schemas
+from . import avro_schemas, avro_values, schema_files
 from .decoding import arrow
 from .decoding import decoded_rows as shared
 from .decoding.decompress import STAGE, with_decompressed_column
@@ -75,7 +75,7 @@ _UNFIT = "not one datum of the schema: incomplete, or written with another schem
 
 def open_decoder(form: AvroFormat, spark: SparkSession, schema: str, open_up_to: int | None) -> AvroDecoder:
     """Make the decoder, see :func:`etl.formats.base.open_decoder`; Glue's serializer compresses datums."""
-    return make_avro_decoder(spark, form, schemas.read_schema(spark, schema), schema, open_up_to)
+    return make_avro_decoder(spark, form, schema_files.read_schema(spark, schema), schema, open_up_to)
 
 
 @dataclass(frozen=True)

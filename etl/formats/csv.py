@@ -39,7 +39,7 @@ from pyspark.sql.types import (
 )
 
 from ..launch.formats import CsvFormat
-from . import schemas
+from . import schema_files
 from .decoding import decoded_rows as shared
 from .decoding import out_of_range_numbers, times
 
@@ -54,7 +54,7 @@ _JAVA = r"[0-9.][dDfF]\s*\z|0[xX]"
 
 def open_decoder(form: CsvFormat, spark: SparkSession, schema: str, _open_up_to: int | None) -> CsvDecoder:
     """Make the decoder, see :func:`etl.formats.base.open_decoder`; ``schema`` is DDL."""
-    return CsvDecoder(schemas.read_ddl(spark, schema), form)
+    return CsvDecoder(schema_files.read_ddl(spark, schema), form)
 
 
 @dataclass(frozen=True)

@@ -37,9 +37,9 @@ from pyspark.sql.types import (
 )
 
 from ..launch.formats import JsonFormat
-from ..record.cached_select import CachedSelect
+from ..record.column_expression_cache import CachedSelect
 from ..record.tables import with_all_nullable
-from . import schemas
+from . import schema_files
 from .base import UNCERTAIN, Observe
 from .decoding import exact_json, json_values, out_of_range_numbers, times
 from .decoding.decoded_rows import (
@@ -79,7 +79,7 @@ _OPTIONS = {
 
 def open_decoder(_form: JsonFormat, spark: SparkSession, schema: str, _open_up_to: int | None) -> JsonDecoder:
     """Make the decoder, see :func:`etl.formats.base.open_decoder`."""
-    return JsonDecoder(schemas.read_ddl(spark, schema))
+    return JsonDecoder(schema_files.read_ddl(spark, schema))
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class JsonDecoder:
     Parameters
     ----------
     schema
-        Schema of the object, from :func:`etl.formats.schemas.parse_schema`.
+        Schema of the object, from :func:`etl.formats.schema_files.parse_schema`.
     only_certain
         See :func:`etl.formats.base.without_exact_way`.
     """

@@ -32,7 +32,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from ..launch.formats import ProtobufFormat
-from . import protobuf_descriptors, protobuf_wire, schemas
+from . import protobuf_descriptors, protobuf_wire, schema_files
 from .decoding import arrow
 from .decoding.decoded_rows import TOMBSTONE, check_column_names
 from .protobuf_descriptors import ENUM, MESSAGE, STRING, Field, Message
@@ -66,7 +66,7 @@ def open_decoder(
     form: ProtobufFormat, spark: SparkSession, schema: str, _open_up_to: int | None
 ) -> ProtobufDecoder:
     """Make the decoder, see :func:`etl.formats.base.open_decoder`."""
-    return make_protobuf_decoder(schemas.read_file(spark, schema), form.message, schema)
+    return make_protobuf_decoder(schema_files.read_file(spark, schema), form.message, schema)
 
 
 class DescriptorMismatchError(ValueError):

@@ -13,13 +13,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ..launch.formats import TextFormat
-from . import schemas
+from . import schema_files
 from .decoding import decoded_rows as shared
 
 
 def open_decoder(_form: TextFormat, spark: SparkSession, schema: str, _open_up_to: int | None) -> TextDecoder:
     """Make the decoder, see :func:`etl.formats.base.open_decoder`."""
-    return TextDecoder(schemas.read_ddl(spark, schema))
+    return TextDecoder(schema_files.read_ddl(spark, schema))
 
 
 @dataclass(frozen=True)

@@ -14,15 +14,15 @@ from ..checkpoints import manifest
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.manifest import Manifest, ManifestChange, ManifestError
 from ..checkpoints.stateful_operators import stateful_operators
-from ..formats.schemas import read_file
+from ..formats.schema_files import read_file
 from ..launch.settings import DeriveSettings, JobSettings, QuerySettings
 from ..launch.start_position import start_time
 from ..record import hadoop_files
 from ..record.errors import StartError
 from ..record.job_run import JobRun
 from ..record.ready_query import ReadyQuery
-from ..sources import identity_check
-from ..sources.identity_check import StreamIdentities
+from ..sources import recreated_source_check
+from ..sources.recreated_source_check import StreamIdentities
 from .lease import FOLDER
 
 
@@ -136,7 +136,7 @@ class CheckpointCheck:
 
     def _check_source_identities(self, query: QuerySettings, begun: bool) -> None:
         url = f"{self._folder}/{query.name}.sources.json"
-        identities = identity_check.stream_identities(self._run, query, url, begun=begun)
+        identities = recreated_source_check.stream_identities(self._run, query, url, begun=begun)
         if identities is not None:
             identities.check_at_start()
             self._origins[query.name] = identities

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from ..launch import launch_document as launch
 from ..launch.launch_document import BackfillRequest, ReplayRequest, ScriptArguments
 from ..main import DIGEST, is_original
-from ..metrics.outputs import NonBlockingConsole, open_monitor
+from ..metrics.metric_destinations import NonBlockingConsole, open_monitor
 from ..metrics.spark_metrics_output import SparkMetrics
 from ..record import hadoop_files
 from ..record.batch_accounts import EventReporter

@@ -85,12 +85,12 @@ class MaintenanceThread:
             done = {}
         now = time.time()
         for chore in self.chores:
-            if now - done.get(chore.name, 0.0) < (chore.every - period / 2).total_seconds():
+            if now - done.get(chore.task_name, 0.0) < (chore.every - period / 2).total_seconds():
                 continue
             if stopping.is_set():
                 return
             self._run_chore(chore)
-            done[chore.name] = now
+            done[chore.task_name] = now
             hadoop_files.write_text(self.spark, url, json.dumps(done))
 
     def _run_chore(self, chore: MaintenanceTask) -> None:
@@ -100,7 +100,7 @@ class MaintenanceThread:
             if not self._stop.is_set():
                 self.report.emit(
                     "chore_failed",
-                    chore=chore.name,
+                    chore=chore.task_name,
                     error=describe_error(error),
                     error_class=type(error).__name__,
                 )

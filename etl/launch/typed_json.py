@@ -58,7 +58,7 @@ def read_typed(kind: Any, value: Any, path: str) -> Any:
         # JSON has no infinity, but Python reads 1e400 as one, and has integers too large for a float.
         if abs(value) <= sys.float_info.max:
             return float(value)
-        raise SettingsError(f"{path}: expected float, found {value!r}")
+        raise SettingsError(f"{path}: expected a number between -1.8e308 and 1.8e308, found {value!r}")
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise SettingsError(f"{path}: expected {kind.__name__}, found {value!r}")
     return value

@@ -94,7 +94,7 @@ class TableTask(ABC):
     every: timedelta
 
     @property
-    def name(self) -> str:
+    def task_name(self) -> str:
         """The task and its table."""
         return f"{self.WHAT} {self.table}"
 

@@ -15,7 +15,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType, TimestampType
 
 from ..checkpoints.checkpoint import Checkpoint
-from ..commits.look_ups import LookUp, OtherWriters, TableHistory, is_older_than, look_up_in_whole_table
+from ..commits.duplicate_look_ups import (
+    LookUp,
+    OtherWriters,
+    TableHistory,
+    is_older_than,
+    look_up_in_whole_table,
+)
 from ..commits.snapshots import commit_time, count_added_files, snapshot_and_earlier
 from ..formats.changes.decoder import TRUNCATE
 from ..formats.decoding.decoded_rows import reasons_type_not_storable
@@ -30,9 +36,9 @@ from ..record.tables import Table
 from ..sinks.base import DELETED, Sink, batch_identity, refuse_nothing
 from ..sinks.dead_letters import DeadLetterTable
 from ..sinks.delivery.kept_deletes import KeptDeletes
+from ..sinks.delivery.keyed_rows import newest_of_each_key
 from ..sinks.delivery.python_task_writes import CountedRows
 from ..sinks.delivery.record_order import POSITION, with_position
-from ..sinks.delivery.result_keys import newest_of_each_key
 from ..sinks.delivery.row_versions import versions_of_changes
 from . import change_order
 from .enrich import ReferenceTable

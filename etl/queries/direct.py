@@ -34,10 +34,10 @@ from ..sinks.delivery.python_task_writes import CountedRows
 from ..sinks.iceberg import IcebergSink
 from ..sources.base import ReplayedLeg
 from ..sources.batch_offsets import MOST_PARTITIONS, BatchOffsets, read_in_few_tasks
-from ..sources.leg_guards import batch_offsets_of_legs
+from ..sources.source_union import batch_offsets_of_legs
 from .derive import DEAD_LETTER, EnrichThenTransform
 from .offset_overlap import OffsetOverlap, overlap_with_derived_table, overlap_with_landing_table
-from .small_batches import SmallBatches
+from .small_batch_decoding import SmallBatches
 
 QUERY, RANGE = "millrace.query", "millrace.offsets"
 """Properties of a commit for the audit: the query and the offsets."""

@@ -21,20 +21,20 @@ from pyspark.sql.types import (
 
 from ..checkpoints.checkpoint import Checkpoint
 from ..commits.batch_commits import CommitFence, TableCommits
-from ..commits.look_ups import LookUp, TableHistory
+from ..commits.duplicate_look_ups import LookUp, TableHistory
 from ..formats.base import Decoder, decode_and_observe
 from ..formats.decoding import data_rules
 from ..launch.settings import LandSettings
 from ..record import batch_accounts, envelope
 from ..record.batch_accounts import BatchAccounts, EventReporter, ObservedFigures, row_count
-from ..record.cached_select import CachedSelect
+from ..record.column_expression_cache import CachedSelect
 from ..record.errors import LossError
 from ..record.tables import with_all_nullable
 from ..sinks.iceberg import AppendResult, IcebergSink
 from ..sources.batch_offsets import BatchOffsets, read_in_few_tasks
-from ..sources.leg_guards import LegGuards, Positions, batch_offsets_of_legs
+from ..sources.source_union import LegGuards, Positions, batch_offsets_of_legs
 from .offset_overlap import OffsetOverlap, overlap_with_landing_table
-from .small_batches import SmallBatches
+from .small_batch_decoding import SmallBatches
 
 MOST_READS = 3
 """Most reads in a row of a batch that does not replay, if a part of it had to be read again each time."""

@@ -16,7 +16,7 @@ from functools import partial, reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ..commits.look_ups import LookUp, LookUps, TableHistory
+from ..commits.duplicate_look_ups import LookUp, LookUps, TableHistory
 from ..sinks.iceberg import any_file_may_match
 from ..sources.batch_offsets import MOST_PARTITIONS, BatchOffsets, Range, disjunction, is_in_offset_ranges
 

@@ -15,7 +15,7 @@ from ..record.job_run import JobRun
 from ..record.ready_query import IsEndReached
 from ..record.tables import Table
 from ..sources.base import Leg, ReplayedLeg, SourceContext, reader_of
-from ..sources.leg_guards import LegGuards, union_of_legs
+from ..sources.source_union import LegGuards, union_of_legs
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from ..launch.settings import StateSettings, WatermarkSettings
 from ..metrics.trigger_metrics import EARLY
 from ..record.envelope import CARRIED, COLUMNS
 from ..record.errors import StartError
-from ..sinks.delivery.result_keys import result_identity
+from ..sinks.delivery.keyed_rows import result_identity
 
 JOINED_ID = "_joined_id"
 """Identity of the second stream's record, in the input of a joining transform, which may keep it."""

@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType, TimestampType
 
 from . import batch_accounts
-from .cached_select import CachedSelect
+from .column_expression_cache import CachedSelect
 
 IDENTITY = ("_source", "_id")
 """Columns that identify a record: the stream's name, and the record's position in it."""

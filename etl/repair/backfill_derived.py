@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ..commits.look_ups import LookUp
+from ..commits.duplicate_look_ups import LookUp
 from ..formats.decoding.routes import rows_of_route
 from ..launch.launch_document import BackfillRequest
 from ..queries.derive import EnrichThenTransform, good_records

@@ -13,7 +13,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from ..commits.look_ups import LookUp
+from ..commits.duplicate_look_ups import LookUp
 from ..launch.launch_document import BackfillRequest
 from ..record import envelope
 from ..record.errors import StartError, describe_error

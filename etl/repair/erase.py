@@ -27,7 +27,7 @@ from ..record import batch_accounts, hadoop_files
 from ..record.batch_accounts import EventReporter
 from ..record.tables import Table
 from .erase_condition import ErasureCondition, first_line
-from .erase_history import count_snapshots, expire_before_mark, has_read_past, mark_erasure, newest_mark
+from .erase_old_snapshots import count_snapshots, expire_before_mark, has_read_past, mark_erasure, newest_mark
 from .erase_targets import ErasureTarget, erasure_targets
 
 FOLDER = "_millrace/erase"
@@ -84,7 +84,7 @@ class Erasure:
     _waiting: list[str] = field(default_factory=list, repr=False)
 
     @property
-    def name(self) -> str:
+    def task_name(self) -> str:
         """See :class:`etl.maintenance.table_maintenance.TableTask`."""
         return "erase"
 

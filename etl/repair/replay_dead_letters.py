@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ..commits.look_ups import LookUp
+from ..commits.duplicate_look_ups import LookUp
 from ..formats.base import Decoder
 from ..launch.launch_document import ReplayRequest
 from ..record import batch_accounts, envelope, hadoop_files

@@ -34,7 +34,7 @@ from pyspark.sql.types import (
 
 from ..checkpoints.checkpoint import Checkpoint
 from ..commits.batch_commits import BatchId
-from ..commits.look_ups import LookUps
+from ..commits.duplicate_look_ups import LookUps
 from ..formats.decoding.decoded_rows import holds_for_all_leaves
 from ..launch import typed_json
 from ..launch.sinks import SinkSettings

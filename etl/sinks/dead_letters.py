@@ -8,7 +8,13 @@ from functools import cached_property, partial
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ..commits.look_ups import LookUp, OtherWriters, TableHistory, is_older_than, look_up_in_whole_table
+from ..commits.duplicate_look_ups import (
+    LookUp,
+    OtherWriters,
+    TableHistory,
+    is_older_than,
+    look_up_in_whole_table,
+)
 from ..record.tables import Table
 from .base import LETTER, BatchIdentity, Refuse, refuse_nothing
 from .iceberg import IcebergSink

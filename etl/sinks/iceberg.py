@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ..commits.batch_commits import CommitFence, TableCommits
-from ..commits.look_ups import OUTSIDE, LookUp, OutsideBoundError, look_up_in_whole_table
+from ..commits.duplicate_look_ups import OUTSIDE, LookUp, OutsideBoundError, look_up_in_whole_table
 from ..launch.sinks import IcebergSinkSettings
 from ..record import tables
 from ..record.batch_accounts import EventReporter, ObservedFigures, figures_of_observers, row_count

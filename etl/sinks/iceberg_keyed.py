@@ -14,9 +14,9 @@ from ..record.batch_accounts import EventReporter
 from ..record.errors import JVM_ERRORS, SinkError, uncut_messages
 from ..record.tables import Table
 from .base import DELETED, ORDER, BatchIdentity, Refuse, Reread, WriteCounts
+from .delivery.keyed_rows import first_timestamp_of_key
 from .delivery.merge_source import cached_temporary_view
 from .delivery.record_order import decided_by_arrival_condition, kept_order_expression, not_older_condition
-from .delivery.result_keys import first_timestamp_of_key
 
 _VIEW = "millrace_results"
 

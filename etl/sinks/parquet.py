@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ..commits.look_ups import LookUp, OutsideBoundError, is_older_than
+from ..commits.duplicate_look_ups import LookUp, OutsideBoundError, is_older_than
 from ..launch.sinks import ParquetSinkSettings
 from ..record import hadoop_files
 from ..record.batch_accounts import ObservedFigures

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ..checkpoints.checkpoint import Checkpoint
-from ..commits.look_ups import LookUp
+from ..commits.duplicate_look_ups import LookUp
 from ..launch import typed_json
 from ..launch.launch_document import BackfillRequest
 from ..launch.settings import QuerySettings
@@ -22,7 +22,7 @@ from ..record.errors import LossError
 from ..record.job_run import JobRun
 from ..record.ready_query import IsEndReached, ReadyQuery
 from ..record.tables import Table
-from .identity_check import LegIdentity as LegIdentity
+from .recreated_source_check import LegIdentity as LegIdentity
 
 Follower = BackgroundWriter[Mapping[str, Any]]
 """Queue for the progress of each batch of a query."""

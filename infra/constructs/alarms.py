@@ -8,7 +8,7 @@ from textwrap import shorten
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.sizing.model import RUNBOOK, Alarm
 
 _LONGEST = 1024

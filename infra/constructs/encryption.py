@@ -11,7 +11,7 @@ from millrace.config.aws.regions import domain
 from millrace.config.model import Environment
 from millrace.sizing.costs.network_plan import created_keys
 
-from ..data_removal import removal_policy
+from ..removal_policies import removal_policy
 
 
 def encryption_key_for_class(

@@ -14,15 +14,15 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_msk as msk
 from constructs import Construct
 
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.config.model import Environment, MskCluster
 from millrace.sizing.model import ClusterPlan
 from millrace.sizing.msk_clusters import replication_factor, zones_with_brokers
 
 from ..accepted_findings import acknowledge
-from ..data_removal import removal_policy
+from ..removal_policies import removal_policy
 from ..stacks.network import MSK_PORTS
-from .logs import EncryptedLogGroup
+from .log_groups import EncryptedLogGroup
 
 _REPLICAS = 3
 """Replicas of a partition on clusters whose zones are not known here; Serverless allows no other number."""

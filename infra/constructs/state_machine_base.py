@@ -14,10 +14,10 @@ from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
 from millrace.config.aws.grants import NO_NARROWER, Grant, allow
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 
 from .job_role import JobRole
-from .logs import EncryptedLogGroup
+from .log_groups import EncryptedLogGroup
 
 _DATA_KEY_REUSE_SECONDS = 300
 

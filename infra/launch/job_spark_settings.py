@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.config.model import Environment, Job
 from millrace.config.queries import DeriveQuery
 from millrace.sizing.model import JobPlan

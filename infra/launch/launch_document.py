@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.config.model import Environment
 from millrace.etl.launch import typed_json
 from millrace.sizing.model import JobPlan

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.config.checks.columns import ENVELOPE
 from millrace.config.kafka.login import IamLogin, NoLogin
 from millrace.config.model import Environment, ExternalCluster, Job, Stream

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from millrace.config.document.secrets import first_line_with_secret
+from millrace.config.document.plain_text_secrets import first_line_with_secret
 
 from ..errors import InfrastructureError
 

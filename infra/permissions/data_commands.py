@@ -12,7 +12,7 @@ from millrace.config.job_networks import vpc_reason
 from millrace.config.model import ExternalCluster, MskCluster
 from millrace.config.sources.kafka import READS_TOPIC, arn_within_cluster
 
-from ..constructs.log_flattener import FLAT_PREFIX
+from ..constructs.event_log_copier import FLAT_PREFIX
 from ..launch.job_spark_settings import database_location
 from ..permission_scope import PermissionScope
 from .job_permissions import deny_writing_versions

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millrace.config.aws.grants import Grant, allow
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.config.kafka.login import secret_arns_of_login
 from millrace.config.model import Job
 from millrace.config.queries import SourceQuery

@@ -6,7 +6,7 @@ from aws_cdk import DefaultStackSynthesizer, Fn, Stack, Tags, Token
 from aws_cdk import Environment as CdkEnvironment
 from constructs import Construct
 
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 
 TAGGED_FOR_GOOD = ("AWS::Kinesis::StreamConsumer", "AWS::MSK::ServerlessCluster")
 """Types whose tags CloudFormation cannot change: it would replace the resources, whose names are in use."""

@@ -10,7 +10,7 @@ from aws_cdk import aws_emrserverless as emr
 from constructs import Construct
 
 from millrace.config.aws.grants import NO_NARROWER, allow
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.config.engines.emr import EmrJob
 from millrace.sizing.model import JobPlan
 

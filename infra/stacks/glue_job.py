@@ -15,13 +15,13 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from millrace.config.aws.grants import allow
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.config.engines.glue import GlueJob
 from millrace.sizing.model import JobPlan
 
 from ..accepted_findings import acknowledge
 from ..constructs.job_role import JobRole
-from ..constructs.logs import EncryptedLogGroup
+from ..constructs.log_groups import EncryptedLogGroup
 from ..constructs.state_machine_engines import glue_calls
 from ..engines.glue import join_for_glue_conf
 from ..launch.launch_document import event_log_prefix

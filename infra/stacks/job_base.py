@@ -15,11 +15,11 @@ from aws_cdk import aws_kms as kms
 from constructs import Construct
 
 from millrace.config.aws.grants import Grant
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.sizing.model import JobPlan
 
 from ..constructs.job_role import JobRole
-from ..constructs.logs import EncryptedLogGroup
+from ..constructs.log_groups import EncryptedLogGroup
 from ..constructs.state_machine_definition import EngineCalls
 from ..launch.job_assets import add_job_file_assets, add_text_asset
 from ..launch.launch_document import launch_document

@@ -10,14 +10,14 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_msk as msk
 from constructs import Construct
 
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.config.model import Environment, KafkaTopic, MskCluster
 from millrace.sizing.model import Plan
 from millrace.sizing.msk_clusters import TIME_LIMITS
 
 from ..constructs.encryption import encryption_key_for_class
 from ..constructs.msk_cluster import ExistingCluster, ProvisionedCluster, ServerlessCluster
-from ..data_removal import removal_policy
+from ..removal_policies import removal_policy
 from .base import EnvironmentStack
 
 

@@ -13,14 +13,14 @@ from aws_cdk import aws_route53resolver as route53resolver
 from constructs import Construct
 
 from millrace.config.aws.grants import allow
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.config.base import arn_parts
 from millrace.config.model import Environment, ExternalCluster
 from millrace.sizing.costs.network_plan import domains_to_resolve
 from millrace.sizing.model import NetworkPlan
 
 from ..constructs.job_role import JobRole
-from ..constructs.logs import EncryptedLogGroup
+from ..constructs.log_groups import EncryptedLogGroup
 from .base import EnvironmentStack
 
 HTTPS = 443

@@ -14,12 +14,12 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.sizing.alarms.alarm_stacks import alarm_stacks
 from millrace.sizing.model import Plan
 
 from ..constructs.alarms import add_alarms, alarm_name
-from ..constructs.logs import EncryptedLogGroup
+from ..constructs.log_groups import EncryptedLogGroup
 from ..dashboard_sections import dashboard_sections
 from ..dashboards import (
     cloudwatch_dashboard_body,
@@ -27,8 +27,8 @@ from ..dashboards import (
     grafana_dashboard,
     split_into_dashboards,
 )
-from ..data_removal import is_disposable, removal_policy
 from ..launch.job_assets import add_text_asset
+from ..removal_policies import is_disposable, removal_policy
 from .base import EnvironmentStack
 
 _MOST_BOARDS = 2

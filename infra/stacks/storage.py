@@ -11,12 +11,12 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from millrace.config.aws.names import VERSIONS, Bucket, Names
+from millrace.config.aws.resource_names import VERSIONS, Bucket, Names
 
 from ..constructs.encryption import allow_cloudwatch_log_groups, encryption_key_for_class
-from ..data_removal import is_disposable, removal_policy
 from ..launch.job_spark_settings import database_location
 from ..permissions.job_permissions import WRITES
+from ..removal_policies import is_disposable, removal_policy
 from .base import EnvironmentStack
 
 _ABORT_UPLOADS = Duration.days(7)

@@ -8,14 +8,14 @@ from aws_cdk import CfnOutput, Duration, Tags
 from aws_cdk import aws_kinesis as kinesis
 from constructs import Construct
 
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.config.model import Environment, KinesisStream
 from millrace.config.queries import LandQuery
 from millrace.sizing.model import Plan
 
 from ..accepted_findings import acknowledge
 from ..constructs.encryption import encryption_key_for_class
-from ..data_removal import removal_policy
+from ..removal_policies import removal_policy
 from .base import EnvironmentStack
 
 _KIB = 1024

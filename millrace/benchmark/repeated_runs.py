@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from millrace.benchmark.measurements import Measurements, Run
-from millrace.benchmark.schedule import WARM_UP, PlannedRun
+from millrace.benchmark.run_schedule import WARM_UP, PlannedRun
 from millrace.benchmark.settled_batches import Disturbance, find_disturbances, settled_points
 
 _MOST = 1 / 3

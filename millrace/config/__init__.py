@@ -1,6 +1,6 @@
 """Environment files: the model, its checks, its JSON Schema."""
 
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.config.document.problems import ConfigurationError, Finding, Problem
 from millrace.config.load import environment_names, find_root, load
 from millrace.config.model import Environment

@@ -14,9 +14,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from millrace.config.aws import accounts
 from millrace.config.checks import environment as checks
-from millrace.config.document import explain, secrets
+from millrace.config.document import explain_validation_errors, plain_text_secrets
 from millrace.config.document.locations import Locations
-from millrace.config.document.open_values import find_open_values
 from millrace.config.document.problems import (
     MISSING,
     ConfigurationError,
@@ -26,7 +25,8 @@ from millrace.config.document.problems import (
     dotted_path,
     one_per_path,
 )
-from millrace.config.document.tree import DocumentError, Tree, is_file, merge_trees, read_document
+from millrace.config.document.values_to_fill_in import find_open_values
+from millrace.config.document.yaml_tree import DocumentError, Tree, is_file, merge_trees, read_document
 from millrace.config.engines import KINDS
 from millrace.config.engines.base import JobBase
 from millrace.config.model import Environment
@@ -133,7 +133,7 @@ def load(
     tree = _read_file(file, root, problems, (), texts)
     places = Locations(tree, root)
     plain = {key: value for key, value in tree.to_json().items() if key != EXTENDS}
-    findings = [*find_open_values(tree), *secrets.find_secrets(tree)]
+    findings = [*find_open_values(tree), *plain_text_secrets.find_secrets(tree)]
     if "name" in plain:
         findings.append(
             Finding(("name",), str(plain.pop("name")), "no name: the file's name is the environment's")
@@ -163,7 +163,7 @@ def _environment_file(name: str, root: FilePath, texts: Mapping[FilePath, str]) 
     if name.endswith((".yaml", ".yml")) or "/" in name:
         file = FilePath(name).resolve()
         if file not in texts and not is_file(file):
-            hint = explain.suggest_nearest(file.stem, environment_names(root))
+            hint = explain_validation_errors.suggest_nearest(file.stem, environment_names(root))
             raise ConfigurationError([Problem(name, 0, "", "no such file", "an existing YAML file", hint)])
         return file
     file = root / "environments" / f"{name}.yaml"
@@ -171,7 +171,7 @@ def _environment_file(name: str, root: FilePath, texts: Mapping[FilePath, str]) 
         known = environment_names(root)
         allowed = f"one of {', '.join(known)}" if known else "a file in environments/"
         shown = Locations(None, root).name(file)
-        hint = explain.suggest_nearest(name, known)
+        hint = explain_validation_errors.suggest_nearest(name, known)
         raise ConfigurationError([Problem(shown, 0, "", f"no environment {name!r}", allowed, hint)])
     return file
 
@@ -206,10 +206,17 @@ def _read_file(
     )
     if parent is None or parent in (file, *above):
         known = sorted(each.stem for each in file.parent.glob("*.yaml") if each != file)
-        hint = explain.suggest_nearest(str(extends.value), known)
+        hint = explain_validation_errors.suggest_nearest(str(extends.value), known)
         allowed = "the name of another file beside this one that does not extend it in turn"
         problems.append(
-            Problem(name, extends.line, EXTENDS, explain.shown_value(extends.to_json()), allowed, hint)
+            Problem(
+                name,
+                extends.line,
+                EXTENDS,
+                explain_validation_errors.shown_value(extends.to_json()),
+                allowed,
+                hint,
+            )
         )
         return tree
     return merge_trees(_read_file(parent, root, problems, (*above, file), texts), tree)
@@ -272,7 +279,7 @@ def _validate(plain: dict[str, Any], tree: Tree) -> tuple[Environment | None, li
         # From JSON and strict: YAML has typed its scalars, so "4" is no number and true is not 1.
         return Environment.model_validate_json(json.dumps(plain), strict=True), []
     except ValidationError as error:
-        findings = explain.explain_errors(error, Environment, tree.scalar_text)
+        findings = explain_validation_errors.explain_errors(error, Environment, tree.scalar_text)
         return None, [replace(each, hint=_hint(each)) for each in findings]
 
 
@@ -316,7 +323,7 @@ def _valid_part(kind: Any, data: Any) -> Any:
             return adapter.validate_json(text, strict=True)
         except ValidationError as error:
             for each in error.errors(include_url=False):
-                path = explain.path_in_file(each["loc"], kind)
+                path = explain_validation_errors.path_in_file(each["loc"], kind)
                 holder = _value_at(data, *path[:-1])  # None if another mistake has removed it
                 if isinstance(holder, dict) and each["type"] == "missing" and path[-1] in _STAND_INS:
                     holder[path[-1]] = copy.deepcopy(_STAND_INS[path[-1]])

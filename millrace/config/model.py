@@ -28,8 +28,8 @@ from millrace.config.infrastructure_sections import (
     Storage,
 )
 from millrace.config.kafka.clusters import ExternalCluster, KafkaCluster, MskCluster
+from millrace.config.processing_rate import Rate
 from millrace.config.queries import Query
-from millrace.config.rate import Rate
 from millrace.config.sinks import Sink
 from millrace.config.sources import Stream
 from millrace.config.sources.base import Basis, Traffic

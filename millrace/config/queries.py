@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, StringConstraints
 from millrace.config.base import Model, Slug, TableName
 from millrace.config.formats import DEFAULT, PayloadFormat
 from millrace.config.kafka.reading_options import KafkaReading
-from millrace.config.rate import Rate
+from millrace.config.processing_rate import Rate
 from millrace.config.sinks import Sink
 from millrace.config.sinks.base import Column
 from millrace.config.units import Duration, Size, Start

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from millrace.lifecycle.account.deployed_outputs import NotDeployedError, read_stack_outputs
+from millrace.lifecycle.aws_error_messages import AwsError, translate_aws_errors
 from millrace.lifecycle.changes.deployed_diff import (
     DeploymentChanges,
     compare_with_deployed,
@@ -15,9 +16,9 @@ from millrace.lifecycle.changes.deployed_diff import (
     read_deployed_document,
     with_new_jobs_stopped,
 )
-from millrace.lifecycle.changes.deployed_stacks import deployed_template
 from millrace.lifecycle.changes.deployment_changes import JobChange
-from millrace.lifecycle.changes.removals import StackRemoval, in_removal_order
+from millrace.lifecycle.changes.stack_removals import StackRemoval, in_removal_order
+from millrace.lifecycle.changes.undeclared_stacks import deployed_template
 from millrace.lifecycle.jobs.health import (
     PATIENCE_SECONDS,
     POLL_SECONDS,
@@ -25,7 +26,6 @@ from millrace.lifecycle.jobs.health import (
     wait_until_healthy,
 )
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, execute_verb_for_answer
-from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
 _STOPPED = ("STOPPED", "CREATED")
 STOPPABLE = ("STARTING", "STARTED")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from millrace.lifecycle.changes.assembly_stages import write_assembly_with_templates
+from millrace.lifecycle.aws_error_messages import AwsError
 from millrace.lifecycle.changes.deployment_changes import (
     JobChange,
     compare_templates,
@@ -18,6 +18,7 @@ from millrace.lifecycle.changes.deployment_changes import (
     document_differences,
     stream_names,
 )
+from millrace.lifecycle.changes.stepwise_assemblies import write_assembly_with_templates
 from millrace.lifecycle.deploy import (
     DeployError,
     DeploymentChanges,
@@ -27,7 +28,6 @@ from millrace.lifecycle.deploy import (
 )
 from millrace.lifecycle.jobs.health import PATIENCE_SECONDS, POLL_SECONDS
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from millrace.lifecycle.problems import AwsError
 from millrace.lifecycle.versions import JobVersion, UpgradeError, read_deployed_version, save_deployed_version
 
 _SHARED = ("network", "storage", "streams", "kafka", "lifecycle")

@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.benchmark.measurements import Measurements
-from millrace.benchmark.schedule import PlannedRun, schedule_document
+from millrace.benchmark.run_schedule import PlannedRun, schedule_document
 from millrace.config.engines import KINDS
 from millrace.config.engines.versions import SparkLine, spark_line_of
 from millrace.etl.launch import typed_json

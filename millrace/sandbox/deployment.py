@@ -11,14 +11,14 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from millrace.config import load
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.config.model import Environment
 from millrace.lifecycle.account.deployed_outputs import LaunchDocument, read_launch_document
+from millrace.sandbox.local_environment import make_stand_in
 from millrace.sandbox.payloads import flights
 from millrace.sandbox.programs import cdk, kafka_broker, localstack
 from millrace.sandbox.programs.child_processes import RUN, lock_sandbox
 from millrace.sandbox.programs.local_spark import SandboxSpark, delete_local_catalog
-from millrace.sandbox.stand_in import make_stand_in
 from millrace.sizing import plan as compute_plan
 from millrace.sizing.model import Plan
 

@@ -13,8 +13,8 @@ from threading import Event as Flag
 
 from pyiceberg.catalog import Catalog
 
-from millrace.config.aws.names import Names
-from millrace.lifecycle.problems import ThrottledError, translate_aws_errors
+from millrace.config.aws.resource_names import Names
+from millrace.lifecycle.aws_error_messages import ThrottledError, translate_aws_errors
 from millrace.sandbox.programs.child_processes import StalledError, wait_until
 from millrace.sandbox.records import lake_tables
 from millrace.sandbox.records.producer import BackgroundThread

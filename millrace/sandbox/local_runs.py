@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from pyiceberg.catalog.sql import SqlCatalog
 
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.lifecycle.account.deployed_outputs import read_launch_document
 from millrace.sandbox.drill import DrillError, JobRunner, TimeLimits
 from millrace.sandbox.programs.local_spark import LocalJob, SandboxSpark

@@ -20,10 +20,10 @@ from millrace.lifecycle.account.deployed_outputs import read_launch_document
 from millrace.lifecycle.audits.query_audit import AuditedDeployment
 from millrace.lifecycle.jobs.logs import LogLine
 from millrace.sandbox.deployment import Sandbox
+from millrace.sandbox.local_environment import make_stand_in
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
 from millrace.sandbox.programs.local_spark import SandboxSpark
 from millrace.sandbox.programs.localstack import LocalStack, localstack_answers
-from millrace.sandbox.stand_in import make_stand_in
 
 _RECORD = RUN / "kept.json"
 _MOST_BYTES = 16 * 1024**2

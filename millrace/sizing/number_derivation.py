@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, is_dataclass
 from typing import Any
 
-from millrace.config.document.explain import suggest_nearest
+from millrace.config.document.explain_validation_errors import suggest_nearest
 from millrace.config.document.problems import ConfigurationError, Problem, dotted_path
 from millrace.config.model import Environment
 from millrace.sizing.model import CostItem, Figure, FigureInput, Plan

@@ -15,7 +15,7 @@ from millrace.config.model import Environment, MskCluster
 from millrace.config.queries import SourceQuery
 from millrace.sizing.alarms.alarms import alarms
 from millrace.sizing.alternatives import other_services
-from millrace.sizing.alternatives.free_choices import cheapest_choices
+from millrace.sizing.alternatives.choices_left_to_plan import cheapest_choices
 from millrace.sizing.alternatives.partition_search import JobPlanner, cheapest_partitions
 from millrace.sizing.alternatives.remedies import with_remedies
 from millrace.sizing.alternatives.risks import risks
@@ -120,7 +120,7 @@ def _quota_warnings(environment: Environment, clusters: Mapping[str, ClusterPlan
 
 def _is_confirmed_by_simulation(environment: Environment, table: PriceTable) -> bool:
     """Return whether the simulation of a plan confirms all that it promises."""
-    from millrace.sizing.simulation.self_check import self_check
+    from millrace.sizing.simulation.plan_simulation_check import self_check
 
     played = self_check(environment, _plan(environment, table))
     return all(each.meets_sla and not each.slow and not any(each.contradictions()) for each in played)

@@ -14,7 +14,7 @@ from millrace.sizing.prices_and_limits import limit_input, limit_per_second, ser
 from millrace.sizing.queries.capacity import choose_cores, partitions_for, whole_cores
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.demand_inputs import spare_inputs, traffic_inputs
-from millrace.sizing.text_format import count
+from millrace.sizing.readable_numbers import count
 
 MIB = 1024**2
 

@@ -15,18 +15,18 @@ from typing import Any
 from confluent_kafka import KafkaException
 from pyiceberg.catalog import Catalog
 
-from millrace.config.aws.list_pages import list_all
-from millrace.config.aws.names import Names
+from millrace.config.aws.pagination import list_all
+from millrace.config.aws.resource_names import Names
 from millrace.config.model import EmrJob, Environment, ExternalCluster, GlueJob, KinesisStream
 from millrace.lifecycle.account import kafka_access
 from millrace.lifecycle.account.deployed_outputs import NotDeployedError, ignore_missing, read_stack_outputs
 from millrace.lifecycle.account.kafka_access import Settings
 from millrace.lifecycle.audits import query_audit as audit_job
+from millrace.lifecycle.aws_error_messages import AwsError, translate_aws_errors
 from millrace.lifecycle.deploy import STOPPABLE
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, execute_verb_for_answer
 from millrace.lifecycle.preflight.account import check_bootstrap
 from millrace.lifecycle.preflight.questions import PreflightAccount
-from millrace.lifecycle.problems import AwsError, translate_aws_errors
 from millrace.sandbox.drill import DrillError, TimeLimits, wait_for_condition
 from millrace.sandbox.programs import cdk
 from millrace.sizing.model import Plan

@@ -13,7 +13,7 @@ from typing import Any, get_args
 from ruamel.yaml import YAML
 
 from millrace.config import load
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.config.document.problems import ConfigurationError, Finding
 from millrace.config.infrastructure_sections import Bucket, Disposable
 from millrace.config.job_networks import network_reasons, vpc_reason

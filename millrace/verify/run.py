@@ -12,8 +12,8 @@ from pathlib import Path
 from botocore.exceptions import BotoCoreError, ClientError
 
 from millrace.lifecycle.account.deployed_outputs import NotDeployedError
+from millrace.lifecycle.aws_error_messages import AwsError
 from millrace.lifecycle.deploy import DeployError
-from millrace.lifecycle.problems import AwsError
 from millrace.sandbox.drill import DrillError, Say
 from millrace.sandbox.programs import cdk
 from millrace.sandbox.programs.child_processes import SandboxError

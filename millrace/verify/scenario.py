@@ -14,7 +14,7 @@ from pyiceberg.catalog import Catalog
 
 from millrace.config.model import KafkaTopic
 from millrace.lifecycle.audits.kinesis import list_shards
-from millrace.lifecycle.problems import AwsError, ThrottledError, translate_aws_errors
+from millrace.lifecycle.aws_error_messages import AwsError, ThrottledError, translate_aws_errors
 from millrace.sandbox.drill import JobsDrill, Say, translate_table_errors, wait_for_condition
 from millrace.sandbox.payloads.flights import RecordToSend
 from millrace.sandbox.records import lake_tables

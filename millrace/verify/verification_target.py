@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.lifecycle.account.kafka_access import Settings
 from millrace.sandbox.drill import JobRunner
 from millrace.verify.environment_copy import VerificationCopy

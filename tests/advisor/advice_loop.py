@@ -34,8 +34,8 @@ from millrace.sandbox.programs.localstack import ACCOUNT, LocalStack
 from millrace.sandbox.records import lake_tables
 from millrace.sandbox.records.producer import BackgroundThread, KafkaProducer, yield_at_rate
 from millrace.sizing import plan
-from tests.faults.project import NAME, bring, run, write
 from tests.faults.shop import records
+from tests.faults.shop_project import NAME, bring, run, write
 
 HOME = RUN / "loop"
 JOB, QUERY, TOPIC, TABLE = "orders", "land-orders", "orders", "orders_landed"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Iterator
 
-from tests.spark.formats.test_decode import BAD, DDL, GOOD, TAKEN
+from tests.spark.formats.test_decode_json import BAD, DDL, GOOD, TAKEN
 
 __all__ = ["DDL", "KEYS", "good", "spoiled", "taken"]
 

@@ -22,9 +22,9 @@ from millrace.sandbox.programs.child_processes import RUN, SandboxError, wait_un
 from millrace.sandbox.records.producer import KafkaProducer
 from tests.faults import kafka_cluster
 from tests.faults.kafka_cluster import Cluster
-from tests.faults.kafka_stage import KafkaStage
+from tests.faults.kafka_round_setup import KafkaStage
+from tests.faults.round_setup import Stage
 from tests.faults.sent_records import Feed
-from tests.faults.stage import Stage
 
 HOME = RUN / "faults-brokers"
 BROKERS = 3

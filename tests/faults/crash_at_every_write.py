@@ -25,7 +25,7 @@ from pathlib import Path
 from millrace.sandbox.programs.child_processes import RUN, wait_until
 from millrace.sandbox.programs.toolchain import ROOT
 from tests.faults.crashed_job import KINDS, PATIENCE_SECONDS, Crashed, Servers, servers
-from tests.faults.mutations import MODES, Mode
+from tests.faults.numbered_writes import MODES, Mode
 
 HOME = RUN / "faults-crash-points"
 

@@ -1,6 +1,6 @@
 """Run the cut-overs that ``millrace import`` describes: ``python -m tests.faults.cutover``.
 
-Somebody else's job (``old_job.py``: plain Spark, no identity in its rows) copies a topic into a table with the records' times
+Somebody else's job (``job_to_import.py``: plain Spark, no identity in its rows) copies a topic into a table with the records' times
 and into one without. The producers' times are up to two seconds out of order. ``millrace import`` writes its environment twice,
 once with a moment at which the new job takes over and once with the event log of the old job as it runs; what it wrote is deployed
 to LocalStack and not started. Then the old job ends, is imported again with its final log, which changes nothing but the offsets, that is
@@ -38,13 +38,13 @@ from millrace.sandbox.programs.child_processes import RUN, ChildProcess, Sandbox
 from millrace.sandbox.programs.local_spark import SandboxSpark, local_catalog_settings
 from millrace.sandbox.programs.localstack import ACCOUNT, LocalStack
 from millrace.sandbox.records.producer import BackgroundThread
-from tests.faults.difference import Difference
 from tests.faults.moto_server import moto
-from tests.faults.project import NAME, bring, millrace, prepare
+from tests.faults.row_difference import Difference
 from tests.faults.shop import records
+from tests.faults.shop_project import NAME, bring, millrace, prepare
 
 HOME = RUN / "cutover"
-OLD = Path(__file__).with_name("old_job.py")
+OLD = Path(__file__).with_name("job_to_import.py")
 TOPIC, PARTITIONS = "orders", 3
 BUCKET = "theirs"
 SCHEMA = "pipelines/shop/order.ddl"

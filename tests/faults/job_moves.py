@@ -33,7 +33,7 @@ from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, Verb, exe
 from millrace.lifecycle.versions import UpgradeError, read_deployed_version
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.running_sandbox import save_endpoints
-from tests.faults.project import ENVIRONMENT, millrace, synthesise
+from tests.faults.shop_project import ENVIRONMENT, millrace, synthesise
 from tests.faults.upgrade import HOME, JOB, Scene, compared, opened, under_load
 
 VERSIONS = {"emr": ("emr-7.13.0", "emr-spark-8.0.0"), "glue": ("5.1", "6.0")}

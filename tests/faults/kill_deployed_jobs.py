@@ -32,12 +32,12 @@ from millrace.sandbox.records import lake_tables
 from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, RecordProducer
 from tests import kinesalite
 from tests.faults import lake_rows
-from tests.faults.difference import Difference
-from tests.faults.project import deployed
+from tests.faults.round_setup import split_shard
+from tests.faults.row_difference import Difference
 from tests.faults.shop import records
 from tests.faults.shop.records import Remembered
+from tests.faults.shop_project import deployed
 from tests.faults.sink_contents import of_stack, rows
-from tests.faults.stage import split_shard
 from tests.kinesalite import Kinesalite
 
 HOME = RUN / "faults-deployed"

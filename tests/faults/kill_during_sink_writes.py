@@ -32,9 +32,9 @@ from millrace.sandbox.programs import kafka_broker, local_driver
 from millrace.sandbox.programs.child_processes import RUN, ChildProcess, wait_until
 from millrace.sandbox.records.producer import KafkaProducer
 from tests import kinesalite, opensearch, postgres
-from tests.faults import job_documents, lake_rows, sink_contents, stage
-from tests.faults.difference import Difference
+from tests.faults import lake_rows, round_setup, sink_contents, small_jobs
 from tests.faults.moto_server import items, make_table, moto
+from tests.faults.row_difference import Difference
 from tests.kinesalite import REGION
 from tests.postgres import PASSWORD, USER
 
@@ -220,15 +220,15 @@ def direct_sinks(database_url: str, secret: str, domain: str) -> dict[str, dict[
 def direct_job(sinks: Mapping[str, Mapping[str, Any]], bootstrap: str) -> dict[str, Any]:
     """Settings of a job with a direct query into each sink; a query's dead letters are its only table."""
     schema = HOME / "schema.ddl"
-    source = job_documents.topic(TOPIC, BATCH)
+    source = small_jobs.topic(TOPIC, BATCH)
     queries = [
         {
-            **job_documents.queries("direct", source, schema, partial(_letters, name), sink=sink)[0],
+            **small_jobs.queries("direct", source, schema, partial(_letters, name), sink=sink)[0],
             "name": name,
         }
         for name, sink in sinks.items()
     ]
-    return job_documents.settings("faults", queries, f"{HOME}/checkpoints", bootstrap)
+    return small_jobs.settings("faults", queries, f"{HOME}/checkpoints", bootstrap)
 
 
 def _letters(query: str, _what: str = "letters") -> str:
@@ -245,7 +245,7 @@ def direct(ending: ExitStack) -> Round:
     domain, streams = ending.enter_context(opensearch.running()), kinesis.client()
     domain.create(INDEX)
     (HOME / "schema.ddl").write_text("n BIGINT NOT NULL, text STRING")
-    catalog = stage.local_catalog(HOME)
+    catalog = round_setup.local_catalog(HOME)
     ending.callback(catalog.close)
     for topic in (TOPIC, OUT):
         broker.create_topic(topic, 2)
@@ -260,8 +260,8 @@ def direct(ending: ExitStack) -> Round:
     binds["kinesis.endpoint"] = kinesis.endpoint
 
     def begin(number: int) -> ChildProcess:
-        return stage.start(
-            "faults-sinks", HOME, direct_job(sinks, broker.bootstrap), jar_sets=(*stage.JAR_SETS, "postgresql"),
+        return round_setup.start(
+            "faults-sinks", HOME, direct_job(sinks, broker.bootstrap), jar_sets=(*round_setup.JAR_SETS, "postgresql"),
             spark=more, binds=binds, log=f"run-{number}.log",
         )  # fmt: skip
 

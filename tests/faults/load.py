@@ -20,7 +20,7 @@ from millrace.sandbox.programs import kafka_broker
 from millrace.sandbox.programs.child_processes import SandboxError, wait_until
 from tests.performance.core import Bench, landing
 from tests.performance.hand_written_baselines import HOME
-from tests.performance.preloaded import PARTITIONS, TOPIC, preload
+from tests.performance.preloaded_input import PARTITIONS, TOPIC, preload
 from tests.performance.session import spark_session
 
 NAME = "load"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.faults import bad_records
+from tests.faults.round_scenarios import running
+from tests.faults.round_setup import Stage
 from tests.faults.sent_records import send_aggregate
-from tests.faults.stage import Stage
-from tests.faults.stories import running
 
 
 def zero_length(stage: Stage, records: int) -> None:

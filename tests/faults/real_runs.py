@@ -15,7 +15,7 @@ from millrace.sandbox.programs.child_processes import lock_sandbox
 from millrace.sandbox.programs.local_spark import LocalJob, SandboxSpark, delete_local_catalog
 from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sandbox.programs.toolchain import ROOT
-from tests.integration.lifecycle.engines import Engines, Run, serving
+from tests.integration.lifecycle.simulated_engines import Engines, Run, serving
 
 
 @dataclass
@@ -83,7 +83,7 @@ class RealRuns(Engines):
 @contextmanager
 def beside_localstack(engines: RealRuns) -> Iterator[LocalStack]:
     """Start a LocalStack whose state machines call these engines; ends all runs at last."""
-    script = ROOT / "tests" / "integration" / "lifecycle" / "hand_over.py"
+    script = ROOT / "tests" / "integration" / "lifecycle" / "localstack_forwarder.py"
     with ExitStack() as ending:
         ending.enter_context(lock_sandbox())
         delete_local_catalog()

@@ -13,7 +13,7 @@ from millrace.infra.environment_stacks import build_stacks
 from millrace.sandbox.programs.localstack import ACCOUNT
 from millrace.sandbox.programs.toolchain import ROOT
 from millrace.sizing import plan
-from tests.faults.project import NAME
+from tests.faults.shop_project import NAME
 
 
 def main(folder: Path, assembly: Path) -> None:

@@ -1,7 +1,7 @@
 """Fault test of upgrades under load, one of which fails: ``python -m tests.faults.upgrade``.
 
 The shop is deployed on LocalStack by CDK; its state machines run there. The EMR Serverless that they call is the tests' own
-(``tests/integration/lifecycle/engines.py``), whose runs here are real ones: local Spark, from the launch document that the
+(``tests/integration/lifecycle/simulated_engines.py``), whose runs here are real ones: local Spark, from the launch document that the
 machine names, on checkpoints and tables in LocalStack's S3, reading a real broker, ended by SIGTERM. What the runs write as
 metrics and lines goes to LocalStack's CloudWatch, where the watch looks for it. Records are sent all the while. Then:
 
@@ -37,10 +37,10 @@ from millrace.sandbox.programs.local_spark import LocalJob
 from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sandbox.records.producer import BackgroundThread
 from tests import kinesalite
-from tests.faults.difference import Difference
 from tests.faults.kill_deployed_jobs import Shop
-from tests.faults.project import ENVIRONMENT, deployed, synthesise
 from tests.faults.real_runs import RealRuns, beside_localstack
+from tests.faults.row_difference import Difference
+from tests.faults.shop_project import ENVIRONMENT, deployed, synthesise
 
 JOB = "direct"
 HOME = RUN / "faults-upgrade"

@@ -31,7 +31,7 @@ from millrace.etl.record.tables import Table
 from millrace.sandbox.programs import jars, local_session
 from millrace.sandbox.programs.child_processes import RUN
 from millrace.sandbox.records.producer import BackgroundThread
-from tests.faults.difference import Difference
+from tests.faults.row_difference import Difference
 from tests.spark.queries.test_derive import Pipeline
 from tests.spark.source_batches import Events, frame, good, kafka_rows
 

@@ -2,7 +2,7 @@
 
 The command runs as it does for an account, as a process of its own, with the credentials and the address of a LocalStack. CDK
 deploys there; the state machines, their rules and their parameters are LocalStack's. The Glue and the EMR Serverless that they
-call are the tests' own (``tests/integration/lifecycle/engines.py``), whose runs here are real ones: local Spark, from the
+call are the tests' own (``tests/integration/lifecycle/simulated_engines.py``), whose runs here are real ones: local Spark, from the
 launch document that the job's stack names, on checkpoints and tables in LocalStack's S3. A run that is killed is killed with
 SIGKILL, its end is an event as the services send it, and nothing but the deployed rule starts the next one. Where a table is, the
 played Data Catalog tells.
@@ -32,9 +32,9 @@ from millrace.sandbox.programs.child_processes import RUN, SandboxError
 from millrace.sandbox.programs.local_spark import SandboxSpark
 from millrace.sandbox.programs.toolchain import ROOT
 from millrace.sandbox.records.producer import BackgroundThread
-from tests.faults.project import run
 from tests.faults.real_runs import RealRuns, beside_localstack
-from tests.integration.lifecycle.engines import EMR_STATES, GLUE_STATES, RefusedError
+from tests.faults.shop_project import run
+from tests.integration.lifecycle.simulated_engines import EMR_STATES, GLUE_STATES, RefusedError
 
 HOME = RUN / "faults-verified"
 POLL_SECONDS = 0.5

@@ -27,8 +27,8 @@ from millrace.etl.record.ready_query import ReadyQuery
 from millrace.etl.record.tables import Table
 from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from tests.faults.in_process_job import Job
-from tests.golden.routed import KINDS as ROUTED
-from tests.golden.routed import RoutedJob
+from tests.golden.routed_jobs import KINDS as ROUTED
+from tests.golden.routed_jobs import RoutedJob
 from tests.launch_documents import with_route
 from tests.spark.source_batches import Events, drained, frame, good, kafka_rows, lander
 

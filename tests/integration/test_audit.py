@@ -27,7 +27,7 @@ from millrace.lifecycle.audits.hourly_audit import HOUR, AuditResult, complete_h
 from millrace.lifecycle.audits.kafka import TopicReader, compare_offsets
 from millrace.lifecycle.audits.landing_table import LandedRecords
 from millrace.lifecycle.audits.query_audit import audit_query
-from millrace.lifecycle.problems import AwsError
+from millrace.lifecycle.aws_error_messages import AwsError
 from millrace.sandbox import running_sandbox
 from millrace.sandbox.deployment import Sandbox
 

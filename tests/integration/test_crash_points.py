@@ -9,7 +9,7 @@ import pytest
 
 from tests.faults.crash_at_every_write import played
 from tests.faults.crashed_job import servers
-from tests.faults.mutations import MODES, Mode
+from tests.faults.numbered_writes import MODES, Mode
 
 pytestmark = pytest.mark.faults
 

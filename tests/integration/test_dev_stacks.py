@@ -18,7 +18,7 @@ from botocore.exceptions import ClientError
 from localstack_client.session import Session
 
 from millrace.config import Names, load
-from millrace.config.aws.names import Bucket
+from millrace.config.aws.resource_names import Bucket
 from millrace.config.model import KinesisStream
 from millrace.sandbox.deployment import deploy_to_localstack
 from millrace.sandbox.programs import cdk, localstack

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from millrace.infra.constructs.log_flattener import copy_machine_definition, event_log_pattern
+from millrace.infra.constructs.event_log_copier import copy_machine_definition, event_log_pattern
 from millrace.sandbox.programs.localstack import ACCOUNT
 
 BUCKET = "flattened-event-logs"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from millrace.config.engines.versions import DEFAULT, LINES
-from tests.faults.kafka_stage import KafkaStage
+from tests.faults.kafka_round_setup import KafkaStage
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 

@@ -73,7 +73,7 @@ from tests.performance.hand_written_baselines import (
     tutorial_same_columns,
 )
 from tests.performance.metrics_overhead import listener, watched
-from tests.performance.preloaded import PARTITIONS, TOPIC, preload
+from tests.performance.preloaded_input import PARTITIONS, TOPIC, preload
 from tests.performance.session import spark_session
 from tests.performance.verdict import Round, screen
 

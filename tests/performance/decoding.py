@@ -41,7 +41,7 @@ from rich.console import Console
 from millrace.etl.formats import json as decode
 from millrace.etl.formats.decoding import json_values
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schemas import parse_schema, read_schema
+from millrace.etl.formats.schema_files import parse_schema, read_schema
 from millrace.etl.record import envelope
 from millrace.etl.record.tables import with_all_nullable
 from millrace.sandbox.programs.child_processes import RUN
@@ -50,7 +50,7 @@ from tests.performance.core import pairs
 from tests.performance.cpu import task_seconds
 from tests.performance.hand_written_baselines import SCHEMA
 from tests.performance.median_intervals import interval
-from tests.performance.preloaded import clean
+from tests.performance.preloaded_input import clean
 from tests.performance.session import spark_session
 
 HOME = RUN / "bench-decoding"

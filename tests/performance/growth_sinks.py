@@ -15,7 +15,7 @@ from millrace.etl.queries.derive import DEAD_LETTER
 from millrace.etl.record import tables
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.base import DELETED, ORDER, refuse_nothing
-from millrace.etl.sinks.delivery.result_keys import result_identity
+from millrace.etl.sinks.delivery.keyed_rows import result_identity
 from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
 from tests.performance import growth_transforms
 from tests.performance.growth_bench import PER_FILE, Step, kafka, now

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from millrace.etl.formats.schemas import parse_schema, read_schema
+from millrace.etl.formats.schema_files import parse_schema, read_schema
 from millrace.etl.record import envelope, tables
 from millrace.etl.record.tables import Table
 from millrace.sandbox.programs.child_processes import RUN

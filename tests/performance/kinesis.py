@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
 
-from millrace.etl.formats.schemas import parse_schema, read_schema
+from millrace.etl.formats.schema_files import parse_schema, read_schema
 from millrace.etl.job import build_queries
 from millrace.etl.launch import engine_kinds, settings
 from millrace.etl.launch.sources import KinesisSource
@@ -39,7 +39,7 @@ from tests.launch_documents import with_route
 from tests.performance.core import pairs
 from tests.performance.hand_written_baselines import HOME, SCHEMA
 from tests.performance.median_intervals import interval
-from tests.performance.preloaded import clean
+from tests.performance.preloaded_input import clean
 from tests.performance.session import spark_session
 
 STREAM = "flights"

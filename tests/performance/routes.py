@@ -20,11 +20,11 @@ from rich.console import Console
 from millrace.etl.formats.base import Decoder
 from millrace.etl.formats.decoding.routes import DecodingRoute, RoutingDecoder
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.formats.schema_files import parse_schema
 from tests.performance.case_order import in_turn
 from tests.performance.formats import DDL, HOME, write
 from tests.performance.median_intervals import interval
-from tests.performance.preloaded import clean
+from tests.performance.preloaded_input import clean
 from tests.performance.session import spark_session
 
 

@@ -34,7 +34,7 @@ from tests.kinesalite import CREDENTIALS, REGION, Kinesalite
 from tests.launch_documents import with_route
 from tests.performance.cpu import core_seconds, task_seconds
 from tests.performance.hand_written_baselines import HOME, SCHEMA
-from tests.performance.preloaded import PARTITIONS, TOPIC, clean, preload
+from tests.performance.preloaded_input import PARTITIONS, TOPIC, clean, preload
 from tests.performance.session import spark_session
 
 IDLE_SECONDS = 20.0

@@ -26,7 +26,7 @@ import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.formats.schemas import parse_schema, read_schema
+from millrace.etl.formats.schema_files import parse_schema, read_schema
 from millrace.etl.job import build_queries
 from millrace.etl.launch import settings
 from millrace.etl.queries.derive import good_records
@@ -37,14 +37,14 @@ from millrace.etl.record.ready_query import ReadyQuery
 from millrace.etl.record.tables import Table
 from millrace.sandbox.payloads import flights
 from millrace.sandbox.programs import kafka_broker
-from tests.faults import job_documents
+from tests.faults import small_jobs
 from tests.performance.case_order import in_turn
 from tests.performance.cpu import cpu_since_now, task_seconds
 from tests.performance.growth_bench import now
 from tests.performance.growth_tables import Numbered, write
 from tests.performance.hand_written_baselines import HOME, SCHEMA
 from tests.performance.median_intervals import interval
-from tests.performance.preloaded import PARTITIONS, TOPIC, preload
+from tests.performance.preloaded_input import PARTITIONS, TOPIC, preload
 from tests.performance.session import spark_session
 
 KEYS = 1_000
@@ -83,7 +83,7 @@ def built(
     spark: SparkSession, name: str, queries: Sequence[dict[str, Any]], bootstrap: str | None
 ) -> Sequence[ReadyQuery]:
     """Queries of a job, as from a launch document."""
-    job = settings.parse_job_settings(job_documents.settings(name, queries, str(HOME / name), bootstrap))
+    job = settings.parse_job_settings(small_jobs.settings(name, queries, str(HOME / name), bootstrap))
     return build_queries.build_queries(
         JobRun(spark, job, {}, EventReporter(name, (HOME / f"{name}.jsonl").open("a")))
     )
@@ -104,8 +104,8 @@ class Whole:
     per_batch: int
 
     def millrace(self, name: str) -> list[Any]:
-        source = job_documents.topic(TOPIC, self.per_batch)
-        queries = job_documents.queries("derive", source, Path(SCHEMA), lambda each: f"bench.{name}_{each}")
+        source = small_jobs.topic(TOPIC, self.per_batch)
+        queries = small_jobs.queries("derive", source, Path(SCHEMA), lambda each: f"bench.{name}_{each}")
         queries[1]["enrich"] = [{**each, "refresh_seconds": 3600.0} for each in ENRICH]
         return [writer(query) for query in built(self.spark, name, queries, self.bootstrap)]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from millrace.config.aws.names import Bucket
+from millrace.config.aws.resource_names import Bucket
 from millrace.sandbox.programs.toolchain import ROOT
 from tests.policy.assembly import Assembly, Template
 from tests.policy.findings import Finding

@@ -15,10 +15,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
-from millrace.etl.commits.look_ups import LookUp
+from millrace.etl.commits.duplicate_look_ups import LookUp
 from millrace.etl.formats.decoding.data_rules import with_rules
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.formats.schema_files import parse_schema
 from millrace.etl.launch.formats import JsonFormat
 from millrace.etl.launch.settings import LandSettings, RouteSettings, RuleSettings
 from millrace.etl.launch.sources import KafkaSource, KinesisSource
@@ -30,7 +30,7 @@ from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sources.base import ReplayedLeg
 from millrace.etl.sources.kinesis.missed_records_guard import Horizon, KinesisLossGuard
-from millrace.etl.sources.leg_guards import LegGuards
+from millrace.etl.sources.source_union import LegGuards
 
 DDL = "carrier STRING NOT NULL, flight INT NOT NULL, delay DOUBLE"
 EPOCH = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -10,7 +10,7 @@ from cfnlint import api as cfn_lint
 from millrace.config import load
 from millrace.sizing.alarms.alarms import silenced_by_stop
 from tests.template.conftest import ROOT, Synthesis, Synthesise
-from tests.template.test_lifecycle import definition
+from tests.template.test_state_machines import definition
 
 FILE = """\
 project: turns

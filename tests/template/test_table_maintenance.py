@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from millrace.config import ConfigurationError, load
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.etl.launch.settings import TableUpkeep
 from millrace.infra.launch.launch_settings import job_settings
 from millrace.infra.permissions.job_permissions import EncryptionKeyArns, JobPermissions

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from millrace.sandbox.programs.child_processes import RUN
-from tests.performance.preloaded import PARTITIONS
+from tests.performance.preloaded_input import PARTITIONS
 from tests.validation import drain, interval_coverage, measured_batches, shard_read_limit, sharing
 from tests.validation.duration_models import RIVALS
 

@@ -18,7 +18,7 @@ from millrace.benchmark.fit import ModelFit
 from millrace.sandbox.payloads import flights
 from millrace.sandbox.programs import kafka_broker
 from millrace.sandbox.programs.child_processes import lock_sandbox
-from tests.performance import core, hand_written_baselines, preloaded
+from tests.performance import core, hand_written_baselines, preloaded_input
 from tests.performance.session import spark_session
 
 PARTITIONS = 4
@@ -126,7 +126,7 @@ def drained(fit: ModelFit, said: Callable[[str], None]) -> list[Drained]:
     hand_written_baselines.HOME.mkdir(parents=True)
     with lock_sandbox(), kafka_broker.running_broker() as broker, spark_session(CORES) as spark:
         for number, setting in enumerate(SETTINGS):
-            topic = f"{preloaded.TOPIC}-{number}"
+            topic = f"{preloaded_input.TOPIC}-{number}"
             broker.create_topic(topic, PARTITIONS)
             with (hand_written_baselines.HOME / "events.jsonl").open("a") as log:
                 bench = core.Bench(spark, broker.bootstrap, setting.limit, 0, log, topic)

@@ -13,11 +13,11 @@ import numpy as np
 
 from millrace.benchmark.fit import ModelFit, fit_model
 from millrace.benchmark.measurements import BatchPoint, Measurements, Run, to_point
-from millrace.benchmark.schedule import WARM_UP, PlannedRun
+from millrace.benchmark.run_schedule import WARM_UP, PlannedRun
 from millrace.benchmark.settled_batches import Disturbance, find_disturbances
 from millrace.benchmark.warmup import count_warmup_batches
 from millrace.config import load
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.lifecycle.changes.deployed_diff import launch_document_in_assembly
 from millrace.sandbox import benchmark
 from millrace.sandbox.payloads import flights

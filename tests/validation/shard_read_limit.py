@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.config import load
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.infra.launch.launch_settings import job_settings
 from millrace.sandbox.payloads.flights import RecordToSend
 from millrace.sandbox.programs.child_processes import RUN, lock_sandbox
@@ -28,7 +28,7 @@ from millrace.sandbox.programs.localstack import ACCOUNT
 from millrace.sandbox.records.producer import BackgroundThread, KinesisProducer, yield_at_rate
 from millrace.sizing import plan
 from tests import kinesalite
-from tests.faults.stage import Stage
+from tests.faults.round_setup import Stage
 from tests.http_servers import Handler, served
 from tests.kinesalite import Kinesalite
 

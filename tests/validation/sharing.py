@@ -12,7 +12,7 @@ import numpy as np
 from millrace.sizing.queries.driver import fixed_cost_factor
 from millrace.sizing.simulation import Arrivals, Fixed, QueryLoad, Scenario, simulate
 from millrace.sizing.simulation.task_schedule import divide_stream
-from tests.performance.preloaded import PARTITIONS
+from tests.performance.preloaded_input import PARTITIONS
 from tests.performance.sharing import Burst, Cell, measure
 
 CORES = 2

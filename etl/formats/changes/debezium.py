@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 )
 
 from ...launch.formats import DebeziumFormat
-from .. import schemas
+from .. import schema_files
 from ..base import Decoder
 from ..decoding import times
 from ..decoding.decoded_rows import dead_letter_verdict, is_valid_utf8
@@ -79,7 +79,7 @@ _DIGITS = 20
 def open_decoder(form: DebeziumFormat, spark: SparkSession, schema: str, open_up_to: int | None) -> Decoder:
     """Make the decoder, see :func:`etl.formats.base.open_decoder`."""
     envelope = debezium_envelope(unscaled=form.decimals == "precise", flattened=form.flattened)
-    decoder = ChangeDecoder(schemas.read_ddl(spark, schema), envelope)
+    decoder = ChangeDecoder(schema_files.read_ddl(spark, schema), envelope)
     return (
         decoder
         if form.avro is None

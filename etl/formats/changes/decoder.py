@@ -24,7 +24,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
-from ...record.cached_select import CachedSelect
+from ...record.column_expression_cache import CachedSelect
 from ...record.tables import with_all_nullable
 from ..decoding.decoded_rows import (
     CHANGE,

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
 from ...launch.formats import DmsFormat
-from .. import schemas
+from .. import schema_files
 from ..decoding import times
 from .decoder import BY_TIME, CONTROL, DELETE, TRUNCATE, ChangeDecoder, ChangeEnvelope
 from .wire_types import WireTypes
@@ -32,7 +32,7 @@ def open_decoder(
     _form: DmsFormat, spark: SparkSession, schema: str, _open_up_to: int | None
 ) -> ChangeDecoder:
     """Make the decoder, see :func:`etl.formats.base.open_decoder`."""
-    return ChangeDecoder(schemas.read_ddl(spark, schema), EVENTS)
+    return ChangeDecoder(schema_files.read_ddl(spark, schema), EVENTS)
 
 
 class _DmsEvents(ChangeEnvelope):

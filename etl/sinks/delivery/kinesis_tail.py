@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-from ...sources.kinesis.stream_reader import StreamReader
+from ...sources.kinesis.time_range_reader import StreamReader
 
 QUIET_SECONDS = 2.0
 """Seconds after which a request whose answer was lost has been carried out, or never will be."""

@@ -11,7 +11,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from ...formats.schemas import read_file
+from ...formats.schema_files import read_file
 from ...record import driver_files
 from ...record.errors import java_causes
 

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StructField, StructType, TimestampType
 
 from ..base import DELETED, HASH, JSON_OPTIONS, ORDER, refuse_unwritable_map_keys
+from .keyed_rows import columns_without_ours, result_identity
 from .record_order import CHANGE_WIDTH, split_order
-from .result_keys import columns_without_ours, result_identity
 
 IS_DELETE, VALID_FROM, VALID_TO = "_is_delete", "_valid_from", "_valid_to"
 """Columns of a table of versions: true if the row was deleted then, and the interval, whose end is null for the row of now."""
@@ -42,7 +42,7 @@ def versions_of_changes(rows: DataFrame, key: tuple[str, ...], name: str) -> Dat
     Parameters
     ----------
     rows, key, name
-        As in :func:`etl.sinks.delivery.result_keys.newest_of_each_key`.
+        As in :func:`etl.sinks.delivery.keyed_rows.newest_of_each_key`.
 
     Returns
     -------

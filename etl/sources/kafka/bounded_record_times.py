@@ -23,7 +23,7 @@ from ...record import batch_accounts, envelope, hadoop_files
 from ...record.batch_accounts import EventReporter
 from ...record.job_run import JobRun
 from ...record.ready_query import ReadyQuery
-from ..leg_guards import union_of_legs
+from ..source_union import union_of_legs
 from . import connection
 from .range_reader import LATEST, RangeReader, Ranges, is_time_overflow
 from .topic_stream import batch_options, to_envelope

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from ...record.envelope import HEADERS, TIME_HEADER
 from ...record.errors import NoAnswerError, uncut_messages
-from ..leg_guards import union_of_legs
+from ..source_union import union_of_legs
 from .connection import client_properties, closing_client
 
 LATEST = (2**63 - 1) // 1000

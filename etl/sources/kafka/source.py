@@ -10,7 +10,7 @@ from ...launch.sources import KafkaSource
 from ...record.job_run import JobRun
 from ...record.ready_query import ReadyQuery
 from ..base import Follower, Leg, Parts, SourceContext, SourceReader
-from ..identity_check import Ids, LegIdentity
+from ..recreated_source_check import Ids, LegIdentity
 from . import commit_offsets, connection, topic_state, topic_stream
 from .backfill import topic_range_reader
 from .bounded_record_times import with_bounded_times
@@ -25,7 +25,7 @@ class Reader(SourceReader[KafkaSource]):
         spark = context.run.spark
         reached = connection.with_resolved_brokers(connection_of_topic(self.source, context.run))
         connection.sign_in(spark, reached)
-        watch = topic_state.partition_list_check(spark, self.source, reached)
+        watch = topic_state.unlisted_partitions_check(spark, self.source, reached)
         opened = partial(topic_stream.read_topics, spark, self.leg, reached, partitions=context.partitions)
         determine_end = partial(topic_state.run_end_check, spark, self.leg, reached, context.checkpoint)
         return Leg(opened, watch=watch, determine_end=determine_end)

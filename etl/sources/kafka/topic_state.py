@@ -12,7 +12,7 @@ from ...launch.connections import Connection
 from ...launch.sources import KafkaSource
 from ...record.errors import LossError, NoAnswerError, StartError
 from ...record.ready_query import IsEndReached
-from ..identity_check import Ids
+from ..recreated_source_check import Ids
 from .connection import CachedOptions, connection_options, open_admin_client
 
 SECONDS = 20
@@ -108,7 +108,7 @@ def run_end_check(
     Parameters
     ----------
     connection
-        As in :func:`partition_list_check`.
+        As in :func:`unlisted_partitions_check`.
     checkpoint
         Checkpoint of the query, at the leg's position.
 
@@ -148,7 +148,7 @@ def partition_count(spark: SparkSession, topic: str, connecting: Mapping[str, st
         return int(answer(client.describeTopics([topic]).allTopicNames())[topic].partitions().size())
 
 
-def partition_list_check(
+def unlisted_partitions_check(
     spark: SparkSession, source: KafkaSource, connection: Connection
 ) -> Callable[[], None] | None:
     """Compare the partitions of a topic that several jobs share with their lists: no job reads a partition in no list.

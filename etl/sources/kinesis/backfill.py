@@ -10,13 +10,13 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from ...commits.look_ups import LookUp
+from ...commits.duplicate_look_ups import LookUp
 from ...launch.launch_document import BackfillRequest
 from ...launch.sources import KinesisSource
 from ...record import batch_accounts, envelope
 from ..base import BackfillPart, Parts, backfill_steps, has_arrived_between
 from .closed_shards import AGGREGATE, COLUMNS
-from .stream_reader import StreamReader
+from .time_range_reader import StreamReader
 
 
 def stream_range_reader(source: KinesisSource, endpoint: str | None) -> Parts:

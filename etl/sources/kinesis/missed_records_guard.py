@@ -15,13 +15,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ...checkpoints.checkpoint import Checkpoint
-from ...commits.look_ups import LookUp
+from ...commits.duplicate_look_ups import LookUp
 from ...launch.sources import KinesisSource
 from ...record import batch_accounts
 from ...record.errors import LossError, NoAnswerError, RestartQueryError, StartError
 from ...record.tables import Table
 from ..base import LegGuard, missing_records_error
-from .arrival_ranges import Steps, look_up_of_arrivals, next_arrival_ranges
+from .arrivals_to_look_up import Steps, look_up_of_arrivals, next_arrival_ranges
 from .closed_shards import SPLIT_AGGREGATE, Records, ShardPositions, to_envelope
 
 SLACK = timedelta(seconds=10)

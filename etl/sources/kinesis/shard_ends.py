@@ -18,7 +18,7 @@ from ...services.aws_clients import errors_as_start_error
 from . import closed_shards, stream
 from .closed_shards import Shard, ShardRest
 from .missed_records_guard import KinesisLossGuard
-from .stream_reader import StreamReader
+from .time_range_reader import StreamReader
 
 _CLOCK = timedelta(seconds=1)
 _FIRST, _WIDER = timedelta(seconds=5), 12

@@ -12,7 +12,7 @@ from ...launch.sources import KinesisSource
 from ...record.errors import StartError
 from ...record.job_run import JobRun
 from ..base import Leg, Parts, SourceContext, SourceReader
-from ..identity_check import LegIdentity
+from ..recreated_source_check import LegIdentity
 from . import shard_ends, stream
 from .backfill import stream_range_reader
 from .missed_records_guard import KinesisLossGuard

@@ -20,7 +20,7 @@ from ...record import envelope
 from ...record.errors import NoAnswerError, StartError
 from ...services import bundled_boto3
 from ...services.aws_clients import errors_as_start_error, sts_endpoint
-from ..identity_check import Ids
+from ..recreated_source_check import Ids
 from . import closed_shards
 from .closed_shards import Records, Shard, ShardPositions, ShardRest
 from .missed_records_guard import Horizon

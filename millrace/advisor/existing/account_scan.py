@@ -28,7 +28,7 @@ from millrace.advisor.findings.model import Finding
 from millrace.advisor.logs.application_history import History
 from millrace.advisor.logs.event_log_reader import read_history
 from millrace.advisor.logs.event_logs import find_event_logs
-from millrace.config.aws.list_pages import list_all
+from millrace.config.aws.pagination import list_all
 from millrace.config.document.problems import ConfigurationError
 from millrace.sizing.prices_and_limits import PriceTable, price_regions, prices
 

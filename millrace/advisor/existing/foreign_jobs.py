@@ -19,7 +19,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from millrace.advisor.findings.advised_job import AdvisedJob
 from millrace.advisor.logs import events
 from millrace.advisor.logs.event_logs import EventLog, LogLines
-from millrace.config.aws.list_pages import list_all
+from millrace.config.aws.pagination import list_all
 from millrace.config.document.problems import wrong_option
 from millrace.config.engines.glue import glue_bills, glue_workers
 from millrace.sizing.cost import HOURS, price_name

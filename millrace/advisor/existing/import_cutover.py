@@ -19,8 +19,8 @@ from millrace.advisor.existing.import_environment import find_values_to_fill_in
 from millrace.advisor.existing.job_import import RunningJob
 from millrace.advisor.existing.job_names import name_without_run_id
 from millrace.config.document.edit import EditError, remove_key, set_value
-from millrace.config.document.open_values import is_open_value
 from millrace.config.document.problems import Path, dotted_path
+from millrace.config.document.values_to_fill_in import is_open_value
 
 _IDENTIFY = "in Spark SQL ALTER TABLE old ADD COLUMNS (_id STRING), then UPDATE old SET _id = to_json(struct(KEY, ...))"
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
-from millrace.advisor.existing.brokers import bootstrap_servers_of, broker_authentication
 from millrace.advisor.existing.import_transforms import derive_query_sections
 from millrace.advisor.existing.job_import import RunningJob
 from millrace.advisor.existing.job_names import name_without_run_id, slug
-from millrace.advisor.existing.job_program import ProgramSettings
+from millrace.advisor.existing.kafka_sign_in import bootstrap_servers_of, broker_authentication
+from millrace.advisor.existing.stream_choice import ProgramSettings
 from millrace.advisor.forecasts.query_twin import QueryTwin
-from millrace.config.document.open_values import is_open_value, open_value
 from millrace.config.document.problems import Path, wrong_option
+from millrace.config.document.values_to_fill_in import is_open_value, open_value
 from millrace.config.engines.base import JobBase
 from millrace.config.units import format_duration, parse_duration
 

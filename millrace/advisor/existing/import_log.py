@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from millrace.advisor.existing.foreign_jobs import find_log_of_run
 from millrace.advisor.existing.job_import import RunningJob
-from millrace.advisor.existing.job_program import ProgramSettings
+from millrace.advisor.existing.stream_choice import ProgramSettings
 from millrace.advisor.forecasts.query_twin import QueryTwin, twin_of_query
 from millrace.advisor.logs.application_history import BatchSource, History, Query
 from millrace.advisor.logs.event_log_reader import read_history

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from millrace.advisor.programs.program_streams import FORMAT, SINK, ProgramSource, Query
-from millrace.config.document.secrets import censor, is_secret_key
+from millrace.config.document.plain_text_secrets import censor, is_secret_key
 
 if TYPE_CHECKING:
     from millrace.advisor.existing.job_import import RunningJob

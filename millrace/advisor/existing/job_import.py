@@ -17,13 +17,6 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from millrace.advisor.existing.brokers import (
-    NOT_ASKED,
-    FoundCluster,
-    bootstrap_servers_of,
-    broker_authentication,
-    find_msk_cluster,
-)
 from millrace.advisor.existing.foreign_jobs import (
     COUNT,
     GIB,
@@ -33,13 +26,20 @@ from millrace.advisor.existing.foreign_jobs import (
     parse_spark_conf,
     parse_spark_size,
 )
-from millrace.advisor.existing.job_program import (
+from millrace.advisor.existing.kafka_sign_in import (
+    NOT_ASKED,
+    FoundCluster,
+    bootstrap_servers_of,
+    broker_authentication,
+    find_msk_cluster,
+)
+from millrace.advisor.existing.stream_candidates import LookUpRefusedError
+from millrace.advisor.existing.stream_choice import (
     NO_ANSWERS,
     ProgramSettings,
     StreamAnswers,
     read_program_settings,
 )
-from millrace.advisor.existing.stream_candidates import LookUpRefusedError
 from millrace.advisor.programs.library_functions import LaunchArguments
 from millrace.advisor.programs.program_streams import LONGEST
 from millrace.config.checks.jobs import FIXED_IN_CORE, is_reserved_spark_key

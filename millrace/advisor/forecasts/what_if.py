@@ -13,7 +13,7 @@ from millrace.advisor.forecasts.forecast_figures import FIGURES, Forecast, Query
 from millrace.advisor.forecasts.query_twin import BatchDurationModel, QueryTwin, twin_of_query
 from millrace.advisor.logs.application_history import History
 from millrace.advisor.logs.statistics import Estimate, slope_with_interval
-from millrace.config.document.explain import suggest_nearest
+from millrace.config.document.explain_validation_errors import suggest_nearest
 from millrace.config.document.problems import wrong_option
 from millrace.config.engines.glue import glue_tasks_per_worker, glue_workers
 from millrace.config.units import parse_duration

@@ -20,7 +20,7 @@ from millrace.advisor.logs.application_history import (
     TaskAttempts,
 )
 from millrace.advisor.logs.event_logs import EventLog, LogLines
-from millrace.advisor.logs.partly_read_runs import (
+from millrace.advisor.logs.pending_runs import (
     JOB_PROPERTIES,
     MOST_CORES,
     MOST_TASKS,

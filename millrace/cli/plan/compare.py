@@ -17,8 +17,8 @@ from millrace.config import ConfigurationError, Environment, load
 from millrace.config.engines import KINDS
 from millrace.sizing import plan, total_cost
 from millrace.sizing.alternatives.other_services import Alternative, alternatives
-from millrace.sizing.moves import with_engine
-from millrace.sizing.text_format import dollars
+from millrace.sizing.cost_saving_moves import with_engine
+from millrace.sizing.readable_numbers import dollars
 
 
 def compare(

@@ -17,7 +17,7 @@ from rich.text import Text
 from millrace.cli.plan import plan_diff
 from millrace.cli.plan.plan_tables import plan_tables
 from millrace.cli.plan.report import template_diff
-from millrace.cli.plan.report.apply_moves import move_lines, write_moves_into_files
+from millrace.cli.plan.report.apply_cost_saving_moves import move_lines, write_moves_into_files
 from millrace.cli.plan.report.plan_document import plan_document
 from millrace.cli.plan.report.plan_verdict import SimulatedPlan, plan_verdict
 from millrace.cli.plan.spark_check import check_transforms_on_spark
@@ -35,12 +35,12 @@ from millrace.config.document.problems import wrong_option
 from millrace.config.load import find_root
 from millrace.sizing import Plan, plan
 from millrace.sizing.alternatives.plan_difference import differences
+from millrace.sizing.cost_saving_moves import find_moves, with_cheapest_engines
 from millrace.sizing.export import to_json
-from millrace.sizing.moves import find_moves, with_cheapest_engines
 from millrace.sizing.number_derivation import DerivationNode, explain
 from millrace.sizing.planned_environment import as_planned
 from millrace.sizing.prices_and_limits import prices
-from millrace.sizing.text_format import count
+from millrace.sizing.readable_numbers import count
 
 
 def plan_command(
@@ -178,7 +178,7 @@ def plan_command(
 
 def _deployed_sizes(environment: Environment) -> DeployedSizes:
     from millrace.cli.shared.connections import connect_account
-    from millrace.lifecycle.changes.read_sizes import read_deployed_sizes
+    from millrace.lifecycle.changes.read_deployed_sizes import read_deployed_sizes
 
     return read_deployed_sizes(connect_account(environment))
 
@@ -186,7 +186,7 @@ def _deployed_sizes(environment: Environment) -> DeployedSizes:
 def simulate_and_check_plan(environment: Environment, sized: Plan) -> SimulatedPlan:
     """Return a plan with warnings from its simulation and from the age of its prices."""
     from millrace.sizing.simulation.expected_cost import with_expected
-    from millrace.sizing.simulation.self_check import self_check
+    from millrace.sizing.simulation.plan_simulation_check import self_check
 
     environment = as_planned(environment, sized)
     sized = with_expected(environment, sized)

@@ -18,7 +18,7 @@ from millrace.config.model import Environment
 from millrace.config.units import format_duration
 from millrace.sizing.model import ClusterPlan, CostItem, Figure, JobPlan, Plan, QueryPlan, StreamPlan
 from millrace.sizing.planning import total_cost
-from millrace.sizing.text_format import count
+from millrace.sizing.readable_numbers import count
 
 _LEGEND = "~ rests on a rate that nobody measured     = pinned in the file"
 _WORKERS = "Workers are counted as if all ran all month."

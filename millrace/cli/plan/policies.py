@@ -12,8 +12,8 @@ import typer
 from millrace.cli.shared.options import EnvironmentName
 from millrace.cli.shared.output_file_errors import report_write_errors
 from millrace.config import Environment, Finding, load
-from millrace.config.aws.names import Names
 from millrace.config.aws.regions import partition
+from millrace.config.aws.resource_names import Names
 from millrace.config.document.problems import wrong_option
 from millrace.sizing import plan
 

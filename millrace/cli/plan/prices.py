@@ -49,7 +49,7 @@ def update(
 
       millrace prices update --region eu-west-1
     """
-    from millrace.lifecycle.problems import translate_aws_errors
+    from millrace.lifecycle.aws_error_messages import translate_aws_errors
 
     if re.fullmatch(r"[a-z]{2,4}(-[a-z]+)+-\d", region) is None:
         raise wrong_option("--region", region, "the code of a region, such as eu-west-1")

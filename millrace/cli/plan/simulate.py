@@ -23,7 +23,7 @@ from millrace.cli.shared.verdict import verdict_document as verdict_json
 from millrace.cli.shared.verdict import verdict_panel
 from millrace.completion import jobs
 from millrace.config import ConfigurationError, Environment, load
-from millrace.config.document.explain import suggest_nearest
+from millrace.config.document.explain_validation_errors import suggest_nearest
 from millrace.config.document.problems import Problem, wrong_option
 from millrace.config.units import parse_duration
 from millrace.sizing import Plan
@@ -211,7 +211,7 @@ class _TrafficOptions:
         self, environment: Environment, streams: tuple[str, ...]
     ) -> dict[str, Arrivals]:
         from millrace.sizing.simulation import Arrivals
-        from millrace.sizing.simulation.traces import read_trace
+        from millrace.sizing.simulation.recorded_traffic import read_trace
 
         if self.trace is not None:
             if self.spikes is not None:
@@ -318,7 +318,7 @@ def simulation_document(plan: Plan, job: str, result: JobResult) -> dict[str, An
         the records that were committed in time, among those committed or already too late), ``kept``, and ``batches`` (``start``,
         ``end``, ``records``, ``waiting``, ``oldest``, as lists).
     """
-    from millrace.sizing.simulation.self_check import WITHIN
+    from millrace.sizing.simulation.plan_simulation_check import WITHIN
 
     queries = {}
     for name, query in result.queries.items():
@@ -354,7 +354,7 @@ def simulation_document(plan: Plan, job: str, result: JobResult) -> dict[str, An
 
 
 def _print_results(plan: Plan, results: Mapping[str, JobResult]) -> None:
-    from millrace.sizing.simulation.self_check import WITHIN
+    from millrace.sizing.simulation.plan_simulation_check import WITHIN
 
     columns = terminal_width(sys.stdout)
     verdicts = (

@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 from millrace.cli.shared.connections import connect_sandbox_or_account
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_with_job
 from millrace.config import Environment, Finding
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.config.kafka.login import secret_arns_of_login
 from millrace.config.model import ExternalCluster, KafkaTopic
 from millrace.config.queries import LandQuery

@@ -197,8 +197,8 @@ def _run_once_on_job(
     environment: Environment, job: str, aws: DeployedEnvironment | None, run_arguments: Mapping[str, str]
 ) -> dict[str, Any]:
     """Run the job's entry script once, and return its output, or how the run ended."""
+    from millrace.lifecycle.aws_error_messages import AwsError
     from millrace.lifecycle.jobs.one_off_run import run_job_once, wait_for_logged_result
-    from millrace.lifecycle.problems import AwsError
     from millrace.sandbox import running_sandbox
 
     if aws is None:

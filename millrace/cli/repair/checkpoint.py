@@ -66,7 +66,7 @@ def show(
 
       millrace checkpoint show flights land-flights --env prod --json
     """
-    from millrace.lifecycle.problems import translate_aws_errors
+    from millrace.lifecycle.aws_error_messages import translate_aws_errors
 
     environment = load_with_job(env, job)
     names = list(environment.jobs[job].queries)
@@ -130,8 +130,8 @@ def reset(
 
       millrace checkpoint reset flights land-flights --env prod --at 2026-11-20T08:00:00Z --dry-run
     """
+    from millrace.lifecycle.aws_error_messages import translate_aws_errors
     from millrace.lifecycle.jobs.reset_effects import reset_objection, start_time_text
-    from millrace.lifecycle.problems import translate_aws_errors
 
     environment = load_with_job(env, job)
     _check_query_exists(environment, job, query)
@@ -182,8 +182,8 @@ def move(env: EnvironmentName, job: JobName, query: QueryName, to: To, dry_run: 
 
 
 def _fork_or_move(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: bool) -> None:
+    from millrace.lifecycle.aws_error_messages import translate_aws_errors
     from millrace.lifecycle.jobs.checkpoints import CheckpointRequestError
-    from millrace.lifecycle.problems import translate_aws_errors
 
     environment = load(env)
     other, _, name = to.rpartition("/")

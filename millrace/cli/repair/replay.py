@@ -86,8 +86,8 @@ def _replay_on_aws(
     yes: bool,
 ) -> dict[str, Any]:
     """Run the deployed job once with the replay's arguments; return its output, or how the run ended."""
+    from millrace.lifecycle.aws_error_messages import AwsError
     from millrace.lifecycle.jobs.one_off_run import run_job_once, wait_for_logged_result
-    from millrace.lifecycle.problems import AwsError
 
     aws = connect_account(environment)
     confirm_or_exit(
@@ -119,8 +119,8 @@ def _upload_for_one_run(
 ) -> Iterator[str]:
     """Upload corrected payloads for a run, and delete them afterwards, because they may be personal data."""
     from millrace.lifecycle.account.deployed_outputs import split_s3_url
+    from millrace.lifecycle.aws_error_messages import AwsError, translate_aws_errors
     from millrace.lifecycle.jobs.checkpoints import FOLDER
-    from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
     url = f"{aws.names.checkpoints(job)}/{FOLDER}/replays/{begun:%Y%m%dT%H%M%S%fZ}/corrected.jsonl"
     bucket, key = split_s3_url(url)

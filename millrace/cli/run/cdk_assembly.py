@@ -47,7 +47,7 @@ def synthesize_and_compare(
     AwsError, NotDeployedError, DeployError
         AWS refused a call or would refuse the deployment, or CDK failed.
     """
-    from millrace.lifecycle.changes.read_sizes import read_deployed_sizes
+    from millrace.lifecycle.changes.read_deployed_sizes import read_deployed_sizes
     from millrace.lifecycle.deploy import compare_with_deployed
     from millrace.lifecycle.preflight import account as preflight_account
     from millrace.lifecycle.preflight import templates as preflight_templates
@@ -128,7 +128,7 @@ def cdk_deploy_all(
     millrace.lifecycle.deploy.DeployError
         CDK failed.
     """
-    from millrace.lifecycle.changes.assembly_stages import write_assembly_with_templates
+    from millrace.lifecycle.changes.stepwise_assemblies import write_assembly_with_templates
     from millrace.sandbox.programs import cdk
 
     last = max((len(each) for each in stages.values()), default=1)
@@ -160,7 +160,7 @@ def cdk_remove_stack(assembly: Path, stack: str) -> None:
     millrace.lifecycle.deploy.DeployError
         CDK failed.
     """
-    from millrace.lifecycle.changes.removals import write_removal_assembly
+    from millrace.lifecycle.changes.stack_removals import write_removal_assembly
     from millrace.sandbox.programs import cdk
 
     written = write_removal_assembly(assembly, stack, assembly.with_name(f"{assembly.name}-removed"))

@@ -18,7 +18,7 @@ from millrace.cli.shared.expected_failures import REFUSED
 from millrace.lifecycle.changes.deployment_changes import DELETED
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.changes.removals import StackRemoval
+    from millrace.lifecycle.changes.stack_removals import StackRemoval
     from millrace.lifecycle.deploy import DeploymentChanges
     from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
     from millrace.sandbox.start_rehearsal import StartRehearsal

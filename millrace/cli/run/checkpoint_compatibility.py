@@ -101,8 +101,8 @@ def _old_and_new_manifests(
     from millrace.etl.checkpoints import manifest
     from millrace.etl.launch import settings
     from millrace.etl.launch.typed_json import SettingsError
+    from millrace.lifecycle.aws_error_messages import translate_aws_errors
     from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
-    from millrace.lifecycle.problems import translate_aws_errors
 
     def schema_text(path: str) -> bytes | None:
         file = find_root() / path

@@ -14,7 +14,7 @@ import typer
 from millrace.cli.shared.options import EnvironmentName, JobName, load_with_job
 from millrace.cli.shared.output_file_errors import report_write_errors
 from millrace.config import Environment, find_root
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.config.document.problems import wrong_option
 from millrace.config.model import GlueJob
 from millrace.etl.launch.settings import (

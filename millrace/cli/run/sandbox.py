@@ -20,7 +20,7 @@ from millrace.completion import environments, jobs
 from millrace.config import Environment, load
 from millrace.config.document.problems import Finding, wrong_option
 from millrace.config.engines.versions import LINES
-from millrace.sizing.text_format import count
+from millrace.sizing.readable_numbers import count
 
 if TYPE_CHECKING:
     from millrace.sandbox.environment_trial import DerivedTableComparison, TableAfterTrial, TrialFeed
@@ -149,8 +149,8 @@ def run_here(
     """
     require_sandbox_extra()
     from millrace.sandbox import environment_trial
+    from millrace.sandbox.local_environment import make_stand_in
     from millrace.sandbox.running_sandbox import spark_of_running_sandbox
-    from millrace.sandbox.stand_in import make_stand_in
 
     loaded = load_with_job(env, job)
     if lacking := list(_sinks_without_server(loaded)):

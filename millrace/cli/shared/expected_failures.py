@@ -27,8 +27,8 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "millrace.lifecycle.deploy.DeployError": FAILED,
         "millrace.lifecycle.account.deployed_outputs.NotDeployedError": FAILED,
         "millrace.lifecycle.jobs.health.UnhealthyJobError": FAILED,
-        "millrace.lifecycle.problems.AwsError": FAILED,
-        "millrace.lifecycle.problems.CredentialsError": REFUSED,
+        "millrace.lifecycle.aws_error_messages.AwsError": FAILED,
+        "millrace.lifecycle.aws_error_messages.CredentialsError": REFUSED,
         "millrace.lifecycle.versions.UpgradeError": FAILED,
         "millrace.sandbox.schemas.avro_encoding.AvroSchemaError": FAILED,
         "millrace.sandbox.schemas.infer.InferenceError": FAILED,
@@ -93,7 +93,7 @@ def _with_aws_advice(error: Exception) -> Exception:
         return error
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from millrace.lifecycle.problems import CredentialsError, TransientError, explain_aws_error
+    from millrace.lifecycle.aws_error_messages import CredentialsError, TransientError, explain_aws_error
 
     assert isinstance(cause, BotoCoreError | ClientError)
     explanation = explain_aws_error(cause, "a request to AWS failed")

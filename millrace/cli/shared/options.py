@@ -9,7 +9,7 @@ import typer
 
 from millrace.completion import environments, jobs
 from millrace.config import ConfigurationError, Environment, Finding, load
-from millrace.config.document.explain import suggest_nearest
+from millrace.config.document.explain_validation_errors import suggest_nearest
 from millrace.config.document.problems import Problem
 
 EnvironmentName = Annotated[

@@ -12,7 +12,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from millrace.sizing.text_format import count, join_names
+from millrace.sizing.readable_numbers import count, join_names
 
 Severity = Literal["breach", "warning", "note"]
 State = Literal["kept", "at risk", "missed", "unknown"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from millrace.cli.shared.verdict import Risk, Severity, SlaState, Verdict, largest_first
-from millrace.sizing.text_format import count, dollars, duration_text, join_names
+from millrace.sizing.readable_numbers import count, dollars, duration_text, join_names
 
 if TYPE_CHECKING:
     from millrace.advisor.findings import Advice, Finding, Kind

@@ -12,8 +12,8 @@ import typer
 from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.options import EnvironmentName
 from millrace.config import load
-from millrace.config.aws.list_pages import list_all
-from millrace.config.aws.names import Names
+from millrace.config.aws.pagination import list_all
+from millrace.config.aws.resource_names import Names
 
 if TYPE_CHECKING:
     from millrace.sandbox.programs.history_server import HistoryServer
@@ -72,7 +72,7 @@ def start_history_server(aws: Any, *, runs: int) -> HistoryServer:
     AwsError
         AWS refused a call.
     """
-    from millrace.lifecycle.problems import translate_aws_errors
+    from millrace.lifecycle.aws_error_messages import translate_aws_errors
     from millrace.sandbox.programs.child_processes import RUN
     from millrace.sandbox.programs.history_server import (
         EventLogBucket,
@@ -83,7 +83,7 @@ def start_history_server(aws: Any, *, runs: int) -> HistoryServer:
     names: Names = aws.names
     bucket = names.bucket("event-logs")
     if names.environment.history is not None:
-        from millrace.infra.constructs.log_flattener import FLAT_PREFIX
+        from millrace.infra.constructs.event_log_copier import FLAT_PREFIX
 
         return start_bucket_history_server(
             EventLogBucket(

@@ -108,7 +108,7 @@ _LineKeys = set[tuple[str, str, str]]
 
 def _print_new_entries(written: _LogReader, printed: _LineKeys, *, as_json: bool) -> None:
     """Show new entries until Ctrl-C."""
-    from millrace.lifecycle.problems import TransientError
+    from millrace.lifecycle.aws_error_messages import TransientError
 
     try:
         while True:

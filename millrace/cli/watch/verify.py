@@ -376,7 +376,7 @@ def _delete_topics(
 ) -> list[str]:
     """Delete a verification's topics on a cluster that belongs to no stack; return those that stay."""
     from millrace.lifecycle.account import kafka_access
-    from millrace.lifecycle.problems import AwsError
+    from millrace.lifecycle.aws_error_messages import AwsError
     from millrace.sandbox.drill import DrillError
     from millrace.verify.removals.removal import delete_scope_topics
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from urllib.parse import unquote
 
 from millrace.config.document.problems import Finding, Path, dotted_path
-from millrace.config.document.tree import Tree
+from millrace.config.document.yaml_tree import Tree
 
 _ACCOUNT = re.compile(
     r"\barn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:(\d{12}):|\b(\d{12})\.dkr\.ecr\.|\bamazonaws\.com(?:\.cn)?/(\d{12})/"

@@ -8,7 +8,7 @@ from pathlib import Path as FilePath
 
 from millrace.config.checks import transforms as check_transforms
 from millrace.config.checks.transforms import ProjectModules
-from millrace.config.document.explain import suggest_nearest
+from millrace.config.document.explain_validation_errors import suggest_nearest
 from millrace.config.document.problems import Finding, Path
 from millrace.config.formats.changes import CHANGE
 from millrace.config.formats.ddl import DdlType

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path as FilePath
 
-from millrace.config.document.explain import suggest_nearest
+from millrace.config.document.explain_validation_errors import suggest_nearest
 from millrace.config.document.problems import Finding, Path
-from millrace.config.document.tree import is_file
+from millrace.config.document.yaml_tree import is_file
 from millrace.config.formats import KINDS
 from millrace.config.formats.base import FormatUse
 from millrace.config.model import Environment, Job

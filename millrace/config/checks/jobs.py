@@ -20,7 +20,7 @@ from millrace.config.checks.routes import check_read_routes, check_routes
 from millrace.config.checks.sinks import check_distinct_targets, check_sink
 from millrace.config.checks.state import check_state, check_transforms
 from millrace.config.checks.transforms import ProjectModules
-from millrace.config.document.explain import suggest_nearest
+from millrace.config.document.explain_validation_errors import suggest_nearest
 from millrace.config.document.problems import Finding, Path, dotted_path
 from millrace.config.model import Environment, Job, Stream
 from millrace.config.queries import (

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import get_args
 
-from millrace.config.aws.names import Bucket, Names
+from millrace.config.aws.resource_names import Bucket, Names
 from millrace.config.document.problems import Finding, Path
 from millrace.config.model import Environment, MskCluster
 from millrace.config.queries import LandQuery

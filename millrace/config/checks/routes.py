@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from millrace.config.document.explain import suggest_nearest
+from millrace.config.document.explain_validation_errors import suggest_nearest
 from millrace.config.document.problems import MISSING, Finding, Path
 from millrace.config.formats import PayloadFormat
 from millrace.config.formats.changes import ChangeFormat

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from millrace.config.checks.transforms import ProjectModules, check_transform, transform_calls
-from millrace.config.document.explain import suggest_nearest
+from millrace.config.document.explain_validation_errors import suggest_nearest
 from millrace.config.document.problems import MISSING, Finding, Path
 from millrace.config.queries import DeriveQuery, WritesSink
 

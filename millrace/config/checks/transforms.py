@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 
-from millrace.config.document.explain import suggest_nearest
+from millrace.config.document.explain_validation_errors import suggest_nearest
 from millrace.config.document.problems import Finding, Path
-from millrace.config.document.tree import is_file
+from millrace.config.document.yaml_tree import is_file
 
 _CARRIED = frozenset({"boto3", "botocore", "numpy", "pandas", "pipelines", "py4j", "pyarrow", "pyspark"})
 """Packages that engines have in addition to the standard library, and packages that travel with a job."""

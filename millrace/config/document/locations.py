@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 
+from millrace.config.document.plain_text_secrets import censor
 from millrace.config.document.problems import (
     ConfigurationError,
     Finding,
@@ -14,8 +15,7 @@ from millrace.config.document.problems import (
     dotted_path,
     one_per_path,
 )
-from millrace.config.document.secrets import censor
-from millrace.config.document.tree import Tree
+from millrace.config.document.yaml_tree import Tree
 
 
 @dataclass(frozen=True)

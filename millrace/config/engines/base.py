@@ -14,8 +14,8 @@ from millrace.config.base import Model, RoleArn, Slug, remove_schema_default
 from millrace.config.document.problems import Finding, Path
 from millrace.config.engines.versions import SparkLine, spark_line_of, version_row
 from millrace.config.formats import PayloadFormat
+from millrace.config.processing_rate import Rate
 from millrace.config.queries import Query
-from millrace.config.rate import Rate
 from millrace.config.sinks import Sink
 from millrace.config.units import Duration, Size
 

@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from millrace.config.base import remove_schema_default
-from millrace.config.document.explain import suggest_nearest
+from millrace.config.document.explain_validation_errors import suggest_nearest
 from millrace.config.document.problems import Finding, Path
 from millrace.config.engines.base import HourlyBillItem, Job, JobBase, Worker
 from millrace.config.engines.versions import spark_versions, version_validator

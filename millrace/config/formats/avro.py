@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints
 
 from millrace.config.document.problems import MISSING, Finding, Path, refuse_keys
-from millrace.config.document.tree import is_folder
+from millrace.config.document.yaml_tree import is_folder
 from millrace.config.formats import ddl
 from millrace.config.formats.base import FormatConfig, FormatDocumentation, FormatUse
 from millrace.etl.launch import formats as launch

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from millrace.config.document.explain import suggest_nearest
+from millrace.config.document.explain_validation_errors import suggest_nearest
 from millrace.config.document.problems import Finding
 from millrace.config.formats import ddl, descriptors
 from millrace.config.formats.base import FormatConfig, FormatDocumentation, FormatUse

@@ -17,7 +17,7 @@ from millrace.config.sources import Stream
 from millrace.etl.launch import sinks as launch
 
 if TYPE_CHECKING:
-    from millrace.config.aws.names import Names
+    from millrace.config.aws.resource_names import Names
     from millrace.config.model import Environment, Job
 
 Column = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]

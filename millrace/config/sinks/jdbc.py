@@ -14,7 +14,7 @@ from pydantic import Field
 from millrace.config.aws.grants import Grant, allow
 from millrace.config.base import KeyArn, SecretArn
 from millrace.config.document.problems import MISSING, Finding, Path
-from millrace.config.document.tree import is_file
+from millrace.config.document.yaml_tree import is_file
 from millrace.config.sinks.base import SinkConfig, SinkContext, SinkPromise, SinkUse
 from millrace.etl.launch import sinks as launch
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from millrace.config.document.explain import suggest_nearest
+from millrace.config.document.explain_validation_errors import suggest_nearest
 from millrace.config.document.problems import Finding
 from millrace.config.sinks.base import Column, SinkConfig, SinkUse
 from millrace.config.sources.kafka import KafkaTopic

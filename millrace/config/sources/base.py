@@ -18,7 +18,7 @@ from millrace.config.units import Duration, Size
 from millrace.etl.launch import sources as launch
 
 if TYPE_CHECKING:
-    from millrace.config.aws.names import Names
+    from millrace.config.aws.resource_names import Names
     from millrace.config.model import Environment
     from millrace.config.queries import SourceQuery
 

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from millrace.config.aws.grants import FINDS_BROKERS, NO_NARROWER, REMADE, Grant, allow
 from millrace.config.base import Slug
-from millrace.config.document.explain import suggest_nearest
+from millrace.config.document.explain_validation_errors import suggest_nearest
 from millrace.config.document.problems import MISSING, Finding
 from millrace.config.kafka.clusters import ExternalCluster, MskCluster
 from millrace.config.kafka.reading_options import KafkaReading
@@ -27,7 +27,7 @@ from millrace.config.units import Duration
 from millrace.etl.launch import sources as launch
 
 if TYPE_CHECKING:
-    from millrace.config.aws.names import Names
+    from millrace.config.aws.resource_names import Names
     from millrace.config.kafka.clusters import KafkaCluster
 
 LARGEST_MESSAGE = 1023 * 1024

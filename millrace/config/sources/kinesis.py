@@ -29,7 +29,7 @@ from millrace.config.units import Duration, Size, format_duration
 from millrace.etl.launch import sources as launch
 
 if TYPE_CHECKING:
-    from millrace.config.aws.names import Names
+    from millrace.config.aws.resource_names import Names
 
 MIB = 1024**2
 

@@ -14,7 +14,7 @@ from millrace.config.sources.stream_metrics import (
 )
 
 if TYPE_CHECKING:
-    from millrace.config.aws.names import Names
+    from millrace.config.aws.resource_names import Names
 
 _AGE = "GetRecords.IteratorAgeMilliseconds"
 _WRITES, _READS = "WriteProvisionedThroughputExceeded", "ReadProvisionedThroughputExceeded"

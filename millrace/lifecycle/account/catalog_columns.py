@@ -7,7 +7,7 @@ from typing import Any
 
 from millrace.config.sinks import KINDS
 from millrace.lifecycle.account.deployed_outputs import ignore_missing
-from millrace.lifecycle.problems import translate_aws_errors
+from millrace.lifecycle.aws_error_messages import translate_aws_errors
 
 
 def columns_of_tables(glue: Any, tables: Iterable[str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from urllib.parse import urlparse
 
 from botocore.exceptions import ClientError
 
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 
 
 class NotDeployedError(RuntimeError):

@@ -8,11 +8,11 @@ from typing import Any
 
 from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
 
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.config.kafka.login import PasswordLogin, secret_arns_of_login
 from millrace.config.model import ExternalCluster
 from millrace.lifecycle.account.deployed_outputs import NotDeployedError
-from millrace.lifecycle.problems import AwsError, translate_aws_errors
+from millrace.lifecycle.aws_error_messages import AwsError, translate_aws_errors
 
 Settings = Mapping[str, Any]
 """Settings of librdkafka."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from millrace.config.model import Environment
 from millrace.lifecycle.account.deployed_outputs import NotDeployedError
-from millrace.lifecycle.problems import AwsError, translate_aws_errors
+from millrace.lifecycle.aws_error_messages import AwsError, translate_aws_errors
 
 PROJECT, ENVIRONMENT, JOB, STREAM = (
     f"millrace:{name}" for name in ("project", "environment", "job", "stream")
@@ -80,7 +80,7 @@ def read_bill(ce: Any, environment: Environment, since: date, until: date) -> Aw
     ------
     millrace.lifecycle.account.deployed_outputs.NotDeployedError
         No resource has the tags, although they are activated.
-    millrace.lifecycle.problems.AwsError
+    millrace.lifecycle.aws_error_messages.AwsError
         The tags are not activated for the bill, a permission is missing, or AWS refused for another reason.
     """
     with translate_aws_errors("cannot read costs from Cost Explorer"):

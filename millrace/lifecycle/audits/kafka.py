@@ -18,7 +18,7 @@ from millrace.lifecycle.audits.direct_query_records import (
 )
 from millrace.lifecycle.audits.hourly_audit import HOUR, HourCounts, MissingRange, missing_offset_ranges
 from millrace.lifecycle.audits.landing_table import LandedRecords
-from millrace.lifecycle.problems import AwsError
+from millrace.lifecycle.aws_error_messages import AwsError
 
 _SECONDS = 30.0
 """Longest time in seconds for one request to the brokers."""

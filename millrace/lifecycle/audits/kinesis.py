@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from millrace.config.aws.list_pages import list_all
+from millrace.config.aws.pagination import list_all
 from millrace.lifecycle.audits.hourly_audit import (
     HOUR,
     MINUTE,
@@ -21,7 +21,7 @@ from millrace.lifecycle.audits.hourly_audit import (
     compare_shards_by_record,
 )
 from millrace.lifecycle.audits.landing_table import LandedRecords
-from millrace.lifecycle.problems import translate_aws_errors
+from millrace.lifecycle.aws_error_messages import translate_aws_errors
 
 COUNTED = timedelta(days=15)
 """Retention of CloudWatch's counts by the minute (Amazon CloudWatch User Guide, "Metrics retention")."""

@@ -16,7 +16,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from millrace.lifecycle.account.deployed_outputs import NotDeployedError
-from millrace.lifecycle.problems import AwsError, translate_aws_errors
+from millrace.lifecycle.aws_error_messages import AwsError, translate_aws_errors
 
 where: Any = expressions  # pydantic's plugin for mypy misreads its constructors
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyiceberg.catalog import Catalog, load_catalog
 
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.config.base import arn_parts
 from millrace.config.kafka.reading_options import KafkaReading
 from millrace.config.model import Environment, Stream
@@ -36,9 +36,9 @@ from millrace.lifecycle.audits.hourly_audit import (
     complete_hours,
 )
 from millrace.lifecycle.audits.landing_table import LandedRecords
+from millrace.lifecycle.aws_error_messages import AwsError, translate_aws_errors
 from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ def records_by_partition(topic: TopicReader, begin: datetime, end: datetime) -> 
 
     Raises
     ------
-    millrace.lifecycle.problems.AwsError
+    millrace.lifecycle.aws_error_messages.AwsError
         The brokers do not answer, or do not have the topic.
     """
     result = topic.offsets_at_times([begin, end], None)

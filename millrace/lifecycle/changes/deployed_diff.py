@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.lifecycle.account.deployed_outputs import read_stack_outputs, split_s3_url
-from millrace.lifecycle.changes.deployed_stacks import NEVER_MADE, deployed_template, stacks_beside_assembly
+from millrace.lifecycle.aws_error_messages import translate_aws_errors
 from millrace.lifecycle.changes.deployment_changes import (
     JobChange,
     StackChange,
@@ -20,14 +20,15 @@ from millrace.lifecycle.changes.deployment_changes import (
     stream_names,
 )
 from millrace.lifecycle.changes.permission_changes import DeployedPermissionKinds
-from millrace.lifecycle.changes.removals import StackRemoval, describe_removal
 from millrace.lifecycle.changes.stack_exports import (
     StackOrder,
     changed_exports,
     importing_stacks,
     stack_order,
 )
+from millrace.lifecycle.changes.stack_removals import StackRemoval, describe_removal
 from millrace.lifecycle.changes.table_owners import checkpoints_url, owner_changes
+from millrace.lifecycle.changes.undeclared_stacks import NEVER_MADE, deployed_template, stacks_beside_assembly
 from millrace.lifecycle.changes.update_rules import (
     Template,
     creates_lasting_resource,
@@ -36,7 +37,6 @@ from millrace.lifecycle.changes.update_rules import (
 )
 from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from millrace.lifecycle.problems import translate_aws_errors
 
 _LASTING = ("kafka", "lifecycle", "network", "storage", "streams")
 """Parts of an environment that hold data, or that everything depends on."""

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.lifecycle.changes.update_rules import Template
 
 POLICIES = ("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy")

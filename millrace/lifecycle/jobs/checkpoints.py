@@ -20,8 +20,8 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from millrace.config.aws.list_pages import list_all
-from millrace.config.aws.names import Names
+from millrace.config.aws.pagination import list_all
+from millrace.config.aws.resource_names import Names
 from millrace.lifecycle.account.deployed_outputs import MISSING_OBJECT, ignore_missing, split_s3_url
 
 FOLDER = "_millrace"

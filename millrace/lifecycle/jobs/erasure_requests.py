@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, DirectQuery, DirectRouteQuery
 from millrace.config.sinks.base import SinkContext
 from millrace.config.units import format_duration
 from millrace.lifecycle.account.deployed_outputs import MISSING_OBJECT, ignore_missing, split_s3_url
-from millrace.lifecycle.problems import AwsError, translate_aws_errors
+from millrace.lifecycle.aws_error_messages import AwsError, translate_aws_errors
 
 FOLDER = "_millrace/erase"
 """The same as in the core (``etl/repair/erase.py``; a test compares the two)."""

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from millrace.config.aws.list_pages import list_all
+from millrace.config.aws.pagination import list_all
+from millrace.lifecycle.aws_error_messages import TransientError, translate_aws_errors
 from millrace.lifecycle.jobs import logs
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from millrace.lifecycle.problems import TransientError, translate_aws_errors
 from millrace.sizing.alarms.metrics import BY_NAME, namespace
 
 PATIENCE_SECONDS = 900

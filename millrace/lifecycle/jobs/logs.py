@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from millrace.config.aws.list_pages import list_all
+from millrace.config.aws.pagination import list_all
+from millrace.lifecycle.aws_error_messages import translate_aws_errors
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from millrace.lifecycle.problems import translate_aws_errors
 
 Kind = Literal["failed", "refused", "traceback", "exception"]
 

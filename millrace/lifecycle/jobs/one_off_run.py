@@ -15,9 +15,9 @@ from functools import partial
 from typing import Any
 
 from millrace.lifecycle.account.deployed_outputs import NotDeployedError, read_stack_outputs
+from millrace.lifecycle.aws_error_messages import AwsError, translate_aws_errors
 from millrace.lifecycle.jobs.logs import logged_events
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, execute_verb_for_answer
-from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
 POLL_SECONDS = 10.0
 

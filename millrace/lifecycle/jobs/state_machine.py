@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 import boto3
 
-from millrace.config.aws.list_pages import list_all
-from millrace.config.aws.names import Names
+from millrace.config.aws.pagination import list_all
+from millrace.config.aws.resource_names import Names
 from millrace.lifecycle.account.deployed_outputs import NotDeployedError, ignore_missing, read_stack_outputs
-from millrace.lifecycle.problems import AwsError, CredentialsError, translate_aws_errors
+from millrace.lifecycle.aws_error_messages import AwsError, CredentialsError, translate_aws_errors
 
 Verb = Literal["start", "stop", "drain", "status", "once"]
 

@@ -12,8 +12,8 @@ from types import MappingProxyType
 
 from millrace.config import find_root
 from millrace.config.aws.deployed_sizes import DeployedSizes
+from millrace.lifecycle.aws_error_messages import cdk_failure_message
 from millrace.lifecycle.deploy import DeployError
-from millrace.lifecycle.problems import cdk_failure_message
 from millrace.sandbox.programs.toolchain import find_program, program_variables
 
 _TEMPLATE_BYTES = 1_000_000

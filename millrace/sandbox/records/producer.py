@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from confluent_kafka import KafkaError, Message
 from confluent_kafka import Producer as KafkaClient
 
-from millrace.lifecycle.problems import translate_aws_errors
+from millrace.lifecycle.aws_error_messages import translate_aws_errors
 from millrace.sandbox.payloads.flights import RecordToSend
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.records.ledger import Ledger

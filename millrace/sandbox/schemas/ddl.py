@@ -66,7 +66,7 @@ def parse_ddl(text: str) -> StructType:
 
     Examples
     --------
-    >>> parse("a INT NOT NULL, b ARRAY<STRING>").simpleString()
+    >>> parse_ddl("a INT NOT NULL, b ARRAY<STRING>").simpleString()
     'struct<a:int,b:array<string>>'
     """
     try:

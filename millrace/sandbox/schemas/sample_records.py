@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from millrace.etl.formats.decoding.decompress import DecompressError, decompress
 from millrace.etl.sources.kinesis.closed_shards import ShardRest, list_shards, read_shard_pages
-from millrace.lifecycle.problems import translate_aws_errors
+from millrace.lifecycle.aws_error_messages import translate_aws_errors
 from millrace.sandbox.programs.child_processes import SandboxError
 
 _LARGEST = 64 << 20

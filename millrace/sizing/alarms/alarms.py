@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.config.model import Environment, MskCluster
 from millrace.config.queries import DeriveQuery, LandingQuery, SourceQuery
 from millrace.config.sources.stream_metrics import LATE_PERIODS, StreamReader

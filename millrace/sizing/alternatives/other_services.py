@@ -12,7 +12,7 @@ from millrace.config.queries import LandQuery, Query
 from millrace.config.units import format_duration
 from millrace.sizing.cost import HOURS
 from millrace.sizing.model import Plan
-from millrace.sizing.text_format import dollars
+from millrace.sizing.readable_numbers import dollars
 
 _NEVER = MappingProxyType(
     {

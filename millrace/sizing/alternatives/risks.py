@@ -12,8 +12,8 @@ from millrace.sizing.model import JobPlan, StreamPlan
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.driver import driver_load
 from millrace.sizing.queries.query_plan import outage_to_plan_for
+from millrace.sizing.readable_numbers import count
 from millrace.sizing.streams import demands_at_peak
-from millrace.sizing.text_format import count
 
 SLOW = 3.0
 """Catch-up time, as a multiple of the outage, from which a risk is reported; capacity is then a third above the peak."""

@@ -13,7 +13,7 @@ from millrace.config.model import Environment, Job, MskCluster, Stream
 from millrace.sizing.cost import GB, HOURS, SECONDS, cost_by_tier, cost_item
 from millrace.sizing.model import CostItem, Figure, FigureInput, NetworkPlan, pinned
 from millrace.sizing.prices_and_limits import PriceTable
-from millrace.sizing.text_format import count
+from millrace.sizing.readable_numbers import count
 
 Egress = Literal["endpoints", "nat"]
 

@@ -25,9 +25,9 @@ def stored_gb(environment: Environment, query: Query, demand: QueryDemand, *, ic
     """
     streams = set(demand.streams)
     if isinstance(query, DirectRouteQuery):
-        streams = {route.source for route in query.routes.values() if _writes_to_lake(route, iceberg=iceberg)}
+        streams = {route.source for route in query.routes.values() if _is_lake_writer(route, iceberg=iceberg)}
     elif not isinstance(query, LandingQuery) and not (
-        _writes_to_lake(query, iceberg=iceberg) and _adds_a_row_per_record(query)
+        _is_lake_writer(query, iceberg=iceberg) and _adds_a_row_per_record(query)
     ):
         return 0.0
     size = sum(
@@ -84,7 +84,7 @@ def _unknown_costs(query: Query) -> Iterator[str]:
             yield "storage of the result"
 
 
-def _writes_to_lake(query: WritesSink, *, iceberg: bool) -> bool:
+def _is_lake_writer(query: WritesSink, *, iceberg: bool) -> bool:
     """Return whether a query writes files in the lake; with ``iceberg``, only those of its tables."""
     return query.sink.in_catalog if iceberg else query.sink.in_lake
 

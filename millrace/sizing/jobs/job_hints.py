@@ -11,7 +11,7 @@ from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.driver import route_hint
 from millrace.sizing.queries.query_plan import SourcePartitions
-from millrace.sizing.text_format import count
+from millrace.sizing.readable_numbers import count
 
 
 def job_advice(

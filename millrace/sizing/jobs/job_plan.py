@@ -24,7 +24,7 @@ from millrace.sizing.queries.capacity import (
 )
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.query_plan import SourcePartitions, plan_query, plan_run
-from millrace.sizing.text_format import count
+from millrace.sizing.readable_numbers import count
 
 
 def workers_for(cores: int, tasks_per_worker: int) -> int:

@@ -11,7 +11,7 @@ from millrace.sizing.model import Figure, FigureInput, ScalingPlan, pinned
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.capacity import CoreSpread, whole_cores
 from millrace.sizing.queries.demand import QueryDemand
-from millrace.sizing.text_format import count
+from millrace.sizing.readable_numbers import count
 
 
 def scaling_range(

@@ -16,8 +16,8 @@ from pydantic import Field, ValidationError, model_validator
 from millrace.config.base import Model
 from millrace.config.document.problems import Finding
 from millrace.config.model import Basis, Environment
+from millrace.config.processing_rate import Rate
 from millrace.config.queries import Query, SourceQuery
-from millrace.config.rate import Rate
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.capacity import InfeasibleError
 

@@ -17,7 +17,7 @@ from millrace.sizing.queries.benchmark_figures import cores_with_contention
 from millrace.sizing.queries.capacity import CoreSpread, batch_range, cores_needed, limit_per_partition
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.triggers import SPARE
-from millrace.sizing.text_format import count
+from millrace.sizing.readable_numbers import count
 
 _OUTAGE = timedelta(minutes=10)
 """Outage for the plan's catch-up time if the file names none."""

@@ -14,10 +14,10 @@ from millrace.sizing.jobs.job_plan import with_all_workers
 from millrace.sizing.model import Figure, JobPlan, Plan
 from millrace.sizing.simulation.arrivals import Arrivals
 from millrace.sizing.simulation.plan_scenario import scenario, traffic_of
+from millrace.sizing.simulation.plan_simulation_check import backlog_growth
 from millrace.sizing.simulation.repetition_search import with_lasting_executors
 from millrace.sizing.simulation.result import JobResult
 from millrace.sizing.simulation.scenario_model import Scenario
-from millrace.sizing.simulation.self_check import backlog_growth
 from millrace.sizing.simulation.simulation_run import simulate
 
 PLAYED = 2 * 3600.0

@@ -37,9 +37,9 @@ def divide_stream(partitions: int, skew: float = 1.0) -> tuple[EqualPartitions, 
     Examples
     --------
     >>> divide_stream(4)
-    (Part(share=0.25, count=4),)
+    (EqualPartitions(share=0.25, count=4),)
     >>> divide_stream(4, 2.0)
-    (Part(share=0.5, count=1), Part(share=0.16666666666666666, count=3))
+    (EqualPartitions(share=0.5, count=1), EqualPartitions(share=0.16666666666666666, count=3))
     """
     assert 1 <= skew <= partitions, f"skew {skew} of {partitions} partitions"
     if skew == 1.0 or partitions == 1:

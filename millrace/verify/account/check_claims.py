@@ -10,9 +10,9 @@ from typing import Any, Literal
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.lifecycle.account.deployed_outputs import NotDeployedError
-from millrace.lifecycle.problems import AwsError
+from millrace.lifecycle.aws_error_messages import AwsError
 from millrace.verify.account import checks, checks_deployed
 from millrace.verify.account.claim_context import CheckAnswer, ClaimContext, UndeterminedError
 from millrace.verify.account.claims import read_claims

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.request import Request
 
-from millrace.config.aws.history_image import PUBLIC_IMAGE, TAG
+from millrace.config.aws.history_server_image import PUBLIC_IMAGE, TAG
 from millrace.config.aws.kafka_versions import STANDARD
 from millrace.lifecycle.account.deployed_outputs import ignore_missing
 from millrace.sizing.prices_and_limits import ELSEWHERE

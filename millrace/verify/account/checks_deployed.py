@@ -24,7 +24,7 @@ _NONE = CheckAnswer(None, "no such job in the environment")
 _NO_RUN = CheckAnswer(None, "it has no run that started")
 _EXECUTIONS = 20
 FLAT = "spark/"
-"""Prefix of the copies of event logs (``infra/constructs/log_flattener.py``)."""
+"""Prefix of the copies of event logs (``infra/constructs/event_log_copier.py``)."""
 
 
 def check_role_policies(context: ClaimContext) -> CheckAnswer:

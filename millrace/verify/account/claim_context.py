@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any, TypeVar
 from urllib.request import Request, urlopen
 
-from millrace.config.aws.list_pages import list_all
-from millrace.config.aws.names import Names
+from millrace.config.aws.pagination import list_all
+from millrace.config.aws.resource_names import Names
 from millrace.config.model import EmrJob, GlueJob
 from millrace.lifecycle.account.deployed_outputs import read_stack_outputs
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment

@@ -11,11 +11,11 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # forgotten in its stubs
 
-from millrace.config.aws.list_pages import list_all
+from millrace.config.aws.pagination import list_all
 from millrace.lifecycle.account.deployed_outputs import ignore_missing
 from millrace.lifecycle.account.kafka_access import Settings
+from millrace.lifecycle.aws_error_messages import AwsError, translate_aws_errors
 from millrace.lifecycle.deploy import deployed_template
-from millrace.lifecycle.problems import AwsError, translate_aws_errors
 from millrace.sandbox.drill import DrillError
 from millrace.sizing.msk_clusters import TIME_LIMITS
 from millrace.verify.removals.removal_scope import (

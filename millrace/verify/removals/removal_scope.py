@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from millrace.config.aws.list_pages import list_all
+from millrace.config.aws.pagination import list_all
 from millrace.config.model import Environment
 from millrace.lifecycle.account.real_cost import ENVIRONMENT, PROJECT
+from millrace.lifecycle.aws_error_messages import translate_aws_errors
 from millrace.lifecycle.changes.stack_exports import export_values, imported_export_names
-from millrace.lifecycle.problems import translate_aws_errors
 from millrace.verify.environment_copy import CLUSTER_TAG, NAME, TAG, environment_identifier
 
 _GONE = ("DELETE_COMPLETE",)

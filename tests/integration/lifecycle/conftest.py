@@ -2,7 +2,7 @@
 
 LocalStack has no Glue and no EMR Serverless. What is to happen only here and there is given
 by its own file of mocked integrations, one set for each case; whole stories are played by
-the two engines of ``engines.py``. SSM, SNS and CloudWatch are LocalStack's.
+the two engines of ``simulated_engines.py``. SSM, SNS and CloudWatch are LocalStack's.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tests.integration.lifecycle.engine_responses import (
     SLOWEST_SECONDS,
     Case,
 )
-from tests.integration.lifecycle.engines import Engines, serving
+from tests.integration.lifecycle.simulated_engines import Engines, serving
 
 ROOT = Path(__file__).resolve().parents[3]
 APPLICATION = "00fapplication"
@@ -153,7 +153,7 @@ def stack(engines: Engines, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     with localstack.running_localstack(
         name="localstack-lifecycle",
         settings={"SFN_MOCK_CONFIG": str(mocks), "ENGINES_URL": engines.url},
-        script=Path(__file__).with_name("hand_over.py"),
+        script=Path(__file__).with_name("localstack_forwarder.py"),
     ) as running:
         yield running
 

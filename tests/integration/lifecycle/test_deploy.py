@@ -1,7 +1,7 @@
 """``millrace deploy`` and the verbs, from the first deployment on, as processes of their own.
 
 CDK deploys a small environment to LocalStack; the machines run there as they were deployed.
-The two engines of ``engines.py`` begin and end runs and write the metrics that jobs write.
+The two engines of ``simulated_engines.py`` begin and end runs and write the metrics that jobs write.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import pytest
 from millrace.cli.run.cdk_assembly import cdk_deploy_all as deploy_assembly
 from millrace.cli.run.changes_report import change_lines
 from millrace.lifecycle.account.deployed_outputs import read_stack_outputs
-from millrace.lifecycle.changes.assembly_stages import write_assembly_with_templates
 from millrace.lifecycle.changes.deployment_changes import JobChange
+from millrace.lifecycle.changes.stepwise_assemblies import write_assembly_with_templates
 from millrace.lifecycle.deploy import (
     DeployError,
     DeploymentChanges,
@@ -34,10 +34,10 @@ from millrace.lifecycle.upgrade import upgrade_job
 from millrace.lifecycle.versions import UpgradeError, find_previous_version, read_deployed_version
 from millrace.sandbox.programs import localstack
 from millrace.sandbox.programs.toolchain import state_folder
-from tests.integration.lifecycle.engines import Engines
 from tests.integration.lifecycle.shop import AGE_SECONDS, EMR, GLUE, GLUE_KAFKA, SLOWEST_SECONDS, Shop
+from tests.integration.lifecycle.simulated_engines import Engines
 from tests.integration.lifecycle.versions import another_version, tell_failure, update_stack
-from tests.unit.lifecycle.test_problems import refusing
+from tests.unit.lifecycle.test_aws_error_messages import refusing
 
 # What is deployed, started, told and refused is in tests/unit/lifecycle/test_deployed_diff.py, against moto.
 pytestmark = pytest.mark.slow

@@ -37,7 +37,7 @@ from millrace.sandbox.programs.toolchain import ROOT
 from tests.performance.case_order import in_turn
 from tests.performance.cpu import between, used
 from tests.performance.median_intervals import interval
-from tests.performance.preloaded import PARTITIONS, clean
+from tests.performance.preloaded_input import PARTITIONS, clean
 from tests.performance.rivals.connect import Connect, create_control_topic
 from tests.performance.rivals.fetching import UnavailableError
 from tests.performance.rivals.flink import Flink

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from millrace.sandbox.programs.child_processes import ChildProcess
-from tests.faults import job_documents
-from tests.faults.stage import start
+from tests.faults import small_jobs
+from tests.faults.round_setup import start
 from tests.performance.rivals.protocol import DDL, NAMESPACE, Place, Rival
 
 
@@ -21,13 +21,13 @@ class Millrace(Rival):
         """Start the job as an engine does."""
         schema = place.home / "flight.ddl"
         schema.write_text(DDL)
-        queries = job_documents.queries(
+        queries = small_jobs.queries(
             "land",
-            job_documents.topic(place.topic, place.per_batch),
+            small_jobs.topic(place.topic, place.per_batch),
             schema,
             lambda _: f"{NAMESPACE}.{place.table}",
             trigger_seconds=place.seconds,
         )
-        settings = job_documents.settings("rivals", queries, f"{place.home}/checkpoints", place.bootstrap)
+        settings = small_jobs.settings("rivals", queries, f"{place.home}/checkpoints", place.bootstrap)
         spark = {"spark.driver.memory": "3g"}
         return start("rival-millrace", place.home, settings, lake_home=place.database.parent, spark=spark)

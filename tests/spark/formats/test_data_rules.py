@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from millrace.config.formats import KINDS
-from millrace.etl.formats import avro, protobuf, schemas
+from millrace.etl.formats import avro, protobuf, schema_files
 from millrace.etl.formats.base import Decoder
 from millrace.etl.formats.changes import debezium
 from millrace.etl.formats.changes.decoder import ChangeDecoder
@@ -23,7 +23,7 @@ from millrace.etl.formats.csv import CsvDecoder
 from millrace.etl.formats.decoding.data_rules import STAGE, broken_rule_counts, with_rules
 from millrace.etl.formats.decoding.redact import RedactingDecoder
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.formats.schema_files import parse_schema
 from millrace.etl.launch.formats import CsvFormat, JsonFormat
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.launch.settings import RouteSettings, RuleSettings
@@ -165,7 +165,7 @@ def with_none_of_its_fields(
     """Name of a format, its decoder and the rule; payloads with some of the schema's fields, and with none."""
     ddl = folder / "row.ddl"
     ddl.write_text("carrier STRING, `air time` INT, legs ARRAY<STRING>")
-    row = schemas.parse_schema(spark, ddl.read_text(), "row.ddl")
+    row = schema_files.parse_schema(spark, ddl.read_text(), "row.ddl")
     none = [
         b"{}",
         b'{"error": "no such flight"}',
@@ -179,7 +179,7 @@ def with_none_of_its_fields(
     changes = [b'{"op": "c", "after": %b}' % each for each in (some[0], none[1])]
     yield "debezium", ChangeDecoder(row, debezium.debezium_envelope()), str(where), changes[:1], changes[1:]
     ddl.write_text("carrier STRING, `air time` INT")
-    csv = CsvDecoder(schemas.parse_schema(spark, ddl.read_text(), "row.ddl"), CsvFormat(",", '"', ""))
+    csv = CsvDecoder(schema_files.parse_schema(spark, ddl.read_text(), "row.ddl"), CsvFormat(",", '"', ""))
     yield "csv", csv, str(KINDS["csv"](kind="csv").any_field_condition(ddl)), [b"AA,", b",0"], [b","]
     avsc = folder / "row.avsc"
     avsc.write_text(json.dumps(AVSC))

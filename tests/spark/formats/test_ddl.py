@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millrace.config.formats import ddl as asked
-from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.formats.schema_files import parse_schema
 from millrace.etl.record.errors import StartError
 from millrace.sandbox.schemas import ddl
 

@@ -21,11 +21,11 @@ from millrace.etl.formats.decoding.decompress import DecompressingDecoder
 from millrace.etl.formats.decoding.redact import RedactingDecoder
 from millrace.etl.formats.decoding.routes import DecodingRoute, RoutingDecoder, TombstoneDecoder
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.formats.schema_files import parse_schema
 from millrace.etl.launch.formats import CsvFormat
 from millrace.etl.record.batch_accounts import ObservedFigures, row_count
 from millrace.etl.record.errors import JVM_ERRORS, uncut_messages
-from tests.spark.formats.test_decode import BAD, DDL, GOOD
+from tests.spark.formats.test_decode_json import BAD, DDL, GOOD
 
 PAYLOADS = [GOOD + b"}", b"AA,1", *(payload for payload, _, _ in BAD.values()), GOOD + b',"delay":1}']
 

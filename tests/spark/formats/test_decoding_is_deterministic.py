@@ -23,7 +23,7 @@ from millrace.etl.formats.changes import debezium, dms
 from millrace.etl.formats.changes.decoder import ChangeDecoder
 from millrace.etl.formats.csv import CsvDecoder
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.formats.schema_files import parse_schema
 from millrace.sandbox.programs import jars, local_session
 from millrace.sandbox.programs.toolchain import installed_spark_line, spark_submit_variables
 from tests import expected_values

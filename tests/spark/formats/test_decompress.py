@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from millrace.etl.formats.decoding.decompress import STAGE, DecompressingDecoder, decompress_function
 from millrace.etl.formats.decoding.redact import WITHHELD, RedactingDecoder
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.formats.schema_files import parse_schema
 
 DDL = "carrier STRING NOT NULL, flight INT"
 GOOD = b'{"carrier":"AA","flight":1}'

@@ -21,13 +21,13 @@ from pyspark.sql.avro.functions import to_avro
 from millrace.etl.formats import avro, protobuf
 from millrace.etl.formats.base import Decoder
 from millrace.etl.formats.csv import MOST_DELIMITERS, CsvDecoder
-from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.formats.schema_files import parse_schema
 from millrace.etl.formats.text import TextDecoder
 from millrace.etl.launch.formats import AvroFormat, CsvFormat
 from millrace.etl.record.errors import StartError
 from tests import protobuf as pb
 from tests import protobuf_sample
-from tests.spark.formats import test_decode
+from tests.spark.formats import test_decode_json
 
 CSV_DDL = "carrier STRING NOT NULL, flight INT NOT NULL, delay DOUBLE, at TIMESTAMP, fare DECIMAL(9,2), flag BOOLEAN"
 COMMA = CsvFormat(",", '"', "")
@@ -48,7 +48,7 @@ UUID = "0b5c6d2e-9c1a-4b6e-8d53-0a4a3c2b1d00"
 
 
 def decode(spark: SparkSession, decoder: Decoder, payloads: Sequence[bytes | None]) -> list[Row]:
-    decoded = test_decode.decode(spark, decoder, payloads)
+    decoded = test_decode_json.decode(spark, decoder, payloads)
     assert [r["n"] for r in decoded] == list(range(len(payloads))), "every row once"
     return decoded
 

@@ -21,10 +21,10 @@ from millrace.etl.formats import avro
 from millrace.etl.formats.base import Decoder
 from millrace.etl.formats.csv import CsvDecoder
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.formats.schema_files import parse_schema
 from millrace.etl.launch.formats import AvroFormat, CsvFormat
 from tests.protobuf import varint
-from tests.spark.formats.test_decode import allocated_by, decode
+from tests.spark.formats.test_decode_json import allocated_by, decode
 
 DDL = """
 price DECIMAL(9,2), `naïve` DECIMAL(9,2), `a/b` DECIMAL(9,2), prices ARRAY<DECIMAL(9,2)>, by MAP<STRING,DECIMAL(9,2)>,

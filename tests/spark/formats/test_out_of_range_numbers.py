@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 
 from millrace.etl.formats.csv import CsvDecoder
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.formats.schema_files import parse_schema
 from millrace.etl.launch.formats import CsvFormat
-from tests.spark.formats.test_decode import decode
+from tests.spark.formats.test_decode_json import decode
 
 DOUBLES = """
 ratio DOUBLE, small FLOAT, at TIMESTAMP, item STRUCT<x: DOUBLE, name: STRING>, list ARRAY<DOUBLE>, by MAP<STRING, FLOAT>,

@@ -11,7 +11,7 @@ from pyspark.sql import Row, SparkSession
 
 from millrace.etl.formats.decoding.redact import WITHHELD, RedactingDecoder
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.formats.schema_files import parse_schema
 
 DDL = "carrier STRING NOT NULL, flight INT, email STRING, card STRUCT<number: STRING>"
 SECRET = "kim7731"

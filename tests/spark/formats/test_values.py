@@ -20,7 +20,7 @@ from millrace.etl.formats.csv import CsvDecoder
 from millrace.etl.formats.decoding.decoded_rows import contains_type, with_leaf_types
 from millrace.etl.formats.decoding.times import is_time_type
 from millrace.etl.formats.json import NOT_ONE, JsonDecoder
-from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.formats.schema_files import parse_schema
 from tests import expected_values
 from tests.spark.formats.test_formats import PLAIN
 

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import TimestampType
 
 from millrace.etl.record.tables import Table
-from millrace.etl.sinks.delivery.result_keys import result_identity
+from millrace.etl.sinks.delivery.keyed_rows import result_identity
 from tests.spark.engine_sessions import BROADCAST, ODD, PARTITIONS, Profile, profiles
 from tests.spark.queries.test_derive import Pipeline
 from tests.spark.source_batches import (

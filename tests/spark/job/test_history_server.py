@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.infra.stacks.history import S3_JARS, START
+from millrace.infra.stacks.history_server import S3_JARS, START
 from millrace.sandbox.programs import jars
 from millrace.sandbox.programs.child_processes import free_port
 from millrace.sandbox.programs.toolchain import (

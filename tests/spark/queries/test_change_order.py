@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.formats import schemas
+from millrace.etl.formats import schema_files
 from millrace.etl.formats.changes import debezium, dms
 from millrace.etl.formats.changes.decoder import ChangeDecoder
 from millrace.etl.queries import change_order, land
@@ -28,7 +28,7 @@ CONNECTORS = ("postgresql", "mysql", "mysql-gtid", "sqlserver", "oracle", "oracl
 
 
 def decoder_of(spark: SparkSession, ddl: str, connector: str) -> ChangeDecoder:
-    row = schemas.parse_schema(spark, ddl, "test.ddl")
+    row = schema_files.parse_schema(spark, ddl, "test.ddl")
     return ChangeDecoder(row, dms.EVENTS if connector == "dms" else debezium.debezium_envelope())
 
 

@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.commits import batch_commits
-from millrace.etl.commits.look_ups import LookUp
+from millrace.etl.commits.duplicate_look_ups import LookUp
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.formats.schema_files import parse_schema
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.maintenance.table_maintenance import call_procedure
 from millrace.etl.queries import land

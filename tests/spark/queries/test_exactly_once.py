@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.commits.look_ups import LookUp
+from millrace.etl.commits.duplicate_look_ups import LookUp
 from millrace.etl.maintenance.table_maintenance import call_procedure
 from millrace.etl.record import batch_accounts
 from millrace.etl.record.errors import LossError

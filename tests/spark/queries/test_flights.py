@@ -7,7 +7,7 @@ import json
 from pyspark.sql import SparkSession
 
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schemas import parse_schema, read_schema
+from millrace.etl.formats.schema_files import parse_schema, read_schema
 from millrace.etl.queries.derive import load_transform
 
 PATH = "pipelines/flights/schemas/flight.ddl"

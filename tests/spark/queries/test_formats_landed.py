@@ -18,7 +18,7 @@ from millrace.etl.formats.base import Decoder, open_decoder
 from millrace.etl.formats.csv import CsvDecoder
 from millrace.etl.formats.decoding.decompress import DecompressingDecoder
 from millrace.etl.formats.decoding.redact import WITHHELD, RedactingDecoder
-from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.formats.schema_files import parse_schema
 from millrace.etl.launch.formats import AvroFormat, CsvFormat, JsonFormat, ProtobufFormat, TextFormat
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.record.errors import StartError

@@ -16,7 +16,7 @@ from millrace.etl.formats.decoding.redact import RedactingDecoder
 from millrace.etl.formats.decoding.routes import DELETE as STAGE
 from millrace.etl.formats.decoding.routes import TombstoneDecoder
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.formats.schema_files import parse_schema
 from millrace.etl.formats.text import TextDecoder
 from tests import protobuf_sample
 from tests.spark.formats.test_formats import AVSC, COMMA, PLAIN, decode

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint, source_offset
-from millrace.etl.commits.look_ups import LookUp
+from millrace.etl.commits.duplicate_look_ups import LookUp
 from millrace.etl.formats.decoding.routes import DecodingRoute, RoutingDecoder, rows_of_route
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.formats.schema_files import parse_schema
 from millrace.etl.formats.text import TextDecoder
 from millrace.etl.launch.formats import JsonFormat
 from millrace.etl.launch.launch_document import ReplayRequest
@@ -31,7 +31,7 @@ from millrace.etl.repair.replay_dead_letters import DeadLetterReplayer
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sources.base import ReplayedLeg
 from millrace.etl.sources.kinesis.missed_records_guard import KinesisLossGuard
-from millrace.etl.sources.leg_guards import LegGuards
+from millrace.etl.sources.source_union import LegGuards
 from tests.spark.source_batches import EPOCH, Events, frame, log_made
 
 Names = Callable[[str], Table]

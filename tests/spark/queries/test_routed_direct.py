@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.formats.decoding.redact import WITHHELD, RedactingDecoder
 from millrace.etl.formats.decoding.routes import DecodingRoute, RoutingDecoder
-from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.formats.schema_files import parse_schema
 from millrace.etl.formats.text import TextDecoder
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.launch.sinks import ParquetSinkSettings
@@ -36,7 +36,7 @@ from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sinks.parquet import ParquetSink, committed_files
 from millrace.etl.sources.base import ReplayedLeg
 from millrace.etl.sources.batch_offsets import BatchOffsets
-from millrace.etl.sources.leg_guards import batch_offsets_of_legs
+from millrace.etl.sources.source_union import batch_offsets_of_legs
 from tests.spark.queries.test_direct import NoLookUp
 from tests.spark.source_batches import EPOCH, Events, frame
 

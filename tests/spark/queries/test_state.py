@@ -15,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.commits.look_ups import LookUp
+from millrace.etl.commits.duplicate_look_ups import LookUp
 from millrace.etl.job import build_queries
 from millrace.etl.job.supervise import Supervisor
 from millrace.etl.launch.settings import JobSettings, parse_job_settings
@@ -26,10 +26,10 @@ from millrace.etl.record.errors import SinkError, StartError
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.ready_query import ReadyQuery
 from millrace.etl.record.tables import Table
-from millrace.etl.sinks.delivery.result_keys import newest_of_each_key, result_identity
+from millrace.etl.sinks.delivery.keyed_rows import newest_of_each_key, result_identity
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
 from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
-from tests.faults import job_documents
+from tests.faults import small_jobs
 from tests.spark.sink_rows import none_refused, place, results
 from tests.spark.source_batches import Events, drained, frame, good, kafka_rows, lander
 
@@ -122,7 +122,7 @@ class Pipeline:
             "latest_by": [],
             "dead_letters": None,
         }
-        return parse_job_settings(job_documents.settings("flights", [query], str(self.folder), None))
+        return parse_job_settings(small_jobs.settings("flights", [query], str(self.folder), None))
 
     def query(self) -> ReadyQuery:
         [query] = build_queries.build_queries(JobRun(self.spark, self.settings(), {}, self.events.reporter))

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.formats.schema_files import parse_schema
 from millrace.etl.job import maintenance_schedule
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.maintenance.table_maintenance import Retention, call_procedure, sql_timestamp
@@ -21,7 +21,7 @@ from millrace.etl.record import tables
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.repair import erase
 from millrace.etl.repair.erase_condition import ErasureCondition, ErasureConditionError
-from millrace.etl.repair.erase_history import expire_before_mark, mark_erasure, newest_mark
+from millrace.etl.repair.erase_old_snapshots import expire_before_mark, mark_erasure, newest_mark
 from millrace.etl.repair.erase_targets import ErasureTarget
 from millrace.etl.repair.replay_dead_letters import DeadLetterReplayer
 from millrace.etl.sinks.base import LETTER

@@ -18,8 +18,8 @@ from millrace.etl.record.tables import Table
 from millrace.etl.sinks import iceberg_keyed
 from millrace.etl.sinks.base import Sink
 from millrace.etl.sinks.delivery.kept_deletes import KeptDeletes
+from millrace.etl.sinks.delivery.keyed_rows import newest_of_each_key
 from millrace.etl.sinks.delivery.record_order import order_prefix, with_position
-from millrace.etl.sinks.delivery.result_keys import newest_of_each_key
 from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
 from millrace.etl.sinks.jdbc import JdbcSink
 from tests.faults.moto_server import moto

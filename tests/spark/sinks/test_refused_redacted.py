@@ -14,7 +14,7 @@ from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.formats.decoding.redact import RedactingDecoder
 from millrace.etl.formats.decoding.routes import DecodingRoute, RoutingDecoder
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.formats.schema_files import parse_schema
 from millrace.etl.launch.sinks import JdbcSinkSettings, OpenSearchSinkSettings
 from millrace.etl.queries import land
 from millrace.etl.queries.derive import EnrichThenTransform

@@ -15,7 +15,7 @@ from millrace.etl.queries.land import LandBatchWriter
 from millrace.etl.record import batch_accounts
 from millrace.etl.record.tables import Table
 from tests.faults import bad_records
-from tests.spark.formats.test_decode import records
+from tests.spark.formats.test_decode_json import records
 from tests.spark.source_batches import EPOCH, KAFKA, KINESIS, Events, frame, lander
 
 pytestmark = pytest.mark.faults

@@ -24,7 +24,7 @@ from millrace.sandbox.programs import jars
 from millrace.sandbox.programs.child_processes import ChildProcess
 from millrace.sandbox.programs.local_driver import read_driver_events
 from tests import secured_kafka
-from tests.faults import job_documents, stage
+from tests.faults import round_setup, small_jobs
 from tests.faults.moto_server import moto
 from tests.secured_kafka import Guarded
 from tests.spark import separate_executors
@@ -71,7 +71,7 @@ def document(place: Place, home: Path, arns: dict[str, str]) -> dict[str, Any]:
     queries: list[dict[str, Any]] = []
     for kind in arns:
         name = kind.replace("-", "_")
-        source = job_documents.topic(f"in-{kind}", 1000, label=kind, lag_group=f"lag-{kind}") | {
+        source = small_jobs.topic(f"in-{kind}", 1000, label=kind, lag_group=f"lag-{kind}") | {
             "connection": kind
         }
         table = {"landed": f"t.{name}", "letters": f"t.letters_{name}"}.__getitem__
@@ -83,7 +83,7 @@ def document(place: Place, home: Path, arns: dict[str, str]) -> dict[str, Any]:
             "max_record_bytes": 9000,
         }
         for verb, query in (("land", "land"), ("send", "direct")):
-            (made,) = job_documents.queries(query, source, schema, table, sink=sink)
+            (made,) = small_jobs.queries(query, source, schema, table, sink=sink)
             queries.append(made | {"name": f"{verb}-{kind}"})
     connections = {
         kind: {
@@ -93,16 +93,14 @@ def document(place: Place, home: Path, arns: dict[str, str]) -> dict[str, Any]:
         }
         for kind, arn in arns.items()
     }
-    return job_documents.settings("secured", queries, f"{home}/checkpoints", None) | {
-        "connections": connections
-    }
+    return small_jobs.settings("secured", queries, f"{home}/checkpoints", None) | {"connections": connections}
 
 
 @contextmanager
 def job(place: Place, home: Path, arns: dict[str, str]) -> Iterator[ChildProcess]:
     """Start it with everything logged that Spark logs by itself."""
     (home / "events").mkdir()
-    stage.local_catalog(home).close()
+    round_setup.local_catalog(home).close()
     settings = {
         "spark.master": "local[2]",
         "spark.driver.memory": "1g",
@@ -115,7 +113,7 @@ def job(place: Place, home: Path, arns: dict[str, str]) -> Iterator[ChildProcess
         "spark.eventLog.dir": (home / "events").as_uri(),
     }
     binds = {"secretsmanager.endpoint": place.endpoint}
-    with stage.start(
+    with round_setup.start(
         "kafka-secured", home, document(place, home, arns), spark=settings, binds=binds
     ) as process:
         yield process

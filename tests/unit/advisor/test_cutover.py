@@ -23,7 +23,7 @@ from millrace.advisor.existing.import_cutover import (
 )
 from millrace.advisor.existing.import_environment import environment_document
 from millrace.advisor.existing.job_import import RunningJob
-from millrace.advisor.existing.job_program import StreamAnswers, read_program_settings
+from millrace.advisor.existing.stream_choice import StreamAnswers, read_program_settings
 from millrace.cli import app
 from millrace.cli.plan.existing import import_job
 from millrace.cli.plan.existing.import_job import _update_import

@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from millrace.advisor.existing.job_program import read_program_settings
+from millrace.advisor.existing.stream_choice import read_program_settings
 from millrace.advisor.programs import expressions
 
 DOUBLED = "a0 = 'xxxxxxxx'\n" + "".join(f"a{n + 1} = f'{{a{n}}}{{a{n}}}'\n" for n in range(60))

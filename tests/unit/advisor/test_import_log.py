@@ -10,7 +10,7 @@ import pytest
 
 from millrace.advisor.existing.import_log import ImportLogFigures, read_log_figures
 from millrace.advisor.existing.job_import import RunningJob
-from millrace.advisor.existing.job_program import ProgramSettings
+from millrace.advisor.existing.stream_choice import ProgramSettings
 from millrace.advisor.logs.application_history import History, Query
 from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.config import ConfigurationError

@@ -16,12 +16,12 @@ from typing import ClassVar
 import pytest
 from botocore.exceptions import ClientError
 
-from millrace.advisor.existing.brokers import NOT_ASKED, FoundCluster, find_msk_cluster
 from millrace.advisor.existing.import_environment import environment_document, find_values_to_fill_in
 from millrace.advisor.existing.import_log import read_log_figures
 from millrace.advisor.existing.job_import import RunningJob, import_emr_job, import_glue_job
 from millrace.advisor.existing.job_names import slug
-from millrace.advisor.existing.job_program import read_program_settings
+from millrace.advisor.existing.kafka_sign_in import NOT_ASKED, FoundCluster, find_msk_cluster
+from millrace.advisor.existing.stream_choice import read_program_settings
 from millrace.advisor.logs.event_log_reader import read_history as read_event_log
 from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.config import ConfigurationError, load

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from millrace.advisor.existing.import_environment import environment_document
-from millrace.advisor.existing.job_program import ProgramSettings, StreamAnswers, read_program_settings
 from millrace.advisor.existing.stream_candidates import LookUpRefusedError
+from millrace.advisor.existing.stream_choice import ProgramSettings, StreamAnswers, read_program_settings
 from millrace.advisor.programs.library_functions import LaunchArguments
 from millrace.config import ConfigurationError
 from tests.unit.advisor.test_job_import import CLUSTER, SCHEMA, _kafka

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from millrace.advisor.existing.brokers import broker_authentication
-from millrace.advisor.existing.job_program import read_program_settings
+from millrace.advisor.existing.kafka_sign_in import broker_authentication
+from millrace.advisor.existing.stream_choice import read_program_settings
 from tests.unit.advisor.test_program_reader import BATCH, FOUND, KAFKA, LOGIN_ARN, RUN, WRITE, Catalog
 
 

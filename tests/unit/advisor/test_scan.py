@@ -22,7 +22,7 @@ from millrace.advisor.existing.account_scan import (
 )
 from millrace.cli.app import app
 from millrace.config import ConfigurationError
-from tests.drawn_page import drawn
+from tests.page_without_browser import drawn
 from tests.unit.advisor.event_log_writer import write
 from tests.unit.advisor.synthetic_histories import history, twice
 from tests.unit.advisor.test_import_log import reading

@@ -17,7 +17,7 @@ from millrace.cli.watch import advise_page
 from millrace.cli.watch.advise import advice_document
 from millrace.cli.watch.advise_page import advice_page
 from millrace.cli.watch.advise_verdict import advice_verdict
-from tests.drawn_page import drawn
+from tests.page_without_browser import drawn
 from tests.unit.advisor.event_log_writer import write
 from tests.unit.advisor.synthetic_histories import batch, history, job, stage, twice
 from tests.unit.advisor.synthetic_runs import Truth

@@ -1,3 +1,5 @@
+"""The fit finds the costs of a synthetic machine, with intervals that cover them."""
+
 from __future__ import annotations
 
 import numpy as np

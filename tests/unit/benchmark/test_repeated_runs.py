@@ -6,7 +6,7 @@ import pytest
 
 from millrace.benchmark.measurements import Measurements
 from millrace.benchmark.repeated_runs import disagreeing_settings, replace_disturbed_settings, schedule_again
-from millrace.benchmark.schedule import WARM_UP, schedule_runs
+from millrace.benchmark.run_schedule import WARM_UP, schedule_runs
 from millrace.benchmark.settled_batches import Disturbance
 from tests.unit.benchmark.synthetic_measurements import session
 

@@ -1,3 +1,5 @@
+"""The result file of a benchmark, from its measurements."""
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -22,7 +22,7 @@ from millrace.config import environment_names, load
 from millrace.config.formats import KINDS, ddl
 from millrace.config.schema import schema_text
 from millrace.sizing import plan, total_cost
-from millrace.sizing.text_format import dollars
+from millrace.sizing.readable_numbers import dollars
 
 ROOT = Path(__file__).parents[3]
 NAMES = environment_names(ROOT)

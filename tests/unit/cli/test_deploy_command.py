@@ -21,7 +21,7 @@ from millrace.config.aws.deployed_sizes import DeployedSizes
 from millrace.config.infrastructure_sections import Governance
 from millrace.lifecycle import deploy, versions
 from millrace.lifecycle import upgrade as upgrade_steps
-from millrace.lifecycle.changes import read_sizes
+from millrace.lifecycle.changes import read_deployed_sizes
 from millrace.lifecycle.changes.deployment_changes import JobChange, StackChange
 from millrace.lifecycle.deploy import DeploymentChanges
 from millrace.lifecycle.jobs import state_machine
@@ -46,7 +46,7 @@ def synthesised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
         state_machine, "connect_to_account", lambda _: DeployedEnvironment(names, lambda _: None)
     )
     monkeypatch.setattr(deploy, "compare_with_deployed", lambda *_: change)
-    monkeypatch.setattr(read_sizes, "read_deployed_sizes", lambda _: DeployedSizes())
+    monkeypatch.setattr(read_deployed_sizes, "read_deployed_sizes", lambda _: DeployedSizes())
     monkeypatch.setattr(cdk, "synthesise_assembly", lambda _env, folder, *_, **__: paths.append(folder))
     monkeypatch.setattr(
         changes_report, "rehearse_table_changes", lambda *_: StartRehearsal({"db.t": ("+ c bigint",)}, ())

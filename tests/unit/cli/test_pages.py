@@ -21,8 +21,8 @@ from millrace.cli.shared.html_pages import SCRIPTS, html_page
 from millrace.cli.shared.page_curves import POINTS, page_curve
 from millrace.config import environment_names, load
 from millrace.sizing import plan, total_cost
-from millrace.sizing.text_format import count, dollars, duration_text, percent
-from tests.drawn_page import drawn
+from millrace.sizing.readable_numbers import count, dollars, duration_text, percent
+from tests.page_without_browser import drawn
 from tests.unit.cli.test_commands import ROOT
 
 NASTY = "<img src=x onerror=\"alert('1')\"></script>&{{SCRIPT}}"

@@ -38,7 +38,7 @@ from millrace.sandbox import start_rehearsal
 from millrace.sandbox.programs import cdk, history_server, toolchain
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sizing import plan
-from tests.unit.cli.answering_account import Account, Asked
+from tests.unit.cli.simulated_account import Account, Asked
 
 ROOT = Path(__file__).parents[3]
 SINCE = ("--since", "2026-11-20", "--until", "2026-11-21")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.drawn_page import drawn
+from tests.page_without_browser import drawn
 from tests.unit.cli.test_commands import ROOT, millrace
 
 SPIKY = "docs/examples/spiky.yaml"

@@ -23,7 +23,7 @@ from millrace.config.document.invisible_characters import TABLE, escape_invisibl
 from millrace.config.document.problems import Problem
 from millrace.lifecycle.deploy import DeployError
 from millrace.sandbox.programs import cdk
-from tests.drawn_page import drawn
+from tests.page_without_browser import drawn
 from tests.unit.advisor.event_log_writer import write
 from tests.unit.advisor.synthetic_histories import history
 

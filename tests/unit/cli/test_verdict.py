@@ -30,9 +30,7 @@ from millrace.cli.watch.advise_verdict import advice_verdict
 from millrace.config import Environment, environment_names, load
 from millrace.config.document.edit import set_value
 from millrace.sizing import plan, total_cost
-from millrace.sizing.simulation import Arrivals, Outage, simulate
-from millrace.sizing.simulation.plan_scenario import scenario, streams_of
-from millrace.sizing.text_format import (
+from millrace.sizing.readable_numbers import (
     count,
     dollars,
     duration_text,
@@ -41,6 +39,8 @@ from millrace.sizing.text_format import (
     join_names,
     percent,
 )
+from millrace.sizing.simulation import Arrivals, Outage, simulate
+from millrace.sizing.simulation.plan_scenario import scenario, streams_of
 from tests.unit.advisor.synthetic_runs import Truth, history
 from tests.unit.cli.test_commands import ROOT, in_terminal, millrace
 from tests.unit.docs.test_commands import parse_millrace

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from millrace.config import ConfigurationError, load
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.sizing import plan
 from tests.unit.config.conftest import GOOD
 

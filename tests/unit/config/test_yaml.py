@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from millrace.config import load
-from millrace.config.document import tree
+from millrace.config.document import yaml_tree
 from tests.unit.config.conftest import GOOD
 from tests.unit.config.test_load import problems
 
@@ -147,7 +147,7 @@ _TEXTS = (
 
 def test_both_parsers_read_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, chance = tmp_path / "a.yaml", random.Random(1)
-    other_form = vars(tree)["_READ_DIFFERENTLY"]
+    other_form = vars(yaml_tree)["_READ_DIFFERENTLY"]
     for _ in range(1500):
         text = chance.choice(_TEXTS)
         for _ in range(chance.choice([0, 1, 1, 2, 4])):
@@ -159,11 +159,11 @@ def test_both_parsers_read_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         file.write_text(text, newline="")
         results = []
         for for_python in (other_form, re.compile("")):  # the second one fits every text
-            monkeypatch.setattr(tree, "_READ_DIFFERENTLY", for_python)
+            monkeypatch.setattr(yaml_tree, "_READ_DIFFERENTLY", for_python)
             try:
-                read = tree.read_document(file)
+                read = yaml_tree.read_document(file)
                 results.append((str(read.tree), read.mistakes))
-            except tree.DocumentError:
+            except yaml_tree.DocumentError:
                 results.append(("refused", ()))
         assert results[0] == results[1], text
 
@@ -172,5 +172,5 @@ def test_both_parsers_read_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_deep_nesting_is_a_message(tmp_path: Path, text: str) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(text)
-    with pytest.raises(tree.DocumentError):
-        tree.read_document(file)
+    with pytest.raises(yaml_tree.DocumentError):
+        yaml_tree.read_document(file)

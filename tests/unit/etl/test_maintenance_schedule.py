@@ -39,7 +39,7 @@ class Clock:
 
 @dataclass
 class Chore:
-    name: str
+    task_name: str
     every: timedelta
     clock: Clock
     done_at: list[float] = field(default_factory=list)
@@ -48,7 +48,7 @@ class Chore:
     def __call__(self, spark: Any) -> None:
         self.done_at.append(self.clock.now - 5_000)
         self.clock.now += self.takes
-        if self.name == "fails":
+        if self.task_name == "fails":
             raise OSError("away")
 
 

@@ -15,7 +15,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 from millrace.etl.metrics.background_writer import BackgroundWriter
 from millrace.etl.metrics.monitor import MetricsMonitor
 from millrace.etl.metrics.trigger_metrics import BacklogSource, MetricSample
-from tests.unit.etl.test_metrics_progress import LANDED, idle, kafka, progress
+from tests.unit.etl.test_trigger_metrics import LANDED, idle, kafka, progress
 
 SOON = 0.01
 

@@ -36,7 +36,7 @@ from millrace.lifecycle.audits.hourly_audit import (
 from millrace.lifecycle.audits.kinesis import compare_counts, last_read_by_shard
 from millrace.lifecycle.audits.landing_table import LandedRecords
 from millrace.lifecycle.audits.query_audit import AuditedDeployment, audit_query
-from millrace.lifecycle.problems import AwsError
+from millrace.lifecycle.aws_error_messages import AwsError
 
 ROOT = Path(__file__).parents[3]
 NOW = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)

@@ -18,8 +18,8 @@ from millrace.cli.watch import cost
 from millrace.config import Environment, Names, load
 from millrace.lifecycle.account.deployed_outputs import NotDeployedError
 from millrace.lifecycle.account.real_cost import ENVIRONMENT, JOB, PROJECT, STREAM, read_bill
+from millrace.lifecycle.aws_error_messages import AwsError
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from millrace.lifecycle.problems import AwsError
 from millrace.sizing import plan, total_cost
 from millrace.sizing.costs.actual_cost import planned_and_paid
 from tests.unit.cli.test_commands import ROOT, millrace

@@ -12,7 +12,7 @@ from millrace.config import Names
 from millrace.config.model import ExternalCluster
 from millrace.lifecycle.account import kafka_access
 from millrace.lifecycle.account.kafka_access import cluster_connection_settings
-from millrace.lifecycle.problems import AwsError
+from millrace.lifecycle.aws_error_messages import AwsError
 from tests.unit.verify.conftest import ACCOUNT, environment
 
 

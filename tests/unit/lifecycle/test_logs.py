@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 
 from millrace.cli.app import app
 from millrace.cli.watch import logs as command
+from millrace.lifecycle.aws_error_messages import TransientError
 from millrace.lifecycle.jobs import logs, state_machine
 from millrace.lifecycle.jobs.logs import LogLine
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from millrace.lifecycle.problems import TransientError
 from millrace.sandbox import running_sandbox
 
 FAILED = json.dumps({"event": "failed", "job": "clicks", "query": "land-clicks", "error": "LossError: gone"})

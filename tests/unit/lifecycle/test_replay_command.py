@@ -12,10 +12,10 @@ from typer.testing import CliRunner, Result
 
 from millrace.cli import app
 from millrace.lifecycle.account.deployed_outputs import split_s3_url
+from millrace.lifecycle.aws_error_messages import AwsError
 from millrace.lifecycle.jobs import one_off_run, state_machine
 from millrace.lifecycle.jobs.one_off_run import EndedRun
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from millrace.lifecycle.problems import AwsError
 
 JOB, QUERY = "clicks", "land-clicks"
 GIVEN = b'{"id": "a/0/1", "payload": "{}"}\n'

@@ -16,8 +16,8 @@ import pytest
 from millrace.config import Names, load
 from millrace.lifecycle.account.deployed_outputs import NotDeployedError
 from millrace.lifecycle.account.real_cost import ENVIRONMENT, PROJECT
+from millrace.lifecycle.aws_error_messages import AwsError
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from millrace.lifecycle.problems import AwsError
 from millrace.sandbox.drill import DrillError
 from millrace.sizing import plan
 from millrace.verify import aws_target, sandbox_target
@@ -32,7 +32,7 @@ from millrace.verify.removals import removal
 from millrace.verify.removals.removal import empty_bucket, remove_verification
 from millrace.verify.removals.removal_scope import find_verifications, list_leftovers
 from millrace.verify.run import scope_of_copy
-from tests.integration.lifecycle.engines import Engines, serving
+from tests.integration.lifecycle.simulated_engines import Engines, serving
 
 ROOT = Path(__file__).parents[3]
 ACCOUNT, NAME = "123456789012", "verify-0a1b"

@@ -15,8 +15,8 @@ from confluent_kafka import KafkaError, KafkaException
 from pyiceberg.exceptions import NoSuchTableError
 
 from millrace.config import Names, load
+from millrace.lifecycle.aws_error_messages import AwsError
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from millrace.lifecycle.problems import AwsError
 from millrace.sandbox.drill import DrillError, translate_table_errors, wait_for_condition
 from millrace.sandbox.programs import cdk
 from millrace.sandbox.records import lake_tables
@@ -33,9 +33,9 @@ from millrace.verify.run import Verification
 from millrace.verify.verification_cost import BilledRun
 from millrace.verify.verification_outcome import VerificationOutcome
 from tests.unit.cli.test_commands import ROOT, millrace
-from tests.unit.verify.played_brokers import Brokers
+from tests.unit.verify.simulated_brokers import Brokers
 from tests.unit.verify.smallest_environment import TINY
-from tests.unit.verify.test_environment import kafka_only
+from tests.unit.verify.test_environment_copy import kafka_only
 
 ACCOUNT, NAME = "123456789012", "verify-0a1b"
 

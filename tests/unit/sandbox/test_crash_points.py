@@ -14,7 +14,7 @@ import pytest
 from tests import postgres
 from tests.faults import postgres_proxy
 from tests.faults.crash_at_every_write import PointResult, figures
-from tests.faults.mutations import MODES, Mode, Points, label
+from tests.faults.numbered_writes import MODES, Mode, Points, label
 from tests.postgres import PASSWORD, USER, Postgres
 
 
@@ -84,7 +84,7 @@ def test_only_what_changes_something_in_scope_is_numbered() -> None:
 
 
 def test_answers_of_the_catalog_are_not_lost() -> None:
-    """Iceberg's JDBC client would take its own commit for another writer's (:mod:`tests.faults.mutations`)."""
+    """Iceberg's JDBC client would take its own commit for another writer's (:mod:`tests.faults.numbered_writes`)."""
     points, commit = Points(), "UPDATE iceberg_tables SET metadata_location = $1"
     points.arm("lost", 1, lambda: None)
     assert points.statement(commit, commit) == "passed"

@@ -8,14 +8,14 @@ from ruamel.yaml import YAML
 
 from millrace.advisor.existing.import_environment import environment_document
 from millrace.advisor.existing.job_import import RunningJob
-from millrace.advisor.existing.job_program import read_program_settings
+from millrace.advisor.existing.stream_choice import read_program_settings
 from millrace.config import Names, load
 from millrace.infra.launch.launch_settings import job_settings
 from millrace.sandbox.programs.localstack import ACCOUNT
 from millrace.sizing import plan
 from tests.advisor.advice_loop import ENVIRONMENT, LIMIT
 from tests.faults.cutover import NAME, OLD, SCHEMA, composed
-from tests.faults.project import prepare, write
+from tests.faults.shop_project import prepare, write
 
 
 def test_the_loops_environment_has_the_limit_that_is_too_low(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 from millrace.config import Names
 from millrace.infra.launch.launch_settings import job_settings
 from millrace.sizing import plan
-from tests.faults.project import write
 from tests.faults.shop import records
 from tests.faults.shop.records import BEGIN, ITEMS, Remembered
+from tests.faults.shop_project import write
 
 
 def test_its_environment_is_planned_and_what_the_jobs_are_told_is_read(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.sandbox.records.ledger import Ledger, compare_tables_with_ledger, payload_hash
-from tests.faults.difference import Difference
+from tests.faults.row_difference import Difference
 
 GOOD, BAD = b'{"a":1}', b'{"a":'
 

@@ -9,12 +9,12 @@ import pytest
 from millrace.config import ConfigurationError
 from millrace.config.aws.deployed_sizes import DeployedSizes
 from millrace.sizing import Plan, plan, planning
-from millrace.sizing.moves import find_moves
+from millrace.sizing.cost_saving_moves import find_moves
 from millrace.sizing.planning import total_cost
 from millrace.sizing.simulation.arrivals import Arrivals
 from millrace.sizing.simulation.expected_cost import expected_usd, largest_monthly_cost
 from millrace.sizing.simulation.plan_scenario import scenario
-from millrace.sizing.simulation.self_check import self_check
+from millrace.sizing.simulation.plan_simulation_check import self_check
 from millrace.sizing.simulation.simulation_run import simulate
 from tests.unit.sizing.conftest import DERIVE, Loader, text
 

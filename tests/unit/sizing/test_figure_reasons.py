@@ -16,7 +16,7 @@ from millrace.config import ConfigurationError, environment_names, load
 from millrace.sizing import plan
 from millrace.sizing.export import to_json
 from millrace.sizing.number_derivation import DerivationNode, explain, number_keys
-from tests.drawn_page import drawn
+from tests.page_without_browser import drawn
 from tests.unit.cli.test_commands import millrace
 from tests.unit.sizing.conftest import Loader, text
 

@@ -8,7 +8,7 @@ from millrace.config import ConfigurationError
 from millrace.config.aws.deployed_sizes import DeployedSizes
 from millrace.config.job_networks import network_reasons
 from millrace.sizing import plan
-from millrace.sizing.moves import find_moves
+from millrace.sizing.cost_saving_moves import find_moves
 from tests.unit.sizing.conftest import DERIVE, Loader, text
 
 VPC = "network: {vpc: vpc-0123456789abcdef0, subnets: [subnet-0123456789abcdef0, subnet-0123456789abcdef1]}"

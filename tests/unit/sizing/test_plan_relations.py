@@ -18,8 +18,8 @@ from millrace.sizing import Plan, plan, total_cost
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.simulation import Arrivals, simulate
 from millrace.sizing.simulation.plan_scenario import scenario, traffic_of
+from millrace.sizing.simulation.plan_simulation_check import self_check
 from millrace.sizing.simulation.scenario_model import Outage
-from millrace.sizing.simulation.self_check import self_check
 from tests.run import SLOWLY
 from tests.unit.sizing.drawn_environments import EXISTING, SIZES, Document, documents
 from tests.unit.sizing.plain_simulator import PlainQuery, play

@@ -9,7 +9,7 @@ import pytest
 
 from millrace.config import environment_names, load
 from millrace.sizing import Plan, plan
-from millrace.sizing.simulation.self_check import contradictions, self_check
+from millrace.sizing.simulation.plan_simulation_check import contradictions, self_check
 from tests.unit.sizing.conftest import DERIVE, Loader, text
 from tests.unit.sizing.test_brokers import KAFKA
 from tests.unit.sizing.test_plan import ROOT

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millrace.config import ConfigurationError, Environment
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.infra.launch.launch_settings import job_settings
 from millrace.sizing import plan
 from millrace.sizing.simulation import Arrivals, Outage, simulate

@@ -15,7 +15,7 @@ from millrace.sizing.jobs.shared_cores import LargestBatch, load_headroom
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.driver import batches_at_once, fixed_cost_factor
 from millrace.sizing.simulation import Arrivals, Fixed, QueryLoad, Scenario, simulate
-from millrace.sizing.simulation.self_check import self_check
+from millrace.sizing.simulation.plan_simulation_check import self_check
 from millrace.sizing.simulation.task_schedule import divide_stream
 from tests.unit.sizing.drawn_environments import Document
 from tests.unit.sizing.plain_simulator import PlainQuery, play

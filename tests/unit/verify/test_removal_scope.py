@@ -24,8 +24,8 @@ from millrace.verify.removals.manual_removal import UNKNOWN
 from millrace.verify.removals.removal import delete_scope_topics, delete_topic
 from millrace.verify.removals.removal_scope import VerificationScope, removal_waves, verification_of_stack
 from tests.unit.verify.conftest import ACCOUNT, NAME, environment
-from tests.unit.verify.played_brokers import Brokers
-from tests.unit.verify.test_environment import kafka_only
+from tests.unit.verify.simulated_brokers import Brokers
+from tests.unit.verify.test_environment_copy import kafka_only
 
 MINIMAL = environment("minimal")
 OWN = VerificationScope("hello/minimal", NAME, f"hello-{NAME}")

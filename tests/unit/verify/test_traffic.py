@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import pytest
 from botocore.exceptions import ClientError
 
-from millrace.lifecycle.problems import AwsError, ThrottledError
+from millrace.lifecycle.aws_error_messages import AwsError, ThrottledError
 from millrace.sandbox.drill import wait_for_condition
 from millrace.sandbox.payloads.flights import RecordToSend
 from millrace.sandbox.records.ledger import Ledger

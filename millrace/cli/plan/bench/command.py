@@ -29,7 +29,7 @@ from millrace.sizing import plan
 if TYPE_CHECKING:
     from millrace.benchmark.measurements import Measurements
     from millrace.benchmark.result import BenchmarkOutcome
-    from millrace.benchmark.schedule import PlannedRun
+    from millrace.benchmark.run_schedule import PlannedRun
 
 On = Literal["sandbox", "glue", "emr"]
 
@@ -126,7 +126,7 @@ def bench(
     if on == "sandbox":
         require_sandbox_extra()
     from millrace.benchmark.result import fit_outcome
-    from millrace.benchmark.schedule import schedule_runs, spaced_limits
+    from millrace.benchmark.run_schedule import schedule_runs, spaced_limits
 
     counts, levels_of_cores = _parse_counts("--partitions", partitions), _parse_counts("--cores", cores)
     if largest <= smallest:
@@ -204,11 +204,11 @@ def _measure_on_engine(
 ) -> Measurements:
     """Run the deployed job once with the schedule, and return its measurements."""
     from millrace.benchmark.measurements import Measurements
-    from millrace.benchmark.schedule import schedule_document
+    from millrace.benchmark.run_schedule import schedule_document
     from millrace.lifecycle.account.deployed_outputs import split_s3_url
+    from millrace.lifecycle.aws_error_messages import AwsError, translate_aws_errors
     from millrace.lifecycle.jobs.checkpoints import FOLDER
     from millrace.lifecycle.jobs.one_off_run import run_job_once
-    from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
     engine = environment.jobs[job].engine
     if engine != on:

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from millrace.cli.shared.console import figure_columns, plain_table, word_columns
 from millrace.cli.shared.html_pages import html_page
 from millrace.config import Environment
-from millrace.sizing.text_format import count
+from millrace.sizing.readable_numbers import count
 
 if TYPE_CHECKING:
     from millrace.benchmark.fit import ModelFit

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from millrace.config import Environment
-from millrace.config.aws.names import Names
+from millrace.config.aws.resource_names import Names
 from millrace.config.queries import StreamQuery
 from millrace.config.sinks import KINDS
 
 if TYPE_CHECKING:
     from millrace.benchmark.measurements import Measurements
-    from millrace.benchmark.schedule import PlannedRun
+    from millrace.benchmark.run_schedule import PlannedRun
     from millrace.sandbox.benchmark import BenchmarkJob
 
 _PAYLOADS = 20_000

@@ -27,7 +27,7 @@ from millrace.sizing import Plan
 
 if TYPE_CHECKING:
     from millrace.advisor.existing.job_import import RunningJob
-    from millrace.advisor.existing.job_program import StreamAnswers
+    from millrace.advisor.existing.stream_choice import StreamAnswers
 
 _AHEAD = timedelta(minutes=30)
 """Default time until the new job's first record, for reading and deploying the file; the job starts no earlier."""
@@ -152,7 +152,7 @@ def import_command(
     from millrace.advisor.existing.import_environment import environment_document, find_values_to_fill_in
     from millrace.advisor.existing.import_log import read_log_figures
     from millrace.advisor.existing.import_transforms import write_transforms
-    from millrace.advisor.existing.job_program import StreamAnswers
+    from millrace.advisor.existing.stream_choice import StreamAnswers
 
     root = find_root()
     if not re.fullmatch(SLUG, name):  # before it becomes a part of a path

@@ -25,7 +25,7 @@ from millrace.config import ConfigurationError
 from millrace.config.document.problems import wrong_option
 from millrace.sizing import total_cost
 from millrace.sizing.prices_and_limits import price_regions
-from millrace.sizing.text_format import count, dollars, duration_text
+from millrace.sizing.readable_numbers import count, dollars, duration_text
 
 if TYPE_CHECKING:
     from millrace.advisor.existing.account_scan import ScannedJob
@@ -181,7 +181,7 @@ def _cost_of_own_plan(
     from millrace.advisor.existing.import_log import figures_of_history
     from millrace.advisor.existing.import_transforms import write_transforms
     from millrace.advisor.existing.job_import import import_emr_job, import_glue_job
-    from millrace.config.document.open_values import question_of_open_value
+    from millrace.config.document.values_to_fill_in import question_of_open_value
 
     if job.history is None:
         return None, ()

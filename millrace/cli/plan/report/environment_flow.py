@@ -15,7 +15,7 @@ from millrace.config.units import format_duration
 from millrace.sizing.cost import GB, SECONDS
 from millrace.sizing.costs.storage_cost import stored_gb
 from millrace.sizing.queries.demand import QueryDemand
-from millrace.sizing.text_format import count, dollars, format_bytes, format_number, join_names
+from millrace.sizing.readable_numbers import count, dollars, format_bytes, format_number, join_names
 
 _TROUBLES: Mapping[str, str] = {
     "late-at-peak": "late at the peak",

@@ -11,12 +11,12 @@ from millrace.cli.shared.verdict import Verdict
 from millrace.cli.shared.verdict import verdict_document as verdict_json
 from millrace.config import Environment
 from millrace.sizing.alternatives.risks import FULL, share_of_limits_at_peak
+from millrace.sizing.cost_saving_moves import Move
 from millrace.sizing.export import to_json
 from millrace.sizing.model import JobPlan, WorkerChoice
-from millrace.sizing.moves import Move
 from millrace.sizing.queries.driver import fixed_costs
 from millrace.sizing.queries.environment_demands import job_demands
-from millrace.sizing.text_format import count, duration_text, format_number
+from millrace.sizing.readable_numbers import count, duration_text, format_number
 
 if TYPE_CHECKING:
     from millrace.cli.plan.report.plan_verdict import SimulatedPlan

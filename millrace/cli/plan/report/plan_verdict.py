@@ -18,7 +18,7 @@ from millrace.sizing.planning import cost_limit_exceeded
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.environment_demands import query_demands
-from millrace.sizing.text_format import (
+from millrace.sizing.readable_numbers import (
     count,
     dollars,
     duration_text,
@@ -29,7 +29,7 @@ from millrace.sizing.text_format import (
 )
 
 if TYPE_CHECKING:
-    from millrace.sizing.simulation.self_check import SimulatedQuery
+    from millrace.sizing.simulation.plan_simulation_check import SimulatedQuery
 
 
 class SimulatedPlan:

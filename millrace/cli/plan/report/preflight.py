@@ -45,7 +45,8 @@ def preflight(
 
       millrace preflight --env prod --drift --json
     """
-    from millrace.lifecycle.changes.read_sizes import read_deployed_sizes
+    from millrace.lifecycle.aws_error_messages import CredentialsError
+    from millrace.lifecycle.changes.read_deployed_sizes import read_deployed_sizes
     from millrace.lifecycle.preflight import account as preflight_account
     from millrace.lifecycle.preflight import templates as preflight_templates
     from millrace.lifecycle.preflight.questions import (
@@ -54,7 +55,6 @@ def preflight(
         failed_rows,
         run_all_checks,
     )
-    from millrace.lifecycle.problems import CredentialsError
 
     environment = load(env)
     try:

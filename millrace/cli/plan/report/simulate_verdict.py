@@ -10,7 +10,7 @@ from millrace.cli.shared.verdict import Risk, SlaState, Verdict, also_concerned_
 from millrace.config import Environment
 from millrace.sizing import Plan
 from millrace.sizing.cost import HOURS
-from millrace.sizing.text_format import dollars, duration_text, format_number, join_names, percent
+from millrace.sizing.readable_numbers import dollars, duration_text, format_number, join_names, percent
 
 if TYPE_CHECKING:
     from millrace.sizing.simulation import JobResult
@@ -110,7 +110,7 @@ def age_of_oldest_waiting(query: QueryResult, end: float) -> float:
 
 
 def _sla_of_simulation(plan: Plan, results: Mapping[str, JobResult]) -> SlaState:
-    from millrace.sizing.simulation.self_check import WITHIN
+    from millrace.sizing.simulation.plan_simulation_check import WITHIN
 
     _, query, sla, share, _ = min(_queries_with_lateness(plan, results), key=lambda each: each[3])
     words = f"{percent(share)} of {query.name}'s records within {duration_text(sla)}"
@@ -120,7 +120,7 @@ def _sla_of_simulation(plan: Plan, results: Mapping[str, JobResult]) -> SlaState
 
 
 def _late_query_risks(plan: Plan, results: Mapping[str, JobResult]) -> Iterator[Risk]:
-    from millrace.sizing.simulation.self_check import WITHIN
+    from millrace.sizing.simulation.plan_simulation_check import WITHIN
 
     late = [
         (share, job, query, sla)

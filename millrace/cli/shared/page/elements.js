@@ -16,7 +16,7 @@ function make(tag, attributes, ...children) {
   return made;
 }
 
-// Numbers, as `millrace/sizing/text_format.py` writes them for a terminal.
+// Numbers, as `millrace/sizing/readable_numbers.py` writes them for a terminal.
 
 const fixed = (number, digits) =>
   number.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });

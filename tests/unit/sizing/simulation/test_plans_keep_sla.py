@@ -20,7 +20,7 @@ from millrace.sizing.simulation import (
     simulate,
 )
 from millrace.sizing.simulation.plan_scenario import scaling_of, scenario, streams_of
-from millrace.sizing.simulation.self_check import contradictions
+from millrace.sizing.simulation.plan_simulation_check import contradictions
 from millrace.sizing.simulation.task_schedule import divide_stream
 from tests.unit.sizing.test_plan import built
 

@@ -1,0 +1,71 @@
+"""Moves of a plan: their lines in the verdict, and writing them into the environment's files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import typer
+
+from millrace.config import Environment
+from millrace.config.document.problems import wrong_option
+from millrace.sizing import total_cost
+from millrace.sizing.cost_saving_moves import Move
+
+
+def move_lines(moves: Sequence[Move]) -> Iterator[str]:
+    """Yield a numbered line for each move."""
+    for number, each in enumerate(moves, start=1):
+        change = f"{each.key}: {_shown_value(each.old)} to {_shown_value(each.new)}"
+        if each.with_it:
+            gone = [key for key, _, new in each.with_it if new is None]
+            came = [
+                (key, new) for key, _, new in ((each.key, None, each.new), *each.with_it) if new is not None
+            ]
+            change = f"{', '.join(gone)} removed, {', '.join(key for key, _ in came)} added"
+            if not gone:
+                change = ", ".join(f"{key}: {_shown_value(new)}" for key, new in came)
+        yield f"{number}. ${each.saved:,.2f} less: {change}, ${each.usd:,.2f} a month; gives up {each.gives_up}"
+
+
+def write_moves_into_files(environment: Environment, moves: Sequence[Move], numbers: str) -> None:
+    """Write moves into the files of an environment; comments stay, and nothing is written if the result cannot be planned.
+
+    Parameters
+    ----------
+    numbers
+        Numbers of the moves, separated by commas.
+
+    Raises
+    ------
+    ConfigurationError
+        A number that no move has, or a value that a program cannot change.
+    """
+    from millrace.advisor.apply_changes import try_changes
+    from millrace.advisor.findings.model import Change
+
+    known = {str(number): each for number, each in enumerate(moves, start=1)}
+    chosen = dict.fromkeys(each.strip() for each in numbers.split(","))
+    if not chosen or not known.keys() >= chosen.keys():
+        raise wrong_option("--apply", numbers, f"numbers of moves: {', '.join(known) or 'there are none'}")
+    places = environment.places
+    assert places.tree is not None
+    assert places.root is not None
+    where = places.name(places.tree.file)
+    changes = [
+        Change("environment", where, key, old, new)
+        for each in map(known.get, chosen)
+        if each
+        for key, old, new in ((each.key, each.old, each.new), *each.with_it)
+    ]
+    tried = try_changes(places.tree.file, changes, places.root)
+    tried.write()
+    for edited in tried.files:
+        typer.echo(f"wrote {edited.name}")
+    before, after = total_cost(tried.before).value, total_cost(tried.after).value
+    typer.echo(f"the plan: ${before:,.2f} a month before, ${after:,.2f} now")
+
+
+def _shown_value(value: Any) -> str:
+    return "not set" if value is None else value if isinstance(value, str) else json.dumps(value)

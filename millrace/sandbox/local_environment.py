@@ -1,0 +1,130 @@
+"""Stand-in of an environment for this machine: LocalStack's account, with what exists elsewhere replaced by own resources."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from millrace.config import load
+from millrace.config.aws.resource_names import Names
+from millrace.config.document.problems import ConfigurationError
+from millrace.config.model import Environment
+from millrace.sandbox.programs.child_processes import RUN
+from millrace.sandbox.programs.localstack import ACCOUNT
+
+_NETWORK = ("vpc", "subnets", "zones", "zone_ids", "flow_logs_role")
+_STORAGE = ("keys", "buckets", "database", "lake_formation")
+_GOVERNANCE = ("permissions_boundary", "qualifier", "bootstrap_key")
+_KINESIS = ("existing", "existing_key", "read_role")
+_JOB = ("run", "run_every", "role", "image", "python")
+
+
+@dataclass(frozen=True)
+class LocalStandIn:
+    """An environment as it is deployed to LocalStack.
+
+    Attributes
+    ----------
+    name
+        The environment for a command line: as it was given, or the file of the stand-in.
+    replaced
+        A phrase for each part that another one stands in for.
+    """
+
+    name: str
+    environment: Environment
+    replaced: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> Names:
+        """Names of its resources in LocalStack."""
+        return Names(self.environment, ACCOUNT)
+
+
+def make_stand_in(environment: Environment, name: str | None = None) -> LocalStandIn:
+    """Return the form of an environment that can be deployed to LocalStack; unchanged if it can be as it is.
+
+    An account, an existing VPC, keys, buckets, database, roles, images, clusters and streams are those of another place. Own
+    ones with the names that Millrace gives stand in for them; what jobs do with them stays as written.
+
+    Parameters
+    ----------
+    name
+        The environment on the command line: its name or its file.
+
+    Raises
+    ------
+    ConfigurationError
+        The stand-in is not valid.
+    """
+    given = name or environment.name
+    tree = environment.places.tree
+    # No schedule starts runs here: a job that runs in turns runs all the time.
+    in_turns = any(job.in_turns or job.run == "auto" for job in environment.jobs.values())
+    if tree is None or (environment.account == ACCOUNT and not in_turns):
+        return LocalStandIn(given, environment)
+    document = copy.deepcopy({k: v for k, v in tree.to_json().items() if k not in ("extends", "name")})
+    said = tuple(_replace_remote_resources(document, environment))
+    if not said:
+        return LocalStandIn(given, environment)
+    document["account"] = ACCOUNT
+    others = {*environment.governance.other_accounts, environment.account} - {None, ACCOUNT}
+    if others:
+        document.setdefault("governance", {})["other_accounts"] = sorted(filter(None, others))
+    # The history server shows no more than `millrace history`, and takes the longest to deploy.
+    document.pop("history", None)
+    file = RUN / "environments" / f"{environment.name}.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(document, indent=1))
+    try:
+        return LocalStandIn(str(file), load(file, environment.places.root), said)
+    except ConfigurationError as error:
+        where = "in the stand-in for this machine"
+        raise ConfigurationError(
+            replace(
+                each, file=environment.places.of(())[0], line=0, hint=f"{each.hint}; {where}".lstrip("; ")
+            )
+            if Path(each.file).name == file.name
+            else each
+            for each in error.problems
+        ) from None
+
+
+def _replace_remote_resources(document: dict[str, Any], environment: Environment) -> Iterator[str]:
+    """Change a document; yield a phrase for each change."""
+    if environment.account not in (None, ACCOUNT):
+        yield f"account {environment.account}"
+    network, storage = document.get("network", {}), document.get("storage", {})
+    if environment.network.vpc is not None:
+        network["availability_zones"] = min(3, max(2, environment.zones))
+    yield from (f"network.{key}" for key in _remove_keys(network, _NETWORK))
+    yield from (f"storage.{key}" for key in _remove_keys(storage, _STORAGE))
+    yield from (f"governance.{key}" for key in _remove_keys(document.get("governance", {}), _GOVERNANCE))
+    for name, cluster in document.get("kafka", {}).items():
+        if cluster["kind"] != "msk" or cluster.get("existing"):
+            document["kafka"][name] = {"kind": "msk", "disposable": True}
+            yield f"cluster {name}"
+    for name, stream in document["streams"].items():
+        if stream["kind"] == "kinesis" and _remove_keys(stream, _KINESIS):
+            if stream.get("mode") == "on-demand":
+                stream.pop("shards", None)
+            yield f"stream {name}"
+        elif stream.pop("pattern", None) is not None:
+            yield f"the topics of {name}, by one topic of that name"
+    # One broker stands in for all clusters.
+    topics = {n: s.get("topic", n) for n, s in document["streams"].items() if s["kind"] == "kafka"}
+    for name in (n for n, topic in topics.items() if Counter(topics.values())[topic] > 1):
+        document["streams"][name]["topic"] = f"{document['streams'][name]['cluster']}.{topics[name]}"
+        yield f"the topic of {name}, whose name another cluster has too"
+    for name, job in document["jobs"].items():
+        yield from (f"{key} of job {name}" for key in _remove_keys(job, _JOB))
+
+
+def _remove_keys(section: dict[str, Any], keys: tuple[str, ...]) -> list[str]:
+    """Remove keys from a section; return those that it had."""
+    return [key for key in keys if section.pop(key, None) is not None]

@@ -1,0 +1,377 @@
+"""Moves: changes of one key of the file that cost less, each planned and simulated like the file itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import chain, islice
+from typing import Any, TypeVar
+
+from pydantic import ByteSize, ValidationError
+
+from millrace.config.aws import kafka_versions
+from millrace.config.base import Model
+from millrace.config.checks.environment import run_checks
+from millrace.config.document.problems import ConfigurationError, Path, dotted_path
+from millrace.config.document.yaml_tree import Tree
+from millrace.config.engines import KINDS, Job
+from millrace.config.engines.emr import EmrJob, EmrWorker
+from millrace.config.job_networks import need_for_vpc, network_reasons, vpc_reason
+from millrace.config.model import Environment, KinesisStream, MskCluster
+from millrace.config.units import format_duration
+from millrace.sizing.model import Plan
+from millrace.sizing.planning import plan, total_cost
+from millrace.sizing.prices_and_limits import service_limits
+
+M = TypeVar("M", bound=Model)
+
+MOST = 5
+"""Moves that are shown."""
+
+_WORTH = 1.0
+"""Dollars a month below which a move is not shown."""
+
+_TRIED = 60
+"""Plans of one job that looking for moves may take; larger environments try fewer changes, of the most expensive members."""
+
+_AGGREGATE = ByteSize(24 * 1024)
+"""Bytes of an aggregate within a PUT payload unit."""
+
+_DAY = timedelta(days=1)
+_IN_TURNS = timedelta(minutes=10)
+"""Shortest SLA for bounded runs."""
+
+_PRIVATE = "the private network: the job reaches AWS by public endpoints, with TLS and IAM"
+
+
+@dataclass(frozen=True)
+class Move:
+    """A change of the file that costs less and keeps every SLA.
+
+    Attributes
+    ----------
+    key, old, new
+        Dotted path in the file, its value now and the new one; None if the key is left out.
+    usd
+        Dollars a month with it alone.
+    saved
+        Dollars a month less than now.
+    gives_up
+        What is lost, in words.
+    with_it
+        Other changes that belong to it, each a key with its old and its new value.
+    """
+
+    key: str
+    old: Any
+    new: Any
+    usd: float
+    saved: float
+    gives_up: str
+    with_it: tuple[tuple[str, Any, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class _Change:
+    """A change that is not planned yet: the value as the file has it and as the model does; None removes the key.
+
+    With ``jobs``, these jobs leave the file, and their queries go to the job of the path.
+    """
+
+    path: Path
+    new: Any
+    gives_up: str
+    parsed: Any = None
+    jobs: tuple[str, ...] = ()
+
+    @property
+    def value(self) -> Any:
+        return self.new if self.parsed is None else self.parsed
+
+
+Keeps = Callable[[Environment, Plan], bool]
+"""Function that simulates a plan and returns whether it keeps every SLA."""
+
+
+def find_moves(environment: Environment, now: Plan, keeps: Keeps) -> tuple[Move, ...]:
+    """Return the moves that save the most.
+
+    Parameters
+    ----------
+    environment, now
+        An environment from a file, and its plan.
+    keeps
+        Simulates the plan of a move.
+    """
+    tree = environment.places.tree
+    if tree is None or environment.places.root is None:
+        return ()
+    before = total_cost(now).value
+    costs = {key: sum(line.usd for line in lines) for key, lines in now.costs.items()}
+    changes = sorted(
+        _possible_changes(environment, now),
+        key=lambda each: -costs.get(".".join(map(str, each.path[:2])).replace("kafka.", "clusters."), before),
+    )
+    found = []
+    for change in changes[: _TRIED // len(environment.jobs)]:
+        changed, node = _with_change(environment, change), tree.at(change.path)
+        with_it = tuple(_keys_of_merged_jobs(change, tree))
+        elsewhere = change.new is None and any(
+            each is not None and each.file != tree.file
+            for each in (node, *(tree.at(("jobs", name)) for name in change.jobs))
+        )
+        if changed is None or elsewhere or not _is_allowed(changed):
+            continue
+        try:
+            after = plan(changed)
+        except ConfigurationError:
+            continue
+        usd = total_cost(after).value
+        old = None if node is None else node.to_json()
+        leaves = any(
+            each.network.value == "none" != now.jobs[name].network.value for name, each in after.jobs.items()
+        )
+        gives_up = change.gives_up + f"; {_PRIVATE}" * (leaves and change.path[-1] != "network")
+        key, old, new = dotted_path(change.path), old, change.new
+        if change.jobs:
+            (key, old, new), *rest = with_it
+            with_it = tuple(rest)
+        move = Move(key, old, new, usd, before - usd, gives_up, with_it)
+        if move.saved >= _WORTH:
+            found.append((move, changed, after))
+    found.sort(key=lambda each: -each[0].saved)
+    # Simulated one after the other until there are enough.
+    moves = (move for move, changed, after in found if keeps(changed, after))
+    return tuple(islice(chain(_move_of_chosen_engines(environment, before), moves), MOST))
+
+
+def _move_of_chosen_engines(environment: Environment, usd: float) -> Iterator[Move]:
+    """Yield the move that writes the engines which the plan has chosen."""
+    keys = [
+        (f"jobs.{name}.engine", None, environment.jobs[name].engine)
+        for name in _jobs_without_engine(environment)
+    ]
+    if keys:
+        lost = "nothing if the rate was measured there; every other command needs the key"
+        yield Move(*keys[0], usd, 0.0, lost, tuple(keys[1:]))
+
+
+def _keys_of_merged_jobs(change: _Change, tree: Tree) -> Iterator[tuple[str, Any, Any]]:
+    """Yield keys with old and new values for jobs that are merged: queries that come, and jobs that go."""
+    for name in change.jobs:
+        node = tree.at(("jobs", name))
+        assert node is not None
+        for query, asked in node.to_json()["queries"].items():
+            yield dotted_path((*change.path, query)), None, asked
+    for name in change.jobs:
+        node = tree.at(("jobs", name))
+        assert node is not None
+        yield f"jobs.{name}", node.to_json(), None
+
+
+def _merges_of_small_jobs(environment: Environment, now: Plan) -> Iterator[_Change]:
+    """Yield jobs of one executor whose keys are alike, as queries of the first of them."""
+    groups: dict[str, list[str]] = {}
+    for name, job in environment.jobs.items():
+        given = {key: getattr(job, key) for key in job.model_fields_set - {"queries"}}
+        if "max_workers" not in given and now.jobs[name].executors.value == 1:
+            groups.setdefault(repr(sorted(given.items())), []).append(name)
+    for first, *others in groups.values():
+        names = [query for each in (first, *others) for query in environment.jobs[each].queries]
+        if others and len(set(names)) == len(names):
+            lost = f"separate starts and stops of {', '.join((first, *others))}; a query that ran before leaves its checkpoint behind"
+            yield _Change(("jobs", first, "queries"), None, lost, jobs=tuple(others))
+
+
+def _possible_changes(environment: Environment, now: Plan) -> Iterator[_Change]:
+    yield from _merges_of_small_jobs(environment, now)
+    if environment.partition_buffer:
+        yield _Change(("partition_buffer",), None, "spare shards and partitions for a hot key")
+    for name, stream in environment.streams.items():
+        yield from _changes_of_stream(environment, name, stream)
+    for name, cluster in environment.kafka.items():
+        if isinstance(cluster, MskCluster) and cluster.existing is None:
+            yield from _changes_of_cluster(environment, name, cluster)
+    for name, job in environment.jobs.items():
+        yield from _changes_of_job(name, job)
+        if need_for_vpc(environment, job) is None and vpc_reason(environment, name) is not None:
+            yield _Change(("jobs", name, "network"), "none", _PRIVATE)
+    network = environment.network
+    if network.vpc is None and environment.deployed.zones is None and network_reasons(environment):
+        if environment.zones == 3 and not network.zone_ids:
+            zone = "the third Availability Zone"
+            if any(
+                isinstance(each, MskCluster) and each.existing is None for each in environment.kafka.values()
+            ):
+                zone += ", and the third copy of what Kafka holds"
+            zone += "; a network that is deployed keeps its zones"
+            yield _Change(("network", "availability_zones"), 2, zone)
+        if network.egress != "cheapest":
+            yield _Change(("network", "egress"), "cheapest", f"{network.egress} as pinned")
+
+
+def _changes_of_stream(environment: Environment, name: str, stream: Any) -> Iterator[_Change]:
+    path = ("streams", name)
+    if stream.belongs_to_others:
+        return
+    if isinstance(stream, KinesisStream) and stream.mode == "on-demand":
+        lost = "shards that Kinesis adds by itself when traffic is above the stated peak"
+        yield _Change((*path, "mode"), "provisioned", lost)
+    elif isinstance(stream, KinesisStream) and stream.shards is None:
+        lost = "a fixed number of shards: a new stream takes 4 MiB/s, and later twice its highest peak"
+        yield _Change((*path, "mode"), "on-demand", lost)
+    if stream.given_partitions is not None and name not in environment.deployed.partitions:
+        key = "shards" if isinstance(stream, KinesisStream) else "partitions"
+        yield _Change((*path, key), None, f"{stream.given_partitions} {key} as pinned")
+    if stream.retention > _DAY:
+        lost = f"a replay of records that are older than a day; {format_duration(stream.retention)} now"
+        yield _Change((*path, "retention"), "24h", lost, _DAY)
+    if isinstance(stream, KinesisStream) and stream.aggregate is None:
+        lost = (
+            "records put one by one: every producer has to fill aggregates with the Kinesis Producer Library, which wait for each other; "
+            "two of a key in an aggregate have no order"
+        )
+        yield _Change((*path, "aggregate"), "24KiB", lost, _AGGREGATE)
+    if getattr(stream, "shard_level_metrics", False):
+        yield _Change((*path, "shard_level_metrics"), None, "metrics of each shard, which show a hot key")
+
+
+def _changes_of_cluster(environment: Environment, name: str, cluster: MskCluster) -> Iterator[_Change]:
+    path = ("kafka", name)
+    new = name not in environment.deployed.clusters
+    pins = ("broker_type", "brokers", "storage")
+    for key in pins:
+        if getattr(cluster, key) is not None and new:
+            yield _Change((*path, key), None, f"{key} as pinned")
+    other = "express" if cluster.tier == "standard" else "standard"
+    if cluster.tier == "serverless" or not new or not cluster.tier_is_given:
+        return
+    if cluster.version in kafka_versions.versions_of_tier(other):
+        lost = {
+            "express": "most settings of brokers, tiered storage; a deployed cluster would be replaced",
+            "standard": "volumes without a size, faster scaling; a deployed cluster would be replaced",
+        }[other]
+        yield _Change((*path, "tier"), other, lost)
+
+
+def _changes_of_job(name: str, job: Job) -> Iterator[_Change]:
+    path = ("jobs", name)
+    for key in ("worker", "cores", "max_workers"):
+        if key in job.model_fields_set and getattr(job, key) is not None:
+            yield _Change((*path, key), None, f"{key} as pinned")
+    if isinstance(job, EmrJob) and not job.worker_is_given:
+        lost = "a driver with two cores, on which fixed costs of batches were measured"
+        small = {"vcpu": 1, "memory": "4GiB"}
+        yield _Change((*path, "worker"), small, lost, EmrWorker.model_validate(small))
+    measured = f"the rate's validity: it is that of {job.release}, and `millrace bench` measures the other"
+    versions = list(job.spark_versions)
+    for version in versions[versions.index(job.listed_version(job.version)) + 1 :]:
+        yield _Change((*path, "version"), version, measured)
+    if getattr(job, "architecture", None) == "x86_64":
+        lost = "the rate's validity: it is that of x86_64, and images and libraries of your own must be for arm64"
+        yield _Change((*path, "architecture"), "arm64", lost)
+    for engine in KINDS.keys() - {job.engine}:
+        yield _Change((*path, "engine"), engine, measured)
+    if job.run in (None, "continuous") and not job.in_turns and job.latency >= _IN_TURNS:
+        lost = (
+            f"records at once: runs start in turns, take up to {service_limits()['bounded.start_seconds'] / 60:g} min to start (assumed), and "
+            "are taken to be billed by the second"
+        )
+        yield _Change((*path, "run"), "bounded", lost)
+    latency = 2 * job.latency
+    if job.goal == "latency":
+        lost = f"freshness: records may be {format_duration(latency)} old"
+        yield _Change((*path, "latency"), format_duration(latency), lost, latency)
+
+
+def _with_change(environment: Environment, change: _Change) -> Environment | None:
+    """Return the environment with one value changed; None if the key does not fit the others."""
+    section, *rest = map(str, change.path)
+    if change.jobs:
+        kept = {name: job for name, job in environment.jobs.items() if name not in change.jobs}
+        queries = {
+            query: asked
+            for name in (rest[0], *change.jobs)
+            for query, asked in environment.jobs[name].queries.items()
+        }
+        return _with_value(
+            environment, section, {**kept, rest[0]: _with_value(kept[rest[0]], "queries", queries)}
+        )
+    if not rest:
+        return _with_value(environment, section, change.value)
+    if section == "network":
+        return _with_value(environment, section, _with_value(environment.network, rest[0], change.value))
+    members: Mapping[str, Any] = getattr(environment, section)
+    name, key = rest
+    member: Model = members[name]
+    if key == "engine":
+        return with_engine(environment, [name], change.value)
+    return _with_value(environment, section, {**members, name: _with_value(member, key, change.value)})
+
+
+def with_engine(
+    environment: Environment, names: Iterable[str], engine: str, **keys: str
+) -> Environment | None:
+    """Return the environment with jobs on an engine, and with other keys; None if a key does not fit it."""
+    jobs = dict(environment.jobs)
+    for name in names:
+        given = {each: getattr(jobs[name], each) for each in jobs[name].model_fields_set}
+        try:
+            jobs[name] = KINDS[engine].model_validate({**given, **keys, "engine": engine})
+        except ValidationError:
+            return None
+    return environment.model_copy(update={"jobs": jobs})
+
+
+def with_cheapest_engines(environment: Environment, keeps: Keeps) -> Environment:
+    """Return the environment with the engines that cost the least and keep every SLA, for jobs whose file gives none.
+
+    Parameters
+    ----------
+    environment
+        An environment that was loaded with open engines.
+    keeps
+        Simulates a plan.
+    """
+    names = _jobs_without_engine(environment)
+    # Jobs on one engine may share a network, so all of them change together first.
+    for group in (names, *([each] for each in names)) if names else ():
+        others = (with_engine(environment, group, engine) for engine in KINDS)
+        possible = [environment, *(each for each in others if each is not None and _is_allowed(each))]
+        environment = min(possible, key=lambda each: _rank_engines(each, names, keeps))
+    return environment
+
+
+def _jobs_without_engine(environment: Environment) -> list[str]:
+    """Return the jobs whose file gives no engine."""
+    tree = environment.places.tree
+    return [name for name in environment.jobs if tree and tree.at(("jobs", name, "engine")) is None]
+
+
+def _rank_engines(environment: Environment, names: Iterable[str], keeps: Keeps) -> tuple[bool, bool, float]:
+    """Return whether a plan breaks an SLA, whether the bill of jobs is unproven, and the dollars a month; the least is best."""
+    try:
+        sized = plan(environment)
+    except ConfigurationError:
+        return True, True, math.inf
+    unproven = any(
+        sized.jobs[name].run is not None and environment.jobs[name].bounded_bill_is_unproven for name in names
+    )
+    return not keeps(environment, sized), unproven, total_cost(sized).value
+
+
+def _is_allowed(environment: Environment) -> bool:
+    root = environment.places.root
+    assert root is not None
+    return not any(run_checks(environment, environment.streams.keys(), environment.kafka.keys(), root))
+
+
+def _with_value(model: M, key: str, value: Any) -> M:
+    """Return a model with one value; without the key if the value is None, as if the file did not have it."""
+    if value is not None:
+        return model.model_copy(update={key: value})
+    removed = model.model_copy(update={key: type(model).model_fields[key].get_default()})
+    removed.model_fields_set.discard(key)
+    return removed

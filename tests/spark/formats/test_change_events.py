@@ -1,0 +1,260 @@
+"""Change events in the documented shapes of Debezium and AWS DMS, each decoded, or a dead letter, or a record that is no row.
+
+Where each shape is from: :mod:`tests.spark.change_events`.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal, localcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import Row, SparkSession
+
+from millrace.config.formats import KINDS
+from millrace.etl.formats import schema_files
+from millrace.etl.formats.changes import debezium, dms
+from millrace.etl.formats.changes.decoder import ChangeDecoder
+from millrace.etl.formats.decoding.redact import RedactingDecoder
+from millrace.sandbox.payloads import payload_writers
+from millrace.sandbox.schemas.traffic_values import RecordGenerator
+from tests.spark.change_events import Event, postgres, unscaled, wrapped
+from tests.spark.change_events import dms as of_dms
+
+pytestmark = pytest.mark.slow
+
+DDL = """id BIGINT NOT NULL, price DECIMAL(10,2), day DATE, at TIMESTAMP COMMENT 'epoch microseconds', zoned TIMESTAMP,
+note STRING, tags ARRAY<STRING>, image BINARY, prices ARRAY<DECIMAL(6,1)>"""
+ROW: Event = {
+    "id": 1, "price": unscaled("-12.34"), "day": 19723, "at": 1700000000123456, "zoned": "2024-01-01T10:00:00Z",
+    "note": "é 1.50", "tags": ["a"], "image": "AAE=", "prices": [unscaled("0.5"), None],
+}  # fmt: skip
+VALUES: Event = {
+    "id": 1, "price": Decimal("-12.34"), "day": date(2024, 1, 1), "at": datetime(2023, 11, 14, 22, 13, 20, 123456),
+    "zoned": datetime(2024, 1, 1, 10), "note": "é 1.50", "tags": ["a"], "image": b"\0\1", "prices": [Decimal("0.5"), None],
+}  # fmt: skip
+ABSENT = "__debezium_unavailable_value"
+
+
+def sent(event: Any) -> bytes:
+    return json.dumps(event).encode()
+
+
+def decoded(
+    spark: SparkSession, decoder: Any, payloads: Sequence[bytes | None], key: bytes | None = None
+) -> list[Row]:
+    rows = [(n, None if p is None else bytearray(p), key and bytearray(key)) for n, p in enumerate(payloads)]
+    frame = spark.createDataFrame(rows, "n INT, payload BINARY, _key BINARY")
+    return sorted(decoder.decode(frame).collect(), key=lambda row: row["n"])
+
+
+def values(row: Row) -> Event:
+    assert (row["_bytes"], row["_error"]) == (None, None), row
+    return {name: row[name] for name in VALUES if row[name] is not None}
+
+
+@pytest.fixture(scope="module")
+def events(spark: SparkSession) -> ChangeDecoder:
+    return ChangeDecoder(schema_files.parse_schema(spark, DDL, "test.ddl"), debezium.debezium_envelope())
+
+
+def test_debeziums_rows(spark: SparkSession, events: ChangeDecoder) -> None:
+    old = {**ROW, "note": "old"}
+    given = [
+        sent(postgres("c", 5, 3, after=ROW)),
+        wrapped(postgres("u", 6, 5, before=old, after=ROW)),
+        wrapped(postgres("u", 6, 5, before=old, after={**ROW, "note": ABSENT, "tags": [ABSENT]})),
+        wrapped(postgres("d", 7, 6, before={"id": 1, "price": None})),
+        sent(postgres("r", 5, snapshot="last", after={"id": 2, "price": {"scale": 1, "value": unscaled("1.5")}})),
+        sent(postgres("r", 5, 3, snapshot="incremental", after={"id": 2})),
+    ]  # fmt: skip
+    rows = decoded(spark, events, given)
+    assert [values(each) for each in rows] == [
+        VALUES, VALUES, {**VALUES, "note": "old"}, {"id": 1}, {"id": 2, "price": Decimal("1.50")}, {"id": 2},
+    ]  # fmt: skip
+    assert [row["_stage"] for row in rows] == [None, None, None, "delete", None, None]
+    changes = [row["_change"] for row in rows]
+    assert [each["operation"] for each in changes] == [
+        "insert", "update", "update", "delete", "snapshot", "snapshot",
+    ]  # fmt: skip
+    assert changes[1]["before"]["note"] == "old"
+    assert {each["table"] for each in changes} == {"public.orders"}
+    assert [each["lane"].rpartition("/")[2] for each in changes] == ["", "", "", "", "snapshot", ""]
+    assert changes[0]["position"] == f"{3:020}{5:020}{0:010}"
+
+
+def test_records_of_debezium_that_are_no_rows(spark: SparkSession, events: ChangeDecoder) -> None:
+    begin = {
+        "status": "BEGIN",
+        "id": "571:53195829",
+        "event_count": None,
+        "data_collections": None,
+        "ts_ms": 1,
+    }
+    ddl = {
+        "source": {"name": "shop"},
+        "ts_ms": 1,
+        "databaseName": "shop",
+        "schemaName": "public",
+        "ddl": None,
+    }
+    given = [
+        None,
+        b'{"schema":null,"payload":null}',
+        sent({"ts_ms": 1714000000142}),
+        wrapped({"ts_ms": 1714000000142}),
+        sent(begin),
+        sent({**begin, "status": "END", "event_count": 2}),
+        sent({**ddl, "tableChanges": [{"type": "ALTER", "id": '"shop"."orders"', "table": {"columns": []}}]}),
+        sent({**postgres("m", 5), "message": {"prefix": "p", "content": "AAE="}}),
+        sent(postgres("t", 8, 7)),
+    ]
+    rows = decoded(spark, events, given)
+    assert [values(each) for each in rows] == [{}] * len(given)
+    assert [row["_stage"] for row in rows] == [*["control"] * (len(given) - 1), "truncate"]
+
+
+LETTERS = {
+    "no field of an event": ({}, "not a change event"),
+    "another object": ({"error": "x"}, "not a change event"),
+    "a heartbeat with more": ({"ts_ms": 5, "error": 1}, "not a change event"),
+    "an operation of no connector": (postgres("x", 5, after=ROW), "not a change event"),
+    "an insert of nothing": (postgres("c", 5), "without the row after it"),
+    "a delete of nothing": (postgres("d", 5), "not even its key"),
+    "no key": (postgres("c", 5, after={"note": "x"}), "no value for a required field: id"),
+    "a value that was not logged": (
+        postgres("u", 6, after={**ROW, "note": ABSENT, "tags": [ABSENT]}),
+        "did not log (PostgreSQL: set REPLICA IDENTITY FULL): note, tags",
+    ),
+    "a decimal as text": (postgres("c", 5, after={"id": 1, "price": "12.34"}), "wrong type: price"),
+    "a decimal as number": (postgres("c", 5, after={"id": 1, "price": 12.0}), "wrong type: price"),
+    "too many digits": (
+        postgres("c", 5, after={"id": 1, "price": unscaled("100000000.00")}),
+        "wrong type: price",
+    ),
+    "far too many": (postgres("c", 5, after={"id": 1, "price": unscaled("9" * 60)}), "wrong type: price"),
+    "in an array": (postgres("c", 5, after={"id": 1, "prices": ["x"]}), "wrong type: prices"),
+    "a number without a unit": (postgres("c", 5, after={"id": 1, "zoned": 1700}), "wrong type: zoned"),
+    "a day as text": (postgres("c", 5, after={"id": 1, "day": "2024-01-01"}), "wrong type"),
+    "a day after the year 9999": (postgres("c", 5, after={"id": 1, "day": 2932897}), "wrong type: day"),
+    "infinity of PostgreSQL": (postgres("c", 5, after={"id": 1, "at": 9223372036825200000}), "wrong type"),
+    "a document of MongoDB": (postgres("c", 5, after='{"id": 1}'), "wrong type: after"),
+}
+
+
+def test_what_does_not_fit_is_a_dead_letter(spark: SparkSession, events: ChangeDecoder) -> None:
+    given = [sent(event) for event, _ in LETTERS.values()]
+    rows = decoded(spark, events, [*given, b"\xff", b"{"])
+    found = {}
+    for (name, (_, said)), payload, row in zip(LETTERS.items(), given, rows, strict=False):
+        nulls = all(row[f] is None for f in [*VALUES, "_change"])
+        if row["_bytes"] != payload or said not in (row["_error"] or "") or not nulls:
+            found[name] = row
+    assert found == {}
+    assert [row["_error"] for row in rows[-2:]] == ["not UTF-8", "not exactly one JSON object"]
+
+
+def test_rows_that_debezium_has_flattened(spark: SparkSession) -> None:
+    row = schema_files.parse_schema(spark, DDL, "test.ddl")
+    decoder = ChangeDecoder(row, debezium.debezium_envelope(flattened=True))
+    given = [
+        sent({**ROW, "__deleted": "false", "__op": "c", "__source_lsn": 7, "__table": "orders"}),
+        wrapped({**ROW, "__lsn": 9}),
+        sent({"id": 1, "price": None, "__deleted": "true"}),
+        None,
+        sent({"__deleted": "false"}),
+        sent({"note": "x"}),
+    ]
+    rows = decoded(spark, decoder, given, key=wrapped({"id": 1}))
+    assert [values(each) for each in rows[:4]] == [VALUES, VALUES, {"id": 1}, {"id": 1}]
+    assert [each["_stage"] for each in rows] == [None, None, "delete", "delete", "decode", "schema"]
+    assert [(each["_change"]["position"] or "")[-12:-10] for each in rows[:3]] == ["07", "09", ""]
+    [alone] = decoded(spark, decoder, [None])
+    assert alone["_stage"] == "control"
+
+
+def test_records_of_dms(spark: SparkSession) -> None:
+    row = schema_files.parse_schema(spark, DDL, "test.ddl")
+    at, given_row = (
+        "2021-02-18T23:09:09.509179Z",
+        {**VALUES, "price": -12.34, "image": "0x0001", "prices": [0.5, None]},
+    )
+    given_row |= {"day": "2024-01-01", "at": "2023-11-14T22:13:20.123456Z", "zoned": "2024-01-01T10:00:00Z"}
+    details = {
+        "commit-timestamp": at,
+        "stream-position": "0/1",
+        "transaction-record-id": 1,
+        "transaction-id": 5,
+    }
+    given = [
+        sent(of_dms("load", at, given_row)),
+        sent(of_dms("update", at, given_row, {"id": 3}, **details)),
+        sent(of_dms("delete", at, {"id": 3})),
+        sent(of_dms("create-table", at)),
+        sent(of_dms("truncate-table", at)),
+        sent({**of_dms("add-column", at), "control": {"table-def": {"columns": {}}}}),
+        sent({"data": {"id": 1}}),
+        sent(of_dms("insert", at, {"id": 1, "image": "xyz"})),
+        sent(of_dms("refresh", at, {"id": 1})),
+    ]
+    rows = decoded(spark, ChangeDecoder(row, dms.EVENTS), given)
+    assert [values(each) for each in rows[:6]] == [VALUES, VALUES, {"id": 3}, {}, {}, {}]
+    assert [each["_stage"] for each in rows[:6]] == [None, None, "delete", "control", "truncate", "control"]
+    assert rows[1]["_change"]["before"]["id"] == 3
+    assert rows[1]["_change"]["transaction"] == "5"
+    assert rows[0]["_change"]["at"] == datetime(2021, 2, 18, 23, 9, 9, 509179)
+    assert [each["_error"] for each in rows[6:]] == [
+        "not a change event",
+        "wrong type: image",
+        "not a change event",
+    ]
+
+
+def test_a_redacted_field_is_in_no_row(spark: SparkSession, events: ChangeDecoder) -> None:
+    decoder = RedactingDecoder(events, ("note",))
+    given = [sent(postgres("u", 6, before=ROW, after=ROW)), sent(postgres("c", 6, after={"note": "secret"}))]
+    row, letter = decoded(spark, decoder, given)
+    assert (row["note"], row["_change"]["before"]["note"], row["_change"]["before"]["id"]) == (None, None, 1)
+    assert b"secret" not in letter["_bytes"]
+
+
+@pytest.mark.parametrize("scale", [0, 5, 38])
+def test_decimals_are_those_of_twos_complement(spark: SparkSession, scale: int) -> None:
+    choose = random.Random(scale)
+    numbers = [choose.choice((1, -1)) * choose.randrange(10 ** choose.randrange(1, 39)) for _ in range(300)]
+    numbers += [0, 127, 128, -128, -129, 255, 2**63, -(2**63), 10**38 - 1, -(10**38) + 1]
+    row = schema_files.parse_schema(spark, f"d DECIMAL(38,{scale})", "test.ddl")
+    payloads: list[bytes | None] = [sent(postgres("c", 5, after={"d": unscaled(str(n))})) for n in numbers]
+    rows = decoded(spark, ChangeDecoder(row, debezium.debezium_envelope()), payloads)
+    with localcontext(prec=99):
+        assert [each["d"] for each in rows] == [Decimal(n).scaleb(-scale) for n in numbers]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["debezium", "dms"])
+def test_traffic_for_the_schema_of_the_recipe(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / f"{kind}.md").read_text(encoding="utf-8")
+    [ddl] = re.findall(r"^```sql\n(-- pipelines/orders/schemas/order_row.*?)^```", page, re.M | re.S)
+    (tmp_path / "row.ddl").write_text(ddl)
+    written = payload_writers(KINDS[kind](kind=kind), tmp_path / "row.ddl")
+    made = RecordGenerator(written.schema, random.Random(3))
+    now = datetime(2026, 5, 4, tzinfo=UTC)
+    given = [written.encode(made.record(number, now)) for number in range(600)]
+    row = schema_files.parse_schema(spark, ddl, kind)
+    rows = decoded(
+        spark, ChangeDecoder(row, dms.EVENTS if kind == "dms" else debezium.debezium_envelope()), given
+    )
+    assert [each["_error"] for each in rows if each["_error"]] == []
+    assert {each["_change"]["operation"] for each in rows} == {"insert", "update", "delete"}
+    assert 50 < len({each["order_id"] for each in rows}) <= 100
+    there: set[str] = set()
+    for key, operation in ((each["order_id"], each["_change"]["operation"]) for each in rows):
+        assert (key in there) == (operation != "insert"), "as a database would make them"
+        (there.discard if operation == "delete" else there.add)(key)
+    assert rows[0]["updated_at"] in (None, now.replace(tzinfo=None))

@@ -1,0 +1,219 @@
+"""Each move of ``millrace plan``, applied to the file, gives the cost that was printed."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shutil
+from collections.abc import Sequence
+from html import unescape
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from millrace.cli.app import app
+from millrace.cli.plan.plan import keeps_all_slas, scale_traffic, simulate_and_check_plan
+from millrace.cli.plan.report.apply_cost_saving_moves import write_moves_into_files
+from millrace.cli.plan.report.plan_document import plan_document
+from millrace.cli.plan.report.plan_verdict import plan_verdict
+from millrace.cli.shared.html_pages import html_page
+from millrace.config import ConfigurationError, Environment, load
+from millrace.config.engines import KINDS
+from millrace.sizing import Plan, plan, total_cost
+from millrace.sizing.cost_saving_moves import MOST, Move, find_moves, with_cheapest_engines
+from tests.page_without_browser import drawn
+from tests.reference_environments import FILES, table
+
+ROOT = Path(__file__).parents[3]
+ENVIRONMENTS = [*FILES, *(ROOT / "environments" / f"{name}.yaml" for name in ("dev", "minimal", "prod"))]
+
+
+def project(folder: Path, file: Path) -> Path:
+    """A copy of the project's inputs with one more environment, and that environment's file."""
+    for name in ("environments", "pipelines"):
+        shutil.copytree(ROOT / name, folder / name)
+    return Path(shutil.copy(file, folder / "environments" / file.name))
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        pytest.param(
+            file, id=file.stem, marks=[pytest.mark.slow] if "many" in file.stem or "40" in file.stem else []
+        )
+        for file in ENVIRONMENTS
+    ],
+)
+def test_each_gives_its_dollars_to_the_cent(tmp_path: Path, file: Path) -> None:
+    environment = load(file, ROOT)
+    before = plan(environment)
+    assert keeps_all_slas(environment, before)
+    moves = find_moves(environment, before, keeps_all_slas)
+    assert 0 < len(moves) <= MOST
+    assert [each.saved for each in moves] == sorted((each.saved for each in moves), reverse=True)
+    shown = page_of(environment, before, moves)
+    for number, each in enumerate(moves, start=1):
+        place = shown.index(f">{number}. {each.key}")
+        for said in (f">${each.usd:,.2f}<", f">${each.saved:,.2f}<", f">{each.gives_up}<"):
+            place = shown.index(said, place)
+    for number, each in enumerate(moves, start=1):
+        folder = tmp_path / str(number)
+        copy = project(folder, file)
+        text = copy.read_text(encoding="utf-8")
+        write_moves_into_files(load(copy, folder), moves, str(number))
+        after = load(copy, folder)
+        again = plan(after)
+        assert round(total_cost(again).value, 2) == round(each.usd, 2)
+        assert round(total_cost(before).value - each.saved, 2) == round(each.usd, 2)
+        assert keeps_all_slas(after, again)
+        comments = re.findall(r"#.*", copy.read_text(encoding="utf-8"))
+        lost = set(re.findall(r"#.*", text)) - set(comments)
+        assert len(lost) <= (each.new is None), "a key that is removed takes the comment on its line with it"
+
+
+def page_of(environment: Environment, sized: Plan, moves: Sequence[Move]) -> str:
+    """The plan's HTML page as it is drawn."""
+    found = simulate_and_check_plan(environment, sized)
+    return unescape(drawn(html_page("plan", "plan", plan_document(found, plan_verdict(found), moves))))
+
+
+SMALL = """\
+project: shape
+account: "111122223333"
+streams:
+{streams}
+jobs:
+{jobs}
+"""
+STREAM = "  s{n}: {{kind: kinesis, traffic: {{records_per_second: 50, record_size: 1KiB, basis: measured}}}}"
+JOB = """\
+  j{n}:  # of team {n}
+    engine: glue
+    latency: {latency}
+    rate: {{records_per_second_per_core: 5000, batch_overhead: 2s, basis: measured}}
+    queries:
+      land-{n}:
+        kind: land
+        source: s{n}
+        table: t{n}
+        schema: pipelines/clicks/schemas/click.ddl
+"""
+
+
+def test_small_jobs_that_are_alike_become_one(tmp_path: Path) -> None:
+    """The job with another SLA stays; the two others cost what one file with their queries in one job costs."""
+    jobs = [JOB.format(n=n, latency="5m" if n < 3 else "6m") for n in range(1, 4)]
+    file = tmp_path / "small.yaml"
+    file.write_text(
+        SMALL.format(streams="\n".join(STREAM.format(n=n) for n in range(1, 4)), jobs="".join(jobs))
+    )
+    folder = tmp_path / "project"
+    copy = project(folder, file)
+    environment = load(copy, folder)
+    moves = find_moves(environment, plan(environment), keeps_all_slas)
+    (place,) = [number for number, move in enumerate(moves, start=1) if move.with_it]
+    write_moves_into_files(environment, moves, str(place))
+    after = load(copy, folder)
+    assert {name: {*job.queries} for name, job in after.jobs.items()} == {
+        "j1": {"land-1", "land-2"},
+        "j3": {"land-3"},
+    }
+    assert after.jobs["j1"].queries["land-2"] == environment.jobs["j2"].queries["land-2"]
+    assert round(total_cost(plan(after)).value, 2) == round(moves[place - 1].usd, 2)
+    assert "# of team 1" in copy.read_text()
+
+
+def test_the_documents_table_is_what_is_planned() -> None:
+    assert "\n".join(table()) in (ROOT / "docs/plan.md").read_text(encoding="utf-8")
+
+
+def test_two_are_written_together_and_a_wrong_number_is_none(tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    copy = project(folder, ROOT / "environments" / "minimal.yaml")
+    environment = load(copy, folder)
+    moves = find_moves(environment, plan(environment), keeps_all_slas)
+    for wrong in ("0", "1,9", "", "one"):
+        with pytest.raises(ConfigurationError, match="--apply"):
+            write_moves_into_files(environment, moves, wrong)
+    write_moves_into_files(environment, moves, "1, 2")
+    now = load(copy, folder)
+    assert total_cost(plan(now)).value < min(each.usd for each in moves)
+
+
+@pytest.mark.parametrize(
+    "other", [["--json"], ["--html", "plan.html"], ["--traffic", "2"], ["--explain", "usd"]]
+)
+def test_moves_are_written_alone(other: list[str]) -> None:
+    done = CliRunner().invoke(app, ["plan", "--env", "minimal", "--apply", "1", *other])
+    assert isinstance(done.exception, ConfigurationError)
+    assert f"without {other[0]}" in str(done.exception)
+
+
+def test_double_traffic_is_the_file_with_double_traffic(tmp_path: Path) -> None:
+    copy = project(tmp_path / "project", ROOT / "environments" / "minimal.yaml")
+    doubled = scale_traffic(load(copy, copy.parents[1]), 2)
+    copy.write_text(copy.read_text().replace("records_per_second: 800", "records_per_second: 1600"))
+    written = load(copy, copy.parents[1])
+    assert total_cost(plan(doubled)).value == pytest.approx(total_cost(plan(written)).value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "engine"),
+    [("", "glue"), ("architecture: x86_64", "emr"), ("worker: {vcpu: 4, memory: 16GiB}", "emr")],
+)
+def test_an_engine_that_is_left_out_is_the_cheaper_one_whose_keys_fit(
+    tmp_path: Path, keys: str, engine: str
+) -> None:
+    copy = project(tmp_path / "project", ROOT / "tests" / "reference" / "devices.yaml")
+    text, folder = copy.read_text(), copy.parents[1]
+    copy.write_text(text.replace("    engine: emr\n", f"    {keys}\n" * bool(keys)))
+    with pytest.raises(ConfigurationError, match=r"engine is \(missing\).*`millrace plan` takes the cheaper"):
+        load(copy, folder)
+    environment = with_cheapest_engines(load(copy, folder, open_engines=True), keeps_all_slas)
+    sized = plan(environment)
+    usd = {
+        each: total_cost(
+            plan(load(copy, folder, {copy: text.replace("engine: emr", f"engine: {each}\n    {keys}")}))
+        ).value
+        for each in ("glue", "emr")[keys != "" :]
+    }
+    assert environment.jobs["readings"].engine == min(usd, key=usd.__getitem__) == engine
+    first, *_ = moves = find_moves(environment, sized, keeps_all_slas)
+    assert (first.key, first.new, first.usd) == ("jobs.readings.engine", engine, total_cost(sized).value)
+    write_moves_into_files(environment, moves, "1")
+    assert round(total_cost(plan(load(copy, folder))).value, 2) == round(min(usd.values()), 2)
+
+
+def test_bounded_runs_are_on_emr_until_their_bill_on_glue_is_proven(tmp_path: Path) -> None:
+    copy = project(tmp_path / "project", ROOT / "tests" / "reference" / "archive.yaml")
+    text, folder = (
+        copy.read_text().replace("records_per_second: 4000", "records_per_second: 200"),
+        copy.parents[1],
+    )
+    on_glue = load(copy, folder, {copy: text.replace("run: auto", "run: bounded")})
+    assert plan(on_glue).jobs["events"].run is not None
+    copy.write_text(text.replace("    engine: glue\n", "").replace("run: auto", "run: bounded"))
+    chosen = with_cheapest_engines(load(copy, folder, open_engines=True), keeps_all_slas)
+    assert chosen.jobs["events"].engine == "emr"
+    assert total_cost(plan(chosen)).value > total_cost(plan(on_glue)).value, "dollars alone would choose Glue"
+
+
+def test_engines_of_several_jobs_are_chosen_together(tmp_path: Path) -> None:
+    """No pair of engines costs less, and one move writes both."""
+    text = SMALL.format(
+        streams="\n".join(STREAM.format(n=n) for n in (1, 2)),
+        jobs="".join(JOB.format(n=n, latency="5m") for n in (1, 2)),
+    )
+    file = tmp_path / "small.yaml"
+    file.write_text(text.replace("    engine: glue\n", ""))
+    copy = project(tmp_path / "project", file)
+    environment = with_cheapest_engines(load(copy, copy.parents[1], open_engines=True), keeps_all_slas)
+    moves = find_moves(environment, plan(environment), keeps_all_slas)
+    write_moves_into_files(environment, moves, "1")
+    usd = {}
+    for first, second in itertools.product(KINDS, repeat=2):
+        start, middle, end = text.split("engine: glue")
+        other = f"{start}engine: {first}{middle}engine: {second}{end}"
+        usd[first, second] = total_cost(plan(load(copy, copy.parents[1], {copy: other}))).value
+    assert total_cost(plan(load(copy, copy.parents[1]))).value == pytest.approx(min(usd.values()))
