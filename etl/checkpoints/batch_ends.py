@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ..commits.snapshots import count_added_files, snapshot_and_earlier
+from ..commits.snapshot_history import count_added_files, snapshot_and_earlier
 from ..record.errors import LossError, RestartQueryError
 from ..record.ready_query import ReadyQuery
 from ..record.tables import load_table

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ..commits.snapshots import count_added_files, snapshot_and_earlier
+from ..commits.snapshot_history import count_added_files, snapshot_and_earlier
 from ..record.ready_query import IsEndReached
 from ..record.tables import load_table
 from .checkpoint import Checkpoint

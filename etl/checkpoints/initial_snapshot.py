@@ -25,7 +25,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ..commits.snapshots import snapshot_and_earlier
+from ..commits.snapshot_history import snapshot_and_earlier
 from ..record import hadoop_files
 from ..record.errors import StartError
 from ..record.tables import load_table

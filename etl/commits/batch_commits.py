@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 from ..record.errors import ConflictError, LeaseLostError
 from ..record.tables import Table
 from .duplicate_look_ups import AddedRows, LookUp, LookUps, OutsideBoundError, TableHistory
-from .snapshots import commit_time, snapshot_and_earlier
+from .snapshot_history import commit_time, snapshot_and_earlier
 
 RUN, BATCH, WRITER, NOTHING_LATER = "millrace.run", "millrace.batch-id", "millrace.writer", "millrace.alone"
 """Properties of a commit: checkpoint, batch number, process, and a flag that no later batch can be in the table."""

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ..checkpoints.checkpoint import last_read_snapshots
 from ..checkpoints.initial_snapshot import newest_complete_snapshot
-from ..commits.snapshots import commit_time
+from ..commits.snapshot_history import commit_time
 from ..record import batch_accounts
 from ..record.batch_accounts import EventReporter
 from ..record.envelope import ERASED

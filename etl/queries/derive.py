@@ -22,7 +22,7 @@ from ..commits.duplicate_look_ups import (
     is_older_than,
     look_up_in_whole_table,
 )
-from ..commits.snapshots import commit_time, count_added_files, snapshot_and_earlier
+from ..commits.snapshot_history import commit_time, count_added_files, snapshot_and_earlier
 from ..formats.changes.decoder import TRUNCATE
 from ..formats.decoding.decoded_rows import reasons_type_not_storable
 from ..formats.decoding.routes import DELETE, rows_of_route
@@ -136,7 +136,7 @@ INPUT_COLUMNS = "; the columns of its input are "
 
 
 @contextmanager
-def error_naming_transform(name: str, rows: DataFrame) -> Iterator[None]:
+def name_transform_in_errors(name: str, rows: DataFrame) -> Iterator[None]:
     """Name the failed transform, its line and its input columns: at a start, before a batch could fail.
 
     Parameters
@@ -268,7 +268,7 @@ class EnrichThenTransform:
         """Return the columns of the sink; finds errors in the transform before the stream starts."""
         rows = good_records(spark.table(str(landing)).limit(0), deletes=bool(self.latest_by))
         given = rows_of_route(rows, route, str(landing))
-        with error_naming_transform(self.name, given):
+        with name_transform_in_errors(self.name, given):
             return self(given).schema
 
 

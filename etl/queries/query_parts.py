@@ -208,7 +208,7 @@ def open_derived_stream(
         # Results have no arrival time: the ages are those of the input records.
         rows = arrival_times.observe_arrivals(rows)
     build = StatefulPart(query.state, compose.transform, compose.name)
-    with derive.error_naming_transform(compose.name, rows):
+    with derive.name_transform_in_errors(compose.name, rows):
         return build(rows, joined)
 
 

@@ -8,7 +8,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from ..checkpoints.checkpoint import last_read_snapshots
-from ..commits.snapshots import commit_time, snapshot_and_earlier
+from ..commits.snapshot_history import commit_time, snapshot_and_earlier
 from ..maintenance.table_maintenance import call_procedure, first_row, sql_timestamp
 from ..record.tables import Table
 

@@ -10,7 +10,7 @@ from constructs import Construct
 
 from millrace.config.aws.grants import Grant
 
-from ..accepted_findings import acknowledge
+from ..accept_finding import acknowledge
 from ..errors import InfrastructureError
 from ..grants import to_policy_statement
 from ..permissions.split_policies import (

@@ -19,7 +19,7 @@ from millrace.config.model import Environment, MskCluster
 from millrace.sizing.model import ClusterPlan
 from millrace.sizing.msk_clusters import replication_factor, zones_with_brokers
 
-from ..accepted_findings import acknowledge
+from ..accept_finding import acknowledge
 from ..removal_policies import removal_policy
 from ..stacks.network import MSK_PORTS
 from .log_groups import EncryptedLogGroup

@@ -13,7 +13,7 @@ from aws_cdk import aws_sns as sns
 from millrace.config.aws.grants import allow
 from millrace.sizing.model import RUNBOOK, JobPlan
 
-from ..accepted_findings import acknowledge
+from ..accept_finding import acknowledge
 from ..stacks.job_base import JobStack, RunCallsForStateMachine
 from .state_machine_base import RecordedStateMachine
 from .state_machine_definition import job_machine_definition

@@ -19,7 +19,7 @@ from millrace.config.aws.resource_names import Names
 from millrace.config.engines.glue import GlueJob
 from millrace.sizing.model import JobPlan
 
-from ..accepted_findings import acknowledge
+from ..accept_finding import acknowledge
 from ..constructs.job_role import JobRole
 from ..constructs.log_groups import EncryptedLogGroup
 from ..constructs.state_machine_engines import glue_calls

@@ -12,7 +12,7 @@ from millrace.config.aws.grants import FILES, NO_NARROWER, Grant, allow, list_pr
 from millrace.config.aws.resource_names import Names
 from millrace.config.infrastructure_sections import HistoryServer, SignIn
 
-from ..accepted_findings import acknowledge
+from ..accept_finding import acknowledge
 from ..constructs.event_log_copier import FLAT_PREFIX, EventLogCopier
 from ..constructs.history_server_image import PUBLIC_URI, PullThroughCachedImage
 from ..constructs.job_role import JobRole

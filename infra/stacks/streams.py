@@ -13,7 +13,7 @@ from millrace.config.model import Environment, KinesisStream
 from millrace.config.queries import LandQuery
 from millrace.sizing.model import Plan
 
-from ..accepted_findings import acknowledge
+from ..accept_finding import acknowledge
 from ..constructs.encryption import encryption_key_for_class
 from ..removal_policies import removal_policy
 from .base import EnvironmentStack

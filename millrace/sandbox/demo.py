@@ -76,7 +76,7 @@ def progress_printer(console: Console) -> Callable[[DrillProgress], None]:
     return print_progress
 
 
-def write_environment_for_spark_line(environment: str, line: SparkLine) -> Path:
+def write_environment_with_spark_version(environment: str, line: SparkLine) -> Path:
     """Write an environment that extends another one and whose jobs run on a Spark line.
 
     Returns

@@ -68,7 +68,7 @@ def demo(
     Stops everything that it started, also after Ctrl-C and after a failure.
     """
     require_sandbox_extra()
-    from millrace.sandbox.demo import JOBS, run_demo, write_environment_for_spark_line
+    from millrace.sandbox.demo import JOBS, run_demo, write_environment_with_spark_version
 
     def exit_on_signal(number: int, _: Any) -> None:
         raise SystemExit(128 + number)
@@ -76,7 +76,7 @@ def demo(
     if spark is not None:
         if spark not in LINES:
             raise typer.BadParameter(f"{spark}: one of {', '.join(LINES)}", param_hint="--spark")
-        environment = str(write_environment_for_spark_line(environment, LINES[spark]))
+        environment = str(write_environment_with_spark_version(environment, LINES[spark]))
     loaded = load(environment)
     missing = [job for job in JOBS if job not in loaded.jobs]
     if missing:

@@ -219,7 +219,9 @@ def _run_verification(
                     *(place, copy, sized, settings, folder, say),
                     keep=keep,
                     left_out=left_out,
-                    observe=None if in_sandbox else verify_claims.claims_observer(environment, place.client),
+                    observe=None
+                    if in_sandbox
+                    else verify_claims.checker_of_aws_claims(environment, place.client),
                 )
                 outcome = verification.run()
         if outcome.claims:

@@ -54,7 +54,7 @@ def check_and_print_claims(environment: Environment, report: Path | None, *, as_
     return REFUTED if any(each.verdict == "refuted" for each in answers) else 0
 
 
-def claims_observer(
+def checker_of_aws_claims(
     environment: Environment, client: Callable[[str], Any]
 ) -> Callable[[VerificationCopy], tuple[ClaimAnswer, ...]]:
     """Return a function that checks the claims for a copy of an environment while it is deployed."""

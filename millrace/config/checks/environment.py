@@ -15,7 +15,7 @@ from millrace.config.base import arn_parts
 from millrace.config.checks.infrastructure import check_infrastructure
 from millrace.config.checks.jobs import check_jobs
 from millrace.config.checks.kafka_login import check_login
-from millrace.config.checks.names import check_names, check_tags
+from millrace.config.checks.resource_names_and_tags import check_names, check_tags
 from millrace.config.document.explain_validation_errors import suggest_nearest
 from millrace.config.document.problems import MISSING, Finding, refuse_keys
 from millrace.config.job_networks import check_job_networks

@@ -135,7 +135,7 @@ def check_subnets(account: PreflightAccount) -> Iterator[PreflightRow]:
         outwards = any(
             route.get("DestinationCidrBlock") == "0.0.0.0/0"
             and not route.get("GatewayId", "").startswith("igw-")
-            for route in _route_tables_of_subnet(subnet, tables).get("Routes", ())
+            for route in _route_table_of_subnet(subnet, tables).get("Routes", ())
         )
         wrong = f"no route out of the VPC, and no endpoint of {', '.join(lacking)}"
         yield row_of_check(
@@ -146,7 +146,7 @@ def check_subnets(account: PreflightAccount) -> Iterator[PreflightRow]:
         )
 
 
-def _route_tables_of_subnet(
+def _route_table_of_subnet(
     subnet: str, tables: list[dict[str, list[dict[str, object]]]]
 ) -> dict[str, list[dict[str, str]]]:
     """Return the route table of a subnet: its own, else the VPC's main one."""
@@ -268,7 +268,7 @@ def check_lake_formation(account: PreflightAccount) -> Iterator[PreflightRow]:
     )
 
 
-def check_vpc_conditions(account: PreflightAccount) -> Iterator[PreflightRow]:
+def check_policies_that_require_vpc(account: PreflightAccount) -> Iterator[PreflightRow]:
     """Check that no policy of an existing bucket or key refuses the jobs that run outside of any VPC."""
     jobs = [name for name, each in account.plan.jobs.items() if each.network.value == "none"]
     storage = account.aws.names.environment.storage
@@ -301,7 +301,7 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "subnets": check_subnets,
         "versions of MSK": check_kafka_versions,
         "buckets": check_bucket_names,
-        "VPC conditions": check_vpc_conditions,
+        "VPC conditions": check_policies_that_require_vpc,
         "streams": check_stream_names,
         "clusters": check_existing_clusters,
         "Lake Formation": check_lake_formation,
