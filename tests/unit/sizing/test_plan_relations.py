@@ -6,7 +6,7 @@ import copy
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import Phase, currently_in_test_context, event, given, settings
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from millrace.config import Environment
 from millrace.config.document.problems import ConfigurationError
-from millrace.sizing import Plan, plan, total_cost
+from millrace.sizing import Plan, plan, planning, total_cost
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.simulation import Arrivals, simulate
 from millrace.sizing.simulation.plan_scenario import scenario, traffic_of
@@ -25,6 +25,14 @@ from tests.unit.sizing.drawn_environments import EXISTING, SIZES, Document, docu
 from tests.unit.sizing.plain_simulator import PlainQuery, play
 
 INFEASIBLE, MISSED, KEPT = range(3)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_remedies() -> Iterator[None]:
+    """No relation asks what would make a refused environment possible, which takes many plans."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning, "with_remedies", lambda _, problems, __: problems)
+        yield
 
 
 def sized(document: Document) -> tuple[Environment, Plan | None]:
