@@ -80,7 +80,7 @@ class ConsumerGroupWriter:
     ) -> None:
         jvm: Any = self.spark._jvm
         place = jvm.org.apache.kafka.common.TopicPartition
-        end = jvm.org.apache.kafka.clients.open_consumer.OffsetAndMetadata
+        end = jvm.org.apache.kafka.clients.consumer.OffsetAndMetadata
         places = {place(*partition): end(offset) for partition, offset in offsets.items()}
         with connection.open_admin_client(self.spark, connecting, PATIENCE_SECONDS) as (client, answer):
             answer(client.alterConsumerGroupOffsets(self.name, places).all())

@@ -84,4 +84,4 @@ def test_the_core_reads_what_the_configuration_writes(
 def test_memory_is_planned_for_each_sink_whose_rows_pass_through_python(kind: str) -> None:
     """Those whose module hands rows to Python tasks; Spark's own writers need no more than the heap."""
     module = typed_json.import_module_of(SinkSettings.KINDS[kind])
-    assert KINDS[kind].in_python == ("python_task_writes.send(" in inspect.getsource(module))
+    assert KINDS[kind].in_python == ("python_task_writes.send_batch(" in inspect.getsource(module))
