@@ -221,7 +221,7 @@ def test_a_schema_that_no_table_takes_is_refused_before_anything_is_stopped(
     assert done.returncode == 2, done.stderr[-1500:]
     assert f"table {database}.clicks_landed: ADD COLUMN `referrer` string" in done.stdout.splitlines()
     refused = done.stderr.splitlines()
-    assert "millrace deploy: no job was stopped and nothing was deployed" in refused
+    assert "millrace deploy: no job was stopped and nothing was deployed, for these reasons:" in refused
     assert any(
         line.startswith(
             f"job {EMR}, query land-orders: table lake.{database}.orders_landed: has column colour, which the schema lacks"

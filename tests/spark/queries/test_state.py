@@ -404,5 +404,7 @@ def test_two_results_of_a_batch_with_one_key_say_what_the_key_lacks(
     one, batch = KeyedIcebergSink(table("totals"), key=("carrier",)), results(spark, {"AA": 1})
     one.prepare(spark, batch.schema)
     one.write(batch, place(0), none_refused)
-    with pytest.raises(SinkError, match="have the same carrier: the key must name every column by which"):
+    with pytest.raises(
+        SinkError, match="have the same values of carrier: the key must name every column by which"
+    ):
         one.write(batch.union(results(spark, {"AA": 2})), place(1), none_refused)
