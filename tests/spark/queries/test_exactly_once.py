@@ -254,18 +254,18 @@ def test_refused_rows_are_looked_up_only_where_others_may_have_kept_them(
 
     keep = process()
     for number in (0, 1, 1):
-        keep.of(BatchIdentity("run", number))(refused(number))
+        keep.refused_row_handler(BatchIdentity("run", number))(refused(number))
     assert looked == [(False, 0), (False, 0), (False, 1)]
     looked.clear()
     # Another process of the same run, then a run after a reset: of what was landed since nothing is there.
-    process().of(BatchIdentity("run", 2))(refused(2))
+    process().refused_row_handler(BatchIdentity("run", 2))(refused(2))
     keep = process()
-    keep.of(BatchIdentity("reset", 0))(refused(3))
+    keep.refused_row_handler(BatchIdentity("reset", 0))(refused(3))
     assert looked == [(False, 0), (False, 0)]
     looked.clear()
     # A result does not say when it landed.
     keep = process()
     for run in ("again", "again"):
-        keep.of(BatchIdentity(run, 0))(refused(-4))
+        keep.refused_row_handler(BatchIdentity(run, 0))(refused(-4))
     assert looked[:2] == [(False, 0), (True, 0)]
     assert spark.table(str(kept)).count() == 5
