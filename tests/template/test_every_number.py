@@ -49,7 +49,6 @@ WHY_NOT = {
     r".*/cost/.*/usd": "a price is paid, not deployed",
     r"shared/.*/usd": "a price is paid, not deployed",
     r"jobs/[^/]+/worker_usd_hour": "a price is paid, not deployed",
-    r"jobs/[^/]+/choices/.*": "ways that a job could run; the one that it does is in its own fields",
     r"jobs/[^/]+/memory": "a need; what meets it, the worker's memory, is deployed",
     r"jobs/[^/]+/queries/[^/]+/cores": "a share of the job's cores, which Spark gives out itself",
     r"jobs/[^/]+/queries/[^/]+/batch_seconds": "a prediction; the alarm is on the trigger",
