@@ -19,7 +19,8 @@ from millrace.cli.plan.plan_tables import plan_tables
 from millrace.cli.plan.report import template_diff
 from millrace.cli.plan.report.apply_cost_saving_moves import move_lines, write_moves_into_files
 from millrace.cli.plan.report.plan_document import plan_document
-from millrace.cli.plan.report.plan_verdict import SimulatedPlan, plan_verdict
+from millrace.cli.plan.report.plan_risks import SimulatedPlan
+from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.cli.plan.spark_check import check_transforms_on_spark
 from millrace.cli.shared.console import figure_columns, plain_table, print_rich, terminal_width, word_columns
 from millrace.cli.shared.expected_failures import REFUSED

@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 from millrace.cli import app
 from millrace.cli.plan.plan import simulate_and_check_plan
 from millrace.cli.plan.report.plan_document import plan_document
-from millrace.cli.plan.report.plan_verdict import SimulatedPlan, plan_verdict
+from millrace.cli.plan.report.plan_risks import SimulatedPlan
+from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.cli.shared.html_pages import SCRIPTS, html_page
 from millrace.cli.shared.page_curves import POINTS, page_curve
 from millrace.config import environment_names, load

@@ -19,7 +19,8 @@ from millrace.advisor.advise import advise
 from millrace.advisor.findings.advised_job import AdvisedJob
 from millrace.advisor.forecasts.what_if import twin_of_application
 from millrace.cli.plan.plan import simulate_and_check_plan
-from millrace.cli.plan.report.plan_verdict import SimulatedPlan, plan_verdict
+from millrace.cli.plan.report.plan_risks import SimulatedPlan
+from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.cli.plan.report.simulate_verdict import (
     age_of_oldest_waiting,
     longest_late_period,

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
-from millrace.cli.plan.report.plan_verdict import SimulatedPlan
+from millrace.cli.plan.report.plan_risks import SimulatedPlan
 from millrace.cli.shared.verdict import Risk, Severity
 from millrace.config.engines import KINDS
 from millrace.config.queries import DeriveQuery, LandingQuery, Query

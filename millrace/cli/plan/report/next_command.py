@@ -10,7 +10,7 @@ from millrace.cli.shared.verdict import Risk
 from millrace.config.queries import StreamQuery
 
 if TYPE_CHECKING:
-    from millrace.cli.plan.report.plan_verdict import SimulatedPlan
+    from millrace.cli.plan.report.plan_risks import SimulatedPlan
 
 
 def next_command_and_effect(checked: SimulatedPlan, risks: Sequence[Risk], env: str) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from millrace.sizing.queries.environment_demands import job_demands
 from millrace.sizing.readable_numbers import count, duration_text, format_number
 
 if TYPE_CHECKING:
-    from millrace.cli.plan.report.plan_verdict import SimulatedPlan
+    from millrace.cli.plan.report.plan_risks import SimulatedPlan
 
 
 def plan_document(checked: SimulatedPlan, verdict: Verdict, moves: Sequence[Move] = ()) -> dict[str, Any]:
