@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from pyspark.sql import Column, DataFrame
@@ -137,10 +137,7 @@ class DirectBatchWriter:
     checkpoint: Checkpoint
     report: EventReporter
     rules: tuple[Column, ...] = ()
-
-    @cached_property
-    def _small_batches(self) -> SmallBatches:
-        return SmallBatches(self.decoder)
+    _small_batches: SmallBatches = field(default_factory=SmallBatches, repr=False)
 
     @cached_property
     def _dead_letter_overlap(self) -> OffsetOverlap:
@@ -195,7 +192,7 @@ class DirectBatchWriter:
 
         # Other sinks may have delivered a part of a batch when a task fails.
         offsets = letters.offsets if isinstance(route.sink, IcebergSink) else None
-        figures, done = self._small_batches.write(offsets, attempt)
+        figures, done = self._small_batches.write(self.decoder, offsets, attempt)
         if figures["bad"]:
             decoded = self.decoder.decode
             letters.append(

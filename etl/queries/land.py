@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
@@ -94,16 +94,13 @@ class LandBatchWriter:
     _commits: TableCommits = field(init=False, repr=False)
     _overlap: OffsetOverlap = field(init=False, repr=False)
     _identified: CachedSelect | None = field(default=None, repr=False)
+    _small_batches: SmallBatches = field(default_factory=SmallBatches, repr=False)
 
     def __post_init__(self) -> None:
         self._commits = TableCommits(self.sink.table)
         self._overlap = overlap_with_landing_table(
             source.name for leg in self.guards.replayed for source in leg.sources
         )
-
-    @cached_property
-    def _small_batches(self) -> SmallBatches:
-        return SmallBatches(self.decoder)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Land a batch and report its accounts.
@@ -188,7 +185,7 @@ class LandBatchWriter:
             read = ObservedFigures(row_count("read"))
             return append(self._decode_with_unique_ids(batch, read), read)
         stamped = envelope.with_hash_and_landing_time(batch)
-        return self._small_batches.write(offsets, lambda by: append(by.decode(stamped)))
+        return self._small_batches.write(self.decoder, offsets, lambda by: append(by.decode(stamped)))
 
     def _append(
         self,

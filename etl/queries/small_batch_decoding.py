@@ -7,6 +7,7 @@ such a record are followed by others, so a number of batches is then decoded com
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from ..formats.base import UNCERTAIN, Decoder, without_exact_way
@@ -22,25 +23,24 @@ EXACT_BATCHES = 100
 Result = TypeVar("Result")
 
 
+@dataclass
 class SmallBatches:
-    """Writer of a query's batches, the small ones without the exact way first.
+    """Writer of a query's batches, the small ones without the exact way first."""
 
-    Parameters
-    ----------
-    decoder
-        Decoder of the query.
-    """
+    _certain: tuple[Decoder, Decoder] | None = field(default=None, repr=False)
+    """A decoder, and the same without its exact way."""
+    _exact_batches: int = 0
+    """Batches until the quick way alone is tried again."""
 
-    def __init__(self, decoder: Decoder) -> None:
-        self._decoder, self._without_exact_way = decoder, without_exact_way(decoder)
-        self._exact_batches = 0
-        """Batches until the quick way alone is tried again."""
-
-    def write(self, offsets: BatchOffsets | None, attempt: Callable[[Decoder], Result]) -> Result:
+    def write(
+        self, decoder: Decoder, offsets: BatchOffsets | None, attempt: Callable[[Decoder], Result]
+    ) -> Result:
         """Write a batch.
 
         Parameters
         ----------
+        decoder
+            Decoder of the query.
         offsets
             Offsets of the batch; None where unknown.
         attempt
@@ -48,10 +48,12 @@ class SmallBatches:
         """
         self._exact_batches = max(0, self._exact_batches - 1)
         if not self._exact_batches and offsets is not None and sum(offsets.counts) <= MOST_RECORDS:
+            if self._certain is None or self._certain[0] is not decoder:
+                self._certain = decoder, without_exact_way(decoder)
             try:
-                return attempt(self._without_exact_way)
+                return attempt(self._certain[1])
             except JVM_ERRORS as error:
                 if UNCERTAIN not in uncut_messages(error):
                     raise
                 self._exact_batches = EXACT_BATCHES
-        return attempt(self._decoder)
+        return attempt(decoder)
