@@ -48,7 +48,7 @@ class Format:
 class JsonFormat(Format):
     """One JSON object in each payload; the query's ``schema`` is DDL."""
 
-    names_fields = True
+    has_field_names = True
     kind: Literal["json"] = "json"
 
 
@@ -84,7 +84,7 @@ class AvroFormat(Format):
         URL of a Confluent registry, whose versions of ``subject`` are read at start.
     """
 
-    in_lines = False
+    is_line_of_text = False
     framing: Literal["none", "confluent", "glue"]
     writers: str | None
     registry: str | None
@@ -96,7 +96,7 @@ class AvroFormat(Format):
 class ProtobufFormat(Format):
     """One Protobuf message; the query's ``schema`` is a descriptor file (``protoc --descriptor_set_out``)."""
 
-    in_lines = False
+    is_line_of_text = False
     message: str
     kind: Literal["protobuf"] = "protobuf"
 
@@ -138,7 +138,7 @@ class DmsFormat(Format):
     """One change record of AWS DMS in each payload; the query's ``schema`` is DDL of a row."""
 
     MODULE = "..formats.changes.{kind}"
-    names_fields = True
+    has_field_names = True
     payload: Literal["json"]
     kind: Literal["dms"] = "dms"
 
