@@ -10,7 +10,7 @@ from millrace.config.model import MskCluster
 from millrace.config.sources.stream_metrics import StreamMetrics
 from millrace.sizing.alarms.alarms import BATCH_SHARE
 from millrace.sizing.alarms.metrics import BY_NAME, namespace, reporting_queries
-from millrace.sizing.model import JobPlan, Plan
+from millrace.sizing.plan_model import JobPlan, Plan
 
 _PARTS = {
     "LatestOffsetDuration": "latestOffset",

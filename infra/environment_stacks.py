@@ -10,7 +10,7 @@ from constructs import Construct
 from millrace.config.aws.resource_names import Names
 from millrace.sizing.alarms.alarms import silenced_by_stop
 from millrace.sizing.costs.network_plan import needs_private_image
-from millrace.sizing.model import Plan
+from millrace.sizing.plan_model import Plan
 from millrace.sizing.planned_environment import as_planned
 
 from . import engines

@@ -8,7 +8,7 @@ from typing import Any
 
 from aws_cdk import DefaultStackSynthesizer
 
-from millrace.config.aws.grants import TAGGED, Grant, allow
+from millrace.config.aws.iam_statements import TAGGED, Grant, allow
 from millrace.config.aws.regions import domain
 from millrace.config.aws.resource_names import Names
 from millrace.config.engines import KINDS

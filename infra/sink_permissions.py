@@ -6,7 +6,7 @@ control". ``docs/design/permissions.md#roles-of-jobs`` has the table.
 
 from __future__ import annotations
 
-from millrace.config.aws.grants import Grant, merge_grants
+from millrace.config.aws.iam_statements import Grant, merge_grants
 from millrace.config.aws.resource_names import Names
 from millrace.config.model import Environment, Job
 from millrace.config.queries import DeriveQuery

@@ -139,7 +139,7 @@ AREAS = {
     "permissions": Area(
         (
             *(
-                "infra/grants.py",
+                "infra/policy_statements.py",
                 "infra/permissions/run_commands.py",
                 "infra/permissions/data_commands.py",
                 "infra/permissions/source_permissions.py",

@@ -8,7 +8,7 @@ from functools import partial
 from pyspark.sql.types import StructType
 
 from ..checkpoints import bounded_run_end
-from ..checkpoints.batch_ends import with_allowed_batch_ends
+from ..checkpoints.allowed_batch_ends import with_allowed_batch_ends
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.initial_snapshot import start_with_all_files
 from ..commits.batch_commits import source_digest

@@ -12,7 +12,7 @@ from aws_cdk import aws_events as events
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
-from millrace.config.aws.grants import FILES, Grant, allow, list_prefixes
+from millrace.config.aws.iam_statements import FILES, Grant, allow, list_prefixes
 from millrace.config.aws.resource_names import Names
 
 from .state_machine_base import RecordedStateMachine, allow_delivery_of_execution_logs

@@ -8,11 +8,10 @@ from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from millrace.config.aws.grants import Grant
+from millrace.config.aws.iam_statements import Grant
 
 from ..accept_finding import acknowledge
 from ..errors import InfrastructureError
-from ..grants import to_policy_statement
 from ..permissions.split_policies import (
     ATTACHED,
     INLINE,
@@ -20,6 +19,7 @@ from ..permissions.split_policies import (
     split_into_policies,
     statement_length,
 )
+from ..policy_statements import to_policy_statement
 
 
 class JobRole(iam.Role):

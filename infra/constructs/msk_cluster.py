@@ -16,8 +16,8 @@ from constructs import Construct
 
 from millrace.config.aws.resource_names import Names
 from millrace.config.model import Environment, MskCluster
-from millrace.sizing.model import ClusterPlan
 from millrace.sizing.msk_clusters import replication_factor, zones_with_brokers
+from millrace.sizing.plan_model import ClusterPlan
 
 from ..accept_finding import acknowledge
 from ..removal_policies import removal_policy

@@ -10,8 +10,8 @@ from aws_cdk import aws_events as events
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sns as sns
 
-from millrace.config.aws.grants import allow
-from millrace.sizing.model import RUNBOOK, JobPlan
+from millrace.config.aws.iam_statements import allow
+from millrace.sizing.plan_model import RUNBOOK, JobPlan
 
 from ..accept_finding import acknowledge
 from ..stacks.job_base import JobStack, RunCallsForStateMachine

@@ -13,7 +13,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
-from millrace.config.aws.grants import NO_NARROWER, Grant, allow
+from millrace.config.aws.iam_statements import NO_NARROWER, Grant, allow
 from millrace.config.aws.resource_names import Names
 
 from .job_role import JobRole

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from millrace.sizing.alarms.metrics import BY_NAME, namespace
-from millrace.sizing.model import JobPlan
+from millrace.sizing.plan_model import JobPlan
 
 from .state_machine_definition import (
     LONGEST_GRACE_SECONDS,

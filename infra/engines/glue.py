@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from millrace.config.aws.grants import Grant, allow
+from millrace.config.aws.iam_statements import Grant, allow
 from millrace.config.engines import Job
-from millrace.sizing.model import JobPlan
+from millrace.sizing.plan_model import JobPlan
 
 from ..errors import InfrastructureError
 from .base import DeployedEngine

@@ -5,7 +5,7 @@ from __future__ import annotations
 from millrace.config.aws.resource_names import Names
 from millrace.config.model import Environment, Job
 from millrace.config.queries import DeriveQuery
-from millrace.sizing.model import JobPlan
+from millrace.sizing.plan_model import JobPlan
 
 from .. import engines
 from .launch_settings import CATALOG, source_streams_of_job

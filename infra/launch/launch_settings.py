@@ -28,7 +28,7 @@ from millrace.config.table_writers import maintained_tables, readers_of_table
 from millrace.etl.launch import settings as launch
 from millrace.etl.launch.sources import Source
 from millrace.sizing.jobs.files_per_batch import batch_bytes
-from millrace.sizing.model import JobPlan, QueryPlan
+from millrace.sizing.plan_model import JobPlan, QueryPlan
 from millrace.sizing.prices_and_limits import limit_per_second
 
 from ..sink_permissions import written_kafka_clusters

@@ -6,7 +6,15 @@ from typing import get_args
 
 from aws_cdk import DefaultStackSynthesizer
 
-from millrace.config.aws.grants import FILES, FINDS_BROKERS, NO_NARROWER, REMADE, Grant, allow, list_prefixes
+from millrace.config.aws.iam_statements import (
+    FILES,
+    FINDS_BROKERS,
+    NO_NARROWER,
+    REMADE,
+    Grant,
+    allow,
+    list_prefixes,
+)
 from millrace.config.infrastructure_sections import Bucket
 from millrace.config.job_networks import vpc_reason
 from millrace.config.model import ExternalCluster, MskCluster

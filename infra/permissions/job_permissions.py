@@ -8,14 +8,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from millrace.config.aws.grants import FILES, INTERFACES, NO_NARROWER, Grant, allow, deny, list_prefixes
+from millrace.config.aws.iam_statements import (
+    FILES,
+    INTERFACES,
+    NO_NARROWER,
+    Grant,
+    allow,
+    deny,
+    list_prefixes,
+)
 from millrace.config.aws.regions import domain
 from millrace.config.aws.resource_names import VERSIONS, Names
 from millrace.config.infrastructure_sections import ExistingTable
 from millrace.config.queries import StreamQuery
 from millrace.config.table_writers import maintained_tables, readers_of_table
 from millrace.sizing.alarms.metrics import namespace
-from millrace.sizing.model import JobPlan
+from millrace.sizing.plan_model import JobPlan
 
 from ..launch.job_spark_settings import database_location
 from ..launch.launch_document import event_log_prefix

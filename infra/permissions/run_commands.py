@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aws_cdk import DefaultStackSynthesizer
 
-from millrace.config.aws.grants import FILES, NO_NARROWER, TAGGED, Grant, allow
+from millrace.config.aws.iam_statements import FILES, NO_NARROWER, TAGGED, Grant, allow
 
 from .. import engines
 from ..permission_scope import PermissionScope

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millrace.config.aws.grants import Grant, allow
+from millrace.config.aws.iam_statements import Grant, allow
 from millrace.config.aws.resource_names import Names
 from millrace.config.kafka.login import secret_arns_of_login
 from millrace.config.model import Job

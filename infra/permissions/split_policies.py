@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from millrace.config.aws.grants import Grant
+from millrace.config.aws.iam_statements import Grant
 
 INLINE = 10_240
 """Characters of all inline policies of a role."""

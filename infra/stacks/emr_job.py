@@ -9,10 +9,10 @@ from aws_cdk import CfnOutput
 from aws_cdk import aws_emrserverless as emr
 from constructs import Construct
 
-from millrace.config.aws.grants import NO_NARROWER, allow
+from millrace.config.aws.iam_statements import NO_NARROWER, allow
 from millrace.config.aws.resource_names import Names
 from millrace.config.engines.emr import EmrJob
-from millrace.sizing.model import JobPlan
+from millrace.sizing.plan_model import JobPlan
 
 from ..constructs.state_machine_engines import emr_calls
 from ..engines.emr import format_gigabytes

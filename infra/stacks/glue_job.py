@@ -14,10 +14,10 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from millrace.config.aws.grants import allow
+from millrace.config.aws.iam_statements import allow
 from millrace.config.aws.resource_names import Names
 from millrace.config.engines.glue import GlueJob
-from millrace.sizing.model import JobPlan
+from millrace.sizing.plan_model import JobPlan
 
 from ..accept_finding import acknowledge
 from ..constructs.job_role import JobRole

@@ -8,7 +8,7 @@ from aws_cdk import aws_ecs as ecs
 from aws_cdk import aws_elasticloadbalancingv2 as elb
 from constructs import Construct
 
-from millrace.config.aws.grants import FILES, NO_NARROWER, Grant, allow, list_prefixes
+from millrace.config.aws.iam_statements import FILES, NO_NARROWER, Grant, allow, list_prefixes
 from millrace.config.aws.resource_names import Names
 from millrace.config.infrastructure_sections import HistoryServer, SignIn
 

@@ -12,8 +12,8 @@ from constructs import Construct
 
 from millrace.config.aws.resource_names import Names
 from millrace.config.model import Environment, KafkaTopic, MskCluster
-from millrace.sizing.model import Plan
 from millrace.sizing.msk_clusters import TIME_LIMITS
+from millrace.sizing.plan_model import Plan
 
 from ..constructs.encryption import encryption_key_for_class
 from ..constructs.msk_cluster import ExistingCluster, ProvisionedCluster, ServerlessCluster

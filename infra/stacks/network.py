@@ -12,12 +12,12 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_route53resolver as route53resolver
 from constructs import Construct
 
-from millrace.config.aws.grants import allow
+from millrace.config.aws.iam_statements import allow
 from millrace.config.aws.resource_names import Names
 from millrace.config.base import arn_parts
 from millrace.config.model import Environment, ExternalCluster
 from millrace.sizing.costs.network_plan import domains_to_resolve
-from millrace.sizing.model import NetworkPlan
+from millrace.sizing.plan_model import NetworkPlan
 
 from ..constructs.job_role import JobRole
 from ..constructs.log_groups import EncryptedLogGroup

@@ -16,7 +16,7 @@ from constructs import Construct
 
 from millrace.config.aws.resource_names import Names
 from millrace.sizing.alarms.alarm_stacks import alarm_stacks
-from millrace.sizing.model import Plan
+from millrace.sizing.plan_model import Plan
 
 from ..constructs.alarms import add_alarms, alarm_name
 from ..constructs.log_groups import EncryptedLogGroup

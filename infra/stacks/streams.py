@@ -11,7 +11,7 @@ from constructs import Construct
 from millrace.config.aws.resource_names import Names
 from millrace.config.model import Environment, KinesisStream
 from millrace.config.queries import LandQuery
-from millrace.sizing.model import Plan
+from millrace.sizing.plan_model import Plan
 
 from ..accept_finding import acknowledge
 from ..constructs.encryption import encryption_key_for_class

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import chain
 
-from millrace.advisor.findings import capacity, overhead, reads, state, tasks
+from millrace.advisor.findings import capacity, overhead, reads_and_writes, state, tasks
 from millrace.advisor.findings.advised_job import AdvisedJob
 from millrace.advisor.findings.model import Advice, Finding, Kind
 from millrace.advisor.findings.query_view import LEAST, QueryView
@@ -50,7 +50,7 @@ def advise(history: History, subject: AdvisedJob = NOBODY) -> Advice:
             capacity.find(view),
             overhead.find(view),
             tasks.find(view, history.cores),
-            reads.find(view),
+            reads_and_writes.find(view),
             state.find(view),
         )
         if (other := overhead.engine_without_batches_advice(view)) is not None:

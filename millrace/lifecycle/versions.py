@@ -18,7 +18,7 @@ from typing import Any
 from millrace.config.aws.pagination import list_all
 from millrace.lifecycle.account.deployed_outputs import MISSING_OBJECT, ignore_missing, split_s3_url
 from millrace.lifecycle.aws_error_messages import translate_aws_errors
-from millrace.lifecycle.changes.update_rules import Template
+from millrace.lifecycle.changes.refused_updates import Template
 from millrace.lifecycle.deploy import deployed_template, read_deployed_document
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 

@@ -20,7 +20,7 @@ from millrace.sandbox.programs import cdk, kafka_broker, localstack
 from millrace.sandbox.programs.child_processes import RUN, lock_sandbox
 from millrace.sandbox.programs.local_spark import SandboxSpark, delete_local_catalog
 from millrace.sizing import plan as compute_plan
-from millrace.sizing.model import Plan
+from millrace.sizing.plan_model import Plan
 
 
 @dataclass(frozen=True)

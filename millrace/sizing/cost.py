@@ -11,7 +11,7 @@ from millrace.config.sources.base import GB as GB
 from millrace.config.sources.base import HOURS as HOURS
 from millrace.config.sources.base import SECONDS as SECONDS
 from millrace.config.sources.base import Usage
-from millrace.sizing.model import CostItem, Figure, Inputs, RunPlan
+from millrace.sizing.plan_model import CostItem, Figure, Inputs, RunPlan
 from millrace.sizing.prices_and_limits import PriceTable, known_prices
 
 CENT = 0.01

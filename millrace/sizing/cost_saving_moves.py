@@ -21,7 +21,7 @@ from millrace.config.engines.emr import EmrJob, EmrWorker
 from millrace.config.job_networks import need_for_vpc, network_reasons, vpc_reason
 from millrace.config.model import Environment, KinesisStream, MskCluster
 from millrace.config.units import format_duration
-from millrace.sizing.model import Plan
+from millrace.sizing.plan_model import Plan
 from millrace.sizing.planning import plan, total_cost
 from millrace.sizing.prices_and_limits import service_limits
 

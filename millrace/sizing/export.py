@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from millrace.sizing.model import CostItem, Plan
+from millrace.sizing.plan_model import CostItem, Plan
 from millrace.sizing.planning import total_cost
 
 VERSION = 1

@@ -12,7 +12,7 @@ from millrace.config.document.problems import Finding
 from millrace.config.kafka.clusters import Tier
 from millrace.config.model import Environment, MskCluster
 from millrace.sizing.cost import HOURS, cost_item
-from millrace.sizing.model import ClusterPlan, CostItem, Figure, FigureInput, Inputs, pinned
+from millrace.sizing.plan_model import ClusterPlan, CostItem, Figure, FigureInput, Inputs, pinned
 from millrace.sizing.prices_and_limits import VOLUME_BYTES, LimitTable, PriceTable, service_limits
 
 MIB, GIB = 1024**2, 1024**3

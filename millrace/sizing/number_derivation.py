@@ -9,7 +9,7 @@ from typing import Any
 from millrace.config.document.explain_validation_errors import suggest_nearest
 from millrace.config.document.problems import ConfigurationError, Problem, dotted_path
 from millrace.config.model import Environment
-from millrace.sizing.model import CostItem, Figure, FigureInput, Plan
+from millrace.sizing.plan_model import CostItem, Figure, FigureInput, Plan
 from millrace.sizing.planning import total_cost
 
 Number = Figure[Any] | CostItem

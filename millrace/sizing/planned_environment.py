@@ -9,7 +9,7 @@ from typing import Any
 from millrace.config.base import Model
 from millrace.config.model import Environment
 from millrace.sizing.cache_by_identity import cached_for_same_objects
-from millrace.sizing.model import Plan
+from millrace.sizing.plan_model import Plan
 
 
 @cached_for_same_objects

@@ -15,17 +15,17 @@ from millrace.config.model import Environment, MskCluster
 from millrace.config.queries import SourceQuery
 from millrace.sizing.alarms.alarms import alarms
 from millrace.sizing.alternatives import other_services
-from millrace.sizing.alternatives.choices_left_to_plan import cheapest_choices
 from millrace.sizing.alternatives.partition_search import JobPlanner, cheapest_partitions
 from millrace.sizing.alternatives.remedies import with_remedies
 from millrace.sizing.alternatives.risks import risks
+from millrace.sizing.alternatives.runs_and_stream_modes import cheapest_choices
 from millrace.sizing.cost import CENT, stream_cost
 from millrace.sizing.costs.network_plan import dns_cost, jobs_in_vpc, plan_network
 from millrace.sizing.costs.shared_cost import shared_cost
 from millrace.sizing.costs.storage_cost import unpriced_costs
-from millrace.sizing.jobs.core_spreads import joined_source, own_spread
-from millrace.sizing.model import ClusterPlan, Figure, FigureInput, JobPlan, Plan, StreamPlan
+from millrace.sizing.jobs.queries_on_cores import joined_source, own_spread
 from millrace.sizing.msk_clusters import cluster_load, plan_cluster, possible_tiers, zones_with_brokers
+from millrace.sizing.plan_model import ClusterPlan, Figure, FigureInput, JobPlan, Plan, StreamPlan
 from millrace.sizing.planned_environment import with_choices
 from millrace.sizing.prices_and_limits import PRICES, PriceTable, prices, service_limits
 from millrace.sizing.queries.demand import QueryDemand

@@ -14,7 +14,7 @@ from ruamel.yaml.error import YAMLError
 
 from millrace.config.base import Model
 from millrace.config.sources.base import PartitionLimit
-from millrace.sizing.model import FigureInput
+from millrace.sizing.plan_model import FigureInput
 
 OLD = timedelta(days=90)
 """Age from which prices are reported as old. It is our own choice, because AWS gives no date until which a price holds."""

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment, Stream
-from millrace.sizing.model import Figure, FigureInput, Inputs, pinned
+from millrace.sizing.plan_model import Figure, FigureInput, Inputs, pinned
 from millrace.sizing.prices_and_limits import limit_input, limit_per_second, service_limits
 from millrace.sizing.queries.capacity import choose_cores, partitions_for, whole_cores
 from millrace.sizing.queries.demand import QueryDemand

@@ -29,7 +29,7 @@ from millrace.lifecycle.preflight.account import check_bootstrap
 from millrace.lifecycle.preflight.questions import PreflightAccount
 from millrace.sandbox.drill import DrillError, TimeLimits, wait_for_condition
 from millrace.sandbox.programs import cdk
-from millrace.sizing.model import Plan
+from millrace.sizing.plan_model import Plan
 from millrace.verify.environment_copy import SHARDS, VerificationCopy, cluster_section
 from millrace.verify.removals.removal import kafka_admin_client
 from millrace.verify.removals.removal_scope import all_stacks

@@ -17,7 +17,7 @@ from millrace.lifecycle.deploy import DeployError
 from millrace.sandbox.drill import DrillError, Say
 from millrace.sandbox.programs import cdk
 from millrace.sandbox.programs.child_processes import SandboxError
-from millrace.sizing.model import Plan
+from millrace.sizing.plan_model import Plan
 from millrace.verify.account.check_claims import ClaimAnswer
 from millrace.verify.environment_copy import CLUSTER_TAG, SHARDS, TAG, VerificationCopy, VerificationSettings
 from millrace.verify.removals.manual_removal import TOPIC, UNKNOWN

@@ -17,7 +17,7 @@ from millrace.sandbox.local_runs import LocalJobRunner
 from millrace.sandbox.programs import kafka_broker, localstack
 from millrace.sandbox.programs.child_processes import lock_sandbox
 from millrace.sandbox.programs.local_spark import SandboxSpark, delete_local_catalog
-from millrace.sizing.model import Plan
+from millrace.sizing.plan_model import Plan
 from millrace.verify.environment_copy import VerificationCopy
 from millrace.verify.verification_cost import BilledRun, billed_quantities
 from millrace.verify.verification_target import StepSeconds, VerificationTarget

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from millrace.config.model import Environment, Job
 from millrace.sizing.cost import HOURS, cost_item, price_name
-from millrace.sizing.model import CostItem, Plan
+from millrace.sizing.plan_model import CostItem, Plan
 from millrace.sizing.prices_and_limits import PriceTable, prices
 
 PUT_UNIT_BYTES = 25_000

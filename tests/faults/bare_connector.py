@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.engines.glue import GlueFamily
 from millrace.etl.launch.sources import KinesisSource
-from millrace.etl.sources.kinesis import stream as kinesis
+from millrace.etl.sources.kinesis import connector_stream as kinesis
 from millrace.etl.sources.kinesis.missed_records_guard import KinesisLossGuard
 
 MEASURES = ("kinesis.client.describeShardInterval", "kinesis.client.numRetries")

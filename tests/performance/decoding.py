@@ -9,7 +9,7 @@ read
 envelope
     With identity, position, key, headers and times.
 by hand
-    With ``from_json``: the case ``same_columns`` of :mod:`tests.performance.core`.
+    With ``from_json``: the case ``same_columns`` of :mod:`tests.performance.landing_speed`.
 times as text
     The same, and the moments of a record are not parsed.
 with an end
@@ -46,9 +46,9 @@ from millrace.etl.record import envelope
 from millrace.etl.record.tables import with_all_nullable
 from millrace.sandbox.programs.child_processes import RUN
 from tests.performance.case_order import in_turn
-from tests.performance.core import pairs
 from tests.performance.cpu import task_seconds
 from tests.performance.hand_written_baselines import SCHEMA
+from tests.performance.landing_speed import pairs
 from tests.performance.median_intervals import interval
 from tests.performance.preloaded_input import clean
 from tests.performance.session import spark_session

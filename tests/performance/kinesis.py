@@ -36,8 +36,8 @@ from millrace.sandbox.records.producer import KinesisProducer
 from tests import kinesalite
 from tests.kinesalite import CREDENTIALS, REGION
 from tests.launch_documents import with_route
-from tests.performance.core import pairs
 from tests.performance.hand_written_baselines import HOME, SCHEMA
+from tests.performance.landing_speed import pairs
 from tests.performance.median_intervals import interval
 from tests.performance.preloaded_input import clean
 from tests.performance.session import spark_session

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from millrace.advisor.forecasts.forecast import next_interval, observed_figures
 from millrace.advisor.forecasts.forecast_figures import FIGURES
+from millrace.advisor.forecasts.forecast_scores import next_interval, observed_figures
 from millrace.advisor.forecasts.what_if import ApplicationTwin, parse_what_if_changes, twin_of_application
 from millrace.advisor.logs.event_log_reader import read_history
 from millrace.advisor.logs.event_logs import find_event_logs

@@ -9,7 +9,7 @@ from pathlib import Path
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from millrace.etl.checkpoints.batch_ends import with_allowed_batch_ends
+from millrace.etl.checkpoints.allowed_batch_ends import with_allowed_batch_ends
 from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.checkpoints.initial_snapshot import start_with_all_files
 from millrace.etl.maintenance.table_maintenance import Compaction, Expiry

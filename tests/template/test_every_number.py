@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from millrace.config.model import EmrJob, GlueJob, KinesisStream
-from millrace.sizing.model import Figure
+from millrace.sizing.plan_model import Figure
 from tests.template.conftest import Synthesis
 
 Locate = Callable[[Synthesis, tuple[str, ...]], Any]

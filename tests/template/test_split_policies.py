@@ -10,10 +10,9 @@ import pytest
 from aws_cdk import App, Stack
 
 from millrace.config import Environment, load
-from millrace.config.aws.grants import Grant, allow, list_prefixes
+from millrace.config.aws.iam_statements import Grant, allow, list_prefixes
 from millrace.infra.constructs.job_role import JobRole
 from millrace.infra.errors import InfrastructureError
-from millrace.infra.grants import to_policy_statement
 from millrace.infra.permissions.split_policies import (
     ATTACHED,
     INLINE,
@@ -21,6 +20,7 @@ from millrace.infra.permissions.split_policies import (
     split_into_policies,
     statement_length,
 )
+from millrace.infra.policy_statements import to_policy_statement
 from tests.template.conftest import ROOT, Resource, Synthesis, Synthesise
 from tests.template.test_security import listed
 

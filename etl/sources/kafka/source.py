@@ -11,7 +11,7 @@ from ...record.job_run import JobRun
 from ...record.ready_query import ReadyQuery
 from ..base import Follower, Leg, Parts, SourceContext, SourceReader
 from ..recreated_source_check import Ids, LegIdentity
-from . import commit_offsets, connection, topic_state, topic_stream
+from . import commit_offsets, connection, topic_ids_and_partitions, topic_stream
 from .backfill import topic_range_reader
 from .bounded_record_times import with_bounded_times
 from .connection import connection_of_topic
@@ -25,9 +25,11 @@ class Reader(SourceReader[KafkaSource]):
         spark = context.run.spark
         reached = connection.with_resolved_brokers(connection_of_topic(self.source, context.run))
         connection.sign_in(spark, reached)
-        watch = topic_state.unlisted_partitions_check(spark, self.source, reached)
+        watch = topic_ids_and_partitions.unlisted_partitions_check(spark, self.source, reached)
         opened = partial(topic_stream.read_topics, spark, self.leg, reached, partitions=context.partitions)
-        determine_end = partial(topic_state.run_end_check, spark, self.leg, reached, context.checkpoint)
+        determine_end = partial(
+            topic_ids_and_partitions.run_end_check, spark, self.leg, reached, context.checkpoint
+        )
         return Leg(opened, watch=watch, determine_end=determine_end)
 
     def identity(self, run: JobRun, query: QuerySettings) -> LegIdentity:
@@ -36,7 +38,9 @@ class Reader(SourceReader[KafkaSource]):
         entry = connection.CachedOptions(connection_of_topic(self.source, run))
 
         def ask_identifiers() -> Ids:
-            return entry.ask_brokers(lambda options: topic_state.identifiers(run.spark, self.leg, options))
+            return entry.ask_brokers(
+                lambda options: topic_ids_and_partitions.identifiers(run.spark, self.leg, options)
+            )
 
         streams = {
             each.name: (manifest.sinks_of_stream(query, each.name), None if each.is_pattern else each.topic)

@@ -20,7 +20,8 @@ from millrace.advisor.logs.application_history import (
     TaskAttempts,
 )
 from millrace.advisor.logs.event_logs import EventLog, LogLines
-from millrace.advisor.logs.pending_runs import (
+from millrace.advisor.logs.statistics import most_open_intervals
+from millrace.advisor.logs.unfinished_runs import (
     JOB_PROPERTIES,
     MOST_CORES,
     MOST_TASKS,
@@ -32,7 +33,6 @@ from millrace.advisor.logs.pending_runs import (
     task_table,
     tasks_by_executor,
 )
-from millrace.advisor.logs.statistics import most_open_intervals
 
 _STREAMING = "org.apache.spark.sql.streaming.StreamingQueryListener$"
 

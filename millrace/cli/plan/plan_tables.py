@@ -16,7 +16,7 @@ from millrace.cli.shared.console import WIDE
 from millrace.config.engines import KINDS
 from millrace.config.model import Environment
 from millrace.config.units import format_duration
-from millrace.sizing.model import ClusterPlan, CostItem, Figure, JobPlan, Plan, QueryPlan, StreamPlan
+from millrace.sizing.plan_model import ClusterPlan, CostItem, Figure, JobPlan, Plan, QueryPlan, StreamPlan
 from millrace.sizing.planning import total_cost
 from millrace.sizing.readable_numbers import count
 

@@ -20,7 +20,7 @@ from millrace.sizing import plan
 from millrace.sizing.planning import cost_limit_exceeded
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.changes.update_rules import Template
+    from millrace.lifecycle.changes.refused_updates import Template
     from millrace.lifecycle.deploy import DeploymentChanges
     from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
     from millrace.lifecycle.preflight.questions import Check, PreflightAccount

@@ -20,8 +20,8 @@ from millrace.sizing.cost import HOURS
 if TYPE_CHECKING:
     from millrace.advisor.findings import Advice, Change, Finding
     from millrace.advisor.findings.advised_job import AdvisedJob
-    from millrace.advisor.forecasts.forecast import ScoredForecast
     from millrace.advisor.forecasts.forecast_figures import Forecast, QueryForecast
+    from millrace.advisor.forecasts.forecast_scores import ScoredForecast
     from millrace.advisor.forecasts.what_if import ApplicationTwin
     from millrace.advisor.logs.application_history import History
 
@@ -92,7 +92,11 @@ def forecast_changes(
     score_file
         JSON output with forecasts of an earlier log.
     """
-    from millrace.advisor.forecasts.forecast import changes_to_simulate, read_forecasts, score_forecasts
+    from millrace.advisor.forecasts.forecast_scores import (
+        changes_to_simulate,
+        read_forecasts,
+        score_forecasts,
+    )
     from millrace.advisor.forecasts.what_if import parse_what_if_changes, twin_of_application
 
     earlier = read_forecasts(score_file) if score_file is not None else ()
@@ -116,7 +120,7 @@ def forecast_changes(
 
 def without_harmful_findings(advice: Advice, answers: TwinForecasts) -> Advice:
     """Return the advice without findings whose change lets a backlog grow faster than without it; notes name them."""
-    from millrace.advisor.forecasts.forecast import changes_to_simulate
+    from millrace.advisor.forecasts.forecast_scores import changes_to_simulate
 
     ran = answers.forecasts[0] if answers.forecasts else None
     worse = {

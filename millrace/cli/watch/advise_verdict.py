@@ -142,7 +142,7 @@ def _next_command_and_effect(
     advice: Advice, risks: Sequence[Risk], source: str, env: str | None
 ) -> tuple[str, str]:
     """Return the next command: apply a change of the largest risk, else simulate it, else write the page."""
-    from millrace.advisor.forecasts.forecast import changes_to_simulate
+    from millrace.advisor.forecasts.forecast_scores import changes_to_simulate
 
     command = f"millrace advise {source}"
     numbers: Mapping[str, list[tuple[int, Finding]]] = {

@@ -22,7 +22,7 @@ from millrace.cli.watch import verify_claims, verify_report
 from millrace.config import load
 from millrace.config.load import find_root
 from millrace.config.model import Environment, KafkaTopic
-from millrace.sizing.model import Plan
+from millrace.sizing.plan_model import Plan
 
 if TYPE_CHECKING:
     from millrace.lifecycle.jobs.state_machine import DeployedEnvironment

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.table import Column, Table
 
 from millrace.cli.shared.console import figure_columns, print_rich
-from millrace.sizing.model import CostItem, Plan
+from millrace.sizing.plan_model import CostItem, Plan
 
 if TYPE_CHECKING:
     from millrace.verify.environment_copy import VerificationCopy, VerificationSettings

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import StringConstraints
 
-from millrace.config.aws.grants import Grant
+from millrace.config.aws.iam_statements import Grant
 from millrace.config.base import Model, TableName
 from millrace.config.document.problems import Finding, Path
 from millrace.config.sources import Stream

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from millrace.config.aws.grants import Grant, allow
+from millrace.config.aws.iam_statements import Grant, allow
 from millrace.config.base import KeyArn
 from millrace.config.sinks.base import SinkConfig, SinkContext, SinkPromise
 from millrace.etl.launch import sinks as launch

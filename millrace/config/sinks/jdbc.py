@@ -11,7 +11,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import Field
 
-from millrace.config.aws.grants import Grant, allow
+from millrace.config.aws.iam_statements import Grant, allow
 from millrace.config.base import KeyArn, SecretArn
 from millrace.config.document.problems import MISSING, Finding, Path
 from millrace.config.document.yaml_tree import is_file

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from millrace.config.aws.grants import FINDS_BROKERS, NO_NARROWER, REMADE, Grant, allow
+from millrace.config.aws.iam_statements import FINDS_BROKERS, NO_NARROWER, REMADE, Grant, allow
 from millrace.config.base import Slug
 from millrace.config.document.problems import Finding
 from millrace.config.kafka.clusters import MskCluster

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from millrace.config.aws.grants import Grant, allow
+from millrace.config.aws.iam_statements import Grant, allow
 from millrace.config.base import arn_parts
 from millrace.config.document.problems import Finding
 from millrace.config.sinks.base import SinkConfig, SinkContext, SinkPromise, SinkUse

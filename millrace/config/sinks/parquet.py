@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from millrace.config.aws.grants import FILES, Grant, allow, list_prefixes
+from millrace.config.aws.iam_statements import FILES, Grant, allow, list_prefixes
 from millrace.config.base import TableName
 from millrace.config.document.problems import Finding
 from millrace.config.sinks.base import SinkConfig, SinkContext, SinkPromise, SinkUse

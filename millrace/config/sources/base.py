@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from millrace.config.aws.grants import Grant
+from millrace.config.aws.iam_statements import Grant
 from millrace.config.base import Model
 from millrace.config.document.problems import Finding
 from millrace.config.sources.stream_metrics import StreamAlarm, StreamMetrics, StreamReader

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field
 
-from millrace.config.aws.grants import FINDS_BROKERS, NO_NARROWER, REMADE, Grant, allow
+from millrace.config.aws.iam_statements import FINDS_BROKERS, NO_NARROWER, REMADE, Grant, allow
 from millrace.config.base import Slug
 from millrace.config.document.explain_validation_errors import suggest_nearest
 from millrace.config.document.problems import MISSING, Finding

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import ByteSize, Field, StringConstraints
 
-from millrace.config.aws.grants import Grant, allow
+from millrace.config.aws.iam_statements import Grant, allow
 from millrace.config.base import KeyArn, RoleArn, Slug, arn_parts, remove_schema_default
 from millrace.config.document.problems import MISSING, Finding, refuse_keys
 from millrace.config.sources import kinesis_charges, kinesis_metrics

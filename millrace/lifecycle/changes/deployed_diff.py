@@ -20,6 +20,12 @@ from millrace.lifecycle.changes.deployment_changes import (
     stream_names,
 )
 from millrace.lifecycle.changes.permission_changes import DeployedPermissionKinds
+from millrace.lifecycle.changes.refused_updates import (
+    Template,
+    creates_lasting_resource,
+    refused_change_lines,
+    successive_templates,
+)
 from millrace.lifecycle.changes.stack_exports import (
     StackOrder,
     changed_exports,
@@ -29,12 +35,6 @@ from millrace.lifecycle.changes.stack_exports import (
 from millrace.lifecycle.changes.stack_removals import StackRemoval, describe_removal
 from millrace.lifecycle.changes.table_owners import checkpoints_url, owner_changes
 from millrace.lifecycle.changes.undeclared_stacks import NEVER_MADE, deployed_template, stacks_beside_assembly
-from millrace.lifecycle.changes.update_rules import (
-    Template,
-    creates_lasting_resource,
-    refused_change_lines,
-    successive_templates,
-)
 from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 

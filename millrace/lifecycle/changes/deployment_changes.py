@@ -15,7 +15,7 @@ from millrace.lifecycle.changes.permission_changes import (
     permission_lines,
     widening_lines,
 )
-from millrace.lifecycle.changes.update_rules import Template, replaced_resources
+from millrace.lifecycle.changes.refused_updates import Template, replaced_resources
 
 _STREAMS = {"AWS::Kinesis::Stream": "Name", "AWS::MSK::Topic": "TopicName"}
 """Types of resources that jobs read, and the property with the name."""

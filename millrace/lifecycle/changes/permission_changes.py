@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.config.aws.resource_names import Names
-from millrace.lifecycle.changes.update_rules import Template
+from millrace.lifecycle.changes.refused_updates import Template
 
 POLICIES = ("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy")
 """Types of resources that hold permissions alone: a role with many has managed policies."""

@@ -11,8 +11,8 @@ from millrace.config.aws.deployed_sizes import DeployedCluster, DeployedSizes
 from millrace.config.aws.resource_names import Names
 from millrace.lifecycle.aws_error_messages import translate_aws_errors
 from millrace.lifecycle.changes.deployment_changes import resources_of_type
+from millrace.lifecycle.changes.refused_updates import Template, property_at
 from millrace.lifecycle.changes.undeclared_stacks import deployed_template
-from millrace.lifecycle.changes.update_rules import Template, property_at
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 
 _NOT_DUE = "NotDue"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from millrace.lifecycle.account.deployed_outputs import ignore_missing
-from millrace.lifecycle.changes.update_rules import (
+from millrace.lifecycle.changes.refused_updates import (
     Template,
     intrinsic_arguments,
     referenced_logical_ids,

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from millrace.lifecycle.changes.deployment_changes import outlives_stack, resource_title
+from millrace.lifecycle.changes.refused_updates import Template
 from millrace.lifecycle.changes.table_owners import output_names_and_checkpoints_url
-from millrace.lifecycle.changes.update_rules import Template
 
 _LAST = ("streams", "kafka", "history-image", "storage", "network", "lifecycle")
 """Stacks that others depend on: they are removed after those."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from millrace.config.aws.pagination import list_all
 from millrace.lifecycle.account.deployed_outputs import ignore_missing
-from millrace.lifecycle.changes.update_rules import Template
+from millrace.lifecycle.changes.refused_updates import Template
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 
 NEVER_MADE = ("ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "REVIEW_IN_PROGRESS")

@@ -13,10 +13,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from millrace.config.aws.pagination import list_all
 from millrace.lifecycle.account.deployed_outputs import ignore_missing
+from millrace.lifecycle.changes.refused_updates import Template
 from millrace.lifecycle.changes.undeclared_stacks import existing_stack_states
-from millrace.lifecycle.changes.update_rules import Template
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from millrace.sizing.model import Plan
+from millrace.sizing.plan_model import Plan
 
 Verdict = Literal["ok", "warning", "failed", "not known"]
 

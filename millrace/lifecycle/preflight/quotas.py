@@ -13,7 +13,7 @@ from millrace.config.engines.glue import WORKERS
 from millrace.config.model import MskCluster
 from millrace.config.sources.kinesis import KinesisStream
 from millrace.lifecycle.preflight.questions import Check, PreflightAccount, PreflightRow
-from millrace.sizing.model import JobPlan
+from millrace.sizing.plan_model import JobPlan
 
 _FULL = 0.8
 """Share of a quota from which the next change may not fit."""

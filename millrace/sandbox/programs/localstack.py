@@ -30,7 +30,7 @@ ACCOUNT = "000000000000"
 _JSONATA_JAVA = "21"
 """Folder in which LocalStack looks for the Java of its JSONata; a Java 17 is put there, which runs it too."""
 
-_LOOPBACK = Path(__file__).with_name("loopback.py")
+_LOOPBACK = Path(__file__).with_name("start_on_loopback.py")
 """Wrapper, as LocalStack and its Kinesis, which is Node, listen on all interfaces whatever ``GATEWAY_LISTEN`` is."""
 
 _LIBRARY = "var/lib/localstack/lib"

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from millrace.config.model import Environment
-from millrace.sizing.model import Alarm
+from millrace.sizing.plan_model import Alarm
 
 MOST_IN_A_STACK = 450
 """Most alarms in a stack, which holds 500 resources (CloudFormation quotas), also subscriptions, dashboards, the workspace."""

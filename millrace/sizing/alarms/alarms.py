@@ -18,7 +18,7 @@ from millrace.sizing.alarms.alarm_windows import (
     late_periods,
 )
 from millrace.sizing.alarms.metrics import BY_NAME, namespace
-from millrace.sizing.model import Alarm, ClusterPlan, JobPlan, Missing, QueryPlan
+from millrace.sizing.plan_model import Alarm, ClusterPlan, JobPlan, Missing, QueryPlan
 
 BATCH_SHARE = 1.2
 """Threshold from AWS' rule for Glue streaming: a batch longer than 120 % of its window, for ten minutes."""

@@ -11,7 +11,7 @@ from millrace.config.model import Environment, KinesisStream, MskCluster
 from millrace.config.queries import LandQuery, Query
 from millrace.config.units import format_duration
 from millrace.sizing.cost import HOURS
-from millrace.sizing.model import Plan
+from millrace.sizing.plan_model import Plan
 from millrace.sizing.readable_numbers import dollars
 
 _NEVER = MappingProxyType(

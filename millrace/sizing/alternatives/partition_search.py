@@ -11,11 +11,11 @@ from typing import TypeVar
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment
 from millrace.sizing.cost import CENT, HOURS, stream_cost
-from millrace.sizing.jobs.core_spreads import joined_source, shared_batches
 from millrace.sizing.jobs.job_plan import plan_job
+from millrace.sizing.jobs.queries_on_cores import joined_source, shared_batches
 from millrace.sizing.jobs.shared_cores import LargestBatch, divide_into_tasks, fewest_shared_cores
 from millrace.sizing.jobs.worker_choices import worker_usd_hour
-from millrace.sizing.model import Figure, JobPlan
+from millrace.sizing.plan_model import Figure, JobPlan
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.driver import demands_by_driver_cores

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from millrace.config.kafka.clusters import MskCluster
 from millrace.config.model import Environment, Stream
 from millrace.config.units import format_duration
-from millrace.sizing.model import JobPlan, StreamPlan
+from millrace.sizing.plan_model import JobPlan, StreamPlan
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.driver import driver_load
 from millrace.sizing.queries.query_plan import outage_to_plan_for

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from millrace.sizing.cost import HOURS
-from millrace.sizing.model import Plan
+from millrace.sizing.plan_model import Plan
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from millrace.config.job_networks import network_reasons, vpc_reason
 from millrace.config.kafka.login import secret_arns_of_login
 from millrace.config.model import Environment, Job, MskCluster, Stream
 from millrace.sizing.cost import GB, HOURS, SECONDS, cost_by_tier, cost_item
-from millrace.sizing.model import CostItem, Figure, FigureInput, NetworkPlan, pinned
+from millrace.sizing.plan_model import CostItem, Figure, FigureInput, NetworkPlan, pinned
 from millrace.sizing.prices_and_limits import PriceTable
 from millrace.sizing.readable_numbers import count
 

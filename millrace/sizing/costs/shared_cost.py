@@ -8,7 +8,7 @@ from millrace.config.model import Environment
 from millrace.sizing.alarms.metrics import metric_count
 from millrace.sizing.cost import HOURS, cost_by_tier, cost_item
 from millrace.sizing.costs.network_plan import created_keys
-from millrace.sizing.model import Alarm, CostItem, StreamPlan
+from millrace.sizing.plan_model import Alarm, CostItem, StreamPlan
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
 
 _TIERS = ((0, ""), (10_000, "after_10000."), (250_000, "after_250000."), (1_000_000, "after_1000000."))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millrace.config.model import Environment
 from millrace.config.queries import DirectQuery, DirectRoute, WritesSink
-from millrace.sizing.model import QueryPlan
+from millrace.sizing.plan_model import QueryPlan
 from millrace.sizing.queries.environment_demands import landed_streams, landings
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from millrace.config.model import Environment
-from millrace.sizing.model import JobPlan
+from millrace.sizing.plan_model import JobPlan
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.driver import route_hint

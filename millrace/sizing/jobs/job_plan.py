@@ -11,13 +11,13 @@ from millrace.config.document.problems import Finding
 from millrace.config.job_networks import vpc_reason
 from millrace.config.model import Environment, Job
 from millrace.sizing.cost import job_cost
-from millrace.sizing.jobs.core_spreads import job_spreads, joined_source, reason_for_cores
 from millrace.sizing.jobs.job_hints import job_advice
 from millrace.sizing.jobs.memory import Memory, memory_of_job, records_that_fit
+from millrace.sizing.jobs.queries_on_cores import job_spreads, joined_source, reason_for_cores
 from millrace.sizing.jobs.scaling import allocation_ratio, scaling_range
 from millrace.sizing.jobs.usage_costs import usage_cost
 from millrace.sizing.jobs.worker_choices import worker_choices, worker_usd_hour
-from millrace.sizing.model import Figure, FigureInput, JobPlan, QueryPlan, RunPlan, WorkerChoice, pinned
+from millrace.sizing.plan_model import Figure, FigureInput, JobPlan, QueryPlan, RunPlan, WorkerChoice, pinned
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
 from millrace.sizing.queries.capacity import (
     CoreSpread,

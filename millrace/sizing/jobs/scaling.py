@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from millrace.config.document.problems import Finding
 from millrace.config.model import Job
-from millrace.sizing.model import Figure, FigureInput, ScalingPlan, pinned
+from millrace.sizing.plan_model import Figure, FigureInput, ScalingPlan, pinned
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.capacity import CoreSpread, whole_cores
 from millrace.sizing.queries.demand import QueryDemand

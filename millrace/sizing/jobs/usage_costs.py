@@ -8,7 +8,7 @@ from millrace.config.model import Environment, Job
 from millrace.config.queries import LandingQuery
 from millrace.sizing.cost import GB, SECONDS, cost_item
 from millrace.sizing.costs.storage_cost import replaced_file_days, stored_gb
-from millrace.sizing.model import CostItem, QueryPlan
+from millrace.sizing.plan_model import CostItem, QueryPlan
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
 from millrace.sizing.queries.capacity import CoreSpread
 from millrace.sizing.queries.demand import QueryDemand

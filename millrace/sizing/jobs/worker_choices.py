@@ -9,7 +9,7 @@ from millrace.config.engines import KINDS, Job
 from millrace.config.engines.base import HourlyBillItem, Worker
 from millrace.sizing.cost import HOURS, price_name
 from millrace.sizing.jobs.memory import GIB, Memory
-from millrace.sizing.model import WorkerChoice
+from millrace.sizing.plan_model import WorkerChoice
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from millrace.config.document.problems import Path
-from millrace.sizing.model import Inputs
+from millrace.sizing.plan_model import Inputs
 from millrace.sizing.queries.benchmark_figures import Speed
 from millrace.sizing.queries.capacity import QueryWork
 

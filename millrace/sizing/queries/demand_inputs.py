@@ -6,7 +6,7 @@ from millrace.config.document.problems import MISSING, Finding
 from millrace.config.model import Environment, Stream
 from millrace.config.queries import Query
 from millrace.config.units import format_duration
-from millrace.sizing.model import FigureInput, Inputs
+from millrace.sizing.plan_model import FigureInput, Inputs
 from millrace.sizing.prices_and_limits import limit_input, service_limits
 from millrace.sizing.queries.capacity import InfeasibleError, QueryWork
 from millrace.sizing.queries.demand import QueryDemand

@@ -10,7 +10,7 @@ from millrace.config.document.problems import Finding
 from millrace.config.engines import KINDS
 from millrace.config.model import Environment, Job
 from millrace.config.queries import LandQuery
-from millrace.sizing.model import FigureInput, Inputs
+from millrace.sizing.plan_model import FigureInput, Inputs
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.capacity import InfeasibleError
 from millrace.sizing.queries.demand import QueryDemand

@@ -14,7 +14,7 @@ from millrace.config.document.problems import Finding
 from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, LandingQuery, LandQuery, Query, RouteQuery, SourceQuery
 from millrace.sizing.cache_by_identity import cached_for_same_objects
-from millrace.sizing.model import FigureInput, Inputs
+from millrace.sizing.plan_model import FigureInput, Inputs
 from millrace.sizing.prices_and_limits import limit_per_second, service_limits
 from millrace.sizing.queries.benchmark_figures import rate_key, speed_of_query
 from millrace.sizing.queries.benchmark_figures import result_file_problems as result_problems

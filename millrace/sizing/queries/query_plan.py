@@ -11,7 +11,7 @@ from millrace.config.document.problems import Finding
 from millrace.config.model import Environment, Job
 from millrace.config.queries import SourceQuery, StreamQuery
 from millrace.config.units import format_duration
-from millrace.sizing.model import Figure, FigureInput, QueryPlan, RunPlan, T, pinned
+from millrace.sizing.plan_model import Figure, FigureInput, QueryPlan, RunPlan, T, pinned
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.benchmark_figures import cores_with_contention
 from millrace.sizing.queries.capacity import CoreSpread, batch_range, cores_needed, limit_per_partition

@@ -11,7 +11,7 @@ import numpy as np
 from millrace.config.model import Environment, Job
 from millrace.sizing.cost import HOURS, SECONDS
 from millrace.sizing.jobs.job_plan import with_all_workers
-from millrace.sizing.model import Figure, JobPlan, Plan
+from millrace.sizing.plan_model import Figure, JobPlan, Plan
 from millrace.sizing.simulation.arrivals import Arrivals
 from millrace.sizing.simulation.plan_scenario import scenario, traffic_of
 from millrace.sizing.simulation.plan_simulation_check import backlog_growth

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from millrace.config.model import Environment, Traffic
 from millrace.config.queries import DeriveQuery, LandingQuery, SourceQuery
-from millrace.sizing.model import JobPlan, Plan, QueryPlan
+from millrace.sizing.plan_model import JobPlan, Plan, QueryPlan
 from millrace.sizing.planned_environment import as_planned
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.driver import fixed_costs

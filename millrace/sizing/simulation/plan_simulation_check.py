@@ -11,7 +11,7 @@ import numpy as np
 
 from millrace.config.model import Environment
 from millrace.config.units import format_duration
-from millrace.sizing.model import JobPlan, Plan
+from millrace.sizing.plan_model import JobPlan, Plan
 from millrace.sizing.planned_environment import as_planned
 from millrace.sizing.queries.environment_demands import job_demands
 from millrace.sizing.queries.query_plan import outage_to_plan_for

@@ -34,9 +34,9 @@ from millrace.lifecycle.upgrade import upgrade_job
 from millrace.lifecycle.versions import UpgradeError, find_previous_version, read_deployed_version
 from millrace.sandbox.programs import localstack
 from millrace.sandbox.programs.toolchain import state_folder
+from tests.integration.lifecycle.other_job_version import another_version, tell_failure, update_stack
 from tests.integration.lifecycle.shop import AGE_SECONDS, EMR, GLUE, GLUE_KAFKA, SLOWEST_SECONDS, Shop
 from tests.integration.lifecycle.simulated_engines import Engines
-from tests.integration.lifecycle.versions import another_version, tell_failure, update_stack
 from tests.unit.lifecycle.test_aws_error_messages import refusing
 
 # What is deployed, started, told and refused is in tests/unit/lifecycle/test_deployed_diff.py, against moto.

@@ -27,7 +27,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from toy_launch import ToySettings
 
-from millrace.config.aws.grants import Grant, allow
+from millrace.config.aws.iam_statements import Grant, allow
 from millrace.config.document.problems import Finding
 from millrace.config.sinks.base import SinkPromise, SinkConfig, SinkContext, SinkUse
 

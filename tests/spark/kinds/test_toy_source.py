@@ -26,7 +26,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from toy_launch import ToySource
 
-from millrace.config.aws.grants import allow
+from millrace.config.aws.iam_statements import allow
 from millrace.config.document.problems import Finding
 from millrace.config.sources.base import Charge, PartitionLimit, StreamConfig
 

@@ -18,7 +18,7 @@ from pyspark.sql.streaming import StreamingQuery
 from millrace.etl.launch import engine_kinds
 from millrace.etl.launch.engine import KINESIS_IN_PYTHON
 from millrace.etl.launch.sources import KinesisSource
-from millrace.etl.sources.kinesis import stream as reading
+from millrace.etl.sources.kinesis import connector_stream as reading
 from millrace.etl.sources.kinesis.closed_shards import ShardPositions
 from millrace.sandbox.programs.toolchain import installed_spark_line
 from tests import kinesalite

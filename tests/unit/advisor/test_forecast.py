@@ -11,13 +11,13 @@ import pytest
 from millrace.advisor.advise import advise
 from millrace.advisor.findings import Advice, Change, Effect, Finding
 from millrace.advisor.findings.advised_job import AdvisedJob
-from millrace.advisor.forecasts.forecast import (
+from millrace.advisor.forecasts.forecast_figures import Forecast
+from millrace.advisor.forecasts.forecast_scores import (
     changes_to_simulate,
     observed_figures,
     read_forecasts,
     score_forecasts,
 )
-from millrace.advisor.forecasts.forecast_figures import Forecast
 from millrace.advisor.forecasts.what_if import parse_what_if_changes, twin_of_application
 from millrace.cli.watch.advise_options import (
     TwinForecasts,

@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError
 from botocore.validate import ParamValidator
 
 from millrace.config import Names
-from millrace.config.aws.grants import Grant
+from millrace.config.aws.iam_statements import Grant
 
 MACHINE = "LifecycleA1B2-x"
 TAGS = ("aws:ResourceTag/millrace:project", "aws:ResourceTag/millrace:environment")

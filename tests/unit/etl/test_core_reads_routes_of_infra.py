@@ -22,7 +22,7 @@ from millrace.infra.launch.launch_settings import job_settings
 from millrace.infra.permissions.job_permissions import EncryptionKeyArns, JobPermissions
 from millrace.infra.permissions.source_permissions import source_grants
 from millrace.sizing import Plan, plan
-from millrace.sizing.model import JobPlan
+from millrace.sizing.plan_model import JobPlan
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "sources.md").read_text()
 

@@ -18,7 +18,7 @@ from moto import mock_aws
 from millrace.etl.launch.sources import KinesisSource
 from millrace.etl.record.errors import NoAnswerError, StartError
 from millrace.etl.sources.kinesis import closed_shards
-from millrace.etl.sources.kinesis import stream as kinesis
+from millrace.etl.sources.kinesis import connector_stream as kinesis
 from millrace.etl.sources.kinesis.closed_shards import (
     AGGREGATE,
     Shard,

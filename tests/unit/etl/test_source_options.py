@@ -26,7 +26,7 @@ from millrace.etl.sinks.base import open_sink
 from millrace.etl.sinks.kafka import KafkaSink
 from millrace.etl.sources.kafka import connection as kafka
 from millrace.etl.sources.kafka import topic_stream
-from millrace.etl.sources.kinesis import stream as kinesis
+from millrace.etl.sources.kinesis import connector_stream as kinesis
 
 STREAM = KinesisSource("flights", "acme-flights", "eu-west-1", "earliest", 5000, 2.5, 86400)
 TOPIC = KafkaSource("flights", "flights", "main", "latest", 1000, 3600)

@@ -10,7 +10,7 @@ import pytest
 
 from millrace.sizing import plan
 from millrace.sizing.alarms.alarm_windows import LONGEST_WINDOW, longest_batch
-from millrace.sizing.model import Alarm
+from millrace.sizing.plan_model import Alarm
 from tests.unit.sizing.conftest import Loader, text
 
 TRIGGERS = (1, 10, 30, 60, 100, 300, 900, 3600, 10_000, 40_000)

@@ -12,7 +12,7 @@ from millrace.infra.stacks import storage
 from millrace.sizing import plan
 from millrace.sizing.costs import shared_cost as shared_module
 from millrace.sizing.costs.shared_cost import metric_cost
-from millrace.sizing.model import Figure, StreamPlan
+from millrace.sizing.plan_model import Figure, StreamPlan
 from millrace.sizing.prices_and_limits import prices, service_limits
 from millrace.sizing.streams import demands_at_peak
 from tests.unit.cli.test_commands import millrace

@@ -13,7 +13,7 @@ from millrace.config import Environment
 from millrace.sizing.alternatives.risks import FULL, share_of_limits_at_peak
 from millrace.sizing.cost_saving_moves import Move
 from millrace.sizing.export import to_json
-from millrace.sizing.model import JobPlan, WorkerChoice
+from millrace.sizing.plan_model import JobPlan, WorkerChoice
 from millrace.sizing.queries.driver import fixed_costs
 from millrace.sizing.queries.environment_demands import job_demands
 from millrace.sizing.readable_numbers import count, duration_text, format_number

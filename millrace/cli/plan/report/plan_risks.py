@@ -12,7 +12,7 @@ from millrace.config import Environment
 from millrace.sizing import Plan, total_cost
 from millrace.sizing.alternatives.risks import BUSY, FULL, SLOW, driver_loads, share_of_limits_at_peak
 from millrace.sizing.cost import HOURS
-from millrace.sizing.model import CostItem
+from millrace.sizing.plan_model import CostItem
 from millrace.sizing.planning import cost_limit_exceeded
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand

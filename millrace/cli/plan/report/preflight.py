@@ -19,7 +19,7 @@ from millrace.config import Environment, load
 from millrace.sizing import plan
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.changes.update_rules import Template
+    from millrace.lifecycle.changes.refused_updates import Template
     from millrace.lifecycle.preflight.questions import PreflightRow
 
 _SIGNS = {"ok": "[green]✓[/]", "warning": "[yellow]![/]", "failed": "[red]✗[/]", "not known": "[dim]?[/]"}

@@ -15,7 +15,7 @@ from ...launch.start_position import start_time
 from ...record.errors import StartError
 from ...record.ready_query import IsEndReached
 from ...services.aws_clients import errors_as_start_error
-from . import closed_shards, stream
+from . import closed_shards, connector_stream
 from .closed_shards import Shard, ShardRest
 from .missed_records_guard import KinesisLossGuard
 from .time_range_reader import StreamReader
@@ -54,7 +54,7 @@ def run_end_check(
             "`latest`"
         )
     with errors_as_start_error(f"stream {source.stream}"):
-        kinesis = stream.api_client(source, endpoint)
+        kinesis = connector_stream.api_client(source, endpoint)
         # The service tells whole seconds: what arrived in the current one counts.
         now = StreamReader(source.stream, source.region, endpoint).now(kinesis) + _CLOCK
         shards = [s for s in closed_shards.list_shards(kinesis, source.stream) if closed or not s.closed]
@@ -79,7 +79,7 @@ def last_records(
         Time by the stream's clock.
     """
     since = start_time(source.start)
-    with ThreadPoolExecutor(stream.CALLS, "ends") as pool:
+    with ThreadPoolExecutor(connector_stream.CALLS, "ends") as pool:
         records = pool.map(partial(_last_record, client, source, until), (shard.id for shard in shards))
         return {
             shard.id: last

@@ -40,7 +40,7 @@ class Run:
     Attributes
     ----------
     name
-        Of the job in ``tests/advisor/job.py``.
+        Of the job in ``tests/advisor/job_with_one_fault.py``.
     fault
         What is wrong with it, in words; empty for a clean one.
     wanted

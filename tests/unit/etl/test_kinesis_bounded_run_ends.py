@@ -15,7 +15,7 @@ from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.launch.sources import KinesisSource
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
-from millrace.etl.sources.kinesis import closed_shards, shard_ends
+from millrace.etl.sources.kinesis import bounded_run_ends, closed_shards
 from millrace.etl.sources.kinesis.closed_shards import Shard, ShardPositions
 from millrace.etl.sources.kinesis.missed_records_guard import KinesisLossGuard
 
@@ -65,7 +65,9 @@ def test_the_last_record_of_each_shard_is_its_end(shards: dict[str, list[float]]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(closed_shards, "PAUSE_SECONDS", 0)
         stream = Stream(shards)
-        result = shard_ends.last_records(stream, SOURCE, [Shard(shard, (), False) for shard in shards], NOW)
+        result = bounded_run_ends.last_records(
+            stream, SOURCE, [Shard(shard, (), False) for shard in shards], NOW
+        )
     wanted = {
         shard: before[-1]
         for shard, records in stream.held.items()
@@ -79,13 +81,15 @@ def test_the_last_record_of_each_shard_is_its_end(shards: dict[str, list[float]]
 def test_what_came_before_the_start_of_the_query_is_no_end() -> None:
     started = replace(SOURCE, start="2026-11-27T11:00:00Z")
     shards = [Shard("idle", (), False), Shard("busy", (), False)]
-    result = shard_ends.last_records(Stream({"idle": [7200.0], "busy": [7200.0, 60.0]}), started, shards, NOW)
+    result = bounded_run_ends.last_records(
+        Stream({"idle": [7200.0], "busy": [7200.0, 60.0]}), started, shards, NOW
+    )
     assert result == {"busy": ("2", NOW - timedelta(seconds=60))}
 
 
 def test_a_closed_shard_whose_records_have_expired_has_no_end() -> None:
     shards = [Shard("s1", (), True), Shard("s2", (), False)]
-    result = shard_ends.last_records(Stream({"s1": [], "s2": [3.0]}, gone="s1"), SOURCE, shards, NOW)
+    result = bounded_run_ends.last_records(Stream({"s1": [], "s2": [3.0]}, gone="s1"), SOURCE, shards, NOW)
     assert result == {"s2": ("1", NOW - timedelta(seconds=3))}
 
 
@@ -101,4 +105,4 @@ def test_a_start_that_each_run_would_choose_anew_is_refused() -> None:
     latest = KinesisSource("clicks", "clicks", "us-east-1", "latest", 1000, 1.0, 86_400)
     guard = KinesisLossGuard(latest, Checkpoint("nowhere"), Table("lake", "db", "landed"))
     with pytest.raises(StartError, match="start at `earliest` or a time, not at `latest`"):
-        shard_ends.run_end_check(None, latest, None, guard, closed=True)  # type: ignore[arg-type]
+        bounded_run_ends.run_end_check(None, latest, None, guard, closed=True)  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aws_cdk import aws_iam as iam
 
-from millrace.config.aws.grants import Grant
+from millrace.config.aws.iam_statements import Grant
 
 
 def to_policy_statement(grant: Grant) -> iam.PolicyStatement:

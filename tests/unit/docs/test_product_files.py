@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests import map as product_map
+from tests import product_files as product_map
 
 QUESTION = re.compile(r"(What|How|Whether|When|Where|Who|Why|Which)\b")
 

@@ -1,4 +1,4 @@
-"""Fault test of table maintenance under load with a slow reader: ``python -m tests.faults.upkeep --minutes 10``.
+"""Fault test of table maintenance under load with a slow reader: ``python -m tests.faults.maintenance_under_load --minutes 10``.
 
 One thread lands batches as fast as it can. The job's own chores compact, expire and remove orphans without a pause;
 states older than 15 s may go, and files that no state names are laid beside the table all the time. A derived query
@@ -107,7 +107,8 @@ def behind(spark: SparkSession, pipe: Pipeline) -> int:
 def parser() -> argparse.ArgumentParser:
     """Arguments of this program."""
     reading = argparse.ArgumentParser(
-        prog="python -m tests.faults.upkeep", description="Upkeep of tables while they are written and read."
+        prog="python -m tests.faults.maintenance_under_load",
+        description="Upkeep of tables while they are written and read.",
     )
     reading.add_argument("--minutes", type=float, default=10.0, help="of load")
     return reading

@@ -1,4 +1,4 @@
-"""``python -m tests.validation``: compare the sizing model with known answers and real runs; write docs/validation.md."""
+"""``python -m tests.sizing_validation``: compare the sizing model with known answers and real runs; write docs/validation.md."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pathlib import Path
 
 from millrace.sandbox.programs.child_processes import RUN
 from tests.performance.preloaded_input import PARTITIONS
-from tests.validation import drain, interval_coverage, measured_batches, shard_read_limit, sharing
-from tests.validation.duration_models import RIVALS
+from tests.sizing_validation import drain, interval_coverage, measured_batches, shard_read_limit, sharing
+from tests.sizing_validation.duration_models import RIVALS
 
 PAGE = Path("docs/validation.md")
 _SHARD, _SHARING = "## A shard's bytes", "## Queries of one job"
@@ -28,7 +28,7 @@ promises.
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="tests.validation", description=__doc__)
+    parser = argparse.ArgumentParser(prog="tests.sizing_validation", description=__doc__)
     parser.add_argument("--draws", type=int, default=400, help="made benchmarks for the intervals")
     parser.add_argument("--repetitions", type=int, default=2)
     parser.add_argument("--batches", type=int, default=13)

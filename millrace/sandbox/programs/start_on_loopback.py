@@ -1,4 +1,4 @@
-"""Starter of a Python module whose servers all listen on 127.0.0.1: ``python loopback.py MODULE``.
+"""Starter of a Python module whose servers all listen on 127.0.0.1: ``python start_on_loopback.py MODULE``.
 
 It is for programs that listen on every interface and have no setting for it. It runs in such a program's
 own Python, which has none of Millrace's packages.

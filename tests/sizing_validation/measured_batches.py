@@ -23,8 +23,8 @@ from millrace.sandbox import benchmark
 from millrace.sandbox.payloads import flights
 from millrace.sandbox.programs import cdk, kafka_broker, localstack
 from millrace.sandbox.programs.child_processes import RUN, lock_sandbox
-from tests.validation import duration_models
-from tests.validation.duration_models import Foretell
+from tests.sizing_validation import duration_models
+from tests.sizing_validation.duration_models import Foretell
 
 JOB, QUERY = "flights", "land-flights"
 

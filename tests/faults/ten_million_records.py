@@ -1,4 +1,4 @@
-"""Load test of the core with ten million records: ``python -m tests.faults.load --events 10000000``.
+"""Load test of the core with ten million records: ``python -m tests.faults.ten_million_records --events 10000000``.
 
 A topic of a real broker is filled. The core's land query reads it, is stopped in the middle of a batch and built anew as often as
 asked for, and goes on from its checkpoint. Then Spark holds the table against the topic itself, as multisets of identity and hash
@@ -18,8 +18,8 @@ from pyspark.sql import functions as F
 
 from millrace.sandbox.programs import kafka_broker
 from millrace.sandbox.programs.child_processes import SandboxError, wait_until
-from tests.performance.core import Bench, landing
 from tests.performance.hand_written_baselines import HOME
+from tests.performance.landing_speed import Bench, landing
 from tests.performance.preloaded_input import PARTITIONS, TOPIC, preload
 from tests.performance.session import spark_session
 
@@ -69,7 +69,7 @@ def difference(bench: Bench) -> tuple[int, int]:
 def parser() -> argparse.ArgumentParser:
     """Arguments of this program."""
     reading = argparse.ArgumentParser(
-        prog="python -m tests.faults.load", description="Ten million records through the core."
+        prog="python -m tests.faults.ten_million_records", description="Ten million records through the core."
     )
     reading.add_argument("--events", type=int, default=10_000_000)
     reading.add_argument("--stops", type=int, default=5, help="in the middle, each with a new start")

@@ -11,7 +11,7 @@ from millrace.config.bounded_run_checks import bounded_run_findings
 from millrace.config.model import Environment, KinesisStream
 from millrace.config.queries import DeriveQuery, LandingQuery
 from millrace.sizing.cost import CENT, stream_cost
-from millrace.sizing.model import Figure
+from millrace.sizing.plan_model import Figure
 from millrace.sizing.planned_environment import with_choices
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
 from millrace.sizing.streams import StreamWithReaders

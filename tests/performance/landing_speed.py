@@ -1,6 +1,6 @@
 """Speed of landing, compared with the shortest hand-written code and with that of tutorials.
 
-``python -m tests.performance.core --events 2000000 --pairs 5``. On each line of Spark, all runs read one
+``python -m tests.performance.landing_speed --events 2000000 --pairs 5``. On each line of Spark, all runs read one
 preloaded Kafka topic of flight events in one session, turn about, so that what
 else the machine does falls on all of them; the figures to trust are ratios of a round. They are printed against
 the targets, and kept with the commit in ``results/core.jsonl`` beside this file.
@@ -75,7 +75,7 @@ from tests.performance.hand_written_baselines import (
 from tests.performance.metrics_overhead import listener, watched
 from tests.performance.preloaded_input import PARTITIONS, TOPIC, preload
 from tests.performance.session import spark_session
-from tests.performance.verdict import Round, screen
+from tests.performance.target_comparison import Round, screen
 
 CONSOLE = Console(width=200, highlight=False, markup=False)
 RESULTS = ROOT / "tests/performance/results/core.jsonl"
@@ -318,7 +318,9 @@ def pairs(text: str) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    reading = argparse.ArgumentParser(prog="tests.performance.core", description=__doc__.splitlines()[0])
+    reading = argparse.ArgumentParser(
+        prog="tests.performance.landing_speed", description=__doc__.splitlines()[0]
+    )
     reading.add_argument("--events", type=int, default=600_000)
     reading.add_argument("--pairs", type=pairs, default=3, help="measured rounds")
     reading.add_argument("--per-batch", type=int, default=200_000)
@@ -384,7 +386,7 @@ def main(arguments: Sequence[str]) -> int:
         for line in given.lines:
             python = spark_submit_variables(LINES[line])["PYSPARK_PYTHON"]
             subprocess.run(
-                [python, "-m", "tests.performance.core", *arguments, "--into", str(into)],
+                [python, "-m", "tests.performance.landing_speed", *arguments, "--into", str(into)],
                 check=True,
                 cwd=ROOT,
             )

@@ -1,4 +1,4 @@
-"""Fault test of sinks whose servers are slow or stay busy: ``python -m tests.faults.throttle``.
+"""Fault test of sinks whose servers are slow or stay busy: ``python -m tests.faults.throttled_sinks``.
 
 For each sink that a server can throttle: a write that the server's limit makes slow, which must end with every row there
 once, and a write whose server takes nothing, which must fail loudly, when the patience of three minutes is at an end.

@@ -1,4 +1,4 @@
-"""Cut a real event log to the size of a test, packed with zstd: ``python -m tests.advisor.excerpt LOG FILE``.
+"""Cut a real event log to the size of a test, packed with zstd: ``python -m tests.advisor.event_log_excerpt LOG FILE``.
 
 Every event stays; settings, plans and stack traces of the machine that wrote it are cut.
 """
@@ -51,7 +51,7 @@ def _cut(key: str, value: Any) -> Any:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="tests.advisor.excerpt", description=__doc__)
+    parser = argparse.ArgumentParser(prog="tests.advisor.event_log_excerpt", description=__doc__)
     parser.add_argument("log")
     parser.add_argument("file", type=Path)
     parser.add_argument("--lines", type=int, default=None, help="so many lines, then the log is cut off")

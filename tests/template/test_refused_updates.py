@@ -18,7 +18,11 @@ from millrace.etl.launch import typed_json
 from millrace.infra.launch.launch_settings import job_settings
 from millrace.lifecycle.changes.deployment_changes import compare_templates, describe_job_change
 from millrace.lifecycle.changes.read_deployed_sizes import sizes_in_templates
-from millrace.lifecycle.changes.update_rules import RESOURCE_TYPES, refused_change_lines, successive_templates
+from millrace.lifecycle.changes.refused_updates import (
+    RESOURCE_TYPES,
+    refused_change_lines,
+    successive_templates,
+)
 from millrace.sizing import plan
 from tests.policy.all_regions import NEWEST, written
 from tests.template.cloudformation import Template, replaced, update_refused

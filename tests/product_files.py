@@ -1,9 +1,9 @@
-"""Print the product's files with the first line of each docstring, or count its statements: ``python -m tests.map``.
+"""Print the product's files with the first line of each docstring, or count its statements: ``python -m tests.product_files``.
 
 .. code-block:: console
 
-   python -m tests.map etl/sinks
-   python -m tests.map --statements etl
+   python -m tests.product_files etl/sinks
+   python -m tests.product_files --statements etl
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ def counts(places: list[str]) -> Iterator[str]:
 
 def parser() -> argparse.ArgumentParser:
     """What may be asked for."""
-    reading = argparse.ArgumentParser(prog="python -m tests.map", description="The product, a line a file.")
+    reading = argparse.ArgumentParser(
+        prog="python -m tests.product_files", description="The product, a line a file."
+    )
     reading.add_argument(
         "place", nargs="*", default=list(PRODUCT), help="folder of the repository; all of the product"
     )

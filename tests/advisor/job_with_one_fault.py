@@ -1,6 +1,6 @@
 """A streaming job with at most one fault, as a program that any Spark can run.
 
-``python tests/advisor/job.py NAME --logs FOLDER --scratch FOLDER --seconds 60 [--work 0.5] [--kafka HOST:PORT --jars A,B]``
+``python tests/advisor/job_with_one_fault.py NAME --logs FOLDER --scratch FOLDER --seconds 60 [--work 0.5] [--kafka HOST:PORT --jars A,B]``
 """
 
 from __future__ import annotations
