@@ -129,7 +129,7 @@ def advise_command(
     advice = replace(advice, notes=(*doubt, *advice.notes))
     with_options = bool(what_if or score is not None or apply or html is not None or as_json)
     foreseen = options.forecast_changes(advice, subject, what_if or (), score)
-    advice = options.without_harmful_findings(advice, foreseen)
+    advice = options.without_harmful_findings(advice, foreseen, subject)
     ran = foreseen.forecasts[0] if foreseen.forecasts else None
     given = [("--glue-job", glue_job), ("--emr-app", emr_app), ("--run", run), ("--env", env), ("--job", job)]
     words = [word for option, value in given if value is not None for word in (option, value)]

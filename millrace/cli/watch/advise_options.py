@@ -16,6 +16,7 @@ from millrace.config import load
 from millrace.config.document.problems import wrong_option
 from millrace.sizing import total_cost
 from millrace.sizing.cost import HOURS
+from millrace.sizing.readable_numbers import duration_text
 
 if TYPE_CHECKING:
     from millrace.advisor.findings import Advice, Change, Finding
@@ -118,22 +119,37 @@ def forecast_changes(
     )
 
 
-def without_harmful_findings(advice: Advice, answers: TwinForecasts) -> Advice:
-    """Return the advice without findings whose change lets a backlog grow faster than without it; notes name them."""
+def without_harmful_findings(advice: Advice, answers: TwinForecasts, subject: AdvisedJob) -> Advice:
+    """Return the advice without findings whose change makes a backlog or the age of records worse; notes name them.
+
+    Records may become older within a known SLA. Where none is known, they may for a finding that promises no seconds: it
+    saves cores.
+    """
     from millrace.advisor.forecasts.forecast_scores import changes_to_simulate
 
-    ran = answers.forecasts[0] if answers.forecasts else None
-    worse = {
-        each.changes: [name for name, query in each.queries.items() if query.is_worse_than(ran.queries[name])]
-        for each in answers.forecasts[1:]
-        if ran is not None
-    }
+    if not answers.forecasts:
+        return advice
+    ran, *changed = answers.forecasts
+    by_change = {each.changes: each for each in changed}
+    allowed = {each.name: subject.latency_seconds(each) for each in advice.history.queries}
     left, notes = list(advice.findings), list(advice.notes)
     for place, change in changes_to_simulate(advice.findings, list(answers.twin.queries)).items():
-        if behind := worse.get(tuple(map(str, change))):
-            left.remove(advice.findings[place])
-            words = f"simulated, the backlog of {', '.join(behind)} grows faster with it"
-            notes.append(f"{advice.findings[place].kind}: no advice of {change[0]}: {words}")
+        finding, forecast = advice.findings[place], by_change.get(tuple(map(str, change)))
+        if forecast is None:
+            continue
+        behind, older = [], []
+        for name, query in forecast.queries.items():
+            sla, before, after = allowed.get(name), ran.queries[name], query.figures["oldest"]
+            if query.grows_faster_than(before):
+                behind.append(name)
+            elif query.is_older_than(before) and (finding.seconds > 0 if sla is None else after.high > sla):
+                ages = (duration_text(each.value) for each in (before.figures["oldest"], after))
+                older.append(f"{name} ({' to '.join(ages)})")
+        if behind or older:
+            left.remove(finding)
+            words = f"the backlog of {', '.join(behind)} grows faster" if behind else ""
+            words = words or f"records of {', '.join(older)} become older"
+            notes.append(f"{finding.kind}: no advice of {change[0]}: simulated, {words} with it")
     return replace(advice, findings=tuple(left), notes=tuple(notes))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from millrace.advisor.forecasts.forecast_scores import (
     score_forecasts,
 )
 from millrace.advisor.forecasts.what_if import parse_what_if_changes, twin_of_application
+from millrace.advisor.logs.application_history import Query
 from millrace.cli.watch.advise_options import (
     TwinForecasts,
     backlog_text,
@@ -232,9 +233,41 @@ def test_a_finding_whose_change_lets_the_backlog_grow_is_left_out(busy) -> None:
         busy.what_if(parse_what_if_changes(text, ["land"]) if text else (), 3) for text in ("", "limit=5000")
     )
     worse = told[1].model_copy(update={"changes": ("land.limit=5000",)})
-    left = without_harmful_findings(advice, TwinForecasts(busy, (told[0], worse), {}, ()))
+    left = without_harmful_findings(advice, TwinForecasts(busy, (told[0], worse), {}, ()), AdvisedJob())
     assert [each.change.new for each in left.findings if each.change] == [20_000]
     assert "the backlog of land grows faster with it" in left.notes[-1]
+
+
+@dataclass(frozen=True)
+class JobWithSla(AdvisedJob):
+    sla: float | None = None
+
+    def latency_seconds(self, query: Query) -> float | None:
+        return self.sla
+
+
+@pytest.mark.parametrize(
+    ("sla", "seconds_saved", "left_out"),
+    [(None, 3.0, True), (None, 0.0, False), (60.0, 3.0, False), (30.0, 3.0, True), (30.0, 0.0, True)],
+)
+def test_a_finding_whose_change_makes_records_older_needs_an_sla_that_is_kept(
+    sla: float | None, seconds_saved: float, left_out: bool
+) -> None:
+    """The oldest records (p95) are 11 s old as it ran, and 31 s with the longer trigger."""
+    ran = history([TRUTH])
+    twin = twin_of_application(ran)
+    effect = Effect("batch duration", "s", seconds_saved, seconds_saved, seconds_saved)
+    longer = replace(found("trigger(processingTime)", "30 seconds"), effect=effect)
+    advice, subject = Advice(ran, (longer,)), JobWithSla(sla=sla)
+    told = tuple(
+        twin.what_if(parse_what_if_changes(text, ["land"]) if text else (), 3) for text in ("", "trigger=30s")
+    )
+    (change,) = changes_to_simulate(advice.findings, ["land"]).values()
+    changed = told[1].model_copy(update={"changes": tuple(map(str, change))})
+    left = without_harmful_findings(advice, TwinForecasts(twin, (told[0], changed), {}, ()), subject)
+    assert left.findings == (() if left_out else (longer,))
+    assert [note for note in left.notes if "become older" in note] == list(left.notes)
+    assert bool(left.notes) == left_out
 
 
 def test_a_log_that_is_too_short_for_a_forecast_keeps_its_advice() -> None:
@@ -242,4 +275,4 @@ def test_a_log_that_is_too_short_for_a_forecast_keeps_its_advice() -> None:
     told = forecast_changes(advice, AdvisedJob(), ("cores=8",), None)
     assert told.forecasts == ()
     assert told.twin.notes
-    assert without_harmful_findings(advice, told) == advice
+    assert without_harmful_findings(advice, told, AdvisedJob()) == advice
