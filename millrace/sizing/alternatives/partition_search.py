@@ -175,14 +175,38 @@ def cheapest_partitions(
                 usd = planner.usd(job, readings, [*own], fewer)
                 lowered.append((round(usd, 6), len(lowered), fewer))
             chosen |= min(lowered)[-1]
-            continue
-        costs = {
-            (name, number): _stream_usd(planner, readings[name], number)
-            for name, numbers in own.items()
-            for number in numbers.values()
-        }
-        chosen |= _cheapest_candidates(planner, job, chosen, _combined_candidates(own, costs))[0].partitions
+        else:
+            costs = {
+                (name, number): _stream_usd(planner, readings[name], number)
+                for name, numbers in own.items()
+                for number in numbers.values()
+            }
+            combined = _combined_candidates(own, costs)
+            chosen |= _cheapest_candidates(planner, job, chosen, combined)[0].partitions
+        if planner.environment.jobs[job].run_every is not None:
+            chosen = _add_partitions_that_shorten_runs(planner, job, readings, own, chosen)
     return chosen
+
+
+def _add_partitions_that_shorten_runs(
+    planner: JobPlanner,
+    job: str,
+    readings: Mapping[str, StreamWithReaders],
+    own: Iterable[str],
+    chosen: dict[str, int],
+) -> dict[str, int]:
+    """Return partitions with one more of a stream at a time, as long as the shorter runs save more than the partitions cost.
+
+    The search counts cores, and a bounded run costs its duration too.
+    """
+    usd = planner.usd(job, readings, own, chosen)
+    while True:
+        steps = [{**chosen, name: chosen[name] + 1} for name in own]
+        costs = [planner.usd(job, readings, own, each) for each in steps]
+        if min(costs, default=math.inf) >= usd - CENT:
+            return chosen
+        usd = min(costs)
+        chosen = steps[costs.index(usd)]
 
 
 def _stream_usd(planner: JobPlanner, reading: StreamWithReaders, number: int) -> float:

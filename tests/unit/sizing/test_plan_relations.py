@@ -319,6 +319,15 @@ def test_fewer_records_take_no_longer_runs() -> None:
     assert total_cost(second).value <= total_cost(first).value
 
 
+def test_shards_that_shorten_a_run_are_taken_with_a_looser_sla_too() -> None:
+    small = {"records_per_second": 67.9, "peak_factor": 5, "record_size": "4KiB"}
+    large = {"records_per_second": 3534.2, "record_size": "4KiB"}
+    job = {"engine": "glue", "latency": "3166617ms", "run_every": "30m"}
+    document = several(job, one=small, two=large, three=small)
+    document["streams"]["two"]["mode"] = "on-demand"
+    an_easier_environment_is_no_worse(document, 1.3)
+
+
 def test_a_pin_of_shards_is_read_as_if_the_plan_had_chosen_it() -> None:
     """What a task holds between two runs decides on the shards of the second stream, and its tasks follow the traffic."""
     job = {"engine": "glue", "latency": "3201693ms", "run_every": "30m"}
