@@ -267,14 +267,24 @@ def _read_in_waves(
 ) -> Iterator[dict[str, int]]:
     """Yield partitions for each stream: those that its traffic needs, then so many more that fewer cores read them in waves."""
     least = {each.name: each.fewest(one_wave=True) for each in readings}
-    batches, raised = planner.batches(demands, {**chosen, **least}), []
-    for demand, batch in zip(demands, batches, strict=True):
-        each_wave = batch.reading / (batch.room + batch.unread)
-        if 1 <= each_wave < batch.partitions and set(demand.streams) <= set(least):
-            number = math.floor(math.ceil(batch.partitions / each_wave) * each_wave) + 1
-            raised.append({name: math.ceil(number * part - 1e-9) for name, part in demand.streams.items()})
-    for more in _subsets(raised):
-        yield {name: max(number, *(each.get(name, 0) for each in more), 0) for name, number in least.items()}
+    batches = planner.batches(demands, {**chosen, **least})
+    yield least
+    # In one wave less, fewer partitions may do, on a few cores more.
+    for fewer in (0, 1):
+        raised = []
+        for demand, batch in zip(demands, batches, strict=True):
+            each_wave = batch.reading / (batch.room + batch.unread)
+            waves = math.ceil(batch.partitions / max(1.0, each_wave)) - fewer
+            if each_wave >= 1 and waves > 1 and set(demand.streams) <= set(least):
+                number = max(batch.partitions, math.floor(waves * each_wave)) + 1
+                raised.append(
+                    {name: math.ceil(number * part - 1e-9) for name, part in demand.streams.items()}
+                )
+        for more in _subsets(raised):
+            if more:
+                yield {
+                    name: max(number, *(each.get(name, 0) for each in more)) for name, number in least.items()
+                }
 
 
 def _subsets(members: Sequence[V]) -> Iterator[Sequence[V]]:
@@ -290,12 +300,15 @@ def _partition_choices(
 ) -> Iterator[tuple[bool, ...]]:
     """Yield which batches may get more partitions: each choice among those that would take some, or, of many, the largest ones."""
     tasks = divide_into_tasks(batches, cores, free=free)
-    assert tasks is not None
-    contested = [
-        place
-        for place, (batch, own, may) in enumerate(zip(batches, tasks, free, strict=True))
-        if may and own.number > batch.partitions
-    ]
+    contested = (
+        []
+        if tasks is None
+        else [
+            place
+            for place, (batch, own, may) in enumerate(zip(batches, tasks, free, strict=True))
+            if may and own.number > batch.partitions
+        ]
+    )
     contested.sort(key=lambda place: batches[place].work)
     for gone in _subsets(contested):
         yield tuple(may and place not in gone for place, may in enumerate(free))

@@ -18,7 +18,7 @@ _REMEMBERED = 4096
 
 @dataclass(frozen=True)
 class BatchTasks:
-    """BatchTasks into which a batch is divided.
+    """Tasks into which a batch is divided.
 
     Attributes
     ----------
@@ -153,9 +153,8 @@ def divide_into_tasks(
         for place, (batch, tasks) in enumerate(zip(batches, plain, strict=True)):
             most = _max_task_seconds(batch, _waiting_core_seconds(batches, plain, place), cores)
             if batch.partitions and not tasks.shuffled and tasks.seconds >= most and may[place]:
-                tasks = batch.divided_into(
-                    max(batch.partitions, math.floor(batch.work / max(most, 1e-9)) + 1)
-                )
+                more = math.floor(batch.work / max(most, 1e-9)) + 1
+                tasks = batch.divided_into(max(batch.partitions + 1, more))
             elif not batch.partitions:
                 tasks = batch.divided_into(min(cores, math.floor(batch.work / max(most, 1e-9)) + 1))
             if tasks.seconds < most:
