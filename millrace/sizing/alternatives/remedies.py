@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any
 
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment, Job
 from millrace.config.queries import DeriveQuery, SourceQuery
 from millrace.config.units import format_duration
+from millrace.sizing.alternatives.runs_and_stream_modes import connected_part
 
 Replan = Callable[[Environment], Sequence[Finding]]
 """Function that plans an environment and returns the findings that prevent a plan."""
@@ -42,21 +44,27 @@ def _with_remedy(environment: Environment, problem: Finding, replan: Replan) -> 
         return problem
     job = str(problem.path[1])
 
-    def is_remedy(changed: Environment) -> bool:
-        return not any(each.path[:2] == problem.path[:2] for each in replan(changed))
+    def is_remedy(change: tuple[str, Environment]) -> bool:
+        return not any(each.path[:2] == problem.path[:2] for each in replan(change[1]))
 
+    part = connected_part(environment, ("jobs", job))
     found: list[str] = []
-    for words, changed in chain(_changes_of_job(environment, job), _splits_of_job(environment, job)):
-        kind = words.split(":")[0]
-        if any(each.startswith(f"{kind}:") for each in found) or not is_remedy(changed):
-            continue
-        found.append(words)
-        if len(found) == _WANTED:
-            break
+    for _, group in groupby(chain(_changes_of_job(part, job), _splits_of_job(part, job)), _kind_of_change):
+        steps = [*group]
+        # A larger change does what a smaller one does, and each takes a plan.
+        smallest = bisect_left(steps, True, key=is_remedy)
+        if smallest < len(steps):
+            found.append(steps[smallest][0])
+            if len(found) == _WANTED:
+                break
     if not found:
         return problem
     hint = f"any of these would do: {'; '.join(found)}"
     return replace(problem, hint=f"{problem.hint}; {hint}" if problem.hint else hint)
+
+
+def _kind_of_change(change: tuple[str, Environment]) -> str:
+    return change[0].split(":")[0]
 
 
 def _changes_of_job(environment: Environment, name: str) -> Iterator[tuple[str, Environment]]:

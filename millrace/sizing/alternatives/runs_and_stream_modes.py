@@ -68,7 +68,7 @@ def _cheapest_value(
 ) -> V | None:
     """Return the value that keeps the SLA at the least cost; None if, with ``always``, the key's default costs no more."""
     section, key, name = path
-    part = _connected_part(environment, (section, name))
+    part = connected_part(environment, (section, name))
     usd = {
         value: found
         for value in values
@@ -100,7 +100,7 @@ def _may_be_on_demand(environment: Environment, name: str, stream: KinesisStream
     return needed <= first and then < now
 
 
-def _connected_part(environment: Environment, member: tuple[str, str]) -> Environment:
+def connected_part(environment: Environment, member: tuple[str, str]) -> Environment:
     """Return the part of an environment that a job or a stream is connected with by streams and tables."""
     touched = {
         each: {
