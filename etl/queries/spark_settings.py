@@ -29,6 +29,8 @@ RUNTIME = {
     # default of Spark 4: such days are written unchanged, not converted to another calendar.
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
+    # Java compiles no method of more bytes: code of a whole stage, as of a change event's decoding, would be interpreted for each record.
+    "spark.sql.codegen.hugeMethodLimit": "8000",
     # Rates, latency, watermark and state of each query in Spark's own metrics system.
     "spark.sql.streaming.metricsEnabled": "true",
 }
