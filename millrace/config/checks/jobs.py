@@ -69,6 +69,7 @@ FIXED_IN_CORE = frozenset(
     {
         "spark.sql.adaptive.optimizer.excludedRules",
         "spark.sql.ansi.enabled",
+        "spark.sql.codegen.hugeMethodLimit",
         "spark.sql.json.enablePartialResults",
         "spark.sql.jsonGenerator.ignoreNullFields",
         "spark.sql.legacy.timeParserPolicy",
