@@ -16,7 +16,7 @@ from millrace.advisor.advise import advise
 from millrace.advisor.forecasts.what_if import parse_what_if_changes, twin_of_application
 from millrace.benchmark.result import fit_outcome
 from millrace.cli.plan.bench.report import benchmark_page as benchmark_page
-from millrace.cli.plan.plan import simulate_and_check_plan
+from millrace.cli.plan.plan import simulated_plan_with_warnings
 from millrace.cli.plan.report.plan_document import plan_document
 from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.cli.plan.report.simulate_page import simulation_page
@@ -82,7 +82,7 @@ def simulated(file: Path) -> None:
 
 def planned(file: Path) -> None:
     environment = load("prod", ROOT)
-    result = simulate_and_check_plan(environment, plan(environment))
+    result = simulated_plan_with_warnings(environment, plan(environment))
     write_page(
         file, html_page("plan", "flights-prod: plan", plan_document(result, plan_verdict(result, "prod")))
     )

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from millrace.cli.shared.options import AsJson
-from millrace.cli.shared.output_file_errors import report_write_errors
+from millrace.cli.shared.output_file_errors import write_errors_as_wrong_option
 from millrace.config import find_root
 from millrace.config.document.problems import wrong_option
 from millrace.sizing.costs.price_table_update import PriceRenewal, price_list_region, renew_prices, to_yaml
@@ -62,7 +62,7 @@ def update(
         result = renew_prices(price_list_client(region), region, before, datetime.now(UTC).date())
     file = root / PRICES / f"{region}.yaml"
     if result.renewed_count:
-        with report_write_errors("--region", file):
+        with write_errors_as_wrong_option("--region", file):
             _write_atomically(file, to_yaml(result.table))
     _print_price_update(result, f"{PRICES}/{region}.yaml" if result.renewed_count else None, as_json=as_json)
     if result.stayed:

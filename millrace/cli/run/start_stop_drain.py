@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from millrace.cli.shared.connections import connect_account
-from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_with_job
+from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_environment_with_job
 
 if TYPE_CHECKING:
     from millrace.lifecycle.jobs.state_machine import Verb
@@ -82,7 +82,7 @@ def run_state_machine_verb(
     """
     from millrace.lifecycle.jobs.state_machine import execute_verb
 
-    environment = load_with_job(env, job)
+    environment = load_environment_with_job(env, job)
     aws = connect_account(environment)
     with Console(stderr=True).status(f"{verb} {job}") as spinner:
 

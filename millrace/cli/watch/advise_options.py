@@ -118,7 +118,7 @@ def forecast_changes(
     )
 
 
-def without_harmful_findings(advice: Advice, answers: TwinForecasts) -> Advice:
+def advice_without_harmful_findings(advice: Advice, answers: TwinForecasts) -> Advice:
     """Return the advice without findings whose change lets a backlog grow faster than without it; notes name them."""
     from millrace.advisor.forecasts.forecast_scores import changes_to_simulate
 
@@ -252,7 +252,7 @@ def forecast_cells(query: QueryForecast) -> list[str]:
     ]
 
 
-def apply_best_changes(advice: Advice, env: str | None, numbers: Sequence[int]) -> str:
+def write_best_changes_into_file(advice: Advice, env: str | None, numbers: Sequence[int]) -> str:
     """Write the best changes of findings into the environment file; return the diff and the change in cost.
 
     Raises

@@ -15,7 +15,7 @@ import typer
 
 from millrace.cli.extras import require_sandbox_extra
 from millrace.cli.shared.connections import connect_account
-from millrace.cli.shared.console import show_progress
+from millrace.cli.shared.console import open_progress_display
 from millrace.cli.shared.expected_failures import confirm_or_exit
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.cli.watch import verify_claims, verify_report
@@ -214,7 +214,7 @@ def _run_verification(
         with kind.opened(copy, sized) as place:
             place.check_can_deploy(copy)
             confirm_or_exit("Deploy this copy, test it and remove it?", yes=yes or in_sandbox)
-            with show_progress() as say:
+            with open_progress_display() as say:
                 verification = Verification(
                     *(place, copy, sized, settings, folder, say),
                     keep=keep,
@@ -334,7 +334,7 @@ def _remove_earlier_verifications(environment: Environment, *, yes: bool, as_jso
     confirm_or_exit(
         "Delete these stacks with their contents and the logs of their jobs?", yes=yes or not left
     )
-    with show_progress() as say:
+    with open_progress_display() as say:
         done = {}
         for scope in left:
             done[scope.name] = _remove_verification(aws, scope, say)
@@ -361,7 +361,7 @@ def _remove_verification(
         aws_target.AwsAccountTarget(aws),
         scope,
         say=say,
-        topics=lambda: [] if unknown else _delete_topics(aws, scope, say),
+        topics=lambda: [] if unknown else _topics_left_after_deletion(aws, scope, say),
     )
     return dataclasses.replace(result, remains=(*unknown, *result.remains))
 
@@ -370,10 +370,10 @@ def _topics_on_former_cluster(aws: DeployedEnvironment, scope: VerificationScope
     """Return topics on a cluster that the environment no longer has; no stack would lead to them."""
     if not scope.cluster or scope.cluster in aws.names.environment.kafka:
         return []
-    return [f"{_verification_name(scope)}, which is no longer in the environment"]
+    return [f"{_topics_pattern_on_cluster(scope)}, which is no longer in the environment"]
 
 
-def _delete_topics(
+def _topics_left_after_deletion(
     aws: DeployedEnvironment, scope: VerificationScope, say: Callable[[str], None]
 ) -> list[str]:
     """Delete a verification's topics on a cluster that belongs to no stack; return those that stay."""
@@ -384,7 +384,7 @@ def _delete_topics(
 
     if not scope.cluster:
         return []
-    say(f"deleting {_verification_name(scope)}")
+    say(f"deleting {_topics_pattern_on_cluster(scope)}")
     try:
         delete_scope_topics(
             kafka_access.cluster_connection_settings(aws.names, scope.cluster, aws.client),
@@ -392,11 +392,11 @@ def _delete_topics(
             _TOPIC_SECONDS,
         )
     except (AwsError, DrillError) as error:
-        return [f"{_verification_name(scope)} ({error})"]
+        return [f"{_topics_pattern_on_cluster(scope)} ({error})"]
     return []
 
 
-def _verification_name(scope: VerificationScope) -> str:
+def _topics_pattern_on_cluster(scope: VerificationScope) -> str:
     from millrace.verify.removals.manual_removal import TOPIC
 
     return f"{TOPIC}{scope.prefix}-.* on {scope.cluster}"

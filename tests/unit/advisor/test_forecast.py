@@ -24,7 +24,7 @@ from millrace.cli.watch.advise_options import (
     backlog_text,
     forecast_cells,
     forecast_changes,
-    without_harmful_findings,
+    advice_without_harmful_findings,
 )
 from millrace.config import ConfigurationError
 from tests.unit.advisor.synthetic_runs import Truth, history, run
@@ -232,7 +232,7 @@ def test_a_finding_whose_change_lets_the_backlog_grow_is_left_out(busy) -> None:
         busy.what_if(parse_what_if_changes(text, ["land"]) if text else (), 3) for text in ("", "limit=5000")
     )
     worse = told[1].model_copy(update={"changes": ("land.limit=5000",)})
-    left = without_harmful_findings(advice, TwinForecasts(busy, (told[0], worse), {}, ()))
+    left = advice_without_harmful_findings(advice, TwinForecasts(busy, (told[0], worse), {}, ()))
     assert [each.change.new for each in left.findings if each.change] == [20_000]
     assert "the backlog of land grows faster with it" in left.notes[-1]
 
@@ -242,4 +242,4 @@ def test_a_log_that_is_too_short_for_a_forecast_keeps_its_advice() -> None:
     told = forecast_changes(advice, AdvisedJob(), ("cores=8",), None)
     assert told.forecasts == ()
     assert told.twin.notes
-    assert without_harmful_findings(advice, told) == advice
+    assert advice_without_harmful_findings(advice, told) == advice

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.cli.plan.plan import simulate_and_check_plan
+from millrace.cli.plan.plan import simulated_plan_with_warnings
 from millrace.cli.plan.report.plan_document import plan_document, worst_record_age
 from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.cli.shared.html_pages import html_page
@@ -143,7 +143,7 @@ def test_the_command_prints_the_tree() -> None:
 
 def test_the_page_has_all_ways_to_run_each_job_behind_a_summary() -> None:
     environment = load("prod", root=ROOT)
-    found = simulate_and_check_plan(environment, plan(environment))
+    found = simulated_plan_with_warnings(environment, plan(environment))
     page = drawn(html_page("plan", "plan", plan_document(found, plan_verdict(found))))
     for job in found.plan.jobs.values():
         folded = page.split(f'<details id="job-{job.name}">')[1].split("</details>")[0]

@@ -24,7 +24,7 @@ _PAYLOADS = 20_000
 """Number of different records; the topic repeats them."""
 
 
-def queries_and_records(
+def benchmark_job_and_payloads(
     environment: Environment,
     job: str,
     reading: str,
@@ -63,7 +63,7 @@ def queries_and_records(
         if each["kind"] != "derive" or each["source_table"] != landed:
             continue
         needed = [item["table"] for item in each["enrich"]]
-        missing = [table for table in needed if _reference_rows(table, files) is None]
+        missing = [table for table in needed if _reference_rows_or_none(table, files) is None]
         if missing:
             short = ", ".join(table.rpartition(".")[2] for table in missing)
             typer.echo(
@@ -77,7 +77,7 @@ def queries_and_records(
             typer.echo(f"query {each['name']} is not measured, because {why}", err=True)
             continue
         queries.append(each["name"])
-        tables |= {table: _reference_rows(table, files) for table in needed}
+        tables |= {table: _reference_rows_or_none(table, files) for table in needed}
     return BenchmarkJob(document, tuple(queries), tables), made
 
 
@@ -93,7 +93,7 @@ def _parse_reference_files(options: Sequence[str]) -> dict[str, Path]:
     return tables
 
 
-def _reference_rows(table: str, files: Mapping[str, Path]) -> Any:
+def _reference_rows_or_none(table: str, files: Mapping[str, Path]) -> Any:
     """Return the rows of a reference table, from a file or from the example; None if there are none."""
     from pyarrow import csv, parquet
 

@@ -76,13 +76,13 @@ def flow_chart(checked: SimulatedPlan, risks: Sequence[Risk]) -> dict[str, list[
             )
             if box["kind"] == "table":
                 letters = (
-                    _written_rows_label(checked, demand, query)
+                    _written_rows_lines(checked, demand, query)
                     if alone and not key.startswith("letters ")
                     else []
                 )
                 box["lines"] += [f"from {join_names(sources)}", *letters]
             flows |= dict.fromkeys(((begin, key) for begin in begins), 0.0)
-    for key, (severity, trouble) in _largest_risks(risks).items():
+    for key, (severity, trouble) in _largest_risk_by_part(risks).items():
         boxes[key] |= {"severity": severity, "trouble": trouble}
     arrows = [
         {"begin": begin, "end": end, "label": f"{format_bytes(flowing)}/s" if flowing else ""}
@@ -106,7 +106,7 @@ def _flow_box(
     }
 
 
-def _written_rows_label(checked: SimulatedPlan, demand: QueryDemand, query: Query) -> list[str]:
+def _written_rows_lines(checked: SimulatedPlan, demand: QueryDemand, query: Query) -> list[str]:
     """Return the rows of a query's only target; those of a transform are unknown, so the records that it reads."""
     rate = f"{format_number(demand.work.rate)} records/s"
     gb_month = stored_gb(checked.environment, query, demand) * SECONDS
@@ -116,7 +116,7 @@ def _written_rows_label(checked: SimulatedPlan, demand: QueryDemand, query: Quer
     ]
 
 
-def _largest_risks(risks: Sequence[Risk]) -> dict[str, tuple[Severity, str]]:
+def _largest_risk_by_part(risks: Sequence[Risk]) -> dict[str, tuple[Severity, str]]:
     """Return the largest risk of each stream and job."""
     troubles: dict[str, tuple[Severity, str]] = {}
     for risk in risks:

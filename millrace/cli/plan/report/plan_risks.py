@@ -65,7 +65,7 @@ class SimulatedPlan:
         return chain.from_iterable(self.plan.costs.values())
 
 
-def keys_that_limit_catch_up(checked: SimulatedPlan, query: SimulatedQuery) -> str:
+def catch_up_limiting_keys_text(checked: SimulatedPlan, query: SimulatedQuery) -> str:
     """Return the keys that keep a query from catching up, in words; empty if none does."""
     from millrace.sizing.simulation.expected_cost import capacity_pins
 
@@ -147,7 +147,7 @@ def _slow_catch_up_risks(checked: SimulatedPlan) -> Iterator[Risk]:
             "slow-catch-up",
             [(each.job, each.query) for each in slow],
             f"after {outage} of outage at the peak, {first.query} {took}{{also}}"
-            + (keys_that_limit_catch_up(checked, first) if first.waiting else ""),
+            + (catch_up_limiting_keys_text(checked, first) if first.waiting else ""),
             severe=any(each.waiting and each.slow for each in slow),
         )
 
@@ -178,8 +178,8 @@ def _assumed_rate_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     ]
     jobs = list(dict.fromkeys(demand.job for demand in checked.demands if demand.speed.basis == "assumed"))
     if usd and (streams or jobs):
-        what = [f"{_noun_for('stream', streams)} {join_names(streams)}"] * bool(streams)
-        what += [f"{_noun_for('job', jobs)} {join_names(jobs)}"] * bool(jobs)
+        what = [f"{_singular_or_plural('stream', streams)} {join_names(streams)}"] * bool(streams)
+        what += [f"{_singular_or_plural('job', jobs)} {join_names(jobs)}"] * bool(jobs)
         yield Risk(
             "assumed-rates",
             "warning",
@@ -210,7 +210,7 @@ def _unpriced_sink_risks(checked: SimulatedPlan) -> Iterator[Risk]:
             )
 
 
-def _noun_for(noun: str, several: Sequence[str]) -> str:
+def _singular_or_plural(noun: str, several: Sequence[str]) -> str:
     return noun if len(several) == 1 else plural(noun)
 
 
@@ -301,7 +301,7 @@ def _without_tls_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     if open_ones:
         keys = [f"clusters.{each}" for each in open_ones if each in checked.plan.clusters]
         words = (
-            f"records of Kafka {_noun_for('cluster', open_ones)} {join_names(open_ones)} travel without TLS, and whoever reaches the "
+            f"records of Kafka {_singular_or_plural('cluster', open_ones)} {join_names(open_ones)} travel without TLS, and whoever reaches the "
             "brokers reads and writes them"
         )
         yield Risk("kafka-without-tls", "warning", words, tuple(keys), checked.monthly_usd_of(*keys))
@@ -324,7 +324,7 @@ def _no_peak_factor_risks(checked: SimulatedPlan) -> Iterator[Risk]:
         yield Risk(
             "no-peak",
             "warning",
-            f"sized for the average alone: {_noun_for('stream', calm)} {join_names(calm)} "
+            f"sized for the average alone: {_singular_or_plural('stream', calm)} {join_names(calm)} "
             f"{'has' if len(calm) == 1 else 'have'} no `peak_factor`",
             tuple(dict.fromkeys(keys)),
             checked.monthly_usd_of(*keys),
@@ -352,7 +352,7 @@ def _unread_stream_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     idle = [name for name in checked.plan.streams if name not in read]
     if idle:
         keys = [f"streams.{each}" for each in idle]
-        words = f"no job reads {_noun_for('stream', idle)} {join_names(idle)}"
+        words = f"no job reads {_singular_or_plural('stream', idle)} {join_names(idle)}"
         yield Risk("unread-streams", "note", words, tuple(keys), checked.monthly_usd_of(*keys))
 
 
