@@ -13,7 +13,7 @@ from millrace.sizing.planning import total_cost
 VERSION = 1
 
 
-def to_json(plan: Plan) -> dict[str, Any]:
+def plan_as_plain_data(plan: Plan) -> dict[str, Any]:
     """Return a plan as an object that ``json.dumps`` takes.
 
     Returns

@@ -31,7 +31,7 @@ from millrace.config import load
 from millrace.sizing import plan
 from millrace.sizing.alternatives.other_services import alternatives
 from millrace.sizing.simulation import Arrivals, simulate
-from millrace.sizing.simulation.plan_scenario import scenario, streams_of
+from millrace.sizing.simulation.plan_scenario import scenario_of_job, streams_of_job
 from tests.pages import browser
 from tests.unit.advisor.synthetic_runs import Truth, history
 from tests.unit.benchmark.synthetic_measurements import session
@@ -69,8 +69,10 @@ def advice(file: Path) -> None:
 def simulated(file: Path) -> None:
     environment = load(str(ROOT / "docs" / "examples" / "spiky.yaml"), ROOT)
     sized = plan(environment)
-    arrivals = {name: Arrivals.spikes(100, 9000, 300, 1200) for name in streams_of(environment, "on-glue")}
-    result = simulate(scenario(environment, sized, "on-glue", arrivals))
+    arrivals = {
+        name: Arrivals.spikes(100, 9000, 300, 1200) for name in streams_of_job(environment, "on-glue")
+    }
+    result = simulate(scenario_of_job(environment, sized, "on-glue", arrivals))
     played = {"on-glue": result}
     verdict = simulation_verdict(
         environment, sized, played, env="x", repeat_command="millrace simulate", fixed=False

@@ -36,10 +36,10 @@ from millrace.config.document.problems import wrong_option
 from millrace.config.load import find_root
 from millrace.sizing import Plan, plan
 from millrace.sizing.alternatives.plan_difference import differences
-from millrace.sizing.cost_saving_moves import find_moves, with_cheapest_engines
-from millrace.sizing.export import to_json
+from millrace.sizing.cost_saving_moves import environment_with_cheapest_engines, find_moves
+from millrace.sizing.export import plan_as_plain_data
 from millrace.sizing.number_derivation import DerivationNode, explain
-from millrace.sizing.planned_environment import as_planned
+from millrace.sizing.planned_environment import environment_as_planned
 from millrace.sizing.prices_and_limits import prices
 from millrace.sizing.readable_numbers import count
 
@@ -136,7 +136,7 @@ def plan_command(
             raise wrong_option(option, "(no --diff)", "only with --diff")
     if html is not None:
         check_page_is_writable(html)
-    environment = with_cheapest_engines(load(env, open_engines=True), plan_keeps_all_slas)
+    environment = environment_with_cheapest_engines(load(env, open_engines=True), plan_keeps_all_slas)
     if deployed:
         environment = environment.with_deployed(_deployed_sizes(environment))
     environment = environment_with_scaled_traffic(environment, traffic)
@@ -186,12 +186,12 @@ def _deployed_sizes(environment: Environment) -> DeployedSizes:
 
 def simulated_plan_with_warnings(environment: Environment, sized: Plan) -> SimulatedPlan:
     """Return a plan with warnings from its simulation and from the age of its prices."""
-    from millrace.sizing.simulation.expected_cost import with_expected
-    from millrace.sizing.simulation.plan_simulation_check import self_check
+    from millrace.sizing.simulation.expected_cost import plan_with_expected_cost
+    from millrace.sizing.simulation.plan_simulation_check import simulated_queries_of_plan
 
-    environment = as_planned(environment, sized)
-    sized = with_expected(environment, sized)
-    played = tuple(self_check(environment, sized))
+    environment = environment_as_planned(environment, sized)
+    sized = plan_with_expected_cost(environment, sized)
+    played = tuple(simulated_queries_of_plan(environment, sized))
     more = [line for each in played for line in each.contradictions()]
     if (note := old_prices_warning(environment)) is not None:
         more.append(note)
@@ -262,7 +262,7 @@ def _print_plan_diff(
         if before.keys is None
         else plan_diff.changed_keys(before.keys, plan_diff.values_by_key(environment))
     )
-    changed = differences(before.plan, json.loads(json.dumps(to_json(sized))))
+    changed = differences(before.plan, json.loads(json.dumps(plan_as_plain_data(sized))))
     changes = None
     if before.templates is not None:
         changes = template_diff.template_change_lines(environment, before.templates, root)

@@ -115,7 +115,7 @@ def simulate_command(
     """
     from millrace.sizing import plan
     from millrace.sizing.simulation import Outage, simulate
-    from millrace.sizing.simulation.plan_scenario import scenario, streams_of
+    from millrace.sizing.simulation.plan_scenario import scenario_of_job, streams_of_job
 
     if html is not None:
         check_page_is_writable(html)
@@ -135,11 +135,11 @@ def simulate_command(
     sized = plan(environment)
     results: dict[str, JobResult] = {}
     for name in jobs:
-        arrivals = traffic.arrivals_by_stream(environment, streams_of(environment, name))
+        arrivals = traffic.arrivals_by_stream(environment, streams_of_job(environment, name))
         _refuse_times_after_end("--outage", outage, [each.at for each in away], arrivals)
         _refuse_times_after_end("--reshard", reshard, [at for at, _ in changes], arrivals)
         results[name] = simulate(
-            scenario(
+            scenario_of_job(
                 environment,
                 sized,
                 name,
@@ -325,7 +325,7 @@ def simulation_document(plan: Plan, job: str, result: JobResult) -> dict[str, An
     queries = {}
     for name, query in result.queries.items():
         sla = plan.jobs[job].queries[name].latency_seconds.value
-        some, within = len(query.ends) > 0, query.in_time(sla, result.seconds)
+        some, within = len(query.ends) > 0, query.share_in_time(sla, result.seconds)
         age = {f"p{p}": query.ages.percentile(p) for p in PERCENTILES} | {"max": query.ages.oldest}
         queries[name] = {
             "arrived": query.arrived,
@@ -380,7 +380,7 @@ def _print_results(plan: Plan, results: Mapping[str, JobResult]) -> None:
                 "most waiting": f"{query.most_waiting:,.0f}",
                 "waiting at the end": f"{query.waiting:,.0f}",
             }
-            within = query.in_time(sla, result.seconds)
+            within = query.share_in_time(sla, result.seconds)
             cells["within"] = f"{within:.2%}"
             if len(query.ends):
                 cells |= {f"p{p}": f"{query.ages.percentile(p):,.1f} s" for p in PERCENTILES}

@@ -17,7 +17,7 @@ from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.expected_failures import CommandRefusedError
 from millrace.config import Environment
 from millrace.sizing import plan
-from millrace.sizing.planning import cost_limit_exceeded
+from millrace.sizing.planning import text_if_cost_limit_exceeded
 
 if TYPE_CHECKING:
     from millrace.lifecycle.changes.refused_updates import Template
@@ -62,7 +62,7 @@ def synthesize_and_find_changes(
     account = PreflightAccount(aws, sized)
     bootstrap = {"bootstrap": preflight_account.check_bootstrap}
     _print_and_check_preflight(account, preflight_account.CHECKS if first else bootstrap, limited=limited)
-    if (problems := cost_limit_exceeded(environment, sized)) is not None and limited:
+    if (problems := text_if_cost_limit_exceeded(environment, sized)) is not None and limited:
         raise CommandRefusedError(f"{problems}; nothing was deployed")
     cdk.synthesise_assembly(env, assembly, aws.names.account, deployed, shown=True)
     if first:

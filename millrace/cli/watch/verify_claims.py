@@ -15,7 +15,7 @@ from rich.text import Text
 from millrace.cli.plan import prices
 from millrace.cli.plan.policies import policy_documents
 from millrace.cli.shared.connections import connect_account
-from millrace.cli.shared.console import print_rich, open_progress_display
+from millrace.cli.shared.console import open_progress_display, print_rich
 from millrace.cli.shared.output_file_errors import write_errors_as_wrong_option
 from millrace.config.model import Environment
 from millrace.sizing.costs.network_plan import called_services

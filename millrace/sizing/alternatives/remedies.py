@@ -22,7 +22,9 @@ _SPLITS = (2, 3, 4, 6, 8, 12, 16, 32, 64)
 _STEPS = (1.1, 1.25, 1.5, 2, 3, 4, 6, 8, 12, 16, 32, 64)
 
 
-def with_remedies(environment: Environment, problems: Sequence[Finding], replan: Replan) -> list[Finding]:
+def findings_with_remedies(
+    environment: Environment, problems: Sequence[Finding], replan: Replan
+) -> list[Finding]:
     """Add to each finding about a job up to three changes that another plan has confirmed.
 
     Parameters
@@ -34,10 +36,10 @@ def with_remedies(environment: Environment, problems: Sequence[Finding], replan:
     replan
         Plans a changed environment.
     """
-    return [_with_remedy(environment, each, replan) for each in problems]
+    return [_finding_with_remedies(environment, each, replan) for each in problems]
 
 
-def _with_remedy(environment: Environment, problem: Finding, replan: Replan) -> Finding:
+def _finding_with_remedies(environment: Environment, problem: Finding, replan: Replan) -> Finding:
     if problem.path[0] != "jobs" or problem.path[-1] == "result":
         return problem
     job = str(problem.path[1])
@@ -46,7 +48,9 @@ def _with_remedy(environment: Environment, problem: Finding, replan: Replan) -> 
         return not any(each.path[:2] == problem.path[:2] for each in replan(changed))
 
     found: list[str] = []
-    for words, changed in chain(_changes_of_job(environment, job), _splits_of_job(environment, job)):
+    for words, changed in chain(
+        _changes_of_job(environment, job), _environments_with_split_job(environment, job)
+    ):
         kind = words.split(":")[0]
         if any(each.startswith(f"{kind}:") for each in found) or not is_remedy(changed):
             continue
@@ -64,7 +68,7 @@ def _changes_of_job(environment: Environment, name: str) -> Iterator[tuple[str, 
         yield words, environment.model_copy(update={"jobs": {**environment.jobs, name: changed}})
 
 
-def _splits_of_job(environment: Environment, name: str) -> Iterator[tuple[str, Environment]]:
+def _environments_with_split_job(environment: Environment, name: str) -> Iterator[tuple[str, Environment]]:
     """Yield splits into several jobs, each with its part of the traffic; one of them is planned."""
     queries = environment.jobs[name].queries.values()
     sources = sorted({each for query in queries if isinstance(query, SourceQuery) for each in query.streams})
@@ -101,7 +105,7 @@ def _possible_changes(job: Job) -> Iterator[tuple[str, Job]]:
                 )
                 yield f"leave {name}'s {key} to the plan: remove it", changed
     for step in _STEPS:
-        latency = timedelta(seconds=_round_up(job.latency.total_seconds() * step))
+        latency = timedelta(seconds=_round_up_to_two_digits(job.latency.total_seconds() * step))
         yield f"latency: {format_duration(latency)}", job.model_copy(update={"latency": latency})
     if job.rate is not None and job.rate.records_per_second_per_core is not None:
         for step in _STEPS:
@@ -114,7 +118,7 @@ def _possible_changes(job: Job) -> Iterator[tuple[str, Job]]:
                 job.model_copy(update={"rate": rate}),
             )
         for step in _STEPS:
-            faster = float(_round_up(job.rate.records_per_second_per_core * step))
+            faster = float(_round_up_to_two_digits(job.rate.records_per_second_per_core * step))
             rate = job.rate.model_copy(update={"records_per_second_per_core": faster})
             yield (
                 f"rate.records_per_second_per_core: {faster:g}, if a benchmark says so",
@@ -132,7 +136,7 @@ def _possible_changes(job: Job) -> Iterator[tuple[str, Job]]:
         )
 
 
-def _round_up(value: float) -> int:
+def _round_up_to_two_digits(value: float) -> int:
     """Round up to two digits."""
     whole = max(1, math.ceil(value))
     scale = int(10 ** max(0, len(str(whole)) - 2))

@@ -12,7 +12,7 @@ from millrace.config.engines.emr import EmrJob
 from millrace.config.engines.versions import VERSIONS, version_row
 from millrace.config.model import GlueJob, MskCluster
 from millrace.lifecycle.account.kafka_access import broker_addresses
-from millrace.sizing.alarms.metrics import namespace
+from millrace.sizing.alarms.metrics import metric_namespace
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.verify.account.checks import policy_error_codes, shortened_list_text
 from millrace.verify.account.claim_context import Check, CheckAnswer, ClaimContext, UndeterminedError
@@ -273,7 +273,7 @@ def check_job_metrics(context: ClaimContext) -> CheckAnswer:
         each["MetricName"]
         for job in context.names.environment.jobs
         for each in context.items_of_all_pages(
-            "cloudwatch", "list_metrics", "Metrics", Namespace=namespace(context.names.job(job))
+            "cloudwatch", "list_metrics", "Metrics", Namespace=metric_namespace(context.names.job(job))
         )
     }
     return (

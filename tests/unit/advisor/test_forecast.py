@@ -21,10 +21,10 @@ from millrace.advisor.forecasts.forecast_scores import (
 from millrace.advisor.forecasts.what_if import parse_what_if_changes, twin_of_application
 from millrace.cli.watch.advise_options import (
     TwinForecasts,
+    advice_without_harmful_findings,
     backlog_text,
     forecast_cells,
     forecast_changes,
-    advice_without_harmful_findings,
 )
 from millrace.config import ConfigurationError
 from tests.unit.advisor.synthetic_runs import Truth, history, run

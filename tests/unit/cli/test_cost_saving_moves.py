@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from millrace.cli.app import app
 from millrace.cli.plan.plan import (
-    plan_keeps_all_slas,
     environment_with_scaled_traffic,
+    plan_keeps_all_slas,
     simulated_plan_with_warnings,
 )
 from millrace.cli.plan.report.apply_cost_saving_moves import write_moves_into_files
@@ -25,7 +25,7 @@ from millrace.cli.shared.html_pages import html_page
 from millrace.config import ConfigurationError, Environment, load
 from millrace.config.engines import KINDS
 from millrace.sizing import Plan, plan, total_cost
-from millrace.sizing.cost_saving_moves import MOST, Move, find_moves, with_cheapest_engines
+from millrace.sizing.cost_saving_moves import MOST, Move, environment_with_cheapest_engines, find_moves
 from tests.page_without_browser import drawn
 from tests.reference_environments import FILES, table
 
@@ -174,7 +174,9 @@ def test_an_engine_that_is_left_out_is_the_cheaper_one_whose_keys_fit(
     copy.write_text(text.replace("    engine: emr\n", f"    {keys}\n" * bool(keys)))
     with pytest.raises(ConfigurationError, match=r"engine is \(missing\).*`millrace plan` takes the cheaper"):
         load(copy, folder)
-    environment = with_cheapest_engines(load(copy, folder, open_engines=True), plan_keeps_all_slas)
+    environment = environment_with_cheapest_engines(
+        load(copy, folder, open_engines=True), plan_keeps_all_slas
+    )
     sized = plan(environment)
     usd = {
         each: total_cost(
@@ -198,7 +200,7 @@ def test_bounded_runs_are_on_emr_until_their_bill_on_glue_is_proven(tmp_path: Pa
     on_glue = load(copy, folder, {copy: text.replace("run: auto", "run: bounded")})
     assert plan(on_glue).jobs["events"].run is not None
     copy.write_text(text.replace("    engine: glue\n", "").replace("run: auto", "run: bounded"))
-    chosen = with_cheapest_engines(load(copy, folder, open_engines=True), plan_keeps_all_slas)
+    chosen = environment_with_cheapest_engines(load(copy, folder, open_engines=True), plan_keeps_all_slas)
     assert chosen.jobs["events"].engine == "emr"
     assert total_cost(plan(chosen)).value > total_cost(plan(on_glue)).value, "dollars alone would choose Glue"
 
@@ -212,7 +214,9 @@ def test_engines_of_several_jobs_are_chosen_together(tmp_path: Path) -> None:
     file = tmp_path / "small.yaml"
     file.write_text(text.replace("    engine: glue\n", ""))
     copy = project(tmp_path / "project", file)
-    environment = with_cheapest_engines(load(copy, copy.parents[1], open_engines=True), plan_keeps_all_slas)
+    environment = environment_with_cheapest_engines(
+        load(copy, copy.parents[1], open_engines=True), plan_keeps_all_slas
+    )
     moves = find_moves(environment, plan(environment), plan_keeps_all_slas)
     write_moves_into_files(environment, moves, "1")
     usd = {}

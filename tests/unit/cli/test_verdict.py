@@ -41,7 +41,7 @@ from millrace.sizing.readable_numbers import (
     percent,
 )
 from millrace.sizing.simulation import Arrivals, Outage, simulate
-from millrace.sizing.simulation.plan_scenario import scenario, streams_of
+from millrace.sizing.simulation.plan_scenario import scenario_of_job, streams_of_job
 from tests.unit.advisor.synthetic_runs import Truth, history
 from tests.unit.cli.test_commands import ROOT, in_terminal, millrace
 from tests.unit.docs.test_commands import parse_millrace
@@ -217,13 +217,13 @@ def played(outage: float = 0.0):
     environment = load(str(ROOT / "docs" / "examples" / "spiky.yaml"), ROOT)
     sized = plan(environment)
     arrivals = {
-        name: Arrivals.constant(9000, 2400 + outage / 2) for name in streams_of(environment, "on-glue")
+        name: Arrivals.constant(9000, 2400 + outage / 2) for name in streams_of_job(environment, "on-glue")
     }
     away = [Outage(1200, outage)] if outage else []
     return (
         environment,
         sized,
-        simulate(scenario(environment, sized, "on-glue", arrivals, fixed=True, outages=away)),
+        simulate(scenario_of_job(environment, sized, "on-glue", arrivals, fixed=True, outages=away)),
     )
 
 
@@ -236,7 +236,9 @@ def test_records_that_wait_too_long_are_late_though_nobody_committed_them() -> N
         result.seconds - 1200, abs=120
     )
     late = query.arrivals.arrived_before(result.seconds - 60) - query.committed
-    assert query.in_time(60, result.seconds) == pytest.approx(query.committed / (query.committed + late))
+    assert query.share_in_time(60, result.seconds) == pytest.approx(
+        query.committed / (query.committed + late)
+    )
     verdict = simulation_verdict(
         environment, sized, {"on-glue": result}, env="e", repeat_command="again", fixed=False
     )

@@ -14,7 +14,7 @@ from millrace.sizing.costs import shared_cost as shared_module
 from millrace.sizing.costs.shared_cost import metric_cost
 from millrace.sizing.plan_model import Figure, StreamPlan
 from millrace.sizing.prices_and_limits import prices, service_limits
-from millrace.sizing.streams import demands_at_peak
+from millrace.sizing.streams import partition_demands_at_peak
 from tests.unit.cli.test_commands import millrace
 from tests.unit.sizing.conftest import DERIVE, Loader, text
 
@@ -38,7 +38,7 @@ def test_aggregates_are_what_kinesis_counts(from_text: Loader) -> None:
     for aggregate, records in (("", 1), ("aggregate: 24KiB", 81)):
         stream = f"mode: provisioned\n    {aggregate}"
         asked = from_text(text(stream=stream, rate="100000", size="300B", sla="60s", job=""))
-        puts, size = demands_at_peak(asked.streams["clicks"], 0)
+        puts, size = partition_demands_at_peak(asked.streams["clicks"], 0)
         assert (puts.partitions, size.fewest) == (pytest.approx(100 / records), 29)
         found = plan(asked).streams["clicks"]
         usd = {line.name: line.usd for line in found.cost}

@@ -13,7 +13,7 @@ from millrace.sizing import plan
 from millrace.sizing.number_derivation import explain
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.benchmark_figures import Speed, speed_of_query
-from millrace.sizing.queries.environment_demands import query_demands
+from millrace.sizing.queries.environment_demands import query_demands_and_findings
 
 ENVIRONMENT = """\
 project: shop
@@ -101,7 +101,9 @@ def test_a_jobs_rate_is_for_all_and_a_querys_for_itself(project: Path) -> None:
     )
     assert (of(environment).per_record, of(environment).overhead) == (1 / 250, 4)
     assert (of(environment, "pages").per_record, of(environment, "pages").overhead) == (1 / 1000, 2)
-    assert {demand.query: demand.work.per_record for demand in query_demands(environment)[0]} == {
+    assert {
+        demand.query: demand.work.per_record for demand in query_demands_and_findings(environment)[0]
+    } == {
         "land": 1 / 250,
         "pages": 1 / 1000,
     }

@@ -14,7 +14,7 @@ from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.cli.shared.html_pages import html_page
 from millrace.config import ConfigurationError, environment_names, load
 from millrace.sizing import plan
-from millrace.sizing.export import to_json
+from millrace.sizing.export import plan_as_plain_data
 from millrace.sizing.number_derivation import DerivationNode, explain, number_keys
 from tests.page_without_browser import drawn
 from tests.unit.cli.test_commands import millrace
@@ -109,7 +109,7 @@ def test_pins_of_a_job_are_where_they_stand(from_text: Loader) -> None:
 def test_inputs_in_the_document_are_numbers_of_the_plan() -> None:
     environment = load("prod", root=ROOT)
     sized = plan(environment)
-    document = to_json(sized)
+    document = plan_as_plain_data(sized)
     inputs = document["jobs"]["flights"]["executors"]["inputs"]
     assert inputs[0] in number_keys(sized)
     assert inputs[1]["path"] == ["jobs", "flights", "worker"]

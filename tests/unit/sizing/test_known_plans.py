@@ -200,12 +200,12 @@ def test_shards_can_give_what_catching_up_reads(from_text: Loader) -> None:
 
 def test_the_simulator_keeps_the_promise_of_catching_up(from_text: Loader) -> None:
     from millrace.sizing.simulation import Arrivals, Outage, simulate
-    from millrace.sizing.simulation.plan_scenario import scenario
+    from millrace.sizing.simulation.plan_scenario import scenario_of_job
 
     environment = from_text(
         text(rate="8000", sla="60s", job="worker: G.1X\n    catch_up: {outage: 15m, within: 30m}")
     )
-    made = scenario(
+    made = scenario_of_job(
         environment,
         plan(environment),
         "clicks",

@@ -14,9 +14,9 @@ import typer
 from millrace.cli.plan.existing.import_plans import (
     environment_yaml,
     plan_of_environment_text,
-    text_and_plans_with_fitted_sla,
     print_side_by_side,
     sizes_by_title,
+    text_and_plans_with_fitted_sla,
 )
 from millrace.cli.shared.options import AsJson
 from millrace.config import ConfigurationError, find_root

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from millrace.cli.shared.verdict import Risk, also_concerned_text
 from millrace.config import Environment
 from millrace.sizing import Plan, total_cost
-from millrace.sizing.alternatives.risks import BUSY, FULL, SLOW, driver_loads, share_of_limits_at_peak
+from millrace.sizing.alternatives.risks import BUSY, FULL, SLOW, driver_load_shares, share_of_limits_at_peak
 from millrace.sizing.cost import HOURS
 from millrace.sizing.plan_model import CostItem
-from millrace.sizing.planning import cost_limit_exceeded
+from millrace.sizing.planning import text_if_cost_limit_exceeded
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand
-from millrace.sizing.queries.environment_demands import query_demands
+from millrace.sizing.queries.environment_demands import query_demands_and_findings
 from millrace.sizing.readable_numbers import (
     count,
     dollars,
@@ -52,7 +52,7 @@ class SimulatedPlan:
         old_prices: str | None = None,
     ) -> None:
         self.environment, self.plan, self.played, self.old_prices = environment, plan, played, old_prices
-        self.demands: list[QueryDemand] = query_demands(environment)[0]
+        self.demands: list[QueryDemand] = query_demands_and_findings(environment)[0]
         self.total = total_cost(plan).value
 
     def monthly_usd_of(self, *keys: str) -> float:
@@ -67,9 +67,9 @@ class SimulatedPlan:
 
 def catch_up_limiting_keys_text(checked: SimulatedPlan, query: SimulatedQuery) -> str:
     """Return the keys that keep a query from catching up, in words; empty if none does."""
-    from millrace.sizing.simulation.expected_cost import capacity_pins
+    from millrace.sizing.simulation.expected_cost import keys_that_bound_catch_up
 
-    pins = capacity_pins(checked.environment, query.job, query.query)
+    pins = keys_that_bound_catch_up(checked.environment, query.job, query.query)
     return f": {join_names(pins)} {'is' if len(pins) == 1 else 'are'} pinned" if pins else ""
 
 
@@ -85,14 +85,14 @@ def _late_at_peak_risks(checked: SimulatedPlan) -> Iterator[Risk]:
             + (
                 f"the backlog of {first.query} grows by {format_number(first.growth)} records/s"
                 if first.growth
-                else f"{percent(first.within)} of {first.query}'s records are within {duration_text(first.sla)}{first.share_of_sla}"
+                else f"{percent(first.within)} of {first.query}'s records are within {duration_text(first.sla)}{first.sla_share_in_brackets}"
             ),
             severe=True,
         )
 
 
 def _late_at_rise_risks(checked: SimulatedPlan) -> Iterator[Risk]:
-    from millrace.sizing.simulation.expected_cost import scaling_pins
+    from millrace.sizing.simulation.expected_cost import keys_that_pin_scaling
 
     late = sorted(
         (share, job.name, query)
@@ -101,7 +101,9 @@ def _late_at_rise_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     )
     if late:
         share, job, first = late[0]
-        pins = join_names([f"jobs.{job}.{key}" for key in scaling_pins(checked.environment.jobs[job])])
+        pins = join_names(
+            [f"jobs.{job}.{key}" for key in keys_that_pin_scaling(checked.environment.jobs[job])]
+        )
         yield _risk_of_queries(
             checked,
             "late-at-rise",
@@ -251,7 +253,7 @@ def _driver_size_risks(checked: SimulatedPlan) -> Iterator[Risk]:
 
 
 def _busy_driver_risks(checked: SimulatedPlan) -> Iterator[Risk]:
-    loads = driver_loads(checked.demands, checked.plan.jobs)
+    loads = driver_load_shares(checked.demands, checked.plan.jobs)
     busy = sorted((name for name, load in loads.items() if load > BUSY), key=lambda name: -loads[name])
     if busy:
         keys, most = [f"jobs.{name}" for name in busy], service_limits()["spark.sharing.share"]
@@ -308,7 +310,7 @@ def _without_tls_risks(checked: SimulatedPlan) -> Iterator[Risk]:
 
 
 def _cost_limit_risks(checked: SimulatedPlan) -> Iterator[Risk]:
-    if (told := cost_limit_exceeded(checked.environment, checked.plan)) is not None:
+    if (told := text_if_cost_limit_exceeded(checked.environment, checked.plan)) is not None:
         yield Risk("over-limit", "breach", told, ("total",), checked.total)
 
 

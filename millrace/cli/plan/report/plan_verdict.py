@@ -59,7 +59,7 @@ def _simulated_sla_state(checked: SimulatedPlan) -> SlaState:
         words = f"at the steady peak the backlog of {growing.query} grows by {format_number(growing.growth)} records/s"
         return SlaState("missed", words, share)
     if not worst.meets_sla:
-        words = f"{percent(share)} of {worst.query}'s records within {duration_text(worst.sla)}{worst.share_of_sla} at the steady peak"
+        words = f"{percent(share)} of {worst.query}'s records within {duration_text(worst.sla)}{worst.sla_share_in_brackets} at the steady peak"
         return SlaState("missed", words, share)
     late = [(share, name) for job in checked.plan.jobs.values() for name, share in job.late_at_rise.items()]
     if late:
@@ -77,6 +77,6 @@ def _simulated_sla_state(checked: SimulatedPlan) -> SlaState:
     words = f"{percent(share)} of the records in time at the peak; closest is {closest.query}, "
     return SlaState(
         "kept",
-        f"{words}oldest {duration_text(closest.oldest)} of {duration_text(closest.sla)}{closest.share_of_sla}",
+        f"{words}oldest {duration_text(closest.oldest)} of {duration_text(closest.sla)}{closest.sla_share_in_brackets}",
         share,
     )

@@ -97,7 +97,7 @@ def _queries_with_sla_and_lateness(
                 job,
                 query,
                 sla,
-                query.in_time(sla, result.seconds),
+                query.share_in_time(sla, result.seconds),
                 age_of_oldest_waiting_record(query, result.seconds),
             )
 
