@@ -17,7 +17,7 @@ from millrace.config.document.explain_validation_errors import suggest_nearest
 from millrace.config.document.problems import wrong_option
 from millrace.config.engines.glue import glue_tasks_per_worker, glue_workers
 from millrace.config.units import parse_duration
-from millrace.sizing.simulation import Fixed, QueryLoad, QueryResult, Scenario, simulate
+from millrace.sizing.simulation import FixedExecutors, QueryLoad, QueryResult, Scenario, simulate
 from millrace.sizing.simulation.task_schedule import EqualPartitions, divide_stream
 
 DRAWS = 39
@@ -176,7 +176,7 @@ class ApplicationTwin:
             loads += _query_loads(query, own, slots, costs)
         seconds = max(query.arrivals.seconds for query in self.queries.values())
         sigma = max(query.sigma for query in self.queries.values())
-        done = simulate(Scenario(seconds, tuple(loads), cores, Fixed(1), sigma=sigma, seed=seed + 1))
+        done = simulate(Scenario(seconds, tuple(loads), cores, FixedExecutors(1), sigma=sigma, seed=seed + 1))
         return {
             name: _figures_of_result(done.queries[name], query.arrivals.seconds)
             for name, query in self.queries.items()

@@ -84,7 +84,7 @@ def worker_choice_job_and_all_choices(
         rest = [each for engine in KINDS for _, each in offered_workers_with_choices(engine) if each != first]
         return (first, *sorted(rest, key=lambda each: (each.refused is not None, each.usd)))
 
-    return first, job if job.worker_is_given else job.with_worker(worker), choices
+    return first, job if job.worker_is_given else job.with_worker(worker), all_choices_chosen_first
 
 
 def _reason_against(worker: Worker, needed: float, driver_cores: int) -> str | None:

@@ -38,7 +38,7 @@ ALIKE = 0.99
 
 def largest_monthly_cost(job: JobPlan) -> float:
     """Return USD a month with all workers running, without requests and storage."""
-    share = 1.0 if job.run is None else job.run.share
+    share = 1.0 if job.run is None else job.run.billed_share
     return job.worker_usd_hour * job.max_workers.value * HOURS * share
 
 

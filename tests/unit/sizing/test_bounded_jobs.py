@@ -78,7 +78,7 @@ def test_what_is_planned_keeps_its_sla_whatever_starts_are_drawn(
     # One after the other, and no more is expected than what the plan counts at most.
     run = found.jobs["clicks"].run
     assert run is not None
-    assert played.mean_executors / found.jobs["clicks"].executors.value <= run.share * 1.02
+    assert played.mean_executors / found.jobs["clicks"].executors.value <= run.billed_share * 1.02
     assert (
         expected_usd_figure(environment, found, found.jobs["clicks"]).value
         <= largest_monthly_cost(found.jobs["clicks"]) * 1.02

@@ -141,14 +141,16 @@ def test_a_topic_whose_brokers_do_not_answer_is_told_as_left(
     nobody = model.model_copy(update={"kafka": {"theirs": servers}})
     aws = DeployedEnvironment(Names(nobody, ACCOUNT), lambda service: pytest.fail(service))
     monkeypatch.setattr(command, "_TOPIC_SECONDS", 0.1)
-    (left,) = command._delete_topics(aws, replace(OWN, cluster="theirs"), lambda _: None)
+    (left,) = command._topics_left_after_deletion(aws, replace(OWN, cluster="theirs"), lambda _: None)
     assert left.startswith(
         f"topic hello-{NAME}-.* on theirs (the brokers of theirs do not answer this machine ("
     )
     (gone,) = command._topics_on_former_cluster(aws, replace(OWN, cluster="another"))
     assert "on another, which is no longer in the environment" in gone
     assert (
-        command._topics_on_former_cluster(aws, OWN) == command._delete_topics(aws, OWN, lambda _: None) == []
+        command._topics_on_former_cluster(aws, OWN)
+        == command._topics_left_after_deletion(aws, OWN, lambda _: None)
+        == []
     )
 
 
