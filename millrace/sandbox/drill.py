@@ -99,7 +99,7 @@ class JobRunner(ABC):
         """Return why a job will not continue by itself; None while it runs, or where it is restarted within a time limit."""
         return None
 
-    def progress(self) -> str:
+    def progress_marker(self) -> str:
         """Return what changes while the jobs work, for waits; always the same where nothing shows it."""
         return ""
 
@@ -197,7 +197,7 @@ class JobsDrill:
         )
         return ((self._first_commit_after(tables, after) or after) - after) / 1000
 
-    def wait_until_tables_complete(self, wanted: Mapping[str, int]) -> str:
+    def wait_for_rows_and_describe_missing(self, wanted: Mapping[str, int]) -> str:
         """Wait until tables have their rows.
 
         Parameters
@@ -249,7 +249,7 @@ class JobsDrill:
             self.runs.stop(self.names, job)
             self._started.pop()
 
-    def close(self) -> None:
+    def stop_traffic(self) -> None:
         """Stop the traffic, whatever its result."""
         for sending in self.sending:
             sending.ask_to_stop()
@@ -284,7 +284,7 @@ class JobsDrill:
             self.raise_failures(self.jobs if jobs is None else jobs)
             return reached()
 
-        wait_for_condition(check_and_look, seconds, what, progress=self.runs.progress)
+        wait_for_condition(check_and_look, seconds, what, progress=self.runs.progress_marker)
 
     def raise_failures(self, jobs: Sequence[str]) -> None:
         """Raise the error of sending, or of a job that has ended by itself."""

@@ -166,7 +166,7 @@ class Verification:
 
     def _stop_and_remove(self, clock: StepTimer, trouble: list[str], remains: list[str]) -> None:
         if self._story is not None:
-            self._story.close()
+            self._story.stop_traffic()
         if self._made is None:
             return
         if self.keep:
@@ -199,7 +199,7 @@ class Verification:
             story.kill_and_reshard()
             remark(f"{self.settings.kills} kills of each job, {len(story.reshards)} reshards")
         with clock.time_step("land and derive all") as remark:
-            lacking = story.send_rest_and_stop_jobs()
+            lacking = story.send_rest_stop_jobs_and_describe_missing()
             remark(f"{sum(len(t.ledger) for t in story.traffic.values()):,} records")
         if lacking:
             trouble.append(lacking)
@@ -212,7 +212,9 @@ class Verification:
     def _job_runs_with_usage(self, trouble: list[str]) -> tuple[BilledRun, ...]:
         try:
             return tuple(
-                run for job in self.copy.environment.jobs for run in self.place.runs(self.copy.names, job)
+                run
+                for job in self.copy.environment.jobs
+                for run in self.place.billed_runs(self.copy.names, job)
             )
         except TROUBLE as error:
             trouble.append(f"the usage of the runs is not known: {error}")
@@ -227,7 +229,10 @@ class Verification:
                 self._end_runs(self._story)
                 self._runs = self._job_runs_with_usage(unknown)
             removed = remove_verification(
-                self.place, own, say=self.say, topics=lambda: self._delete_copy_topic(own)
+                self.place,
+                own,
+                say=self.say,
+                topics=lambda: self._delete_copy_topic_and_report_remaining(own),
             )
             self._objects, self._removed = removed.objects, time.monotonic()
             remains += removed.remains
@@ -236,7 +241,7 @@ class Verification:
             for each in unknown:
                 remark(each)
 
-    def _delete_copy_topic(self, scope: VerificationScope) -> list[str]:
+    def _delete_copy_topic_and_report_remaining(self, scope: VerificationScope) -> list[str]:
         """Delete the topic; return a line for one that is left."""
         names, cluster = self.copy.names, self.copy.kafka_cluster
         if not self._topics or cluster is None:

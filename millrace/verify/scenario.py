@@ -204,7 +204,7 @@ class VerificationScenario(JobsDrill):
         shards = list_shards(kinesis, stream)
         return sum("EndingSequenceNumber" not in shard["SequenceNumberRange"] for shard in shards)
 
-    def send_rest_and_stop_jobs(self) -> str:
+    def send_rest_stop_jobs_and_describe_missing(self) -> str:
         """Send the missing records up to the wanted number, wait until no more rows come, and stop the jobs.
 
         Returns
@@ -217,7 +217,7 @@ class VerificationScenario(JobsDrill):
         for sending in self.sending:
             sending.stop()
         self.say("waiting until all records are landed and derived")
-        lacking = self.wait_until_tables_complete(self._expected_rows())
+        lacking = self.wait_for_rows_and_describe_missing(self._expected_rows_by_table())
         if not lacking:
             time.sleep(_SETTLE_SECONDS)
         self.stop()
@@ -229,7 +229,7 @@ class VerificationScenario(JobsDrill):
         seconds = self._settings.records / self._settings.per_second * 2 + 60
         self.wait_while_jobs_run(lambda: len(traffic.ledger) >= self._settings.records, seconds, what, ())
 
-    def _expected_rows(self) -> dict[str, int]:
+    def _expected_rows_by_table(self) -> dict[str, int]:
         """Return the number of rows by table, after all records were sent."""
         counts: dict[str, int] = {}
         for leg in self._copy.legs:

@@ -195,7 +195,9 @@ def main() -> int:
         settings = local_catalog_settings("lake", database, f"s3a://{BUCKET}/lake")
         settings |= SandboxSpark(failing, broker.bootstrap).s3_file_system_settings()
         files = [*jars.jar_files("sandbox"), *jars.jar_files("kafka-client")]
-        spark = ending.enter_context(local_session.open_session(files, settings, warehouse=HOME / "lake"))
+        spark = ending.enter_context(
+            local_session.running_spark_session(files, settings, warehouse=HOME / "lake")
+        )
         kinds = [KINDS[number % len(KINDS)] for number in range(len(options.only))]
         stories = enumerate(zip(kinds, options.only, strict=True))
         return report_results(

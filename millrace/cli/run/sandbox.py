@@ -184,7 +184,7 @@ def run_here(
             f"{spark.kafka}\n`millrace replay`, `backfill`, `audit` and `traffic` with --env {env} work on "
             "them"
         )
-    if any(landed.wrong for landed in tables.values()):
+    if any(landed.is_wrong for landed in tables.values()):
         raise typer.Exit(1)
     print_next_step(
         f"millrace plan --env {env}; reshards, replays and more kills: millrace verify --env {env} --sandbox --yes"

@@ -24,9 +24,10 @@ Encode = Callable[[Values], bytes]
 Spoil = Callable[[Values, random.Random], tuple[bytes, Dirt]]
 
 
-_CHANGES = "millrace.sandbox.payloads.changes:payloads"
+_CHANGES = "millrace.sandbox.payloads.changes:make_payload_writers"
 PAYLOADS = {
-    kind: f"millrace.sandbox.payloads.{kind}:payloads" for kind in ("json", "text", "csv", "avro", "protobuf")
+    kind: f"millrace.sandbox.payloads.{kind}:make_payload_writers"
+    for kind in ("json", "text", "csv", "avro", "protobuf")
 } | {"debezium": _CHANGES, "dms": _CHANGES}
 """Function of a format and its schema file, by the format's kind; a distribution adds its own as ``millrace.payloads``."""
 

@@ -30,7 +30,7 @@ _STEP = 37
 Operation = Literal["insert", "update", "delete"]
 
 
-def payloads(form: ChangeFormat, path: Path, name: str = "public.traffic") -> PayloadWriters:
+def make_payload_writers(form: ChangeFormat, path: Path, name: str = "public.traffic") -> PayloadWriters:
     """Return the writers of events of a table; the first field that is NOT NULL is the key.
 
     Raises

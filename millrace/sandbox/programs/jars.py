@@ -138,7 +138,7 @@ def _fetch_jar_set(name: str, jars: list[Jar]) -> int:
     home.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=state_folder()) as given:
         scratch = Path(given)
-        _run_ivy(_ivy_module_without_dependencies(name, missing), name, scratch)
+        _run_ivy_and_read_report(_ivy_module_without_dependencies(name, missing), name, scratch)
         for jar in missing:
             path = scratch / jar.file_name
             if _sha256_of_file(path) != jar.sha256:
@@ -156,7 +156,7 @@ def resolve_and_write_lock() -> None:
     lock: dict[str, list[dict[str, str]]] = {}
     for locked_as, module in sorted(_requests_of_sets()):
         with tempfile.TemporaryDirectory(dir=state_folder()) as name:
-            report = _run_ivy(module, locked_as, Path(name))
+            report = _run_ivy_and_read_report(module, locked_as, Path(name))
             jars = [
                 Jar(
                     group=module.attrib["organisation"],
@@ -214,7 +214,7 @@ def _ivy_module_without_dependencies(name: str, jars: list[Jar]) -> str:
     )
 
 
-def _run_ivy(module: str, name: str, target: Path) -> ElementTree.Element:
+def _run_ivy_and_read_report(module: str, name: str, target: Path) -> ElementTree.Element:
     """Run Ivy on a module description, put its jars into ``target`` and return Ivy's report."""
     description = target / "ivy.xml"
     description.write_text(module)

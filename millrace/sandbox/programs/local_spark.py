@@ -247,7 +247,7 @@ def _write_signing_region_folder(folder: Path, stack: LocalStack) -> Path:
     return folder
 
 
-def copy_event_logs(stack: LocalStack, job: LocalJob, url: str) -> int:
+def copy_then_move_event_logs(stack: LocalStack, job: LocalJob, url: str) -> int:
     """Copy a run's event logs to the place of the deployed job's logs, and move them to the history server's folder.
 
     Parameters

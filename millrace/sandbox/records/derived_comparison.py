@@ -91,15 +91,15 @@ def compare_until_settled(
         ]
         for lacking in (c for c in columns if c not in written.columns):
             written = written.withColumn(lacking, F.lit(None).cast(wanted.schema[lacking].dataType))
-        counts = count_differing_rows(wanted, written, [c for c in columns if c not in (unsteady or ())])
+        counts = counts_of_differing_rows(wanted, written, [c for c in columns if c not in (unsteady or ())])
         result = {**counts, "lost": 0, "pending": counts["lost"]} if waiting else {**counts, "pending": 0}
         if not (wrong := any(count for name, count in result.items() if name != "pending")):
             break
         if unsteady is None:
             again = rows_by_one_batch(run, query)
-            if any(count_differing_rows(wanted, again, ()).values()):
+            if any(counts_of_differing_rows(wanted, again, ()).values()):
                 return {"reason": "two runs of its transform on the same records have other rows"}
-            unsteady = [c for c in columns if any(count_differing_rows(wanted, again, [c]).values())]
+            unsteady = [c for c in columns if any(counts_of_differing_rows(wanted, again, [c]).values())]
             continue
         if result != seen:
             seen, changed = result, time.monotonic()
@@ -110,7 +110,7 @@ def compare_until_settled(
         return {
             "reason": "records came later than the delay of the watermark: which of them it leaves out depends on the batches"
         }
-    differing = [c for c in columns if wrong and any(count_differing_rows(wanted, written, [c]).values())]
+    differing = [c for c in columns if wrong and any(counts_of_differing_rows(wanted, written, [c]).values())]
     return {**result, "rows": wanted.count(), "left_out": unsteady or [], "differing": differing}
 
 
@@ -138,7 +138,9 @@ def rows_by_one_batch(run: JobRun, query: DeriveSettings) -> DataFrame:
     return rows.localCheckpoint()
 
 
-def count_differing_rows(expected: DataFrame, written: DataFrame, columns: Sequence[str]) -> dict[str, int]:
+def counts_of_differing_rows(
+    expected: DataFrame, written: DataFrame, columns: Sequence[str]
+) -> dict[str, int]:
     """Compare rows as multisets, by their ``_id`` and the text of their values.
 
     Parameters

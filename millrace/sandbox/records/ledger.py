@@ -119,7 +119,7 @@ class LedgerComparison:
         return not any((*faults, self.derived_lost, self.derived_duplicated))
 
     @property
-    def lost_or_doubled(self) -> bool:
+    def has_lost_or_doubled(self) -> bool:
         """True if a record is lost or duplicated, or a row is not in the ledger; payloads do not matter."""
         return bool(self.lost or self.duplicated or self.unknown)
 

@@ -80,7 +80,7 @@ def _spark_struct(fields: Iterable[ddl.Field]) -> StructType:
         [
             StructField(
                 each.name,
-                _kind(each.kind),
+                _spark_type(each.kind),
                 each.nullable,
                 {"comment": each.comment} if each.comment else None,
             )
@@ -89,14 +89,14 @@ def _spark_struct(fields: Iterable[ddl.Field]) -> StructType:
     )
 
 
-def _kind(kind: ddl.DdlType) -> DataType:
+def _spark_type(kind: ddl.DdlType) -> DataType:
     if kind.name == "struct":
         return _spark_struct(kind.fields)
     if kind.name == "array":
-        return ArrayType(_kind(kind.parts[0]))
+        return ArrayType(_spark_type(kind.parts[0]))
     if kind.name == "map":
         key, value = kind.parts
-        return MapType(_kind(key), _kind(value))
+        return MapType(_spark_type(key), _spark_type(value))
     return DecimalType(*kind.digits) if kind.name == "decimal" else _NAMES[kind.name]
 
 
@@ -105,7 +105,7 @@ def read_ddl_file(path: Path) -> StructType:
     return parse_ddl(path.read_text(encoding="utf-8"))
 
 
-def write_ddl(schema: StructType) -> str:
+def schema_as_ddl(schema: StructType) -> str:
     """Write a schema, one field a line; fields may be nested."""
     lines = (
         f"{_quoted_name(f.name)} {type_as_ddl(f.dataType)}{'' if f.nullable else ' NOT NULL'}{_comment_clause(f)}"

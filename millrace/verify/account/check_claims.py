@@ -65,12 +65,12 @@ def check_claims(
             answers.append(ClaimAnswer(name, "undetermined", "a person has to look: docs/unproved.md"))
             continue
         say(name)
-        verdict, why = _verdict_of_check(CHECKS[claim.check], context)
-        answers.append(ClaimAnswer(name, verdict, without_account_names(why, context.names)))
+        verdict, why = _verdict_and_reason_of_check(CHECKS[claim.check], context)
+        answers.append(ClaimAnswer(name, verdict, text_without_account_names(why, context.names)))
     return tuple(answers)
 
 
-def _verdict_of_check(
+def _verdict_and_reason_of_check(
     check: Callable[[ClaimContext], CheckAnswer], context: ClaimContext
 ) -> tuple[Verdict, str]:
     try:
@@ -97,7 +97,7 @@ def _verdict_of_check(
     return ("proved" if answer.holds else "refuted"), answer.seen
 
 
-def without_account_names(text: str, names: Names) -> str:
+def text_without_account_names(text: str, names: Names) -> str:
     """Remove ARNs, account ids and the environment's names from a text."""
     text = re.sub(r"arn:[^\s,)]+", "ARN", text)
     text = re.sub(r"\b\d{12}\b", "ACCOUNT", text)

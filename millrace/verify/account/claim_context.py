@@ -94,7 +94,7 @@ class ClaimContext:
         return complete_prices_by_name(self.region)
 
     @cached_property
-    def current_prices(self) -> PriceRenewal:
+    def price_list_renewal(self) -> PriceRenewal:
         """The same prices by the Price List API."""
         return renew_prices(self.pricing, self.region, self.table_prices, self.today)
 

@@ -325,7 +325,7 @@ def test_runs_that_the_engine_counted_are_billed_as_it_counted(
         client("glue").batch_stop_job_run(JobName=name, JobRunIds=[run])
         while engines.live(name):
             client("glue").get_job_run(JobName=name, RunId=run)
-    second, first = account.runs(copy.names, "glue")
+    second, first = account.billed_runs(copy.names, "glue")
     assert (first.billed, first.counted, first.seconds) == ({"glue.dpu_hour": 0.2}, True, 360)
     # Two workers of one DPU for 90 s.
     assert second.billed["glue.dpu_hour"] == pytest.approx(180 / 3600)

@@ -246,7 +246,7 @@ class Asked(HalfDeployed):
 
     def stop(self, _names: Names, _job: str) -> None: ...
 
-    def runs(self, _names: Names, _job: str) -> list[BilledRun]:
+    def billed_runs(self, _names: Names, _job: str) -> list[BilledRun]:
         return []
 
 

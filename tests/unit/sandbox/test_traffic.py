@@ -243,7 +243,7 @@ DDLS = [
 @pytest.mark.parametrize("text", DDLS)
 def test_ddl_is_read_and_written(text: str) -> None:
     schema = ddl.parse_ddl(text)
-    assert ddl.parse_ddl(ddl.write_ddl(schema)) == schema
+    assert ddl.parse_ddl(ddl.schema_as_ddl(schema)) == schema
 
 
 @pytest.mark.parametrize(

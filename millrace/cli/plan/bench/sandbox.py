@@ -117,12 +117,12 @@ def measure_core_levels(
     )
     from millrace.sandbox import benchmark
     from millrace.sandbox.programs import kafka_broker
-    from millrace.sandbox.programs.child_processes import lock_sandbox
+    from millrace.sandbox.programs.child_processes import locked_sandbox_without_left_programs
 
-    with lock_sandbox(), kafka_broker.running_broker() as broker:
-        levels = benchmark.records_needed_per_partition(runs)
+    with locked_sandbox_without_left_programs(), kafka_broker.running_broker() as broker:
+        levels = benchmark.records_needed_by_partition(runs)
         broker.create_topic(benchmark.TOPIC, len(levels))
-        benchmark.fill_topic(broker.bootstrap, payloads, levels)
+        benchmark.fill_topic_and_count_records(broker.bootstrap, payloads, levels)
         moved = _progress_printer(len(runs) * len(cores))
         measured = [
             benchmark.run_schedule(subject, runs, broker.bootstrap, cores=level, done=lambda _n, _of: moved())

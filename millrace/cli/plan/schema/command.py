@@ -153,7 +153,7 @@ def infer(
       millrace schema infer shop --env dev --format debezium --out pipelines/shop/schemas
     """
     from millrace.sandbox.schemas import ddl
-    from millrace.sandbox.schemas.change_schemas import infer_from_changes, schema_file_names
+    from millrace.sandbox.schemas.change_schemas import infer_from_changes, schema_file_name_by_table
 
     if (stream is None) == (file is None):
         raise typer.BadParameter("give STREAM and --env, or --file, but not both")
@@ -175,7 +175,7 @@ def infer(
             tables = infer_from_changes(payloads, form, required=required, narrow=narrow)
             places = {
                 table: None if out is None else out / name
-                for table, name in schema_file_names(list(tables)).items()
+                for table, name in schema_file_name_by_table(list(tables)).items()
             }
         else:
             tables = {
@@ -183,7 +183,7 @@ def infer(
             }
             places = {"": out}
         found = {
-            table: _InferredSchemaFile(each, ddl.write_ddl(each.schema), places[table])
+            table: _InferredSchemaFile(each, ddl.schema_as_ddl(each.schema), places[table])
             for table, each in tables.items()
         }
     for each in found.values() if changes else ():
@@ -271,14 +271,14 @@ def _format_by_suffix(file: Path | None) -> Format:
 
 def _read_avro_schema_text_and_result(file: Path | None, out: Path | None) -> tuple[str, InferredSchema]:
     from millrace.sandbox.schemas import ddl
-    from millrace.sandbox.schemas.infer import read_avro_schema
+    from millrace.sandbox.schemas.infer import read_avro_schema_text_and_result
 
     if file is None:
         raise typer.BadParameter(
             "--format avro: an Avro record does not contain its schema; give an Avro file with --file"
         )
-    text, result = read_avro_schema(file.read_bytes())
-    return (ddl.write_ddl(result.schema) if out is not None and out.suffix == ".ddl" else text), result
+    text, result = read_avro_schema_text_and_result(file.read_bytes())
+    return (ddl.schema_as_ddl(result.schema) if out is not None and out.suffix == ".ddl" else text), result
 
 
 def _payloads_with_columns_and_delimiter(
