@@ -9,7 +9,7 @@ from constructs import Construct
 
 from millrace.config.aws.resource_names import Names
 from millrace.sizing.alarms.alarms import alarm_names_silenced_by_stop
-from millrace.sizing.costs.network_plan import needs_private_image
+from millrace.sizing.costs.network_plan import needs_private_history_image
 from millrace.sizing.plan_model import Plan
 from millrace.sizing.planned_environment import environment_as_planned
 
@@ -80,7 +80,7 @@ def build_stacks(app: Construct, *, names: Names, plan: Plan, root: Path) -> dic
     )
     if environment.history is not None:
         assert network is not None, "the history server is in a VPC"
-        private = needs_private_image(environment, plan.network)
+        private = needs_private_history_image(environment, plan.network)
         image = HistoryImageStack(app, names=names) if private else None
         history = HistoryStack(
             app,

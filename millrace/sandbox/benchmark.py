@@ -111,7 +111,7 @@ def records_needed_by_partition(runs: Sequence[PlannedRun]) -> dict[int, int]:
     return needed
 
 
-def run_schedule(
+def run_benchmark_schedule(
     subject: BenchmarkJob,
     runs: Sequence[PlannedRun],
     bootstrap: str,

@@ -182,20 +182,20 @@ class JobsDrill:
             self.runs.restart_killed_job(self.names, job)
         for job, groups in tables.items():
             self.say(f"{what}: waiting for the next commit of {job}")
-            back = max(self._wait_for_recovery(job, group, dead[job], what) for group in groups)
+            back = max(self._measure_recovery_seconds(job, group, dead[job], what) for group in groups)
             self.kills.append(JobKill(job, number, round(took[job], 1), round(back, 1)))
 
-    def _wait_for_recovery(self, job: str, tables: Sequence[str], dead: datetime, what: str) -> float:
+    def _measure_recovery_seconds(self, job: str, tables: Sequence[str], dead: datetime, what: str) -> float:
         """Wait for the first commit to one of some tables after their job's run ended; return the seconds to it."""
         after = dead.timestamp() * 1000
         event = f"a commit to {' or '.join(tables)} after {what}"
         self.wait_while_jobs_run(
-            lambda: self._first_commit_after(tables, after) is not None,
+            lambda: self._first_commit_ms_after(tables, after) is not None,
             self.runs.patience.recover,
             event,
             [job],
         )
-        return ((self._first_commit_after(tables, after) or after) - after) / 1000
+        return ((self._first_commit_ms_after(tables, after) or after) - after) / 1000
 
     def wait_for_rows_and_describe_missing(self, wanted: Mapping[str, int]) -> str:
         """Wait until tables have their rows.
@@ -260,7 +260,7 @@ class JobsDrill:
         with translate_table_errors(table):
             return lake_tables.row_count(self.catalog, table)
 
-    def _first_commit_after(self, names: Sequence[str], after_ms: float) -> float | None:
+    def _first_commit_ms_after(self, names: Sequence[str], after_ms: float) -> float | None:
         """Return the time in ms of the first commit to some tables after a time, by the clock of the committing process."""
         times: list[int] = []
         for name in map(self.names.table, names):

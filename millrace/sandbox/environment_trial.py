@@ -193,7 +193,7 @@ def run_trial(
         say(f"running {', '.join(jobs)} on local Spark; sending to {', '.join(feeds)}")
         generated = [trial.send_stream(stream) for stream, feed in feeds.items() if feed.most is None]
         producers = [trial.send_stream(stream) for stream, feed in feeds.items() if feed.most is not None]
-        first = trial.wait_for_first_rows(began)
+        first = trial.measure_seconds_to_first_rows(began)
         trial.kill_and_restart_jobs("kill -9", {})
         until = time.monotonic() + (seconds if generated else 0.0)
         trial.wait_while_jobs_run(
@@ -249,7 +249,7 @@ class _EnvironmentTrial(JobsDrill):
 
         return self.send_in_background(send_until_stopped, stream)
 
-    def wait_for_first_rows(self, began: float) -> dict[str, float]:
+    def measure_seconds_to_first_rows(self, began: float) -> dict[str, float]:
         """Wait for the first row of each table; return the seconds to it, by table."""
         written = [
             table

@@ -109,7 +109,7 @@ def find_moves(environment: Environment, now: Plan, keeps: Keeps) -> tuple[Move,
     if tree is None or environment.places.root is None:
         return ()
     before = total_cost(now).value
-    costs = {key: sum(line.usd for line in lines) for key, lines in now.costs.items()}
+    costs = {key: sum(line.usd for line in lines) for key, lines in now.cost_items_by_key.items()}
     changes = sorted(
         _possible_changes(environment, now),
         key=lambda each: -costs.get(".".join(map(str, each.path[:2])).replace("kafka.", "clusters."), before),

@@ -25,7 +25,7 @@ def plan_as_plain_data(plan: Plan) -> dict[str, Any]:
         ``origin`` (``computed`` or ``pinned``), ``assumed``, ``formula`` and ``inputs`` (each an object, or the key of another
         figure), or null if there is none. A cost is an object of ``usd_month``, ``assumed`` and ``items``.
     """
-    document, costs = _as_plain_data(plan), plan.costs
+    document, costs = _as_plain_data(plan), plan.cost_items_by_key
     document["shared"] = _cost_section(plan.shared)
     for section in ("streams", "clusters", "jobs"):
         for name, member in document[section].items():

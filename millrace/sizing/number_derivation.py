@@ -27,7 +27,7 @@ def number_keys(plan: Plan) -> tuple[str, ...]:
     return tuple(_numbers_by_key(plan))
 
 
-def explain(environment: Environment, plan: Plan, key: str) -> DerivationNode:
+def derivation_of_number(environment: Environment, plan: Plan, key: str) -> DerivationNode:
     """Return the derivation of a number.
 
     Parameters

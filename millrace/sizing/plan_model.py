@@ -392,7 +392,7 @@ class Plan:
     """Costs that are not in the bill, because their rate is unknown."""
 
     @cached_property
-    def costs(self) -> Mapping[str, tuple[CostItem, ...]]:
+    def cost_items_by_key(self) -> Mapping[str, tuple[CostItem, ...]]:
         """Lines of the bill by key, such as ``jobs.flights``; the key ``shared`` has those of no single member."""
         members: dict[str, Mapping[str, StreamPlan | ClusterPlan | JobPlan]] = {
             "streams": self.streams,

@@ -20,7 +20,7 @@ from millrace.sizing.alternatives.remedies import findings_with_remedies
 from millrace.sizing.alternatives.risks import risk_lines
 from millrace.sizing.alternatives.runs_and_stream_modes import environment_with_cheapest_choices
 from millrace.sizing.cost import CENT, stream_cost
-from millrace.sizing.costs.network_plan import dns_cost, jobs_in_vpc, network_plan_and_costs
+from millrace.sizing.costs.network_plan import dns_firewall_cost, jobs_in_vpc, network_plan_and_costs
 from millrace.sizing.costs.shared_cost import shared_cost
 from millrace.sizing.costs.storage_cost import unpriced_costs
 from millrace.sizing.jobs.queries_on_cores import joined_source_partitions, spread_over_own_fewest_cores
@@ -88,7 +88,9 @@ def _plan_with_choices_made(environment: Environment, table: PriceTable) -> Plan
     tiers = {name: cluster.tier for name, cluster in clusters.items()}
     environment = environment_with_choices(environment, "kafka", "tier", tiers)
     network, way_out = network_plan_and_costs(environment, table)
-    dns = dns_cost(environment, sum(jobs[name].max_workers.value for name in jobs_in_vpc(environment)), table)
+    dns = dns_firewall_cost(
+        environment, sum(jobs[name].max_workers.value for name in jobs_in_vpc(environment)), table
+    )
     watched = alarms(environment, jobs, clusters)
     # SimPy and NumPy take long to import.
     from millrace.sizing.simulation.expected_cost import plan_with_fixed_workers_where_late
@@ -134,7 +136,7 @@ def _is_confirmed_by_simulation(environment: Environment, table: PriceTable) -> 
     from millrace.sizing.simulation.plan_simulation_check import simulated_queries_of_plan
 
     played = simulated_queries_of_plan(environment, _plan_with_choices_made(environment, table))
-    return all(each.meets_sla and not each.slow and not any(each.contradictions()) for each in played)
+    return all(each.meets_sla and not each.is_slow and not any(each.contradictions()) for each in played)
 
 
 def _monthly_usd_or_none(environment: Environment, table: PriceTable) -> float | None:
@@ -385,7 +387,7 @@ def total_cost(items: Plan) -> Figure[float]:
         assumed=any(each.assumed for each in lines),
         inputs=lambda: tuple(
             FigureInput(name, f"${sum(line.usd for line in part):,.2f}", "its items' sum")
-            for name, part in items.costs.items()
+            for name, part in items.cost_items_by_key.items()
             if part
         ),
     )

@@ -73,7 +73,7 @@ def measure(repetitions: int, batches: int, said: Callable[[str], None]) -> list
         broker.create_topic(benchmark.TOPIC, len(held))
         said(f"{benchmark.fill_topic_and_count_records(broker.bootstrap, payloads, held):,} records sent")
         return [
-            benchmark.run_schedule(
+            benchmark.run_benchmark_schedule(
                 subject,
                 runs,
                 broker.bootstrap,

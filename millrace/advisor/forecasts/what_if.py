@@ -241,7 +241,7 @@ def _figures_of_result(result: QueryResult, seconds: float) -> tuple[float, ...]
     # At the starts of batches, as the backlog rises between them; by the age of what waits, as traffic changes its number.
     late = result.starts >= seconds / 2
     pace = result.arrived / seconds
-    grows = slope_with_interval(result.starts[late], pace * (result.oldest - lasted)[late])
+    grows = slope_with_interval(result.starts[late], pace * (result.oldest_age_by_batch - lasted)[late])
     if np.count_nonzero(late) < _SLOPE:
         grows = Estimate(grows.value, min(grows.value, 0.0), max(grows.value, pace))
     return (

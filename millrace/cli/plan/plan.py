@@ -38,7 +38,7 @@ from millrace.sizing import Plan, plan
 from millrace.sizing.alternatives.plan_difference import differences
 from millrace.sizing.cost_saving_moves import environment_with_cheapest_engines, find_moves
 from millrace.sizing.export import plan_as_plain_data
-from millrace.sizing.number_derivation import DerivationNode, explain
+from millrace.sizing.number_derivation import DerivationNode, derivation_of_number
 from millrace.sizing.planned_environment import environment_as_planned
 from millrace.sizing.prices_and_limits import prices
 from millrace.sizing.readable_numbers import count
@@ -230,7 +230,7 @@ def old_prices_warning(environment: Environment, today: date | None = None) -> s
 def _print_explanation(environment: Environment, sized: Plan, key: str, *, as_json: bool) -> None:
     from rich.tree import Tree
 
-    explanation = explain(environment, sized, key)
+    explanation = derivation_of_number(environment, sized, key)
     if as_json:
         typer.echo(json.dumps(asdict(explanation), indent=2, ensure_ascii=False))
         return

@@ -30,7 +30,7 @@ prices_app = typer.Typer(help="Update the price table of a region.", no_args_is_
 
 
 @prices_app.callback()
-def _prices_group() -> None:
+def _declare_prices_group() -> None:
     """Update the price table of a region."""
 
 

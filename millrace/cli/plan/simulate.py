@@ -341,7 +341,7 @@ def simulation_document(plan: Plan, job: str, result: JobResult) -> dict[str, An
                 "end": query.ends.tolist(),
                 "records": query.records.tolist(),
                 "waiting": query.backlog.tolist(),
-                "oldest": query.oldest.tolist(),
+                "oldest": query.oldest_age_by_batch.tolist(),
             },
         }
     return {

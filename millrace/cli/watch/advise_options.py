@@ -167,7 +167,7 @@ def forecasts_document(answers: TwinForecasts) -> dict[str, Any]:
 
 def print_forecasts(answers: TwinForecasts) -> None:
     """Print forecasts and scores."""
-    head, rows = forecast_table(answers.forecasts)
+    head, rows = forecast_head_and_rows(answers.forecasts)
     if rows:
         table = plain_table(*word_columns(*head[:2]), *figure_columns(*head[2:], no_wrap=False))
         for cells in rows:
@@ -209,7 +209,7 @@ _BACKLOG = 4
 """Column of the backlog in a table of forecasts."""
 
 
-def forecast_table(forecasts: Sequence[Forecast]) -> tuple[list[str], list[list[str]]]:
+def forecast_head_and_rows(forecasts: Sequence[Forecast]) -> tuple[list[str], list[list[str]]]:
     """Return the head and the rows of a table of forecasts; no rows if there is only that of the run as it was."""
     from millrace.advisor.forecasts.forecast_figures import FIGURES
 

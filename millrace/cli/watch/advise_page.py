@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from millrace.cli.shared.html_pages import html_page
 from millrace.cli.shared.page_curves import page_curve
-from millrace.cli.watch.advise_options import forecast_table
+from millrace.cli.watch.advise_options import forecast_head_and_rows
 
 if TYPE_CHECKING:
     from millrace.advisor.forecasts.forecast_figures import Forecast
@@ -47,7 +47,7 @@ def advice_page(
     forecasts
         Forecasts that were asked for.
     """
-    head, rows = forecast_table(forecasts)
+    head, rows = forecast_head_and_rows(forecasts)
     more = {
         "notes": [*document["notes"], *(twin.notes if twin is not None else ())],
         "what_if": {"head": head, "rows": rows},

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from millrace.cli.run.start_stop_drain import run_state_machine_verb
+from millrace.cli.run.start_stop_drain import run_verb_and_print_outcome
 from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.console import word_columns
 from millrace.cli.shared.expected_failures import FAILED
@@ -68,7 +68,7 @@ def status(
     if watch:
         _print_status_repeatedly(environment, jobs, every, as_json=as_json)
     elif job is not None:
-        run_state_machine_verb(env, job, "status", as_json=as_json)
+        run_verb_and_print_outcome(env, job, "status", as_json=as_json)
     else:
         _print_status_once(environment, jobs, as_json=as_json)
 

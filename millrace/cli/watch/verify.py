@@ -136,11 +136,11 @@ def verify(
     try:
         with _sigterm_as_interrupt():
             if clean:
-                status = _remove_earlier_verifications(environment, yes=yes, as_json=as_json)
+                status = _exit_status_after_removal(environment, yes=yes, as_json=as_json)
             elif claims:
-                status = verify_claims.check_and_print_claims(environment, report, as_json=as_json)
+                status = verify_claims.exit_status_after_claims_check(environment, report, as_json=as_json)
             else:
-                status = _run_verification(
+                status = _exit_status_after_verification(
                     environment,
                     settings,
                     in_sandbox=in_sandbox,
@@ -162,7 +162,7 @@ def _cleanup_command(environment: Environment) -> str:
     return f"millrace verify --clean --env {environment.name}"
 
 
-def _run_verification(
+def _exit_status_after_verification(
     environment: Environment,
     settings: VerificationSettings,
     *,
@@ -323,7 +323,7 @@ def _sigterm_as_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _remove_earlier_verifications(environment: Environment, *, yes: bool, as_json: bool) -> int:
+def _exit_status_after_removal(environment: Environment, *, yes: bool, as_json: bool) -> int:
     """Remove what earlier verifications of an environment left."""
     from millrace.verify.removals.removal_scope import find_verifications
 

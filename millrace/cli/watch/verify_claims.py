@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 REFUTED = 1
 
 
-def check_and_print_claims(environment: Environment, report: Path | None, *, as_json: bool) -> int:
+def exit_status_after_claims_check(environment: Environment, report: Path | None, *, as_json: bool) -> int:
     """Check the claims for a deployed environment and print the verdicts; return the exit status.
 
     Raises

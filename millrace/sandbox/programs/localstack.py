@@ -181,7 +181,9 @@ def _install_jsonata_and_java(root: Path) -> None:
     """Put the pinned JSONata and a Java at the places where LocalStack would install them for its first state machine."""
     library = root / _LIBRARY
     pinned = jars.jar_files("step-functions")
-    version = next(jar.version for jar in jars.read_lock()["step-functions"] if jar.name == "jsonata")
+    version = next(
+        jar.version for jar in jars.read_jar_lock_file()["step-functions"] if jar.name == "jsonata"
+    )
     target = library / "jsonata" / version
     target.mkdir(parents=True)
     for jar in pinned:

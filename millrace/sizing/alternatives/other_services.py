@@ -138,7 +138,7 @@ def alternatives(
     ]
     found += service_alternatives(environment, now)
     found.sort(key=lambda each: (each.usd is None, each.usd or 0, each.name))
-    usd = sum(line.usd for lines in now.costs.values() for line in lines)
+    usd = sum(line.usd for lines in now.cost_items_by_key.values() for line in lines)
     return [Alternative("this plan", usd, table), *found]
 
 
@@ -148,7 +148,7 @@ def service_alternatives(environment: Environment, now: Plan) -> list[Alternativ
     gigabytes = sum(environment.streams[name].traffic.monthly_gb for name in read)
     beside = sum(
         line.usd
-        for key, lines in now.costs.items()
+        for key, lines in now.cost_items_by_key.items()
         for line in lines
         if key.startswith(("streams.", "clusters.")) or line.name.startswith("S3 storage")
     )
@@ -189,7 +189,7 @@ def _used_features(query: Query) -> Iterator[str]:
 
 def cheaper_service_advice(environment: Environment, now: Plan) -> Iterator[str]:
     """Yield a line if a service of AWS does all that the file asks for, for less."""
-    usd = sum(line.usd for lines in now.costs.values() for line in lines)
+    usd = sum(line.usd for lines in now.cost_items_by_key.values() for line in lines)
     able = [
         each for each in service_alternatives(environment, now) if not each.beyond and (each.usd or usd) < usd
     ]

@@ -12,7 +12,7 @@ from millrace.config.document.problems import Finding
 from millrace.config.model import Environment
 from millrace.sizing.cost import CENT, HOURS, stream_cost
 from millrace.sizing.jobs.job_plan import job_plan_and_findings
-from millrace.sizing.jobs.queries_on_cores import joined_source_partitions, shared_batches
+from millrace.sizing.jobs.queries_on_cores import joined_source_partitions, largest_batches_on_shared_cores
 from millrace.sizing.jobs.shared_cores import LargestBatch, divide_into_tasks_or_none, fewest_shared_cores
 from millrace.sizing.jobs.worker_choice_job_and_all_choices import worker_usd_hour
 from millrace.sizing.plan_model import Figure, JobPlan
@@ -34,7 +34,7 @@ _CONTESTED = 5
 
 
 @dataclass(frozen=True)
-class Candidate:
+class PartitionCandidate:
     """Partitions of the streams of a job.
 
     Attributes
@@ -100,7 +100,9 @@ class JobPlanner:
     ) -> tuple[LargestBatch, ...]:
         """Return the largest batches of queries that find these partitions."""
         sources = self.source_partitions(demands, partitions)
-        return shared_batches(demands, [joined_source_partitions(demand, sources) for demand in demands])
+        return largest_batches_on_shared_cores(
+            demands, [joined_source_partitions(demand, sources) for demand in demands]
+        )
 
     def plan_or_findings(self, job: str, partitions: Mapping[str, int]) -> Planned:
         """Plan a job that finds these partitions, with the driver that costs the least; of equal ones the smallest."""
@@ -166,7 +168,7 @@ def cheapest_partitions(
             shared = [
                 one
                 for demands in planner.by_driver[job].values()
-                for one in _shared_candidates(planner, job, demands, streams, chosen)
+                for one in _candidates_for_shared_cores(planner, job, demands, streams, chosen)
             ]
             # The same partitions are planned once, and judged by their fewest cores.
             shared.sort(key=lambda one: -one.cores)
@@ -205,13 +207,13 @@ def _stream_usd(planner: JobPlanner, reading: StreamWithReaders, number: int) ->
     return usd
 
 
-def _shared_candidates(
+def _candidates_for_shared_cores(
     planner: JobPlanner,
     job: str,
     demands: Sequence[QueryDemand],
     readings: Sequence[StreamWithReaders],
     chosen: Mapping[str, int],
-) -> Iterator[Candidate]:
+) -> Iterator[PartitionCandidate]:
     """Yield the partitions of the streams of a job whose queries share cores, from its fewest cores on.
 
     Each stream gets what its traffic needs, or so many that no batch is shuffled.
@@ -223,9 +225,9 @@ def _shared_candidates(
         free = tuple(demand.lands and set(demand.streams) <= set(least) for demand in demands)
         lowest = sum(_stream_usd(planner, streams[name], number) for name, number in least.items())
         most = fewest_shared_cores(batches)
-        yield Candidate(most, lowest, least)
+        yield PartitionCandidate(most, lowest, least)
         for cores in range(fewest_shared_cores(batches, free=free), most + 1):
-            workers = _workers_usd(planner, job, cores)
+            workers = _least_workers_usd(planner, job, cores)
             if lowest + workers > best + CENT:  # more cores never cost less
                 break
             for may in _choices_of_batches_to_divide(batches, cores, free):
@@ -238,7 +240,7 @@ def _shared_candidates(
                         number[name] = max(number[name], math.ceil(own.number * part - 1e-9))
                 usd = sum(_stream_usd(planner, streams[name], each) for name, each in number.items())
                 best = min(best, usd + workers)
-                yield Candidate(cores, usd, number)
+                yield PartitionCandidate(cores, usd, number)
 
 
 def _wave_partition_choices(
@@ -285,29 +287,31 @@ def _choices_of_batches_to_divide(
 
 def _combined_candidates(
     options: Mapping[str, Mapping[int, int]], usd: Mapping[tuple[str, int], float]
-) -> list[Candidate]:
+) -> list[PartitionCandidate]:
     """Return the cheapest partitions of several streams for each number of cores of all together."""
-    found = {0: Candidate()}
+    found = {0: PartitionCandidate()}
     for name, each in options.items():
-        more: dict[int, Candidate] = {}
+        more: dict[int, PartitionCandidate] = {}
         for before in found.values():
             for cores, number in each.items():
                 total, cost = before.cores + cores, before.usd + usd[name, number]
                 if total not in more or cost < more[total].usd:
-                    more[total] = Candidate(total, cost, {**before.partitions, name: number})
+                    more[total] = PartitionCandidate(total, cost, {**before.partitions, name: number})
         found = more
     return [*found.values()]
 
 
 def _cheapest_candidates(
-    planner: JobPlanner, job: str, chosen: Mapping[str, int], candidates: Sequence[Candidate]
-) -> list[Candidate]:
+    planner: JobPlanner, job: str, chosen: Mapping[str, int], candidates: Sequence[PartitionCandidate]
+) -> list[PartitionCandidate]:
     """Return the candidates with which streams and job cost the least, the best first, then those that pins refuse."""
-    workers = {cores: _workers_usd(planner, job, cores) for cores in {each.cores for each in candidates}}
+    workers = {
+        cores: _least_workers_usd(planner, job, cores) for cores in {each.cores for each in candidates}
+    }
     estimated = sorted((each.usd + workers[each.cores], place) for place, each in enumerate(candidates))
     # Continuous workers cost no less than the estimate.
     bounds = planner.environment.jobs[job].run_every is None
-    found: list[tuple[float, int, int, Candidate]] = []
+    found: list[tuple[float, int, int, PartitionCandidate]] = []
     refused = []
     for tried, (least, place) in enumerate(estimated):
         if found and (tried >= _PRICED or (bounds and least > min(found)[0] + CENT)):
@@ -351,7 +355,7 @@ def _fewest_partitions_that_cost_less(
     return most
 
 
-def _workers_usd(planner: JobPlanner, job: str, cores: int) -> float:
+def _least_workers_usd(planner: JobPlanner, job: str, cores: int) -> float:
     """Return the least dollars of a job's workers, whatever memory they need; infinity where its pins do not allow the cores."""
     settings = planner.environment.jobs[job]
     if cores > (settings.cores or math.inf):

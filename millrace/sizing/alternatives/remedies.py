@@ -49,7 +49,8 @@ def _finding_with_remedies(environment: Environment, problem: Finding, replan: R
 
     found: list[str] = []
     for words, changed in chain(
-        _changes_of_job(environment, job), _environments_with_split_job(environment, job)
+        _described_environments_with_changed_job(environment, job),
+        _environments_with_split_job(environment, job),
     ):
         kind = words.split(":")[0]
         if any(each.startswith(f"{kind}:") for each in found) or not is_remedy(changed):
@@ -63,8 +64,10 @@ def _finding_with_remedies(environment: Environment, problem: Finding, replan: R
     return replace(problem, hint=f"{problem.hint}; {hint}" if problem.hint else hint)
 
 
-def _changes_of_job(environment: Environment, name: str) -> Iterator[tuple[str, Environment]]:
-    for words, changed in _possible_changes(environment.jobs[name]):
+def _described_environments_with_changed_job(
+    environment: Environment, name: str
+) -> Iterator[tuple[str, Environment]]:
+    for words, changed in _described_changed_jobs(environment.jobs[name]):
         yield words, environment.model_copy(update={"jobs": {**environment.jobs, name: changed}})
 
 
@@ -89,7 +92,7 @@ def _environments_with_split_job(environment: Environment, name: str) -> Iterato
         )
 
 
-def _possible_changes(job: Job) -> Iterator[tuple[str, Job]]:
+def _described_changed_jobs(job: Job) -> Iterator[tuple[str, Job]]:
     """Yield changes, the smallest of each kind first: unpinning, time, fixed cost, speed, one query less."""
     for key in ("worker", "max_workers", "cores", "min_executors", "initial_executors"):
         if key in job.model_fields_set:

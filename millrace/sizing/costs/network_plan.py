@@ -68,7 +68,7 @@ def _streams_read_in_vpc(environment: Environment) -> list[Stream]:
     ]
 
 
-def needs_private_image(environment: Environment, network: NetworkPlan) -> bool:
+def needs_private_history_image(environment: Environment, network: NetworkPlan) -> bool:
     """Return whether the history server's image must be in the account's own registry before the server is deployed.
 
     Interface endpoints do not reach the public gallery (ECR user guide, "VPC endpoints"); NAT gateways do. The network of an
@@ -169,7 +169,7 @@ def domains_to_resolve(environment: Environment) -> tuple[str, ...]:
     return tuple(sorted({*_AWS_DOMAINS, *hosts, *(environment.network.allowed_domains or ())}))
 
 
-def dns_cost(environment: Environment, workers: int, prices: PriceTable) -> tuple[CostItem, ...]:
+def dns_firewall_cost(environment: Environment, workers: int, prices: PriceTable) -> tuple[CostItem, ...]:
     """Return the cost of the DNS firewall, if there is one.
 
     Parameters

@@ -42,7 +42,7 @@ def joined_source_partitions(
     )
 
 
-def shared_batches(
+def largest_batches_on_shared_cores(
     demands: Sequence[QueryDemand], sources: Sequence[SourcePartitions]
 ) -> tuple[LargestBatch, ...]:
     """Return the largest batches of queries that share cores."""
@@ -78,7 +78,7 @@ def job_spreads_cores_and_findings(
         return [], 0, short
     if len(demands) == 1:
         return _own_spread_cores_and_findings(environment, name, demands[0], sources[0], paid)
-    batches = shared_batches(demands, sources)
+    batches = largest_batches_on_shared_cores(demands, sources)
     short = [
         _finding_of_too_few_shards(environment, demand)
         for demand, batch in zip(demands, batches, strict=True)

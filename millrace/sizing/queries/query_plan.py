@@ -70,7 +70,9 @@ def query_plan_and_findings(
     above = max(span.above, _least_limit_to_keep_up(demand, span.trigger, spread_))
     problems: list[Finding] = []
     if job.run_every is not None:
-        trigger = _run_period(demand.job, job, span.trigger, f"from one run to the next; {demand.share}")
+        trigger = _run_period_figure(
+            demand.job, job, span.trigger, f"from one run to the next; {demand.share}"
+        )
     elif query.trigger is not None:
         trigger = pinned_figure(
             span.trigger, "s", f"pinned; this query has {demand.share}", (*demand.path, "trigger")
@@ -288,7 +290,7 @@ def _batch_limit_and_findings(
     return figure, [Finding(path, str(given), allowed)]
 
 
-def _run_period(name: str, job: Job, seconds: T, why: str) -> Figure[T]:
+def _run_period_figure(name: str, job: Job, seconds: T, why: str) -> Figure[T]:
     if "run_every" in job.model_fields_set:
         return pinned_figure(seconds, "s", why, ("jobs", name, "run_every"))
     return Figure(
@@ -353,7 +355,7 @@ def run_plan_or_none(
     at_peak, derived_at_peak = run_stage_seconds(demands, spreads, partitions, peak=True)
     batches = tuple(f"{demand.key}.batch_seconds" for demand in demands)
     return RunPlan(
-        every_seconds=_run_period(
+        every_seconds=_run_period_figure(
             name,
             job,
             int(job.run_every.total_seconds()),

@@ -105,7 +105,7 @@ class ExecutorPool:
             each.idle_since = min((query.trigger for query in scenario.queries), default=0.0)
 
     @property
-    def executors(self) -> int:
+    def executor_count(self) -> int:
         """Number of running executors."""
         return len(self._running)
 
@@ -117,7 +117,7 @@ class ExecutorPool:
     @property
     def cores(self) -> int:
         """Cores of the running executors, which all queries share; at least one."""
-        return max(1, self.executors * self._scenario.executor_cores)
+        return max(1, self.executor_count * self._scenario.executor_cores)
 
     def assign_tasks(self, query: int, tasks: int, since: float = 0.0) -> None:
         """Assign tasks of a query's batch to random executors, as Spark does.
@@ -165,10 +165,10 @@ class ExecutorPool:
             self.changed = now
 
     def _executors_idle_too_long(self, now: float) -> list[Executor]:
-        if self.executors <= self._least:
+        if self.executor_count <= self._least:
             return []
         idle = (each for each in self._running if not each.batches and each.idle_since + self._idle <= now)
-        return sorted(idle, key=lambda each: each.idle_since)[: self.executors - self._least]
+        return sorted(idle, key=lambda each: each.idle_since)[: self.executor_count - self._least]
 
     def missing_executors(self, tasks: int) -> int:
         """Return how many more executors the running and waiting tasks of all queries allow."""
@@ -176,7 +176,7 @@ class ExecutorPool:
             return 0
         return (
             self._policy.needed_executors(tasks, self._scenario.executor_cores)
-            - self.executors
+            - self.executor_count
             - self._starting
         )
 
@@ -201,7 +201,7 @@ class ExecutorPool:
         if not isinstance(policy, GlueAutoScaling) or trigger <= 0:
             return
         self._last[query].append(seconds / trigger)
-        expected = self.executors + self._starting
+        expected = self.executor_count + self._starting
         wanted = policy.desired_executors(expected, list(self._last.values()))
         if wanted == expected:
             return
@@ -240,13 +240,17 @@ class ExecutorPool:
         if isinstance(policy, GlueAutoScaling):
             last = list(self._last.values())
             full = all(not each or len(each) == policy.batches for each in last)
-            return number if full and policy.desired_executors(self.executors, last) == self.executors else 0
+            return (
+                number
+                if full and policy.desired_executors(self.executor_count, last) == self.executor_count
+                else 0
+            )
         together = sum(tasks for tasks, _ in queries)
         if together > self.cores and self.missing_executors(together) > 0:
             return 0
         since = self._env.just_before_period(period)
-        all_used = any(tasks >= self.executors and pause < self._idle for tasks, pause in queries)
-        if (all_used or self.executors <= self._least) and (ends or self._chosen < since):
+        all_used = any(tasks >= self.executor_count and pause < self._idle for tasks, pause in queries)
+        if (all_used or self.executor_count <= self._least) and (ends or self._chosen < since):
             for executor in self._running:
                 if executor.idle_since >= since:
                     executor.idle_since += number * period
@@ -303,7 +307,7 @@ class ExecutorPool:
         if generation != self._generation:
             return
         self._starting -= executors
-        self._add_executors(min(executors, self._policy.most - self.executors))
+        self._add_executors(min(executors, self._policy.most - self.executor_count))
         grown, self.grown = self.grown, self._env.event()
         grown.succeed()
 

@@ -83,7 +83,7 @@ class SimulatedQuery:
         return f" ({self.of})" if self.of else ""
 
     @property
-    def slow(self) -> bool:
+    def is_slow(self) -> bool:
         """True if it takes more than a day to catch up, as planned."""
         return self.catch_up is not None and self.catch_up > DAY
 
@@ -102,7 +102,7 @@ class SimulatedQuery:
                 f"{key}: SLA missed in the simulation at the peak: only {self.within:.1%} of the records are within {self.sla:g} s"
                 f"{self.sla_share_in_brackets} with the engine's scaling, and {WITHIN:.1%} must be"
             )
-        if self.waiting and not self.slow:
+        if self.waiting and not self.is_slow:
             yield (
                 f"{key}: the plan catches up with {format_duration(self.outage)} of outage in {self.catch_up:,.0f} s; "
                 f"in the simulation {self.waiting:,.0f} records still wait then"
@@ -163,7 +163,7 @@ def _is_settled(played: JobResult) -> bool:
     if len(set(played.executors_at(np.append(half, played.times[played.times > half])))) > 1:
         return False
     for query in played.queries.values():
-        for numbers in (query.backlog, query.oldest):
+        for numbers in (query.backlog, query.oldest_age_by_batch):
             before, after = _largest_in_last_quarters(query, numbers, played.seconds)
             if not math.isclose(before, after, rel_tol=1e-6):
                 return False

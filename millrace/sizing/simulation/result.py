@@ -155,7 +155,7 @@ class QueryResult:
         return self.spans()[1]
 
     @property
-    def oldest(self) -> Floats:
+    def oldest_age_by_batch(self) -> Floats:
         """Age in seconds of each batch's oldest record at its commit."""
         return self.spans()[2]
 

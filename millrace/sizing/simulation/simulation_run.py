@@ -369,7 +369,7 @@ def _simulate_scenario(scenario: Scenario, each_batch: bool) -> JobResult:
     if scenario.runs is not None:
         batches = chain.from_iterable(zip(each.starts, each.ends, strict=True) for each in found.values())
         ups = scenario.runs.billed_spans(scenario.seconds, scenario.seed, batches)
-        lives = ups * pool.executors
+        lives = ups * pool.executor_count
     return job_result(scenario, found, lives, ups)
 
 

@@ -203,7 +203,7 @@ def test_the_tree_adds_up_and_a_stream_that_is_not_ours_has_no_price(planned):
     others = sum(not each["ours"] for each in document["streams"].values())
     assert tree.count(">not ours<") == others
     assert ">$0.00<" not in tree
-    lines = [line for cost in result.plan.costs.values() for line in cost if line.usd]
+    lines = [line for cost in result.plan.cost_items_by_key.values() for line in cost if line.usd]
     assert tree.count('class="why"') == len(lines)
 
 

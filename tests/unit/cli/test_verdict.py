@@ -257,7 +257,7 @@ def test_the_longest_spell_of_late_batches() -> None:
     _, _, result = played(outage=300)
     query = result.queries["land-glue"]
     spell, begin = longest_late_length_and_start(query, 60)
-    late = query.ends[query.oldest > 60]
+    late = query.ends[query.oldest_age_by_batch > 60]
     assert begin + spell == pytest.approx(late.max())
     assert begin <= late.min()
     assert longest_late_length_and_start(query, math.inf) == (0.0, 0.0)

@@ -10,7 +10,7 @@ from millrace.config import load
 from millrace.config.formats.protobuf import ProtobufFormat
 from millrace.config.model import Environment
 from millrace.sizing import plan
-from millrace.sizing.number_derivation import explain
+from millrace.sizing.number_derivation import derivation_of_number
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.benchmark_figures import Speed, speed_of_query
 from millrace.sizing.queries.environment_demands import query_demands_and_findings
@@ -90,7 +90,7 @@ def test_the_plan_is_marked_and_says_how_to_measure(project: Path) -> None:
     assert job.cores.assumed
     told = [line for line in job.advice if "has no rate" in line]
     assert [line.split()[0] for line in told] == ["land", "pages"]
-    assert "default" in repr(explain(environment, sized, "jobs.clicks.cores"))
+    assert "default" in repr(derivation_of_number(environment, sized, "jobs.clicks.cores"))
 
 
 def test_a_jobs_rate_is_for_all_and_a_querys_for_itself(project: Path) -> None:

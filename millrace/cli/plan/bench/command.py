@@ -146,7 +146,7 @@ def bench(
         subject, payloads = bench_sandbox.benchmark_job_and_payloads(
             environment, job, reading, reader, sample, reference or [], seed
         )
-        measured = bench_sandbox.measure_core_levels(subject, payloads, runs, levels_of_cores)
+        measured = bench_sandbox.measure_at_core_counts(subject, payloads, runs, levels_of_cores)
         queries, size = subject.queries, sum(map(len, payloads)) / len(payloads)
     else:
         if sample or reference:

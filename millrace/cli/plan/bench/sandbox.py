@@ -106,7 +106,7 @@ def _reference_rows_or_none(table: str, files: Mapping[str, Path]) -> Any:
     return flights.read_reference_table(name) if name in flights.REFERENCE_TABLES else None
 
 
-def measure_core_levels(
+def measure_at_core_counts(
     subject: BenchmarkJob, payloads: Sequence[bytes], runs: Sequence[PlannedRun], cores: Sequence[int]
 ) -> list[Measurements]:
     """Run the schedule for each number of cores; repeat settings that disagree on the fewest cores, if they are few."""
@@ -125,7 +125,9 @@ def measure_core_levels(
         benchmark.fill_topic_and_count_records(broker.bootstrap, payloads, levels)
         moved = _progress_printer(len(runs) * len(cores))
         measured = [
-            benchmark.run_schedule(subject, runs, broker.bootstrap, cores=level, done=lambda _n, _of: moved())
+            benchmark.run_benchmark_schedule(
+                subject, runs, broker.bootstrap, cores=level, done=lambda _n, _of: moved()
+            )
             for level in cores
         ]
         # The costs are those of the fewest cores, so only a disturbance there makes them invalid.
@@ -134,7 +136,7 @@ def measure_core_levels(
             for each in disturbances:
                 typer.echo(f"measured again: {each}", err=True)
             more = _progress_printer(len(repeated))
-            again = benchmark.run_schedule(
+            again = benchmark.run_benchmark_schedule(
                 subject, repeated, broker.bootstrap, cores=cores[0], done=lambda _n, _of: more()
             )
             measured[0] = replace_disturbed_settings(measured[0], again, disturbances)

@@ -165,7 +165,7 @@ def import_command(
         raise wrong_option(
             "--stream", stream, "a Kinesis stream alone, not together with --topic and --brokers"
         )
-    moment = _start_time_or_default(start)
+    moment = _iso_start_or_default(start)
     running = _read_running_job(source, StreamAnswers(stream, topic, brokers))
     log = read_log_figures(logs, running) if logs is not None else None
     offsets = None if log is None else log.offsets
@@ -346,7 +346,7 @@ def _update_earlier_import_file(
     _exit_if_undecided(open_ones, file)
 
 
-def _start_time_or_default(start: str | None) -> str:
+def _iso_start_or_default(start: str | None) -> str:
     if start is None:
         ahead = datetime.now(UTC) + _AHEAD
         return ahead.replace(second=0, microsecond=0).isoformat().replace("+00:00", "Z")

@@ -35,7 +35,7 @@ _SCHEMA = "pipelines/scan/record.ddl"
 
 
 @dataclass(frozen=True)
-class JobWithOwnPlan:
+class JobWithOwnPlanCost:
     """A job, and the plan that it would have.
 
     Attributes
@@ -152,11 +152,11 @@ _SERVICES = {"scan_glue_jobs": "Glue", "scan_emr_jobs": "EMR Serverless"}
 
 def _scanned_jobs_and_unread_services(
     client: Callable[[str], Any], region: str, window: Any, tags: Mapping[str, str], *, logs: bool
-) -> tuple[list[JobWithOwnPlan], list[str]]:
+) -> tuple[list[JobWithOwnPlanCost], list[str]]:
     """Return the jobs, and the services that may not be read, each with the reason."""
     from millrace.advisor.existing import account_scan
 
-    rows, unread = list[JobWithOwnPlan](), list[str]()
+    rows, unread = list[JobWithOwnPlanCost](), list[str]()
     with Progress(
         TextColumn("{task.description}"), transient=True, disable=not sys.stderr.isatty()
     ) as progress:
@@ -167,7 +167,7 @@ def _scanned_jobs_and_unread_services(
                     progress.update(task, description=f"reading {service} job {job.name} ({len(rows)} read)")
                     scanned = account_scan.with_event_log_figures(job, client, region) if logs else job
                     plan_usd, note = _own_plan_usd_and_notes(scanned, client, region)
-                    rows.append(JobWithOwnPlan(scanned, plan_usd, (*scanned.notes, *note)))
+                    rows.append(JobWithOwnPlanCost(scanned, plan_usd, (*scanned.notes, *note)))
             except account_scan.UNREAD as error:
                 unread.append(f"jobs of {service} are not known ({error})")
     return rows, unread
@@ -218,7 +218,7 @@ def _own_plan_usd_and_notes(
     return total_cost(plans["computed"]).value, ()
 
 
-def _heading_with_totals(rows: Sequence[JobWithOwnPlan], region: str, days: int) -> str:
+def _heading_with_totals(rows: Sequence[JobWithOwnPlanCost], region: str, days: int) -> str:
     """Return the verdict: the number of jobs, of those that run, and their cost."""
     cost = sum(each.job.usd or 0.0 for each in rows)
     unknown = sum(each.job.usd is None for each in rows)
@@ -227,7 +227,7 @@ def _heading_with_totals(rows: Sequence[JobWithOwnPlan], region: str, days: int)
     return f"{region}: {count(len(rows), 'streaming job')}, {running} running; {dollars(cost)} in {count(days, 'day')}{more}"
 
 
-def _row_cells(row: JobWithOwnPlan, now: datetime) -> tuple[str, ...]:
+def _row_cells(row: JobWithOwnPlanCost, now: datetime) -> tuple[str, ...]:
     job = row.job
     cost = "unknown" if job.usd is None else f"{'at most ' if job.at_most else ''}{dollars(job.usd)}"
     age = "" if job.last_batch is None else duration_text(max(0.0, now.timestamp() - job.last_batch))
@@ -246,7 +246,7 @@ def _row_cells(row: JobWithOwnPlan, now: datetime) -> tuple[str, ...]:
 _HEAD = ("job", "on", "workers", "state", "last batch", "cost", "own plan a month", "first finding")
 
 
-def _finding_and_note_lines(row: JobWithOwnPlan) -> list[str]:
+def _finding_and_note_lines(row: JobWithOwnPlanCost) -> list[str]:
     """Return the finding in words, the command that shows the rest, and what is not known."""
     job = row.job
     of = (
@@ -258,7 +258,7 @@ def _finding_and_note_lines(row: JobWithOwnPlan) -> list[str]:
     return lines + list(row.notes)
 
 
-def _print_rows(rows: Sequence[JobWithOwnPlan], now: datetime) -> None:
+def _print_rows(rows: Sequence[JobWithOwnPlanCost], now: datetime) -> None:
     if not rows:
         print_rich("no streaming job was found")
         return
@@ -271,7 +271,7 @@ def _print_rows(rows: Sequence[JobWithOwnPlan], now: datetime) -> None:
             print_rich(Text(f"{each.job.name}: {line}"))
 
 
-def _scan_page(rows: Sequence[JobWithOwnPlan], heading: str, unread: Sequence[str], now: datetime) -> str:
+def _scan_page(rows: Sequence[JobWithOwnPlanCost], heading: str, unread: Sequence[str], now: datetime) -> str:
     cells = [_row_cells(each, now) for each in rows]
     tables: list[dict[str, Any]] = [
         {"head": _HEAD, "rows": cells, "caption": "Streaming jobs, the most expensive first."}
@@ -284,7 +284,7 @@ def _scan_page(rows: Sequence[JobWithOwnPlan], heading: str, unread: Sequence[st
 
 
 def scan_document(
-    rows: Sequence[JobWithOwnPlan], region: str, window: Any, unread: Sequence[str]
+    rows: Sequence[JobWithOwnPlanCost], region: str, window: Any, unread: Sequence[str]
 ) -> dict[str, Any]:
     """Return the jobs as an object that ``json.dumps`` takes.
 

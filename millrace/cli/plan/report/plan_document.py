@@ -41,7 +41,7 @@ def plan_document(checked: SimulatedPlan, verdict: Verdict, moves: Sequence[Move
         for choice, choice_document in zip(job.choices(), document["jobs"][name]["choices"], strict=True):
             choice_document |= {
                 "way": str(choice),
-                "worst_age_seconds": worst_record_age(environment, job, choice),
+                "worst_age_seconds": worst_record_age_seconds(environment, job, choice),
             }
     return {
         "version": document.pop("version"),
@@ -50,7 +50,7 @@ def plan_document(checked: SimulatedPlan, verdict: Verdict, moves: Sequence[Move
         **document,
         "flow": flow_chart(checked, verdict.risks),
         "room": {
-            "capacity": [*_capacity_bars(checked)],
+            "capacity": [*_query_capacity_bars(checked)],
             "age": _oldest_record_bars(checked),
             "shards": _stream_capacity_bars(checked),
         },
@@ -62,7 +62,7 @@ def _bar_item(name: str, share: float, words: str) -> dict[str, Any]:
     return {"name": name, "share": share, "words": words, "severity": severity}
 
 
-def _capacity_bars(checked: SimulatedPlan) -> Iterator[dict[str, Any]]:
+def _query_capacity_bars(checked: SimulatedPlan) -> Iterator[dict[str, Any]]:
     """Yield the peak as a share of the capacity of full batches."""
     for name, job in checked.plan.jobs.items():
         own = [demand for demand in checked.demands if demand.job == name]
@@ -101,7 +101,7 @@ def _stream_capacity_bars(checked: SimulatedPlan) -> list[dict[str, Any]]:
     ]
 
 
-def worst_record_age(environment: Environment, job: JobPlan, choice: WorkerChoice) -> float:
+def worst_record_age_seconds(environment: Environment, job: JobPlan, choice: WorkerChoice) -> float:
     """Return the age in seconds that no record exceeds at the peak with a choice's cores: T + D, in each query.
 
     Cores of complete workers, including those that the queries do not need, are divided as in the plan.

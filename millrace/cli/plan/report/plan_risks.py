@@ -57,12 +57,12 @@ class SimulatedPlan:
 
     def monthly_usd_of(self, *keys: str) -> float:
         """Return the monthly cost of jobs, streams and clusters, each once, by keys such as ``jobs.flights``."""
-        costs = self.plan.costs
+        costs = self.plan.cost_items_by_key
         return sum((sum(line.usd for line in costs[key]) for key in dict.fromkeys(keys)), 0.0)
 
     def bill_lines(self) -> Iterator[CostItem]:
         """Return every line of the bill."""
-        return chain.from_iterable(self.plan.costs.values())
+        return chain.from_iterable(self.plan.cost_items_by_key.values())
 
 
 def catch_up_limiting_keys_text(checked: SimulatedPlan, query: SimulatedQuery) -> str:
@@ -115,7 +115,7 @@ def _late_at_rise_risks(checked: SimulatedPlan) -> Iterator[Risk]:
 
 
 def _contradicted_catch_up_risks(checked: SimulatedPlan) -> Iterator[Risk]:
-    contradicted = (each for each in checked.played if each.waiting and not each.slow)
+    contradicted = (each for each in checked.played if each.waiting and not each.is_slow)
     late = sorted(contradicted, key=lambda each: -each.waiting)
     if late:
         first = late[0]
@@ -150,7 +150,7 @@ def _slow_catch_up_risks(checked: SimulatedPlan) -> Iterator[Risk]:
             [(each.job, each.query) for each in slow],
             f"after {outage} of outage at the peak, {first.query} {took}{{also}}"
             + (catch_up_limiting_keys_text(checked, first) if first.waiting else ""),
-            severe=any(each.waiting and each.slow for each in slow),
+            severe=any(each.waiting and each.is_slow for each in slow),
         )
 
 
@@ -267,7 +267,7 @@ def _busy_driver_risks(checked: SimulatedPlan) -> Iterator[Risk]:
         )
 
 
-def _broker_risks(checked: SimulatedPlan) -> Iterator[Risk]:
+def _brokers_without_reserve_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     """Yield clusters that cannot carry the load with one broker less, as AWS restarts each broker for patches."""
     known = service_limits().brokers
     for name, cluster in checked.plan.clusters.items():
@@ -367,7 +367,7 @@ RISKS: tuple[Callable[[SimulatedPlan], Iterator[Risk]], ...] = (
         _full_stream_risks,
         _driver_size_risks,
         _busy_driver_risks,
-        _broker_risks,
+        _brokers_without_reserve_risks,
         _without_tls_risks,
         _no_peak_factor_risks,
         _old_price_risks,

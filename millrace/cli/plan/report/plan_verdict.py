@@ -70,7 +70,7 @@ def _simulated_sla_state(checked: SimulatedPlan) -> SlaState:
         outage = duration_text(slow.outage.total_seconds())
         words = f"{percent(share)} of the records in time at the peak, but {slow.query} does not catch up with {outage} of outage"
         words += (
-            f" {'within a day' if slow.slow else 'as planned'}{catch_up_limiting_keys_text(checked, slow)}"
+            f" {'within a day' if slow.is_slow else 'as planned'}{catch_up_limiting_keys_text(checked, slow)}"
         )
         return SlaState("at risk", words, share)
     closest = max(checked.played, key=lambda each: each.oldest / each.sla)

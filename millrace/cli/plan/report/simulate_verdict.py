@@ -150,7 +150,7 @@ def longest_late_length_and_start(query: QueryResult, sla: float) -> tuple[float
     """Return length and start of the longest time, in seconds, in which every batch committed a late record."""
     spell, begin, since = 0.0, 0.0, None
     for start, end, oldest in zip(
-        query.starts.tolist(), query.ends.tolist(), query.oldest.tolist(), strict=True
+        query.starts.tolist(), query.ends.tolist(), query.oldest_age_by_batch.tolist(), strict=True
     ):
         if oldest <= sla:
             since = None

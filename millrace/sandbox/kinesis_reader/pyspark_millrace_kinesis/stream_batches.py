@@ -161,7 +161,7 @@ class BatchPlanner:
         asked = self._readable_shards(listed)
         deadline = self.clock() + self.limits.seconds
         while asked:
-            asked = {shard for shard in sorted(asked) if self._read_shard_once(shard, fresh)}
+            asked = {shard for shard in sorted(asked) if self._read_once_and_tell_if_more(shard, fresh)}
             if self.clock() >= deadline:
                 break
             if not asked and self._ended_shards() - fresh.keys():
@@ -213,7 +213,7 @@ class BatchPlanner:
         reading = self._entries.keys() - self._ended_shards()
         return {s for s in reading if s not in listed or not reading & set(listed[s].parents)}
 
-    def _read_shard_once(self, shard: str, fresh: dict[str, tuple[str, int]]) -> bool:
+    def _read_once_and_tell_if_more(self, shard: str, fresh: dict[str, tuple[str, int]]) -> bool:
         """Ask a shard once; return whether the batch may take more of it."""
         entry = self._entries[shard]
         first, taken = fresh.get(shard, ("", 0))
