@@ -48,7 +48,7 @@ def test_back_to_back_durations_settle(rate: float) -> None:
     found = run(land(Arrivals.constant(rate, HOUR)))
     settled = 2.0 / (1 - rate * 1e-3 / 16)
     assert found.ends[-1] - found.starts[-1] == pytest.approx(settled, rel=1e-6)
-    assert found.oldest[-1] == pytest.approx(2 * settled, rel=1e-6), "worst age is two batches"
+    assert found.oldest_age_by_batch[-1] == pytest.approx(2 * settled, rel=1e-6), "worst age is two batches"
     assert found.ages.oldest == pytest.approx(2 * settled, rel=1e-6)
 
 
