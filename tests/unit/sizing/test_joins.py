@@ -100,7 +100,7 @@ def test_a_simulated_join_takes_the_records_of_both_tables(from_text: Loader) ->
     )
     environment = from_text(one_job.format(first="small", second="large"))
     arrivals = {"small": Arrivals.constant(10, 600), "large": Arrivals.constant(20_000, 600)}
-    scenario = plan_scenario.scenario(environment, plan(environment), "land", arrivals)
+    scenario = plan_scenario.scenario_of_job(environment, plan(environment), "land", arrivals)
     load = next(load for load in scenario.queries if load.name == "match")
     assert isinstance(load.source, Arrivals)
     assert load.source.arrived_before(100) == pytest.approx(20_010 * 100)

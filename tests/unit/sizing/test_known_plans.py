@@ -215,7 +215,7 @@ def test_the_simulator_keeps_the_promise_of_catching_up(from_text: Loader) -> No
     )
     found = simulate(made).queries["land"]
     away = 900 + made.driver_start
-    late = found.ends[found.oldest > 60]
+    late = found.ends[found.oldest_age_by_batch > 60]
     assert late[-1] <= 3600 + away + 2 * away + 60, "lambda R / (mu - lambda) = 2 R, and a batch"
 
 
