@@ -166,7 +166,7 @@ def _parameters_by_option(command: Mapping[str, Any]) -> dict[str, Mapping[str, 
 
 
 def complete_environment_names(incomplete: str) -> list[str]:
-    """Complete the names of the project's environments, as :func:`millrace.config.load.environment_names` has them."""
+    """Return the names of the project's environments that begin so, as :func:`millrace.config.load.environment_names` has them."""
     texts = _environment_texts_by_name()
     parents = {parent[1] for text in texts.values() if (parent := _EXTENDS.search(text))}
     parts = {
@@ -178,7 +178,7 @@ def complete_environment_names(incomplete: str) -> list[str]:
 
 
 def complete_job_names(ctx: Any, incomplete: str) -> list[str]:
-    """Complete the jobs of the environment that was given before, else of all."""
+    """Return the jobs that begin so, of the environment that was given before, else of all."""
     texts, names = _environment_texts_by_name(), dict[str, None]()
     given = ctx.params.get("env") or os.environ.get("MILLRACE_ENV")
     for name in [given] if given else complete_environment_names(""):

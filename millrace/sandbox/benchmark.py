@@ -120,7 +120,7 @@ def run_benchmark_schedule(
     done: Callable[[int, int], None],
     driver_memory: str = "2g",
 ) -> Measurements:
-    """Run a schedule on local Spark, of the Spark line of the job's engine version.
+    """Run a schedule on local Spark and return its measurements; with the Spark line of the job's engine version.
 
     Parameters
     ----------

@@ -158,7 +158,7 @@ def running_servers_as_phase(phases: PhaseTimer, *, keep: bool) -> Iterator[Any]
 
 
 def demo_summary(outcomes: list[DrillResult]) -> dict[str, Any]:
-    """Sum up the jobs: the demo's closing JSON object, with one entry per job below ``jobs``."""
+    """Return the demo's closing JSON object: the sums of all jobs, with one entry per job below ``jobs``."""
     accounts = [outcome.account for outcome in outcomes]
     return {
         "produced": sum(a.produced for a in accounts),

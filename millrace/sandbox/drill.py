@@ -133,7 +133,7 @@ class JobsDrill:
         self._started: list[str] = []
 
     def send_in_background(self, work: Callable[[Flag], None], name: str) -> BackgroundThread:
-        """Send records in the background, with a function that ends soon after its flag is set."""
+        """Start to send records in a thread, which is returned, with a function that ends soon after its flag is set."""
         self.sending.append(BackgroundThread(work, name))
         return self.sending[-1]
 

@@ -239,7 +239,7 @@ class _EnvironmentTrial(JobsDrill):
         }
 
     def send_stream(self, stream: str) -> BackgroundThread:
-        """Send the records of a stream."""
+        """Start to send the records of a stream, and return the thread that does so."""
         feed, producer = self._feeds[stream], self.producers[stream]
 
         def send_until_stopped(stop: Flag) -> None:

@@ -112,7 +112,7 @@ class FailureDrill(JobsDrill):
         self._phase = "sending"
 
     def run(self) -> DrillResult:
-        """Feed the job, kill it once, and account for every record.
+        """Feed the job, kill it once, and return the account of every record.
 
         Raises
         ------

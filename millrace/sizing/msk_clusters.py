@@ -74,7 +74,7 @@ def replication_factor(environment: Environment, cluster: str) -> int:
 def cluster_load(
     environment: Environment, cluster: str, partitions: Mapping[str, int], readers: Mapping[str, int]
 ) -> ClusterLoad:
-    """Add up the topics of one cluster, including topics of others on it.
+    """Return the sum of all topics of one cluster, including topics of others on it.
 
     Parameters
     ----------
@@ -329,7 +329,7 @@ def _provisioned_cluster_plan(
 def _volume_size_and_finding(
     name: str, cluster: MskCluster, brokers: int, load_: ClusterLoad
 ) -> tuple[Figure[int] | None, Finding | None]:
-    """Size the volume of a Standard broker: as pinned, as deployed where that suffices, else the next coarse step."""
+    """Return the volume of a Standard broker, or why it is too small: as pinned, as deployed where that suffices, else the next coarse step."""
     known = service_limits()
     room, most = known["msk.storage.headroom"], int(known["msk.broker.storage_gib"])
     needed = max(1, math.ceil(load_.stored_gib * room / brokers))

@@ -76,7 +76,7 @@ def plan(environment: Environment) -> Plan:
 
 
 def _plan_with_choices_made(environment: Environment, table: PriceTable) -> Plan:
-    """Size an environment in which nothing but sizes and tiers is left to the plan."""
+    """Return the plan of an environment in which nothing but sizes and tiers is left to the plan."""
     sized, problems = _environment_sizes_and_findings(environment, table)
     if sized is None:
         raise environment.places.error(
@@ -119,7 +119,7 @@ def _plan_with_choices_made(environment: Environment, table: PriceTable) -> Plan
 
 
 def _quota_warnings(environment: Environment, clusters: Mapping[str, ClusterPlan]) -> Iterator[str]:
-    """Warn about numbers of brokers for which AWS has to raise a quota first."""
+    """Yield a line for each number of brokers for which AWS has to raise a quota first."""
     known = service_limits()
     counts = {name: each.brokers.value for name, each in clusters.items() if each.brokers is not None}
     for name, number in counts.items():
@@ -372,7 +372,7 @@ def _plan_warnings(environment: Environment, demands: list[QueryDemand]) -> tupl
 
 
 def total_cost(items: Plan) -> Figure[float]:
-    """Add up everything a plan costs in a month, in USD."""
+    """Return everything a plan costs in a month, in USD."""
     lines = [
         *items.shared,
         *(line for stream in items.streams.values() for line in stream.cost),

@@ -260,7 +260,7 @@ def known_price_names() -> Set[str]:
 
 @cache
 def service_limits() -> LimitTable:
-    """Read the limits of the services."""
+    """Return the limits of the services."""
     text = (resources.files("millrace.sizing") / "limits.yaml").read_text(encoding="utf-8")
     return LimitTable.model_validate(YAML(typ="safe").load(text))
 

@@ -144,7 +144,7 @@ def write_verification_environment(
     clusters: Mapping[str, Mapping[str, Any]],
     without_kafka: bool = False,
 ) -> VerificationCopy:
-    """Write the environment that verifies another one.
+    """Write and return the environment that verifies another one.
 
     It has the other's account, region, governance, network, keys, and version and worker of each engine in use. Its data is
     its own, and disposable. Existing resources of the other (buckets, database, roles of jobs, streams) are not used, as a
@@ -247,7 +247,7 @@ def write_verification_environment(
 def _error_in_users_file(
     error: ConfigurationError, environment: Environment, generated: Path
 ) -> ConfigurationError:
-    """Name the user's file instead of the generated one."""
+    """Return an error that names the user's file instead of the generated one."""
     file = environment.places.of(())[0]
     where = "in the small environment that `millrace verify` makes of this one"
     return ConfigurationError(

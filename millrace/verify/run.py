@@ -145,7 +145,7 @@ class Verification:
     _removed: float | None = None
 
     def run(self) -> VerificationOutcome:
-        """Deploy the copy, run it, compare, and remove it, whatever happens.
+        """Deploy the copy, run it, compare, and remove it, whatever happens; return the outcome.
 
         An interruption is reported like any other trouble; a second one also ends the removal.
         """

@@ -42,7 +42,7 @@ Turn = Literal["reshard", "kill"]
 
 
 def order_disturbances(kills: int, reshards: int) -> list[Turn]:
-    """Order the disturbances while records flow: a kill follows each reshard at once, while old shards are still read."""
+    """Return the order of disturbances while records flow: a kill follows each reshard at once, while old shards are still read."""
     resharding: list[Turn] = ["reshard"] * reshards
     killing: list[Turn] = ["kill"] * kills
     return [turn for pair in zip_longest(resharding, killing) for turn in pair if turn is not None]
@@ -238,7 +238,7 @@ class VerificationScenario(JobsDrill):
         return counts
 
     def compare_tables(self) -> tuple[TableComparison, ...]:
-        """Compare every leg's tables with the sent records."""
+        """Return the comparison of every leg's tables with the sent records."""
         ledgers = {name: traffic.ledger for name, traffic in self.traffic.items()}
         return compare_with_ledgers(self.catalog, self._copy, ledgers)
 
@@ -246,7 +246,7 @@ class VerificationScenario(JobsDrill):
 def compare_with_ledgers(
     catalog: Catalog, copy: VerificationCopy, ledgers: Mapping[str, Ledger]
 ) -> tuple[TableComparison, ...]:
-    """Compare every leg's landing table and derived table with the ledger of its stream, as multisets.
+    """Return the comparison of every leg's two tables with the ledger of its stream, as multisets.
 
     Parameters
     ----------

@@ -104,7 +104,7 @@ def install_wheel_in_project(wheel: Path, root: Path) -> list[Path]:
 
 
 def write_wheel_of_this_program(folder: Path) -> Path:
-    """Write the wheel that this program runs from: built in a clone, else packed again from the installed files.
+    """Write the wheel that this program runs from and return its path: built in a clone, else packed again from the installed files.
 
     Raises
     ------

@@ -251,7 +251,7 @@ class BackfillEstimate:
 def estimate_backfill(
     environment: Environment, job: str, query: str, rows: int, begin: datetime, end: datetime
 ) -> BackfillEstimate:
-    """Estimate time and cost of a backfill: the rate of the sizing model, with its overhead for each hour's step.
+    """Return the estimated time and cost of a backfill: the rate of the sizing model, with its overhead for each hour's step.
 
     Parameters
     ----------

@@ -131,7 +131,7 @@ def _unfinished_erasure_with_condition(erasures: ErasureRequests, where: str) ->
 
 
 def _wait_for_all_answers(erasures: ErasureRequests, request: ErasureRequest, console: Console) -> Answers:
-    """Wait until every job is done.
+    """Wait until every job is done, and return their answers.
 
     Raises
     ------

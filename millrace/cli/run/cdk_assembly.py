@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def synthesize_and_find_changes(
     environment: Environment, env: str, *, limited: bool = False, first: bool = False
 ) -> tuple[DeployedEnvironment, Path, DeploymentChanges]:
-    """Synthesise an environment and compare it with the deployed stacks.
+    """Synthesise an environment; return its account, the assembly and the changes of the deployed stacks.
 
     Parameters
     ----------

@@ -310,7 +310,7 @@ def _confirm_traffic(
 def _send_with_ledger(
     feed: TrafficFeed, target: TrafficTarget, records: int | None, seconds: float | None, path: Path
 ) -> SentTraffic:
-    """Send records, and write the ledger also after a failure."""
+    """Send records and return what was sent; write the ledger also after a failure."""
     from millrace.sandbox.records.traffic import send_feed
 
     most = feed.shape.per_second * feed.shape.burst_factor

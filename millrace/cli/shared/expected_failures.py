@@ -54,7 +54,7 @@ class CommandRefusedError(Exception):
 def command_with_reported_failures(
     name: str, command: Callable[Parameters, Result]
 ) -> Callable[Parameters, Result]:
-    """Wrap a command so that each failure of ``STATUS`` becomes one message and its exit status.
+    """Return a command whose every failure of ``STATUS`` becomes one message and its exit status.
 
     Parameters
     ----------

@@ -83,7 +83,7 @@ class TwinForecasts:
 def forecast_changes(
     advice: Advice, subject: AdvisedJob, texts: Sequence[str], score_file: Path | None
 ) -> TwinForecasts:
-    """Fit the twin and simulate the changes that are asked for and those of findings.
+    """Fit the twin, and return its forecasts of the changes that are asked for and those of findings.
 
     Parameters
     ----------

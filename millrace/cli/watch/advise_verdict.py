@@ -98,7 +98,7 @@ def _cost_after_change_text(as_it_ran: Forecast | None, changed: Sequence[Foreca
 
 
 def _simulated_sla_state(advice: Advice, subject: AdvisedJob | None, as_it_ran: Forecast | None) -> SlaState:
-    """Compare the 95th percentile of records' age in the simulation of the log with each query's SLA."""
+    """Return the state of the SLA: the 95th percentile of records' age in the simulation of the log against each query's."""
     if subject is None or as_it_ran is None:
         return SlaState("unknown", "no SLA is known; give --env NAME")
     judged = []

@@ -90,7 +90,7 @@ class _JobStatus:
 
 
 def _ask_for_status(aws: DeployedEnvironment, jobs: Sequence[str]) -> Iterator[_JobStatus]:
-    """Ask for the status of each job; a job that is not deployed or does not answer does not stop the others."""
+    """Yield the status of each job; a job that is not deployed or does not answer does not stop the others."""
     from millrace.lifecycle.account.deployed_outputs import NotDeployedError
     from millrace.lifecycle.aws_error_messages import TransientError
     from millrace.lifecycle.jobs import state_machine

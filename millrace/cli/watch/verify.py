@@ -324,7 +324,7 @@ def _sigterm_as_interrupt() -> Iterator[None]:
 
 
 def _exit_status_after_removal(environment: Environment, *, yes: bool, as_json: bool) -> int:
-    """Remove what earlier verifications of an environment left."""
+    """Remove what earlier verifications of an environment left; return the exit status."""
     from millrace.verify.removals.removal_scope import find_verifications
 
     aws = connect_account(environment)

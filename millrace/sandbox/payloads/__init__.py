@@ -109,7 +109,7 @@ class PayloadBreaker:
     broken: Callable[[bytes, random.Random], bytes]
 
     def __call__(self, values: Values, choose: random.Random) -> tuple[bytes, Dirt]:
-        """Spoil a record in one of these ways."""
+        """Return a record that is spoiled in one of these ways, and the way."""
         retyped = [f.name for f in self.schema.fields if isinstance(f.dataType, NumericType | BooleanType)]
         dirt: Dirt = choose.choice(("broken", "retyped", "empty") if retyped else ("broken", "empty"))
         if dirt == "empty":

@@ -79,7 +79,7 @@ def read_reference_table(name: str) -> pa.Table:
 
 
 def flight_records(table: pa.Table, *, dirty_share: float, seed: int) -> Iterator[RecordToSend]:
-    """Turn flights into records, a fixed and seeded share of them spoiled.
+    """Yield flights as records, a fixed and seeded share of them spoiled.
 
     Parameters
     ----------

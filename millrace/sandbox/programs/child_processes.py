@@ -130,7 +130,7 @@ class ChildProcess:
         cwd: Path | None = None,
         scratch: Path | None = None,
     ) -> ChildProcess:
-        """Start a program in a process group of its own."""
+        """Return a program that was started in a process group of its own."""
         log.parent.mkdir(parents=True, exist_ok=True)
         _RECORDS.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:

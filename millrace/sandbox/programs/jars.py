@@ -82,7 +82,7 @@ def jar_folder(name: str, line: SparkLine | None = None) -> Path:
 
 
 def jar_files(name: str, line: SparkLine | None = None) -> list[Path]:
-    """List the jars of a set; its parameters are those of :func:`jar_folder`.
+    """Return the jars of a set; its parameters are those of :func:`jar_folder`.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def jar_files(name: str, line: SparkLine | None = None) -> list[Path]:
 
 
 def read_jar_lock_file() -> dict[str, list[Jar]]:
-    """Read the lock: set name to its jars."""
+    """Return the jars of each set in the lock file."""
     return {name: [Jar(**jar) for jar in jars] for name, jars in json.loads(LOCK.read_text()).items()}
 
 

@@ -235,7 +235,7 @@ class SandboxSpark:
 
 
 def _write_signing_region_folder(folder: Path, stack: LocalStack) -> Path:
-    """Write a folder for the class path with which the Kinesis connector's AWS SDK signs for LocalStack's region.
+    """Write and return a folder for the class path with which the Kinesis connector's AWS SDK signs for LocalStack's region.
 
     The SDK takes the region from the host's name, and us-east-1 for an unknown one; LocalStack then looks for the
     stream there. Its own override file (``InternalConfig``, AWS SDK for Java 1.x) maps hosts to regions.
@@ -283,7 +283,7 @@ class LocalJob:
     event_logs: Path
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """Read the JSON lines that the core has printed so far (``docs/launch-document.md``)."""
+        """Yield the JSON lines that the core has printed so far (``docs/launch-document.md``)."""
         return local_driver.read_driver_events(self.process)
 
     def commit_times(self) -> list[datetime]:

@@ -83,7 +83,7 @@ class LocalStack:
 
 
 def localstack_answers(endpoint: str) -> bool:
-    """Tell whether a LocalStack answers at an address."""
+    """Return whether a LocalStack answers at an address."""
     return toolchain.local_server_answers(f"{endpoint}/_localstack/health")
 
 

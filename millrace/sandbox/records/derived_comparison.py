@@ -192,7 +192,7 @@ def _records_of_table(run: JobRun, query: DeriveSettings, table: str, route: str
 
 
 def _has_possibly_late_records(run: JobRun, query: DeriveSettings, state: StateSettings) -> bool:
-    """Check that a record may be older than the watermark: one that landed before it is later by more than the delay."""
+    """Return whether a record may be older than the watermark: one that landed before it is later by more than the delay."""
     legs = [(query.source_table, query.route, state.watermark)]
     legs += [(each.source_table, each.route, each.watermark) for each in (state.join,) if each is not None]
     for table, route, mark in legs:

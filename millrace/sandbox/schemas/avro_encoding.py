@@ -79,7 +79,7 @@ class AvroSchema:
         self.struct = kind
 
     def encode(self, values: Mapping[str, Any]) -> bytes:
-        """Write a record.
+        """Return a record as Avro bytes.
 
         Parameters
         ----------

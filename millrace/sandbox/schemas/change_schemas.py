@@ -60,7 +60,7 @@ def infer_from_changes(
     required: bool = False,
     narrow: bool = False,
 ) -> dict[str, InferredSchema]:
-    """Infer the rows of each table, by its name as ``changes_of`` has it.
+    """Return the schema of each table's rows, by its name as ``changes_of`` has it.
 
     The schema in an event of Debezium (Connect's wrapper) says the types; without one they are those of the values.
 

@@ -52,7 +52,7 @@ class DdlError(NoTestValuesError):
 
 
 def parse_ddl(text: str) -> StructType:
-    """Parse a schema.
+    """Return the schema of a DDL text.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def _spark_type(kind: ddl.DdlType) -> DataType:
 
 
 def read_ddl_file(path: Path) -> StructType:
-    """Read a schema file, as :func:`parse_ddl` does."""
+    """Return the schema of a file, as :func:`parse_ddl` does."""
     return parse_ddl(path.read_text(encoding="utf-8"))
 
 
@@ -120,7 +120,7 @@ def _comment_clause(field: StructField) -> str:
 
 
 def type_as_ddl(kind: DataType) -> str:
-    """Write a type, such as ``ARRAY<STRUCT<a: INT NOT NULL>>``."""
+    """Return a type as DDL, such as ``ARRAY<STRUCT<a: INT NOT NULL>>``."""
     if isinstance(kind, ArrayType):
         return f"ARRAY<{type_as_ddl(kind.elementType)}>"
     if isinstance(kind, MapType):

@@ -88,7 +88,7 @@ class InferredSchema:
 def infer_from_json(
     payloads: Iterable[bytes], *, required: bool = False, narrow: bool = False
 ) -> InferredSchema:
-    """Infer from JSON objects.
+    """Return the schema of JSON objects.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ def infer_from_csv(
     required: bool = False,
     narrow: bool = False,
 ) -> InferredSchema:
-    """Infer from CSV records without a header.
+    """Return the schema of CSV records without a header.
 
     Parameters
     ----------

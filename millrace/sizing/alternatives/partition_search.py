@@ -105,7 +105,7 @@ class JobPlanner:
         )
 
     def plan_or_findings(self, job: str, partitions: Mapping[str, int]) -> Planned:
-        """Plan a job that finds these partitions, with the driver that costs the least; of equal ones the smallest."""
+        """Return the plan of a job that finds these partitions, or its findings; with the driver that costs the least; of equal ones the smallest."""
         sources = self.source_partitions(self.demands[job], partitions)
         key = (job, tuple(each.partitions for each in sources.values()))
         if key not in self._planned:

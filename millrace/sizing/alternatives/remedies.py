@@ -25,7 +25,7 @@ _STEPS = (1.1, 1.25, 1.5, 2, 3, 4, 6, 8, 12, 16, 32, 64)
 def findings_with_remedies(
     environment: Environment, problems: Sequence[Finding], replan: Replan
 ) -> list[Finding]:
-    """Add to each finding about a job up to three changes that another plan has confirmed.
+    """Return the findings; each about a job has up to three changes that another plan has confirmed.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def _described_changed_jobs(job: Job) -> Iterator[tuple[str, Job]]:
 
 
 def _round_up_to_two_digits(value: float) -> int:
-    """Round up to two digits."""
+    """Return a number rounded up to two digits."""
     whole = max(1, math.ceil(value))
     scale = int(10 ** max(0, len(str(whole)) - 2))
     return -(-whole // scale) * scale

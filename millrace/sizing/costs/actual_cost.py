@@ -32,7 +32,7 @@ class PlannedAndPaid:
 
 
 def planned_and_paid(plan: Plan, paid: Mapping[str, float], days: int) -> tuple[PlannedAndPaid, ...]:
-    """Compare a plan with billed cost by subject.
+    """Return planned and billed cost of each subject.
 
     Parameters
     ----------

@@ -62,7 +62,7 @@ def price_list_region(region: str) -> str:
 
 
 def renew_prices(pricing: Any, region: str, current: Mapping[str, Price], today: date) -> PriceRenewal:
-    """Update every price that has a product.
+    """Return the table with a new price for each that has a product.
 
     Parameters
     ----------

@@ -67,7 +67,7 @@ class LargestBatch:
     unread: float = 0.0
 
     def divided_into(self, number: int, *, shuffled: bool = False) -> BatchTasks:
-        """Divide it into tasks."""
+        """Return it divided into tasks."""
         if not self.partitions:
             return BatchTasks(number, self.work / number, self.work)
         extra = 1 + service_limits()["spark.repartition.overhead"] if shuffled else 1.0
@@ -138,7 +138,7 @@ def fewest_shared_cores(batches: tuple[LargestBatch, ...], *, free: tuple[bool, 
 def divide_into_tasks_or_none(
     batches: tuple[LargestBatch, ...], cores: int, *, free: tuple[bool, ...] = ()
 ) -> tuple[BatchTasks, ...] | None:
-    """Divide all batches into tasks that end in time on a number of cores; None if they do not.
+    """Return the tasks of all batches that end in time on a number of cores; None if they do not.
 
     Either there is a core for each task, or the work of all bounds when each task begins (:func:`_max_task_seconds`). Less traffic or a
     longer trigger only makes tasks shorter in their share of the time, so neither takes more cores.
@@ -179,7 +179,7 @@ def divide_into_tasks_or_none(
 def parallel_and_sequential_run_tasks(
     batches: Sequence[LargestBatch], cores: int
 ) -> tuple[list[BatchTasks], list[BatchTasks]]:
-    """Divide all batches of a bounded run into tasks with a core for each, and into those that end soonest one batch after the other.
+    """Return the tasks of a bounded run's batches with a core for each, and those that end soonest one batch after the other.
 
     With fewer cores than partitions, each task reads as many partitions as there are waves, one after the other.
     """

@@ -177,7 +177,7 @@ class UnusableResultError(ValueError):
 
 
 def read_result(file: Path) -> BenchmarkResult:
-    """Read a result file.
+    """Return the content of a result file.
 
     Raises
     ------

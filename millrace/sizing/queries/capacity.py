@@ -281,7 +281,7 @@ def choose_core_spread(
 def spread_over_cores_or_none(
     partitions: int, cores: int, needed: float, overhead: float, *, read_at_once: float = 0.0
 ) -> CoreSpread | None:
-    """Spread a batch over a given number of cores; ``None`` if they are too few."""
+    """Return the distribution of a batch over a given number of cores; ``None`` if they are too few."""
     read, waves = effective_cores(partitions, cores), math.ceil(partitions / cores)
     if partitions >= cores and read > max(needed, read_at_once):
         return CoreSpread(cores, read, None, read, waves)
@@ -292,7 +292,7 @@ def spread_over_cores_or_none(
 
 
 def fastest_spread(partitions: int, cores: int, overhead: float) -> CoreSpread:
-    """Spread a batch over a number of cores so that it ends soonest, by the source's partitions or by a repartition."""
+    """Return the distribution over a number of cores with which a batch ends soonest, by the source's partitions or by a repartition."""
     read, waves = effective_cores(partitions, cores), math.ceil(partitions / cores)
     if read >= cores / (1 + overhead):
         return CoreSpread(cores, read, None, read, waves)
@@ -336,6 +336,6 @@ def batch_range(work: QueryWork, spread_: CoreSpread) -> BatchRange:
 
 
 def limit_per_partition(limit: int, partitions: int, above: float) -> int:
-    """Divide a limit by the partitions: rounded down if that still keeps up, else up; never 0."""
+    """Return a limit divided by the partitions: rounded down if that still keeps up, else up; never 0."""
     down = max(1, limit // partitions)
     return down if down * partitions > above else math.floor(above / partitions) + 1

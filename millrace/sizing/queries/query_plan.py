@@ -244,7 +244,7 @@ def _largest_limit_and_if_memory(most: float, above: float, fits_in_memory: floa
 def _findings_of_minimum_above_limit(
     demand: QueryDemand, query: SourceQuery, most: Figure[int]
 ) -> list[Finding]:
-    """Refuse a minimum above the batch limit: the batch would wait forever, or for its longest delay."""
+    """Return the finding for a minimum above the batch limit: the batch would wait forever, or for its longest delay."""
     reading = query.kafka if isinstance(query, StreamQuery) else None
     least = None if reading is None else reading.min_records_per_batch
     if least is None or least <= most.value:

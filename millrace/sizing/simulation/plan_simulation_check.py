@@ -110,7 +110,7 @@ class SimulatedQuery:
 
 
 def simulated_queries_of_plan(environment: Environment, plan: Plan) -> Iterator[SimulatedQuery]:
-    """Simulate each query of a plan at its steady peak, and after an outage."""
+    """Yield each query of a plan, simulated at its steady peak, and after an outage."""
     environment = environment_as_planned(environment, plan)
     for job in plan.jobs.values():
         landed = {each.query: each for each in feasible_demands_of_job(environment, job.name) if each.lands}

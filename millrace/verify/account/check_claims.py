@@ -50,7 +50,7 @@ class ClaimAnswer:
 def check_claims(
     context: ClaimContext, say: Callable[[str], None] = lambda _: None
 ) -> tuple[ClaimAnswer, ...]:
-    """Check all claims, in the file's order; a refusal of one does not stop the others.
+    """Return the answer to each claim, in the file's order; a refusal of one does not stop the others.
 
     Parameters
     ----------
@@ -98,14 +98,14 @@ def _verdict_and_reason_of_check(
 
 
 def text_without_account_names(text: str, names: Names) -> str:
-    """Remove ARNs, account ids and the environment's names from a text."""
+    """Return a text without ARNs, account ids and the environment's names."""
     text = re.sub(r"arn:[^\s,)]+", "ARN", text)
     text = re.sub(r"\b\d{12}\b", "ACCOUNT", text)
     return text.replace(names.prefix, "PREFIX")
 
 
 def verdict_counts_text(answers: Sequence[ClaimAnswer]) -> str:
-    """Write the numbers of verdicts: ``12 proved, 1 refuted, 30 undetermined``."""
+    """Return the numbers of verdicts in words: ``12 proved, 1 refuted, 30 undetermined``."""
     verdicts: tuple[Verdict, ...] = ("proved", "refuted", "undetermined")
     return ", ".join(f"{sum(each.verdict == v for each in answers)} {v}" for v in verdicts)
 
@@ -120,7 +120,7 @@ def answers_document(answers: Sequence[ClaimAnswer]) -> dict[str, Any]:
 
 
 def claims_report(answers: Sequence[ClaimAnswer], *, version: str, region: str, read: str) -> str:
-    """Write the Markdown that a user sends back.
+    """Return the Markdown that a user sends back.
 
     Parameters
     ----------

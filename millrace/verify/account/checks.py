@@ -34,7 +34,7 @@ _SHOWN = 6
 
 
 def shortened_list_text(names: Iterable[str]) -> str:
-    """Write the first entries of a list, and the number of the others."""
+    """Return the first entries of a list in words, and the number of the others."""
     items = sorted(names)
     more = f" and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
     return ", ".join(items[:_SHOWN]) + more

@@ -93,7 +93,7 @@ class Claim(BaseModel):
 
 @cache
 def read_claims() -> dict[str, Claim]:
-    """Read all claims, by id."""
+    """Return all claims, by id."""
     text = (resources.files("millrace.verify") / "claims.yaml").read_text(encoding="utf-8")
     result = YAML(typ="safe", pure=True).load(text)["claims"]
     return {name: Claim.model_validate(section) for name, section in result.items()}

@@ -167,7 +167,9 @@ def test_topics_of_a_cluster_that_is_forgotten_keep_no_stack_and_are_told(
         return removal.RemovalResult(0, tuple(kept[-1]))
 
     monkeypatch.setattr(removal, "remove_verification", remove)
-    monkeypatch.setattr(command, "_topics_left_after_deletion", lambda _, scope, __: [f"topic on {scope.cluster}"])
+    monkeypatch.setattr(
+        command, "_topics_left_after_deletion", lambda _, scope, __: [f"topic on {scope.cluster}"]
+    )
     forgotten = command._remove_verification(aws, replace(OWN, cluster="another"), lambda _: None)
     there = command._remove_verification(aws, replace(OWN, cluster="theirs"), lambda _: None)
     assert kept == [[], ["topic on theirs"]]

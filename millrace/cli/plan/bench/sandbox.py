@@ -109,7 +109,7 @@ def _reference_rows_or_none(table: str, files: Mapping[str, Path]) -> Any:
 def measure_at_core_counts(
     subject: BenchmarkJob, payloads: Sequence[bytes], runs: Sequence[PlannedRun], cores: Sequence[int]
 ) -> list[Measurements]:
-    """Run the schedule for each number of cores; repeat settings that disagree on the fewest cores, if they are few."""
+    """Run the schedule for each number of cores and return all measurements; repeat settings that disagree on the fewest cores, if they are few."""
     from millrace.benchmark.repeated_runs import (
         disagreeing_settings,
         replace_disturbed_settings,

@@ -50,7 +50,7 @@ def environment_yaml(made: Mapping[str, Any]) -> str:
 
 
 def plan_of_environment_text(name: str, text: str, root: Path) -> Plan:
-    """Load and plan a file's text before it is written.
+    """Return the plan of an environment's text, before that is written to its file.
 
     Raises
     ------

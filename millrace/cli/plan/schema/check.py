@@ -68,7 +68,7 @@ def refused_query_lines(rehearsal: StartRehearsal) -> list[str]:
 
 
 def _rehearse_start_on_tables(environment: Environment, jobs: Sequence[str]) -> StartRehearsal:
-    """Compare with the tables of the running sandbox, or with those that are deployed on AWS."""
+    """Rehearse the start of jobs on the tables of the running sandbox, or on those that are deployed on AWS."""
     from millrace.etl.launch import typed_json
     from millrace.infra.launch.launch_settings import job_settings
     from millrace.lifecycle.account import catalog_columns
