@@ -75,7 +75,7 @@ def demo(
 
     if spark is not None:
         if spark not in LINES:
-            raise typer.BadParameter(f"{spark}: one of {', '.join(LINES)}", param_hint="--spark")
+            raise typer.BadParameter(f"{spark}: must be one of {', '.join(LINES)}", param_hint="--spark")
         environment = str(write_environment_with_spark_version(environment, LINES[spark]))
     loaded = load(environment)
     missing = [job for job in JOBS if job not in loaded.jobs]

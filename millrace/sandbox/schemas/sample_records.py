@@ -136,7 +136,7 @@ def csv_header(path: Path, delimiter: str) -> list[str]:
     except UnicodeDecodeError as error:
         raise SandboxError(f"{path} is not UTF-8 text (byte {error.start})") from error
     except csv.Error as error:
-        raise SandboxError(f"{path}: no CSV: {error}") from error
+        raise SandboxError(f"{path}: it is not CSV: {error}") from error
 
 
 _DELIMITERS = ",;\t|"

@@ -109,7 +109,7 @@ class ClaimContext:
         jobs = self.names.environment.jobs
         result = {name: job for name, job in jobs.items() if isinstance(job, kind)}
         if not result:
-            raise UndeterminedError("the environment has no job of the needed kind")
+            raise UndeterminedError(f"the environment has no job on {kind.title}")
         return result
 
     def stack_output(self, job: str, key: str) -> str:

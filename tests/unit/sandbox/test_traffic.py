@@ -184,8 +184,8 @@ def test_a_sample_keeps_records_together_and_moves_their_times() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "line 1: not JSON"),
-        ("[]", "line 1: no JSON object"),
+        ("{", "line 1: it is not JSON"),
+        ("[]", "line 1: it is not a JSON object"),
         ('{"id":1}', "line 1: the required field city has no value"),
         (
             '{"id":"x","city":"a","at":"2026-01-01"}',
