@@ -114,7 +114,7 @@ def _feed_of_table(table: pa.Table) -> DrillFeed:
     return DrillFeed(backlog=events[:-live], live=events[-live:], live_per_second=live / _LIVE_SECONDS)
 
 
-def run_demo(console: Console, *, environment: str, records: Records, keep: bool) -> int:
+def exit_status_after_demo(console: Console, *, environment: str, records: Records, keep: bool) -> int:
     """Run the demo; print its one JSON line last.
 
     Returns

@@ -66,7 +66,7 @@ def quantity_by_tier(
     return [part for part in parts if part[2] > 0]
 
 
-def stream_cost(
+def stream_cost_items(
     name: str,
     stream: Stream,
     partitions: Figure[int],
@@ -106,7 +106,7 @@ def stream_cost(
     )
 
 
-def job_cost(
+def job_cost_items(
     name: str, job: Job, workers: Figure[int], prices: PriceTable, run: RunPlan | None = None
 ) -> tuple[CostItem, ...]:
     """Return the highest cost of a job: all its workers run all month, or in all its bounded runs.

@@ -167,7 +167,7 @@ def _tier_plan_and_findings(
         The plan, or ``None`` with the findings that prevent one.
     """
     if cluster.tier == "serverless":
-        return ClusterPlan(name, cluster.tier, None, None, None, _serverless_cost(load_, prices)), []
+        return ClusterPlan(name, cluster.tier, None, None, None, _serverless_cost_items(load_, prices)), []
     known = service_limits()
     prefix = "express." if cluster.tier == "express" else "kafka."
     types = [each for each in known.brokers if each.startswith(prefix)]
@@ -397,7 +397,7 @@ def _reason_for_option(
     return f"{load_.mib_in:,.1f} MiB/s in at peak ({taken}), as many in each of {zone_count} zones"
 
 
-def _serverless_cost(load_: ClusterLoad, prices: PriceTable) -> tuple[CostItem, ...]:
+def _serverless_cost_items(load_: ClusterLoad, prices: PriceTable) -> tuple[CostItem, ...]:
     name, guess = "msk.serverless.", load_.assumed
     out = load_.gb_month * load_.readers
     stored = load_.stored_gib

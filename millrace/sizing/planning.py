@@ -19,9 +19,13 @@ from millrace.sizing.alternatives.partition_search import JobPlanner, cheapest_p
 from millrace.sizing.alternatives.remedies import findings_with_remedies
 from millrace.sizing.alternatives.risks import risk_lines
 from millrace.sizing.alternatives.runs_and_stream_modes import environment_with_cheapest_choices
-from millrace.sizing.cost import CENT, stream_cost
-from millrace.sizing.costs.network_plan import dns_firewall_cost, jobs_in_vpc, network_plan_and_costs
-from millrace.sizing.costs.shared_cost import shared_cost
+from millrace.sizing.cost import CENT, stream_cost_items
+from millrace.sizing.costs.network_plan import (
+    dns_firewall_cost_items,
+    jobs_in_vpc,
+    network_plan_and_cost_items,
+)
+from millrace.sizing.costs.shared_cost import shared_cost_items
 from millrace.sizing.costs.storage_cost import unpriced_costs
 from millrace.sizing.jobs.queries_on_cores import joined_source_partitions, spread_over_own_fewest_cores
 from millrace.sizing.msk_clusters import (
@@ -87,8 +91,8 @@ def _plan_with_choices_made(environment: Environment, table: PriceTable) -> Plan
     demands, streams, clusters, jobs = sized
     tiers = {name: cluster.tier for name, cluster in clusters.items()}
     environment = environment_with_choices(environment, "kafka", "tier", tiers)
-    network, way_out = network_plan_and_costs(environment, table)
-    dns = dns_firewall_cost(
+    network, way_out = network_plan_and_cost_items(environment, table)
+    dns = dns_firewall_cost_items(
         environment, sum(jobs[name].max_workers.value for name in jobs_in_vpc(environment)), table
     )
     watched = alarms(environment, jobs, clusters)
@@ -105,7 +109,7 @@ def _plan_with_choices_made(environment: Environment, table: PriceTable) -> Plan
         jobs=MappingProxyType(jobs),
         network=network,
         alarms=watched,
-        shared=shared_cost(environment, streams, (*way_out, *dns), watched, table),
+        shared=shared_cost_items(environment, streams, (*way_out, *dns), watched, table),
         warnings=(
             *_price_warnings(environment, table),
             *_plan_warnings(environment, demands),
@@ -257,7 +261,7 @@ def _stream_plans_and_findings(
             mode=stream.sizing,
             partitions=expected if stream.elastic_limits is None else None,
             expected_partitions=expected,
-            cost=stream_cost(
+            cost=stream_cost_items(
                 name,
                 stream,
                 expected,

@@ -282,7 +282,7 @@ class AwsAccountTarget(VerificationTarget):
             ]
 
 
-def existing_clusters_for_topic(environment: Environment) -> dict[str, dict[str, Any]]:
+def existing_cluster_sections_for_topic(environment: Environment) -> dict[str, dict[str, Any]]:
     """Return the clusters for a verification's topic: external ones, and existing ones in an existing network."""
     clusters = {}
     for name, cluster in environment.kafka.items():

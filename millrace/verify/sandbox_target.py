@@ -74,7 +74,7 @@ class SandboxTarget(LocalJobRunner, VerificationTarget):
         ]
 
 
-def sandbox_clusters(environment: Environment) -> dict[str, dict[str, Any]]:
+def sandbox_cluster_sections(environment: Environment) -> dict[str, dict[str, Any]]:
     """Return the clusters of an environment in LocalStack: one broker replaces each, whatever its kind."""
     return {name: {"kind": "msk", "disposable": True} for name in environment.kafka}
 

@@ -68,7 +68,7 @@ def demo(
     Stops everything that it started, also after Ctrl-C and after a failure.
     """
     require_sandbox_extra()
-    from millrace.sandbox.demo import JOBS, run_demo, write_environment_with_spark_version
+    from millrace.sandbox.demo import JOBS, exit_status_after_demo, write_environment_with_spark_version
 
     def exit_on_signal(number: int, _: Any) -> None:
         raise SystemExit(128 + number)
@@ -86,7 +86,7 @@ def demo(
     console = Console()
     if not console.is_terminal:
         console = Console(width=120)  # a pipe has no width; the default would fold the tables
-    status = run_demo(console, environment=environment, records=records, keep=keep)
+    status = exit_status_after_demo(console, environment=environment, records=records, keep=keep)
     raise typer.Exit(status)
 
 

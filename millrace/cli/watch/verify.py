@@ -194,7 +194,7 @@ def _exit_status_after_verification(
     )
     try:
         sized = plan(copy.environment)
-        left_out = _reasons_not_verified(environment, copy, in_sandbox=in_sandbox)
+        left_out = _parts_not_verified_with_reasons(environment, copy, in_sandbox=in_sandbox)
         seconds, usage = estimate_time_and_usage(kind.expected, copy, sized, settings)
         items = cost_items(copy.environment, sized, usage, expected=True)
         verify_report.print_announcement(
@@ -254,7 +254,7 @@ def _verification_place(environment: Environment, *, in_sandbox: bool) -> _Verif
             ACCOUNT,
             where,
             sandbox.EXPECTED,
-            sandbox.sandbox_clusters(environment),
+            sandbox.sandbox_cluster_sections(environment),
             sandbox.open_sandbox_target,
         )
     from millrace.verify import aws_target
@@ -270,12 +270,12 @@ def _verification_place(environment: Environment, *, in_sandbox: bool) -> _Verif
         aws.names.account,
         where,
         aws_target.EXPECTED,
-        aws_target.existing_clusters_for_topic(environment),
+        aws_target.existing_cluster_sections_for_topic(environment),
         open_target,
     )
 
 
-def _reasons_not_verified(
+def _parts_not_verified_with_reasons(
     environment: Environment, copy: VerificationCopy, *, in_sandbox: bool
 ) -> tuple[str, ...]:
     reasons = []

@@ -136,7 +136,7 @@ def write_broker_settings_and_format(
     }
     file = _broker_properties_file(home, number)
     file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    command = [*_java_command(), "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", file]
+    command = [*_broker_java_command(), "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", file]
     formatting = ChildProcess.start(
         "kafka-format", command, environment=program_variables(), log=home / "format.log"
     )
@@ -146,7 +146,7 @@ def write_broker_settings_and_format(
 
 def start_broker(home: Path, number: int, name: str, log: Path) -> ChildProcess:
     """Start a broker whose settings are written."""
-    command = [*_java_command(), "kafka.Kafka", _broker_properties_file(home, number)]
+    command = [*_broker_java_command(), "kafka.Kafka", _broker_properties_file(home, number)]
     return ChildProcess.start(name, command, environment=program_variables(), log=log)
 
 
@@ -154,7 +154,7 @@ def _broker_properties_file(home: Path, number: int) -> Path:
     return home / f"broker-{number}.properties"
 
 
-def _java_command() -> list[str | Path]:
+def _broker_java_command() -> list[str | Path]:
     class_path = ":".join(str(path) for path in jars.jar_files("kafka-broker"))
     # Plain HotSpot flags: a broker of one node needs neither a large heap nor parallel collection.
     return [java_home() / "bin" / "java", "-Xmx384m", "-XX:+UseSerialGC", "-cp", class_path]

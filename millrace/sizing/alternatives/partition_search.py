@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment
-from millrace.sizing.cost import CENT, HOURS, stream_cost
+from millrace.sizing.cost import CENT, HOURS, stream_cost_items
 from millrace.sizing.jobs.job_plan import job_plan_and_findings
 from millrace.sizing.jobs.queries_on_cores import joined_source_partitions, largest_batches_on_shared_cores
 from millrace.sizing.jobs.shared_cores import LargestBatch, divide_into_tasks_or_none, fewest_shared_cores
@@ -200,7 +200,7 @@ def _stream_usd(planner: JobPlanner, reading: StreamWithReaders, number: int) ->
     consumers = len(reading.readers) - shared + len(stream.consumers)
     advantage = planner.environment.governance.on_demand_advantage
     figure = Figure(number, stream.parts, "")
-    lines = stream_cost(reading.name, stream, figure, shared, consumers, prices, advantage=advantage)
+    lines = stream_cost_items(reading.name, stream, figure, shared, consumers, prices, advantage=advantage)
     usd = sum(line.usd for line in lines)
     if stream.has_shard_metrics:
         usd += number * service_limits()["kinesis.shard_metrics"] * prices.usd("cloudwatch.metric_month")

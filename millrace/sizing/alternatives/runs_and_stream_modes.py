@@ -10,7 +10,7 @@ from typing import TypeVar
 from millrace.config.bounded_run_checks import bounded_run_findings
 from millrace.config.model import Environment, KinesisStream
 from millrace.config.queries import DeriveQuery, LandingQuery
-from millrace.sizing.cost import CENT, stream_cost
+from millrace.sizing.cost import CENT, stream_cost_items
 from millrace.sizing.plan_model import Figure
 from millrace.sizing.planned_environment import environment_with_choices
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
@@ -100,7 +100,7 @@ def _is_on_demand_cheaper_and_enough(
     shards, advantage = Figure(math.ceil(needed), "shards", ""), environment.governance.on_demand_advantage
     elastic = stream.model_copy(update={"mode": "on-demand"})
     now, then = (
-        sum(line.usd for line in stream_cost(name, each, shards, 1, 0, prices, advantage=advantage))
+        sum(line.usd for line in stream_cost_items(name, each, shards, 1, 0, prices, advantage=advantage))
         for each in (stream, elastic)
     )
     return needed <= first and then < now

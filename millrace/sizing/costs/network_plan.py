@@ -78,7 +78,7 @@ def needs_private_history_image(environment: Environment, network: NetworkPlan) 
     return history is not None and history.image is None and network.egress.value != "nat"
 
 
-def network_plan_and_costs(
+def network_plan_and_cost_items(
     environment: Environment, prices: PriceTable
 ) -> tuple[NetworkPlan, tuple[CostItem, ...]]:
     """Choose the egress of a VPC that the environment creates.
@@ -101,7 +101,7 @@ def network_plan_and_costs(
         why = f"{environment.network.vpc} is left as it is; it must reach {', '.join(called)} and S3"
         return NetworkPlan(pinned_figure("existing", "egress", why, ("network", "vpc")), called, 0), ()
     zones, asked = environment.zones, environment.network.egress
-    costs = _costs_by_egress(environment, called, prices)
+    costs = _cost_items_by_egress(environment, called, prices)
     usd = {way: sum(line.usd for line in cost) for way, cost in costs.items()}
     chosen = min(costs, key=usd.__getitem__) if asked == "cheapest" else asked
     other: Egress = "nat" if chosen == "endpoints" else "endpoints"
@@ -129,7 +129,7 @@ def _monthly_gb_and_is_assumed(environment: Environment) -> tuple[float, bool]:
     return gigabytes, any(t.basis == "assumed" for t in read)
 
 
-def _costs_by_egress(
+def _cost_items_by_egress(
     environment: Environment, called: tuple[str, ...], prices: PriceTable
 ) -> dict[Egress, tuple[CostItem, ...]]:
     zones = environment.zones
@@ -169,7 +169,9 @@ def domains_to_resolve(environment: Environment) -> tuple[str, ...]:
     return tuple(sorted({*_AWS_DOMAINS, *hosts, *(environment.network.allowed_domains or ())}))
 
 
-def dns_firewall_cost(environment: Environment, workers: int, prices: PriceTable) -> tuple[CostItem, ...]:
+def dns_firewall_cost_items(
+    environment: Environment, workers: int, prices: PriceTable
+) -> tuple[CostItem, ...]:
     """Return the cost of the DNS firewall, if there is one.
 
     Parameters

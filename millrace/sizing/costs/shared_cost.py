@@ -15,7 +15,7 @@ _TIERS = ((0, ""), (10_000, "after_10000."), (250_000, "after_250000."), (1_000_
 """Number of metrics of an account and region before each tier, and the tier's price name (AWS' price page of CloudWatch)."""
 
 
-def shared_cost(
+def shared_cost_items(
     environment: Environment,
     streams: Mapping[str, StreamPlan],
     network: Sequence[CostItem],
@@ -40,7 +40,7 @@ def shared_cost(
         items.append(cost_item("keys", len(made), "kms.key_month", prices, why, assumed=False))
     items += network
     items += [
-        *metric_cost(environment, streams, prices),
+        *metric_cost_items(environment, streams, prices),
         cost_item(
             "alarms", len(alarms), "cloudwatch.alarm_month", prices, f"{len(alarms)} alarms", assumed=False
         ),
@@ -75,7 +75,7 @@ def shared_cost(
     return tuple(items)
 
 
-def metric_cost(
+def metric_cost_items(
     environment: Environment, streams: Mapping[str, StreamPlan], prices: PriceTable
 ) -> tuple[CostItem, ...]:
     """Return the cost of metrics: ours, then those of shards of streams with shard-level metrics.
@@ -93,12 +93,12 @@ def metric_cost(
         for name, stream in environment.streams.items()
         if stream.has_shard_metrics
     }
-    lines = list(_metric_cost_by_tier("metrics", 0, ours, f"{ours} of ours", prices, assumed=False))
+    lines = list(_metric_cost_items_by_tier("metrics", 0, ours, f"{ours} of ours", prices, assumed=False))
     if of_shards:
         each = ", ".join(f"{count:,} of {name}" for name, count in of_shards.items())
         guess = any(streams[name].expected_partitions.assumed for name in of_shards)
         count = sum(of_shards.values())
-        lines += _metric_cost_by_tier(
+        lines += _metric_cost_items_by_tier(
             "shard metrics",
             ours,
             count,
@@ -109,7 +109,7 @@ def metric_cost(
     return tuple(lines)
 
 
-def _metric_cost_by_tier(
+def _metric_cost_items_by_tier(
     name: str, before: int, count: int, why: str, prices: PriceTable, *, assumed: bool
 ) -> Iterator[CostItem]:
     """Yield a line for each tier that ``count`` metrics after the first ``before`` reach, the cheapest tier last."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from millrace.config.document.problems import Finding
 from millrace.config.job_networks import vpc_reason
 from millrace.config.model import Environment, Job
-from millrace.sizing.cost import job_cost
+from millrace.sizing.cost import job_cost_items
 from millrace.sizing.jobs.job_hints import job_advice
 from millrace.sizing.jobs.memory import ExecutorMemory, kinesis_records_that_fit, memory_of_job
 from millrace.sizing.jobs.queries_on_cores import (
@@ -19,7 +19,7 @@ from millrace.sizing.jobs.queries_on_cores import (
     reason_for_cores,
 )
 from millrace.sizing.jobs.scaling import allocation_ratio, scaling_plan_and_findings
-from millrace.sizing.jobs.usage_costs import usage_cost
+from millrace.sizing.jobs.usage_costs import usage_cost_items
 from millrace.sizing.jobs.worker_choice_job_and_all_choices import (
     worker_choice_job_and_all_choices,
     worker_usd_hour,
@@ -126,8 +126,8 @@ def job_plan_and_findings(
     if problems:
         return None, problems
     cost = (
-        *job_cost(name, sized, workers, prices, run),
-        *usage_cost(environment, job, demands, queries, spreads, prices),
+        *job_cost_items(name, sized, workers, prices, run),
+        *usage_cost_items(environment, job, demands, queries, spreads, prices),
     )
     plan = JobPlan(
         name=name,

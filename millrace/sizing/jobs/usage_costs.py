@@ -14,7 +14,7 @@ from millrace.sizing.queries.capacity import CoreSpread
 from millrace.sizing.queries.demand import QueryDemand
 
 
-def usage_cost(
+def usage_cost_items(
     environment: Environment,
     job: Job,
     demands: Sequence[QueryDemand],

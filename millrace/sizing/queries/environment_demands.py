@@ -209,7 +209,8 @@ def _seconds_that_fit_in_memory(facts: _QueryFacts, query: Query) -> float:
     tables = facts.joined.get(query.table, ()) if isinstance(query, LandingQuery) else ()
     each: list[Query] = [query, *(facts.queries[table][2] for table in sorted(tables))]
     seconds = min(
-        seconds_that_fit_in_memory(facts.environment.streams, _peak_rates(facts, one)) for one in each
+        seconds_that_fit_in_memory(facts.environment.streams, _peak_rates_by_stream(facts, one))
+        for one in each
     )
     if len(tables) > 1:
         overheads = (facts.speeds[facts.queries[table][:2]].overhead for table in tables)
@@ -239,7 +240,7 @@ def _query_demand(
     if every is not None:
         started = service_limits()["bounded.start_seconds"]
     part, partitions = _topic_share_and_partitions(facts, query)
-    peaks = _peak_rates(facts, query)
+    peaks = _peak_rates_by_stream(facts, query)
     work = QueryWork(
         rate=sum(peaks.values()),
         per_record=fast.per_record * _share_of_table(facts, query),
@@ -320,7 +321,7 @@ def _streams_of_query(facts: _QueryFacts, query: Query) -> tuple[str, ...]:
     return query.streams if isinstance(query, SourceQuery) else streams_of_derive_query(facts.landings, query)
 
 
-def _peak_rates(facts: _QueryFacts, query: Query) -> dict[str, float]:
+def _peak_rates_by_stream(facts: _QueryFacts, query: Query) -> dict[str, float]:
     """Return the records per second of a query's streams at the peak."""
     found = dict.fromkeys(_streams_of_query(facts, query), 0.0)
     for name in _streams_of_query(facts, query):

@@ -114,7 +114,7 @@ def simulated_queries_of_plan(environment: Environment, plan: Plan) -> Iterator[
     environment = environment_as_planned(environment, plan)
     for job in plan.jobs.values():
         landed = {each.query: each for each in feasible_demands_of_job(environment, job.name) if each.lands}
-        at_peak, seconds = _simulate_until_settled(environment, plan, job)
+        at_peak, seconds = _result_and_seconds_until_settled(environment, plan, job)
         # Starts of bounded runs are drawn: by so much time's records one run has more than another.
         spread = 0.0 if job.run is None else job.run.start_seconds.value
         waiting = dict(_backlogs_after_outage(environment, plan, job))
@@ -135,7 +135,9 @@ def simulated_queries_of_plan(environment: Environment, plan: Plan) -> Iterator[
             )
 
 
-def _simulate_until_settled(environment: Environment, plan: Plan, job: JobPlan) -> tuple[JobResult, float]:
+def _result_and_seconds_until_settled(
+    environment: Environment, plan: Plan, job: JobPlan
+) -> tuple[JobResult, float]:
     """Simulate the peak until the job has settled, or for a day, and return the result with its seconds."""
     seconds = _settling_seconds(job)
     made = scenario_of_job(environment, plan, job.name, _peak_arrivals(environment, job.name, seconds))

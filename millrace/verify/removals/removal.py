@@ -127,13 +127,15 @@ def remove_verification(
                 raise DrillError(f"not deleted: {'; '.join(failed)}")
             wave = [stack for stack in going if any(stack in line for line in failed)]
     say("deleting logs and parameters of jobs")
-    _remove_job_resources(place, scope)
+    _delete_job_log_groups_and_parameters(place, scope)
     say("looking for remaining resources")
     # Topics that are left do not vanish, however long the wait is.
     deadline = time.monotonic() + (0.0 if stay else place.patience.vanish)
     while (left := list_leftovers(place.client, scope)) and time.monotonic() < deadline:
         time.sleep(poll_seconds)
-        _remove_job_resources(place, scope)  # engines deliver logs late, into a group that they create again
+        _delete_job_log_groups_and_parameters(
+            place, scope
+        )  # engines deliver logs late, into a group that they create again
     return RemovalResult(objects, (*stay, *left))
 
 
@@ -142,7 +144,7 @@ def _stack_to_keep(wave: Sequence[str]) -> str:
     return min(wave, key=lambda stack: (not stack.endswith("-storage"), stack))
 
 
-def _remove_job_resources(place: VerificationTarget, scope: VerificationScope) -> None:
+def _delete_job_log_groups_and_parameters(place: VerificationTarget, scope: VerificationScope) -> None:
     """Delete what jobs created beside the stacks."""
     logs, ssm = place.client("logs"), place.client("ssm")
     with translate_aws_errors("cannot delete resources that jobs created outside the stacks"):

@@ -72,7 +72,7 @@ def copy(tmp_path: Path) -> VerificationCopy:
     model = load("dev", root=ROOT)
     return write_verification_environment(
         model, NAME, account=ACCOUNT, settings=VerificationSettings(), root=ROOT, folder=tmp_path,
-        clusters=sandbox_target.sandbox_clusters(model), without_kafka=True,
+        clusters=sandbox_target.sandbox_cluster_sections(model), without_kafka=True,
     )  # fmt: skip
 
 

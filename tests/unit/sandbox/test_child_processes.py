@@ -250,7 +250,7 @@ def test_a_second_demo_leaves_the_first_ones_files_alone(tmp_path, monkeypatch):
         locked_sandbox_without_left_programs(),
         pytest.raises(SandboxError, match="another sandbox command is running"),
     ):
-        demo.run_demo(console, environment="local", records="few", keep=False)
+        demo.exit_status_after_demo(console, environment="local", records="few", keep=False)
     assert {path.name for path in tmp_path.iterdir()} >= {"jobs", "event-logs"}
 
 

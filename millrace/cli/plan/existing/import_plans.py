@@ -33,10 +33,10 @@ _WIDE = 1_000_000
 def environment_yaml(made: Mapping[str, Any]) -> str:
     """Return the text of an environment."""
 
-    def offsets_in_one_line(node: Any, key: str = "") -> Any:
+    def put_offsets_on_one_line(node: Any, key: str = "") -> Any:
         """Put offsets on one line, so that a later import finds and replaces them."""
         if isinstance(node, Mapping):
-            made = CommentedMap((each, offsets_in_one_line(below, each)) for each, below in node.items())
+            made = CommentedMap((each, put_offsets_on_one_line(below, each)) for each, below in node.items())
             if key == "start_offsets":
                 made.fa.set_flow_style()
             return made
@@ -45,7 +45,7 @@ def environment_yaml(made: Mapping[str, Any]) -> str:
     yaml = YAML()
     yaml.width = _WIDE
     stream = io.StringIO()
-    yaml.dump(offsets_in_one_line(made), stream)
+    yaml.dump(put_offsets_on_one_line(made), stream)
     return stream.getvalue()
 
 
