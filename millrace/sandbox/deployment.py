@@ -60,7 +60,7 @@ def deploy_to_localstack(
     millrace.lifecycle.deploy.DeployError
         A stack did not deploy.
     """
-    environment = stack.environment()
+    environment = stack.environment_variables()
     cdk.run_cdk(["bootstrap", f"aws://{account}/{stack.region}", "-a", str(assembly)], environment)
     cdk.deploy_stacks(assembly, environment=environment, tags=tags)
 

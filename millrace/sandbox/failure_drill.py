@@ -33,7 +33,7 @@ class DrillFeed:
     live_per_second: float
 
     @property
-    def total(self) -> int:
+    def record_count(self) -> int:
         """Number of all records."""
         return len(self.backlog) + len(self.live)
 
@@ -156,7 +156,7 @@ class FailureDrill(JobsDrill):
 
     def _report_progress(self, landed: int, derived: int) -> None:
         self._report(
-            DrillProgress(self._phase, len(self._producer.ledger), landed, derived, self._feed.total)
+            DrillProgress(self._phase, len(self._producer.ledger), landed, derived, self._feed.record_count)
         )
 
     def _drill_result(self, runs: list[LocalJob], live_from: datetime) -> DrillResult:

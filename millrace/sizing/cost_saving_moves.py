@@ -87,7 +87,7 @@ class _Change:
     jobs: tuple[str, ...] = ()
 
     @property
-    def value(self) -> Any:
+    def model_value(self) -> Any:
         return self.new if self.parsed is None else self.parsed
 
 
@@ -300,18 +300,18 @@ def _changed_environment_or_none(environment: Environment, change: _Change) -> E
             environment, section, {**kept, rest[0]: _model_with_value(kept[rest[0]], "queries", queries)}
         )
     if not rest:
-        return _model_with_value(environment, section, change.value)
+        return _model_with_value(environment, section, change.model_value)
     if section == "network":
         return _model_with_value(
-            environment, section, _model_with_value(environment.network, rest[0], change.value)
+            environment, section, _model_with_value(environment.network, rest[0], change.model_value)
         )
     members: Mapping[str, Any] = getattr(environment, section)
     name, key = rest
     member: Model = members[name]
     if key == "engine":
-        return environment_on_engine_or_none(environment, [name], change.value)
+        return environment_on_engine_or_none(environment, [name], change.model_value)
     return _model_with_value(
-        environment, section, {**members, name: _model_with_value(member, key, change.value)}
+        environment, section, {**members, name: _model_with_value(member, key, change.model_value)}
     )
 
 

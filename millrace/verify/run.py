@@ -173,7 +173,7 @@ class Verification:
             self._runs = self._job_runs_with_usage(trouble)
             return
         try:
-            self._remove(clock, remains)
+            self._remove_copy(clock, remains)
         except TROUBLE as error:
             # The search stopped at this error: more may be left.
             trouble.append(str(error))
@@ -220,7 +220,7 @@ class Verification:
             trouble.append(f"the usage of the runs is not known: {error}")
             return ()
 
-    def _remove(self, clock: StepTimer, remains: list[str]) -> None:
+    def _remove_copy(self, clock: StepTimer, remains: list[str]) -> None:
         unknown: list[str] = []
         with clock.time_step("tear down") as remark:
             own = scope_of_copy(self.copy)
@@ -274,7 +274,7 @@ class Verification:
             deployed_seconds=0.0 if self._made is None else now - self._made,
         )
         return VerificationOutcome(
-            environment=own.environment,
+            environment=own.environment_name,
             name=own.name,
             where=self.place.where,
             steps=tuple(clock.steps),

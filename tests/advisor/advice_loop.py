@@ -105,7 +105,11 @@ class Loop:
         shown = f" > {into.name}" if into is not None else ""
         sys.stdout.write(f"$ millrace {' '.join(words)}{shown}\n")
         sys.stdout.flush()
-        environment = {**self.stack.environment(), "COLUMNS": "120", "PYTHONPATH": os.pathsep.join(sys.path)}
+        environment = {
+            **self.stack.environment_variables(),
+            "COLUMNS": "120",
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        }
         done = run([sys.executable, "-m", "millrace", *words], self.project, environment)
         if into is not None:
             into.write_text(done.stdout)

@@ -128,7 +128,7 @@ class Theirs:
             "spark.eventLog.rolling.enabled": "false",
             "spark.eventLog.dir": (self.home / "logs").as_uri(),
         }
-        environment = self.spark.stack.environment()
+        environment = self.spark.stack.environment_variables()
         job = local_driver.start_driver(
             "old-job", self.home, OLD, settings, arguments, environment=environment, log="log"
         )
@@ -181,7 +181,7 @@ def service(brokers: str) -> Iterator[dict[str, str]]:
             WorkerType="G.1X",
             NumberOfWorkers=3,
         )
-        yield stack.environment()
+        yield stack.environment_variables()
 
 
 def imported(project: Path, environment: Mapping[str, str], name: str, *more: str) -> dict[str, Any]:

@@ -189,7 +189,7 @@ def main() -> int:
         faults = ending.enter_context(s3_proxy.before(stack.endpoint))
         failing = LocalStack(faults.endpoint, stack.region, None)
         # Of the session's JVM, and of boto3 in this process: the lease is its own.
-        os.environ |= {k: v for k, v in failing.environment().items() if k.startswith("AWS_")}
+        os.environ |= {k: v for k, v in failing.environment_variables().items() if k.startswith("AWS_")}
         database = HOME / "catalog.db"
         SqlCatalog("lake", uri=f"sqlite:///{database}", warehouse=f"s3a://{BUCKET}/lake").close()
         settings = local_catalog_settings("lake", database, f"s3a://{BUCKET}/lake")

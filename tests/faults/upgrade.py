@@ -113,7 +113,7 @@ class Scene:
 
     def cdk_deploy(self, assembly: Path, stack: str) -> None:
         """As ``millrace upgrade``, for a LocalStack that is not the environment's."""
-        cdk.deploy_stacks(assembly, stack, environment=self.stack.environment())
+        cdk.deploy_stacks(assembly, stack, environment=self.stack.environment_variables())
 
     def upgrade(self, assembly: Path) -> bool:
         return upgrade_job(

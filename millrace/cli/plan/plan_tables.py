@@ -111,7 +111,7 @@ class _TableWithReasons:
         self._table = _make_table(terminal, *columns, *[("why", "why")] * inline)
         self._reasons: list[RenderableType] = []
 
-    def add(self, cells: list[str], why: str) -> None:
+    def add_row_with_reason(self, cells: list[str], why: str) -> None:
         self._table.add_row(*cells, *[why] * self._inline)
         if not self._inline:
             self._reasons.append(_reason_line(f"{cells[0]}: {why}", self._terminal))
@@ -132,7 +132,9 @@ def _streams_table(streams: Iterable[StreamPlan], terminal: bool, inline: bool) 
     for stream in streams:
         kind = f"{stream.kind} {stream.mode}"
         figure = stream.expected_partitions
-        listing.add([stream.name, kind, _figure_cell(figure), _total_dollars_cell(stream.cost)], figure.why)
+        listing.add_row_with_reason(
+            [stream.name, kind, _figure_cell(figure), _total_dollars_cell(stream.cost)], figure.why
+        )
     return listing.to_group()
 
 
@@ -154,7 +156,9 @@ def _clusters_table(clusters: Iterable[ClusterPlan], terminal: bool, inline: boo
             _figure_cell(cluster.storage_gib_per_broker),
             _total_dollars_cell(cluster.cost),
         ]
-        listing.add(cells, cluster.brokers.why if cluster.brokers else "AWS sizes a serverless cluster")
+        listing.add_row_with_reason(
+            cells, cluster.brokers.why if cluster.brokers else "AWS sizes a serverless cluster"
+        )
     return listing.to_group()
 
 

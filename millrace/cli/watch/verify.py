@@ -329,7 +329,9 @@ def _exit_status_after_removal(environment: Environment, *, yes: bool, as_json: 
 
     aws = connect_account(environment)
     left = find_verifications(aws.client, environment)
-    result = (f"{each.name}, of {each.environment}: {', '.join(stacks)}" for each, stacks in left.items())
+    result = (
+        f"{each.name}, of {each.environment_name}: {', '.join(stacks)}" for each, stacks in left.items()
+    )
     typer.echo("\n".join(result) or "nothing is left", err=as_json)
     confirm_or_exit(
         "Delete these stacks with their contents and the logs of their jobs?", yes=yes or not left

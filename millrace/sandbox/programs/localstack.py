@@ -66,7 +66,7 @@ class LocalStack:
             aws_secret_access_key=_CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
         )
 
-    def environment(self) -> dict[str, str]:
+    def environment_variables(self) -> dict[str, str]:
         """Return environment variables that point ``cdklocal``, boto3 and Spark at it, and at nothing real."""
         address = urlparse(self.endpoint)
         inherited = {k: v for k, v in program_variables().items() if not k.startswith("AWS_")}

@@ -195,7 +195,7 @@ class CoreSpread:
     read_at_once: float = math.inf
     waves: int = 1
 
-    def seconds(self, work: QueryWork, records: float) -> float:
+    def batch_seconds(self, work: QueryWork, records: float) -> float:
         """Return D(n), the seconds of a batch: a + n·b/c, or the time in which its partitions deliver it, n·h/p.
 
         If one wave reads all partitions, none is read during the fixed cost, so a is added to n·h/p, too. A shard does not

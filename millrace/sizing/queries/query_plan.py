@@ -148,7 +148,7 @@ def query_plan_and_findings(
     work = demand.work
     taken = work.rate * work.most_arrival_seconds
     took = Figure(
-        round(spread_.seconds(work, taken), 3),
+        round(spread_.batch_seconds(work, taken), 3),
         "s",
         f"{work.overhead:g} s and {taken:,.0f} records on {spread_.effective:.3g} cores",
         assumed=demand.assumed,
@@ -200,7 +200,7 @@ def _catch_up_figure(
     """Return λR / (μ − λ), with the capacity μ(L) = L / max(T, D(L)) of full batches."""
     outage = outage_to_plan_for(job)
     work = demand.work
-    full = spread_.seconds(work, limit)
+    full = spread_.batch_seconds(work, limit)
     by_cores = work.overhead + limit * work.per_record / spread_.effective
     bound = ", as much as its shards hand over," if full > max(by_cores, trigger * (1 - 1 / limit)) else ""
     capacity = limit / max(trigger, full)
@@ -322,11 +322,11 @@ def run_stage_seconds(
                 records = work.rate * (
                     work.most_arrival_seconds if peak else demand.average * work.planned_trigger_seconds
                 )
-                shared = max(shared, spread.seconds(work, records))
+                shared = max(shared, spread.batch_seconds(work, records))
                 whole = spread.with_one_core_per_task(
                     number if lands else spread.cores, service_limits()["spark.repartition.overhead"]
                 )
-                alone += whole.seconds(work, records) - work.overhead
+                alone += whole.batch_seconds(work, records) - work.overhead
                 fixed = max(fixed, work.overhead)
         found.append(min(shared, fixed + alone))
     return found

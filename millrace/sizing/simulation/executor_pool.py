@@ -148,9 +148,9 @@ class ExecutorPool:
         """Mark executors as idle after the tasks of a query's batch, unless another query's batch has tasks on them."""
         if self._idle < _FOREVER:
             self._uses.append((self._env.seconds, query, 0))
-            self._release(query, self._env.seconds)
+            self._release_executors(query, self._env.seconds)
 
-    def _release(self, query: int, at: float) -> None:
+    def _release_executors(self, query: int, at: float) -> None:
         for each in self._used.pop(query):
             each.batches -= 1
             each.idle_since = at
@@ -190,7 +190,7 @@ class ExecutorPool:
             else None
         )
 
-    def request(self, executors: int) -> None:
+    def request_executors(self, executors: int) -> None:
         """Request executors; they join the pool after their start-up time."""
         self._starting += executors
         self._env.process(self._start_executors(executors))
@@ -208,7 +208,7 @@ class ExecutorPool:
         for last in self._last.values():  # the next decision is about the new size
             last.clear()
         if wanted > expected:
-            self.request(wanted - expected)
+            self.request_executors(wanted - expected)
         else:
             for each in self._running[wanted:]:
                 self.lives.append((each.born, self._env.seconds))
@@ -269,7 +269,7 @@ class ExecutorPool:
             for time, query, tasks in uses:
                 at = time + (done + 1) * period
                 if not tasks:
-                    self._release(query, at)
+                    self._release_executors(query, at)
                 elif self._executors_idle_too_long(at):
                     self._random.setstate(chance)
                     self._used = used

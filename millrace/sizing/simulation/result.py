@@ -329,7 +329,7 @@ def _ages_commits_and_oldest_by_batch(
     lows, highs, masses, moments = [], [], [], []
     oldest = np.zeros(len(ends))
     for weight, cuts, at in commits:
-        edges, first, last = arrivals.spans(cuts)
+        edges, first, last = arrivals.spans_with_arrival_times(cuts)
         # Each span is within one batch, because cuts are edges, too.
         place = np.searchsorted(cuts, (edges[:-1] + edges[1:]) / 2) - 1
         lows.append(at[place] - last)

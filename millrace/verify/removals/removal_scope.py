@@ -46,7 +46,7 @@ class VerificationScope:
     cluster: str = ""
 
     @property
-    def environment(self) -> str:
+    def environment_name(self) -> str:
         """Name of the verified environment."""
         return self.mark.rpartition("/")[2]
 

@@ -256,7 +256,9 @@ def shop(
     engines.plays = play
     before = shop_module.millrace(stack, "deploy", "--env", str(file), "--yes")
     bootstrap = ["cdklocal", "bootstrap", f"aws://{localstack.ACCOUNT}/{stack.region}"]
-    subprocess.run(bootstrap, cwd=file.parent, env=stack.environment(), check=True, capture_output=True)
+    subprocess.run(
+        bootstrap, cwd=file.parent, env=stack.environment_variables(), check=True, capture_output=True
+    )
     first = shop_module.millrace(stack, "deploy", "--env", str(file), "--yes")
     yield shop_module.Shop(file, stack, names, before, first)
     engines.plays = lambda _: None

@@ -177,10 +177,10 @@ def test_the_range_of_the_limit_is_never_empty(work: QueryWork, shards: int, ful
     spread_ = CoreSpread(cores, float(cores), None, float(shards), waves)
     found = batch_range(work, spread_)
     assert found.above < found.most
-    duration = spread_.seconds(work, found.most)
+    duration = spread_.batch_seconds(work, found.most)
     assert duration <= work.longest_batch_seconds * (1 + 1e-9)
     assert found.trigger + duration <= work.sla * (1 + 1e-9), "waiting and working stay within the SLA"
-    keeps_up = spread_.seconds(work, work.rate * found.trigger)
+    keeps_up = spread_.batch_seconds(work, work.rate * found.trigger)
     assert keeps_up <= work.longest_batch_seconds * (1 + 1e-9)
 
 

@@ -58,10 +58,10 @@ class StreamService(Protocol):
     def now(self) -> datetime:
         """Return the time of its clock."""
 
-    def iterator(self, shard: str, kind: str, place: str) -> str:
+    def shard_iterator(self, shard: str, kind: str, place: str) -> str:
         """Return an iterator at a position of a shard."""
 
-    def records(self, iterator: str, limit: int) -> Any:
+    def get_records(self, iterator: str, limit: int) -> Any:
         """Return the records of an iterator, as ``GetRecords`` answers."""
 
 
@@ -219,10 +219,10 @@ class BatchPlanner:
         first, taken = fresh.get(shard, ("", 0))
         try:
             if shard not in self._iterators:
-                self._iterators[shard] = self.service.iterator(
+                self._iterators[shard] = self.service.shard_iterator(
                     shard, entry["iteratorType"], entry["iteratorPosition"]
                 )
-            answer = self.service.records(
+            answer = self.service.get_records(
                 self._iterators[shard], min(self.limits.call, self.limits.records - taken)
             )
         except ClientError as error:
@@ -295,8 +295,8 @@ def read_shard_range(
     left, place, iterator, empty = asked.records, (AT, asked.first), "", 0
     while left and empty < _EMPTY_ANSWERS:
         try:
-            iterator = iterator or service.iterator(asked.shard, *place)
-            answer = service.records(iterator, min(PAGE, left))
+            iterator = iterator or service.shard_iterator(asked.shard, *place)
+            answer = service.get_records(iterator, min(PAGE, left))
         except ClientError as error:
             if error_code(error) == EXPIRED:
                 iterator = ""
