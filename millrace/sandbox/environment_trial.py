@@ -188,7 +188,7 @@ def run_trial(
         sandbox = deploy_sandbox(name, local, broker)
         trial = _EnvironmentTrial(sandbox, jobs, feeds, say)
         stack.callback(trial.local.kill_all)
-        stack.callback(trial.close)
+        stack.callback(trial.stop_traffic)
         trial.start()
         say(f"running {', '.join(jobs)} on local Spark; sending to {', '.join(feeds)}")
         generated = [trial.send_stream(stream) for stream, feed in feeds.items() if feed.most is None]

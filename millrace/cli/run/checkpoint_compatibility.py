@@ -131,9 +131,7 @@ def _queries_with_old_and_new_manifests(
         if isinstance(old, manifest.Manifest) and old.engine == "sandbox":
             # A sandbox that replaces an engine writes manifests for its own connector.
             here, spark = dataclasses.replace(parsed, engine="sandbox"), old.spark
-        new = manifest.make_manifest(
-            here, query, spark=spark, conf=conf, schema_bytes_or_none=schema_bytes_or_none
-        )
+        new = manifest.make_manifest(here, query, spark=spark, conf=conf, schema_text=schema_bytes_or_none)
         yield query.name, f"{aws.names.checkpoints(job)}/{query.name}", old, new
 
 

@@ -14,7 +14,7 @@ from millrace.sizing.cost import CENT, HOURS, stream_cost_items
 from millrace.sizing.jobs.job_plan import job_plan_and_findings
 from millrace.sizing.jobs.queries_on_cores import joined_source_partitions, largest_batches_on_shared_cores
 from millrace.sizing.jobs.shared_cores import LargestBatch, divide_into_tasks_or_none, fewest_shared_cores
-from millrace.sizing.jobs.worker_choice_job_and_all_choices import worker_usd_hour
+from millrace.sizing.jobs.worker_choices import worker_usd_hour
 from millrace.sizing.plan_model import Figure, JobPlan
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
 from millrace.sizing.queries.demand import QueryDemand
@@ -125,7 +125,7 @@ class JobPlanner:
         partitions: Mapping[str, int],
     ) -> float:
         """Return the dollars a month of a job and of streams; infinity if pins do not allow it."""
-        sized, _ = self.plan(job, partitions)
+        sized, _ = self.plan_or_findings(job, partitions)
         if sized is None:
             return math.inf
         own = (_stream_usd(self, readings[name], partitions[name]) for name in streams)

@@ -20,7 +20,7 @@ from millrace.sizing.jobs.queries_on_cores import (
 )
 from millrace.sizing.jobs.scaling import allocation_ratio, scaling_plan_and_findings
 from millrace.sizing.jobs.usage_costs import usage_cost_items
-from millrace.sizing.jobs.worker_choice_job_and_all_choices import (
+from millrace.sizing.jobs.worker_choices import (
     worker_choice_job_and_all_choices,
     worker_usd_hour,
 )
