@@ -191,7 +191,7 @@ def a_steady_state_is_what_each_batch_gives(document: Document) -> None:
             assert brief.executors.tolist() == whole.executors.tolist()
             for query, expected in whole.queries.items():
                 result = brief.queries[query]
-                for what in ("starts", "ends", "records", "backlog", "oldest"):
+                for what in ("starts", "ends", "records", "backlog", "oldest_age_by_batch"):
                     assert getattr(result, what) == pytest.approx(getattr(expected, what), rel=1e-6, abs=1e-3)
                 assert result.waiting == pytest.approx(expected.waiting, rel=1e-6, abs=1e-2)
                 assert result.committed == pytest.approx(expected.committed, rel=1e-6)
