@@ -14,7 +14,7 @@ from cdk_nag import AwsSolutionsChecks
 from millrace.config import ConfigurationError, Environment, Names, environment_names, find_root, load
 from millrace.config.aws.deployed_sizes import DeployedSizes
 from millrace.sizing import plan
-from millrace.sizing.costs.network_plan import needs_private_image
+from millrace.sizing.costs.network_plan import needs_private_history_image
 
 from .environment_stacks import build_stacks
 from .errors import InfrastructureError
@@ -39,7 +39,7 @@ def synthesise(app: App) -> int:
             environment = environment.with_deployed(DeployedSizes.from_json(deployed))
         names, numbers = Names(environment, account_of_environment(environment)), plan(environment)
         build_stacks(app, names=names, plan=numbers, root=root)
-        if needs_private_image(environment, numbers.network):
+        if needs_private_history_image(environment, numbers.network):
             print(  # noqa: T201 - said before CloudFormation waits for tasks without an image
                 "history server: its network cannot reach the public gallery of images, so the image must be "
                 f"in this account before {names.stack('history')} is deployed for the first time. Pull it "

@@ -8,10 +8,10 @@ from pkgutil import resolve_name
 from constructs import Construct
 
 from millrace.config.aws.resource_names import Names
-from millrace.sizing.alarms.alarms import silenced_by_stop
-from millrace.sizing.costs.network_plan import needs_private_image
+from millrace.sizing.alarms.alarms import alarm_names_silenced_by_stop
+from millrace.sizing.costs.network_plan import needs_private_history_image
 from millrace.sizing.plan_model import Plan
-from millrace.sizing.planned_environment import as_planned
+from millrace.sizing.planned_environment import environment_as_planned
 
 from . import engines
 from .constructs.alarms import add_alarms, alarm_name
@@ -49,7 +49,7 @@ def build_stacks(app: Construct, *, names: Names, plan: Plan, root: Path) -> dic
     InfrastructureError
         Something that the environment asks for cannot be built.
     """
-    environment = as_planned(names.environment, plan)
+    environment = environment_as_planned(names.environment, plan)
     names = Names(environment, names.account)
     storage = StorageStack(app, names=names)
     network = None
@@ -80,7 +80,7 @@ def build_stacks(app: Construct, *, names: Names, plan: Plan, root: Path) -> dic
     )
     if environment.history is not None:
         assert network is not None, "the history server is in a VPC"
-        private = needs_private_image(environment, plan.network)
+        private = needs_private_history_image(environment, plan.network)
         image = HistoryImageStack(app, names=names) if private else None
         history = HistoryStack(
             app,
@@ -108,7 +108,7 @@ def build_stacks(app: Construct, *, names: Names, plan: Plan, root: Path) -> dic
                 )
         if environment.storage.lake_formation != "off":
             add_lake_formation_grants(stack)
-        silenced = silenced_by_stop(plan.alarms, name)
+        silenced = alarm_names_silenced_by_stop(plan.alarms, name)
         runs = stack.engine_run_calls()
         if runs is not None:
             JobStateMachine(

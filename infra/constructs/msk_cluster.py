@@ -16,7 +16,7 @@ from constructs import Construct
 
 from millrace.config.aws.resource_names import Names
 from millrace.config.model import Environment, MskCluster
-from millrace.sizing.msk_clusters import replication_factor, zones_with_brokers
+from millrace.sizing.msk_clusters import broker_zone_count, replication_factor
 from millrace.sizing.plan_model import ClusterPlan
 
 from ..accept_finding import acknowledge
@@ -77,7 +77,7 @@ class ProvisionedCluster(Construct):
             number_of_broker_nodes=brokers,
             broker_node_group_info=msk.CfnCluster.BrokerNodeGroupInfoProperty(
                 instance_type=plan.broker_type.value,
-                client_subnets=[subnet.subnet_id for subnet in subnets[: zones_with_brokers(environment)]],
+                client_subnets=[subnet.subnet_id for subnet in subnets[: broker_zone_count(environment)]],
                 security_groups=[group.security_group_id],
                 storage_info=None
                 if plan.storage_gib_per_broker is None

@@ -64,7 +64,8 @@ class JobStateMachine(RecordedStateMachine):
                 job=names.job(plan.name),
                 parameter=parameter,
                 topic=alerts.topic_arn,
-                starts_per_hour=plan.scheduled_starts + names.environment.jobs[plan.name].restarts_per_hour,
+                starts_per_hour=plan.scheduled_starts_per_hour
+                + names.environment.jobs[plan.name].restarts_per_hour,
                 default_grace_seconds=grace_seconds_from_plan(
                     plan, names.environment.jobs[plan.name].latency.total_seconds()
                 ),

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from millrace.sizing.alarms.metrics import BY_NAME, namespace
+from millrace.sizing.alarms.metrics import BY_NAME, metric_namespace
 from millrace.sizing.plan_model import JobPlan
 
 from .state_machine_definition import (
@@ -286,7 +286,7 @@ def _metric_states(job: str, queries: Sequence[str]) -> dict[str, State]:
                     "Id": f"q{number}",
                     "MetricStat": {
                         "Metric": {
-                            "Namespace": namespace(job),
+                            "Namespace": metric_namespace(job),
                             "MetricName": metric.name,
                             "Dimensions": [
                                 {"Name": "job", "Value": job},

@@ -27,7 +27,7 @@ from millrace.config.sources.base import StreamContext
 from millrace.config.table_writers import maintained_tables, readers_of_table
 from millrace.etl.launch import settings as launch
 from millrace.etl.launch.sources import Source
-from millrace.sizing.jobs.files_per_batch import batch_bytes
+from millrace.sizing.jobs.files_per_batch import batch_bytes_at_peak
 from millrace.sizing.plan_model import JobPlan, QueryPlan
 from millrace.sizing.prices_and_limits import limit_per_second
 
@@ -191,7 +191,7 @@ def _settings_after_decoding(
     return {
         "enrich": tuple(_enrichment_settings(item, names) for item in end.enrich),
         "transform": end.transform,
-        "sink": end.sink.settings(SinkContext(names, batch_bytes(environment, end, plan))),
+        "sink": end.sink.settings(SinkContext(names, batch_bytes_at_peak(environment, end, plan))),
     }
 
 

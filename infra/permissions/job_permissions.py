@@ -22,7 +22,7 @@ from millrace.config.aws.resource_names import VERSIONS, Names
 from millrace.config.infrastructure_sections import ExistingTable
 from millrace.config.queries import StreamQuery
 from millrace.config.table_writers import maintained_tables, readers_of_table
-from millrace.sizing.alarms.metrics import namespace
+from millrace.sizing.alarms.metrics import metric_namespace
 from millrace.sizing.plan_model import JobPlan
 
 from ..launch.job_spark_settings import database_location
@@ -280,7 +280,7 @@ class JobPermissions:
 
     def _metric_grant(self) -> Grant:
         """Return the grant for metrics of this job only, as other jobs' alarms use theirs. Glue writes its own with this role."""
-        own = [namespace(self.names.job(self.plan.name))]
+        own = [metric_namespace(self.names.job(self.plan.name))]
         own += self.names.environment.jobs[self.plan.name].metric_namespaces
         return allow(
             "PutMetrics",

@@ -117,7 +117,7 @@ class GlueJobStack(JobStack):
         name = self.names.job(self.plan.name)
         restarts = self.names.environment.jobs[self.plan.name].restarts_per_hour
         return RunCallsForStateMachine(
-            glue_calls(name, self.plan.scheduled_starts + restarts),
+            glue_calls(name, self.plan.scheduled_starts_per_hour + restarts),
             [
                 allow(
                     "RunJob",

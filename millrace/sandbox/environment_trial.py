@@ -17,7 +17,7 @@ from typing import Any
 
 from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, LandingQuery
-from millrace.sandbox.deployment import Sandbox, deploy_sandbox, start_servers
+from millrace.sandbox.deployment import Sandbox, deploy_sandbox, running_servers
 from millrace.sandbox.drill import JobsDrill, Say
 from millrace.sandbox.local_runs import LocalJobRunner
 from millrace.sandbox.programs.child_processes import (
@@ -72,7 +72,7 @@ class DerivedTableComparison:
     reason: str | None = None
 
     @property
-    def wrong(self) -> bool:
+    def is_wrong(self) -> bool:
         """True if the table has other rows than the batch."""
         return bool(self.lost or self.doubled or self.different or self.unknown)
 
@@ -100,9 +100,11 @@ class TableAfterTrial:
     comparison: DerivedTableComparison | None = None
 
     @property
-    def wrong(self) -> bool:
+    def is_wrong(self) -> bool:
         """True if a record is lost or doubled, or a row is another one."""
-        return any((self.account and self.account.lost_or_doubled, self.comparison and self.comparison.wrong))
+        return any(
+            (self.account and self.account.has_lost_or_doubled, self.comparison and self.comparison.is_wrong)
+        )
 
 
 @dataclass(frozen=True)
@@ -181,17 +183,17 @@ def run_trial(
         )
     with ExitStack() as stack:
         say("starting LocalStack and Kafka")
-        local, broker = stack.enter_context(start_servers(keep=keep))
+        local, broker = stack.enter_context(running_servers(keep=keep))
         say("deploying to LocalStack")
         sandbox = deploy_sandbox(name, local, broker)
         trial = _EnvironmentTrial(sandbox, jobs, feeds, say)
         stack.callback(trial.local.kill_all)
-        stack.callback(trial.close)
+        stack.callback(trial.stop_traffic)
         trial.start()
         say(f"running {', '.join(jobs)} on local Spark; sending to {', '.join(feeds)}")
         generated = [trial.send_stream(stream) for stream, feed in feeds.items() if feed.most is None]
         producers = [trial.send_stream(stream) for stream, feed in feeds.items() if feed.most is not None]
-        first = trial.wait_for_first_rows(began)
+        first = trial.measure_seconds_to_first_rows(began)
         trial.kill_and_restart_jobs("kill -9", {})
         until = time.monotonic() + (seconds if generated else 0.0)
         trial.wait_while_jobs_run(
@@ -204,10 +206,10 @@ def run_trial(
         )
         say("waiting until all sent records have landed")
         # Rows that are still missing after a long wait are lost.
-        trial.wait_until_tables_complete(
+        trial.wait_for_rows_and_describe_missing(
             {table: len(ledger) for table, ledger in trial.ledger_by_table().items()}
         )
-        trial.compare_derived_tables()
+        trial.store_derived_comparisons()
         # A table without any row is not a success either.
         tables = {
             table: trial.table_after_trial(table, first.get(table))
@@ -237,7 +239,7 @@ class _EnvironmentTrial(JobsDrill):
         }
 
     def send_stream(self, stream: str) -> BackgroundThread:
-        """Send the records of a stream."""
+        """Start to send the records of a stream, and return the thread that does so."""
         feed, producer = self._feeds[stream], self.producers[stream]
 
         def send_until_stopped(stop: Flag) -> None:
@@ -247,7 +249,7 @@ class _EnvironmentTrial(JobsDrill):
 
         return self.send_in_background(send_until_stopped, stream)
 
-    def wait_for_first_rows(self, began: float) -> dict[str, float]:
+    def measure_seconds_to_first_rows(self, began: float) -> dict[str, float]:
         """Wait for the first row of each table; return the seconds to it, by table."""
         written = [
             table
@@ -280,7 +282,7 @@ class _EnvironmentTrial(JobsDrill):
             )
         return first
 
-    def compare_derived_tables(self) -> None:
+    def store_derived_comparisons(self) -> None:
         """Compare the derived tables of each job with one batch of their transforms, while the jobs may still write."""
         for job in self.jobs:
             tables = {

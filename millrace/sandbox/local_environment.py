@@ -69,7 +69,7 @@ def make_stand_in(environment: Environment, name: str | None = None) -> LocalSta
     if tree is None or (environment.account == ACCOUNT and not in_turns):
         return LocalStandIn(given, environment)
     document = copy.deepcopy({k: v for k, v in tree.to_json().items() if k not in ("extends", "name")})
-    said = tuple(_replace_remote_resources(document, environment))
+    said = tuple(_replace_remote_resources_and_describe(document, environment))
     if not said:
         return LocalStandIn(given, environment)
     document["account"] = ACCOUNT
@@ -95,22 +95,24 @@ def make_stand_in(environment: Environment, name: str | None = None) -> LocalSta
         ) from None
 
 
-def _replace_remote_resources(document: dict[str, Any], environment: Environment) -> Iterator[str]:
+def _replace_remote_resources_and_describe(
+    document: dict[str, Any], environment: Environment
+) -> Iterator[str]:
     """Change a document; yield a phrase for each change."""
     if environment.account not in (None, ACCOUNT):
         yield f"account {environment.account}"
     network, storage = document.get("network", {}), document.get("storage", {})
     if environment.network.vpc is not None:
         network["availability_zones"] = min(3, max(2, environment.zones))
-    yield from (f"network.{key}" for key in _remove_keys(network, _NETWORK))
-    yield from (f"storage.{key}" for key in _remove_keys(storage, _STORAGE))
-    yield from (f"governance.{key}" for key in _remove_keys(document.get("governance", {}), _GOVERNANCE))
+    yield from (f"network.{key}" for key in _pop_keys(network, _NETWORK))
+    yield from (f"storage.{key}" for key in _pop_keys(storage, _STORAGE))
+    yield from (f"governance.{key}" for key in _pop_keys(document.get("governance", {}), _GOVERNANCE))
     for name, cluster in document.get("kafka", {}).items():
         if cluster["kind"] != "msk" or cluster.get("existing"):
             document["kafka"][name] = {"kind": "msk", "disposable": True}
             yield f"cluster {name}"
     for name, stream in document["streams"].items():
-        if stream["kind"] == "kinesis" and _remove_keys(stream, _KINESIS):
+        if stream["kind"] == "kinesis" and _pop_keys(stream, _KINESIS):
             if stream.get("mode") == "on-demand":
                 stream.pop("shards", None)
             yield f"stream {name}"
@@ -122,9 +124,9 @@ def _replace_remote_resources(document: dict[str, Any], environment: Environment
         document["streams"][name]["topic"] = f"{document['streams'][name]['cluster']}.{topics[name]}"
         yield f"the topic of {name}, whose name another cluster has too"
     for name, job in document["jobs"].items():
-        yield from (f"{key} of job {name}" for key in _remove_keys(job, _JOB))
+        yield from (f"{key} of job {name}" for key in _pop_keys(job, _JOB))
 
 
-def _remove_keys(section: dict[str, Any], keys: tuple[str, ...]) -> list[str]:
+def _pop_keys(section: dict[str, Any], keys: tuple[str, ...]) -> list[str]:
     """Remove keys from a section; return those that it had."""
     return [key for key in keys if section.pop(key, None) is not None]

@@ -87,7 +87,7 @@ class _Change:
     jobs: tuple[str, ...] = ()
 
     @property
-    def value(self) -> Any:
+    def model_value(self) -> Any:
         return self.new if self.parsed is None else self.parsed
 
 
@@ -109,20 +109,20 @@ def find_moves(environment: Environment, now: Plan, keeps: Keeps) -> tuple[Move,
     if tree is None or environment.places.root is None:
         return ()
     before = total_cost(now).value
-    costs = {key: sum(line.usd for line in lines) for key, lines in now.costs.items()}
+    costs = {key: sum(line.usd for line in lines) for key, lines in now.cost_items_by_key.items()}
     changes = sorted(
         _possible_changes(environment, now),
         key=lambda each: -costs.get(".".join(map(str, each.path[:2])).replace("kafka.", "clusters."), before),
     )
     found = []
     for change in changes[: _TRIED // len(environment.jobs)]:
-        changed, node = _with_change(environment, change), tree.at(change.path)
-        with_it = tuple(_keys_of_merged_jobs(change, tree))
+        changed, node = _changed_environment_or_none(environment, change), tree.at(change.path)
+        with_it = tuple(_key_changes_of_merged_jobs(change, tree))
         elsewhere = change.new is None and any(
             each is not None and each.file != tree.file
             for each in (node, *(tree.at(("jobs", name)) for name in change.jobs))
         )
-        if changed is None or elsewhere or not _is_allowed(changed):
+        if changed is None or elsewhere or not _passes_project_checks(changed):
             continue
         try:
             after = plan(changed)
@@ -158,7 +158,7 @@ def _move_of_chosen_engines(environment: Environment, usd: float) -> Iterator[Mo
         yield Move(*keys[0], usd, 0.0, lost, tuple(keys[1:]))
 
 
-def _keys_of_merged_jobs(change: _Change, tree: Tree) -> Iterator[tuple[str, Any, Any]]:
+def _key_changes_of_merged_jobs(change: _Change, tree: Tree) -> Iterator[tuple[str, Any, Any]]:
     """Yield keys with old and new values for jobs that are merged: queries that come, and jobs that go."""
     for name in change.jobs:
         node = tree.at(("jobs", name))
@@ -286,7 +286,7 @@ def _changes_of_job(name: str, job: Job) -> Iterator[_Change]:
         yield _Change((*path, "latency"), format_duration(latency), lost, latency)
 
 
-def _with_change(environment: Environment, change: _Change) -> Environment | None:
+def _changed_environment_or_none(environment: Environment, change: _Change) -> Environment | None:
     """Return the environment with one value changed; None if the key does not fit the others."""
     section, *rest = map(str, change.path)
     if change.jobs:
@@ -296,22 +296,26 @@ def _with_change(environment: Environment, change: _Change) -> Environment | Non
             for name in (rest[0], *change.jobs)
             for query, asked in environment.jobs[name].queries.items()
         }
-        return _with_value(
-            environment, section, {**kept, rest[0]: _with_value(kept[rest[0]], "queries", queries)}
+        return _model_with_value(
+            environment, section, {**kept, rest[0]: _model_with_value(kept[rest[0]], "queries", queries)}
         )
     if not rest:
-        return _with_value(environment, section, change.value)
+        return _model_with_value(environment, section, change.model_value)
     if section == "network":
-        return _with_value(environment, section, _with_value(environment.network, rest[0], change.value))
+        return _model_with_value(
+            environment, section, _model_with_value(environment.network, rest[0], change.model_value)
+        )
     members: Mapping[str, Any] = getattr(environment, section)
     name, key = rest
     member: Model = members[name]
     if key == "engine":
-        return with_engine(environment, [name], change.value)
-    return _with_value(environment, section, {**members, name: _with_value(member, key, change.value)})
+        return environment_on_engine_or_none(environment, [name], change.model_value)
+    return _model_with_value(
+        environment, section, {**members, name: _model_with_value(member, key, change.model_value)}
+    )
 
 
-def with_engine(
+def environment_on_engine_or_none(
     environment: Environment, names: Iterable[str], engine: str, **keys: str
 ) -> Environment | None:
     """Return the environment with jobs on an engine, and with other keys; None if a key does not fit it."""
@@ -325,7 +329,7 @@ def with_engine(
     return environment.model_copy(update={"jobs": jobs})
 
 
-def with_cheapest_engines(environment: Environment, keeps: Keeps) -> Environment:
+def environment_with_cheapest_engines(environment: Environment, keeps: Keeps) -> Environment:
     """Return the environment with the engines that cost the least and keep every SLA, for jobs whose file gives none.
 
     Parameters
@@ -338,9 +342,12 @@ def with_cheapest_engines(environment: Environment, keeps: Keeps) -> Environment
     names = _jobs_without_engine(environment)
     # Jobs on one engine may share a network, so all of them change together first.
     for group in (names, *([each] for each in names)) if names else ():
-        others = (with_engine(environment, group, engine) for engine in KINDS)
-        possible = [environment, *(each for each in others if each is not None and _is_allowed(each))]
-        environment = min(possible, key=lambda each: _rank_engines(each, names, keeps))
+        others = (environment_on_engine_or_none(environment, group, engine) for engine in KINDS)
+        possible = [
+            environment,
+            *(each for each in others if each is not None and _passes_project_checks(each)),
+        ]
+        environment = min(possible, key=lambda each: _sort_key_of_engines(each, names, keeps))
     return environment
 
 
@@ -350,7 +357,9 @@ def _jobs_without_engine(environment: Environment) -> list[str]:
     return [name for name in environment.jobs if tree and tree.at(("jobs", name, "engine")) is None]
 
 
-def _rank_engines(environment: Environment, names: Iterable[str], keeps: Keeps) -> tuple[bool, bool, float]:
+def _sort_key_of_engines(
+    environment: Environment, names: Iterable[str], keeps: Keeps
+) -> tuple[bool, bool, float]:
     """Return whether a plan breaks an SLA, whether the bill of jobs is unproven, and the dollars a month; the least is best."""
     try:
         sized = plan(environment)
@@ -362,13 +371,13 @@ def _rank_engines(environment: Environment, names: Iterable[str], keeps: Keeps) 
     return not keeps(environment, sized), unproven, total_cost(sized).value
 
 
-def _is_allowed(environment: Environment) -> bool:
+def _passes_project_checks(environment: Environment) -> bool:
     root = environment.places.root
     assert root is not None
     return not any(run_checks(environment, environment.streams.keys(), environment.kafka.keys(), root))
 
 
-def _with_value(model: M, key: str, value: Any) -> M:
+def _model_with_value(model: M, key: str, value: Any) -> M:
     """Return a model with one value; without the key if the value is None, as if the file did not have it."""
     if value is not None:
         return model.model_copy(update={key: value})

@@ -27,7 +27,7 @@ def number_keys(plan: Plan) -> tuple[str, ...]:
     return tuple(_numbers_by_key(plan))
 
 
-def explain(environment: Environment, plan: Plan, key: str) -> DerivationNode:
+def derivation_of_number(environment: Environment, plan: Plan, key: str) -> DerivationNode:
     """Return the derivation of a number.
 
     Parameters
@@ -59,14 +59,14 @@ def explain(environment: Environment, plan: Plan, key: str) -> DerivationNode:
 def _derivation_node(
     environment: Environment, numbers: Mapping[str, Number], figure: FigureInput | str
 ) -> DerivationNode:
-    step = figure if isinstance(figure, FigureInput) else _node_of_plan(figure, numbers[figure])
+    step = figure if isinstance(figure, FigureInput) else _number_as_input(figure, numbers[figure])
     inputs = tuple(_derivation_node(environment, numbers, each) for each in step.inputs)
     return DerivationNode(
         step.name, step.value, step.how, _origin_of_input(environment, step), step.path, inputs
     )
 
 
-def _node_of_plan(key: str, number: Number) -> FigureInput:
+def _number_as_input(key: str, number: Number) -> FigureInput:
     if isinstance(number, CostItem):
         return FigureInput(key, f"${number.usd:,.2f}", number.why, inputs=number.inputs())
     value = (
@@ -93,10 +93,10 @@ def _origin_of_input(environment: Environment, step: FigureInput) -> str:
 
 
 def _numbers_by_key(plan: Plan) -> dict[str, Number]:
-    return {**_numbers_within(plan, ()), "total": total_cost(plan)}
+    return {**_numbers_within_by_key(plan, ()), "total": total_cost(plan)}
 
 
-def _numbers_within(value: Any, path: tuple[str, ...]) -> dict[str, Number]:
+def _numbers_within_by_key(value: Any, path: tuple[str, ...]) -> dict[str, Number]:
     if isinstance(value, Figure | CostItem):
         return {".".join(path): value}
     parts: Iterable[tuple[object, Any]] = ()
@@ -107,5 +107,7 @@ def _numbers_within(value: Any, path: tuple[str, ...]) -> dict[str, Number]:
     elif is_dataclass(value):
         parts = vars(value).items()
     return {
-        key: each for name, part in parts for key, each in _numbers_within(part, (*path, str(name))).items()
+        key: each
+        for name, part in parts
+        for key, each in _numbers_within_by_key(part, (*path, str(name))).items()
     }

@@ -81,7 +81,7 @@ class Figure(Generic[T]):
     inputs: Callable[[], Inputs] = field(default=tuple, repr=False, compare=False)
 
 
-def pinned(value: T, unit: str, why: str, path: Path) -> Figure[T]:
+def pinned_figure(value: T, unit: str, why: str, path: Path) -> Figure[T]:
     """Return a figure that the environment file gives at a path."""
     return Figure(
         value, unit, why, "pinned", inputs=lambda: (FigureInput(str(path[-1]), str(value), path=path),)
@@ -191,7 +191,7 @@ class RunPlan:
     longest_seconds: Figure[float]
 
     @property
-    def share(self) -> float:
+    def billed_share(self) -> float:
         """Share of the time in which workers are billed."""
         return min(1.0, self.seconds.value / self.every_seconds.value)
 
@@ -280,7 +280,7 @@ class JobPlan:
     """Share of records in time, by query that only all workers keep in time when traffic rises to its peak; simulated, too."""
 
     @property
-    def scheduled_starts(self) -> int:
+    def scheduled_starts_per_hour(self) -> int:
         """Starts in an hour by its schedule; 0 for a job that runs all the time."""
         return 0 if self.run is None else math.ceil(3600 / self.run.every_seconds.value)
 
@@ -392,7 +392,7 @@ class Plan:
     """Costs that are not in the bill, because their rate is unknown."""
 
     @cached_property
-    def costs(self) -> Mapping[str, tuple[CostItem, ...]]:
+    def cost_items_by_key(self) -> Mapping[str, tuple[CostItem, ...]]:
         """Lines of the bill by key, such as ``jobs.flights``; the key ``shared`` has those of no single member."""
         members: dict[str, Mapping[str, StreamPlan | ClusterPlan | JobPlan]] = {
             "streams": self.streams,

@@ -259,7 +259,7 @@ class AwsAccountTarget(VerificationTarget):
                 poll_seconds=self.poll_seconds,
             )
 
-    def runs(self, names: Names, job: str) -> list[BilledRun]:
+    def billed_runs(self, names: Names, job: str) -> list[BilledRun]:
         """Return the runs with the engine's counts; without counts, with the same seconds of all workers."""
         settings = names.environment.jobs[job]
         assert self.plan is not None, "runs are those of a copy"
@@ -282,7 +282,7 @@ class AwsAccountTarget(VerificationTarget):
             ]
 
 
-def existing_clusters_for_topic(environment: Environment) -> dict[str, dict[str, Any]]:
+def existing_cluster_sections_for_topic(environment: Environment) -> dict[str, dict[str, Any]]:
     """Return the clusters for a verification's topic: external ones, and existing ones in an existing network."""
     clusters = {}
     for name, cluster in environment.kafka.items():

@@ -120,7 +120,7 @@ def main() -> int:
     shutil.rmtree(HOME, ignore_errors=True)
     table_maintenance.FEWEST_SNAPSHOTS = 5  # a direct query's need; here is none
     files = [*jars.jar_files("sandbox"), *jars.jar_files("kafka-client")]
-    with local_session.open_session(files, warehouse=HOME / "lake") as spark:
+    with local_session.running_spark_session(files, warehouse=HOME / "lake") as spark:
         return kept_up(spark, minutes)
 
 

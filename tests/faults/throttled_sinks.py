@@ -243,7 +243,9 @@ def main() -> int:
         played = ending.enter_context(moto())
         os.environ.update(CREDENTIALS)
         settings = {"spark.master": "local[6]"}
-        spark = ending.enter_context(local_session.open_session(jars.jar_files("kafka-client"), settings))
+        spark = ending.enter_context(
+            local_session.running_spark_session(jars.jar_files("kafka-client"), settings)
+        )
         ways: dict[str, Callable[[], AbstractContextManager[Case]]] = {
             "kafka": lambda: topic(ending.enter_context(kafka_broker.running_broker())),
             "kinesis": stream,

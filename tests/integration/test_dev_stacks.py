@@ -47,10 +47,10 @@ class InAccount(localstack.LocalStack):
 
     account: str = localstack.ACCOUNT
 
-    def environment(self) -> dict[str, str]:
+    def environment_variables(self) -> dict[str, str]:
         credentials = {"AWS_ACCESS_KEY_ID": self.account, "AWS_SECRET_ACCESS_KEY": "test"}
         # cdklocal drops credentials that are not named there.
-        return super().environment() | credentials | {"AWS_ENVAR_ALLOWLIST": ",".join(credentials)}
+        return super().environment_variables() | credentials | {"AWS_ENVAR_ALLOWLIST": ",".join(credentials)}
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 from millrace.benchmark.fit import ModelFit
 from millrace.sandbox.payloads import flights
 from millrace.sandbox.programs import kafka_broker
-from millrace.sandbox.programs.child_processes import lock_sandbox
+from millrace.sandbox.programs.child_processes import locked_sandbox_without_left_programs
 from tests.performance import hand_written_baselines, landing_speed, preloaded_input
 from tests.performance.session import spark_session
 
@@ -124,7 +124,11 @@ def drained(fit: ModelFit, said: Callable[[str], None]) -> list[Drained]:
     results = []
     shutil.rmtree(hand_written_baselines.HOME, ignore_errors=True)
     hand_written_baselines.HOME.mkdir(parents=True)
-    with lock_sandbox(), kafka_broker.running_broker() as broker, spark_session(CORES) as spark:
+    with (
+        locked_sandbox_without_left_programs(),
+        kafka_broker.running_broker() as broker,
+        spark_session(CORES) as spark,
+    ):
         for number, setting in enumerate(SETTINGS):
             topic = f"{preloaded_input.TOPIC}-{number}"
             broker.create_topic(topic, PARTITIONS)

@@ -22,7 +22,7 @@ from millrace.lifecycle.changes.deployed_diff import launch_document_in_assembly
 from millrace.sandbox import benchmark
 from millrace.sandbox.payloads import flights
 from millrace.sandbox.programs import cdk, kafka_broker, localstack
-from millrace.sandbox.programs.child_processes import RUN, lock_sandbox
+from millrace.sandbox.programs.child_processes import RUN, locked_sandbox_without_left_programs
 from tests.sizing_validation import duration_models
 from tests.sizing_validation.duration_models import Foretell
 
@@ -68,12 +68,12 @@ def measure(repetitions: int, batches: int, said: Callable[[str], None]) -> list
     ]
     runs = schedule(repetitions, batches, seed=1)
     subject = benchmark.BenchmarkJob(launch, (QUERY,), {})
-    with lock_sandbox(), kafka_broker.running_broker() as broker:
-        held = benchmark.records_needed_per_partition(runs)
+    with locked_sandbox_without_left_programs(), kafka_broker.running_broker() as broker:
+        held = benchmark.records_needed_by_partition(runs)
         broker.create_topic(benchmark.TOPIC, len(held))
-        said(f"{benchmark.fill_topic(broker.bootstrap, payloads, held):,} records sent")
+        said(f"{benchmark.fill_topic_and_count_records(broker.bootstrap, payloads, held):,} records sent")
         return [
-            benchmark.run_schedule(
+            benchmark.run_benchmark_schedule(
                 subject,
                 runs,
                 broker.bootstrap,

@@ -23,7 +23,7 @@ from millrace.config import load
 from millrace.config.aws.resource_names import Names
 from millrace.infra.launch.launch_settings import job_settings
 from millrace.sandbox.payloads.flights import RecordToSend
-from millrace.sandbox.programs.child_processes import RUN, lock_sandbox
+from millrace.sandbox.programs.child_processes import RUN, locked_sandbox_without_left_programs
 from millrace.sandbox.programs.localstack import ACCOUNT
 from millrace.sandbox.records.producer import BackgroundThread, KinesisProducer, yield_at_rate
 from millrace.sizing import plan
@@ -160,7 +160,7 @@ class _Behind:
 def drained(said: Callable[[str], None]) -> list[Drained]:
     """Try every setting."""
     results = []
-    with lock_sandbox(), kinesalite.running() as server:
+    with locked_sandbox_without_left_programs(), kinesalite.running() as server:
         for setting in SETTINGS:
             results.append(one := _once(server, setting))
             said(f"{setting.name}: foretold {one.foretold:.1f} s, measured {one.measured:.1f} s")

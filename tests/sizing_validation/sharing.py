@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from millrace.sizing.queries.driver import fixed_cost_factor
-from millrace.sizing.simulation import Arrivals, Fixed, QueryLoad, Scenario, simulate
+from millrace.sizing.simulation import Arrivals, FixedExecutors, QueryLoad, Scenario, simulate
 from millrace.sizing.simulation.task_schedule import divide_stream
 from tests.performance.preloaded_input import PARTITIONS
 from tests.performance.sharing import Burst, Cell, measure
@@ -99,7 +99,7 @@ def predict(alone: Alone, cell: Cell) -> float:
         )
         for number in range(cell.queries)
     )
-    played = simulate(Scenario(seconds, loads, CORES, Fixed(1)))
+    played = simulate(Scenario(seconds, loads, CORES, FixedExecutors(1)))
     batches = [each.ends - each.starts for each in played.queries.values()]
     counted = min(len(each) for each in batches)
     return float(np.median(np.max([each[:counted] for each in batches], axis=0)))

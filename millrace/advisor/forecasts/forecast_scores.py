@@ -218,7 +218,7 @@ def _differing_condition(name: str, was: QueryForecast, query: QueryTwin, *, cac
 def observed_figures(query: QueryTwin) -> dict[str, float]:
     """Return the figures of a log, by the names of :data:`FIGURES`."""
     cuts = np.concatenate(([0.0], np.cumsum(query.records)))
-    edges, first, last = query.arrivals.spans(cuts)
+    edges, first, last = query.arrivals.spans_with_arrival_times(cuts)
     ended = query.ended[np.searchsorted(cuts, (edges[:-1] + edges[1:]) / 2) - 1]
     ages = Ages(ended - last, ended - first, np.diff(edges))
     return {

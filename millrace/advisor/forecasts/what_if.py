@@ -17,7 +17,7 @@ from millrace.config.document.explain_validation_errors import suggest_nearest
 from millrace.config.document.problems import wrong_option
 from millrace.config.engines.glue import glue_tasks_per_worker, glue_workers
 from millrace.config.units import parse_duration
-from millrace.sizing.simulation import Fixed, QueryLoad, QueryResult, Scenario, simulate
+from millrace.sizing.simulation import FixedExecutors, QueryLoad, QueryResult, Scenario, simulate
 from millrace.sizing.simulation.task_schedule import EqualPartitions, divide_stream
 
 DRAWS = 39
@@ -176,7 +176,7 @@ class ApplicationTwin:
             loads += _query_loads(query, own, slots, costs)
         seconds = max(query.arrivals.seconds for query in self.queries.values())
         sigma = max(query.sigma for query in self.queries.values())
-        done = simulate(Scenario(seconds, tuple(loads), cores, Fixed(1), sigma=sigma, seed=seed + 1))
+        done = simulate(Scenario(seconds, tuple(loads), cores, FixedExecutors(1), sigma=sigma, seed=seed + 1))
         return {
             name: _figures_of_result(done.queries[name], query.arrivals.seconds)
             for name, query in self.queries.items()
@@ -241,7 +241,7 @@ def _figures_of_result(result: QueryResult, seconds: float) -> tuple[float, ...]
     # At the starts of batches, as the backlog rises between them; by the age of what waits, as traffic changes its number.
     late = result.starts >= seconds / 2
     pace = result.arrived / seconds
-    grows = slope_with_interval(result.starts[late], pace * (result.oldest - lasted)[late])
+    grows = slope_with_interval(result.starts[late], pace * (result.oldest_age_by_batch - lasted)[late])
     if np.count_nonzero(late) < _SLOPE:
         grows = Estimate(grows.value, min(grows.value, 0.0), max(grows.value, pace))
     return (

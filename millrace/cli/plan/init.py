@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from millrace.cli.shared.output_file_errors import report_write_errors
+from millrace.cli.shared.output_file_errors import write_errors_as_wrong_option
 from millrace.config.base import SLUG, SLUG_SAID
 from millrace.config.document.problems import wrong_option
 from millrace.config.schema import SCHEMA_FILE, schema_text
@@ -46,8 +46,8 @@ def init(
         )
     from millrace.cli.plan.vendor import install_wheel_in_project, write_wheel_of_this_program
 
-    made = project_files(project)
-    with report_write_errors("FOLDER", folder):
+    made = new_project_texts_by_path(project)
+    with write_errors_as_wrong_option("FOLDER", folder):
         if folder.exists() and not folder.is_dir():
             raise wrong_option("FOLDER", str(folder), "the name of a new or empty folder")
         if folder.is_dir() and any(folder.iterdir()):
@@ -63,7 +63,7 @@ def init(
     typer.echo(f"next step: cd {folder} && millrace plan --env dev")
 
 
-def project_files(project: str) -> dict[str, str]:
+def new_project_texts_by_path(project: str) -> dict[str, str]:
     """Return the files of a new project.
 
     Returns
@@ -73,18 +73,20 @@ def project_files(project: str) -> dict[str, str]:
     """
     values = {"project": project}
     texts = {SCHEMA_FILE: schema_text()}
-    for path, template in _project_templates(resources.files("millrace.cli.plan") / "new_project", ""):
+    for path, template in _new_project_file_templates(
+        resources.files("millrace.cli.plan") / "new_project", ""
+    ):
         text = template.read_text(encoding="utf-8")
         # The file with CDK's feature flags has no placeholders.
         texts[path] = text if path == "cdk.json" else Template(text).substitute(values)
     return dict(sorted(texts.items()))
 
 
-def _project_templates(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
+def _new_project_file_templates(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
     """Yield the templates; a name with one leading underscore stands for a hidden file."""
     for each in folder.iterdir():
         name = re.sub(r"^_(?!_)", ".", each.name)
         if each.is_dir():
-            yield from _project_templates(each, f"{path}{name}/")
+            yield from _new_project_file_templates(each, f"{path}{name}/")
         elif name.endswith(_SUFFIX):
             yield f"{path}{name.removesuffix(_SUFFIX)}", each

@@ -21,7 +21,7 @@ from millrace.cli.plan.report.apply_cost_saving_moves import move_lines, write_m
 from millrace.cli.plan.report.plan_document import plan_document
 from millrace.cli.plan.report.plan_risks import SimulatedPlan
 from millrace.cli.plan.report.plan_verdict import plan_verdict
-from millrace.cli.plan.spark_check import check_transforms_on_spark
+from millrace.cli.plan.spark_check import find_transform_problems_on_spark
 from millrace.cli.shared.console import figure_columns, plain_table, print_rich, terminal_width, word_columns
 from millrace.cli.shared.expected_failures import REFUSED
 from millrace.cli.shared.html_pages import check_page_is_writable, html_page, write_page
@@ -36,10 +36,10 @@ from millrace.config.document.problems import wrong_option
 from millrace.config.load import find_root
 from millrace.sizing import Plan, plan
 from millrace.sizing.alternatives.plan_difference import differences
-from millrace.sizing.cost_saving_moves import find_moves, with_cheapest_engines
-from millrace.sizing.export import to_json
-from millrace.sizing.number_derivation import DerivationNode, explain
-from millrace.sizing.planned_environment import as_planned
+from millrace.sizing.cost_saving_moves import environment_with_cheapest_engines, find_moves
+from millrace.sizing.export import plan_as_plain_data
+from millrace.sizing.number_derivation import DerivationNode, derivation_of_number
+from millrace.sizing.planned_environment import environment_as_planned
 from millrace.sizing.prices_and_limits import prices
 from millrace.sizing.readable_numbers import count
 
@@ -136,17 +136,17 @@ def plan_command(
             raise wrong_option(option, "(no --diff)", "only with --diff")
     if html is not None:
         check_page_is_writable(html)
-    environment = with_cheapest_engines(load(env, open_engines=True), keeps_all_slas)
+    environment = environment_with_cheapest_engines(load(env, open_engines=True), plan_keeps_all_slas)
     if deployed:
         environment = environment.with_deployed(_deployed_sizes(environment))
-    environment = scale_traffic(environment, traffic)
+    environment = environment_with_scaled_traffic(environment, traffic)
     sized = plan(environment)
     if apply is not None:
-        write_moves_into_files(environment, find_moves(environment, sized, keeps_all_slas), apply)
+        write_moves_into_files(environment, find_moves(environment, sized, plan_keeps_all_slas), apply)
         return
     if html is not None or (diff is None and key is None):
-        doubted = simulate_and_check_plan(environment, sized)
-        moves = find_moves(environment, sized, keeps_all_slas) if traffic == 1 else ()
+        doubted = simulated_plan_with_warnings(environment, sized)
+        moves = find_moves(environment, sized, plan_keeps_all_slas) if traffic == 1 else ()
         sized = doubted.plan
         verdict = replace(plan_verdict(doubted, env), moves=tuple(move_lines(moves)))
         if html is not None or as_json:
@@ -184,26 +184,26 @@ def _deployed_sizes(environment: Environment) -> DeployedSizes:
     return read_deployed_sizes(connect_account(environment))
 
 
-def simulate_and_check_plan(environment: Environment, sized: Plan) -> SimulatedPlan:
+def simulated_plan_with_warnings(environment: Environment, sized: Plan) -> SimulatedPlan:
     """Return a plan with warnings from its simulation and from the age of its prices."""
-    from millrace.sizing.simulation.expected_cost import with_expected
-    from millrace.sizing.simulation.plan_simulation_check import self_check
+    from millrace.sizing.simulation.expected_cost import plan_with_expected_cost
+    from millrace.sizing.simulation.plan_simulation_check import simulated_queries_of_plan
 
-    environment = as_planned(environment, sized)
-    sized = with_expected(environment, sized)
-    played = tuple(self_check(environment, sized))
+    environment = environment_as_planned(environment, sized)
+    sized = plan_with_expected_cost(environment, sized)
+    played = tuple(simulated_queries_of_plan(environment, sized))
     more = [line for each in played for line in each.contradictions()]
     if (note := old_prices_warning(environment)) is not None:
         more.append(note)
     return SimulatedPlan(environment, replace(sized, warnings=(*sized.warnings, *more)), played, note)
 
 
-def keeps_all_slas(environment: Environment, sized: Plan) -> bool:
+def plan_keeps_all_slas(environment: Environment, sized: Plan) -> bool:
     """Return whether a plan keeps every SLA in the simulation."""
-    return plan_verdict(simulate_and_check_plan(environment, sized)).sla.state == "kept"
+    return plan_verdict(simulated_plan_with_warnings(environment, sized)).sla.state == "kept"
 
 
-def scale_traffic(environment: Environment, factor: float) -> Environment:
+def environment_with_scaled_traffic(environment: Environment, factor: float) -> Environment:
     """Return an environment with more or less traffic on every stream."""
     streams = {}
     for name, stream in environment.streams.items():
@@ -230,7 +230,7 @@ def old_prices_warning(environment: Environment, today: date | None = None) -> s
 def _print_explanation(environment: Environment, sized: Plan, key: str, *, as_json: bool) -> None:
     from rich.tree import Tree
 
-    explanation = explain(environment, sized, key)
+    explanation = derivation_of_number(environment, sized, key)
     if as_json:
         typer.echo(json.dumps(asdict(explanation), indent=2, ensure_ascii=False))
         return
@@ -262,7 +262,7 @@ def _print_plan_diff(
         if before.keys is None
         else plan_diff.changed_keys(before.keys, plan_diff.values_by_key(environment))
     )
-    changed = differences(before.plan, json.loads(json.dumps(to_json(sized))))
+    changed = differences(before.plan, json.loads(json.dumps(plan_as_plain_data(sized))))
     changes = None
     if before.templates is not None:
         changes = template_diff.template_change_lines(environment, before.templates, root)
@@ -312,7 +312,7 @@ def validate_command(
     try:
         environment = load(env)
         sized = plan(environment)
-        unchecked = check_transforms_on_spark(environment, sized) if spark else []
+        unchecked = find_transform_problems_on_spark(environment, sized) if spark else []
     except ConfigurationError as error:
         if not as_json:
             raise

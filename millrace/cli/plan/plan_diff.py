@@ -18,7 +18,7 @@ from millrace.config import ConfigurationError, Environment, load
 from millrace.config.document.problems import dotted_path, wrong_option
 from millrace.sizing import plan
 from millrace.sizing.alternatives.plan_difference import MONEY, Difference
-from millrace.sizing.export import VERSION, to_json
+from millrace.sizing.export import VERSION, plan_as_plain_data
 
 _GUARDS = re.compile(
     r"(^|\.)(account|project|name|region|removal|governance|redact|role|read_role|flow_logs_role|keys?|owner_key|buckets|image"
@@ -87,7 +87,7 @@ def version_to_compare(reference: str, env: str, root: Path, *, with_templates: 
     """
     if Path(reference).is_file() and Path(reference).suffix in _ENVIRONMENT:
         other = load(reference, root=root)
-        result: Mapping[str, Any] = json.loads(json.dumps(to_json(plan(other))))
+        result: Mapping[str, Any] = json.loads(json.dumps(plan_as_plain_data(plan(other))))
         return ComparedVersion(
             result, values_by_key(other), synthesize_templates(other, root) if with_templates else None
         )
@@ -106,7 +106,7 @@ def version_to_compare(reference: str, env: str, root: Path, *, with_templates: 
         name = Path(folder) / file.resolve().relative_to(root) if file.suffix in _ENVIRONMENT else env
         try:
             environment = load(name, root=Path(folder))
-            result = json.loads(json.dumps(to_json(plan(environment))))
+            result = json.loads(json.dumps(plan_as_plain_data(plan(environment))))
         except ConfigurationError as error:
             raise wrong_option(
                 "--diff", reference, f"{_ALLOWED}; at that version {env} cannot be planned: {error}"

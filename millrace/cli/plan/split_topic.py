@@ -12,7 +12,7 @@ import typer
 from ruamel.yaml import YAML
 
 from millrace.cli.shared.connections import connect_sandbox_or_account
-from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_with_job
+from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_environment_with_job
 from millrace.config import Environment, Finding
 from millrace.config.aws.resource_names import Names
 from millrace.config.kafka.login import secret_arns_of_login
@@ -51,8 +51,8 @@ def split(
     from millrace.lifecycle.audits.kafka import TopicReader
     from millrace.lifecycle.audits.topic_split import TopicSplit, balance_partitions, records_by_partition
 
-    environment = load_with_job(env, job)
-    name, stream = _query_to_split(environment, job, query)
+    environment = load_environment_with_job(env, job)
+    name, stream = _query_name_and_stream_to_split(environment, job, query)
     topic_settings = environment.streams[stream]
     assert isinstance(topic_settings, KafkaTopic), f"{stream} was taken for a topic"
     end = datetime.now(UTC)
@@ -71,7 +71,7 @@ def split(
         }
         typer.echo(json.dumps(document, default=lambda at: at.isoformat().replace("+00:00", "Z")))
         return
-    sys.stderr.write(_split_summary(result))
+    sys.stderr.write(_split_summary_text(result))
     _print_split(environment, result)
 
 
@@ -95,7 +95,7 @@ def _kafka_connection_settings(environment: Environment, cluster: str) -> Settin
     return connect_sandbox_or_account(environment).kafka(cluster)
 
 
-def _query_to_split(environment: Environment, job: str, query: str | None) -> tuple[str, str]:
+def _query_name_and_stream_to_split(environment: Environment, job: str, query: str | None) -> tuple[str, str]:
     """Return name and stream of the land query to split."""
     known = {
         name: each.source
@@ -114,7 +114,7 @@ def _query_to_split(environment: Environment, job: str, query: str | None) -> tu
     return query, known[query]
 
 
-def _split_summary(result: TopicSplit) -> str:
+def _split_summary_text(result: TopicSplit) -> str:
     total = sum(result.records.values())
     lines = [
         f"{result.topic}: {len(result.records)} partitions, {total:,} records "

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from millrace.cli.shared.connections import connect_sandbox_or_account
 from millrace.cli.shared.console import figure_columns
-from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_with_job
+from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_environment_with_job
 from millrace.config import Finding
 from millrace.config.queries import SourceQuery
 
@@ -58,7 +58,7 @@ def audit(
     """
     from millrace.lifecycle.audits.query_audit import audit_query as compare
 
-    environment = load_with_job(env, job)
+    environment = load_environment_with_job(env, job)
     known = [n for n, q in environment.jobs[job].queries.items() if isinstance(q, SourceQuery)]
     wrong = [name for name in query or () if name not in known]
     if wrong or not known:

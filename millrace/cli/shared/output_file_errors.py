@@ -10,7 +10,7 @@ from millrace.config.document.problems import wrong_option
 
 
 @contextmanager
-def report_write_errors(option: str, file: Path) -> Iterator[None]:
+def write_errors_as_wrong_option(option: str, file: Path) -> Iterator[None]:
     """Report a file that cannot be written like any other value that is not allowed.
 
     Parameters

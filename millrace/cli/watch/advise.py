@@ -22,7 +22,7 @@ from millrace.cli.watch import advise_options as options
 from millrace.cli.watch.advise_options import Apply, Html, Numbers, ScoreFile, WhatIfs
 from millrace.cli.watch.advise_page import advice_page
 from millrace.cli.watch.advise_verdict import advice_verdict, severity_of_finding
-from millrace.completion import environments, jobs
+from millrace.completion import complete_environment_names, complete_job_names
 from millrace.config import Environment, load
 from millrace.config.document.problems import wrong_option
 from millrace.sizing import plan
@@ -66,7 +66,7 @@ def advise_command(
             "--env",
             metavar="NAME",
             help="Environment of the job; the advice then names the keys to change in its file.",
-            autocompletion=environments,
+            autocompletion=complete_environment_names,
         ),
     ] = None,
     job: Annotated[
@@ -75,7 +75,7 @@ def advise_command(
             "--job",
             metavar="JOB",
             help="With --env: the job. Default: the one with these queries.",
-            autocompletion=jobs,
+            autocompletion=complete_job_names,
         ),
     ] = None,
     what_if: WhatIfs = None,
@@ -119,8 +119,8 @@ def advise_command(
     if job is not None and env is None:
         raise wrong_option("--job", job, "only with --env")
     environment = load(env) if env is not None else None
-    subject, logs, run_id = _advised_job_and_log_place(path, glue_job, emr_app, run)
-    log, doubt = _read_log_at(logs, run_id, asked=run is not None)
+    subject, logs, run_id = _advised_job_place_and_run(path, glue_job, emr_app, run)
+    log, doubt = _find_log_and_doubts(logs, run_id, asked=run is not None)
     history = read_history(log)
     _check_is_streaming_log(history, log)
     if environment is not None:
@@ -129,7 +129,7 @@ def advise_command(
     advice = replace(advice, notes=(*doubt, *advice.notes))
     with_options = bool(what_if or score is not None or apply or html is not None or as_json)
     foreseen = options.forecast_changes(advice, subject, what_if or (), score)
-    advice = options.without_harmful_findings(advice, foreseen, subject)
+    advice = options.advice_without_harmful_findings(advice, foreseen, subject)
     ran = foreseen.forecasts[0] if foreseen.forecasts else None
     given = [("--glue-job", glue_job), ("--emr-app", emr_app), ("--run", run), ("--env", env), ("--job", job)]
     words = [word for option, value in given if value is not None for word in (option, value)]
@@ -140,7 +140,7 @@ def advise_command(
     )
     if html is not None:
         write_page(html, advice_page(document, history, foreseen.twin, foreseen.forecasts))
-    outcome = options.apply_best_changes(advice, env, finding or ()) if apply else None
+    outcome = options.write_best_changes_into_file(advice, env, finding or ()) if apply else None
     if as_json:
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
         if outcome is not None:
@@ -156,7 +156,7 @@ def advise_command(
         typer.echo(f"wrote {html}")
 
 
-def _advised_job_and_log_place(
+def _advised_job_place_and_run(
     path: str | None, glue_job: str | None, emr_app: str | None, run: str | None
 ) -> tuple[AdvisedJob, str, str]:
     from millrace.advisor.findings.advised_job import AdvisedJob
@@ -193,7 +193,7 @@ def _advised_job_and_log_place(
     return result.subject, result.logs, run or result.run
 
 
-def _read_log_at(place: str, run: str, *, asked: bool) -> tuple[EventLog, tuple[str, ...]]:
+def _find_log_and_doubts(place: str, run: str, *, asked: bool) -> tuple[EventLog, tuple[str, ...]]:
     """Return the log of a run, or the newest log if no run is named; and any doubts about it."""
     from millrace.advisor.existing.foreign_jobs import find_log_of_run
     from millrace.advisor.logs.event_logs import find_event_logs

@@ -84,7 +84,7 @@ class TwinForecasts:
 def forecast_changes(
     advice: Advice, subject: AdvisedJob, texts: Sequence[str], score_file: Path | None
 ) -> TwinForecasts:
-    """Fit the twin and simulate the changes that are asked for and those of findings.
+    """Fit the twin, and return its forecasts of the changes that are asked for and those of findings.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def forecast_changes(
     )
 
 
-def without_harmful_findings(advice: Advice, answers: TwinForecasts, subject: AdvisedJob) -> Advice:
+def advice_without_harmful_findings(advice: Advice, answers: TwinForecasts, subject: AdvisedJob) -> Advice:
     """Return the advice without findings whose change makes a backlog or the age of records worse; notes name them.
 
     Records may become older within a known SLA. Where none is known, they may for a finding that promises no seconds: it
@@ -183,7 +183,7 @@ def forecasts_document(answers: TwinForecasts) -> dict[str, Any]:
 
 def print_forecasts(answers: TwinForecasts) -> None:
     """Print forecasts and scores."""
-    head, rows = forecast_table(answers.forecasts)
+    head, rows = forecast_head_and_rows(answers.forecasts)
     if rows:
         table = plain_table(*word_columns(*head[:2]), *figure_columns(*head[2:], no_wrap=False))
         for cells in rows:
@@ -225,7 +225,7 @@ _BACKLOG = 4
 """Column of the backlog in a table of forecasts."""
 
 
-def forecast_table(forecasts: Sequence[Forecast]) -> tuple[list[str], list[list[str]]]:
+def forecast_head_and_rows(forecasts: Sequence[Forecast]) -> tuple[list[str], list[list[str]]]:
     """Return the head and the rows of a table of forecasts; no rows if there is only that of the run as it was."""
     from millrace.advisor.forecasts.forecast_figures import FIGURES
 
@@ -268,7 +268,7 @@ def forecast_cells(query: QueryForecast) -> list[str]:
     ]
 
 
-def apply_best_changes(advice: Advice, env: str | None, numbers: Sequence[int]) -> str:
+def write_best_changes_into_file(advice: Advice, env: str | None, numbers: Sequence[int]) -> str:
     """Write the best changes of findings into the environment file; return the diff and the change in cost.
 
     Raises

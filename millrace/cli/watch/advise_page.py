@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from millrace.cli.shared.html_pages import html_page
 from millrace.cli.shared.page_curves import page_curve
-from millrace.cli.watch.advise_options import forecast_table
+from millrace.cli.watch.advise_options import forecast_head_and_rows
 
 if TYPE_CHECKING:
     from millrace.advisor.forecasts.forecast_figures import Forecast
@@ -47,7 +47,7 @@ def advice_page(
     forecasts
         Forecasts that were asked for.
     """
-    head, rows = forecast_table(forecasts)
+    head, rows = forecast_head_and_rows(forecasts)
     more = {
         "notes": [*document["notes"], *(twin.notes if twin is not None else ())],
         "what_if": {"head": head, "rows": rows},
@@ -157,7 +157,7 @@ def _what_if_rows(twin: ApplicationTwin) -> Iterator[dict[str, Any]]:
     """Yield duration and age of batches for several values of each condition, with their intervals."""
     from millrace.advisor.forecasts.what_if import WhatIfChange
 
-    for key, words, values in _values_to_vary(twin):
+    for key, words, values in _keys_with_values_to_try(twin):
         forecasts = {}
         for value in values:
             text = f"{value:,.3g}" if value < 100 else f"{value:,.0f}"
@@ -180,7 +180,7 @@ def _what_if_rows(twin: ApplicationTwin) -> Iterator[dict[str, Any]]:
             }  # fmt: skip
 
 
-def _values_to_vary(twin: ApplicationTwin) -> list[tuple[Key, str, list[float]]]:
+def _keys_with_values_to_try(twin: ApplicationTwin) -> list[tuple[Key, str, list[float]]]:
     cores = sorted({max(1, round(twin.cores * factor)) for factor in (0.5, 1, 2, 4)})
     triggers = [each.trigger for each in twin.queries.values() if each.trigger > 0][:1]
     limits = [each.limit for each in twin.queries.values() if each.limit is not None][:1]

@@ -63,7 +63,7 @@ def advice_verdict(
         else _cost_and_waste_text(advice) + _cost_after_change_text(as_it_ran, changed),
         usd_month=usd,
         assumed=False,
-        sla=_simulated_sla(advice, subject, as_it_ran),
+        sla=_simulated_sla_state(advice, subject, as_it_ran),
         risks=risks,
         command=command,
         why=why,
@@ -97,8 +97,8 @@ def _cost_after_change_text(as_it_ran: Forecast | None, changed: Sequence[Foreca
     return f"; {dollars(costs[best])} a month after {best}"
 
 
-def _simulated_sla(advice: Advice, subject: AdvisedJob | None, as_it_ran: Forecast | None) -> SlaState:
-    """Compare the 95th percentile of records' age in the simulation of the log with each query's SLA."""
+def _simulated_sla_state(advice: Advice, subject: AdvisedJob | None, as_it_ran: Forecast | None) -> SlaState:
+    """Return the state of the SLA: the 95th percentile of records' age in the simulation of the log against each query's."""
     if subject is None or as_it_ran is None:
         return SlaState("unknown", "no SLA is known; give --env NAME")
     judged = []

@@ -20,7 +20,7 @@ from millrace.config.document.problems import wrong_option
 from millrace.sizing import Plan, plan
 from millrace.sizing.cost import HOURS
 from millrace.sizing.costs.actual_cost import PlannedAndPaid, planned_and_paid
-from millrace.sizing.export import to_json as whole
+from millrace.sizing.export import plan_as_plain_data as whole
 
 if TYPE_CHECKING:
     from millrace.lifecycle.account.real_cost import AwsBill

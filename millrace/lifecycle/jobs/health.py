@@ -12,7 +12,7 @@ from millrace.config.aws.pagination import list_all
 from millrace.lifecycle.aws_error_messages import TransientError, translate_aws_errors
 from millrace.lifecycle.jobs import logs
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from millrace.sizing.alarms.metrics import BY_NAME, namespace
+from millrace.sizing.alarms.metrics import BY_NAME, metric_namespace
 
 PATIENCE_SECONDS = 900
 POLL_SECONDS = 10.0
@@ -166,7 +166,7 @@ def _metric_values_by_query(
             "Id": f"q{number}",
             "MetricStat": {
                 "Metric": {
-                    "Namespace": namespace(aws.names.job(job)),
+                    "Namespace": metric_namespace(aws.names.job(job)),
                     "MetricName": metric,
                     "Dimensions": [
                         {"Name": "job", "Value": aws.names.job(job)},

@@ -82,7 +82,7 @@ def jar_folder(name: str, line: SparkLine | None = None) -> Path:
 
 
 def jar_files(name: str, line: SparkLine | None = None) -> list[Path]:
-    """List the jars of a set; its parameters are those of :func:`jar_folder`.
+    """Return the jars of a set; its parameters are those of :func:`jar_folder`.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def jar_files(name: str, line: SparkLine | None = None) -> list[Path]:
     """
     line = line or installed_spark_line()
     where = jar_folder(name, line)
-    jars = read_lock().get(where.name)
+    jars = read_jar_lock_file().get(where.name)
     if jars is None:
         raise JarError(f"the lock file of jars has no set {name} for Spark {line.name}")
     paths = [where / jar.file_name for jar in jars]
@@ -107,8 +107,8 @@ def jar_files(name: str, line: SparkLine | None = None) -> list[Path]:
     return paths
 
 
-def read_lock() -> dict[str, list[Jar]]:
-    """Read the lock: set name to its jars."""
+def read_jar_lock_file() -> dict[str, list[Jar]]:
+    """Return the jars of each set in the lock file."""
     return {name: [Jar(**jar) for jar in jars] for name, jars in json.loads(LOCK.read_text()).items()}
 
 
@@ -126,7 +126,11 @@ def fetch_jars(also: Collection[str] = ()) -> int:
         A jar could not be fetched, or its digest is not the lock's.
     """
     with ThreadPoolExecutor() as pool:  # a set is minutes of waiting for a registry, not of work
-        wanted = {name: jars for name, jars in read_lock().items() if name not in ON_REQUEST or name in also}
+        wanted = {
+            name: jars
+            for name, jars in read_jar_lock_file().items()
+            if name not in ON_REQUEST or name in also
+        }
         return sum(pool.map(_fetch_jar_set, *zip(*wanted.items(), strict=True)))
 
 
@@ -138,7 +142,7 @@ def _fetch_jar_set(name: str, jars: list[Jar]) -> int:
     home.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=state_folder()) as given:
         scratch = Path(given)
-        _run_ivy(_ivy_module_without_dependencies(name, missing), name, scratch)
+        _run_ivy_and_read_report(_ivy_module_without_dependencies(name, missing), name, scratch)
         for jar in missing:
             path = scratch / jar.file_name
             if _sha256_of_file(path) != jar.sha256:
@@ -154,9 +158,9 @@ def _fetch_jar_set(name: str, jars: list[Jar]) -> int:
 def resolve_and_write_lock() -> None:
     """Resolve ``toolchain/jars/*.xml`` with all dependencies and write the lock."""
     lock: dict[str, list[dict[str, str]]] = {}
-    for locked_as, module in sorted(_requests_of_sets()):
+    for locked_as, module in sorted(_ivy_request_by_set()):
         with tempfile.TemporaryDirectory(dir=state_folder()) as name:
-            report = _run_ivy(module, locked_as, Path(name))
+            report = _run_ivy_and_read_report(module, locked_as, Path(name))
             jars = [
                 Jar(
                     group=module.attrib["organisation"],
@@ -177,7 +181,7 @@ def resolve_and_write_lock() -> None:
     LOCK.write_text(json.dumps(lock, indent=1) + "\n")
 
 
-def _requests_of_sets() -> Iterator[tuple[str, str]]:
+def _ivy_request_by_set() -> Iterator[tuple[str, str]]:
     """Yield the name of each set in the lock, and its request with the versions of its line.
 
     A request is for every line, unless there is one for the line's Scala: ``sandbox_2.13.xml``.
@@ -214,7 +218,7 @@ def _ivy_module_without_dependencies(name: str, jars: list[Jar]) -> str:
     )
 
 
-def _run_ivy(module: str, name: str, target: Path) -> ElementTree.Element:
+def _run_ivy_and_read_report(module: str, name: str, target: Path) -> ElementTree.Element:
     """Run Ivy on a module description, put its jars into ``target`` and return Ivy's report."""
     description = target / "ivy.xml"
     description.write_text(module)
@@ -282,7 +286,9 @@ def main() -> int:
         fetched = fetch_jars(given.also)
         home = state_folder() / "jars"
         in_place = sum(
-            (home / name / jar.file_name).exists() for name, jars in read_lock().items() for jar in jars
+            (home / name / jar.file_name).exists()
+            for name, jars in read_jar_lock_file().items()
+            for jar in jars
         )
         sys.stdout.write(f"{fetched} jars fetched, {in_place} in place\n")
     except JarError as error:

@@ -91,15 +91,15 @@ def compare_until_settled(
         ]
         for lacking in (c for c in columns if c not in written.columns):
             written = written.withColumn(lacking, F.lit(None).cast(wanted.schema[lacking].dataType))
-        counts = count_differing_rows(wanted, written, [c for c in columns if c not in (unsteady or ())])
+        counts = counts_of_differing_rows(wanted, written, [c for c in columns if c not in (unsteady or ())])
         result = {**counts, "lost": 0, "pending": counts["lost"]} if waiting else {**counts, "pending": 0}
         if not (wrong := any(count for name, count in result.items() if name != "pending")):
             break
         if unsteady is None:
             again = rows_by_one_batch(run, query)
-            if any(count_differing_rows(wanted, again, ()).values()):
+            if any(counts_of_differing_rows(wanted, again, ()).values()):
                 return {"reason": "two runs of its transform on the same records have other rows"}
-            unsteady = [c for c in columns if any(count_differing_rows(wanted, again, [c]).values())]
+            unsteady = [c for c in columns if any(counts_of_differing_rows(wanted, again, [c]).values())]
             continue
         if result != seen:
             seen, changed = result, time.monotonic()
@@ -110,7 +110,7 @@ def compare_until_settled(
         return {
             "reason": "records came later than the delay of the watermark: which of them it leaves out depends on the batches"
         }
-    differing = [c for c in columns if wrong and any(count_differing_rows(wanted, written, [c]).values())]
+    differing = [c for c in columns if wrong and any(counts_of_differing_rows(wanted, written, [c]).values())]
     return {**result, "rows": wanted.count(), "left_out": unsteady or [], "differing": differing}
 
 
@@ -138,7 +138,9 @@ def rows_by_one_batch(run: JobRun, query: DeriveSettings) -> DataFrame:
     return rows.localCheckpoint()
 
 
-def count_differing_rows(expected: DataFrame, written: DataFrame, columns: Sequence[str]) -> dict[str, int]:
+def counts_of_differing_rows(
+    expected: DataFrame, written: DataFrame, columns: Sequence[str]
+) -> dict[str, int]:
     """Compare rows as multisets, by their ``_id`` and the text of their values.
 
     Parameters
@@ -190,7 +192,7 @@ def _records_of_table(run: JobRun, query: DeriveSettings, table: str, route: str
 
 
 def _has_possibly_late_records(run: JobRun, query: DeriveSettings, state: StateSettings) -> bool:
-    """Check that a record may be older than the watermark: one that landed before it is later by more than the delay."""
+    """Return whether a record may be older than the watermark: one that landed before it is later by more than the delay."""
     legs = [(query.source_table, query.route, state.watermark)]
     legs += [(each.source_table, each.route, each.watermark) for each in (state.join,) if each is not None]
     for table, route, mark in legs:

@@ -112,7 +112,7 @@ def physical_stream_name(names: Names, name: str) -> str:
 def sample_records(
     environment: Environment, name: str, count: int, *, kafka: str | None, kinesis: str | None, aws: bool
 ) -> list[bytes]:
-    """Read existing records of a stream.
+    """Return payloads of existing records of a stream.
 
     Parameters
     ----------

@@ -13,7 +13,7 @@ from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, Query, SourceQuery
 
 
-def namespace(job: str) -> str:
+def metric_namespace(job: str) -> str:
     """Return the CloudWatch namespace of a job's metrics; its role may write in no other, because alarms depend on them.
 
     Parameters
@@ -23,7 +23,7 @@ def namespace(job: str) -> str:
 
     Examples
     --------
-    >>> namespace("flights-prod-departures")
+    >>> metric_namespace("flights-prod-departures")
     'Millrace/flights-prod-departures'
     """
     return f"Millrace/{job}"

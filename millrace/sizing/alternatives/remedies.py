@@ -14,7 +14,7 @@ from millrace.config.document.problems import Finding
 from millrace.config.model import Environment, Job
 from millrace.config.queries import DeriveQuery, SourceQuery
 from millrace.config.units import format_duration
-from millrace.sizing.alternatives.runs_and_stream_modes import connected_part
+from millrace.sizing.alternatives.runs_and_stream_modes import connected_part_of_environment
 
 Replan = Callable[[Environment], Sequence[Finding]]
 """Function that plans an environment and returns the findings that prevent a plan."""
@@ -24,8 +24,10 @@ _SPLITS = (2, 3, 4, 6, 8, 12, 16, 32, 64)
 _STEPS = (1.1, 1.25, 1.5, 2, 3, 4, 6, 8, 12, 16, 32, 64)
 
 
-def with_remedies(environment: Environment, problems: Sequence[Finding], replan: Replan) -> list[Finding]:
-    """Add to each finding about a job up to three changes that another plan has confirmed.
+def findings_with_remedies(
+    environment: Environment, problems: Sequence[Finding], replan: Replan
+) -> list[Finding]:
+    """Return the findings; each about a job has up to three changes that another plan has confirmed.
 
     Parameters
     ----------
@@ -36,10 +38,10 @@ def with_remedies(environment: Environment, problems: Sequence[Finding], replan:
     replan
         Plans a changed environment.
     """
-    return [_with_remedy(environment, each, replan) for each in problems]
+    return [_finding_with_remedies(environment, each, replan) for each in problems]
 
 
-def _with_remedy(environment: Environment, problem: Finding, replan: Replan) -> Finding:
+def _finding_with_remedies(environment: Environment, problem: Finding, replan: Replan) -> Finding:
     if problem.path[0] != "jobs" or problem.path[-1] == "result":
         return problem
     job = str(problem.path[1])
@@ -47,9 +49,12 @@ def _with_remedy(environment: Environment, problem: Finding, replan: Replan) -> 
     def is_remedy(change: tuple[str, Environment]) -> bool:
         return not any(each.path[:2] == problem.path[:2] for each in replan(change[1]))
 
-    part = connected_part(environment, ("jobs", job))
+    part = connected_part_of_environment(environment, ("jobs", job))
     found: list[str] = []
-    for _, group in groupby(chain(_changes_of_job(part, job), _splits_of_job(part, job)), _kind_of_change):
+    for _, group in groupby(
+        chain(_described_environments_with_changed_job(part, job), _environments_with_split_job(part, job)),
+        _kind_of_change,
+    ):
         steps = [*group]
         # A larger change does what a smaller one does, and each takes a plan.
         smallest = bisect_left(steps, True, key=is_remedy)
@@ -67,12 +72,14 @@ def _kind_of_change(change: tuple[str, Environment]) -> str:
     return change[0].split(":")[0]
 
 
-def _changes_of_job(environment: Environment, name: str) -> Iterator[tuple[str, Environment]]:
-    for words, changed in _possible_changes(environment.jobs[name]):
+def _described_environments_with_changed_job(
+    environment: Environment, name: str
+) -> Iterator[tuple[str, Environment]]:
+    for words, changed in _described_changed_jobs(environment.jobs[name]):
         yield words, environment.model_copy(update={"jobs": {**environment.jobs, name: changed}})
 
 
-def _splits_of_job(environment: Environment, name: str) -> Iterator[tuple[str, Environment]]:
+def _environments_with_split_job(environment: Environment, name: str) -> Iterator[tuple[str, Environment]]:
     """Yield splits into several jobs, each with its part of the traffic; one of them is planned."""
     queries = environment.jobs[name].queries.values()
     sources = sorted({each for query in queries if isinstance(query, SourceQuery) for each in query.streams})
@@ -93,7 +100,7 @@ def _splits_of_job(environment: Environment, name: str) -> Iterator[tuple[str, E
         )
 
 
-def _possible_changes(job: Job) -> Iterator[tuple[str, Job]]:
+def _described_changed_jobs(job: Job) -> Iterator[tuple[str, Job]]:
     """Yield changes, the smallest of each kind first: unpinning, time, fixed cost, speed, one query less."""
     for key in ("worker", "max_workers", "cores", "min_executors", "initial_executors"):
         if key in job.model_fields_set:
@@ -109,7 +116,7 @@ def _possible_changes(job: Job) -> Iterator[tuple[str, Job]]:
                 )
                 yield f"leave {name}'s {key} to the plan: remove it", changed
     for step in _STEPS:
-        latency = timedelta(seconds=_round_up(job.latency.total_seconds() * step))
+        latency = timedelta(seconds=_round_up_to_two_digits(job.latency.total_seconds() * step))
         yield f"latency: {format_duration(latency)}", job.model_copy(update={"latency": latency})
     if job.rate is not None and job.rate.records_per_second_per_core is not None:
         for step in _STEPS:
@@ -122,7 +129,7 @@ def _possible_changes(job: Job) -> Iterator[tuple[str, Job]]:
                 job.model_copy(update={"rate": rate}),
             )
         for step in _STEPS:
-            faster = float(_round_up(job.rate.records_per_second_per_core * step))
+            faster = float(_round_up_to_two_digits(job.rate.records_per_second_per_core * step))
             rate = job.rate.model_copy(update={"records_per_second_per_core": faster})
             yield (
                 f"rate.records_per_second_per_core: {faster:g}, if a benchmark says so",
@@ -140,8 +147,8 @@ def _possible_changes(job: Job) -> Iterator[tuple[str, Job]]:
         )
 
 
-def _round_up(value: float) -> int:
-    """Round up to two digits."""
+def _round_up_to_two_digits(value: float) -> int:
+    """Return a number rounded up to two digits."""
     whole = max(1, math.ceil(value))
     scale = int(10 ** max(0, len(str(whole)) - 2))
     return -(-whole // scale) * scale

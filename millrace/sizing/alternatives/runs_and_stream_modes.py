@@ -10,9 +10,9 @@ from typing import TypeVar
 from millrace.config.bounded_run_checks import bounded_run_findings
 from millrace.config.model import Environment, KinesisStream
 from millrace.config.queries import DeriveQuery, LandingQuery
-from millrace.sizing.cost import CENT, stream_cost
+from millrace.sizing.cost import CENT, stream_cost_items
 from millrace.sizing.plan_model import Figure
-from millrace.sizing.planned_environment import with_choices
+from millrace.sizing.planned_environment import environment_with_choices
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
 from millrace.sizing.streams import StreamWithReaders
 
@@ -30,7 +30,9 @@ Keeps = Callable[[Environment], bool]
 """Function that simulates the plan of an environment and returns whether it keeps every SLA."""
 
 
-def cheapest_choices(environment: Environment, prices: PriceTable, cost: Cost, keeps: Keeps) -> Environment:
+def environment_with_cheapest_choices(
+    environment: Environment, prices: PriceTable, cost: Cost, keeps: Keeps
+) -> Environment:
     """Return the environment with the cheapest value of what the file leaves to the plan.
 
     A job with ``run: auto`` has bounded runs where they keep its SLA and cost less; what is deployed keeps its way. A new stream of
@@ -42,22 +44,24 @@ def cheapest_choices(environment: Environment, prices: PriceTable, cost: Cost, k
         if job.run_every is None and job.run in ("bounded", "auto") and bounded is not False:
             able = [each for each in _PERIODS if start < each < job.latency - start]
             path = ("jobs", "run_every", name)
-            found = _cheapest_value(environment, path, able, cost, keeps, always=not bounded)
+            found = _cheapest_value_or_none(environment, path, able, cost, keeps, always=not bounded)
             # The shortest period's plan says why none is possible.
             if period := found or (_PERIODS[0] if bounded else None):
-                environment = with_choices(environment, "jobs", "run_every", {name: period})
+                environment = environment_with_choices(environment, "jobs", "run_every", {name: period})
     read = {name for _, _, query in environment.queries for name in query.streams}
     for name, stream in environment.streams.items():
         if isinstance(stream, KinesisStream) and name in read and stream.mode_is_open:
             mode = environment.deployed.modes.get(name)
-            if mode is None and _may_be_on_demand(environment, name, stream, prices):
-                mode = _cheapest_value(environment, ("streams", "mode", name), ("on-demand",), cost, keeps)
+            if mode is None and _is_on_demand_cheaper_and_enough(environment, name, stream, prices):
+                mode = _cheapest_value_or_none(
+                    environment, ("streams", "mode", name), ("on-demand",), cost, keeps
+                )
             if mode is not None:
-                environment = with_choices(environment, "streams", "mode", {name: mode})
+                environment = environment_with_choices(environment, "streams", "mode", {name: mode})
     return environment
 
 
-def _cheapest_value(
+def _cheapest_value_or_none(
     environment: Environment,
     path: tuple[str, str, str],
     values: Iterable[V],
@@ -68,11 +72,11 @@ def _cheapest_value(
 ) -> V | None:
     """Return the value that keeps the SLA at the least cost; None if, with ``always``, the key's default costs no more."""
     section, key, name = path
-    part = connected_part(environment, (section, name))
+    part = connected_part_of_environment(environment, (section, name))
     usd = {
         value: found
         for value in values
-        for changed in (with_choices(part, section, key, {name: value}),)
+        for changed in (environment_with_choices(part, section, key, {name: value}),)
         if not any(bounded_run_findings(changed)) and (found := cost(changed)) is not None
     }
     default = cost(part) if always and usd else None
@@ -80,27 +84,29 @@ def _cheapest_value(
     for value in sorted(usd, key=lambda each: round(usd[each], 2)):
         if default is not None and default <= usd[value] + CENT:
             return None
-        if keeps(with_choices(part, section, key, {name: value})):
+        if keeps(environment_with_choices(part, section, key, {name: value})):
             return value
     return None
 
 
-def _may_be_on_demand(environment: Environment, name: str, stream: KinesisStream, prices: PriceTable) -> bool:
+def _is_on_demand_cheaper_and_enough(
+    environment: Environment, name: str, stream: KinesisStream, prices: PriceTable
+) -> bool:
     """Return whether a new on-demand stream takes the peak, and costs less by itself."""
     needed, first = (
-        StreamWithReaders(name, stream, [], 0.0).least,
+        StreamWithReaders(name, stream, [], 0.0).partitions_for_traffic,
         service_limits()["kinesis.on_demand.first_shards"],
     )
     shards, advantage = Figure(math.ceil(needed), "shards", ""), environment.governance.on_demand_advantage
     elastic = stream.model_copy(update={"mode": "on-demand"})
     now, then = (
-        sum(line.usd for line in stream_cost(name, each, shards, 1, 0, prices, advantage=advantage))
+        sum(line.usd for line in stream_cost_items(name, each, shards, 1, 0, prices, advantage=advantage))
         for each in (stream, elastic)
     )
     return needed <= first and then < now
 
 
-def connected_part(environment: Environment, member: tuple[str, str]) -> Environment:
+def connected_part_of_environment(environment: Environment, member: tuple[str, str]) -> Environment:
     """Return the part of an environment that a job or a stream is connected with by streams and tables."""
     touched = {
         each: {

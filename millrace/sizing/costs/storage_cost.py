@@ -12,7 +12,9 @@ from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand
 
 
-def stored_gb(environment: Environment, query: Query, demand: QueryDemand, *, iceberg: bool = False) -> float:
+def stored_gb_per_second(
+    environment: Environment, query: Query, demand: QueryDemand, *, iceberg: bool = False
+) -> float:
     """Return the data that a query adds to its tables, in GB of 10⁹ bytes a second at its average rate.
 
     Every record counts as a row, compressed by ``usage.stored_share``: rows that a transform leaves out or adds are unknown. A

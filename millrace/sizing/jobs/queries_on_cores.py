@@ -10,26 +10,28 @@ from millrace.config.model import Environment, Job
 from millrace.config.units import format_duration
 from millrace.sizing.jobs.shared_cores import (
     LargestBatch,
-    divide_into_tasks,
-    divide_run,
+    divide_into_tasks_or_none,
     fewest_shared_cores,
     largest_batch,
     load_headroom,
+    parallel_and_sequential_run_tasks,
     shared_spreads,
 )
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.capacity import (
     CoreSpread,
-    choose_cores,
+    choose_core_spread,
     fastest_spread,
-    spread_over_cores,
+    spread_over_cores_or_none,
     whole_cores,
 )
 from millrace.sizing.queries.demand import QueryDemand
-from millrace.sizing.queries.query_plan import SourcePartitions, run_seconds
+from millrace.sizing.queries.query_plan import SourcePartitions, run_stage_seconds
 
 
-def joined_source(demand: QueryDemand, sources: Mapping[str, SourcePartitions]) -> SourcePartitions:
+def joined_source_partitions(
+    demand: QueryDemand, sources: Mapping[str, SourcePartitions]
+) -> SourcePartitions:
     """Return the partitions of all of a query's streams together."""
     each = [sources[name] for name in demand.streams]
     return SourcePartitions(
@@ -40,7 +42,7 @@ def joined_source(demand: QueryDemand, sources: Mapping[str, SourcePartitions]) 
     )
 
 
-def shared_batches(
+def largest_batches_on_shared_cores(
     demands: Sequence[QueryDemand], sources: Sequence[SourcePartitions]
 ) -> tuple[LargestBatch, ...]:
     """Return the largest batches of queries that share cores."""
@@ -50,7 +52,7 @@ def shared_batches(
     )
 
 
-def job_spreads(
+def job_spreads_cores_and_findings(
     environment: Environment,
     name: str,
     demands: Sequence[QueryDemand],
@@ -68,17 +70,17 @@ def job_spreads(
     """
     job = environment.jobs[name]
     short = [
-        _too_few_shards(environment, demand)
+        _finding_of_too_few_shards(environment, demand)
         for demand, source in zip(demands, sources, strict=True)
         if demand.partitions_read_in_waves >= source.partitions
     ]
     if short:
         return [], 0, short
     if len(demands) == 1:
-        return _own_cores_spread(environment, name, demands[0], sources[0], paid)
-    batches = shared_batches(demands, sources)
+        return _own_spread_cores_and_findings(environment, name, demands[0], sources[0], paid)
+    batches = largest_batches_on_shared_cores(demands, sources)
     short = [
-        _too_few_shards(environment, demand)
+        _finding_of_too_few_shards(environment, demand)
         for demand, batch in zip(demands, batches, strict=True)
         if batch.reading and batch.reading / batch.evenly - batch.unread >= batch.room
     ]
@@ -86,9 +88,9 @@ def job_spreads(
         return [], 0, short
     fewest = fewest_shared_cores(batches)
     cores = job.cores or fewest
-    tasks = divide_into_tasks(batches, cores)
+    tasks = divide_into_tasks_or_none(batches, cores)
     if tasks is None:
-        return [], cores, [_too_few_cores(job, demands, fewest)]
+        return [], cores, [_finding_of_too_few_cores(job, demands, fewest)]
     paid = max(cores, paid)
     found = shared_spreads(demands, batches, tasks, paid)
     if job.run_every is not None:
@@ -96,20 +98,23 @@ def job_spreads(
         partitions = [source.partitions for source in sources]
         ways = [
             shared_spreads(demands, batches, each, paid)
-            for each in (divide_into_tasks(batches, paid), *divide_run(batches, paid))
+            for each in (
+                divide_into_tasks_or_none(batches, paid),
+                *parallel_and_sequential_run_tasks(batches, paid),
+            )
             if each is not None and load_headroom(batches, each, paid) > 1
         ]
-        found = min((found, *ways), key=lambda each: sum(run_seconds(demands, each, partitions)))
+        found = min((found, *ways), key=lambda each: sum(run_stage_seconds(demands, each, partitions)))
     return found, cores, []
 
 
-def _own_cores_spread(
+def _own_spread_cores_and_findings(
     environment: Environment, name: str, demand: QueryDemand, source: SourcePartitions, paid: int = 0
 ) -> tuple[list[CoreSpread], int, list[Finding]]:
     """Return the distribution of a query that has all cores of its job."""
-    job, found = environment.jobs[name], own_spread(demand, source)
+    job, found = environment.jobs[name], spread_over_own_fewest_cores(demand, source)
     if job.cores is not None:
-        more = spread_over_cores(
+        more = spread_over_cores_or_none(
             source.partitions if demand.lands else max(found.cores, job.cores),
             max(found.cores, job.cores),
             demand.needed,
@@ -117,7 +122,7 @@ def _own_cores_spread(
             read_at_once=demand.read_at_once,
         )
         if job.cores < found.cores or more is None:
-            return [], job.cores, [_too_few_cores(job, [demand], found.cores)]
+            return [], job.cores, [_finding_of_too_few_cores(job, [demand], found.cores)]
         found = more
     if job.run_every is not None and paid:
         overhead = service_limits()["spark.repartition.overhead"]
@@ -128,21 +133,21 @@ def _own_cores_spread(
             return [more], found.cores, []
     # One that reads all shards in one wave may find that they cannot deliver the records in the rest of the batch.
     late = found.waves == 1 and demand.partitions_read_in_one_wave >= source.partitions
-    return [found], found.cores, [_too_few_shards(environment, demand)] if late else []
+    return [found], found.cores, [_finding_of_too_few_shards(environment, demand)] if late else []
 
 
-def _too_few_cores(job: Job, demands: Sequence[QueryDemand], fewest: int) -> Finding:
+def _finding_of_too_few_cores(job: Job, demands: Sequence[QueryDemand], fewest: int) -> Finding:
     allowed = f"at least {fewest}: {reason_for_cores(job, demands)}"
     return Finding(("jobs", demands[0].job, "cores"), str(job.cores), allowed)
 
 
-def own_spread(demand: QueryDemand, source: SourcePartitions) -> CoreSpread:
+def spread_over_own_fewest_cores(demand: QueryDemand, source: SourcePartitions) -> CoreSpread:
     """Return the spread of a query over the fewest cores, of which it has all; its shards may be too few, which is found later."""
     overhead = service_limits()["spark.repartition.overhead"]
     fewest = whole_cores(demand.least_cores)
     if not demand.lands or demand.partitions_read_in_waves >= source.partitions:
         return CoreSpread(fewest, float(fewest), None)
-    return choose_cores(
+    return choose_core_spread(
         source.partitions,
         demand.needed,
         overhead,
@@ -151,7 +156,7 @@ def own_spread(demand: QueryDemand, source: SourcePartitions) -> CoreSpread:
     )
 
 
-def _too_few_shards(environment: Environment, demand: QueryDemand) -> Finding:
+def _finding_of_too_few_shards(environment: Environment, demand: QueryDemand) -> Finding:
     """Return the finding for a query whose shards together deliver less than arrives."""
     stream = max(demand.streams, key=lambda name: demand.streams[name])
     asked = environment.streams[stream]
@@ -179,7 +184,7 @@ def reason_for_cores(job: Job, demands: Sequence[QueryDemand]) -> str:
     work = max(demands, key=lambda demand: demand.needed).work
     why = (
         f"{work.rate:,.0f} records/s at peak, {1 / work.per_record:,.0f} a core, "
-        f"{work.overhead:g} s fixed in batches of up to {work.longest_batch:g} s"
+        f"{work.overhead:g} s fixed in batches of up to {work.longest_batch_seconds:g} s"
     )
     if job.catch_up is not None:
         outage, within = job.catch_up.outage, job.catch_up.within

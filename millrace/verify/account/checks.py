@@ -34,7 +34,7 @@ _SHOWN = 6
 
 
 def shortened_list_text(names: Iterable[str]) -> str:
-    """Write the first entries of a list, and the number of the others."""
+    """Return the first entries of a list in words, and the number of the others."""
     items = sorted(names)
     more = f" and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
     return ", ".join(items[:_SHOWN]) + more
@@ -64,7 +64,7 @@ def check_people_policies(context: ClaimContext) -> CheckAnswer:
 
 def check_price_products(context: ClaimContext) -> CheckAnswer:
     """Ask the Price List API for every product."""
-    now = context.current_prices
+    now = context.price_list_renewal
     stayed = [f"{name}: {why}" for name, why in now.stayed.items()]
     return CheckAnswer(not stayed, shortened_list_text(stayed) or f"{now.renewed_count} prices")
 
@@ -73,7 +73,7 @@ def check_price_figures(context: ClaimContext) -> CheckAnswer:
     """Compare prices that are marked unconfirmed with those of the Price List API."""
     if context.region != ELSEWHERE:
         return CheckAnswer(None, f"the figures are those of {ELSEWHERE}")
-    before, now = context.table_prices, context.current_prices
+    before, now = context.table_prices, context.price_list_renewal
     answered = [
         name
         for name, price in before.items()

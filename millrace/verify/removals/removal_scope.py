@@ -46,12 +46,12 @@ class VerificationScope:
     cluster: str = ""
 
     @property
-    def environment(self) -> str:
+    def environment_name(self) -> str:
         """Name of the verified environment."""
         return self.mark.rpartition("/")[2]
 
     def owns(self, name: str) -> bool:
-        """Check that a resource with this name belongs to it, if its tags agree, too."""
+        """Return whether a resource with this name belongs to it, if its tags agree, too."""
         return name.startswith(f"{self.prefix}-")
 
     @property
@@ -100,7 +100,7 @@ def verification_of_stack(stack: Mapping[str, Any], environment: Environment) ->
 def find_verifications(
     client: Callable[[str], Any], environment: Environment
 ) -> dict[VerificationScope, list[str]]:
-    """Find the stacks that verifications of an environment left, by verification.
+    """Return the stacks that verifications of an environment left, by verification.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def find_verifications(
 
 
 def removal_waves(templates: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
-    """Order stacks for their removal: no remaining stack imports from a stack of the current wave.
+    """Return stacks in groups, in the order of their removal: no remaining stack imports from a stack of the current wave.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def removal_waves(templates: Mapping[str, Mapping[str, Any]]) -> list[list[str]]
 
 
 def list_leftovers(client: Callable[[str], Any], scope: VerificationScope) -> list[str]:
-    """List what is left of a verification: by tag, and by name where a tag may be missing.
+    """Return a line for each thing that is left of a verification: by tag, and by name where a tag may be missing.
 
     Keys that wait for their deletion do not count: they are disabled and cost nothing (KMS developer guide, "Deleting AWS
     KMS keys").

@@ -169,7 +169,7 @@ def test_what_cdk_itself_is_refused_is_told_with_what_to_do(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, status: int, code: str, message: str, said: str
 ) -> None:
     with refusing(status, code, message) as url:
-        for key, value in shop.stack.environment().items():
+        for key, value in shop.stack.environment_variables().items():
             monkeypatch.setenv(key, value.replace(shop.stack.endpoint, url))
         with pytest.raises(DeployError, match=r"^cdk deploy ended with status 1\n") as refused:
             deploy_assembly(assembly_of(shop), ())

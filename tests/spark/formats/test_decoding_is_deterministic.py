@@ -147,7 +147,7 @@ def main(folder: Path) -> None:
         "avro"
     )
     settings = {"spark.driver.memory": "1g", "spark.local.dir": str(folder / "tmp")}
-    with local_session.open_session(files, settings, warehouse=folder / "lake") as spark:
+    with local_session.running_spark_session(files, settings, warehouse=folder / "lake") as spark:
         jvm: Any = spark._jvm
         language = jvm.java.util.Locale.getDefault().getLanguage()
         [row] = spark.sql("SELECT unix_timestamp() AS at").collect()

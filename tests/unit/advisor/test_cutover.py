@@ -26,7 +26,7 @@ from millrace.advisor.existing.job_import import RunningJob
 from millrace.advisor.existing.stream_choice import StreamAnswers, read_program_settings
 from millrace.cli import app
 from millrace.cli.plan.existing import import_job
-from millrace.cli.plan.existing.import_job import _update_import
+from millrace.cli.plan.existing.import_job import _update_earlier_import_file
 from millrace.cli.plan.existing.import_plans import environment_yaml
 from millrace.config import ConfigurationError, load
 from tests.unit.advisor.test_job_import import EMR, ROOT, SCHEMA
@@ -100,7 +100,7 @@ def test_a_moment_without_quotes_is_told_as_it_is_written(
     plain = begun.replace("'2026-12-01T08:00:00Z'", "2026-11-23T00:00:00Z")
     assert "start: 2026-11-23T00:00:00Z\n" in plain
     file = tmp_path / "orders.yaml"
-    _update_import(
+    _update_earlier_import_file(
         file,
         plain,
         made(None),

@@ -22,10 +22,10 @@ from millrace.advisor.forecasts.what_if import parse_what_if_changes, twin_of_ap
 from millrace.advisor.logs.application_history import Query
 from millrace.cli.watch.advise_options import (
     TwinForecasts,
+    advice_without_harmful_findings,
     backlog_text,
     forecast_cells,
     forecast_changes,
-    without_harmful_findings,
 )
 from millrace.config import ConfigurationError
 from tests.unit.advisor.synthetic_runs import Truth, history, run
@@ -233,7 +233,9 @@ def test_a_finding_whose_change_lets_the_backlog_grow_is_left_out(busy) -> None:
         busy.what_if(parse_what_if_changes(text, ["land"]) if text else (), 3) for text in ("", "limit=5000")
     )
     worse = told[1].model_copy(update={"changes": ("land.limit=5000",)})
-    left = without_harmful_findings(advice, TwinForecasts(busy, (told[0], worse), {}, ()), AdvisedJob())
+    left = advice_without_harmful_findings(
+        advice, TwinForecasts(busy, (told[0], worse), {}, ()), AdvisedJob()
+    )
     assert [each.change.new for each in left.findings if each.change] == [20_000]
     assert "the backlog of land grows faster with it" in left.notes[-1]
 
@@ -264,7 +266,7 @@ def test_a_finding_whose_change_makes_records_older_needs_an_sla_that_is_kept(
     )
     (change,) = changes_to_simulate(advice.findings, ["land"]).values()
     changed = told[1].model_copy(update={"changes": tuple(map(str, change))})
-    left = without_harmful_findings(advice, TwinForecasts(twin, (told[0], changed), {}, ()), subject)
+    left = advice_without_harmful_findings(advice, TwinForecasts(twin, (told[0], changed), {}, ()), subject)
     assert left.findings == (() if left_out else (longer,))
     assert [note for note in left.notes if "become older" in note] == list(left.notes)
     assert bool(left.notes) == left_out
@@ -275,4 +277,4 @@ def test_a_log_that_is_too_short_for_a_forecast_keeps_its_advice() -> None:
     told = forecast_changes(advice, AdvisedJob(), ("cores=8",), None)
     assert told.forecasts == ()
     assert told.twin.notes
-    assert without_harmful_findings(advice, told, AdvisedJob()) == advice
+    assert advice_without_harmful_findings(advice, told, AdvisedJob()) == advice

@@ -80,7 +80,7 @@ def test_contention_comes_out_of_two_levels_and_coherence_out_of_four() -> None:
     assert result is not None
     assert result.contention.value == pytest.approx(0.15)
     assert result.coherence.value == 0.0
-    assert result.share(2) == pytest.approx(1 / 1.15)
+    assert result.work_share_per_core(2) == pytest.approx(1 / 1.15)
     four = [full(c, at(c, 0.05, 0.01), 10 * c + n) for c in (1, 2, 4, 8) for n in range(3)]
     result = fit_scaling_curve(four)
     assert result is not None

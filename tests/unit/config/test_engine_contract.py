@@ -11,7 +11,7 @@ from millrace.config.engines.base import JobBase
 from millrace.etl.launch import engine_kinds as run
 from millrace.infra import engines as deployed
 from millrace.infra.stacks.job_base import JobStack
-from millrace.sizing.prices_and_limits import known_prices, service_limits
+from millrace.sizing.prices_and_limits import known_price_names, service_limits
 
 
 def job(kind: str) -> JobBase:
@@ -41,7 +41,7 @@ def test_every_worker_that_is_offered_has_tasks_and_a_price(kind: str) -> None:
         assert each.own or each.architecture != job(kind).processors
         assert each.tasks >= 1
         for bill in each.bills:
-            assert set(bill.price) & known_prices(), bill
+            assert set(bill.price) & known_price_names(), bill
             assert bill.why.format(count=2, hours=730)
     other = next(name for name in KINDS if name != kind)
     assert not any(each.own for each in KINDS[kind].possible_workers(job(other), lambda tasks: 1.0 * tasks))

@@ -12,9 +12,9 @@ from millrace.sizing import Plan, plan
 from millrace.sizing.cost_saving_moves import find_moves
 from millrace.sizing.planning import total_cost
 from millrace.sizing.simulation.arrivals import Arrivals
-from millrace.sizing.simulation.expected_cost import expected_usd, largest_monthly_cost
-from millrace.sizing.simulation.plan_scenario import scenario
-from millrace.sizing.simulation.plan_simulation_check import self_check
+from millrace.sizing.simulation.expected_cost import expected_usd_figure, largest_monthly_cost
+from millrace.sizing.simulation.plan_scenario import scenario_of_job
+from millrace.sizing.simulation.plan_simulation_check import simulated_queries_of_plan
 from millrace.sizing.simulation.simulation_run import simulate
 from tests.unit.sizing.conftest import DERIVE, Loader, text
 
@@ -71,16 +71,16 @@ def test_what_is_planned_keeps_its_sla_whatever_starts_are_drawn(
     seconds = 40.0 * 60 * minutes
     peak = {"clicks": Arrivals.constant(float(rate), seconds)}
     for seed in range(5):
-        played = simulate(scenario(environment, found, "clicks", peak, seed=seed))
+        played = simulate(scenario_of_job(environment, found, "clicks", peak, seed=seed))
         for name, query in found.jobs["clicks"].queries.items():
             assert played.queries[name].ages.oldest <= query.latency_seconds.value
-            assert played.queries[name].in_time(query.latency_seconds.value, seconds) == 1.0
+            assert played.queries[name].share_in_time(query.latency_seconds.value, seconds) == 1.0
     # One after the other, and no more is expected than what the plan counts at most.
     run = found.jobs["clicks"].run
     assert run is not None
-    assert played.mean_executors / found.jobs["clicks"].executors.value <= run.share * 1.02
+    assert played.mean_executors / found.jobs["clicks"].executors.value <= run.billed_share * 1.02
     assert (
-        expected_usd(environment, found, found.jobs["clicks"]).value
+        expected_usd_figure(environment, found, found.jobs["clicks"]).value
         <= largest_monthly_cost(found.jobs["clicks"]) * 1.02
     )
 
@@ -146,7 +146,7 @@ def usd(from_text: Loader, engine: str, job: str, **changes: str) -> float:
         return float("inf")
     return (
         total_cost(found).value
-        if all(each.meets_sla for each in self_check(environment, found))
+        if all(each.meets_sla for each in simulated_queries_of_plan(environment, found))
         else float("inf")
     )
 

@@ -18,7 +18,13 @@ from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.console import print_rich
 from millrace.cli.shared.expected_failures import confirm_or_exit
 from millrace.cli.shared.html_pages import write_page
-from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, choose_query, load_with_job
+from millrace.cli.shared.options import (
+    AsJson,
+    EnvironmentName,
+    JobName,
+    choose_query_name,
+    load_environment_with_job,
+)
 from millrace.config import Environment, Finding
 from millrace.config.document.problems import wrong_option
 from millrace.config.engines.versions import DEFAULT
@@ -131,16 +137,16 @@ def bench(
     counts, levels_of_cores = _parse_counts("--partitions", partitions), _parse_counts("--cores", cores)
     if largest <= smallest:
         raise typer.BadParameter(f"--largest {largest} must be more than --smallest {smallest}")
-    environment = load_with_job(env, job)
-    reading, reader = _query_to_measure(environment, job, query)
+    environment = load_environment_with_job(env, job)
+    reading, reader = _name_and_query_to_measure(environment, job, query)
     runs = schedule_runs(
         spaced_limits(smallest, largest, levels), counts, repetitions=repetitions, batches=batches, seed=seed
     )
     if on == "sandbox":
-        subject, payloads = bench_sandbox.queries_and_records(
+        subject, payloads = bench_sandbox.benchmark_job_and_payloads(
             environment, job, reading, reader, sample, reference or [], seed
         )
-        measured = bench_sandbox.measure_core_levels(subject, payloads, runs, levels_of_cores)
+        measured = bench_sandbox.measure_at_core_counts(subject, payloads, runs, levels_of_cores)
         queries, size = subject.queries, sum(map(len, payloads)) / len(payloads)
     else:
         if sample or reference:
@@ -148,7 +154,7 @@ def bench(
                 "--sample and --reference work with --on sandbox only: a deployed job reads its own records and tables"
             )
         queries, size = (reading,), float(environment.streams[reader.source].traffic.record_size)
-        measured = [_measure_on_engine(environment, job, reading, reader, runs, on, yes=yes)]
+        measured = [_measure_on_deployed_job(environment, job, reading, reader, runs, on, yes=yes)]
     worker, architecture = _worker_type_and_processor(environment, job, on)
     result = fit_outcome(
         measured,
@@ -159,7 +165,7 @@ def bench(
         architecture=architecture,
         seed=seed,
     )
-    _report_outcome(environment, job, result, out, html, as_json=as_json)
+    _print_and_write_outcome(environment, job, result, out, html, as_json=as_json)
 
 
 def _parse_counts(option: str, text: str) -> tuple[int, ...]:
@@ -174,10 +180,12 @@ def _parse_counts(option: str, text: str) -> tuple[int, ...]:
     return counts
 
 
-def _query_to_measure(environment: Environment, job: str, chosen: str | None) -> tuple[str, StreamQuery]:
+def _name_and_query_to_measure(
+    environment: Environment, job: str, chosen: str | None
+) -> tuple[str, StreamQuery]:
     """Return the query that reads a stream and can be measured, by its name."""
     known = {n: q for n, q in environment.jobs[job].queries.items() if isinstance(q, StreamQuery)}
-    name = choose_query(environment, job, chosen, list(known), "a job with a land or direct query")
+    name = choose_query_name(environment, job, chosen, list(known), "a job with a land or direct query")
     return name, known[name]
 
 
@@ -192,7 +200,7 @@ def _worker_type_and_processor(
     return plan(environment).jobs[job].worker, architecture
 
 
-def _measure_on_engine(
+def _measure_on_deployed_job(
     environment: Environment,
     job: str,
     reading: str,
@@ -263,7 +271,7 @@ def _result_file_name(job: str, line: str | None) -> str:
     return f"{job}.json" if line in (None, DEFAULT) else f"{job}-spark{line}.json"
 
 
-def _report_outcome(
+def _print_and_write_outcome(
     environment: Environment,
     job: str,
     outcome: BenchmarkOutcome,

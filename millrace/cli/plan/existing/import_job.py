@@ -13,10 +13,10 @@ import typer
 
 from millrace.cli.plan.existing.import_plans import (
     environment_yaml,
-    load_and_plan,
-    plans_with_fitted_sla,
+    plan_of_environment_text,
     print_side_by_side,
     sizes_by_title,
+    text_and_plans_with_fitted_sla,
 )
 from millrace.cli.shared.options import AsJson
 from millrace.config import ConfigurationError, find_root
@@ -165,7 +165,7 @@ def import_command(
         raise wrong_option(
             "--stream", stream, "a Kinesis stream alone, not together with --topic and --brokers"
         )
-    moment = _start_time_or_default(start)
+    moment = _iso_start_or_default(start)
     running = _read_running_job(source, StreamAnswers(stream, topic, brokers))
     log = read_log_figures(logs, running) if logs is not None else None
     offsets = None if log is None else log.offsets
@@ -188,7 +188,7 @@ def import_command(
     steps = cut_over_steps(running, made, name, exact=bool(offsets))
     shown = str(target.relative_to(root))
     if earlier is not None:
-        _update_import(
+        _update_earlier_import_file(
             target,
             earlier,
             made,
@@ -207,7 +207,9 @@ def import_command(
     text = environment_yaml(made)
     if not open_ones:
         try:
-            text, plans, more = plans_with_fitted_sla(name, text, root, latency_is_given=latency is not None)
+            text, plans, more = text_and_plans_with_fitted_sla(
+                name, text, root, latency_is_given=latency is not None
+            )
             notes += more
         except ConfigurationError as error:
             refused = error
@@ -281,7 +283,7 @@ def _text_of_earlier_import(target: Path, source: str, name: str, root: Path) ->
     return text
 
 
-def _update_import(
+def _update_earlier_import_file(
     target: Path,
     text: str,
     imported: Mapping[str, Any],
@@ -309,10 +311,12 @@ def _update_import(
     plans: Mapping[str, Plan] = {}
     fits: list[str] = []
     if filled and not open_ones:
-        text, plans, fits = plans_with_fitted_sla(target.stem, text, root, latency_is_given=latency_is_given)
+        text, plans, fits = text_and_plans_with_fitted_sla(
+            target.stem, text, root, latency_is_given=latency_is_given
+        )
         notes = [*notes, *fits]
     elif not open_ones:
-        load_and_plan(target.stem, text, root)
+        plan_of_environment_text(target.stem, text, root)
     change = {
         "query": ".".join(begins.path),
         "key": begins.key,
@@ -342,7 +346,7 @@ def _update_import(
     _exit_if_undecided(open_ones, file)
 
 
-def _start_time_or_default(start: str | None) -> str:
+def _iso_start_or_default(start: str | None) -> str:
     if start is None:
         ahead = datetime.now(UTC) + _AHEAD
         return ahead.replace(second=0, microsecond=0).isoformat().replace("+00:00", "Z")

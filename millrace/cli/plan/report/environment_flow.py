@@ -13,7 +13,7 @@ from millrace.config.queries import DeriveQuery, LandingQuery, Query
 from millrace.config.sinks.stream_sink_base import StreamSink
 from millrace.config.units import format_duration
 from millrace.sizing.cost import GB, SECONDS
-from millrace.sizing.costs.storage_cost import stored_gb
+from millrace.sizing.costs.storage_cost import stored_gb_per_second
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.readable_numbers import count, dollars, format_bytes, format_number, join_names
 
@@ -76,13 +76,13 @@ def flow_chart(checked: SimulatedPlan, risks: Sequence[Risk]) -> dict[str, list[
             )
             if box["kind"] == "table":
                 letters = (
-                    _written_rows_label(checked, demand, query)
+                    _written_rows_lines(checked, demand, query)
                     if alone and not key.startswith("letters ")
                     else []
                 )
                 box["lines"] += [f"from {join_names(sources)}", *letters]
             flows |= dict.fromkeys(((begin, key) for begin in begins), 0.0)
-    for key, (severity, trouble) in _largest_risks(risks).items():
+    for key, (severity, trouble) in _largest_risk_by_part(risks).items():
         boxes[key] |= {"severity": severity, "trouble": trouble}
     arrows = [
         {"begin": begin, "end": end, "label": f"{format_bytes(flowing)}/s" if flowing else ""}
@@ -106,17 +106,17 @@ def _flow_box(
     }
 
 
-def _written_rows_label(checked: SimulatedPlan, demand: QueryDemand, query: Query) -> list[str]:
+def _written_rows_lines(checked: SimulatedPlan, demand: QueryDemand, query: Query) -> list[str]:
     """Return the rows of a query's only target; those of a transform are unknown, so the records that it reads."""
     rate = f"{format_number(demand.work.rate)} records/s"
-    gb_month = stored_gb(checked.environment, query, demand) * SECONDS
+    gb_month = stored_gb_per_second(checked.environment, query, demand) * SECONDS
     return [
         f"peak {rate}" if isinstance(query, LandingQuery) else f"reads {rate} at the peak",
         *([f"+{format_bytes(gb_month * GB)} a month"] if gb_month else []),
     ]
 
 
-def _largest_risks(risks: Sequence[Risk]) -> dict[str, tuple[Severity, str]]:
+def _largest_risk_by_part(risks: Sequence[Risk]) -> dict[str, tuple[Severity, str]]:
     """Return the largest risk of each stream and job."""
     troubles: dict[str, tuple[Severity, str]] = {}
     for risk in risks:

@@ -45,7 +45,10 @@ def next_command_and_effect(checked: SimulatedPlan, risks: Sequence[Risk], env: 
             first = next(each for each in checked.played if each.job == job)
             away = f"{first.outage.total_seconds():g}s"
             return f"millrace simulate {environment} --job {job} --outage 1h:{away}", "plays the outage"
-        if risk.kind == "assumed-rates" and (measured := _bench_command(checked, environment)) is not None:
+        if (
+            risk.kind == "assumed-rates"
+            and (measured := _bench_command_of_costliest_job(checked, environment)) is not None
+        ):
             return measured, "measures the rate, for `rate: {result: FILE}` in the file"
         if risk.kind in ("full-shards", "no-peak"):
             stream = risk.concerns[0].split(".")[1]
@@ -61,7 +64,7 @@ def next_command_and_effect(checked: SimulatedPlan, risks: Sequence[Risk], env: 
     return f"millrace deploy {environment}", "shows the difference to the account first"
 
 
-def _bench_command(checked: SimulatedPlan, environment: str) -> str | None:
+def _bench_command_of_costliest_job(checked: SimulatedPlan, environment: str) -> str | None:
     """Return the benchmark of the job with the highest cost, for a query that reads a stream and was not measured."""
     guessed = [
         demand

@@ -65,7 +65,7 @@ def preflight(
         )
     else:
         deployed = environment.with_deployed(read_deployed_sizes(aws))
-        templates, unknown = _templates_or_missing_program(deployed)
+        templates, unknown = _templates_and_missing_program_rows(deployed)
         account = PreflightAccount(aws, plan(deployed), templates)
         checks = {
             **preflight_account.CHECKS,
@@ -86,7 +86,7 @@ def preflight(
         raise typer.Exit(FAILED)
 
 
-def _templates_or_missing_program(
+def _templates_and_missing_program_rows(
     environment: Environment,
 ) -> tuple[Mapping[str, Template] | None, Sequence[PreflightRow]]:
     """Synthesise the templates; without the programs for it, return the row that says so."""
