@@ -116,7 +116,7 @@ def _accept_findings_of_grants(policy: Construct, grants: Sequence[Grant]) -> No
     reasons: dict[str, list[str]] = {}
     for grant in grants:
         if grant.why is not None:
-            for resource in grant.wildcards:
+            for resource in grant.resources_with_wildcard:
                 reasons.setdefault(resource, []).append(grant.why)
     for resource, why in reasons.items():
         acknowledge(policy, f"AwsSolutions-IAM5[Resource::{resource}]", "; ".join(dict.fromkeys(why)))

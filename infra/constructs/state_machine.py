@@ -69,7 +69,7 @@ class JobStateMachine(RecordedStateMachine):
                     plan, names.environment.jobs[plan.name].latency.total_seconds()
                 ),
                 silenced=silenced,
-                own_files=f"{names.checkpoints(plan.name)}/_millrace/",
+                own_files=f"{names.checkpoints_url(plan.name)}/_millrace/",
                 every_seconds=None if plan.run is None else plan.run.every_seconds.value,
             ),
             grants=[

@@ -13,10 +13,10 @@ from millrace.config.aws.iam_statements import (
     REMADE,
     Grant,
     allow,
-    list_prefixes,
+    allow_listing_prefixes,
 )
 from millrace.config.infrastructure_sections import Bucket
-from millrace.config.job_networks import vpc_reason
+from millrace.config.job_networks import reason_job_runs_in_vpc
 from millrace.config.model import ExternalCluster, MskCluster
 from millrace.config.sources.kafka import READS_TOPIC, arn_within_cluster
 
@@ -97,7 +97,7 @@ def read_streams(scope: PermissionScope) -> list[Grant]:
         if (arn := scope.names.stream_arn(name)).split(":")[4] == scope.names.account
     }
     created = any(result[name].is_created for name in arns)
-    keys = dict.fromkeys(key for name in arns if (key := result[name].owner_key) is not None)
+    keys = dict.fromkeys(key for name in arns if (key := result[name].foreign_kms_key) is not None)
     return [
         allow(
             "ReadStreams",
@@ -141,14 +141,14 @@ def read_event_logs(scope: PermissionScope) -> list[Grant]:
         prefixes.append(FLAT_PREFIX)
     return [
         allow("ReadEventLogs", ["s3:GetObject"], [f"{bucket}/{prefix}/*" for prefix in prefixes], why=FILES),
-        list_prefixes("ListEventLogs", bucket, prefixes),
+        allow_listing_prefixes("ListEventLogs", bucket, prefixes),
         *scope.s3_key_grants("Decrypt", ["kms:Decrypt"], "logs"),
     ]
 
 
 def read_costs(scope: PermissionScope) -> list[Grant]:
     """Ask Cost Explorer for what carries the environment's tags."""
-    view = f"arn:{scope.names.partition}:billing::{scope.names.account}:billingview/primary"
+    view = f"arn:{scope.names.aws_partition}:billing::{scope.names.account}:billingview/primary"
     return [
         allow("ReadBill", ["ce:GetCostAndUsage"], [view]),
         allow("ReadBillTags", ["ce:ListCostAllocationTags"], ["*"], why=NO_NARROWER),
@@ -188,7 +188,7 @@ def read_what_decides_deployment(scope: PermissionScope) -> list[Grant]:
     if environment.storage.lake_formation != "off":
         anywhere.append("lakeformation:GetDataLakeSettings")
     buckets = list(dict.fromkeys(scope.bucket(kind) for kind in get_args(Bucket)))
-    outside = any(vpc_reason(environment, job) is None for job in environment.jobs)
+    outside = any(reason_job_runs_in_vpc(environment, job) is None for job in environment.jobs)
     policies = [scope.s3_arn(each) for each in environment.storage.buckets.values()] if outside else []
     keys = [key for _, key in environment.storage.keys if key is not None] if outside else []
     assets = scope.s3_arn(scope.bootstrap_name(DefaultStackSynthesizer.DEFAULT_FILE_ASSETS_BUCKET_NAME))

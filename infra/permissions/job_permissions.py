@@ -14,13 +14,13 @@ from millrace.config.aws.iam_statements import (
     NO_NARROWER,
     Grant,
     allow,
+    allow_listing_prefixes,
     deny,
-    list_prefixes,
 )
-from millrace.config.aws.regions import domain
+from millrace.config.aws.regions import endpoint_domain_of_region
 from millrace.config.aws.resource_names import VERSIONS, Names
 from millrace.config.infrastructure_sections import ExistingTable
-from millrace.config.queries import StreamQuery
+from millrace.config.queries import OneStreamQueryBase
 from millrace.config.table_writers import maintained_tables, readers_of_table
 from millrace.sizing.alarms.metrics import namespace
 from millrace.sizing.plan_model import JobPlan
@@ -85,7 +85,7 @@ class JobPermissions:
     def written_tables(self) -> tuple[str, ...]:
         """Tables that the job makes and appends to."""
         queries = self.names.environment.jobs[self.plan.name].queries.values()
-        return tuple(table for query in queries for table in query.writes.values())
+        return tuple(table for query in queries for table in query.created_tables_by_place.values())
 
     @property
     def measured_tables(self) -> tuple[str, ...]:
@@ -93,7 +93,8 @@ class JobPermissions:
         environment = self.names.environment
         queries = environment.jobs[self.plan.name].queries.values()
         on_topic = any(
-            isinstance(query, StreamQuery) and environment.streams[query.source].splits for query in queries
+            isinstance(query, OneStreamQueryBase) and environment.streams[query.source].splits
+            for query in queries
         )
         return tuple(f"{table}_benchmark" for table in self.written_tables) if on_topic else ()
 
@@ -105,8 +106,8 @@ class JobPermissions:
         """
         tables: list[str] = []
         for query in self.names.environment.jobs[self.plan.name].queries.values():
-            tables += [table for table, _ in query.reads]
-            tables += [item.table for end in query.ends.values() for item in end.enrich]
+            tables += [table for table, _ in query.source_tables_and_routes]
+            tables += [item.table for end in query.sinks_by_place.values() for item in end.enrich]
         others = self.names.environment.tables
         return tuple(t for t in dict.fromkeys(tables) if t not in self.written_tables and t not in others)
 
@@ -115,7 +116,7 @@ class JobPermissions:
         """Tables that somebody else owns and the job reads."""
         tables = self.names.environment.tables
         queries = self.names.environment.jobs[self.plan.name].queries.values()
-        named = [e.table for query in queries for end in query.ends.values() for e in end.enrich]
+        named = [e.table for query in queries for end in query.sinks_by_place.values() for e in end.enrich]
         return tuple(tables[name] for name in dict.fromkeys(named) if name in tables)
 
     def _table_grants(self) -> list[Grant]:
@@ -160,18 +161,18 @@ class JobPermissions:
         log_prefix, erasures = event_log_prefix(self.plan), f"{location}/_erasures/{self.plan.name}"
         return [
             allow("WriteTableFiles", _READ_WRITE, [f"{lake}/{prefix}/*" for prefix in written], why=FILES),
-            list_prefixes("ListTableFiles", lake, [*written, *read, erasures]),
+            allow_listing_prefixes("ListTableFiles", lake, [*written, *read, erasures]),
             # The record of an erasure lies beside the tables; nobody changes it, but a run that was killed writes it again.
             allow("Erasures", ["s3:GetObject", "s3:PutObject"], [f"{lake}/{erasures}/*"], why=FILES),
             allow("Checkpoints", _READ_WRITE, [f"{checkpoints}/{folder}/*"], why=FILES),
-            list_prefixes("ListCheckpoints", checkpoints, [folder]),
+            allow_listing_prefixes("ListCheckpoints", checkpoints, [folder]),
             *self._reader_checkpoint_grants(checkpoints),
             allow("EventLogs", _READ_WRITE, [f"{logs}/{log_prefix}/*"], why=FILES),
-            list_prefixes("ListEventLogs", logs, [log_prefix]),
+            allow_listing_prefixes("ListEventLogs", logs, [log_prefix]),
             allow(
                 "LoadFiles",
                 ["s3:GetObject"],
-                [f"arn:{self.names.partition}:s3:::{self.assets}/*"],
+                [f"arn:{self.names.aws_partition}:s3:::{self.assets}/*"],
                 why="Files are named by their content, and an executor that joins a run after the next deployment loads the files of the run's start",
             ),
             allow("ReadTableFiles", ["s3:GetObject"], [f"{lake}/{prefix}/*" for prefix in read], why=FILES),
@@ -198,12 +199,12 @@ class JobPermissions:
                 [f"{checkpoints}/{other}/{log}/*" for other in others for log in ("commits", "offsets")],
                 why=FILES,
             ),
-            list_prefixes("ListReadersCheckpoints", checkpoints, list(others)),
+            allow_listing_prefixes("ListReadersCheckpoints", checkpoints, list(others)),
         ]
 
     def _existing_table_file_grants(self) -> list[Grant]:
         places = [table.location.removeprefix("s3://").rstrip("/") for table in self.existing_tables_read]
-        files = [f"arn:{self.names.partition}:s3:::{place}/*" for place in places]
+        files = [f"arn:{self.names.aws_partition}:s3:::{place}/*" for place in places]
         buckets: dict[str, list[str]] = {}
         for place in places:
             bucket, prefix = place.split("/", 1)
@@ -211,8 +212,8 @@ class JobPermissions:
         return [
             allow("ReadGivenFiles", ["s3:GetObject"], files, why=FILES),
             *(
-                list_prefixes(
-                    f"ListGivenFiles{number}", f"arn:{self.names.partition}:s3:::{bucket}", prefixes
+                allow_listing_prefixes(
+                    f"ListGivenFiles{number}", f"arn:{self.names.aws_partition}:s3:::{bucket}", prefixes
                 )
                 for number, (bucket, prefixes) in enumerate(buckets.items(), start=1)
             ),
@@ -222,7 +223,9 @@ class JobPermissions:
         environment = self.names.environment
         read = source_streams_of_job(environment, environment.jobs[self.plan.name]).values()
         owned = [self.keys.streams for stream in read if stream.is_created and self.keys.streams is not None]
-        keys = [stream.owner_key for stream in read] + [table.key for table in self.existing_tables_read]
+        keys = [stream.foreign_kms_key for stream in read] + [
+            table.key for table in self.existing_tables_read
+        ]
         assets = environment.governance.bootstrap_key
         return [
             allow("EncryptData", ["kms:Decrypt", "kms:GenerateDataKey"], [self.keys.data, self.keys.logs]),
@@ -252,7 +255,9 @@ class JobPermissions:
         """Return the name of a service in the condition ``kms:ViaService``."""
         region = self.names.environment.region
         # No document says which of the two names is used in China.
-        via = sorted({f"{service}.{region}.amazonaws.com", f"{service}.{region}.{domain(region)}"})
+        via = sorted(
+            {f"{service}.{region}.amazonaws.com", f"{service}.{region}.{endpoint_domain_of_region(region)}"}
+        )
         return via if len(via) > 1 else via[0]
 
     def _telemetry_grants(self) -> list[Grant]:
@@ -291,7 +296,7 @@ class JobPermissions:
         )
 
     def _bucket_arn(self, kind: str) -> str:
-        return f"arn:{self.names.partition}:s3:::{self.names.bucket(kind)}"  # type: ignore[arg-type]  # narrowed by callers
+        return f"arn:{self.names.aws_partition}:s3:::{self.names.bucket(kind)}"  # type: ignore[arg-type]  # narrowed by callers
 
 
 _READ_WRITE = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"]
@@ -310,7 +315,7 @@ def deny_writing_versions(names: Names) -> list[Grant]:
         deny(
             "NeverVersions",
             WRITES,
-            [f"arn:{names.partition}:s3:::{names.bucket('checkpoints')}/{VERSIONS}/*"],
+            [f"arn:{names.aws_partition}:s3:::{names.bucket('checkpoints')}/{VERSIONS}/*"],
             why=FILES,
         ),
         deny(

@@ -45,7 +45,7 @@ def read_stacks(scope: PermissionScope) -> list[Grant]:
 def keep_replaced_versions(scope: PermissionScope) -> list[Grant]:
     """Keep the version that a deployment replaces, and find it again."""
     names = scope.names
-    places = [f"{scope.s3_arn(names.versions(job).removeprefix('s3://'))}/*" for job in scope.jobs]
+    places = [f"{scope.s3_arn(names.versions_url(job).removeprefix('s3://'))}/*" for job in scope.jobs]
     digests = [names.arn("ssm", f"parameter{names.versions_parameter(job)}") for job in scope.jobs]
     return [
         allow("KeepVersions", ["s3:GetObject", "s3:PutObject"], places, why=FILES),

@@ -6,7 +6,7 @@ from millrace.config.aws.iam_statements import Grant, allow
 from millrace.config.aws.resource_names import Names
 from millrace.config.kafka.login import secret_arns_of_login
 from millrace.config.model import Job
-from millrace.config.queries import SourceQuery
+from millrace.config.queries import SourceQueryBase
 from millrace.config.sources import KINDS
 from millrace.config.sources.base import ReadingJob
 
@@ -42,7 +42,7 @@ def source_grants(names: Names, job: str) -> list[Grant]:
         The job's logical name.
     """
     settings = names.environment.jobs[job]
-    queries = {name: query for name, query in settings.queries.items() if isinstance(query, SourceQuery)}
+    queries = {name: query for name, query in settings.queries.items() if isinstance(query, SourceQueryBase)}
     context, grants = ReadingJob(names, job, queries), []
     for kind in KINDS.values():
         streams = source_streams_of_job(names.environment, settings).items()

@@ -64,7 +64,9 @@ class GlueJobStack(JobStack):
             ]
             or None,
             extra_python_files=[_code_from_url(self, "PythonFiles", self.document["archive"])],
-            glue_version=glue.GlueVersion[f"V{settings.listed_version(settings.version).replace('.', '_')}"],
+            glue_version=glue.GlueVersion[
+                f"V{settings.nearest_listed_version(settings.version).replace('.', '_')}"
+            ],
             worker_configuration=glue.WorkerConfiguration(
                 worker_type=glue.WorkerType[workers["type"].replace(".", "_")],
                 number_of_workers=workers["max"],

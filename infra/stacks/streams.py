@@ -104,7 +104,7 @@ class StreamsStack(EnvironmentStack):
 
     def _consumers_by_construct_id(self, stream: str) -> dict[str, str]:
         return {
-            f"Reader-{job}-{query}": self.names.consumer(job, query)
+            f"Reader-{job}-{query}": self.names.fan_out_consumer(job, query)
             for job, settings in self.names.environment.jobs.items()
             for query, each in settings.queries.items()
             if isinstance(each, LandQuery) and each.fan_out and each.source == stream

@@ -123,13 +123,13 @@ def try_changes(file: Path, changes: Sequence[Change], root: Path) -> TriedChang
     """
     root = root.resolve()
     environment = load(str(file), root, open_engines=True)
-    tree = environment.places.tree
+    tree = environment.value_locations.tree
     assert tree is not None
     problems = []
     for change in changes:
         now = _value_at_path(tree, parse_key(change.key))
         if not _is_same_value(now, change.old):
-            file_of_key, line = environment.places.of(parse_key(change.key))
+            file_of_key, line = environment.value_locations.file_and_line(parse_key(change.key))
             problems.append(
                 Problem(
                     file_of_key,
@@ -150,17 +150,17 @@ def try_changes(file: Path, changes: Sequence[Change], root: Path) -> TriedChang
             removed = change.new is None
             texts[target] = remove_key(text, path) if removed else set_value(text, path, change.new)
         except EditError as error:
-            name, old = environment.places.name(target), _shown_value(change.old)
+            name, old = environment.value_locations.relative_file_name(target), _shown_value(change.old)
             allowed = f"an edit by hand, as {error}"
             raise _change_error(name, old, allowed, change.key) from None
     found = [
-        EditedFile(each, environment.places.name(each), _read_text(each), text)
+        EditedFile(each, environment.value_locations.relative_file_name(each), _read_text(each), text)
         for each, text in texts.items()
     ]
     changed = load(str(file), root, texts)
     after = plan(changed)
-    assert changed.places.tree is not None
-    _check_nothing_else_changed(tree, changed.places.tree, changes, found)
+    assert changed.value_locations.tree is not None
+    _check_nothing_else_changed(tree, changed.value_locations.tree, changes, found)
     return TriedChanges(tuple(found), plan(environment), after)
 
 
@@ -214,7 +214,7 @@ def _file_to_change(tree: Tree, path: Key, own_file: Path, root: Path) -> Path:
 def _tree_of_environment(file: Path, root: Path) -> Tree | None:
     """Return another environment's tree; None for an invalid one, which counts as sharing nothing."""
     try:
-        return load(str(file), root).places.tree
+        return load(str(file), root).value_locations.tree
     except ConfigurationError:
         return None
 

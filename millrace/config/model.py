@@ -126,12 +126,12 @@ class Environment(Model):
                 yield job, name, query
 
     @property
-    def places(self) -> Locations:
+    def value_locations(self) -> Locations:
         """File and line of each value; empty for an environment that a program built."""
         return self._places
 
     @property
-    def deployed(self) -> DeployedSizes:
+    def deployed_sizes(self) -> DeployedSizes:
         """Sizes of what exists of it; none unless somebody looked (:meth:`with_deployed`)."""
         return self._deployed
 
@@ -142,10 +142,10 @@ class Environment(Model):
         return other
 
     @property
-    def zones(self) -> int:
+    def zone_count(self) -> int:
         """Availability Zones of its network: as given, as deployed, else two or three by its region."""
         network = self.network
         if network.vpc is not None:
             return len(network.subnets)
-        number = network.availability_zones or len(network.zone_ids) or self.deployed.zones
+        number = network.availability_zones or len(network.zone_ids) or self.deployed_sizes.zones
         return number or (2 if self.region in TWO_ZONES else 3)

@@ -78,7 +78,7 @@ def save_deployed_version(aws: DeployedEnvironment, job: str) -> JobVersion:
     version = read_deployed_version(aws, job)
     body = json.dumps({"version": 1, **dataclasses.asdict(version)}).encode()
     digest = hashlib.sha256(body).hexdigest()
-    bucket, folder = split_s3_url(aws.names.versions(job))
+    bucket, folder = split_s3_url(aws.names.versions_url(job))
     with translate_aws_errors(f"cannot save the deployed version of {job}"):
         aws.client("s3").put_object(Bucket=bucket, Key=f"{folder}/{digest}.json", Body=body)
         aws.client("ssm").put_parameter(
@@ -135,7 +135,7 @@ def find_previous_version(aws: DeployedEnvironment, job: str) -> JobVersion:
 
 
 def _read_version(aws: DeployedEnvironment, job: str, digest: str) -> JobVersion:
-    place = f"{aws.names.versions(job)}/{digest}.json"
+    place = f"{aws.names.versions_url(job)}/{digest}.json"
     bucket, key = split_s3_url(place)
     with translate_aws_errors(f"cannot read the saved versions of {job}"), ignore_missing(*MISSING_OBJECT):
         body = aws.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()

@@ -36,8 +36,8 @@ def made_anew(before: Synthesis, after: Synthesis) -> Iterator[str]:
 
 def with_fan_out_and_clusters(environment: Environment, version: str, tags: dict[str, str]) -> Environment:
     """Environment dev with a query on fan-out, a serverless cluster, a Kafka version and tags."""
-    assert environment.places.tree is not None
-    plain = environment.places.tree.to_json()
+    assert environment.value_locations.tree is not None
+    plain = environment.value_locations.tree.to_json()
     plain.pop("extends", None)
     plain.pop("history", None)
     plain["tags"] = tags

@@ -20,7 +20,7 @@ from millrace.advisor.existing.job_import import RunningJob
 from millrace.advisor.existing.job_names import name_without_run_id
 from millrace.config.document.edit import EditError, remove_key, set_value
 from millrace.config.document.problems import Path, dotted_path
-from millrace.config.document.values_to_fill_in import is_open_value
+from millrace.config.document.values_to_fill_in import is_placeholder
 
 _IDENTIFY = "in Spark SQL ALTER TABLE old ADD COLUMNS (_id STRING), then UPDATE old SET _id = to_json(struct(KEY, ...))"
 
@@ -164,7 +164,7 @@ def fill_in_open_values(
         value: Any = imported
         for step in path:
             value = value.get(str(step)) if isinstance(value, Mapping) else None
-        if value is None or is_open_value(value):
+        if value is None or is_placeholder(value):
             left[path] = question
             continue
         try:

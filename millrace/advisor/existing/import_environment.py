@@ -13,8 +13,8 @@ from millrace.advisor.existing.job_names import name_without_run_id, slug
 from millrace.advisor.existing.kafka_sign_in import bootstrap_servers_of, broker_authentication
 from millrace.advisor.existing.stream_choice import ProgramSettings
 from millrace.advisor.forecasts.query_twin import QueryTwin
-from millrace.config.document.problems import Path, wrong_option
-from millrace.config.document.values_to_fill_in import is_open_value, open_value
+from millrace.config.document.problems import Path, wrong_option_error
+from millrace.config.document.values_to_fill_in import is_placeholder, placeholder_for_question
 from millrace.config.engines.base import JobBase
 from millrace.config.units import format_duration, parse_duration
 
@@ -76,7 +76,7 @@ def environment_document(
     """
     program = running.program
     if program.kind is None:
-        raise wrong_option(
+        raise wrong_option_error(
             "SOURCE",
             running.where,
             f"a job whose Python program names its Kinesis stream or Kafka topic ({program.why_not})",
@@ -98,7 +98,9 @@ def environment_document(
             "source": stream,
             "table": f"{stream.replace('-', '_')}_landed",
             "schema": schema
-            or open_value("a file below pipelines/ for `millrace schema infer`; --schema FILE names it"),
+            or placeholder_for_question(
+                "a file below pipelines/ for `millrace schema infer`; --schema FILE names it"
+            ),
         }
         trigger = each.trigger or (twin.trigger if twin is not None and twin.trigger else None)
         if trigger and not turns:
@@ -120,8 +122,8 @@ def environment_document(
                 kafka["start_offsets"] = dict(sorted(offsets.items()))
             query |= {"kafka": kafka} if kafka else {}
         else:
-            source = {"kind": "kinesis", "existing": each.name or open_value(each.open["name"])}
-            source["shards"] = parts or open_value(
+            source = {"kind": "kinesis", "existing": each.name or placeholder_for_question(each.open["name"])}
+            source["shards"] = parts or placeholder_for_question(
                 "Kinesis does not show how many it has; give it with --partitions N"
             )
         if not offsets or each.kind != "kafka":
@@ -152,9 +154,11 @@ def _topic_section(program: ProgramSettings, parts: int | None, cluster: str) ->
     return {
         "kind": "kafka",
         "cluster": cluster,
-        "pattern" if program.pattern else "topic": program.name or open_value(program.open["name"]),
+        "pattern" if program.pattern else "topic": program.name
+        or placeholder_for_question(program.open["name"]),
         "existing": True,
-        "partitions": parts or open_value("no event log shows how many it has; give it with --partitions N"),
+        "partitions": parts
+        or placeholder_for_question("no event log shows how many it has; give it with --partitions N"),
     }
 
 
@@ -163,14 +167,16 @@ def find_values_to_fill_in(section: Mapping[str, Any], path: Path = ()) -> Itera
     for key, value in section.items():
         if isinstance(value, Mapping):
             yield from find_values_to_fill_in(value, (*path, key))
-        elif is_open_value(value):
+        elif is_placeholder(value):
             yield (*path, key), value
 
 
 def _traffic_section(rate: float | None, record_size: str, twin: QueryTwin | None) -> dict[str, Any]:
     pace = rate if rate is not None or twin is None else twin.records_per_second
     if pace is None:
-        missing = open_value("records a second, as no event log shows them; give it with --rate N")
+        missing = placeholder_for_question(
+            "records a second, as no event log shows them; give it with --rate N"
+        )
         return {"records_per_second": missing, "record_size": record_size}
     traffic: dict[str, Any] = {"records_per_second": float(f"{pace:.4g}"), "record_size": record_size}
     return traffic if rate is not None else traffic | {"basis": "measured"}
@@ -205,20 +211,20 @@ def _cluster_section(
     made: dict[str, Any] = {
         "kind": "external",
         "bootstrap_servers": servers
-        or open_value(program.open.get("brokers", "give them with --brokers HOST:PORT,...")),
+        or placeholder_for_question(program.open.get("brokers", "give them with --brokers HOST:PORT,...")),
     }
     if login.kind is None:
-        made["authentication"] = open_value(login.open)
+        made["authentication"] = placeholder_for_question(login.open)
     elif login.secret is None:
         made["authentication"] = login.kind
     else:
-        missing = open_value(
+        missing = placeholder_for_question(
             "the program signs in by a password or a certificate; --secret ARN names a secret of Secrets Manager with it"
         )
         made["authentication"] = {"kind": login.kind, "secret": secret or login.secret or missing}
     if login.kind == "iam":
         why = f" ({running.cluster.refused})" if running.cluster.refused else ""
-        missing = open_value(
+        missing = placeholder_for_question(
             f"no cluster seen here offers {servers or 'the brokers'} for IAM{why}; --cluster ARN names it"
         )
         made["arn"] = cluster or running.cluster.arn or missing

@@ -43,7 +43,7 @@ from millrace.advisor.existing.stream_choice import (
 from millrace.advisor.programs.library_functions import LaunchArguments
 from millrace.advisor.programs.program_streams import LONGEST
 from millrace.config.checks.jobs import FIXED_IN_CORE, is_reserved_spark_key
-from millrace.config.document.problems import wrong_option
+from millrace.config.document.problems import wrong_option_error
 from millrace.config.engines.emr import EMR_DISK_GIB, EMR_MEMORY_GIB
 from millrace.config.engines.versions import version_row
 from millrace.config.model import EmrJob, GlueJob
@@ -313,7 +313,7 @@ def _subnet_of_connection(client: Client, connection: str) -> str | None:
 
 def _supported_version(model: type[GlueJob | EmrJob], version: str) -> tuple[str, list[str]]:
     """Return the version, or the oldest that Millrace runs on, which is a change."""
-    known = list(model.spark_versions)
+    known = list(model.spark_version_by_engine_version)
     with contextlib.suppress(KeyError):
         version_row(version)
         return version, []
@@ -330,7 +330,7 @@ def _emr_worker_keys(settings: Mapping[str, str]) -> tuple[dict[str, Any], list[
     memory_gib = math.ceil(round(heap * OVERHEAD, 3))
     sizes = EMR_MEMORY_GIB.get(cores)
     if sizes is None:
-        raise wrong_option(
+        raise wrong_option_error(
             "spark.executor.cores", cores_text, f"one of {', '.join(map(str, EMR_MEMORY_GIB))}"
         )
     memory = next((each for each in sizes if each >= memory_gib), sizes[-1])

@@ -25,7 +25,7 @@ from millrace.advisor.programs.possible_values import DictValue, Unknown, Values
 from millrace.advisor.programs.program_streams import FORMAT, GLUE, TRIGGER, Program, ProgramSource, Query
 from millrace.advisor.programs.program_streams import read_program as read_program
 from millrace.advisor.programs.trigger_interval import trigger_interval_seconds
-from millrace.config.document.problems import wrong_option
+from millrace.config.document.problems import wrong_option_error
 
 _LIMIT = ("maxOffsetsPerTrigger", "maxFetchRecordsPerShard", "kinesis.maxFetchRecordsPerShard")
 _BROKERS = ("kafka.bootstrap.servers", "bootstrap.servers")
@@ -294,7 +294,7 @@ class _StreamChoice:
         matches = same or [each for each in candidates if any(one.name is None for one in each.names)]
         known_ones = [one for each in candidates for one in each.names if one.name is not None]
         if candidates and not matches:
-            raise wrong_option(
+            raise wrong_option_error(
                 _ASKED[kind],
                 chosen,
                 f"a stream that the program reads, one of {question_for_names(known_ones)}",

@@ -12,7 +12,7 @@ from millrace.advisor.findings.model import Change, Value
 from millrace.advisor.logs.application_history import History, Query
 from millrace.config import Environment
 from millrace.config.document.problems import dotted_path
-from millrace.config.queries import SourceQuery, StreamQuery
+from millrace.config.queries import OneStreamQueryBase, SourceQueryBase
 from millrace.sizing import Plan
 
 Setting = Literal[
@@ -231,9 +231,9 @@ class EnvironmentJob(AdvisedJob):
                     f"{_plain_value(new)}s",
                 ),
             )
-        if setting == "limit" and isinstance(said, SourceQuery):
+        if setting == "limit" and isinstance(said, SourceQueryBase):
             return (Change("environment", file, f"{base}.records_per_batch", said.records_per_batch, new),)
-        if setting in {"partitions", "least"} and isinstance(said, StreamQuery):
+        if setting in {"partitions", "least"} and isinstance(said, OneStreamQueryBase):
             key = "min_partitions" if setting == "partitions" else "min_records_per_batch"
             stream = self.environment.streams[said.source]
             if stream.read_in_ways:

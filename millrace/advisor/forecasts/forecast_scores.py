@@ -15,7 +15,7 @@ from millrace.advisor.forecasts.forecast_figures import FIGURES, Forecast, Query
 from millrace.advisor.forecasts.query_twin import QueryTwin
 from millrace.advisor.forecasts.what_if import ApplicationTwin, WhatIfChange
 from millrace.advisor.logs.statistics import Estimate
-from millrace.config.document.problems import wrong_option
+from millrace.config.document.problems import wrong_option_error
 from millrace.config.units import parse_duration
 from millrace.sizing.simulation.result import Ages
 
@@ -128,9 +128,9 @@ def read_forecasts(file: Path) -> tuple[Forecast, ...]:
     try:
         return _AdviceDocument.model_validate_json(file.read_text(encoding="utf-8")).forecasts
     except OSError as error:
-        raise wrong_option("--score", str(file), f"{allowed}: {error.strerror or error}") from error
+        raise wrong_option_error("--score", str(file), f"{allowed}: {error.strerror or error}") from error
     except (ValidationError, UnicodeDecodeError) as error:
-        raise wrong_option("--score", str(file), allowed) from error
+        raise wrong_option_error("--score", str(file), allowed) from error
 
 
 def score_forecasts(forecasts: Sequence[Forecast], then: ApplicationTwin) -> tuple[ScoredForecast, ...]:

@@ -63,7 +63,9 @@ def split(
     )
     if jobs > len(records):
         allowed = f"2 to {len(records)}: topic {topic} has {len(records)} partitions"
-        raise environment.places.error([Finding(("jobs", job), value=f"--jobs {jobs}", allowed=allowed)])
+        raise environment.value_locations.error_of_findings(
+            [Finding(("jobs", job), value=f"--jobs {jobs}", allowed=allowed)]
+        )
     result = TopicSplit(job, name, stream, topic, begin, end, records, balance_partitions(records, jobs))
     if as_json:
         document = dataclasses.asdict(result) | {
@@ -108,7 +110,7 @@ def _query_to_split(environment: Environment, job: str, query: str | None) -> tu
         return next(iter(known.items()))
     if query not in known:
         allowed = f"one of {', '.join(known)}" if known else "a job with a land query on a topic"
-        raise environment.places.error(
+        raise environment.value_locations.error_of_findings(
             [Finding(("jobs", job, "queries"), value=query or job, allowed=allowed)]
         )
     return query, known[query]
@@ -138,8 +140,8 @@ def _split_summary(result: TopicSplit) -> str:
 
 
 def _print_split(environment: Environment, result: TopicSplit) -> None:
-    assert environment.places.tree is not None, "the environment was loaded from a file"
-    raw: dict[str, Any] = environment.places.tree.nearest_existing(("jobs", result.job)).to_json()
+    assert environment.value_locations.tree is not None, "the environment was loaded from a file"
+    raw: dict[str, Any] = environment.value_locations.tree.nearest_existing(("jobs", result.job)).to_json()
     yaml = YAML()
     yaml.default_flow_style = None
     yaml.width = 110

@@ -15,7 +15,7 @@ from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.expected_failures import confirm_or_exit
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, choose_query, load_with_job
 from millrace.config import Environment
-from millrace.config.queries import DeriveQuery, SourceQuery
+from millrace.config.queries import DeriveQuery, SourceQueryBase
 
 if TYPE_CHECKING:
     from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
@@ -122,7 +122,7 @@ def _upload_for_one_run(
     from millrace.lifecycle.aws_error_messages import AwsError, translate_aws_errors
     from millrace.lifecycle.jobs.checkpoints import FOLDER
 
-    url = f"{aws.names.checkpoints(job)}/{FOLDER}/replays/{begun:%Y%m%dT%H%M%S%fZ}/corrected.jsonl"
+    url = f"{aws.names.checkpoints_url(job)}/{FOLDER}/replays/{begun:%Y%m%dT%H%M%S%fZ}/corrected.jsonl"
     bucket, key = split_s3_url(url)
     s3 = aws.client("s3")
     with translate_aws_errors(f"cannot write the corrected payloads to {url}"):
@@ -144,7 +144,7 @@ def _upload_for_one_run(
 def _query_to_replay(environment: Environment, job: str, query: str | None) -> str:
     """Return the query with the dead letters; by default, the only one that reads a source."""
     queries = environment.jobs[job].queries
-    reading = [name for name, q in queries.items() if isinstance(q, SourceQuery)]
+    reading = [name for name, q in queries.items() if isinstance(q, SourceQueryBase)]
     refusing = [
         name for name, q in queries.items() if isinstance(q, DeriveQuery) and q.dead_letters is not None
     ]

@@ -132,7 +132,7 @@ def _old_and_new_manifests(
             # A sandbox that replaces an engine writes manifests for its own connector.
             here, spark = dataclasses.replace(parsed, engine="sandbox"), old.spark
         new = manifest.make_manifest(here, query, spark=spark, conf=conf, schema_text=schema_text)
-        yield query.name, f"{aws.names.checkpoints(job)}/{query.name}", old, new
+        yield query.name, f"{aws.names.checkpoints_url(job)}/{query.name}", old, new
 
 
 def refusal_on_other_job(

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from millrace.cli.shared.console import figure_columns, plain_table, print_rich, word_columns
 from millrace.config import load
-from millrace.config.document.problems import wrong_option
+from millrace.config.document.problems import wrong_option_error
 from millrace.sizing import total_cost
 from millrace.sizing.cost import HOURS
 
@@ -264,9 +264,11 @@ def apply_best_changes(advice: Advice, env: str | None, numbers: Sequence[int]) 
     from millrace.advisor.apply_changes import try_changes
 
     if env is None:
-        raise wrong_option("--apply", "(no --env)", "--env NAME, the environment whose file is to be changed")
+        raise wrong_option_error(
+            "--apply", "(no --env)", "--env NAME, the environment whose file is to be changed"
+        )
     environment = load(env)
-    places = environment.places
+    places = environment.value_locations
     assert places.tree is not None
     changes = _one_change_per_key(advice.findings, numbers)
     result = try_changes(places.tree.file, changes, places.root)
@@ -280,7 +282,7 @@ def _one_change_per_key(findings: Sequence[Finding], numbers: Sequence[int]) -> 
     """Return one change for each key, from the finding with the highest cost that changes it."""
     for each in numbers:
         if each > len(findings):
-            raise wrong_option("--finding", str(each), f"the number of a finding, 1 to {len(findings)}")
+            raise wrong_option_error("--finding", str(each), f"the number of a finding, 1 to {len(findings)}")
     chosen = [findings[each - 1] for each in numbers] if numbers else findings
     changes: dict[str, Change] = {}
     for finding in chosen:
@@ -288,7 +290,7 @@ def _one_change_per_key(findings: Sequence[Finding], numbers: Sequence[int]) -> 
         if change is not None:
             changes.setdefault(change.key, change)
     if not changes:
-        raise wrong_option(
+        raise wrong_option_error(
             "--apply",
             "nothing to write",
             "findings that change a key of the environment file; make the changes of these findings by hand",

@@ -16,7 +16,7 @@ from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.console import figure_columns, plain_table, print_rich, word_columns
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.config import load
-from millrace.config.document.problems import wrong_option
+from millrace.config.document.problems import wrong_option_error
 from millrace.sizing import Plan, plan
 from millrace.sizing.cost import HOURS
 from millrace.sizing.costs.actual_cost import PlannedAndPaid, planned_and_paid
@@ -69,7 +69,7 @@ def cost_command(
     if not actual:
         for option, value in (("--since", since), ("--until", until)):
             if value is not None:
-                raise wrong_option(
+                raise wrong_option_error(
                     option, value, "only together with --actual, because a plan is always for one month"
                 )
         _print_planned_cost(sized, notes, as_json=as_json)
@@ -78,7 +78,7 @@ def cost_command(
     begin = today.replace(day=1) if since is None else _parse_day("--since", since)
     end = today if until is None else _parse_day("--until", until)
     if begin >= end:
-        raise wrong_option(
+        raise wrong_option_error(
             "--since",
             begin.isoformat(),
             f"a day before {end.isoformat()}, the value of --until, which is exclusive",
@@ -100,7 +100,7 @@ def _parse_day(option: str, value: str) -> date:
     try:
         return date.fromisoformat(value)
     except ValueError as error:
-        raise wrong_option(option, value, "a date, such as 2026-11-01") from error
+        raise wrong_option_error(option, value, "a date, such as 2026-11-01") from error
 
 
 def bill_document(bill: AwsBill, lines: tuple[PlannedAndPaid, ...]) -> dict[str, Any]:

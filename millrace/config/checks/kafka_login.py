@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from millrace.config.base import arn_parts
+from millrace.config.base import arn_region_account_resource
 from millrace.config.checks.infrastructure import check_same_region
 from millrace.config.document.problems import MISSING, Finding, Path
 from millrace.config.kafka.login import TlsLogin, secret_arns_of_login
@@ -56,7 +56,7 @@ def _check_msk_login(path: Path, cluster: MskCluster) -> Iterator[Finding]:
         yield Finding(path, login.kind, "iam, scram-sha-512, mutual-tls, tls or none: MSK has no SASL/PLAIN")
     elif login.kind == "scram-sha-512":
         secret, key = login.secret, login.secret_key
-        if not arn_parts(secret)[2].removeprefix("secret:").startswith(MSK_SECRET):
+        if not arn_region_account_resource(secret)[2].removeprefix("secret:").startswith(MSK_SECRET):
             yield Finding(
                 (*path, "secret"), secret, f"a secret whose name begins with {MSK_SECRET}: MSK takes no other"
             )

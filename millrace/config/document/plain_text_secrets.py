@@ -107,7 +107,7 @@ def find_secrets(tree: Tree) -> Iterator[Finding]:
                 yield Finding((*path[: depth - 1], shown), shown, ALLOWED, "a secret in plain text")
 
 
-def first_line_with_secret(text: str, *, names: bool) -> int:
+def number_of_first_line_with_secret(text: str, *, names: bool) -> int:
     """Return the first line of a file that holds something with a secret's form, 0 without one.
 
     Parameters

@@ -30,7 +30,7 @@ def message_names(data: bytes) -> list[str]:
     return [name for name, _ in _all_messages(data)]
 
 
-def message_fields(data: bytes, message: str) -> dict[str, bool]:
+def is_timestamp_by_field(data: bytes, message: str) -> dict[str, bool]:
     """Return the fields of a message by name, each with whether it is a single ``google.protobuf.Timestamp``.
 
     Raises

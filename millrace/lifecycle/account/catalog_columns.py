@@ -34,10 +34,12 @@ def columns_of_tables(glue: Any, tables: Iterable[str]) -> dict[str, str]:
     for name in dict.fromkeys(tables):
         database, table = name.split(".")
         with translate_aws_errors(f"cannot read table {name}"), ignore_missing("EntityNotFoundException"):
-            columns_of_table = glue.get_table(DatabaseName=database, Name=table)["Table"][
+            all_columns_of_table = glue.get_table(DatabaseName=database, Name=table)["Table"][
                 "StorageDescriptor"
             ]["Columns"]
-            result[name] = ", ".join(f"`{c['Name']}` {c['Type']}" for c in columns_of_table if _is_current(c))
+            result[name] = ", ".join(
+                f"`{c['Name']}` {c['Type']}" for c in all_columns_of_table if _is_current(c)
+            )
     return result
 
 

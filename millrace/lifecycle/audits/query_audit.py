@@ -10,16 +10,16 @@ from typing import Any
 from pyiceberg.catalog import Catalog, load_catalog
 
 from millrace.config.aws.resource_names import Names
-from millrace.config.base import arn_parts
+from millrace.config.base import arn_region_account_resource
 from millrace.config.kafka.reading_options import KafkaReading
 from millrace.config.model import Environment, Stream
 from millrace.config.queries import (
     DirectQuery,
     DirectRouteQuery,
-    LandingQuery,
+    LandingQueryBase,
     Reading,
     Route,
-    SourceQuery,
+    SourceQueryBase,
     WritesSink,
 )
 from millrace.lifecycle.account.deployed_outputs import NotDeployedError
@@ -119,14 +119,14 @@ def audit_query(
     """
     query = place.names.environment.jobs[job].queries[query_name]
     window = _QueryAuditInWindow(place, job, query_name, begin, end, read, progress)
-    if isinstance(query, LandingQuery):
+    if isinstance(query, LandingQueryBase):
         return tuple(window.audit_landing_table(query, stream) for stream in query.streams)
     assert isinstance(query, DirectQuery | DirectRouteQuery), f"{query_name} reads no stream"
     return tuple(
         window.audit_direct_route(
-            query, DirectRoute("/".join((query_name, *place[1:])), reading, query.ends[place])
+            query, DirectRoute("/".join((query_name, *place[1:])), reading, query.sinks_by_place[place])
         )
-        for place, reading in query.readings.items()
+        for place, reading in query.stream_readings_by_place.items()
     )
 
 
@@ -168,7 +168,7 @@ class _QueryAuditInWindow:
     def hours(self) -> tuple[datetime, ...]:
         return complete_hours(self.begin, self.end)
 
-    def audit_landing_table(self, query: LandingQuery, stream: str) -> AuditResult | NotAudited:
+    def audit_landing_table(self, query: LandingQueryBase, stream: str) -> AuditResult | NotAudited:
         names, table = self.place.names, self.place.names.table(query.table)
         landed = LandedRecords.open(self.place.catalog(), table, stream)
         name = names.stream(stream)
@@ -180,7 +180,7 @@ class _QueryAuditInWindow:
             return NotAudited(
                 self.query, name, f"a {kind.title} cannot be audited: nothing counts what it holds"
             )
-        _, owner, _ = arn_parts(names.stream_arn(stream))
+        _, owner, _ = arn_region_account_resource(names.stream_arn(stream))
         if self.place.counts and owner != names.account:
             # Asked by name only, the service would answer for a stream of this account with the same name, or for none.
             why = f"it belongs to account {owner}, and this command asks account {names.account} only"
@@ -238,7 +238,7 @@ class _QueryAuditInWindow:
         result, holes = self._compare_topics(query, stream, route.topic, kept, route)
         return AuditResult(route.name, name, f"{table} and {names.table(letters)}", "offsets", result, holes)
 
-    def _committed_positions(self, query: SourceQuery, stream: str) -> dict[str, Any]:
+    def _committed_positions(self, query: SourceQueryBase, stream: str) -> dict[str, Any]:
         """Return the positions at which the query continues after its last committed batch.
 
         Returns
@@ -259,13 +259,13 @@ class _QueryAuditInWindow:
             )
         if positions is None:
             raise NotDeployedError(
-                f"no batch of {names.checkpoints(self.job)}/{self.query} was committed yet"
+                f"no batch of {names.checkpoints_url(self.job)}/{self.query} was committed yet"
             )
         return positions[line_in_offset_log(names.environment, query, stream)] or {}
 
     def _compare_topics(
         self,
-        query: SourceQuery,
+        query: SourceQueryBase,
         name: str,
         topic: str | None,
         records: LandedRecords | SinkAndDeadLetters,
@@ -298,7 +298,7 @@ class _QueryAuditInWindow:
 
 
 def _committed_ranges_if_filtered(
-    query: SourceQuery,
+    query: SourceQueryBase,
     records: LandedRecords | SinkAndDeadLetters,
     route: DirectRoute,
     stream: Stream,
@@ -316,7 +316,7 @@ def _committed_ranges_if_filtered(
     return ranges_in_commits(records.sink.table, route.name, places, earliest=query.start == "earliest")
 
 
-def line_in_offset_log(environment: Environment, query: SourceQuery, stream: str) -> int:
+def line_in_offset_log(environment: Environment, query: SourceQueryBase, stream: str) -> int:
     """Return the line of a stream in the query's offset log; the order is that of ``etl.launch.sources.group_sources_into_legs``.
 
     Parameters

@@ -87,7 +87,7 @@ class DeployedPermissionKinds:
         self._names = names
         prefix, database = re.escape(names.prefix), re.escape(names.database)
         self._own = re.compile(rf"(?:{prefix}(?![a-z0-9])|{database}(?:\.db)?$)[^*?]*")
-        aws = names.partition
+        aws = names.aws_partition
         self._common = {
             f'project": "{names.environment.project}"': 'project": "<project>"',
             f'environment": "{names.environment.name}"': 'environment": "<environment>"',

@@ -87,12 +87,12 @@ class JobCheckpoints:
     @property
     def bucket(self) -> str:
         """Bucket of the checkpoints."""
-        return split_s3_url(self.names.checkpoints(self.job))[0]
+        return split_s3_url(self.names.checkpoints_url(self.job))[0]
 
     @property
     def prefix(self) -> str:
         """Prefix of the checkpoints in their bucket."""
-        return split_s3_url(self.names.checkpoints(self.job))[1]
+        return split_s3_url(self.names.checkpoints_url(self.job))[1]
 
     def manifest_text(self, query: str) -> str | None:
         """Return the text of a query's manifest; None without one, or without its checkpoint.
@@ -233,7 +233,7 @@ class JobCheckpoints:
         """
         if not self.has_batches(query):
             raise CheckpointRequestError(
-                f"{self.job}/{query} has no checkpoint in {self.names.checkpoints(self.job)}"
+                f"{self.job}/{query} has no checkpoint in {self.names.checkpoints_url(self.job)}"
             )
         if to.has_batches(name):
             raise CheckpointRequestError(

@@ -147,7 +147,7 @@ class ErasureRequests:
         return None
 
     def _bucket_and_key(self, job: str, name: str) -> tuple[str, str]:
-        bucket, prefix = split_s3_url(self.names.checkpoints(job))
+        bucket, prefix = split_s3_url(self.names.checkpoints_url(job))
         return bucket, f"{prefix}/{FOLDER}/{name}.json"
 
 
@@ -168,10 +168,10 @@ def places_not_erased(environment: Environment, names: Names, where: str) -> Ite
     context = SinkContext(names)
     for job, one in environment.jobs.items():
         for query, each in one.queries.items():
-            for end in each.ends.values():
-                by_hand = end.sink.manual_erasure(where, context)
+            for end in each.sinks_by_place.values():
+                by_hand = end.sink.manual_erasure_steps(where, context)
                 if by_hand is not None:
-                    yield f"{job}/{query}: {end.sink.target[1]}: {by_hand}"
+                    yield f"{job}/{query}: {end.sink.target_key_and_name[1]}: {by_hand}"
                 for reference in end.enrich:
                     yield f"{job}/{query}: reference table {reference.table}: only its owner changes it"
             if isinstance(each, DeriveQuery):

@@ -79,10 +79,10 @@ def read_job_health(aws: DeployedEnvironment, job: str, since: float) -> JobHeal
             ages += _iterator_ages(aws, name)
     waiting = tuple(name for name in queries if sum(triggers[name]) == 0)
     asked = aws.names.environment.jobs[job]
-    if asked.in_turns or (asked.run == "auto" and waiting):
+    if asked.has_bounded_runs or (asked.run == "auto" and waiting):
         if logs.logged_events(aws, job, datetime.fromtimestamp(since, UTC), "finished"):
             waiting = ()
-        elif asked.in_turns:
+        elif asked.has_bounded_runs:
             waiting = tuple(queries)
     return JobHealth(
         waiting,

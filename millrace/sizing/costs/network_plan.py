@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
-from millrace.config.aws.accounts import named_hosts
-from millrace.config.job_networks import network_reasons, vpc_reason
+from millrace.config.aws.accounts import hosts_of_urls_and_servers
+from millrace.config.job_networks import reason_job_runs_in_vpc, reasons_for_vpc_by_user
 from millrace.config.kafka.login import secret_arns_of_login
 from millrace.config.model import Environment, Job, MskCluster, Stream
 from millrace.sizing.cost import GB, HOURS, SECONDS, cost_by_tier, cost_item
@@ -55,7 +55,11 @@ def called_services(environment: Environment) -> tuple[str, ...]:
 
 def jobs_in_vpc(environment: Environment) -> dict[str, Job]:
     """Return the jobs that run in the VPC, by name."""
-    return {name: job for name, job in environment.jobs.items() if vpc_reason(environment, name) is not None}
+    return {
+        name: job
+        for name, job in environment.jobs.items()
+        if reason_job_runs_in_vpc(environment, name) is not None
+    }
 
 
 def _streams_read_in_vpc(environment: Environment) -> list[Stream]:
@@ -91,14 +95,14 @@ def plan_network(environment: Environment, prices: PriceTable) -> tuple[NetworkP
     tuple
         The plan, and its cost; an existing VPC costs this environment nothing, and neither does none.
     """
-    if not network_reasons(environment):
+    if not reasons_for_vpc_by_user(environment):
         why = "no job needs a VPC: all reach AWS by its public endpoints, with TLS and IAM"
         return NetworkPlan(Figure("none", "egress", why), (), 0), ()
     called = called_services(environment)
     if environment.network.vpc is not None:
         why = f"{environment.network.vpc} is left as it is; it must reach {', '.join(called)} and S3"
         return NetworkPlan(pinned("existing", "egress", why, ("network", "vpc")), called, 0), ()
-    zones, asked = environment.zones, environment.network.egress
+    zones, asked = environment.zone_count, environment.network.egress
     costs = _costs_by_egress(environment, called, prices)
     usd = {way: sum(line.usd for line in cost) for way, cost in costs.items()}
     chosen = min(costs, key=usd.__getitem__) if asked == "cheapest" else asked
@@ -130,7 +134,7 @@ def _monthly_gb(environment: Environment) -> tuple[float, bool]:
 def _costs_by_egress(
     environment: Environment, called: tuple[str, ...], prices: PriceTable
 ) -> dict[Egress, tuple[CostItem, ...]]:
-    zones = environment.zones
+    zones = environment.zone_count
     volume, guess = _monthly_gb(environment)
     data = f"{volume:,.0f} GB"
     endpoints = f"{', '.join(called)} in {zones} zones"
@@ -162,8 +166,8 @@ def _costs_by_egress(
 
 def domains_to_resolve(environment: Environment) -> tuple[str, ...]:
     """Return the domains that the DNS firewall lets through: those of AWS, of the file's hosts, and the allowed ones."""
-    tree = environment.places.tree
-    hosts = [] if tree is None else named_hosts(tree)
+    tree = environment.value_locations.tree
+    hosts = [] if tree is None else hosts_of_urls_and_servers(tree)
     return tuple(sorted({*_AWS_DOMAINS, *hosts, *(environment.network.allowed_domains or ())}))
 
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment, Job
-from millrace.config.queries import SourceQuery, StreamQuery
+from millrace.config.queries import OneStreamQueryBase, SourceQueryBase
 from millrace.config.units import format_duration
 from millrace.sizing.plan_model import Figure, FigureInput, QueryPlan, RunPlan, T, pinned
 from millrace.sizing.prices_and_limits import service_limits
@@ -92,7 +92,7 @@ def plan_query(
         )
     batch = shard = None
     read = [f"streams.{name}.expected_partitions" for name in demand.streams]
-    if isinstance(query, SourceQuery):
+    if isinstance(query, SourceQueryBase):
         batch, problems = _batch_limit(demand, query, above, _largest_limit(span.most, above, fits_in_memory))
         if source.limits_parts:
             value = limit_per_partition(batch.value, source.partitions, above)
@@ -119,7 +119,7 @@ def plan_query(
             assumed=demand.assumed,
             inputs=lambda: (f"{demand.key}.cores", *read),
         )
-    if isinstance(query, StreamQuery) and query.kafka is not None:
+    if isinstance(query, OneStreamQueryBase) and query.kafka is not None:
         least, path = query.kafka.min_partitions, (*demand.path, "kafka", "min_partitions")
         if least is not None:
             why = f"pinned; the source has {count(source.partitions, 'partition')}"
@@ -237,9 +237,9 @@ def _largest_limit(most: float, above: float, fits_in_memory: float) -> tuple[fl
     return min(most, max(fits_in_memory, SPARE * above)), True
 
 
-def _check_minimum(demand: QueryDemand, query: SourceQuery, most: Figure[int]) -> list[Finding]:
+def _check_minimum(demand: QueryDemand, query: SourceQueryBase, most: Figure[int]) -> list[Finding]:
     """Refuse a minimum above the batch limit: the batch would wait forever, or for its longest delay."""
-    reading = query.kafka if isinstance(query, StreamQuery) else None
+    reading = query.kafka if isinstance(query, OneStreamQueryBase) else None
     least = None if reading is None else reading.min_records_per_batch
     if least is None or least <= most.value:
         return []
@@ -248,7 +248,7 @@ def _check_minimum(demand: QueryDemand, query: SourceQuery, most: Figure[int]) -
 
 
 def _batch_limit(
-    demand: QueryDemand, query: SourceQuery, above: float, room: tuple[float, bool]
+    demand: QueryDemand, query: SourceQueryBase, above: float, room: tuple[float, bool]
 ) -> tuple[Figure[int], list[Finding]]:
     most, held = round(room[0], 6), room[1]
     given, path = query.records_per_batch, (*demand.path, "records_per_batch")

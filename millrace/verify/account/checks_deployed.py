@@ -68,7 +68,7 @@ def check_glue_timeout(context: ClaimContext) -> CheckAnswer:
     """Read the timeout of jobs whose template has none."""
     jobs = context.jobs_of_engine(GlueJob).items()
     open_ended = [
-        name for name, job in jobs if job.timeout is None and not job.in_turns and job.run != "auto"
+        name for name, job in jobs if job.timeout is None and not job.has_bounded_runs and job.run != "auto"
     ]
     if not open_ended:
         return _NONE
@@ -118,7 +118,9 @@ def _snapshot_summaries(context: ClaimContext) -> Iterator[tuple[str, dict[str, 
     """Yield the summary of each table's newest snapshot, which names its writer, with the version of the job's engine."""
     glue, s3 = context.client("glue"), context.client("s3")
     for job in context.names.environment.jobs.values():
-        for table in {name for query in job.queries.values() for name in query.writes.values()}:
+        for table in {
+            name for query in job.queries.values() for name in query.created_tables_by_place.values()
+        }:
             database, name = context.names.table(table).split(".")
             try:
                 description = glue.get_table(DatabaseName=database, Name=name)["Table"]

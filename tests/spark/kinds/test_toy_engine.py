@@ -35,7 +35,7 @@ class ToyJob(JobBase):
     """A job on a shelf."""
 
     title = "Toys"
-    spark_versions: ClassVar[Mapping[str, str]] = {"1": "3.5.7"}
+    spark_version_by_engine_version: ClassVar[Mapping[str, str]] = {"1": "3.5.7"}
     heap_share = "memory.heap_share.emr"
     metric_namespaces = ("Toys",)
 
@@ -45,7 +45,7 @@ class ToyJob(JobBase):
 
     tasks_per_worker = property(lambda self: self.worker)
     disk_gib = property(lambda self: 20)
-    bills = property(lambda self: billed(self.worker))
+    hourly_bill_items = property(lambda self: billed(self.worker))
 
     def check(self, path):
         if self.worker % 4:

@@ -44,10 +44,10 @@ class ToyFormat(FormatConfig):
     kind: Literal["toy"]
     between: str = Field(default="|", max_length=1, description="What stands between pairs.", examples=[";"])
 
-    def settings(self):
+    def launch_settings(self):
         return toy_launch.ToyFormat(self.between)
 
-    def check_text(self, use, text):
+    def check_schema_text(self, use, text):
         if not text.split():
             yield use.wrong_schema("a name at least")
 

@@ -57,11 +57,11 @@ class ToyStream(StreamConfig):
         return self.drawers
 
     @property
-    def sizing(self):
+    def sizing_key(self):
         return "folder"
 
     @property
-    def ports(self):
+    def ports_outside_vpc(self):
         return (7777,)
 
     def physical_name(self, name, prefix):
@@ -74,7 +74,7 @@ class ToyStream(StreamConfig):
         if not self.folder.startswith("/"):
             yield Finding(("streams", use.name, "folder"), self.folder, "an absolute path")
 
-    def settings(self, name, context):
+    def launch_settings(self, name, context):
         kept = int(self.retention.total_seconds())
         return ToySource(name, context.query.start, kept, self.folder, 1)
 

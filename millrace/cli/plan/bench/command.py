@@ -20,10 +20,10 @@ from millrace.cli.shared.expected_failures import confirm_or_exit
 from millrace.cli.shared.html_pages import write_page
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, choose_query, load_with_job
 from millrace.config import Environment, Finding
-from millrace.config.document.problems import wrong_option
+from millrace.config.document.problems import wrong_option_error
 from millrace.config.engines.versions import DEFAULT
 from millrace.config.model import KafkaTopic
-from millrace.config.queries import StreamQuery
+from millrace.config.queries import OneStreamQueryBase
 from millrace.sizing import plan
 
 if TYPE_CHECKING:
@@ -174,9 +174,11 @@ def _parse_counts(option: str, text: str) -> tuple[int, ...]:
     return counts
 
 
-def _query_to_measure(environment: Environment, job: str, chosen: str | None) -> tuple[str, StreamQuery]:
+def _query_to_measure(
+    environment: Environment, job: str, chosen: str | None
+) -> tuple[str, OneStreamQueryBase]:
     """Return the query that reads a stream and can be measured, by its name."""
-    known = {n: q for n, q in environment.jobs[job].queries.items() if isinstance(q, StreamQuery)}
+    known = {n: q for n, q in environment.jobs[job].queries.items() if isinstance(q, OneStreamQueryBase)}
     name = choose_query(environment, job, chosen, list(known), "a job with a land or direct query")
     return name, known[name]
 
@@ -188,7 +190,7 @@ def _worker_type_and_processor(
         arm = platform.machine() in ("arm64", "aarch64")
         return "a core of this machine", "arm64" if arm else "x86_64"
     settings = environment.jobs[job]
-    architecture = settings.processors
+    architecture = settings.processor_architecture
     return plan(environment).jobs[job].worker, architecture
 
 
@@ -196,7 +198,7 @@ def _measure_on_engine(
     environment: Environment,
     job: str,
     reading: str,
-    query: StreamQuery,
+    query: OneStreamQueryBase,
     runs: Sequence[PlannedRun],
     on: On,
     *,
@@ -212,9 +214,9 @@ def _measure_on_engine(
 
     engine = environment.jobs[job].engine
     if engine != on:
-        raise wrong_option("--on", on, f"{engine}, which is jobs.{job}.engine, or sandbox")
+        raise wrong_option_error("--on", on, f"{engine}, which is jobs.{job}.engine, or sandbox")
     if not isinstance(environment.streams[query.source], KafkaTopic):
-        raise environment.places.error(
+        raise environment.value_locations.error_of_findings(
             [
                 Finding(
                     (*("jobs", job, "queries", reading), "source"),
@@ -231,7 +233,7 @@ def _measure_on_engine(
         )
     aws = connect_account(environment)
     names = aws.names  # with the account that AWS reported, if the file names none
-    base = f"{names.checkpoints(job)}/{FOLDER}/benchmarks/{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
+    base = f"{names.checkpoints_url(job)}/{FOLDER}/benchmarks/{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
     confirm_or_exit(
         f"Stop {job}, measure {len(runs)} runs on {on} (billed by AWS), and start it again?", yes=yes
     )
@@ -284,7 +286,9 @@ def _report_outcome(
             err=True,
         )
         raise typer.Exit(1)
-    target = out or environment.places.root / "benchmarks" / _result_file_name(job, outcome.result.spark_line)
+    target = out or environment.value_locations.root / "benchmarks" / _result_file_name(
+        job, outcome.result.spark_line
+    )
     target.parent.mkdir(parents=True, exist_ok=True)
     text = outcome.result.model_dump_json(indent=1)
     target.write_text(text + "\n", encoding="utf-8")
@@ -294,5 +298,5 @@ def _report_outcome(
     print_rich(*summary_tables(outcome))
     typer.echo(
         f"{target} is written; to size the job by it, write `rate: {{result: "
-        f"{environment.places.name(target.resolve())}}}` into the environment file"
+        f"{environment.value_locations.relative_file_name(target.resolve())}}}` into the environment file"
     )

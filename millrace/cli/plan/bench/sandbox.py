@@ -12,7 +12,7 @@ import typer
 
 from millrace.config import Environment
 from millrace.config.aws.resource_names import Names
-from millrace.config.queries import StreamQuery
+from millrace.config.queries import OneStreamQueryBase
 from millrace.config.sinks import KINDS
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def queries_and_records(
     environment: Environment,
     job: str,
     reading: str,
-    query: StreamQuery,
+    query: OneStreamQueryBase,
     sample: Path | None,
     reference: Sequence[str],
     seed: int,
@@ -44,7 +44,7 @@ def queries_and_records(
     from millrace.sandbox.schemas.traffic_values import RecordGenerator, SampledRecords, read_sample_file
 
     choose = random.Random(seed)
-    payloads = making.payload_writers_of_query(query, environment.places.root)
+    payloads = making.payload_writers_of_query(query, environment.value_locations.root)
     values = (
         RecordGenerator(payloads.schema, choose)
         if sample is None

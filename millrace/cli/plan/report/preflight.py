@@ -95,7 +95,7 @@ def _templates_or_missing_program(
     from millrace.sandbox.programs.toolchain import ToolchainError
 
     try:
-        return synthesize_templates(environment, environment.places.root), ()
+        return synthesize_templates(environment, environment.value_locations.root), ()
     except (ToolchainError, ModuleNotFoundError) as error:
         remedy = "install what writes templates"
         return None, (
