@@ -60,7 +60,8 @@ def advice(file: Path) -> None:
     assert result.findings
     twin = twin_of_application(result.history, 0.44)
     asked = [
-        twin.what_if(parse_what_if_changes(text, ["short"]), draws=3) for text in ("cores=4", "limit=6000")
+        twin.forecast_what_if(parse_what_if_changes(text, ["short"]), draws=3)
+        for text in ("cores=4", "limit=6000")
     ]
     document = advice_json(result) | {"verdict": verdict_json(advice_verdict(result))}
     write_page(file, advice_page(document, result.history, twin, asked))

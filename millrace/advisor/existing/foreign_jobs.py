@@ -121,7 +121,7 @@ def _glue_monthly_usd(version: str, worker: str | None, workers: int | None, reg
     if region not in price_regions():
         return None
     run = {"GlueVersion": version, "WorkerType": worker, "NumberOfWorkers": workers}
-    cost = glue_run_usd(run, HOURS * 3600, prices(region))
+    cost = glue_run_cost(run, HOURS * 3600, prices(region))
     return None if cost is None else cost.usd
 
 
@@ -140,7 +140,7 @@ class RunCost(NamedTuple):
     at_most: bool
 
 
-def glue_run_usd(run: Mapping[str, Any], seconds: float, table: PriceTable) -> RunCost | None:
+def glue_run_cost(run: Mapping[str, Any], seconds: float, table: PriceTable) -> RunCost | None:
     """Return the cost of a run of Glue; ``None`` for workers or a version without a price.
 
     Parameters

@@ -11,7 +11,7 @@ from millrace.advisor.existing.import_transforms import derive_query_sections
 from millrace.advisor.existing.job_import import RunningJob
 from millrace.advisor.existing.job_names import name_without_run_id, slug
 from millrace.advisor.existing.kafka_sign_in import bootstrap_servers_of, broker_authentication
-from millrace.advisor.existing.stream_choice import ProgramSettings
+from millrace.advisor.existing.stream_choice import ImportedStreamSettings
 from millrace.advisor.forecasts.query_twin import QueryTwin
 from millrace.config.document.problems import Path, wrong_option_error
 from millrace.config.document.values_to_fill_in import is_placeholder, placeholder_for_question
@@ -83,12 +83,12 @@ def environment_document(
             "name the source with --stream, or with --topic and --brokers",
         )
     job = slug(name_without_run_id(running.where).partition(":")[2])
-    turns = _bounded_run_keys(latency) if all(each.ends for each in program.streams) else {}
+    turns = _bounded_run_keys(latency) if all(each.ends for each in program.settings_of_all_streams) else {}
     made: dict[str, Any] = {"project": project, "account": running.account, "region": running.region}
     if running.vpc is not None:
         made["network"] = {"vpc": running.vpc, "subnets": sorted(set(running.subnets))}
     clusters, streams, queries, triggers = dict[str, Any](), dict[str, Any](), dict[str, Any](), [0.0]
-    for each in program.streams:
+    for each in program.settings_of_all_streams:
         name = called or (slug(each.name.rpartition("/")[2]) if each.name is not None else job)
         stream = next(
             one for n in itertools.count(1) if (one := f"{name}-{n}" if n > 1 else name) not in streams
@@ -115,7 +115,9 @@ def environment_document(
         )
         if each.kind == "kafka":
             source = _topic_section(
-                each, parts, _add_cluster(clusters, _cluster_section(running, each, cluster, secret))
+                each,
+                parts,
+                _add_cluster_and_return_name(clusters, _cluster_section(running, each, cluster, secret)),
             )
             kafka: dict[str, Any] = {"partitions": list(each.partitions)} if each.partitions else {}
             if offsets:
@@ -142,7 +144,7 @@ def environment_document(
     return made
 
 
-def _add_cluster(clusters: dict[str, Any], cluster: Mapping[str, Any]) -> str:
+def _add_cluster_and_return_name(clusters: dict[str, Any], cluster: Mapping[str, Any]) -> str:
     """Return the name of a cluster among those of the file, to which it is added."""
     same = next((name for name, each in clusters.items() if each == cluster), None)
     name = same or ("theirs" if not clusters else f"theirs-{len(clusters) + 1}")
@@ -150,7 +152,7 @@ def _add_cluster(clusters: dict[str, Any], cluster: Mapping[str, Any]) -> str:
     return name
 
 
-def _topic_section(program: ProgramSettings, parts: int | None, cluster: str) -> dict[str, Any]:
+def _topic_section(program: ImportedStreamSettings, parts: int | None, cluster: str) -> dict[str, Any]:
     return {
         "kind": "kafka",
         "cluster": cluster,
@@ -204,7 +206,7 @@ def _bounded_run_keys(latency: str | None) -> dict[str, Any]:
 
 
 def _cluster_section(
-    running: RunningJob, program: ProgramSettings, cluster: str | None, secret: str | None
+    running: RunningJob, program: ImportedStreamSettings, cluster: str | None, secret: str | None
 ) -> dict[str, Any]:
     servers = bootstrap_servers_of(program)
     login = broker_authentication(program)
@@ -235,7 +237,7 @@ def _rate_keys(twin: QueryTwin | None) -> dict[str, Any]:
     """Return the measured speed of the log; without a log the plan takes its default."""
     if twin is None:
         return {}
-    costs = twin.batch_times(twin.cores, fixed=0.0)
+    costs = twin.fit_batch_durations(twin.cores, fixed=0.0)
     each = max(costs.per_record, 1e-9)
     overhead = costs.overhead + costs.rest[0] + costs.wave
     return {
@@ -247,7 +249,7 @@ def _rate_keys(twin: QueryTwin | None) -> dict[str, Any]:
     }
 
 
-def _batch_limit(program: ProgramSettings, shards: int | None, twin: QueryTwin | None) -> int | None:
+def _batch_limit(program: ImportedStreamSettings, shards: int | None, twin: QueryTwin | None) -> int | None:
     """Return the limit of a batch: Kinesis connectors have one for each shard."""
     whole = program.first_option("maxOffsetsPerTrigger")
     if whole is not None and whole.isdecimal():

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from millrace.advisor.existing.foreign_jobs import find_log_of_run
 from millrace.advisor.existing.job_import import RunningJob
-from millrace.advisor.existing.stream_choice import ProgramSettings
+from millrace.advisor.existing.stream_choice import ImportedStreamSettings
 from millrace.advisor.forecasts.query_twin import QueryTwin, twin_of_query
 from millrace.advisor.logs.application_history import BatchSource, History, Query
 from millrace.advisor.logs.event_log_reader import read_history
@@ -79,7 +79,7 @@ def figures_of_history(history: History, log: str, running: RunningJob) -> Impor
         refused = f"it was not read to its end: {history.ended_at}"
     if refused:
         return ImportLogFigures(fitted, None, (f"no offsets are taken from the log: {refused}",))
-    ended = datetime.fromtimestamp(query.batches[-1].ended, UTC).isoformat(timespec="seconds")
+    ended = datetime.fromtimestamp(query.batches[-1].ended_at, UTC).isoformat(timespec="seconds")
     return ImportLogFigures(
         fitted,
         _end_offsets_of_topic(query, program.name),
@@ -113,7 +113,7 @@ def _sources_of_last_batch(query: Query) -> Sequence[BatchSource]:
     return query.batches[-1].sources if query.batches else ()
 
 
-def _reads_stream(query: Query, program: ProgramSettings) -> bool:
+def _reads_stream(query: Query, program: ImportedStreamSettings) -> bool:
     """Return whether a query reads a stream of exactly this name."""
     name = str(program.name).rpartition("/")[2]
     if program.kind == "kafka":

@@ -124,7 +124,7 @@ def _may_hold_secret(line: str) -> bool:
     return censor(("line",), line) != line or any(is_secret_key(each) for each in words)
 
 
-def package_of_job(name: str) -> str:
+def pipelines_folder_of_job(name: str) -> str:
     """Return the folder below ``pipelines/`` for a job of the file."""
     return name.replace("-", "_")
 
@@ -137,7 +137,7 @@ def derive_query_sections(written: Sequence[ProgramQuery], job: str, landed: Seq
     landed
         Landing tables of the streams.
     """
-    module = f"pipelines.{package_of_job(job)}.{MODULE}"
+    module = f"pipelines.{pipelines_folder_of_job(job)}.{MODULE}"
     return {
         f"derive-{each.name.replace('_', '-')}"[:40].rstrip("-"): {
             "kind": "derive",
@@ -179,7 +179,7 @@ def write_transforms(root: Path, running: RunningJob, job: str) -> Path | None:
     Path or None
         The new file.
     """
-    file = root / "pipelines" / package_of_job(job) / f"{MODULE}.py"
+    file = root / "pipelines" / pipelines_folder_of_job(job) / f"{MODULE}.py"
     if not running.program.written or file.exists():
         return None
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -49,7 +49,7 @@ _OPTIONS: Mapping[str, Mapping[str, str]] = {
 """Option names of the sources on Spark, Glue and EMR (``docs/kinesis.md``, Spark's own guides)."""
 
 
-def connector_of_query(query: Query, engine: str) -> str:
+def option_family_of_query(query: Query, engine: str) -> str:
     """Return the family of options for the query's source; empty for an unknown one."""
     text = " ".join({each.description for batch in query.batches[:3] for each in batch.sources}).lower()
     if "kinesis" in text:
@@ -97,14 +97,14 @@ class AdvisedJob:
         """
         place, engine = self.where or "the job", history.engine
         if setting in _SPARK:
-            key, said = self._spark_setting(history, setting)
+            key, said = self._spark_setting_name_and_value(history, setting)
             return (Change("argument", place, f"--conf {key}", said, new),)
         if setting == "cores":
-            return self._core_changes(place, history, new) if isinstance(new, int) else ()
+            return self._task_slot_changes(place, history, new) if isinstance(new, int) else ()
         if query is None:
             return ()
         name = f"query {query.name}" + (f" of {self.where}" if self.where else "")
-        option = _OPTIONS.get(connector_of_query(query, engine), {}).get(setting)
+        option = _OPTIONS.get(option_family_of_query(query, engine), {}).get(setting)
         if option == "avoidEmptyBatches" or option == "kinesis.client.avoidEmptyBatches":
             new = "true"
         if option is not None and option.endswith("PerShard"):
@@ -132,7 +132,7 @@ class AdvisedJob:
         }
         return (Change("code", name, words.get(setting, setting), old, new),)
 
-    def _spark_setting(self, history: History, setting: Setting) -> tuple[str, str | None]:
+    def _spark_setting_name_and_value(self, history: History, setting: Setting) -> tuple[str, str | None]:
         """Return the name of one of Spark's own settings, and its value; ``None`` for the default."""
         settings = {**history.properties, **self.arguments}
         key = SHUFFLE
@@ -144,9 +144,9 @@ class AdvisedJob:
             )
         return key, settings.get(key)
 
-    def _core_changes(self, place: str, history: History, new: int) -> tuple[Change, ...]:
+    def _task_slot_changes(self, place: str, history: History, new: int) -> tuple[Change, ...]:
         """Return the change of task slots in the service's unit: Glue's workers, with the driver's; executors for most others."""
-        each, engine = history.executor_cores, history.engine
+        each, engine = history.smallest_executor_cores, history.engine
         settings = {**history.properties, **self.arguments}
         if each < 1:
             return ()
@@ -210,7 +210,7 @@ class EnvironmentJob(AdvisedJob):
         file, root = f"environments/{self.environment.name}.yaml", f"jobs.{self.job}"
         job = self.environment.jobs[self.job]
         if setting in _SPARK:
-            key, _ = self._spark_setting(history, setting)
+            key, _ = self._spark_setting_name_and_value(history, setting)
             path = dotted_path(("jobs", self.job, "spark", key))
             return (Change("environment", file, path, job.spark.get(key), str(new)),)
         if setting == "cores":

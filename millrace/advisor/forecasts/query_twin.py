@@ -119,7 +119,7 @@ class QueryTwin:
         waited = self.arrivals.arrived_before(begin)
         return (self.arrivals.records - waited) / (self.arrivals.seconds - begin)
 
-    def batch_times(
+    def fit_batch_durations(
         self, cores: int, drawn: Sequence[int] | None = None, fixed: float = 0.5
     ) -> BatchDurationModel:
         """Fit the durations of batches on so many cores.
@@ -129,7 +129,7 @@ class QueryTwin:
         cores
             c.
         drawn
-            Batches, from :meth:`resampled_batches`; by default all.
+            Batches, from :meth:`resampled_batch_indexes`; by default all.
         fixed
             Share of a task's time that is κ, where κ and b cannot be separated: both ends are possible.
         """
@@ -152,7 +152,7 @@ class QueryTwin:
             behind = _fit_line(_least_squares_sums(records, rest, np.maximum(rest, INSTANT)))
         return BatchDurationModel(overhead, spread, wave * passes, per_record * passes, behind)
 
-    def resampled_batches(self, number: int) -> Iterator[list[int]]:
+    def resampled_batch_indexes(self, number: int) -> Iterator[list[int]]:
         """Yield resampled batches, in blocks, as neighbours are alike."""
         count = len(self._samples)
         block = max(1, round(count ** (1 / 3)))
@@ -183,7 +183,7 @@ def twin_of_query(history: History, query: Query) -> QueryTwin | None:
     if len(batches) < LEAST or history.cores < 1:
         return None
     partitions, cores = (
-        query_observations.observed_partitions(batches),
+        query_observations.observed_partition_count(batches),
         query_observations.median_tasks_at_once(batches, history.cores),
     )
     # Errors are relative, so weights come from a first fit: weights from the times themselves would favour short ones.
@@ -208,7 +208,7 @@ def twin_of_query(history: History, query: Query) -> QueryTwin | None:
         sigma=0.0,
         durations=np.array([each.duration for each in batches]),
         records=np.array([each.records for each in batches], float),
-        ended=np.array([each.ended - batches[0].begun + ahead for each in batches]),
+        ended=np.array([each.ended_at - batches[0].begun + ahead for each in batches]),
         told=told,
         notes=notes if told else (*notes, _UNTOLD),
         _samples=samples,
@@ -234,7 +234,7 @@ def _batch_sample(
         sums = sums + _least_squares_sums(records, times, np.maximum(expected, INSTANT))
         passes += 1
     begun, ended = np.concatenate(begins), np.concatenate(ends)
-    working = union_seconds(np.maximum(begun, batch.begun), np.minimum(ended, batch.ended))
+    working = union_seconds(np.maximum(begun, batch.begun), np.minimum(ended, batch.ended_at))
     # Failed attempts make others wait: the time of tasks beyond their own counts as idle time like any other. Parallel jobs
     # of a batch take less than one after the other.
     idle = max(0.0, batch.duration - min(working, packed))
@@ -281,7 +281,7 @@ def _fit_line(sums: Floats) -> tuple[float, float]:
 
 def _with_task_spread(made: QueryTwin, batches: Sequence[Batch]) -> QueryTwin:
     """Add the spread of a stage's tasks beyond their records."""
-    costs = made.batch_times(made.cores)
+    costs = made.fit_batch_durations(made.cores)
     wave, per_record = costs.wave / max(1, made.reads), costs.per_record / max(1, made.reads)
     squares, free = 0.0, 0
     for batch in batches:

@@ -89,11 +89,11 @@ class ApplicationTwin:
     worker_usd_hour: float | None
     notes: tuple[str, ...]
 
-    def replay(self, draws: int = DRAWS) -> Forecast:
+    def forecast_replay(self, draws: int = DRAWS) -> Forecast:
         """Simulate the run again without changes, to compare it with the log."""
-        return self.what_if((), draws)
+        return self.forecast_what_if((), draws)
 
-    def relative_errors(self, replayed: Forecast) -> dict[str, float]:
+    def relative_duration_errors(self, replayed: Forecast) -> dict[str, float]:
         """Return the relative error of the replay's median batch duration."""
         errors = {}
         for name, query in self.queries.items():
@@ -101,7 +101,7 @@ class ApplicationTwin:
             errors[name] = abs(replayed.queries[name].figures["duration"].value - real) / real
         return errors
 
-    def what_if(self, changes: Sequence[WhatIfChange], draws: int = DRAWS) -> Forecast:
+    def forecast_what_if(self, changes: Sequence[WhatIfChange], draws: int = DRAWS) -> Forecast:
         """Forecast the same traffic under other conditions.
 
         Parameters
@@ -135,10 +135,11 @@ class ApplicationTwin:
                     f"merge={merged}",
                     f"at most {slots}, the number of cores of query {name}, because each job needs one",
                 )
-        drawn = {name: list(query.resampled_batches(draws)) for name, query in self.queries.items()}
-        best = self._simulate(changes, each, None, 0)
+        drawn = {name: list(query.resampled_batch_indexes(draws)) for name, query in self.queries.items()}
+        best = self._simulated_figures_by_query(changes, each, None, 0)
         others = [
-            self._simulate(changes, each, {n: d[i] for n, d in drawn.items()}, i + 1) for i in range(draws)
+            self._simulated_figures_by_query(changes, each, {n: d[i] for n, d in drawn.items()}, i + 1)
+            for i in range(draws)
         ]
         queries = {
             name: _forecast_of_query(
@@ -159,7 +160,7 @@ class ApplicationTwin:
             queries=queries,
         )
 
-    def _simulate(
+    def _simulated_figures_by_query(
         self,
         changes: Sequence[WhatIfChange],
         cores: int,
@@ -172,7 +173,7 @@ class ApplicationTwin:
             # Where κ and b cannot be separated, the interval has to contain both ends.
             fixed = 0.5 if drawn is None else float(seed % 2)
             slots = _cores_of_query(query, own, cores, self.cores)
-            costs = query.batch_times(slots, None if drawn is None else drawn[name], fixed)
+            costs = query.fit_batch_durations(slots, None if drawn is None else drawn[name], fixed)
             loads += _query_loads(query, own, slots, costs)
         seconds = max(query.arrivals.seconds for query in self.queries.values())
         sigma = max(query.sigma for query in self.queries.values())
@@ -291,7 +292,7 @@ def twin_of_application(history: History, worker_usd_hour: float | None = None) 
         else:
             twins[query.name] = made  # of several runs the last one counts
             notes += [f"{query.name}: {each}" for each in made.notes]
-    executor_cores = max(1, history.executor_cores)
+    executor_cores = max(1, history.smallest_executor_cores)
     return ApplicationTwin(twins, history.cores, executor_cores, worker_usd_hour, tuple(dict.fromkeys(notes)))
 
 

@@ -226,7 +226,7 @@ def initial_rdds(stage: Mapping[str, Any]) -> tuple[InitialRdd, ...]:
     return tuple(result[:NAMES])
 
 
-def is_adaptive(stage: Mapping[str, Any]) -> bool:
+def is_task_count_adaptive(stage: Mapping[str, Any]) -> bool:
     """Tell whether adaptive query execution chose how many tasks read a stage's shuffle."""
     return any(_operator_name(rdd) == _ADAPTIVE_READ for rdd in stage.get("RDD Info", ()))
 

@@ -34,16 +34,16 @@ _MANY_PARTS = 256
 def successful_task_seconds(stage: Stage) -> Floats:
     """Return the seconds of a stage's tasks that succeeded, without duplicates."""
     return np.asarray(
-        np.maximum(stage.tasks.duration[stage.tasks.did_whole_partition], INSTANT), dtype=np.float64
+        np.maximum(stage.tasks.durations[stage.tasks.did_whole_partition], INSTANT), dtype=np.float64
     )
 
 
-def observed_partitions(batches: Sequence[Batch]) -> int:
+def observed_partition_count(batches: Sequence[Batch]) -> int:
     """Return P: the most frequent number of tasks of the longest stage that reads records."""
     counts = []
     for batch in batches:
         read = [each for each in batch.stages if each.tasks.records_read.any()] or batch.stages
-        longest = max(read, key=lambda each: float(each.tasks.duration.sum()))
+        longest = max(read, key=lambda each: float(each.tasks.durations.sum()))
         counts.append(longest.partitions or len(longest.tasks))
     values, often = np.unique(counts, return_counts=True)
     return int(values[int(np.argmax(often))])
@@ -65,7 +65,7 @@ def median_tasks_at_once(batches: Sequence[Batch], most: int) -> int:
 def observed_trigger_seconds(batches: Sequence[Batch]) -> float:
     """Return the seconds between starts of batches that waited for their time; 0 where they run back to back or wait for data."""
     begun = np.array([each.begun for each in batches])
-    ended = np.array([each.ended for each in batches])
+    ended = np.array([each.ended_at for each in batches])
     waited = begun[1:] - ended[:-1] > 0.05
     if waited.mean() < 0.1:
         return 0.0
@@ -119,7 +119,7 @@ def observed_arrivals(batches: Sequence[Batch], ahead: float) -> tuple[Arrivals,
     begun = np.array([each.begun for each in batches])
     seen = np.maximum.accumulate(seen)
     begin = float(begun[0]) - ahead
-    end = max(float(batches[-1].ended), float(begun[-1]) + 2 * INSTANT) - begin
+    end = max(float(batches[-1].ended_at), float(begun[-1]) + 2 * INSTANT) - begin
     edges, totals = [0.0, ahead], [0.0, float(seen[0])]
     for at, total in zip((begun - begin)[1:], seen[1:], strict=True):
         if at > edges[-1]:

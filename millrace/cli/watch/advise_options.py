@@ -93,7 +93,7 @@ def forecast_changes(
         JSON output with forecasts of an earlier log.
     """
     from millrace.advisor.forecasts.forecast_scores import (
-        changes_to_simulate,
+        changes_to_simulate_by_finding,
         read_forecasts,
         score_forecasts,
     )
@@ -107,20 +107,22 @@ def forecast_changes(
     ]
     if not twin.queries:
         return TwinForecasts(twin, (), {}, score_forecasts(earlier, twin))
-    changes = list(dict.fromkeys((*changes, *changes_to_simulate(advice.findings, names).values())))
-    before = twin.replay()
-    played = [before, *(twin.what_if(each) for each in changes)]
+    changes = list(
+        dict.fromkeys((*changes, *changes_to_simulate_by_finding(advice.findings, names).values()))
+    )
+    before = twin.forecast_replay()
+    played = [before, *(twin.forecast_what_if(each) for each in changes)]
     return TwinForecasts(
         twin,
         tuple(played),
-        twin.relative_errors(before),
+        twin.relative_duration_errors(before),
         score_forecasts(earlier, twin),
     )
 
 
 def without_harmful_findings(advice: Advice, answers: TwinForecasts) -> Advice:
     """Return the advice without findings whose change lets a backlog grow faster than without it; notes name them."""
-    from millrace.advisor.forecasts.forecast_scores import changes_to_simulate
+    from millrace.advisor.forecasts.forecast_scores import changes_to_simulate_by_finding
 
     ran = answers.forecasts[0] if answers.forecasts else None
     worse = {
@@ -129,7 +131,7 @@ def without_harmful_findings(advice: Advice, answers: TwinForecasts) -> Advice:
         if ran is not None
     }
     left, notes = list(advice.findings), list(advice.notes)
-    for place, change in changes_to_simulate(advice.findings, list(answers.twin.queries)).items():
+    for place, change in changes_to_simulate_by_finding(advice.findings, list(answers.twin.queries)).items():
         if behind := worse.get(tuple(map(str, change))):
             left.remove(advice.findings[place])
             words = f"simulated, the backlog of {', '.join(behind)} grows faster with it"
@@ -145,7 +147,11 @@ def _worker_usd_per_hour(history: History, subject: AdvisedJob) -> float | None:
         return subject.plan.jobs[subject.job].worker_usd_hour
     if subject.dollars_month is None:
         return None
-    return subject.dollars_month / HOURS / (math.ceil(history.cores / max(1, history.executor_cores)) + 1)
+    return (
+        subject.dollars_month
+        / HOURS
+        / (math.ceil(history.cores / max(1, history.smallest_executor_cores)) + 1)
+    )
 
 
 def forecasts_document(answers: TwinForecasts) -> dict[str, Any]:

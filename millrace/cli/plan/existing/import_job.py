@@ -296,13 +296,13 @@ def _update_import(
     """Update the open lines and the start position in the file of an earlier import."""
     from millrace.advisor.existing.import_cutover import (
         StartPositionError,
-        fill_in_open_values,
-        set_start_position,
+        text_with_placeholders_filled_in,
+        text_with_start_position,
     )
 
     try:
-        text, filled, left = fill_in_open_values(text, imported)
-        text, begins = set_start_position(text, imported)
+        text, filled, left = text_with_placeholders_filled_in(text, imported)
+        text, begins = text_with_start_position(text, imported)
     except StartPositionError as error:
         raise wrong_option_error("--name", target.stem, f"{error} ({file})") from None
     open_ones = {dotted_path(path): value for path, value in left.items()}
@@ -356,7 +356,7 @@ def _read_running_job(source: str, answers: StreamAnswers) -> RunningJob:
     import boto3
     from botocore.exceptions import BotoCoreError
 
-    from millrace.advisor.existing.job_import import import_emr_job, import_glue_job
+    from millrace.advisor.existing.job_import import read_running_emr_job, read_running_glue_job
 
     kind, _, rest = source.partition(":")
     application, _, run = rest.partition("/")
@@ -364,9 +364,9 @@ def _read_running_job(source: str, answers: StreamAnswers) -> RunningJob:
         session: Any = boto3.Session()
         region = session.region_name or ""
         if kind == "glue" and rest:
-            return import_glue_job(session.client, rest, region, answers)
+            return read_running_glue_job(session.client, rest, region, answers)
         if kind == "emr" and application and run:
-            return import_emr_job(session.client, application, run, region, answers)
+            return read_running_emr_job(session.client, application, run, region, answers)
     except BotoCoreError as error:
         raise wrong_option_error(
             "SOURCE", source, f"a job in an AWS account that can be reached ({error})"

@@ -180,17 +180,17 @@ def _cost_of_own_plan(
     from millrace.advisor.existing.import_environment import environment_document, find_values_to_fill_in
     from millrace.advisor.existing.import_log import figures_of_history
     from millrace.advisor.existing.import_transforms import write_transforms
-    from millrace.advisor.existing.job_import import import_emr_job, import_glue_job
+    from millrace.advisor.existing.job_import import read_running_emr_job, read_running_glue_job
     from millrace.config.document.values_to_fill_in import question_of_placeholder
 
     if job.history is None:
         return None, ()
     try:
         if job.engine == "glue":
-            running = import_glue_job(client, job.name, region)
+            running = read_running_glue_job(client, job.name, region)
         else:
             application, _, run = job.source.removeprefix("emr:").partition("/")
-            running = import_emr_job(client, application, run, region)
+            running = read_running_emr_job(client, application, run, region)
         log = figures_of_history(job.history, job.name, running)
         made = environment_document(
             running,
