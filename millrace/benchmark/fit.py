@@ -83,7 +83,7 @@ class ModelFit:
     left_out: int
     disturbed: tuple[Disturbance, ...]
 
-    def duration(self, records: float, partitions: int, cores: int) -> float:
+    def forecast_seconds(self, records: float, partitions: int, cores: int) -> float:
         """Return D, the forecast duration of a batch in seconds."""
         wave = self.wave.value if self.wave else 0.0
         waves = -(-partitions // cores)

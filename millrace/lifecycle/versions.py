@@ -16,7 +16,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from millrace.config.aws.pagination import list_all
-from millrace.lifecycle.account.deployed_outputs import MISSING_OBJECT, ignore_missing, split_s3_url
+from millrace.lifecycle.account.deployed_outputs import (
+    MISSING_OBJECT,
+    ignoring_not_found_errors,
+    split_s3_url,
+)
 from millrace.lifecycle.aws_error_messages import translate_aws_errors
 from millrace.lifecycle.changes.refused_updates import Template
 from millrace.lifecycle.deploy import deployed_template, read_deployed_document
@@ -56,7 +60,7 @@ class JobVersion:
         """
         bucket, key = split_s3_url(self.document_url)
         reading = translate_aws_errors(f"cannot read the launch document {self.document_url}")
-        with reading, ignore_missing(*MISSING_OBJECT):
+        with reading, ignoring_not_found_errors(*MISSING_OBJECT):
             return dict(json.loads(s3.get_object(Bucket=bucket, Key=key)["Body"].read()))
         raise UpgradeError(
             f"the launch document {self.document_url} of {self.job} no longer exists (a lifecycle rule of CDK's "
@@ -124,7 +128,7 @@ def find_previous_version(aws: DeployedEnvironment, job: str) -> JobVersion:
     versions: list[dict[str, str]] = []
     with (
         translate_aws_errors(f"cannot read the list of deployed versions of {job}"),
-        ignore_missing("ParameterNotFound"),
+        ignoring_not_found_errors("ParameterNotFound"),
     ):
         history = list_all(aws.client("ssm"), "get_parameter_history", "Parameters", Name=parameter)
         versions = [json.loads(each["Value"]) for each in history]
@@ -137,7 +141,10 @@ def find_previous_version(aws: DeployedEnvironment, job: str) -> JobVersion:
 def _read_version(aws: DeployedEnvironment, job: str, digest: str) -> JobVersion:
     place = f"{aws.names.versions_url(job)}/{digest}.json"
     bucket, key = split_s3_url(place)
-    with translate_aws_errors(f"cannot read the saved versions of {job}"), ignore_missing(*MISSING_OBJECT):
+    with (
+        translate_aws_errors(f"cannot read the saved versions of {job}"),
+        ignoring_not_found_errors(*MISSING_OBJECT),
+    ):
         body = aws.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
         record = json.loads(body) if hashlib.sha256(body).hexdigest() == digest else None
         if record is not None and record["job"] == job:

@@ -19,7 +19,11 @@ from millrace.config.aws.pagination import list_all
 from millrace.config.aws.resource_names import Names
 from millrace.config.model import EmrJob, Environment, ExternalCluster, GlueJob, KinesisStream
 from millrace.lifecycle.account import kafka_access
-from millrace.lifecycle.account.deployed_outputs import NotDeployedError, ignore_missing, read_stack_outputs
+from millrace.lifecycle.account.deployed_outputs import (
+    NotDeployedError,
+    ignoring_not_found_errors,
+    read_stack_outputs,
+)
 from millrace.lifecycle.account.kafka_access import Settings
 from millrace.lifecycle.audits import query_audit as audit_job
 from millrace.lifecycle.aws_error_messages import AwsError, translate_aws_errors
@@ -190,7 +194,7 @@ class AwsAccountTarget(VerificationTarget):
         with translate_aws_errors(f"cannot stop the run of {application}"):
             for run in live:
                 # Refused if it is being cancelled, or has just ended (opensearch-project/sql#2577).
-                with ignore_missing("ValidationException"):
+                with ignoring_not_found_errors("ValidationException"):
                     emr.cancel_job_run(**target, jobRunId=run, shutdownGracePeriodInSeconds=0)
         self._wait_for_end(
             application,

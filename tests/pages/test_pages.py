@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, Route
 
 from millrace.advisor.advise import advise
 from millrace.advisor.forecasts.what_if import parse_what_if_changes, twin_of_application
-from millrace.benchmark.result import fit_outcome
+from millrace.benchmark.result import fit_all_queries
 from millrace.cli.plan.bench.report import benchmark_page as benchmark_page
 from millrace.cli.plan.plan import simulate_and_check_plan
 from millrace.cli.plan.report.plan_document import plan_document
@@ -93,7 +93,7 @@ def measured(file: Path) -> None:
     environment = load("prod", ROOT)
     job = next(iter(environment.jobs))
     told = {"record_bytes": 300, "where": "sandbox", "worker": "a core", "architecture": "x86_64"}
-    result = fit_outcome([session(2, alpha=0.2), session(1)], ("a", "b"), **told)  # type: ignore[arg-type]
+    result = fit_all_queries([session(2, alpha=0.2), session(1)], ("a", "b"), **told)  # type: ignore[arg-type]
     write_page(file, benchmark_page(environment, job, result))
 
 

@@ -16,7 +16,7 @@ from millrace.config.aws.deployed_sizes import DeployedCluster, DeployedSizes
 from millrace.config.model import Environment
 from millrace.etl.launch import typed_json
 from millrace.infra.launch.launch_settings import job_settings
-from millrace.lifecycle.changes.deployment_changes import compare_templates, describe_job_change
+from millrace.lifecycle.changes.deployment_changes import build_job_change, compare_templates
 from millrace.lifecycle.changes.read_deployed_sizes import sizes_in_templates
 from millrace.lifecycle.changes.refused_updates import (
     RESOURCE_TYPES,
@@ -201,7 +201,7 @@ def test_the_page_says_what_an_edit_does(edit: str) -> None:
         for job in documents[0]
         for stack in [Names(environments[0], "111122223333").stack(f"job-{job}")]
         for each in [
-            describe_job_change(
+            build_job_change(
                 job,
                 stack=(old[stack], new[stack]),
                 document=(documents[0][job], documents[1][job]),

@@ -88,7 +88,7 @@ def read_bill(ce: Any, environment: Environment, since: date, until: date) -> Aw
         by_stream = list(_cost_groups(ce, environment, since, until, STREAM))
     estimated = any(each for *_, each in (*by_job, *by_stream))
     if not by_job:
-        _explain_empty_bill(ce, environment, since, until)
+        _raise_for_empty_bill(ce, environment, since, until)
     lines: defaultdict[tuple[str, str], float] = defaultdict(float)
     for name, usage, usd, _ in by_job:
         lines[f"jobs.{name}" if name else _SHARED, usage] += usd
@@ -141,7 +141,7 @@ def _cost_groups(
         query["NextPageToken"] = answer["NextPageToken"]
 
 
-def _explain_empty_bill(ce: Any, environment: Environment, since: date, until: date) -> None:
+def _raise_for_empty_bill(ce: Any, environment: Environment, since: date, until: date) -> None:
     """Raise an error that explains a bill without lines."""
     with translate_aws_errors("cannot list the cost allocation tags"):
         answer = ce.list_cost_allocation_tags(TagKeys=[PROJECT, ENVIRONMENT, JOB, STREAM])

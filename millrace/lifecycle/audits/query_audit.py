@@ -124,14 +124,15 @@ def audit_query(
     assert isinstance(query, DirectQuery | DirectRouteQuery), f"{query_name} reads no stream"
     return tuple(
         window.audit_direct_route(
-            query, DirectRoute("/".join((query_name, *place[1:])), reading, query.sinks_by_place[place])
+            query,
+            DirectQueryOrRoute("/".join((query_name, *place[1:])), reading, query.sinks_by_place[place]),
         )
         for place, reading in query.stream_readings_by_place.items()
     )
 
 
 @dataclass(frozen=True)
-class DirectRoute:
+class DirectQueryOrRoute:
     """A direct query, or one route of it.
 
     Attributes
@@ -191,7 +192,7 @@ class _QueryAuditInWindow:
             query.start == "earliest",
         )
         if self.read or not self.place.counts:
-            return audit_kinesis.compare_records(
+            return audit_kinesis.audit_stream_by_records(
                 kinesis,
                 landed,
                 self.hours,
@@ -208,7 +209,7 @@ class _QueryAuditInWindow:
                 "--hours"
             )
         hours = _ended_hours(self.hours, self.end)
-        return audit_kinesis.compare_counts(
+        return audit_kinesis.audit_stream_by_counts(
             self.place.client("cloudwatch"),
             landed,
             hours,
@@ -220,7 +221,7 @@ class _QueryAuditInWindow:
         )
 
     def audit_direct_route(
-        self, query: DirectQuery | DirectRouteQuery, route: DirectRoute
+        self, query: DirectQuery | DirectRouteQuery, route: DirectQueryOrRoute
     ) -> AuditResult | NotAudited:
         names, sink, stream = self.place.names, route.what.sink, route.reading.source
         name, letters = route.topic or names.stream(stream), query.dead_letters
@@ -269,7 +270,7 @@ class _QueryAuditInWindow:
         name: str,
         topic: str | None,
         records: LandedRecords | SinkAndDeadLetters,
-        route: DirectRoute | None = None,
+        route: DirectQueryOrRoute | None = None,
     ) -> tuple[tuple[HourCounts, ...], tuple[MissingRange, ...]]:
         """Compare each topic of a stream; for a pattern, those that the query has read."""
         names = self.place.names
@@ -281,7 +282,7 @@ class _QueryAuditInWindow:
         sums = {start: HourCounts(start, 0, 0, 0) for start in self.hours}
         for each in topics:
             next_ = {int(partition): offset for partition, offset in read.get(each, {}).items()}
-            result, lacking = audit_kafka.compare_offsets(
+            result, lacking = audit_kafka.compare_offsets_by_hour(
                 audit_kafka.TopicReader(each, self.place.kafka(stream.cluster_name)),
                 records,
                 self.hours,
@@ -300,7 +301,7 @@ class _QueryAuditInWindow:
 def _committed_ranges_if_filtered(
     query: SourceQueryBase,
     records: LandedRecords | SinkAndDeadLetters,
-    route: DirectRoute,
+    route: DirectQueryOrRoute,
     stream: Stream,
     topic: str,
     partitions: Iterable[int],

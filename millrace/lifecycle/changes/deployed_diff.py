@@ -14,10 +14,10 @@ from millrace.lifecycle.aws_error_messages import translate_aws_errors
 from millrace.lifecycle.changes.deployment_changes import (
     JobChange,
     StackChange,
+    build_job_change,
     compare_templates,
-    describe_job_change,
     document_differences,
-    stream_names,
+    stream_names_in_template,
 )
 from millrace.lifecycle.changes.permission_changes import DeployedPermissionKinds
 from millrace.lifecycle.changes.refused_updates import (
@@ -32,7 +32,7 @@ from millrace.lifecycle.changes.stack_exports import (
     importing_stacks,
     stack_order,
 )
-from millrace.lifecycle.changes.stack_removals import StackRemoval, describe_removal
+from millrace.lifecycle.changes.stack_removals import StackRemoval, build_stack_removal
 from millrace.lifecycle.changes.table_owners import checkpoints_url, owner_changes
 from millrace.lifecycle.changes.undeclared_stacks import NEVER_MADE, deployed_template, stacks_beside_assembly
 from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
@@ -125,7 +125,7 @@ def compare_with_deployed(aws: DeployedEnvironment, assembly: Path) -> Deploymen
         for earlier, document in gone.items()
         if document is not None and checkpoints_url(will) == checkpoints_url(document)
     }
-    sources = (_sources_of_templates(old), _sources_of_templates(new))
+    sources = (_stream_names_in_templates(old), _stream_names_in_templates(new))
     jobs = [
         JobChange(
             job, "drain", "remove", (f"is {heirs[job]} now" if job in heirs else "is no longer in the file",)
@@ -137,7 +137,7 @@ def compare_with_deployed(aws: DeployedEnvironment, assembly: Path) -> Deploymen
         stack = names.stack(f"job-{job}")
         old_url, old_document = documents.get(job, (None, None))
         jobs.append(
-            describe_job_change(
+            build_job_change(
                 job,
                 stack=(old[stack], new[stack]),
                 document=(old_document, document),
@@ -162,7 +162,7 @@ def compare_with_deployed(aws: DeployedEnvironment, assembly: Path) -> Deploymen
         numbers=numbers,
         order=order,
         removals=tuple(
-            describe_removal(
+            build_stack_removal(
                 stack,
                 old[stack] or {},
                 document=gone.get(job_of_stack(names, stack) or ""),
@@ -278,8 +278,8 @@ def _importing_stacks(
     return {stack: _template_if_created(cloudformation, stack) for stack in sorted(names - new.keys())}
 
 
-def _sources_of_templates(templates: Mapping[str, Template | None]) -> frozenset[str]:
-    return frozenset[str]().union(*(stream_names(template) for template in templates.values()))
+def _stream_names_in_templates(templates: Mapping[str, Template | None]) -> frozenset[str]:
+    return frozenset[str]().union(*(stream_names_in_template(template) for template in templates.values()))
 
 
 def read_deployed_document(aws: DeployedEnvironment, stack: str) -> tuple[str | None, dict[str, Any] | None]:

@@ -16,7 +16,11 @@ from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, DirectQuery, DirectRouteQuery
 from millrace.config.sinks.base import SinkContext
 from millrace.config.units import format_duration
-from millrace.lifecycle.account.deployed_outputs import MISSING_OBJECT, ignore_missing, split_s3_url
+from millrace.lifecycle.account.deployed_outputs import (
+    MISSING_OBJECT,
+    ignoring_not_found_errors,
+    split_s3_url,
+)
 from millrace.lifecycle.aws_error_messages import AwsError, translate_aws_errors
 
 FOLDER = "_millrace/erase"
@@ -142,7 +146,10 @@ class ErasureRequests:
 
     def _read_json(self, job: str, name: str) -> dict[str, Any] | None:
         bucket, key = self._bucket_and_key(job, name)
-        with translate_aws_errors(f"cannot read s3://{bucket}/{key}"), ignore_missing(*MISSING_OBJECT):
+        with (
+            translate_aws_errors(f"cannot read s3://{bucket}/{key}"),
+            ignoring_not_found_errors(*MISSING_OBJECT),
+        ):
             return dict(json.loads(self.s3.get_object(Bucket=bucket, Key=key)["Body"].read()))
         return None
 

@@ -226,10 +226,10 @@ def find_failures(lines: Iterable[LogLine]) -> list[LoggedFailure]:
     An event may hold several lines, and a trace several events; both are split into lines.
     """
     apart = [replace(line, text=text) for line in lines for text in line.text.splitlines() or [""]]
-    return list(_failures_in(apart))
+    return list(_yield_failures(apart))
 
 
-def _failures_in(lines: Sequence[LogLine]) -> Iterator[LoggedFailure]:
+def _yield_failures(lines: Sequence[LogLine]) -> Iterator[LoggedFailure]:
     at = 0
     while at < len(lines):
         line = lines[at]
@@ -243,7 +243,7 @@ def _failures_in(lines: Sequence[LogLine]) -> Iterator[LoggedFailure]:
         kind = next((kind for first, kind in _FIRST_LINES if first.match(line.text)), None)
         if kind is None:
             continue
-        end = _failure_end(lines, at, kind)
+        end = _index_after_failure(lines, at, kind)
         text = "\n".join(each.text for each in lines[at - 1 : min(end, at - 1 + _MOST_LINES)])
         yield LoggedFailure(kind, line.at, line.source, None, text, line.place)
         at = end
@@ -260,7 +260,7 @@ def parse_event_line(text: str) -> dict[str, Any] | None:
     return parsed if isinstance(parsed, dict) and "event" in parsed else None
 
 
-def _failure_end(lines: Sequence[LogLine], at: int, kind: Kind) -> int:
+def _index_after_failure(lines: Sequence[LogLine], at: int, kind: Kind) -> int:
     """Return the end of a failure's text: Python names the exception after its frames, a logger before them."""
     raised = kind != "traceback" and not _LOGGED.match(lines[at - 1].text)
     while at < len(lines):

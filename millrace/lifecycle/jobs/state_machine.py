@@ -16,7 +16,11 @@ import boto3
 
 from millrace.config.aws.pagination import list_all
 from millrace.config.aws.resource_names import Names
-from millrace.lifecycle.account.deployed_outputs import NotDeployedError, ignore_missing, read_stack_outputs
+from millrace.lifecycle.account.deployed_outputs import (
+    NotDeployedError,
+    ignoring_not_found_errors,
+    read_stack_outputs,
+)
 from millrace.lifecycle.aws_error_messages import AwsError, CredentialsError, translate_aws_errors
 
 Verb = Literal["start", "stop", "drain", "status", "once"]
@@ -173,7 +177,9 @@ def execute_verb(
     with translate_aws_errors(f"cannot read the execution of the state machine of {job}"):
         seen = 0
         while True:
-            with ignore_missing(*(("ExecutionDoesNotExist",) if time.monotonic() < settled else ())):
+            with ignoring_not_found_errors(
+                *(("ExecutionDoesNotExist",) if time.monotonic() < settled else ())
+            ):
                 result = client.describe_execution(executionArn=execution)
                 request = {"executionArn": execution, "PaginationConfig": _PAGE}
                 history = list_all(client, "get_execution_history", "events", **request)

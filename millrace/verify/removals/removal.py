@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # forgotten in its stubs
 
 from millrace.config.aws.pagination import list_all
-from millrace.lifecycle.account.deployed_outputs import ignore_missing
+from millrace.lifecycle.account.deployed_outputs import ignoring_not_found_errors
 from millrace.lifecycle.account.kafka_access import Settings
 from millrace.lifecycle.aws_error_messages import AwsError, translate_aws_errors
 from millrace.lifecycle.deploy import deployed_template
@@ -181,7 +181,7 @@ def empty_bucket(s3: Any, bucket: str) -> int:
         S3 refuses.
     """
     count = 0
-    with translate_aws_errors(f"cannot empty bucket {bucket}"), ignore_missing("NoSuchBucket"):
+    with translate_aws_errors(f"cannot empty bucket {bucket}"), ignoring_not_found_errors("NoSuchBucket"):
         for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
             objects = [
                 {"Key": each["Key"], **_version_argument(each["VersionId"])}
@@ -237,7 +237,7 @@ def _delete_stacks(
 
 
 def _describe_stack(cloudformation: Any, stack: str) -> Mapping[str, Any] | None:
-    with ignore_missing("does not exist"):
+    with ignoring_not_found_errors("does not exist"):
         return dict(cloudformation.describe_stacks(StackName=stack)["Stacks"][0])
     return None
 

@@ -19,7 +19,7 @@ from millrace.lifecycle.aws_error_messages import (
     ThrottledError,
     TransientError,
     cdk_failure_message,
-    explain_aws_error,
+    to_aws_error,
     translate_aws_errors,
 )
 from tests.http_servers import Handler, served
@@ -164,7 +164,7 @@ def test_an_address_that_does_not_answer_is_told(aws: pytest.MonkeyPatch, enviro
 def test_a_question_asked_too_often_is_no_quota_that_is_used_up(
     operation: str, code: str, message: str, throttled: bool
 ) -> None:
-    error = explain_aws_error(ClientError({"Error": {"Code": code, "Message": message}}, operation), "asking")
+    error = to_aws_error(ClientError({"Error": {"Code": code, "Message": message}}, operation), "asking")
     assert isinstance(error, ThrottledError) == throttled
     assert (f"asking: AWS is throttling {operation}; wait" in str(error)) == throttled
     assert ("a quota is used up" in str(error)) == (code == "LimitExceededException" and not throttled)

@@ -125,7 +125,7 @@ def bench(
     """
     if on == "sandbox":
         require_sandbox_extra()
-    from millrace.benchmark.result import fit_outcome
+    from millrace.benchmark.result import fit_all_queries
     from millrace.benchmark.run_schedule import schedule_runs, spaced_limits
 
     counts, levels_of_cores = _parse_counts("--partitions", partitions), _parse_counts("--cores", cores)
@@ -150,7 +150,7 @@ def bench(
         queries, size = (reading,), float(environment.streams[reader.source].traffic.record_size)
         measured = [_measure_on_engine(environment, job, reading, reader, runs, on, yes=yes)]
     worker, architecture = _worker_type_and_processor(environment, job, on)
-    result = fit_outcome(
+    result = fit_all_queries(
         measured,
         queries,
         record_bytes=size,

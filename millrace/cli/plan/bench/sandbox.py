@@ -111,9 +111,9 @@ def measure_core_levels(
 ) -> list[Measurements]:
     """Run the schedule for each number of cores; repeat settings that disagree on the fewest cores, if they are few."""
     from millrace.benchmark.repeated_runs import (
-        disagreeing_settings,
+        disturbances_of_all_queries,
         replace_disturbed_settings,
-        schedule_again,
+        schedule_disturbed_runs_again,
     )
     from millrace.sandbox import benchmark
     from millrace.sandbox.programs import kafka_broker
@@ -129,8 +129,8 @@ def measure_core_levels(
             for level in cores
         ]
         # The costs are those of the fewest cores, so only a disturbance there makes them invalid.
-        disturbances = disagreeing_settings(measured[0], subject.queries)
-        if repeated := schedule_again(runs, disturbances):
+        disturbances = disturbances_of_all_queries(measured[0], subject.queries)
+        if repeated := schedule_disturbed_runs_again(runs, disturbances):
             for each in disturbances:
                 typer.echo(f"measured again: {each}", err=True)
             more = _progress_printer(len(repeated))
