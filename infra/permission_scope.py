@@ -29,14 +29,14 @@ class PermissionScope:
     tables: Sequence[str]
 
     @property
-    def jobs(self) -> tuple[str, ...]:
+    def job_names(self) -> tuple[str, ...]:
         """Names of the environment's jobs."""
         return tuple(self.names.environment.jobs)
 
     @property
     def checkpoint_folders(self) -> tuple[str, ...]:
         """Folders of the jobs' checkpoints in their bucket."""
-        return tuple(self.names.checkpoint_folder(job) for job in self.jobs)
+        return tuple(self.names.checkpoint_folder(job) for job in self.job_names)
 
     @property
     def job_names_by_engine(self) -> dict[str, list[str]]:
@@ -49,7 +49,7 @@ class PermissionScope:
         """Write the ARN of a bucket, or of objects in one."""
         return f"arn:{self.names.aws_partition}:s3:::{place}"
 
-    def bucket(self, kind: Bucket) -> str:
+    def bucket_arn(self, kind: Bucket) -> str:
         """Write the ARN of one of the environment's buckets."""
         return self.s3_arn(self.names.bucket(kind))
 

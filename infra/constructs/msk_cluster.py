@@ -19,7 +19,7 @@ from millrace.config.model import Environment, MskCluster
 from millrace.sizing.msk_clusters import replication_factor, zones_with_brokers
 from millrace.sizing.plan_model import ClusterPlan
 
-from ..accept_finding import acknowledge
+from ..accept_finding import accept_finding_at_construct
 from ..removal_policies import removal_policy
 from ..stacks.network import MSK_PORTS
 from .log_groups import EncryptedLogGroup
@@ -115,7 +115,7 @@ class ProvisionedCluster(Construct):
             else self._broker_log_settings(environment, f"/{names.prefix}/kafka/{cluster}", logs_key),
         )
         if settings.tier == "express":
-            acknowledge(
+            accept_finding_at_construct(
                 resource, "AwsSolutions::AwsSolutions-MSK6", "MSK takes no broker logs of Express brokers"
             )
         resource.apply_removal_policy(removal_policy(environment, disposable=settings.disposable))

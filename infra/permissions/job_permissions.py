@@ -29,7 +29,7 @@ from ..launch.job_spark_settings import database_location
 from ..launch.launch_document import event_log_prefix
 from ..launch.launch_settings import source_streams_of_job
 from ..sink_permissions import sink_grants
-from .source_permissions import kafka_secrets, source_grants
+from .source_permissions import kafka_secret_grants, source_grants
 
 __all__ = ["EncryptionKeyArns", "Grant", "JobPermissions", "glue_network_grants"]
 
@@ -71,13 +71,13 @@ class JobPermissions:
         statements = [
             *source_grants(self.names, self.plan.name),
             *sink_grants(self.names, self.names.environment.jobs[self.plan.name], self.keys.streams),
-            *kafka_secrets(self.names, self.names.environment.jobs[self.plan.name]),
+            *kafka_secret_grants(self.names, self.names.environment.jobs[self.plan.name]),
             *self._table_grants(),
             *self._s3_object_grants(),
             *self._key_grants(),
             *self._telemetry_grants(),
             allow("RemoteWrite", ["aps:RemoteWrite"], [self.workspace] if self.workspace else []),
-            *deny_writing_versions(self.names),
+            *grants_denying_version_writes(self.names),
         ]
         return [grant for grant in statements if grant.resources]
 
@@ -88,7 +88,7 @@ class JobPermissions:
         return tuple(table for query in queries for table in query.created_tables_by_place.values())
 
     @property
-    def measured_tables(self) -> tuple[str, ...]:
+    def benchmark_tables(self) -> tuple[str, ...]:
         """Tables of a benchmark beside the tables that queries on topics write; each run creates and drops them."""
         environment = self.names.environment
         queries = environment.jobs[self.plan.name].queries.values()
@@ -99,7 +99,7 @@ class JobPermissions:
         return tuple(f"{table}_benchmark" for table in self.written_tables) if on_topic else ()
 
     @property
-    def read_tables(self) -> tuple[str, ...]:
+    def tables_only_read(self) -> tuple[str, ...]:
         """Tables that the job reads without writing them: references, and other jobs' landing tables.
 
         Those of somebody else's databases are in :attr:`existing_tables_read`.
@@ -144,9 +144,13 @@ class JobPermissions:
             allow(
                 "BenchmarkTables",
                 ["glue:CreateTable", "glue:DeleteTable", "glue:GetTable", "glue:UpdateTable"],
-                table_arns(self.measured_tables) if self.measured_tables else [],
+                table_arns(self.benchmark_tables) if self.benchmark_tables else [],
             ),
-            allow("ReadTables", ["glue:GetTable"], table_arns(self.read_tables) if self.read_tables else []),
+            allow(
+                "ReadTables",
+                ["glue:GetTable"],
+                table_arns(self.tables_only_read) if self.tables_only_read else [],
+            ),
             # What EMR's extensions of Spark may ask of the catalog before its tables.
             allow("ReadCatalog", ["glue:GetCatalog"], catalog[:1]),
             allow("ReadGivenTables", ["glue:GetTable"], list(arns)),
@@ -155,8 +159,8 @@ class JobPermissions:
     def _s3_object_grants(self) -> list[Grant]:
         lake, location = self._bucket_arn("lake"), database_location(self.names).split("/", 3)[3]
         checkpoints, logs = self._bucket_arn("checkpoints"), self._bucket_arn("event-logs")
-        written = [f"{location}/{table}" for table in (*self.written_tables, *self.measured_tables)]
-        read = [f"{location}/{table}" for table in self.read_tables]
+        written = [f"{location}/{table}" for table in (*self.written_tables, *self.benchmark_tables)]
+        read = [f"{location}/{table}" for table in self.tables_only_read]
         folder = self.names.checkpoint_folder(self.plan.name)
         log_prefix, erasures = event_log_prefix(self.plan), f"{location}/_erasures/{self.plan.name}"
         return [
@@ -234,7 +238,7 @@ class JobPermissions:
                 "DecryptFiles",
                 ["kms:Decrypt"],
                 [] if assets is None else [assets],
-                {"StringEquals": {"kms:ViaService": self._via_service("s3")}},
+                {"StringEquals": {"kms:ViaService": self._via_service_names("s3")}},
             ),
             allow("DecryptStreams", ["kms:Decrypt"], owned[:1]),
             allow("DecryptGiven", ["kms:Decrypt"], [key for key in dict.fromkeys(keys) if key is not None]),
@@ -243,7 +247,7 @@ class JobPermissions:
                     "DecryptExistingStreams",
                     ["kms:Decrypt"],
                     [self.names.arn("kms", "key/*")],
-                    {"StringEquals": {"kms:ViaService": self._via_service(service)}},
+                    {"StringEquals": {"kms:ViaService": self._via_service_names(service)}},
                     why=f"The key of a stream that is not ours is not known; it is used through {service.title()} only",
                 )
                 for service in dict.fromkeys(stream.kms_via_service for stream in read)
@@ -251,7 +255,7 @@ class JobPermissions:
             ),
         ]
 
-    def _via_service(self, service: str) -> str | list[str]:
+    def _via_service_names(self, service: str) -> str | list[str]:
         """Return the name of a service in the condition ``kms:ViaService``."""
         region = self.names.environment.region
         # No document says which of the two names is used in China.
@@ -306,7 +310,7 @@ WRITES = ["s3:DeleteObject", "s3:DeleteObjectVersion", "s3:PutObject", "s3:PutOb
 """Actions that change an object."""
 
 
-def deny_writing_versions(names: Names) -> list[Grant]:
+def grants_denying_version_writes(names: Names) -> list[Grant]:
     """Return the statements that keep the deployed versions from everybody but deployers.
 
     CloudFormation deploys a kept template with the rights of the bootstrap: whoever writes one is the account's administrator.

@@ -14,7 +14,7 @@ from ..launch.launch_settings import connected_kafka_clusters, source_streams_of
 from ..sink_permissions import written_kafka_clusters
 
 
-def kafka_secrets(names: Names, job: Job) -> list[Grant]:
+def kafka_secret_grants(names: Names, job: Job) -> list[Grant]:
     """Return the statements with which a job signs in to the Kafka clusters that it reads and writes."""
     environment = names.environment
     clusters = dict.fromkeys(

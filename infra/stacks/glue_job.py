@@ -19,10 +19,10 @@ from millrace.config.aws.resource_names import Names
 from millrace.config.engines.glue import GlueJob
 from millrace.sizing.plan_model import JobPlan
 
-from ..accept_finding import acknowledge
+from ..accept_finding import accept_finding_at_construct
 from ..constructs.job_role import JobRole
 from ..constructs.log_groups import EncryptedLogGroup
-from ..constructs.state_machine_engines import glue_calls
+from ..constructs.state_machine_engines import glue_engine_calls
 from ..engines.glue import join_for_glue_conf
 from ..launch.launch_document import event_log_prefix
 from ..permissions.job_permissions import Grant, glue_network_grants
@@ -119,7 +119,7 @@ class GlueJobStack(JobStack):
         name = self.names.job(self.plan.name)
         restarts = self.names.environment.jobs[self.plan.name].restarts_per_hour
         return RunCallsForStateMachine(
-            glue_calls(name, self.plan.scheduled_starts + restarts),
+            glue_engine_calls(name, self.plan.scheduled_starts + restarts),
             [
                 allow(
                     "RunJob",
@@ -148,7 +148,7 @@ class GlueJobStack(JobStack):
             for number, subnet in enumerate(self.network.subnets if self.network else (), start=1)
         )
         for connection in connections:
-            acknowledge(
+            accept_finding_at_construct(
                 connection,
                 "CloudFormation-Validate::W3010",
                 "The zone of a subnet that exists already, as the environment's file gives it",

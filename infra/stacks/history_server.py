@@ -12,7 +12,7 @@ from millrace.config.aws.iam_statements import FILES, NO_NARROWER, Grant, allow,
 from millrace.config.aws.resource_names import Names
 from millrace.config.infrastructure_sections import HistoryServer, SignIn
 
-from ..accept_finding import acknowledge
+from ..accept_finding import accept_finding_at_construct
 from ..constructs.event_log_copier import FLAT_PREFIX, EventLogCopier
 from ..constructs.history_server_image import PUBLIC_URI, PullThroughCachedImage
 from ..constructs.job_role import JobRole
@@ -141,12 +141,12 @@ class HistoryStack(EnvironmentStack):
         server.add_container_dependencies(
             ecs.ContainerDependency(container=prepare, condition=ecs.ContainerDependencyCondition.SUCCESS)
         )
-        acknowledge(
+        accept_finding_at_construct(
             task,
             "Annotation::@aws-cdk/aws-ecs:ecrImageRequiresPolicy",
             "The execution role may pull from this one repository; its statement is written here",
         )
-        acknowledge(
+        accept_finding_at_construct(
             task,
             "AwsSolutions-ECS2",
             "Where the logs are and how much memory there is: no secret among the variables",

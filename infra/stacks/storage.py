@@ -72,7 +72,7 @@ class StorageStack(EnvironmentStack):
         )
         self.event_logs = self._add_bucket("event-logs", self.logs_key, expires=storage.event_log_retention)
         if environment.history is not None:
-            _announce_objects(self.event_logs)
+            _send_object_events_to_eventbridge(self.event_logs)
         if storage.database is None:
             glue.Database(
                 self,
@@ -184,7 +184,7 @@ class StorageStack(EnvironmentStack):
         )
 
 
-def _announce_objects(bucket: s3.IBucket) -> None:
+def _send_object_events_to_eventbridge(bucket: s3.IBucket) -> None:
     """Send an event for each object to EventBridge; the construct's own way needs a Lambda function."""
     resource = bucket.node.default_child
     if isinstance(resource, s3.CfnBucket):  # the owner configures an existing bucket

@@ -37,12 +37,10 @@ def ddl_columns_by_table(glue: Any, tables: Iterable[str]) -> dict[str, str]:
             translate_aws_errors(f"cannot read table {name}"),
             ignoring_not_found_errors("EntityNotFoundException"),
         ):
-            all_columns_of_table = glue.get_table(DatabaseName=database, Name=table)["Table"][
+            columns_of_table = glue.get_table(DatabaseName=database, Name=table)["Table"][
                 "StorageDescriptor"
             ]["Columns"]
-            result[name] = ", ".join(
-                f"`{c['Name']}` {c['Type']}" for c in all_columns_of_table if _is_current(c)
-            )
+            result[name] = ", ".join(f"`{c['Name']}` {c['Type']}" for c in columns_of_table if _is_current(c))
     return result
 
 

@@ -179,7 +179,7 @@ def account(
     for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(key, "test")
     monkeypatch.setenv("AWS_DEFAULT_REGION", scope.names.environment.region)
-    for job in scope.jobs:
+    for job in scope.job_names:
         stack = scope.names.stack(f"job-{job}")
         made.deploy(stack)
         version = JobVersion(
@@ -279,7 +279,7 @@ def test_what_a_command_asks_is_allowed(
 
 def test_nobody_but_a_deployer_writes_what_a_rollback_deploys(scope: PermissionScope) -> None:
     names = scope.names
-    for job in scope.jobs:
+    for job in scope.job_names:
         place = names.versions_url(job).replace("s3://", f"arn:{names.aws_partition}:s3:::")
         parameter = names.arn("ssm", f"parameter{names.versions_parameter(job)}")
         for each in (Asked("s3:PutObject", f"{place}/1.json"), Asked("ssm:PutParameter", parameter)):
