@@ -66,7 +66,7 @@ class ProvisionedCluster(Construct):
             # The configuration is for any Kafka version: neither its name nor its versions can change, so a
             # configuration for the cluster's version would have to be replaced under the same name.
             name=f"{names.cluster(cluster)}-brokers",
-            server_properties=server_properties(settings, replicas=self.replicas),
+            broker_properties_text=broker_properties_text(settings, replicas=self.replicas),
         )
         group = _broker_security_group(self, names=names, cluster=cluster, vpc=vpc, workers=workers)
         resource = msk.CfnCluster(
@@ -196,7 +196,7 @@ class ExistingCluster:
     replicas: int = _REPLICAS
 
 
-def server_properties(settings: MskCluster, *, replicas: int) -> str:
+def broker_properties_text(settings: MskCluster, *, replicas: int) -> str:
     """Write the brokers' properties, one ``name=value`` a line.
 
     Express brokers manage replication themselves and refuse those properties.

@@ -96,7 +96,11 @@ def _upkeep_settings(environment: Environment, job: str, names: Names) -> launch
 
 def source_streams_of_job(environment: Environment, job: Job) -> dict[str, Stream]:
     """Return the streams that a job's queries read, by logical name and in the queries' order."""
-    return {name: environment.streams[name] for query in job.queries.values() for name in query.streams}
+    return {
+        name: environment.streams[name]
+        for query in job.queries.values()
+        for name in query.source_stream_names
+    }
 
 
 def connected_kafka_clusters(environment: Environment, job: Job) -> tuple[str, ...]:
@@ -251,7 +255,7 @@ def _share_of_batch(environment: Environment, query: SourceQueryBase, name: str,
     peaks = {
         each: environment.streams[each].traffic.records_per_second
         * environment.streams[each].traffic.peak_factor
-        for each in query.streams
+        for each in query.source_stream_names
     }
     return records if len(peaks) == 1 else math.ceil(records * peaks[name] / sum(peaks.values()))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millrace.config.aws.iam_statements import Grant, allow
 from millrace.config.aws.resource_names import Names
-from millrace.config.kafka.login import secret_arns_of_login
+from millrace.config.kafka.login import secret_and_key_arns_of_login
 from millrace.config.model import Job
 from millrace.config.queries import SourceQueryBase
 from millrace.config.sources import KINDS
@@ -23,7 +23,7 @@ def kafka_secret_grants(names: Names, job: Job) -> list[Grant]:
     pairs = [
         arn
         for c in clusters
-        if (arn := secret_arns_of_login(environment.kafka[c].authentication)) is not None
+        if (arn := secret_and_key_arns_of_login(environment.kafka[c].authentication)) is not None
     ]
     secrets = dict.fromkeys(secret for secret, _ in pairs)
     keys = dict.fromkeys(key for _, key in pairs if key is not None)

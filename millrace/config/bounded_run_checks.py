@@ -62,7 +62,7 @@ def _check_query_of_bounded_run(environment: Environment, path: Path, query: Que
         allowed = "nothing with bounded runs: one does not wait for records"
         yield Finding((*path, "kafka", "min_records_per_batch"), str(reading.min_records_per_batch), allowed)
     if isinstance(query, SourceQueryBase) and query.start == "latest":
-        streams = (environment.streams.get(each) for each in query.streams)
+        streams = (environment.streams.get(each) for each in query.source_stream_names)
         if any(stream is not None and stream.fetched_whole for stream in streams):
             allowed = "earliest or a time: each bounded run would skip what came to an idle shard before it"
             yield Finding((*path, "start"), "latest", allowed)

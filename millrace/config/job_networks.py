@@ -36,7 +36,7 @@ def _reasons_job_requires_vpc(environment: Environment, job: Job) -> Iterator[st
     if not job.runs_without_vpc:
         yield f"{job.title} reaches neither Kinesis nor CloudWatch's metrics without one"
     for query in job.queries.values():
-        for name in query.streams:
+        for name in query.source_stream_names:
             # A stream that is not declared is another mistake.
             stream = environment.streams.get(name)
             if stream is not None and not stream.is_public:
@@ -44,7 +44,7 @@ def _reasons_job_requires_vpc(environment: Environment, job: Job) -> Iterator[st
     for sink in job.sinks:
         if not sink.is_public:
             yield f"it writes {sink.kind}"
-    if any(not each.is_public for each in job.formats):
+    if any(not each.can_decode_outside_vpc for each in job.formats):
         yield "it reads schemas from a registry's server"
 
 

@@ -185,7 +185,7 @@ class QueryBase(Model):
         return ()
 
     @property
-    def streams(self) -> tuple[str, ...]:
+    def source_stream_names(self) -> tuple[str, ...]:
         """Names of the streams that it reads itself, each once."""
         return tuple(dict.fromkeys(each.source for each in self.stream_readings_by_place.values()))
 

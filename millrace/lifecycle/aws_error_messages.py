@@ -218,7 +218,7 @@ def cdk_failure_message(verb: str, status: int, printed: str) -> str:
 
 
 @contextmanager
-def translate_aws_errors(failure: str) -> Iterator[None]:
+def translating_aws_errors(failure: str) -> Iterator[None]:
     """Raise boto3's errors as an :class:`AwsError`; a NotDeployedError passes."""
     try:
         yield

@@ -7,13 +7,13 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from millrace.lifecycle.account.deployed_outputs import NotDeployedError, read_stack_outputs
-from millrace.lifecycle.aws_error_messages import AwsError, translate_aws_errors
+from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 from millrace.lifecycle.changes.deployed_diff import (
     DeploymentChanges,
     compare_with_deployed,
     job_settings_in_assembly,
     launch_document_in_assembly,
-    read_deployed_document,
+    read_deployed_url_and_document,
     with_new_jobs_stopped,
 )
 from millrace.lifecycle.changes.deployment_changes import JobChange
@@ -292,7 +292,7 @@ def _restart_drained_jobs_and_report(
 
 def _stop_application(aws: DeployedEnvironment, job: str, progress: Callable[[str], None]) -> None:
     """Stop an EMR Serverless application, which accepts changes only when it is stopped."""
-    with translate_aws_errors(f"cannot stop the application of {job}"):
+    with translating_aws_errors(f"cannot stop the application of {job}"):
         application = read_stack_outputs(aws.client("cloudformation"), aws.names.stack(f"job-{job}")).get(
             "ApplicationId"
         )
@@ -325,6 +325,6 @@ __all__ = [
     "deployed_template",
     "job_settings_in_assembly",
     "launch_document_in_assembly",
-    "read_deployed_document",
+    "read_deployed_url_and_document",
     "with_new_jobs_stopped",
 ]

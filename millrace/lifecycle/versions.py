@@ -21,9 +21,9 @@ from millrace.lifecycle.account.deployed_outputs import (
     ignoring_not_found_errors,
     split_s3_url,
 )
-from millrace.lifecycle.aws_error_messages import translate_aws_errors
+from millrace.lifecycle.aws_error_messages import translating_aws_errors
 from millrace.lifecycle.changes.refused_updates import Template
-from millrace.lifecycle.deploy import deployed_template, read_deployed_document
+from millrace.lifecycle.deploy import deployed_template, read_deployed_url_and_document
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 
 
@@ -59,7 +59,7 @@ class JobVersion:
             AWS refused the call.
         """
         bucket, key = split_s3_url(self.document_url)
-        reading = translate_aws_errors(f"cannot read the launch document {self.document_url}")
+        reading = translating_aws_errors(f"cannot read the launch document {self.document_url}")
         with reading, ignoring_not_found_errors(*MISSING_OBJECT):
             return dict(json.loads(s3.get_object(Bucket=bucket, Key=key)["Body"].read()))
         raise UpgradeError(
@@ -83,7 +83,7 @@ def save_deployed_version(aws: DeployedEnvironment, job: str) -> JobVersion:
     body = json.dumps({"version": 1, **dataclasses.asdict(version)}).encode()
     digest = hashlib.sha256(body).hexdigest()
     bucket, folder = split_s3_url(aws.names.versions_url(job))
-    with translate_aws_errors(f"cannot save the deployed version of {job}"):
+    with translating_aws_errors(f"cannot save the deployed version of {job}"):
         aws.client("s3").put_object(Bucket=bucket, Key=f"{folder}/{digest}.json", Body=body)
         aws.client("ssm").put_parameter(
             Name=aws.names.versions_parameter(job),
@@ -105,9 +105,9 @@ def read_deployed_version(aws: DeployedEnvironment, job: str) -> JobVersion:
         AWS refused a call.
     """
     stack = aws.names.stack(f"job-{job}")
-    with translate_aws_errors(f"cannot read stack {stack}"):
+    with translating_aws_errors(f"cannot read stack {stack}"):
         template = deployed_template(aws.client("cloudformation"), stack)
-    url = None if template is None else read_deployed_document(aws, stack)[0]
+    url = None if template is None else read_deployed_url_and_document(aws, stack)[0]
     if template is None or url is None:
         env = aws.names.environment.name
         raise UpgradeError(f"{job} is not deployed yet; deploy it with `millrace deploy --env {env}`")
@@ -127,7 +127,7 @@ def find_previous_version(aws: DeployedEnvironment, job: str) -> JobVersion:
     now, parameter = read_deployed_version(aws, job), aws.names.versions_parameter(job)
     versions: list[dict[str, str]] = []
     with (
-        translate_aws_errors(f"cannot read the list of deployed versions of {job}"),
+        translating_aws_errors(f"cannot read the list of deployed versions of {job}"),
         ignoring_not_found_errors("ParameterNotFound"),
     ):
         history = list_all(aws.client("ssm"), "get_parameter_history", "Parameters", Name=parameter)
@@ -142,7 +142,7 @@ def _read_version(aws: DeployedEnvironment, job: str, digest: str) -> JobVersion
     place = f"{aws.names.versions_url(job)}/{digest}.json"
     bucket, key = split_s3_url(place)
     with (
-        translate_aws_errors(f"cannot read the saved versions of {job}"),
+        translating_aws_errors(f"cannot read the saved versions of {job}"),
         ignoring_not_found_errors(*MISSING_OBJECT),
     ):
         body = aws.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()

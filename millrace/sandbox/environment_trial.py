@@ -138,7 +138,9 @@ def jobs_with_upstream(environment: Environment, job: str | None) -> tuple[str, 
 
 def streams_read_by(environment: Environment, jobs: Sequence[str]) -> tuple[str, ...]:
     """Return the streams that some jobs read, in the file's order."""
-    read = {stream for job, _, query in environment.queries if job in jobs for stream in query.streams}
+    read = {
+        stream for job, _, query in environment.queries if job in jobs for stream in query.source_stream_names
+    }
     return tuple(stream for stream in environment.streams if stream in read)
 
 
@@ -323,7 +325,7 @@ class _EnvironmentTrial(JobsDrill):
         skipping = set()
         landing = (query for query in self._queries if isinstance(query, LandingQueryBase))
         for query in landing:
-            result.setdefault(query.table, set()).update(query.streams)
+            result.setdefault(query.table, set()).update(query.source_stream_names)
             if query.start != "earliest":
                 skipping.add(query.table)
         return {

@@ -268,7 +268,10 @@ def _without_shared_pins(environment: Environment) -> Environment:
     }
     environment = with_choices(environment, "jobs", "queries", queries)
     for name in {
-        each for job in several.values() for query in job.queries.values() for each in query.streams
+        each
+        for job in several.values()
+        for query in job.queries.values()
+        for each in query.source_stream_names
     }:
         stream = environment.streams[name]
         if not stream.belongs_to_others and name not in environment.deployed_sizes.partitions:

@@ -103,7 +103,9 @@ def queries_to_derive(
         )
         if name in found and found[name].reads != reads:  # the same lines for another stream
             name = f"{name}_{reads[0] + 1}"
-        text = "" if node is None else _program_lines(program, node.lineno, node.end_lineno or node.lineno)
+        text = (
+            "" if node is None else _program_lines_text(program, node.lineno, node.end_lineno or node.lineno)
+        )
         line = query.line if node is None else node.lineno
         found.setdefault(name, ProgramQuery(name, line, sink, text, reads))
     return tuple(found.values())
@@ -113,7 +115,7 @@ def _snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
-def _program_lines(program: str, first: int, last: int) -> str:
+def _program_lines_text(program: str, first: int, last: int) -> str:
     lines = program.split("\n")[first - 1 : min(last, first + _LONGEST - 1)]
     shown = ("(this line may hold a secret)" if _may_hold_secret(each) else each for each in lines)
     return textwrap.dedent("\n".join(shown))

@@ -182,7 +182,7 @@ class AdvisedJob:
         """Return a change of the program, which no setting can make."""
         return (Change("code", where, key, None, new),)
 
-    def latency_seconds(self, query: Query) -> float | None:
+    def latency_limit_seconds(self, query: Query) -> float | None:
         """Return the age in seconds that a record may have at its commit, ``None`` where unknown."""
         del query
         return None
@@ -258,8 +258,8 @@ class EnvironmentJob(AdvisedJob):
             )
         return super().changes_for(query, history, setting, old, new)
 
-    def latency_seconds(self, query: Query) -> float | None:
-        """Return what :meth:`AdvisedJob.latency_seconds` does, from the plan."""
+    def latency_limit_seconds(self, query: Query) -> float | None:
+        """Return what :meth:`AdvisedJob.latency_limit_seconds` does, from the plan."""
         assert self.plan is not None
         planned = self.plan.jobs[self.job].queries.get(query.name)
         return None if planned is None else planned.latency_seconds.value

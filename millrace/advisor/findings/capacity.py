@@ -59,14 +59,14 @@ def flags_of_batches_at_limit(view: QueryView) -> Flags | None:
     if behind is not None:
         left: Flags = behind > 0
         return left if left.mean() >= HIT and left[-EQUAL:].all() else None
-    records = view.records
+    records = view.records_per_batch
     same = np.concatenate([[False], (records[1:] == records[:-1]) & (records[1:] > 0)])
     return same if same[-EQUAL:].all() and not _has_rate_source(view.settled_batches[-1]) else None
 
 
 def _limit_finding(view: QueryView) -> Iterator[Finding]:
     begun = np.array([each.begun for each in view.settled_batches])
-    records = view.records
+    records = view.records_per_batch
     hit = flags_of_batches_at_limit(view)
     if hit is None:
         yield from _growing_batches_finding(view, begun)
@@ -165,9 +165,9 @@ def _growing_batches_finding(view: QueryView, begun: Floats) -> Iterator[Finding
     """Yield a finding for batches without a limit that keep growing: each takes what arrived during the one before."""
     if not view.runs_back_to_back or len(begun) < 3:
         return
-    growth = slope_with_interval(begun, view.durations)
+    growth = slope_with_interval(begun, view.batch_durations)
     gained = growth.low * float(begun[-1] - begun[0])
-    if growth.low <= 0 or gained < float(np.median(view.durations[: max(3, len(begun) // 4)])) / 2:
+    if growth.low <= 0 or gained < float(np.median(view.batch_durations[: max(3, len(begun) // 4)])) / 2:
         return
     cores = view.history.cores
     evidence = (
@@ -190,7 +190,7 @@ def _growing_batches_finding(view: QueryView, begun: Floats) -> Iterator[Finding
 def _heavy_first_batch_finding(view: QueryView) -> Iterator[Finding]:
     """Yield a finding for a first batch that takes all waiting records."""
     first = next((each for each in view.query.batches if each.records), None)
-    usual = median_with_interval(view.records)
+    usual = median_with_interval(view.records_per_batch)
     if first is None or first.id in {each.id for each in view.settled_batches} or _has_rate_source(first):
         return
     heavy = max(view.query.batches[: view.startup_batch_count], key=lambda each: each.records)
@@ -312,7 +312,7 @@ def _cores_needed(view: QueryView) -> Estimate:
     task_time = np.array(
         [sum(float(stage.tasks.run.sum()) for stage in batch.stages) for batch in view.settled_batches]
     )
-    overhead = median_with_interval(view.overhead)
+    overhead = median_with_interval(view.overhead_seconds)
     room = max(view.median_interval - overhead.value, view.median_interval * 0.1, 1e-3)
     middle = median_with_interval(task_time / room)
     return Estimate(middle.value, middle.low, max(middle.high, float(np.percentile(task_time / room, 90))))

@@ -53,14 +53,14 @@ def engine_without_batches_advice(view: QueryView) -> str | None:
     all tasks running at once (Structured Streaming Programming Guide, "Real-time Mode"; PySpark's ``trigger`` does
     not have it).
     """
-    latency = view.subject.latency_seconds(view.query)
+    latency = view.subject.latency_limit_seconds(view.query)
     if (
         latency is None
         or not view.has_enough_batches
         or option_family_of_query(view.query, view.history.engine) != "kafka"
     ):
         return None
-    overhead = median_with_interval(view.overhead)
+    overhead = median_with_interval(view.overhead_seconds)
     # A record waits for a trigger, and for its batch.
     if overhead.low < latency / 2 or any(each.state for each in view.settled_batches):
         return None
@@ -77,14 +77,14 @@ def _interval_for_overhead(overhead: float, view: QueryView) -> float:
     At most half of the latency, where one is known: a record waits for a trigger and a batch.
     """
     seconds = math.ceil(overhead / WANTED)
-    latency = view.subject.latency_seconds(view.query)
+    latency = view.subject.latency_limit_seconds(view.query)
     return max(1, seconds if latency is None else min(seconds, math.floor(latency / 2)))
 
 
 def _checkpoint_finding(view: QueryView, *, limited: bool) -> Finding | None:
     seconds = view.part_seconds(*CHECKPOINT)
     writing = median_with_interval(seconds)
-    share = median_with_interval(seconds / view.durations)
+    share = median_with_interval(seconds / view.batch_durations)
     if writing.low < SLOW_CHECKPOINT or share.low < SHARE:
         return None
     evidence = (
@@ -101,7 +101,7 @@ def _checkpoint_finding(view: QueryView, *, limited: bool) -> Finding | None:
     changes = view.changes_for("checkpoint", None, "storage that takes a small file in a tenth of a second")
     if view.runs_back_to_back and not limited:
         changes += view.changes_for(
-            "trigger", None, _interval_for_overhead(float(np.median(view.overhead)), view)
+            "trigger", None, _interval_for_overhead(float(np.median(view.overhead_seconds)), view)
         )
     ids = tuple(
         each.id for each, took in zip(view.settled_batches, seconds, strict=True) if took >= SLOW_CHECKPOINT
@@ -112,7 +112,7 @@ def _checkpoint_finding(view: QueryView, *, limited: bool) -> Finding | None:
 def _planning_finding(view: QueryView) -> Finding | None:
     seconds = view.part_seconds(*PLANNING)
     planning = median_with_interval(seconds)
-    share = median_with_interval(seconds / view.durations)
+    share = median_with_interval(seconds / view.batch_durations)
     if planning.low < SLOW_PLANNING or share.low < BOUND:
         return None
     parts = {name: median_with_interval(view.part_seconds(name)) for name in PLANNING}
@@ -135,7 +135,7 @@ def _short_trigger_finding(view: QueryView) -> Iterator[Finding]:
     share = view.overhead_share
     if not view.runs_back_to_back or share.low < BOUND:
         return
-    overhead = median_with_interval(view.overhead)
+    overhead = median_with_interval(view.overhead_seconds)
     trigger = _interval_for_overhead(overhead.value, view)
     if trigger <= view.median_interval:
         return
@@ -146,7 +146,7 @@ def _short_trigger_finding(view: QueryView) -> Iterator[Finding]:
         figure_evidence(
             "without a task", Estimate(share.value * 100, share.low * 100, share.high * 100), "%"
         ),
-        figure_evidence("records a batch", median_with_interval(view.records), "records"),
+        figure_evidence("records a batch", median_with_interval(view.records_per_batch), "records"),
         figure_evidence("time in batches", view.busy_share * 100, "%"),
     )
     words = (

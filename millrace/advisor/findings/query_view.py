@@ -57,19 +57,19 @@ class QueryView:
         return tuple(each for each in self.query.batches[self.startup_batch_count :] if each.records)
 
     @cached_property
-    def durations(self) -> Floats:
+    def batch_durations(self) -> Floats:
         """Seconds of the settled batches."""
         return np.array([each.duration for each in self.settled_batches])
 
     @cached_property
-    def records(self) -> Floats:
+    def records_per_batch(self) -> Floats:
         """Records of the settled batches."""
         return np.array([each.records for each in self.settled_batches], float)
 
     @cached_property
     def median_duration(self) -> Estimate:
         """Median seconds of a batch."""
-        return median_with_interval(self.durations)
+        return median_with_interval(self.batch_durations)
 
     @cached_property
     def start_intervals(self) -> Floats:
@@ -105,14 +105,14 @@ class QueryView:
         return np.array([_seconds_with_tasks(each) for each in self.settled_batches])
 
     @cached_property
-    def overhead(self) -> Floats:
+    def overhead_seconds(self) -> Floats:
         """Seconds of each settled batch in which no task ran: planning, offsets, checkpoint, commits."""
-        return np.maximum(0, self.durations - self.task_seconds)
+        return np.maximum(0, self.batch_durations - self.task_seconds)
 
     @cached_property
     def overhead_share(self) -> Estimate:
         """Median share of a settled batch in which no task ran."""
-        return median_with_interval(self.overhead / self.durations)
+        return median_with_interval(self.overhead_seconds / self.batch_durations)
 
     @property
     def has_enough_batches(self) -> bool:

@@ -44,7 +44,7 @@ def _growing_state_finding(view: QueryView, place: int) -> Iterator[Finding]:
     memory_growth = slope_with_interval([each.begun for each in every], memory)
     operator = half[-1].state[place]
     # The batches themselves show the cost of a row of state: their time over its rows.
-    cost = slope_with_interval([each.state[place].rows for each in every], view.durations)
+    cost = slope_with_interval([each.state[place].rows for each in every], view.batch_durations)
     low, likely, high = (max(0.0, each) for each in (cost.low, cost.value, cost.high))
     a_day = growth.value * DAY
     saved = Estimate(likely * a_day, low * a_day, (high if np.isfinite(high) else likely) * a_day)

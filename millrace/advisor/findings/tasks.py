@@ -114,7 +114,7 @@ def _records_of_batches(stage: Stage) -> Floats:
     return (tasks.records_read + tasks.shuffle_records_read)[tasks.did_whole_partition].astype(float)
 
 
-def _skew_factors(stage: Stage) -> tuple[float, float]:
+def _duration_and_record_skew(stage: Stage) -> tuple[float, float]:
     """Return the longest task's duration and its records, each as a multiple of the others' median."""
     durations, records = stage.tasks.durations[stage.tasks.did_whole_partition], _records_of_batches(stage)
     if len(durations) < 2:
@@ -139,7 +139,7 @@ def _skew_finding(view: QueryView, stage: RepeatedStage, cores: int) -> Finding 
         return float(durations.max() - durations.sum() / min(cores, len(durations)))
 
     lost, share = _saved_seconds_and_shares(stage, seconds_without_skew)
-    spread = np.array([_skew_factors(each) for _, each in stage.pairs])
+    spread = np.array([_duration_and_record_skew(each) for _, each in stage.pairs])
     times, records = median_with_interval(spread[:, 0]), median_with_interval(spread[:, 1])
     if times.low < SKEWED or records.low < SKEWED or not _is_worth_a_finding(lost, share):
         return None

@@ -139,7 +139,7 @@ class QueryTwin:
         spread = float(np.subtract(*np.percentile(idle, [75, 25]))) / _QUARTILES
         overhead = math.exp(float(np.median(idle)) + spread * spread / 2)
         sums: Floats = sum((each.sums for each in samples), np.zeros(6))
-        wave, per_record = _fit_line(sums)
+        wave, per_record = _fit_fixed_and_per_record(sums)
         if not self.told and sums[1] > 0:
             task = sums[3] / sums[0]
             wave, per_record = float(fixed * task), float((1 - fixed) * task * sums[0] / sums[1])
@@ -149,7 +149,7 @@ class QueryTwin:
             behind = (0.0, 0.0)
         else:
             records = np.array([each.records for each in samples])
-            behind = _fit_line(_least_squares_sums(records, rest, np.maximum(rest, INSTANT)))
+            behind = _fit_fixed_and_per_record(_least_squares_sums(records, rest, np.maximum(rest, INSTANT)))
         return BatchDurationModel(overhead, spread, wave * passes, per_record * passes, behind)
 
     def resampled_batch_indexes(self, number: int) -> Iterator[list[int]]:
@@ -187,7 +187,7 @@ def twin_of_query(history: History, query: Query) -> QueryTwin | None:
         query_observations.median_tasks_at_once(batches, history.cores),
     )
     # Errors are relative, so weights come from a first fit: weights from the times themselves would favour short ones.
-    first_guess = _fit_line(
+    first_guess = _fit_fixed_and_per_record(
         sum((_batch_sample(each, partitions, cores, None).sums for each in batches), np.zeros(6))
     )
     samples = tuple(_batch_sample(each, partitions, cores, first_guess) for each in batches)
@@ -254,7 +254,7 @@ def _least_squares_sums(records: Floats, times: Floats, expected: Floats) -> Flo
     return np.array([*(np.sum(each) for each in terms), len(times)])
 
 
-def _fit_line(sums: Floats) -> tuple[float, float]:
+def _fit_fixed_and_per_record(sums: Floats) -> tuple[float, float]:
     """Solve for (fixed, per record), neither below zero."""
     if sums[5] == 0:
         return 0.0, 0.0

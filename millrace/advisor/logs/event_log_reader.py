@@ -241,7 +241,7 @@ class _HistoryReader:
         name = None if executor is None else events.to_text(executor)
         place = -1 if name is None else self._place.get(name, len(self._place))
         row = events.pack_task_row(event, place)
-        failure = events.task_failure(event)
+        failure = events.task_error_and_message(event)
         self._event_seconds(info["Finish Time"])
         if name is not None and name not in self._place:
             self._add_held_bytes_or_raise(_THING)

@@ -31,7 +31,7 @@ from millrace.config import ConfigurationError, Environment, load
 from millrace.config.aws.accounts import describe_inherited_accounts_and_hosts
 from millrace.config.aws.deployed_sizes import DeployedSizes
 from millrace.config.aws.regions import aws_partition_of_region
-from millrace.config.checks.formats import advise_on_schemas
+from millrace.config.checks.formats import advice_on_schemas
 from millrace.config.document.problems import wrong_option_error
 from millrace.config.load import find_root
 from millrace.sizing import Plan, plan
@@ -321,7 +321,7 @@ def validate_command(
         raise typer.Exit(REFUSED) from None
     tree = environment.value_locations.tree
     inherited = [] if tree is None else describe_inherited_accounts_and_hosts(tree)
-    advice = list(advise_on_schemas(environment, find_root()))
+    advice = list(advice_on_schemas(environment, find_root()))
     if as_json:
         columns = {
             "valid": True,

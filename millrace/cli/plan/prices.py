@@ -49,7 +49,7 @@ def update(
 
       millrace prices update --region eu-west-1
     """
-    from millrace.lifecycle.aws_error_messages import translate_aws_errors
+    from millrace.lifecycle.aws_error_messages import translating_aws_errors
 
     if re.fullmatch(r"[a-z]{2,4}(-[a-z]+)+-\d", region) is None:
         raise wrong_option_error("--region", region, "the code of a region, such as eu-west-1")
@@ -60,7 +60,7 @@ def update(
         raise wrong_option_error(
             "--region", region, f"a region whose price file is valid: {error}"
         ) from error
-    with translate_aws_errors("cannot read prices from the AWS Price List API"):
+    with translating_aws_errors("cannot read prices from the AWS Price List API"):
         result = renew_prices(price_list_client(region), region, before, datetime.now(UTC).date())
     file = root / PRICES / f"{region}.yaml"
     if result.renewed_count:

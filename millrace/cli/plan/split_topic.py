@@ -15,7 +15,7 @@ from millrace.cli.shared.connections import connect_sandbox_or_account
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_with_job
 from millrace.config import Environment, Finding
 from millrace.config.aws.resource_names import Names
-from millrace.config.kafka.login import secret_arns_of_login
+from millrace.config.kafka.login import secret_and_key_arns_of_login
 from millrace.config.model import ExternalCluster, KafkaTopic
 from millrace.config.queries import LandQuery
 
@@ -88,7 +88,7 @@ def _kafka_connection_settings(environment: Environment, cluster: str) -> Settin
         running_sandbox_deployment(environment) is None
         and isinstance(kafka, ExternalCluster)
         and login.kind != "iam"
-        and secret_arns_of_login(login) is None
+        and secret_and_key_arns_of_login(login) is None
     ):
         names = Names(environment, environment.account or "")
         return cluster_connection_settings(

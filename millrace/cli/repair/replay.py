@@ -119,13 +119,13 @@ def _upload_for_one_run(
 ) -> Iterator[str]:
     """Upload corrected payloads for a run, and delete them afterwards, because they may be personal data."""
     from millrace.lifecycle.account.deployed_outputs import split_s3_url
-    from millrace.lifecycle.aws_error_messages import AwsError, translate_aws_errors
+    from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
     from millrace.lifecycle.jobs.checkpoints import FOLDER
 
     url = f"{aws.names.checkpoints_url(job)}/{FOLDER}/replays/{begun:%Y%m%dT%H%M%S%fZ}/corrected.jsonl"
     bucket, key = split_s3_url(url)
     s3 = aws.client("s3")
-    with translate_aws_errors(f"cannot write the corrected payloads to {url}"):
+    with translating_aws_errors(f"cannot write the corrected payloads to {url}"):
         written = s3.put_object(Bucket=bucket, Key=key, Body=corrected.read_bytes())
     # In a bucket with versions, which an existing one may be, a delete without the version only hides the object.
     version = {"VersionId": written["VersionId"]} if "VersionId" in written else {}
@@ -133,7 +133,7 @@ def _upload_for_one_run(
         yield url
     finally:
         try:
-            with translate_aws_errors(f"cannot delete {url}"):
+            with translating_aws_errors(f"cannot delete {url}"):
                 s3.delete_object(Bucket=bucket, Key=key, **version)
         except AwsError as error:
             typer.echo(

@@ -101,7 +101,7 @@ def _old_and_new_manifests(
     from millrace.etl.checkpoints import manifest
     from millrace.etl.launch import settings
     from millrace.etl.launch.typed_json import SettingsError
-    from millrace.lifecycle.aws_error_messages import translate_aws_errors
+    from millrace.lifecycle.aws_error_messages import translating_aws_errors
     from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
 
     def schema_text(path: str) -> bytes | None:
@@ -118,7 +118,7 @@ def _old_and_new_manifests(
         ) from error
     checkpoints = JobCheckpoints(aws.client("s3"), aws.names, job)
     for query in parsed.queries:
-        with translate_aws_errors(f"cannot read the checkpoint of {job}/{query.name}"):
+        with translating_aws_errors(f"cannot read the checkpoint of {job}/{query.name}"):
             text = checkpoints.manifest_text(query.name)
         if text is None:
             continue

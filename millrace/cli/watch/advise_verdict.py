@@ -103,7 +103,7 @@ def _simulated_sla(advice: Advice, subject: AdvisedJob | None, as_it_ran: Foreca
         return SlaState("unknown", "no SLA is known; give --env NAME")
     judged = []
     for query in advice.history.queries:
-        allowed, ran = subject.latency_seconds(query), as_it_ran.queries.get(query.name)
+        allowed, ran = subject.latency_limit_seconds(query), as_it_ran.queries.get(query.name)
         if allowed is not None and ran is not None:
             judged.append((ran.figures["oldest"], allowed, query.name, ran.keeps_up))
     if not judged:

@@ -88,7 +88,7 @@ def cost_command(
     # Of the environment's region: botocore knows the one endpoint of each partition, and China's is its own.
     bill = real_cost.read_bill(connect_account(environment).client("ce"), environment, begin, end)
     subjects = dict.fromkeys(line.subject for line in bill.lines)
-    result = planned_and_paid(sized, {each: bill.dollars_of(each) for each in subjects}, bill.days)
+    result = planned_and_paid(sized, {each: bill.dollars_of(each) for each in subjects}, bill.day_count)
     if as_json:
         typer.echo(json.dumps({**bill_document(bill, result), "warnings": notes}, indent=2))
     else:
@@ -116,7 +116,7 @@ def bill_document(bill: AwsBill, lines: tuple[PlannedAndPaid, ...]) -> dict[str,
         "version": 1,
         "since": bill.since.isoformat(),
         "until": bill.until.isoformat(),
-        "days": bill.days,
+        "days": bill.day_count,
         "estimated": bill.estimated,
         "planned_usd": sum(each.planned for each in lines),
         "paid_usd": sum(each.paid for each in lines),
@@ -177,7 +177,7 @@ def _print_planned_and_paid(sized: Plan, bill: AwsBill, compared: tuple[PlannedA
     table.add_row("total", f"${planned:,.2f}", f"${paid:,.2f}", f"{paid - planned:+,.2f}")
     state = ", which AWS still estimates" if bill.estimated else ""
     print_rich(
-        f"{bill.since} to {bill.until}, {bill.days} days{state}; prices of the plan of {sized.prices.isoformat()}"
+        f"{bill.since} to {bill.until}, {bill.day_count} days{state}; prices of the plan of {sized.prices.isoformat()}"
     )
     print_rich(table)
     print_rich(

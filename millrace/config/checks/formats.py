@@ -57,11 +57,11 @@ def check_format(path: Path, query: Payload, job: Job, root: FilePath) -> Iterat
         )
 
 
-def advise_on_schemas(environment: Environment, root: FilePath) -> Iterator[str]:
+def advice_on_schemas(environment: Environment, root: FilePath) -> Iterator[str]:
     """Yield what is valid in the schemas of an environment and yet lets records pass that nobody means."""
     for job, each in environment.jobs.items():
         for name, query in each.queries.items():
             for payload in query.stream_readings_by_place.values():
                 fields = payload.format.fields(root / payload.schema_) or ()
-                for advice in payload.format.advise(fields):
+                for advice in payload.format.schema_advice(fields):
                     yield f"jobs.{job}.queries.{name}: {payload.schema_}: {advice}"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from millrace.config.base import arn_region_account_resource
 from millrace.config.checks.infrastructure import check_same_region
 from millrace.config.document.problems import MISSING, Finding, Path
-from millrace.config.kafka.login import TlsLogin, secret_arns_of_login
+from millrace.config.kafka.login import TlsLogin, secret_and_key_arns_of_login
 from millrace.config.model import Environment, ExternalCluster, MskCluster
 
 MSK_SECRET = "AmazonMSK_"  # noqa: S105 - what the names of secrets begin with
@@ -31,7 +31,7 @@ def check_login(
         yield from _check_msk_login(path, cluster)
     if isinstance(login, TlsLogin) and login.secret is None and login.secret_key is not None:
         yield Finding((*path, "secret_key"), login.secret_key, "nothing without secret")
-    arn = secret_arns_of_login(login)
+    arn = secret_and_key_arns_of_login(login)
     if arn is None:
         return
     secret, key = arn

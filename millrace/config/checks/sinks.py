@@ -81,4 +81,4 @@ def _dead_letter_findings(path: Path, query: DeriveQuery) -> Iterator[Finding]:
 def _streams_read_by(query: Query, landing: Mapping[str, Sequence[LandingQueryBase]]) -> set[str]:
     """Return the streams whose records reach a query."""
     landed = (each for table, _ in query.source_tables_and_routes for each in landing.get(table, []))
-    return {*query.streams, *(stream for each in landed for stream in each.streams)}
+    return {*query.source_stream_names, *(stream for each in landed for stream in each.source_stream_names)}

@@ -96,7 +96,7 @@ class ProjectModules:
     root: FilePath
     _read: dict[str, PipelineModule | str | None] = field(default_factory=dict, init=False, repr=False)
 
-    def get(self, name: str) -> PipelineModule | str | None:
+    def module_or_parse_error(self, name: str) -> PipelineModule | str | None:
         """Read a module; return None if it does not exist, and a text with the reason if it cannot be parsed."""
         if name not in self._read:
             self._read[name] = self._parse(name)
@@ -117,14 +117,14 @@ class ProjectModules:
             return f"{shown}{f':{line}' if line else ''}: {getattr(error, 'msg', None) or error}"
         return PipelineModule(name, shown, name if file == package else name.rpartition(".")[0], tree)
 
-    def names(self) -> list[str]:
+    def module_names(self) -> list[str]:
         """Return the names of all modules."""
         return [
             ".".join(each.relative_to(self.root).with_suffix("").parts)
             for each in sorted((self.root / "pipelines").rglob("*.py"))
         ]
 
-    def find_function(
+    def find_module_and_function(
         self, module: PipelineModule, name: str
     ) -> tuple[PipelineModule, _Function | None] | None:
         """Follow a name to the function that it stands for.
@@ -147,7 +147,7 @@ class ProjectModules:
                     if name in module.assigned_names or _may_bind_by_star_or_try(module, name)
                     else None
                 )
-            target = self.get(source[0])
+            target = self.module_or_parse_error(source[0])
             if not isinstance(target, PipelineModule):
                 return module, None
             module, name = target, source[1]
@@ -159,7 +159,7 @@ class ProjectModules:
         while waiting:
             for _, name, names in waiting.pop().imports:
                 for each in (name, *(f"{name}.{inner}" for inner in names.values())):
-                    more = self.get(each) if each.split(".")[0] == "pipelines" else None
+                    more = self.module_or_parse_error(each) if each.split(".")[0] == "pipelines" else None
                     if isinstance(more, PipelineModule) and each not in result:
                         result[each] = more
                         waiting.append(more)
@@ -194,21 +194,21 @@ def check_transform(path: Path, transform: str, takes: int, modules: ProjectModu
             path, transform, "a function below pipelines, such as pipelines.flights.transforms:with_delay"
         )
         return
-    module = modules.get(name)
+    module = modules.module_or_parse_error(name)
     if module is None:
         file = f"{name.replace('.', '/')}.py"
         yield Finding(
             path,
             transform,
             f"a module that exists; there is no {file}",
-            did_you_mean_text(name, modules.names()),
+            did_you_mean_text(name, modules.module_names()),
         )
         return
     wrong = [module] if isinstance(module, str) else list(_import_problems(module, modules))
     if wrong or isinstance(module, str):
         yield Finding(path, transform, f"a module that can be imported; {'; '.join(wrong)}")
         return
-    result = modules.find_function(module, function)
+    result = modules.find_module_and_function(module, function)
     if result is None:
         public = [each for each in module.functions if not each.startswith("_")]
         yield Finding(
@@ -251,19 +251,19 @@ def _is_core_import(name: str, names: dict[str, str]) -> bool:
 def _project_import_problems(
     here: str, name: str, names: dict[str, str], modules: ProjectModules
 ) -> Iterator[str]:
-    module = modules.get(name)
+    module = modules.module_or_parse_error(name)
     if isinstance(module, str):
         yield module
         return
     if module is None and not modules.root.joinpath(*name.split(".")).is_dir():
-        hint = did_you_mean_text(name, modules.names())
+        hint = did_you_mean_text(name, modules.module_names())
         yield f"{here} imports {name}, which does not exist" + (f" ({hint})" if hint else "")
         return
     for inner in names.values():
-        if inner == "*" or modules.get(f"{name}.{inner}") is not None:
+        if inner == "*" or modules.module_or_parse_error(f"{name}.{inner}") is not None:
             continue
         if module is None or (
-            modules.find_function(module, inner) is None and not _binds_name(module, inner)
+            modules.find_module_and_function(module, inner) is None and not _binds_name(module, inner)
         ):
             yield f"{here} imports {inner} from {name}, which has no such name"
 
@@ -324,10 +324,10 @@ def is_function_used_by_transform(transform: str, name: str, modules: ProjectMod
         Name of a PySpark function.
     """
     of, function = transform.split(":")
-    module = modules.get(of)
+    module = modules.module_or_parse_error(of)
     if not isinstance(module, PipelineModule):
         return False
-    waiting = [modules.find_function(module, function)]
+    waiting = [modules.find_module_and_function(module, function)]
     seen: set[tuple[str, int]] = set()
     while waiting:
         current = waiting.pop()
@@ -344,7 +344,7 @@ def is_function_used_by_transform(transform: str, name: str, modules: ProjectMod
             if isinstance(each, ast.Name):
                 if called.get(each.id, each.id) == name:
                     return True
-                waiting.append(modules.find_function(home, each.id))
+                waiting.append(modules.find_module_and_function(home, each.id))
     return False
 
 
@@ -363,7 +363,7 @@ def may_make_column(transform: str, word: str, modules: ProjectModules) -> bool:
     bool
         True also if the modules build names at run time.
     """
-    module = modules.get(transform.split(":")[0])
+    module = modules.module_or_parse_error(transform.split(":")[0])
     if not isinstance(module, PipelineModule):
         return True
     return any(

@@ -152,11 +152,11 @@ def _value_in_yaml(value: Any) -> str:
     written = str(stream.getvalue()).strip().removeprefix("{k: ").removesuffix("}")
     # Some plain words, such as ":0", are valid in a block but not within braces, and the library writes both the
     # same way. JSON is YAML in both places.
-    within = _reads_as(f"a: {{b: 0, k: {written}}}", {"a": {"b": 0, "k": value}})
+    within = _is_read_as(f"a: {{b: 0, k: {written}}}", {"a": {"b": 0, "k": value}})
     return written if within else json.dumps(value, ensure_ascii=False)
 
 
-def _reads_as(text: str, value: Any) -> bool:
+def _is_read_as(text: str, value: Any) -> bool:
     try:
         return bool(YAML(typ="safe", pure=True).load(text) == value)
     except YAMLError:

@@ -159,7 +159,7 @@ def read_document(path: FilePath, text: str | None = None) -> Document:
         if not isinstance(root, MappingNode):
             raise DocumentError("an empty file" if root is None else "not a mapping of keys", line=1)
         reader = _TreeBuilder(path, yaml)
-        tree = reader.tree(root, line=1, above=(), path=())
+        tree = reader.build_tree(root, line=1, above=(), path=())
     except MarkedYAMLError as error:
         raise _located_error(error, text) from error
     except RecursionError as error:
@@ -239,7 +239,7 @@ class _TreeBuilder:
         self._seen = 0
         self.mistakes: list[tuple[Finding, int]] = []
 
-    def tree(self, node: Node, line: int, above: tuple[int, ...], path: Path) -> Tree:
+    def build_tree(self, node: Node, line: int, above: tuple[int, ...], path: Path) -> Tree:
         self._seen += 1
         if self._seen > _MOST_VALUES:
             raise DocumentError(
@@ -256,7 +256,7 @@ class _TreeBuilder:
             return Tree(self._file, line, self._mapping(node, above, path))
         if isinstance(node, SequenceNode):
             items = [
-                self.tree(item, item.start_mark.line + 1, above, (*path, position))
+                self.build_tree(item, item.start_mark.line + 1, above, (*path, position))
                 for position, item in enumerate(node.value)
             ]
             return Tree(self._file, line, items)
@@ -284,7 +284,7 @@ class _TreeBuilder:
                 last = next(reversed(own))
                 own[last] = self._join_number_split_by_comma(own[last], key, (*path, last))
                 continue
-            own[key] = self.tree(value_node, line, above, (*path, key))
+            own[key] = self.build_tree(value_node, line, above, (*path, key))
         return {**inherited, **own}
 
     def _join_number_split_by_comma(self, begun: Tree, rest: str, path: Path) -> Tree:
@@ -302,7 +302,7 @@ class _TreeBuilder:
         nodes = node.value if isinstance(node, SequenceNode) else [node]
         trees = []
         for each in nodes:
-            tree = self.tree(each, line, above, path)
+            tree = self.build_tree(each, line, above, path)
             if not isinstance(tree.value, dict):
                 raise DocumentError("the YAML key << takes a mapping or a list of mappings", line)
             trees.append(tree.value)

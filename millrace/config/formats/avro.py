@@ -22,7 +22,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 JARS: Mapping[str, str] = {"avro": "a job with Avro needs"}
 
 
-class WritersSchemas(FormatConfig):
+class WriterSchemaSource(FormatConfig):
     """Keys that say where the schemas of a framing's ids are."""
 
     writers: str | None = Field(
@@ -45,7 +45,7 @@ class WritersSchemas(FormatConfig):
         """True without a registry, whose server is usually a company's own."""
         return self.registry is None
 
-    def check_writers(self, path: Path, framing: str, root: FilePath) -> Iterator[Finding]:
+    def check_writer_schema_source(self, path: Path, framing: str, root: FilePath) -> Iterator[Finding]:
         """Check that exactly one source of the schemas is given, and the files of a folder."""
         if framing == "glue" and self.registry is not None:
             yield Finding(
@@ -64,7 +64,7 @@ class WritersSchemas(FormatConfig):
             yield from _check_folder((*path, "writers"), self.writers, framing, root)
 
 
-class AvroFormat(WritersSchemas):
+class AvroFormat(WriterSchemaSource):
     """One Avro datum; `schema` is the reader's, an .avsc file."""
 
     reading = FormatDocumentation(
@@ -98,7 +98,7 @@ class AvroFormat(WritersSchemas):
             allowed = "only with framing: without, a datum names no schema"
             yield from findings_for_refused_keys(path, self, ("writers", "registry", "subject"), allowed)
             return
-        yield from self.check_writers(path, self.framing, use.root)
+        yield from self.check_writer_schema_source(path, self.framing, use.root)
 
     def check_schema_text(self, use: FormatUse, text: str) -> Iterator[Finding]:
         """Check that the reader's schema is one of a record."""

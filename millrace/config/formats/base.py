@@ -116,14 +116,14 @@ class FormatConfig(Model, ABC):
         except ddl.DdlError as error:
             yield use.wrong_schema(f"a schema in DDL; {error}")
             return
-        if wrong := "; ".join([*ddl.ddl_field_problems(fields), *self.unfit_parts(fields)]):
+        if wrong := "; ".join([*ddl.ddl_field_problems(fields), *self.unfit_schema_parts(fields)]):
             yield use.wrong_schema(f"a schema that payloads can be decoded into; {wrong}")
 
-    def unfit_parts(self, fields: Sequence[ddl.DdlField]) -> Iterable[str]:
+    def unfit_schema_parts(self, fields: Sequence[ddl.DdlField]) -> Iterable[str]:
         """Yield the parts of a DDL schema that its payloads cannot hold."""
         return ()
 
-    def advise(self, fields: Sequence[ddl.DdlField]) -> Iterable[str]:
+    def schema_advice(self, fields: Sequence[ddl.DdlField]) -> Iterable[str]:
         """Yield what is valid in a schema and yet lets payloads pass that nobody means."""
         return ()
 

@@ -35,6 +35,6 @@ class ChangeFormat(FormatConfig):
         """Return the fields of a row, and the change."""
         return (*ddl.parse_ddl(schema.read_text(encoding="utf-8")), CHANGE)
 
-    def unfit_parts(self, fields: Sequence[ddl.DdlField]) -> Iterable[str]:
+    def unfit_schema_parts(self, fields: Sequence[ddl.DdlField]) -> Iterable[str]:
         """Yield what JSON cannot hold."""
-        return JsonFormat().unfit_parts(fields)
+        return JsonFormat().unfit_schema_parts(fields)

@@ -41,7 +41,7 @@ class CsvFormat(FormatConfig):
         """Return its keys."""
         return launch.CsvFormat(self.delimiter, self.quote, self.null)
 
-    def unfit_parts(self, fields: Sequence[DdlField]) -> Iterator[str]:
+    def unfit_schema_parts(self, fields: Sequence[DdlField]) -> Iterator[str]:
         """Check that each column holds one value."""
         others = ("array", "binary", "map", "struct")
         for kind in sorted({each.kind.name.upper() for each in fields if each.kind.name in others}):

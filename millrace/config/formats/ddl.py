@@ -104,7 +104,7 @@ def parse_ddl(text: str) -> tuple[DdlField, ...]:
     [('a', 'int'), ('b', 'array')]
     """
     reader = _DdlParser(text)
-    fields = reader.fields(end=None)
+    fields = reader.parse_fields(end=None)
     if not fields:
         raise DdlError("a schema without fields")
     return tuple(fields)
@@ -177,7 +177,7 @@ class _DdlParser:
                 self._tokens.append((match["token"], line))
         self._next = 0
 
-    def fields(self, end: str | None) -> list[DdlField]:
+    def parse_fields(self, end: str | None) -> list[DdlField]:
         fields: list[DdlField] = []
         while self._peek_token() != end:
             fields.append(self._parse_field())
@@ -208,7 +208,7 @@ class _DdlParser:
             self._take_token()
             self._expect("<")
             if name == "struct":
-                kind = DdlType(name, fields=tuple(self.fields(end=">")))
+                kind = DdlType(name, fields=tuple(self.parse_fields(end=">")))
             elif name == "array":
                 kind = DdlType(name, (self._parse_type(),))
             else:

@@ -108,14 +108,14 @@ def _numbers_of_field(data: bytes, field_number: int) -> Iterator[int]:
 def _read_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     at = 0
     while at < len(data):
-        tag, at = _read_varint(data, at)
+        tag, at = _read_varint_and_end(data, at)
         kind = tag & 7
         if kind == _VARINT:
-            value, at = _read_varint(data, at)
+            value, at = _read_varint_and_end(data, at)
             yield tag >> 3, value
             continue
         if kind == _LENGTH:
-            length, at = _read_varint(data, at)
+            length, at = _read_varint_and_end(data, at)
         elif kind in (_FIXED64, _FIXED32):
             length = 8 if kind == _FIXED64 else 4
         else:
@@ -126,7 +126,7 @@ def _read_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         at += length
 
 
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+def _read_varint_and_end(data: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while data[at] & 0x80:
         value |= (data[at] & 0x7F) << shift

@@ -27,7 +27,7 @@ class TextFormat(FormatConfig):
         """Return its keys."""
         return launch.TextFormat()
 
-    def unfit_parts(self, fields: Sequence[DdlField]) -> Iterator[str]:
+    def unfit_schema_parts(self, fields: Sequence[DdlField]) -> Iterator[str]:
         """Check that there is one field, of type STRING."""
         if [each.kind.name for each in fields] != ["string"]:
             yield "format text has one STRING field"

@@ -262,7 +262,7 @@ def _consumer_group_names(cluster: str, context: ReadingJob) -> list[str]:
     groups = []
     for query in context.queries.values():
         reading = query.kafka_reading or KafkaReading()
-        for name in query.streams:
+        for name in query.source_stream_names:
             if streams[name].cluster_name == cluster:
                 groups.append(f"{reading.group_id_prefix or _SPARKS_OWN}-*")
                 groups += [] if reading.lag_group is None else [reading.lag_group]

@@ -237,7 +237,7 @@ class KinesisStream(StreamConfig):
                 allowed = f"from a record's size to {largest // MIB}MiB, the largest record of this stream"
                 yield Finding((*path, "aggregate"), f"{int(self.aggregate)}B", allowed)
             for job, _, query in use.environment.queries:
-                if use.name in query.streams and not use.environment.jobs[job].reads_aggregates:
+                if use.name in query.source_stream_names and not use.environment.jobs[job].reads_aggregates:
                     allowed = (
                         f"nothing, as job {job} reads it: EMR's connector may end a batch inside an aggregate"
                     )
@@ -317,7 +317,7 @@ class KinesisStream(StreamConfig):
             f"{streams[stream].arn(stream, names)}/consumer/{names.fan_out_consumer(context.job, name)}{second}"
             for name, query in context.queries.items()
             if query.uses_fan_out
-            for stream in query.streams
+            for stream in query.source_stream_names
             for second in ("", ":*")
         ]
         if consumers:

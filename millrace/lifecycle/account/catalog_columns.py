@@ -7,7 +7,7 @@ from typing import Any
 
 from millrace.config.sinks import KINDS
 from millrace.lifecycle.account.deployed_outputs import ignoring_not_found_errors
-from millrace.lifecycle.aws_error_messages import translate_aws_errors
+from millrace.lifecycle.aws_error_messages import translating_aws_errors
 
 
 def ddl_columns_by_table(glue: Any, tables: Iterable[str]) -> dict[str, str]:
@@ -34,7 +34,7 @@ def ddl_columns_by_table(glue: Any, tables: Iterable[str]) -> dict[str, str]:
     for name in dict.fromkeys(tables):
         database, table = name.split(".")
         with (
-            translate_aws_errors(f"cannot read table {name}"),
+            translating_aws_errors(f"cannot read table {name}"),
             ignoring_not_found_errors("EntityNotFoundException"),
         ):
             columns_of_table = glue.get_table(DatabaseName=database, Name=table)["Table"][

@@ -21,7 +21,7 @@ from millrace.lifecycle.audits.hourly_audit import (
     compare_shards_by_record,
 )
 from millrace.lifecycle.audits.landing_table import LandedRecords
-from millrace.lifecycle.aws_error_messages import translate_aws_errors
+from millrace.lifecycle.aws_error_messages import translating_aws_errors
 
 COUNTED = timedelta(days=15)
 """Retention of CloudWatch's counts by the minute (Amazon CloudWatch User Guide, "Metrics retention")."""
@@ -65,7 +65,7 @@ def incoming_records_by_minute(
         },
     }
     counts: dict[datetime, int] = {}
-    with translate_aws_errors("cannot read the stream's incoming records from CloudWatch"):
+    with translating_aws_errors("cannot read the stream's incoming records from CloudWatch"):
         asked = {"MetricDataQueries": [query], "StartTime": begin, "EndTime": end}
         for result in list_all(cloudwatch, "get_metric_data", "MetricDataResults", **asked):
             for at, value in zip(result["Timestamps"], result["Values"], strict=True):
@@ -149,7 +149,7 @@ def records_by_shard(
     """
     by_shard: dict[str, list[ShardRecord]] = {}
     count = 0
-    with translate_aws_errors("cannot read the stream"):
+    with translating_aws_errors("cannot read the stream"):
         for shard in shards:
             records: list[ShardRecord] = []
             start = {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": begin}
@@ -200,7 +200,7 @@ def lagging_shards(
     if known is None:
         return None
     lagging = []
-    with translate_aws_errors("cannot read the backlog of the shards"):
+    with translating_aws_errors("cannot read the backlog of the shards"):
         shards = parents_by_shard(kinesis, stream)
         done = last_sequence_number_by_shard(positions, shards)
         for shard in shards:
@@ -305,7 +305,7 @@ def audit_stream_by_records(
         From the query's checkpoint, as the connector writes them; read before this call.
     """
     end = hours[-1] + HOUR
-    with translate_aws_errors("cannot list the stream's shards"):
+    with translating_aws_errors("cannot list the stream's shards"):
         listed = parents_by_shard(kinesis, stream)
     shards = records_by_shard(kinesis, stream, listed, hours[0], min(end, datetime.now(UTC)), progress)
     there = landed.sequence_numbers_since(hours[0] - HOUR)

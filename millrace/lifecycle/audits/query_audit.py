@@ -36,7 +36,7 @@ from millrace.lifecycle.audits.hourly_audit import (
     complete_hours,
 )
 from millrace.lifecycle.audits.landing_table import LandedRecords
-from millrace.lifecycle.aws_error_messages import AwsError, translate_aws_errors
+from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 
@@ -120,7 +120,7 @@ def audit_query(
     query = place.names.environment.jobs[job].queries[query_name]
     window = _QueryAuditInWindow(place, job, query_name, begin, end, read, progress)
     if isinstance(query, LandingQueryBase):
-        return tuple(window.audit_landing_table(query, stream) for stream in query.streams)
+        return tuple(window.audit_landing_table(query, stream) for stream in query.source_stream_names)
     assert isinstance(query, DirectQuery | DirectRouteQuery), f"{query_name} reads no stream"
     return tuple(
         window.audit_direct_route(
@@ -254,7 +254,7 @@ class _QueryAuditInWindow:
             No batch was ever committed.
         """
         names = self.place.names
-        with translate_aws_errors("cannot read the query's checkpoint"):
+        with translating_aws_errors("cannot read the query's checkpoint"):
             positions = JobCheckpoints(self.place.client("s3"), names, self.job).committed_positions(
                 self.query
             )
@@ -327,7 +327,7 @@ def line_in_offset_log(environment: Environment, query: SourceQueryBase, stream:
     stream
         Its logical name.
     """
-    kinds = {name: environment.streams[name] for name in query.streams}
+    kinds = {name: environment.streams[name] for name in query.source_stream_names}
     legs = {name: (each.kind, *each.offset_log_key(name)) for name, each in kinds.items()}
     return sorted(set(legs.values())).index(legs[stream])
 

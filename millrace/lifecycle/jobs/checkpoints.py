@@ -153,7 +153,7 @@ class JobCheckpoints:
 
     def current_writer(self) -> str | None:
         """Return the current writer of these checkpoints; None without one."""
-        lease = self._read_lease()
+        lease = self._read_etag_lease_and_age()
         if lease is None or lease[1].get("released") or lease[2] > LIVE_SECONDS + 1:
             return None
         return f"run {lease[1].get('run', '?')} on {lease[1].get('host', '?')}"
@@ -167,7 +167,7 @@ class JobCheckpoints:
         CheckpointRequestError
             A run holds it.
         """
-        lease = self._read_lease()
+        lease = self._read_etag_lease_and_age()
         holder = self.current_writer()
         if holder is not None:
             raise CheckpointRequestError(
@@ -318,7 +318,7 @@ class JobCheckpoints:
 
     # ---- the lease ----
 
-    def _read_lease(self) -> tuple[str, dict[str, Any], float] | None:
+    def _read_etag_lease_and_age(self) -> tuple[str, dict[str, Any], float] | None:
         with ignoring_not_found_errors(*MISSING_OBJECT):
             response = self.s3.get_object(Bucket=self.bucket, Key=f"{self.prefix}/{FOLDER}/lease.json")
             server_time = parsedate_to_datetime(response["ResponseMetadata"]["HTTPHeaders"]["date"])

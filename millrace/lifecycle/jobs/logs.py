@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from millrace.config.aws.pagination import list_all
-from millrace.lifecycle.aws_error_messages import translate_aws_errors
+from millrace.lifecycle.aws_error_messages import translating_aws_errors
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 
 Kind = Literal["failed", "refused", "traceback", "exception"]
@@ -95,7 +95,7 @@ def log_groups(aws: DeployedEnvironment, job: str) -> list[str]:
     """
     prefix = f"/{aws.names.prefix}/jobs/{job}"
     own = re.compile(rf"{re.escape(prefix)}(-{re.escape(aws.names.job(job))}-[0-9a-f]{{8}})?(/.*)?")
-    with translate_aws_errors(f"cannot list the log groups of {job}"):
+    with translating_aws_errors(f"cannot list the log groups of {job}"):
         asked = list_all(aws.client("logs"), "describe_log_groups", "logGroups", logGroupNamePrefix=prefix)
         names = [str(group["logGroupName"]) for group in asked]
     # Groups of a job whose name has this one as a prefix do not count.
@@ -176,7 +176,7 @@ def _search_lines(
     for begin in (*(max(since, now - window) for window in _WINDOWS), since):
         for group in own:
             for pattern in patterns or ("",):
-                with translate_aws_errors(f"cannot read the log lines of {job}"):
+                with translating_aws_errors(f"cannot read the log lines of {job}"):
                     for event in list_all(
                         logs,
                         "filter_log_events",
@@ -202,7 +202,7 @@ def _stream_lines_after(aws: DeployedEnvironment, group: str, stream: str, first
     request = {"logGroupName": group, "logStreamName": stream, "startFromHead": True, "limit": _BLOCK_EVENTS}
     request["startTime"] = int(first.at.timestamp() * 1000)
     block: list[dict[str, Any]] = []
-    with translate_aws_errors("cannot read the log lines after an error"):
+    with translating_aws_errors("cannot read the log lines after an error"):
         while len(block) < _BLOCK_EVENTS:
             # An answer may hold few events or none before the stream's end, which repeats the token (API reference).
             answer = aws.client("logs").get_log_events(**request)

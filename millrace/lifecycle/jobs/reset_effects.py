@@ -41,7 +41,7 @@ def estimate_records_read_again(
     if not isinstance(definition, SourceQueryBase):
         return []
     sources = []
-    for name in definition.streams:
+    for name in definition.source_stream_names:
         stream = environment.streams[name]
         seconds = max(0.0, (now - since).total_seconds())
         records = round(stream.traffic.records_per_second * seconds)

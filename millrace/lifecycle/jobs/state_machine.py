@@ -21,7 +21,7 @@ from millrace.lifecycle.account.deployed_outputs import (
     ignoring_not_found_errors,
     read_stack_outputs,
 )
-from millrace.lifecycle.aws_error_messages import AwsError, CredentialsError, translate_aws_errors
+from millrace.lifecycle.aws_error_messages import AwsError, CredentialsError, translating_aws_errors
 
 Verb = Literal["start", "stop", "drain", "status", "once"]
 
@@ -102,7 +102,7 @@ def connect_to_account(names: Names) -> DeployedEnvironment:
         make: Any = boto3.client  # the type checker does not know the service
         return make(service, region_name=environment.region)
 
-    with translate_aws_errors("cannot tell to whom these AWS credentials belong"):
+    with translating_aws_errors("cannot tell to whom these AWS credentials belong"):
         account = make_client("sts").get_caller_identity()["Account"]
     if environment.account is not None and account != environment.account:
         raise CredentialsError(
@@ -123,7 +123,7 @@ def find_state_machine_arn(aws: DeployedEnvironment, job: str) -> str:
         AWS refused the request.
     """
     stack = aws.names.stack(f"job-{job}")
-    with translate_aws_errors(f"cannot read stack {stack}"):
+    with translating_aws_errors(f"cannot read stack {stack}"):
         arn = read_stack_outputs(aws.client("cloudformation"), stack).get("StateMachineArn")
     if arn is None:
         raise NotDeployedError(
@@ -171,10 +171,10 @@ def execute_verb(
         request["grace_seconds"] = grace_seconds
     if arguments:
         request["arguments"] = [{"name": name, "value": value} for name, value in arguments]
-    with translate_aws_errors(f"cannot start the state machine of {job}"):
+    with translating_aws_errors(f"cannot start the state machine of {job}"):
         execution = client.start_execution(stateMachineArn=arn, input=json.dumps(request))["executionArn"]
     settled = time.monotonic() + _SETTLE_SECONDS
-    with translate_aws_errors(f"cannot read the execution of the state machine of {job}"):
+    with translating_aws_errors(f"cannot read the execution of the state machine of {job}"):
         seen = 0
         while True:
             with ignoring_not_found_errors(

@@ -180,7 +180,7 @@ def _reports_metric(kinds: str, environment: Environment, query: Query) -> bool:
         "query": True,
         "source": reads,
         "kafka": isinstance(query, SourceQueryBase)
-        and all(environment.streams[name].counted for name in query.streams),
+        and all(environment.streams[name].counted for name in query.source_stream_names),
         "letters": reads or (isinstance(query, DeriveQuery) and query.dead_letters is not None),
         "state": isinstance(query, DeriveQuery) and query.state is not None,
         "latest": isinstance(query, DeriveQuery) and query.latest_by is not None,

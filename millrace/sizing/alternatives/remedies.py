@@ -68,7 +68,12 @@ def _splits_of_job(environment: Environment, name: str) -> Iterator[tuple[str, E
     """Yield splits into several jobs, each with its part of the traffic; one of them is planned."""
     queries = environment.jobs[name].queries.values()
     sources = sorted(
-        {each for query in queries if isinstance(query, SourceQueryBase) for each in query.streams}
+        {
+            each
+            for query in queries
+            if isinstance(query, SourceQueryBase)
+            for each in query.source_stream_names
+        }
     )
     if not sources:
         return

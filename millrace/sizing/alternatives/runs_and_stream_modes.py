@@ -46,7 +46,7 @@ def cheapest_choices(environment: Environment, prices: PriceTable, cost: Cost, k
             # The shortest period's plan says why none is possible.
             if period := found or (_PERIODS[0] if bounded else None):
                 environment = with_choices(environment, "jobs", "run_every", {name: period})
-    read = {name for _, _, query in environment.queries for name in query.streams}
+    read = {name for _, _, query in environment.queries for name in query.source_stream_names}
     for name, stream in environment.streams.items():
         if isinstance(stream, KinesisStream) and name in read and stream.is_mode_chosen_by_plan:
             mode = environment.deployed_sizes.modes.get(name)
@@ -105,7 +105,7 @@ def _connected_part(environment: Environment, member: tuple[str, str]) -> Enviro
     touched = {
         each: {
             ("jobs", each),
-            *(("streams", stream) for query in job.queries.values() for stream in query.streams),
+            *(("streams", stream) for query in job.queries.values() for stream in query.source_stream_names),
             *(
                 ("table", query.table)
                 for query in job.queries.values()

@@ -8,7 +8,7 @@ from typing import Literal
 
 from millrace.config.aws.accounts import hosts_of_urls_and_servers
 from millrace.config.job_networks import reason_job_runs_in_vpc, reasons_for_vpc_by_user
-from millrace.config.kafka.login import secret_arns_of_login
+from millrace.config.kafka.login import secret_and_key_arns_of_login
 from millrace.config.model import Environment, Job, MskCluster, Stream
 from millrace.sizing.cost import GB, HOURS, SECONDS, cost_by_tier, cost_item
 from millrace.sizing.plan_model import CostItem, Figure, FigureInput, NetworkPlan, pinned
@@ -45,7 +45,7 @@ def called_services(environment: Environment) -> tuple[str, ...]:
     if environment.observability.prometheus and any(job.remote_writes for job in jobs):
         found.append("aps-workspaces")
     asked = {service for job in jobs for sink in job.sinks for service in sink.services}
-    if any(secret_arns_of_login(cluster.authentication) for cluster in environment.kafka.values()):
+    if any(secret_and_key_arns_of_login(cluster.authentication) for cluster in environment.kafka.values()):
         asked.add("secretsmanager")
     found += sorted(asked.difference(found))
     if environment.history is not None:
@@ -68,7 +68,7 @@ def _streams_read_in_vpc(environment: Environment) -> list[Stream]:
         environment.streams[name]
         for job in jobs_in_vpc(environment).values()
         for query in job.queries.values()
-        for name in query.streams
+        for name in query.source_stream_names
     ]
 
 

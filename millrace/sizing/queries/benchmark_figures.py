@@ -257,7 +257,7 @@ def _default_speed(environment: Environment, query: Query) -> Speed:
         formats = {each.format.kind: each.format.decoding for each in query.stream_readings_by_place.values()}
         kind = max(formats, key=lambda each: formats[each])
         decoding, what = formats[kind], f"a record of {kind}"
-        size = max(float(environment.streams[name].traffic.record_size) for name in query.streams)
+        size = max(float(environment.streams[name].traffic.record_size) for name in query.source_stream_names)
     else:
         # The cost of a transform is unknown: assumed equal to decoding JSON, for records that are read as columns.
         decoding, what, size = 1.0, "a record that is transformed", table["rate.record_bytes"]

@@ -157,7 +157,7 @@ class _QueryFacts:
             name
             for _, _, query in environment.queries
             if isinstance(query, SourceQueryBase) and not query.uses_fan_out
-            for name in query.streams
+            for name in query.source_stream_names
         )
 
     def landing_work(self, table: str) -> QueryWork:
@@ -322,7 +322,11 @@ def _share_of_table(facts: _QueryFacts, query: Query) -> float:
 
 
 def _streams_of_query(facts: _QueryFacts, query: Query) -> tuple[str, ...]:
-    return query.streams if isinstance(query, SourceQueryBase) else landed_streams(facts.landings, query)
+    return (
+        query.source_stream_names
+        if isinstance(query, SourceQueryBase)
+        else landed_streams(facts.landings, query)
+    )
 
 
 def _peak_rates(facts: _QueryFacts, query: Query) -> dict[str, float]:

@@ -11,7 +11,7 @@ from millrace.config.aws.availability_zones import MSK_REFUSES
 from millrace.config.engines.emr import EmrJob
 from millrace.config.engines.versions import VERSIONS, version_row
 from millrace.config.model import GlueJob, MskCluster
-from millrace.lifecycle.account.kafka_access import broker_addresses
+from millrace.lifecycle.account.kafka_access import bootstrap_servers_of_cluster
 from millrace.sizing.alarms.metrics import namespace
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.verify.account.checks import policy_error_codes, shortened_list_text
@@ -264,7 +264,7 @@ def check_msk_brokers(context: ClaimContext) -> CheckAnswer:
     """Ask MSK for the brokers of each cluster."""
     kinds = set()
     for name in _cluster_arns(context):
-        broker_addresses(context.names, name, context.client)
+        bootstrap_servers_of_cluster(context.names, name, context.client)
         kinds.add(context.names.environment.kafka[name].authentication.kind)
     return CheckAnswer(True, shortened_list_text(kinds))
 

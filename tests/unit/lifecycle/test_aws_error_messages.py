@@ -20,7 +20,7 @@ from millrace.lifecycle.aws_error_messages import (
     TransientError,
     cdk_failure_message,
     to_aws_error,
-    translate_aws_errors,
+    translating_aws_errors,
 )
 from tests.http_servers import Handler, served
 
@@ -175,7 +175,7 @@ def test_what_may_go_when_asked_again_is_told_apart(aws: pytest.MonkeyPatch) -> 
         if url is not None:
             signed_in(aws, url)
         boto3.DEFAULT_SESSION = None
-        with pytest.raises(AwsError) as refused, translate_aws_errors("asking"):
+        with pytest.raises(AwsError) as refused, translating_aws_errors("asking"):
             boto3.client("sts", region_name="us-east-1").get_caller_identity()
         return refused.value
 
@@ -284,7 +284,7 @@ def test_what_nobody_knows_is_told_as_it_is() -> None:
 
 
 def test_only_what_aws_says_is_translated() -> None:
-    with pytest.raises(KeyError), translate_aws_errors("anything"):
+    with pytest.raises(KeyError), translating_aws_errors("anything"):
         raise KeyError("a mistake of ours")
 
 

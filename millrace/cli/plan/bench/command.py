@@ -208,7 +208,7 @@ def _measure_on_engine(
     from millrace.benchmark.measurements import Measurements
     from millrace.benchmark.run_schedule import schedule_document
     from millrace.lifecycle.account.deployed_outputs import split_s3_url
-    from millrace.lifecycle.aws_error_messages import AwsError, translate_aws_errors
+    from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
     from millrace.lifecycle.jobs.checkpoints import FOLDER
     from millrace.lifecycle.jobs.one_off_run import run_job_once
 
@@ -239,7 +239,7 @@ def _measure_on_engine(
     )
     bucket, prefix = split_s3_url(base)
     store = aws.client("s3")
-    with translate_aws_errors(f"cannot write the schedule to {base}"):
+    with translating_aws_errors(f"cannot write the schedule to {base}"):
         store.put_object(
             Bucket=bucket,
             Key=f"{prefix}/schedule.json",
@@ -255,7 +255,7 @@ def _measure_on_engine(
         raise AwsError(
             f"run {ended.run} of the benchmark ended as {ended.state}: {ended.detail or 'see its log'}"
         )
-    with translate_aws_errors(f"cannot read {base}/measured.json"):
+    with translating_aws_errors(f"cannot read {base}/measured.json"):
         body = store.get_object(Bucket=bucket, Key=f"{prefix}/measured.json")["Body"].read()
     return Measurements.model_validate_json(body)
 
