@@ -36,7 +36,7 @@ def synthesise_and_return_status(app: App) -> int:
     try:
         environment = load(requested_environment_name(app), root=root)
         if deployed := app.node.try_get_context("deployed"):
-            environment = environment.with_deployed(DeployedSizes.from_json(deployed))
+            environment = environment.with_deployed_sizes(DeployedSizes.from_json(deployed))
         names, numbers = Names(environment, account_of_environment(environment)), plan(environment)
         build_stacks(app, names=names, plan=numbers, root=root)
         if needs_private_image(environment, numbers.network):

@@ -230,15 +230,15 @@ def start_job_run_arguments(
         "ClientToken": ("{% '" + application_id + "-' & ($count($newest) > 0 ? $newest[0].id : 'first') %}"),
         "ExecutionRoleArn": role_arn,
         "Name": name,
-        "Mode": "BATCH" if batch else _value_or_one_for_own_arguments("'STREAMING'", "'BATCH'"),
+        "Mode": "BATCH" if batch else _conditional_value_for_own_arguments("'STREAMING'", "'BATCH'"),
         # By default a run is cancelled after 12 hours, without a grace period; 0 means no limit (EMR Serverless
         # user guide, "Other considerations"), which only streaming runs may have.
         "ExecutionTimeoutMinutes": _LONGEST_BATCH_MINUTES
         if batch
-        else _value_or_one_for_own_arguments("0", most),
+        else _conditional_value_for_own_arguments("0", most),
         "RetryPolicy": {"MaxAttempts": 1}
         if batch
-        else _value_or_one_for_own_arguments(f"{{'MaxFailedAttemptsPerHour': {retries}}}", once_only),
+        else _conditional_value_for_own_arguments(f"{{'MaxFailedAttemptsPerHour': {retries}}}", once_only),
         "JobDriver": {
             "SparkSubmit": {
                 "EntryPoint": document["entry_script"],
@@ -257,7 +257,7 @@ def start_job_run_arguments(
     return call
 
 
-def _value_or_one_for_own_arguments(value: str, once: str) -> str:
+def _conditional_value_for_own_arguments(value: str, once: str) -> str:
     """Write a field's value, and another one for a run with arguments of its own; both are JSONata expressions."""
     return f"{{% $verb = 'once' ? {once} : {value} %}}"
 

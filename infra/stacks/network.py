@@ -259,7 +259,7 @@ class NetworkStack(EnvironmentStack):
         group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTPS), "AWS services")
         for port in kafka_ports(self.names.environment):
             group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(port), "Kafka brokers")
-        for port in server_ports(self.names.environment):
+        for port in server_ports_without_kafka(self.names.environment):
             group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(port), "Databases")
         return group
 
@@ -360,7 +360,7 @@ def stream_owner_accounts(environment: Environment) -> set[str]:
     }
 
 
-def server_ports(environment: Environment) -> tuple[int, ...]:
+def server_ports_without_kafka(environment: Environment) -> tuple[int, ...]:
     """Return the ports of the servers of sinks and sources, such as databases, without Kafka's brokers."""
     ports = [port for sink in environment.sinks for port in sink.ports_outside_vpc]
     ports += [port for stream in environment.streams.values() for port in stream.ports_outside_vpc]

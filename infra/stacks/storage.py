@@ -66,7 +66,7 @@ class StorageStack(EnvironmentStack):
         # Buckets that keep versions, with the reasons: docs/design/stacks.md#buckets
         self.lake = self._add_bucket("lake", self.data_key, versioned=True)
         self.checkpoints = self._add_bucket("checkpoints", self.data_key)
-        self._keep_versions_from_given_roles()
+        self._deny_version_writes_to_given_roles()
         self.dead_letters = self._add_bucket(
             "dead-letters", self.data_key, versioned=True, expires=storage.dead_letter_retention
         )
@@ -140,7 +140,7 @@ class StorageStack(EnvironmentStack):
             ),
         )
 
-    def _keep_versions_from_given_roles(self) -> None:
+    def _deny_version_writes_to_given_roles(self) -> None:
         """Deny roles that exist already to write versions for a rollback: nothing is added to such a role's own policies."""
         roles = sorted({job.role for job in self.names.environment.jobs.values() if job.role is not None})
         if roles:

@@ -50,7 +50,7 @@ def check_run_of_job(
         here = (*path, "queries", query_name)
         if job.has_bounded_runs:
             yield from _check_query_of_bounded_run(environment, here, query)
-        yield from _check_landed_by_others(environment, here, query, job, landing)
+        yield from _check_tables_landed_by_other_jobs(environment, here, query, job, landing)
 
 
 def _check_query_of_bounded_run(environment: Environment, path: Path, query: Query) -> Iterator[Finding]:
@@ -68,7 +68,7 @@ def _check_query_of_bounded_run(environment: Environment, path: Path, query: Que
             yield Finding((*path, "start"), "latest", allowed)
 
 
-def _check_landed_by_others(
+def _check_tables_landed_by_other_jobs(
     environment: Environment,
     path: Path,
     query: Query,

@@ -25,7 +25,7 @@ from millrace.config.document.problems import (
     dotted_path,
     first_finding_of_each_path,
 )
-from millrace.config.document.values_to_fill_in import find_placeholders
+from millrace.config.document.values_to_fill_in import findings_of_placeholders
 from millrace.config.document.yaml_tree import DocumentError, Tree, is_file, merge_trees, read_document
 from millrace.config.engines import KINDS
 from millrace.config.engines.base import JobBase
@@ -133,7 +133,7 @@ def load(
     tree = _read_file(file, root, problems, (), texts)
     places = Locations(tree, root)
     plain = {key: value for key, value in tree.to_json().items() if key != EXTENDS}
-    findings = [*find_placeholders(tree), *plain_text_secrets.find_secrets(tree)]
+    findings = [*findings_of_placeholders(tree), *plain_text_secrets.findings_of_secrets(tree)]
     if "name" in plain:
         findings.append(
             Finding(("name",), str(plain.pop("name")), "no name: the file's name is the environment's")
@@ -262,11 +262,11 @@ def _set_missing_engines(plain: dict[str, Any]) -> None:
     for job in jobs.values() if isinstance(jobs, dict) else ():
         if isinstance(job, dict) and "engine" not in job:
             texts = {engine: json.dumps({**job, "engine": engine}) for engine in KINDS}
-            fitting = (engine for engine in KINDS if _is_valid(KINDS[engine], texts[engine]))
+            fitting = (engine for engine in KINDS if _is_valid_json_for_class(KINDS[engine], texts[engine]))
             job["engine"] = next(fitting, next(iter(KINDS)))
 
 
-def _is_valid(kind: type[JobBase], text: str) -> bool:
+def _is_valid_json_for_class(kind: type[JobBase], text: str) -> bool:
     try:
         kind.model_validate_json(text, strict=True)
     except ValidationError:
@@ -279,7 +279,9 @@ def _environment_or_findings(plain: dict[str, Any], tree: Tree) -> tuple[Environ
         # From JSON and strict: YAML has typed its scalars, so "4" is no number and true is not 1.
         return Environment.model_validate_json(json.dumps(plain), strict=True), []
     except ValidationError as error:
-        findings = explain_validation_errors.explain_errors(error, Environment, tree.scalar_text)
+        findings = explain_validation_errors.findings_of_validation_error(
+            error, Environment, tree.scalar_text
+        )
         return None, [replace(each, hint=_hint_for_finding(each)) for each in findings]
 
 

@@ -132,10 +132,10 @@ class Environment(Model):
 
     @property
     def deployed_sizes(self) -> DeployedSizes:
-        """Sizes of what exists of it; none unless somebody looked (:meth:`with_deployed`)."""
+        """Sizes of what exists of it; none unless somebody looked (:meth:`with_deployed_sizes`)."""
         return self._deployed
 
-    def with_deployed(self, sizes: DeployedSizes) -> Environment:
+    def with_deployed_sizes(self, sizes: DeployedSizes) -> Environment:
         """Return the environment with what exists of it: a plan keeps each size that suffices."""
         other = self.model_copy()
         other._deployed = sizes

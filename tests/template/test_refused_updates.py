@@ -249,7 +249,7 @@ def test_traffic_that_is_measured_and_edited_never_leads_to_what_aws_refuses(zon
         environment = of(*base, put(RATE, rate))
         names = Names(environment, "111122223333")
         kafka = {} if not deployed else deployed[names.stack("kafka")]
-        new = synthesised(environment.with_deployed(sizes_in_templates(names, kafka, {}, {})))
+        new = synthesised(environment.with_deployed_sizes(sizes_in_templates(names, kafka, {}, {})))
         if deployed:
             assert list(refused_change_lines(deployed, new)) == []
             for stack, template in new.items():
@@ -282,14 +282,14 @@ def test_a_region_of_two_zones_gets_two_of_everything_that_is_in_each(region: st
 
 def test_a_volume_that_is_pinned_or_deployed_is_kept_and_one_that_is_too_small_refused() -> None:
     deployed = DeployedSizes({"main": DeployedCluster(2, "kafka.m7g.large", 81, 2)}, {"flights": 14})
-    kept = plan(of().with_deployed(deployed))
+    kept = plan(of().with_deployed_sizes(deployed))
     cluster = kept.clusters["main"]
     assert cluster.storage_gib_per_broker is not None
     assert (cluster.storage_gib_per_broker.value, kept.streams["flights"].expected_partitions.value) == (
         81,
         14,
     )
-    pinned = plan(of(put("kafka.main.storage", "90GiB")).with_deployed(deployed)).clusters["main"]
+    pinned = plan(of(put("kafka.main.storage", "90GiB")).with_deployed_sizes(deployed)).clusters["main"]
     assert pinned.storage_gib_per_broker is not None
     assert pinned.storage_gib_per_broker.value == 90
     with pytest.raises(ConfigurationError, match=r"at least .*GiB"):

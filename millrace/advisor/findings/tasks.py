@@ -14,7 +14,7 @@ from millrace.advisor.findings.advised_job import SHUFFLE
 from millrace.advisor.findings.model import Change, Evidence, Finding
 from millrace.advisor.findings.query_view import LEAST, QueryView, figure_evidence
 from millrace.advisor.logs.application_history import Batch, Floats, Stage
-from millrace.advisor.logs.statistics import Estimate, list_schedule_seconds, median_with_interval
+from millrace.advisor.logs.statistics import Estimate, makespan_of_list_scheduling, median_with_interval
 
 OWN_REPETITION = "millrace: a record "
 """Message of tasks that the core fails on purpose, to write a batch another way; no user can change them."""
@@ -188,7 +188,7 @@ def _wave_finding(view: QueryView, stage: RepeatedStage, cores: int) -> Finding 
 
     def seconds_with_full_waves(each: Stage) -> float:
         durations = each.tasks.durations[each.tasks.did_whole_partition]
-        return list_schedule_seconds(durations, cores) - float(durations.sum()) / cores
+        return makespan_of_list_scheduling(durations, cores) - float(durations.sum()) / cores
 
     lost, share = _saved_seconds_and_shares(stage, seconds_with_full_waves)
     if not _is_worth_a_finding(lost, share):

@@ -18,7 +18,7 @@ import numpy as np
 from millrace.advisor.logs import query_observations
 from millrace.advisor.logs.application_history import Batch, Floats, History, Query, Stage
 from millrace.advisor.logs.query_observations import INSTANT, successful_task_seconds
-from millrace.advisor.logs.statistics import count_startup_batches, list_schedule_seconds, union_seconds
+from millrace.advisor.logs.statistics import count_startup_batches, makespan_of_list_scheduling, union_seconds
 from millrace.sizing.simulation import Arrivals
 from millrace.sizing.simulation.task_schedule import EqualPartitions
 
@@ -173,7 +173,7 @@ class _BatchSample:
     others: tuple[Floats, ...]
 
     def seconds_of_other_stages(self, cores: int) -> float:
-        return math.fsum(list_schedule_seconds(each, cores) for each in self.others)
+        return math.fsum(makespan_of_list_scheduling(each, cores) for each in self.others)
 
 
 def twin_of_query(history: History, query: Query) -> QueryTwin | None:
@@ -192,7 +192,7 @@ def twin_of_query(history: History, query: Query) -> QueryTwin | None:
     )
     samples = tuple(_batch_sample(each, partitions, cores, first_guess) for each in batches)
     trigger = query_observations.observed_trigger_seconds(batches)
-    ahead = query_observations.arrival_lead_seconds(batches, trigger)
+    ahead = query_observations.arrival_seconds_before_first_batch(batches, trigger)
     arrivals, notes = query_observations.observed_arrivals(batches, ahead)
     told = _do_records_vary(samples)
     twin_ = QueryTwin(
@@ -225,7 +225,7 @@ def _batch_sample(
         begins.append(stage.tasks.launched[stage.tasks.did_whole_partition])
         ends.append(stage.tasks.finished[stage.tasks.did_whole_partition])
         times = successful_task_seconds(stage)
-        packed += list_schedule_seconds(times, cores)
+        packed += makespan_of_list_scheduling(times, cores)
         if len(times) != partitions:
             others.append(times)
             continue

@@ -98,7 +98,7 @@ def observed_batch_limit(batches: Sequence[Batch], partitions: int) -> float | N
     return float(most) if hit.sum() >= 3 and most > partitions else None
 
 
-def arrival_lead_seconds(batches: Sequence[Batch], interval: float) -> float:
+def arrival_seconds_before_first_batch(batches: Sequence[Batch], interval: float) -> float:
     """Return the seconds before the first batch in which its records arrive: a trigger, or the usual time between two batches."""
     if interval > 0:
         return interval

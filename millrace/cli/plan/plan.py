@@ -138,7 +138,7 @@ def plan_command(
         check_page_is_writable(html)
     environment = with_cheapest_engines(load(env, open_engines=True), keeps_all_slas)
     if deployed:
-        environment = environment.with_deployed(_deployed_sizes(environment))
+        environment = environment.with_deployed_sizes(_deployed_sizes(environment))
     environment = scale_traffic(environment, traffic)
     sized = plan(environment)
     if apply is not None:

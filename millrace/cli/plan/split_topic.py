@@ -49,7 +49,11 @@ def split(
       millrace split flights --env prod --jobs 2 --minutes 1440 --json
     """
     from millrace.lifecycle.audits.kafka import TopicReader
-    from millrace.lifecycle.audits.topic_split import TopicSplit, balance_partitions, records_by_partition
+    from millrace.lifecycle.audits.topic_split import (
+        TopicSplit,
+        balance_partitions,
+        count_records_by_partition,
+    )
 
     environment = load_with_job(env, job)
     name, stream = _query_to_split(environment, job, query)
@@ -58,7 +62,7 @@ def split(
     end = datetime.now(UTC)
     begin = end - timedelta(minutes=minutes)
     topic = Names(environment, environment.account or "").stream(stream)
-    records = records_by_partition(
+    records = count_records_by_partition(
         TopicReader(topic, _kafka_connection_settings(environment, topic_settings.cluster)), begin, end
     )
     if jobs > len(records):

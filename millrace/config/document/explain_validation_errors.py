@@ -78,7 +78,7 @@ _KINDS = {
 }
 
 
-def explain_errors(
+def findings_of_validation_error(
     error: ValidationError, model: type[BaseModel], written: Callable[[Path], str | None]
 ) -> list[Finding]:
     """Translate every error of one validation.

@@ -95,7 +95,7 @@ def censor(path: Path, value: str) -> str:
     return f"{value[:2]}… ({len(value)} characters)" if _is_secret(path, value) else value
 
 
-def find_secrets(tree: Tree) -> Iterator[Finding]:
+def findings_of_secrets(tree: Tree) -> Iterator[Finding]:
     """Yield a finding for every secret of a document: a value, a part of one, or a key."""
     for path, value in tree.leaves():
         text = str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value

@@ -25,7 +25,7 @@ def is_placeholder(value: object) -> bool:
     return isinstance(value, str) and value.startswith(_MARK)
 
 
-def find_placeholders(tree: Tree) -> Iterator[Finding]:
+def findings_of_placeholders(tree: Tree) -> Iterator[Finding]:
     """Yield a finding for each such line of a file."""
     for path, value in tree.leaves():
         if is_placeholder(value):

@@ -44,7 +44,7 @@ def is_timestamp_by_field(data: bytes, message: str) -> dict[str, bool]:
     return {
         _text_of_field(field, 1): _text_of_field(field, 6) == _TIMESTAMP
         and _REPEATED not in _numbers_of_field(field, 4)
-        for field in _parts_of_field(result, 2)
+        for field in _byte_values_of_field(result, 2)
     }
 
 
@@ -56,15 +56,15 @@ def enum_zero_names(data: bytes) -> list[str]:
     DescriptorError
         The bytes are no descriptor file.
     """
-    enums = [each for file in _parts_of_field(data, 1) for each in _parts_of_field(file, 5)]
-    enums += [each for _, message in _all_messages(data) for each in _parts_of_field(message, 4)]
-    values = [value for enum in enums for value in _parts_of_field(enum, 2)]
+    enums = [each for file in _byte_values_of_field(data, 1) for each in _byte_values_of_field(file, 5)]
+    enums += [each for _, message in _all_messages(data) for each in _byte_values_of_field(message, 4)]
+    values = [value for enum in enums for value in _byte_values_of_field(enum, 2)]
     return sorted({_text_of_field(value, 1) for value in values if not any(_numbers_of_field(value, 2))})
 
 
 def _all_messages(data: bytes) -> list[tuple[str, bytes]]:
     try:
-        return [each for file in _parts_of_field(data, 1) for each in _messages_of_file(file)]
+        return [each for file in _byte_values_of_field(data, 1) for each in _messages_of_file(file)]
     except (IndexError, UnicodeDecodeError) as error:
         raise DescriptorError(
             f"the file is incomplete, or not a descriptor file of Protobuf ({error})"
@@ -73,25 +73,25 @@ def _all_messages(data: bytes) -> list[tuple[str, bytes]]:
 
 def _messages_of_file(file: bytes) -> Iterator[tuple[str, bytes]]:
     package = _text_of_field(file, 2)
-    for message in _parts_of_field(file, 4):
+    for message in _byte_values_of_field(file, 4):
         yield from _message_and_nested(message, f"{package}." if package else "")
 
 
 def _text_of_field(data: bytes, number: int) -> str:
-    return next(_parts_of_field(data, number), b"").decode()
+    return next(_byte_values_of_field(data, number), b"").decode()
 
 
 def _message_and_nested(message: bytes, prefix: str) -> Iterator[tuple[str, bytes]]:
     # The entry of a map is stored as a message that nobody declared.
-    if any(value for options in _parts_of_field(message, 7) for value in _numbers_of_field(options, 7)):
+    if any(value for options in _byte_values_of_field(message, 7) for value in _numbers_of_field(options, 7)):
         return
     name = prefix + _text_of_field(message, 1)
     yield name, message
-    for nested in _parts_of_field(message, 3):
+    for nested in _byte_values_of_field(message, 3):
         yield from _message_and_nested(nested, f"{name}.")
 
 
-def _parts_of_field(data: bytes, field_number: int) -> Iterator[bytes]:
+def _byte_values_of_field(data: bytes, field_number: int) -> Iterator[bytes]:
     for number, value in _read_fields(data):
         if number == field_number:
             if not isinstance(value, bytes):

@@ -68,17 +68,17 @@ def test_a_job_that_needs_a_vpc_cannot_be_without(from_text: Loader) -> None:
 
 
 def test_a_deployed_job_stays_where_it_is_until_the_file_says_so(from_text: Loader) -> None:
-    environment = from_text(text(job="")).with_deployed(DeployedSizes(zones=3, in_vpc={"clicks": True}))
+    environment = from_text(text(job="")).with_deployed_sizes(DeployedSizes(zones=3, in_vpc={"clicks": True}))
     inside = plan(environment)
     assert inside.jobs["clicks"].network.value == "vpc"
     (move,) = [each for each in find_moves(environment, inside, lambda *_: True) if "network" in each.key]
     assert (move.key, move.new, "private network" in move.gives_up) == ("jobs.clicks.network", "none", True)
-    written = from_text(text(job="network: none")).with_deployed(environment.deployed_sizes)
+    written = from_text(text(job="network: none")).with_deployed_sizes(environment.deployed_sizes)
     assert plan(written).network.egress.value == "none"
     # Another job's network section does not pull it back in; a company's VPC does.
     outside = DeployedSizes(zones=3, in_vpc={"clicks": False, "more": True})
     for top, network in (("network: {availability_zones: 2}", "none"), (VPC, "vpc")):
-        found = plan(from_text(text(job="", top=top, more=BESIDE)).with_deployed(outside))
+        found = plan(from_text(text(job="", top=top, more=BESIDE)).with_deployed_sizes(outside))
         assert found.jobs["clicks"].network.value == network
 
 

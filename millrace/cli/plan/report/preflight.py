@@ -64,7 +64,7 @@ def preflight(
             PreflightRow("credentials", "failed", str(error), "sign in to the environment's account"),
         )
     else:
-        deployed = environment.with_deployed(read_deployed_sizes(aws))
+        deployed = environment.with_deployed_sizes(read_deployed_sizes(aws))
         templates, unknown = _templates_or_missing_program(deployed)
         account = PreflightAccount(aws, plan(deployed), templates)
         checks = {
