@@ -102,7 +102,7 @@ def validate_start_position(value: Any) -> str:
     except (ValueError, OverflowError):  # in UTC before the year 1, or after 9999
         utc = None
     if utc is None:
-        raise ValueError("earliest, latest, or a moment with its zone, such as 2026-01-31T00:00:00Z")
+        raise ValueError("earliest, latest, or a time with its zone, such as 2026-01-31T00:00:00Z")
     return utc.isoformat().replace("+00:00", "Z")
 
 

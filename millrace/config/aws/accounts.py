@@ -46,7 +46,7 @@ def foreign_account_findings(tree: Tree, account: str, others: Collection[str]) 
             yield Finding(
                 path,
                 str(value),
-                f"something of account {account}, or {foreign[0]} in governance.other_accounts if it is meant",
+                f"a value of account {account}; if account {foreign[0]} is intended, list it in governance.other_accounts",
             )
 
 

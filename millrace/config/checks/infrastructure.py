@@ -242,7 +242,7 @@ def _check_history_server(environment: Environment) -> Iterator[Finding]:
             yield Finding(
                 (*path, "certificate"),
                 MISSING,
-                "a certificate: people sign in over HTTPS, or their session is anybody's",
+                "a certificate: without HTTPS, anybody on the network can take over a session",
             )
         yield from check_same_region((*here, "secret"), sign_in.secret, "a secret", environment.region)
         if not timedelta(minutes=1) <= sign_in.session <= timedelta(days=7):

@@ -107,7 +107,7 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
             yield Finding(
                 (*path, "queries"),
                 f"{len(job.queries)} queries",
-                f"at most {_MOST_QUERIES}, whose alarms one request of CloudWatch switches off during a stop: more jobs",
+                f"at most {_MOST_QUERIES}, whose alarms one request of CloudWatch switches off during a stop: divide the queries over more jobs",
             )
         for query_name, query in job.queries.items():
             query_path = (*path, "queries", query_name)
@@ -152,7 +152,11 @@ def _check_fan_out(path: Path, stream: Stream | None) -> Iterator[Finding]:
     if stream is not None and not stream.fans_out:
         yield Finding(path, "true", f"false for a {stream.title}: fan-out is Kinesis' own")
     elif stream is not None and stream.belongs_to_others:
-        yield Finding(path, "true", "false for an existing stream: a consumer would be registered at it")
+        yield Finding(
+            path,
+            "true",
+            "false for an existing stream: fan-out would register a consumer at a stream of somebody else",
+        )
 
 
 def _check_fan_out_consumer_count(environment: Environment) -> Iterator[Finding]:
@@ -262,7 +266,9 @@ def _check_enrichments(path: Path, end: WritesSink, query: Query) -> Iterator[Fi
         for column in enrichment.columns:
             if column.startswith("_"):
                 yield Finding(
-                    (*here, "columns", column), column, "a name that does not begin with _; those are ours"
+                    (*here, "columns", column),
+                    column,
+                    "a name that does not begin with _; Millrace's own columns do",
                 )
             if column in added:
                 yield Finding((*here, "columns", column), column, "a column that no earlier enrichment adds")

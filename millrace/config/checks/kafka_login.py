@@ -47,11 +47,11 @@ def _check_msk_login(path: Path, cluster: MskCluster) -> Iterator[Finding]:
         yield Finding(
             path,
             login.kind,
-            "iam: a cluster that is made here lets jobs in by their role alone",
-            "name one that lets in otherwise with existing, or with kind: external",
+            "iam: a cluster that this environment creates supports no other authentication",
+            "for another authentication, name an existing cluster with existing, or with kind: external",
         )
     elif cluster.tier == "serverless":
-        yield Finding(path, login.kind, "iam: a serverless cluster takes no other")
+        yield Finding(path, login.kind, "iam: a serverless cluster supports no other authentication")
     elif login.kind == "plain":
         yield Finding(path, login.kind, "iam, scram-sha-512, mutual-tls, tls or none: MSK has no SASL/PLAIN")
     elif login.kind == "scram-sha-512":

@@ -111,7 +111,9 @@ def _check_partitions(
         return
     if query.start != "earliest":
         yield Finding(
-            (*path[:-1], "start"), query.start, "nothing beside kafka.start_offsets, which say it all"
+            (*path[:-1], "start"),
+            query.start,
+            "nothing beside kafka.start_offsets, which already say where to begin",
         )
     partitions = set(listed) if listed is not None else set(range(stream.given_partitions))
     if set(offsets) != partitions:

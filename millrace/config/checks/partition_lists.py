@@ -45,7 +45,7 @@ def check_shared_topics(environment: Environment) -> Iterator[Finding]:
         listed = isinstance(query, OneStreamQueryBase) and query.kafka is not None and query.kafka.partitions
         if listed and not isinstance(query, LandQuery):
             path = ("jobs", job, "queries", name, "kafka", "partitions")
-            yield Finding(path, "given", "nothing: land queries alone share a topic out")
+            yield Finding(path, "given", "nothing: only land queries can share a topic by its partitions")
     for (source, table), group in partition_lists(environment).items():
         stream = environment.streams.get(source)
         parts = (

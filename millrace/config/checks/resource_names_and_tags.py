@@ -146,7 +146,7 @@ def _check_unique_checkpoint_folders(names: Names) -> Iterator[Finding]:
             yield Finding(
                 ("jobs", name, "renamed_from"),
                 job.renamed_from,
-                f"the first name of this job alone: job {first} has the checkpoints of {job.renamed_from}",
+                f"a former name of this job alone: job {first} already uses the checkpoints of {job.renamed_from}",
             )
 
 
@@ -197,5 +197,5 @@ def check_tags(environment: Environment) -> Iterator[Finding]:
             yield Finding(
                 ("tags", key),
                 f"the key {key}",
-                f"one that differs from {first} by more than capitals, as roles' keys do",
+                f"a key that differs from {first} in more than upper and lower case, which IAM ignores",
             )

@@ -55,7 +55,9 @@ def _check_changes_route(path: Path, route: Route) -> Iterator[Finding]:
         )
     elif isinstance(route.format, DebeziumFormat) and route.format.payload == "avro":
         yield Finding(
-            (*path, "changes_of"), route.changes_of, "nothing with payload avro: a stream for each table"
+            (*path, "changes_of"),
+            route.changes_of,
+            "nothing with payload avro: use one stream for each table",
         )
     if route.decompress_up_to is not None:
         yield Finding(

@@ -44,13 +44,13 @@ def check_state(path: Path, query: DeriveQuery, landing: list[str]) -> Iterator[
         yield Finding(
             (*path, "transform"),
             MISSING,
-            "a function that makes the results: state without one is for distinct",
+            "a function that computes the results: state without a function only supports distinct",
         )
     if "output_mode" in state.model_fields_set and not state.key:
         yield Finding(
             (*here, "output_mode"),
             state.output_mode,
-            "nothing without key: rows that are records are appended once",
+            "nothing without state.key: each row is then a record, which is appended once",
         )
 
 

@@ -39,7 +39,7 @@ class KinesisSink(StreamSink):
             yield Finding(
                 (*use.path, "stream"),
                 self.stream,
-                "a stream of this account: read_role reads another account's, and writes none",
+                "a stream of this account: read_role allows reading a stream of another account, not writing it",
             )
         yield from self.check_largest_row_fits(
             stream.max_record_size or MIB,

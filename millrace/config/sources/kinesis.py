@@ -266,7 +266,7 @@ class KinesisStream(StreamConfig):
             yield Finding(
                 (*path, "read_role"),
                 MISSING,
-                f"a role in account {account} that jobs may take to read the stream",
+                f"a role in account {account} that jobs may assume to read the stream",
             )
         if self.read_role is not None and arn_region_account_resource(self.read_role)[1] != account:
             yield Finding(

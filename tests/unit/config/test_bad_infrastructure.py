@@ -148,7 +148,7 @@ ROWS = {
     ),
     "fan-out at an existing stream": (
         LAND_CLICKS, LAND_CLICKS + "        fan_out: true\n",
-        "jobs.clicks.queries.land-clicks.fan_out", "true", "would be registered",
+        "jobs.clicks.queries.land-clicks.fan_out", "true", "would register",
     ),
     "another account without a role": (
         CLICKS, CLICKS + f"    existing: {EXISTING}\n    shards: 2\n",

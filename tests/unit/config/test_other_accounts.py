@@ -72,7 +72,7 @@ def test_everything_of_another_account_is_an_error_at_once(project: Path) -> Non
     assert secret.file == "environments/dev.yaml"
     assert (
         secret.allowed
-        == "something of account 444455556666, or 111122223333 in governance.other_accounts if it is meant"
+        == "a value of account 444455556666; if account 111122223333 is intended, list it in governance.other_accounts"
     )
 
 
