@@ -127,9 +127,9 @@ def try_changes(file: Path, changes: Sequence[Change], root: Path) -> TriedChang
     assert tree is not None
     problems = []
     for change in changes:
-        now = _value_at_path(tree, parse_key(change.key))
+        now = _value_at_path(tree, parse_dotted_key(change.key))
         if not _is_same_value(now, change.old):
-            file_of_key, line = environment.value_locations.file_and_line(parse_key(change.key))
+            file_of_key, line = environment.value_locations.file_and_line(parse_dotted_key(change.key))
             problems.append(
                 Problem(
                     file_of_key,
@@ -143,7 +143,7 @@ def try_changes(file: Path, changes: Sequence[Change], root: Path) -> TriedChang
         raise ConfigurationError(problems)
     texts: dict[Path, str] = {}
     for change in changes:
-        path = parse_key(change.key)
+        path = parse_dotted_key(change.key)
         target = _file_to_change(tree, path, file.resolve(), root)
         text = texts.get(target) or _read_text(target)
         try:
@@ -164,12 +164,12 @@ def try_changes(file: Path, changes: Sequence[Change], root: Path) -> TriedChang
     return TriedChanges(tuple(found), plan(environment), after)
 
 
-def parse_key(key: str) -> Key:
+def parse_dotted_key(key: str) -> Key:
     """Split a dotted path into its keys.
 
     Examples
     --------
-    >>> parse_key("jobs.clicks.spark[spark.sql.shuffle.partitions]")
+    >>> parse_dotted_key("jobs.clicks.spark[spark.sql.shuffle.partitions]")
     ('jobs', 'clicks', 'spark', 'spark.sql.shuffle.partitions')
     """
     return tuple(
@@ -231,7 +231,7 @@ def _check_nothing_else_changed(
     before: Tree, after: Tree, changes: Sequence[Change], edited: Sequence[EditedFile]
 ) -> None:
     """Check that only the asked values changed: a value behind a YAML anchor changes others, too."""
-    values: Mapping[Key, object] = {parse_key(each.key): each.new for each in changes}
+    values: Mapping[Key, object] = {parse_dotted_key(each.key): each.new for each in changes}
     old, new = dict(before.leaves()), dict(after.leaves())
     moved = {path for path in {*old, *new} if (path in old, old.get(path)) != (path in new, new.get(path))}
     strange = [path for path in moved if not any(path[: len(key)] == key for key in values)]

@@ -10,7 +10,7 @@ import numpy as np
 from millrace.advisor.findings.model import Effect, Evidence, Finding
 from millrace.advisor.findings.query_view import BOUND, QueryView, figure_evidence
 from millrace.advisor.logs.application_history import Batch, Flags, Floats
-from millrace.advisor.logs.query_observations import records_left_behind
+from millrace.advisor.logs.query_observations import records_left_behind_by_batch
 from millrace.advisor.logs.statistics import Estimate, median_with_interval, slope_with_interval
 
 HIT = 0.8
@@ -55,7 +55,7 @@ def flags_of_batches_at_limit(view: QueryView) -> Flags | None:
     """Tell which settled batches ended at their limit; ``None`` where the limit does not end batch after batch."""
     if not view.has_enough_batches:
         return None
-    behind = records_left_behind(view.settled_batches)
+    behind = records_left_behind_by_batch(view.settled_batches)
     if behind is not None:
         left: Flags = behind > 0
         return left if left.mean() >= HIT and left[-EQUAL:].all() else None
@@ -71,7 +71,7 @@ def _limit_finding(view: QueryView) -> Iterator[Finding]:
     if hit is None:
         yield from _growing_batches_finding(view, begun)
         return
-    behind = records_left_behind(view.settled_batches)
+    behind = records_left_behind_by_batch(view.settled_batches)
     growth = (
         slope_with_interval(begun, behind)
         if behind is not None

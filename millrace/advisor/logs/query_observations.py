@@ -80,7 +80,7 @@ def observed_trigger_seconds(batches: Sequence[Batch]) -> float:
     return 0.0
 
 
-def records_left_behind(batches: Sequence[Batch]) -> Floats | None:
+def records_left_behind_by_batch(batches: Sequence[Batch]) -> Floats | None:
     """Return the records that each batch left behind; ``None`` where a source does not report the latest ones."""
     left = [each.records_behind for each in batches]
     return None if None in left or not left else np.array(left, float)
@@ -93,7 +93,7 @@ def observed_batch_limit(batches: Sequence[Batch], partitions: int) -> float | N
     records = np.array([each.records for each in batches])
     most = int(records.max())
     full = records >= most - partitions
-    behind = records_left_behind(batches)
+    behind = records_left_behind_by_batch(batches)
     hit = full & (np.diff(records, prepend=-1) == 0 if behind is None else behind > 0)
     return float(most) if hit.sum() >= 3 and most > partitions else None
 
@@ -111,7 +111,7 @@ def observed_arrivals(batches: Sequence[Batch], ahead: float) -> tuple[Arrivals,
     Time starts ``ahead`` seconds before the first batch; all records that it finds arrive in that time.
     """
     processed = np.cumsum([each.records for each in batches]).astype(float)
-    left = records_left_behind(batches)
+    left = records_left_behind_by_batch(batches)
     seen = processed if left is None else processed + left
     notes: tuple[str, ...] = ()
     if left is None:

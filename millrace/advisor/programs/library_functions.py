@@ -187,7 +187,7 @@ def missing_argument_value(name: str, line: int) -> Values:
 
 
 @dataclass(frozen=True)
-class _Default:
+class _ArgumentDefault:
     values: Values
 
 
@@ -230,14 +230,16 @@ def parse_arguments(
                 more["nargs"] = "?"
         if action in ("store", "append"):
             has_default = "default" in keywords and keyword_values.get("default", ...) is not None
-            more["default"] = _Default(
+            more["default"] = _ArgumentDefault(
                 keywords["default"] if has_default else missing_argument_value(name, 0)
             )
         parser.add_argument(*names, **more)
     namespace, _ = parser.parse_known_args(list(launch.words))
     return DictValue(
         {
-            name: value.values if isinstance(value, _Default) else known_value(to_program_value(value, 0), 0)
+            name: value.values
+            if isinstance(value, _ArgumentDefault)
+            else known_value(to_program_value(value, 0), 0)
             for name, value in vars(namespace).items()
         }
     )
