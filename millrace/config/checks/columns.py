@@ -82,7 +82,7 @@ class ColumnCatalog:
 
     def all_columns_of_table(self, table: str) -> Columns | None:
         """Return all columns of a landing table; None for any other table."""
-        columns = self.columns(table, None)
+        columns = self.columns_of_table_or_route(table, None)
         return None if columns is None else {**columns, **_BAD}
 
 

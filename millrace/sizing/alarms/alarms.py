@@ -261,7 +261,7 @@ def _landing_readers(
             query = jobs[job].queries[name]
             latency, trigger = query.latency_seconds.value, query.trigger_seconds.value
             reader = StreamReaderTiming(job, name, latency, trigger, settings.uses_fan_out)
-            for stream in settings.streams:
+            for stream in settings.source_stream_names:
                 found.setdefault(stream, []).append(reader)
     return found
 

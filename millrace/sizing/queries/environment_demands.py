@@ -58,7 +58,7 @@ def landed_streams(found: Landings, query: DeriveQuery) -> tuple[str, ...]:
     read = {}
     for table, route in query.source_tables_and_routes:
         landing = found[table][1]
-        streams = landing.streams
+        streams = landing.source_stream_names
         if isinstance(landing, RouteQuery) and route is not None:
             streams = (landing.routes[route].source,)
         read.update(dict.fromkeys((table, stream) for stream in streams))
