@@ -66,7 +66,7 @@ class ProvisionedCluster(Construct):
             # The configuration is for any Kafka version: neither its name nor its versions can change, so a
             # configuration for the cluster's version would have to be replaced under the same name.
             name=f"{names.cluster(cluster)}-brokers",
-            broker_properties_text=broker_properties_text(settings, replicas=self.replicas),
+            server_properties=broker_properties_text(settings, replicas=self.replicas),
         )
         group = _broker_security_group(self, names=names, cluster=cluster, vpc=vpc, workers=workers)
         resource = msk.CfnCluster(
