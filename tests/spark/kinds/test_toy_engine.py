@@ -27,7 +27,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from millrace.config.engines.base import Bill, JobBase, Worker
+from millrace.config.engines.base import HourlyBillItem, JobBase, Worker
 from millrace.config.document.problems import Finding
 
 
@@ -63,7 +63,7 @@ class ToyJob(JobBase):
 
 
 def billed(cores):
-    return (Bill("toys", cores, ("emr.x86_64.vcpu_hour",) * 2, "{count} of them for {hours} h"),)
+    return (HourlyBillItem("toys", cores, ("emr.x86_64.vcpu_hour",) * 2, "{count} of them for {hours} h"),)
 '''
 
 RUNS = '''
