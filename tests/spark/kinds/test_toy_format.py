@@ -54,14 +54,14 @@ class ToyFormat(FormatConfig):
 
 def made(form, path):
     from pyspark.sql.types import StringType, StructField, StructType
-    from millrace.sandbox.payloads import Payloads
+    from millrace.sandbox.payloads import PayloadWriters
 
     schema = StructType([StructField(name, StringType()) for name in path.read_text().split()])
 
     def encode(values):
         return form.between.join(f"{name}={value}" for name, value in values.items()).encode()
 
-    return Payloads(schema, encode, lambda values, choose: (b"no pair", "broken"))
+    return PayloadWriters(schema, encode, lambda values, choose: (b"no pair", "broken"))
 '''
 
 LAUNCH = '''
@@ -88,11 +88,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from millrace.etl.formats.decoding import decoded_rows as shared
-from millrace.etl.formats import schemas
+from millrace.etl.formats import schema_files
 
 
 def open_decoder(form, spark, schema, open_up_to):
-    names = schemas.read_schema(spark, schema).split()
+    names = schema_files.read_schema(spark, schema).split()
     return Toy(form, StructType([StructField(name, StringType()) for name in names]))
 
 

@@ -121,7 +121,7 @@ from pyspark.sql import functions as F
 
 from millrace.etl.record.envelope import HEADERS
 from millrace.etl.record.errors import StartError
-from millrace.etl.sources.base import Identity, Leg, SourceReader
+from millrace.etl.sources.base import Leg, LegIdentity, SourceReader
 
 
 class Reader(SourceReader):
@@ -129,7 +129,7 @@ class Reader(SourceReader):
         return Leg(partial(self.read, context.run.spark))
 
     def identity(self, run, query):
-        return Identity(self.source.folder, dict)  # a folder has no id
+        return LegIdentity(self.source.folder, dict)  # a folder has no id
 
     def backfill(self, run, query):
         raise StartError(f"--backfill {query}: lines have no time")
