@@ -184,7 +184,7 @@ def test_empty_batches():
         )
         return again(made, rows=0, sources=(nothing,)) if number % 3 == 0 else made
 
-    assert found("empty-batches", some).change.key == "minOffsetsPerTrigger"
+    assert found("empty-batches", some).best_change.key == "minOffsetsPerTrigger"
 
 
 def test_batches_without_records_that_close_windows_are_work():
