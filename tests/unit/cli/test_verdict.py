@@ -297,7 +297,7 @@ class Promised(AdvisedJob):
 
     seconds = 0.0
 
-    def latency_seconds(self, query: object) -> float:
+    def latency_limit_seconds(self, query: object) -> float:
         del query
         return self.seconds
 
