@@ -90,7 +90,9 @@ def test_everything_of_another_account_is_an_error_at_once(project: Path) -> Non
 )
 def test_it_is_found_in_any_value(project: Path, line: str) -> None:
     (project / "environments/prod.yaml").write_text(f"{PROD}{line}\n")
-    with pytest.raises(ConfigurationError, match=r"environments/prod\.yaml:3.*list it in governance.other_accounts"):
+    with pytest.raises(
+        ConfigurationError, match=r"environments/prod\.yaml:3.*list it in governance.other_accounts"
+    ):
         load("prod", root=project)
 
 
