@@ -24,7 +24,7 @@ from .stacks.job_base import JobStack, SharedStacks
 from .stacks.kafka import KafkaStack, owned_clusters, owned_topics
 from .stacks.network import NetworkStack
 from .stacks.observability import ObservabilityStack
-from .stacks.state_machine_shared_resources import LifecycleStack
+from .stacks.state_machine_shared_resources import StateMachineResourcesStack
 from .stacks.storage import StorageStack
 from .stacks.streams import StreamsStack, owned_streams
 
@@ -68,7 +68,7 @@ def build_stacks(app: Construct, *, names: Names, plan: Plan, root: Path) -> dic
             workers=network.workers,
             logs_key=storage.logs_key,
         )
-    lifecycle = LifecycleStack(app, names=names)
+    lifecycle = StateMachineResourcesStack(app, names=names)
     observability = ObservabilityStack(
         app, names=names, plan=plan, alerts=lifecycle.alerts, logs_key=storage.logs_key
     )

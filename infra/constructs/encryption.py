@@ -7,7 +7,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
-from millrace.config.aws.regions import domain
+from millrace.config.aws.regions import endpoint_domain_of_region
 from millrace.config.model import Environment
 from millrace.sizing.costs.network_plan import created_kms_keys_with_contents
 
@@ -57,7 +57,9 @@ def allow_cloudwatch_log_groups(key: kms.IKey, *, prefix: str) -> None:
     key.add_to_resource_policy(
         iam.PolicyStatement(
             sid="CloudWatchLogs",
-            principals=[iam.ServicePrincipal(f"logs.{stack.region}.{domain(stack.region)}")],
+            principals=[
+                iam.ServicePrincipal(f"logs.{stack.region}.{endpoint_domain_of_region(stack.region)}")
+            ],
             actions=[
                 "kms:Encrypt",
                 "kms:Decrypt",

@@ -87,7 +87,7 @@ class RecordedStateMachine(Construct):
             "Resource",
             state_machine_type=kind,
             definition_string=Stack.of(self).to_json_string(
-                _with_partition_in_arns(definition, names.partition)
+                _with_partition_in_arns(definition, names.aws_partition)
             ),
             role_arn=self.role.role_arn,
             logging_configuration=sfn.CfnStateMachine.LoggingConfigurationProperty(

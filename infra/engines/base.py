@@ -28,7 +28,7 @@ class DeployedEngine:
         """Return the Spark settings of the engine."""
         return {}
 
-    def check_spark_settings(self, job: str, settings: Mapping[str, str]) -> None:
+    def raise_if_spark_settings_refused(self, job: str, settings: Mapping[str, str]) -> None:
         """Check all Spark settings of a job.
 
         Raises

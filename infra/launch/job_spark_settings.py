@@ -59,7 +59,7 @@ def spark_settings(environment: Environment, job: Job, plan: JobPlan, names: Nam
     if any(isinstance(query, DeriveQuery) and query.state is not None for query in job.queries.values()):
         settings |= _STATE
     settings |= job.spark
-    engine.check_spark_settings(plan.name, settings)
+    engine.raise_if_spark_settings_refused(plan.name, settings)
     return dict(sorted(settings.items()))
 
 

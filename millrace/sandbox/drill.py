@@ -14,7 +14,7 @@ from threading import Event as Flag
 from pyiceberg.catalog import Catalog
 
 from millrace.config.aws.resource_names import Names
-from millrace.lifecycle.aws_error_messages import ThrottledError, translate_aws_errors
+from millrace.lifecycle.aws_error_messages import ThrottledError, translating_aws_errors
 from millrace.sandbox.programs.child_processes import StalledError, wait_until
 from millrace.sandbox.records import lake_tables
 from millrace.sandbox.records.producer import BackgroundThread
@@ -328,7 +328,7 @@ def wait_for_condition(
         nonlocal last
         last = ""
         try:
-            with translate_aws_errors(f"error while waiting for {what}"):
+            with translating_aws_errors(f"error while waiting for {what}"):
                 return reached()
         except ThrottledError as error:
             last = f" ({error})"
@@ -354,7 +354,7 @@ def translate_table_errors(what: str) -> Iterator[None]:
         A file cannot be read.
     """
     try:
-        with translate_aws_errors(f"cannot read {what} from the catalog"):
+        with translating_aws_errors(f"cannot read {what} from the catalog"):
             yield
     except OSError as error:
         raise DrillError(f"{what} cannot be read: {error}") from error

@@ -16,7 +16,7 @@ from threading import Event as Flag
 from typing import Any
 
 from millrace.config.model import Environment
-from millrace.config.queries import DeriveQuery, LandingQuery
+from millrace.config.queries import DeriveQuery, LandingQueryBase
 from millrace.sandbox.deployment import Sandbox, deploy_sandbox, running_servers
 from millrace.sandbox.drill import JobsDrill, Say
 from millrace.sandbox.local_runs import LocalJobRunner
@@ -125,18 +125,24 @@ def jobs_with_upstream(environment: Environment, job: str | None) -> tuple[str, 
     """Return a job and those that land, directly or indirectly, what it derives from; all jobs for None."""
     if job is None:
         return tuple(environment.jobs)
-    writer = {table: own for own, _, query in environment.queries for table in query.writes.values()}
+    writer = {
+        table: own
+        for own, _, query in environment.queries
+        for table in query.created_tables_by_place.values()
+    }
     needed = [job]
     for each in needed:
         for query in environment.jobs[each].queries.values():
-            others = (writer.get(table) for table, _ in query.reads)
+            others = (writer.get(table) for table, _ in query.source_tables_and_routes)
             needed += [other for other in others if other and other not in needed]
     return tuple(name for name in environment.jobs if name in needed)
 
 
 def streams_read_by(environment: Environment, jobs: Sequence[str]) -> tuple[str, ...]:
     """Return the streams that some jobs read, in the file's order."""
-    read = {stream for job, _, query in environment.queries if job in jobs for stream in query.streams}
+    read = {
+        stream for job, _, query in environment.queries if job in jobs for stream in query.source_stream_names
+    }
     return tuple(stream for stream in environment.streams if stream in read)
 
 
@@ -254,7 +260,7 @@ class _EnvironmentTrial(JobsDrill):
         written = [
             table
             for query in self._queries
-            for place, table in query.writes.items()
+            for place, table in query.created_tables_by_place.items()
             if place[-1] != "dead_letters"
         ]
         missing = list(dict.fromkeys(written))
@@ -289,7 +295,7 @@ class _EnvironmentTrial(JobsDrill):
                 self.names.table(table): table
                 for query in self._environment.jobs[job].queries.values()
                 if isinstance(query, DeriveQuery)
-                for place, table in query.writes.items()
+                for place, table in query.created_tables_by_place.items()
                 if place[0] == "sink"
             }
             if not tables:
@@ -319,9 +325,9 @@ class _EnvironmentTrial(JobsDrill):
         """Return the ledgers of all streams of each landing table, without tables whose queries skip earlier records."""
         result: dict[str, set[str]] = {}
         skipping = set()
-        landing = (query for query in self._queries if isinstance(query, LandingQuery))
+        landing = (query for query in self._queries if isinstance(query, LandingQueryBase))
         for query in landing:
-            result.setdefault(query.table, set()).update(query.streams)
+            result.setdefault(query.table, set()).update(query.source_stream_names)
             if query.start != "earliest":
                 skipping.add(query.table)
         return {

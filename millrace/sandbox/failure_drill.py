@@ -107,7 +107,9 @@ class FailureDrill(JobsDrill):
         self._feed = feed
         self._report = report
         self._landed = land.table
-        (self._derived,) = (table for path, table in derive.writes.items() if path[0] == "sink")
+        (self._derived,) = (
+            table for path, table in derive.created_tables_by_place.items() if path[0] == "sink"
+        )
         self._producer = sandbox_producer(sandbox, land.source, MOST_AT_ONCE)
         self._phase = "sending"
 

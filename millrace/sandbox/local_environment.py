@@ -63,9 +63,9 @@ def make_stand_in(environment: Environment, name: str | None = None) -> LocalSta
         The stand-in is not valid.
     """
     given = name or environment.name
-    tree = environment.places.tree
+    tree = environment.value_locations.tree
     # No schedule starts runs here: a job that runs in turns runs all the time.
-    in_turns = any(job.in_turns or job.run == "auto" for job in environment.jobs.values())
+    in_turns = any(job.has_bounded_runs or job.run == "auto" for job in environment.jobs.values())
     if tree is None or (environment.account == ACCOUNT and not in_turns):
         return LocalStandIn(given, environment)
     document = copy.deepcopy({k: v for k, v in tree.to_json().items() if k not in ("extends", "name")})
@@ -82,12 +82,15 @@ def make_stand_in(environment: Environment, name: str | None = None) -> LocalSta
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(document, indent=1))
     try:
-        return LocalStandIn(str(file), load(file, environment.places.root), said)
+        return LocalStandIn(str(file), load(file, environment.value_locations.root), said)
     except ConfigurationError as error:
         where = "in the stand-in for this machine"
         raise ConfigurationError(
             replace(
-                each, file=environment.places.of(())[0], line=0, hint=f"{each.hint}; {where}".lstrip("; ")
+                each,
+                file=environment.value_locations.file_and_line(())[0],
+                line=0,
+                hint=f"{each.hint}; {where}".lstrip("; "),
             )
             if Path(each.file).name == file.name
             else each
@@ -103,7 +106,7 @@ def _replace_remote_resources_and_describe(
         yield f"account {environment.account}"
     network, storage = document.get("network", {}), document.get("storage", {})
     if environment.network.vpc is not None:
-        network["availability_zones"] = min(3, max(2, environment.zones))
+        network["availability_zones"] = min(3, max(2, environment.zone_count))
     yield from (f"network.{key}" for key in _pop_keys(network, _NETWORK))
     yield from (f"storage.{key}" for key in _pop_keys(storage, _STORAGE))
     yield from (f"governance.{key}" for key in _pop_keys(document.get("governance", {}), _GOVERNANCE))

@@ -85,7 +85,7 @@ def rehearse_starts(jobs: Sequence[Mapping[str, Any]], deployed: Mapping[str, st
     jobs
         Settings of launch documents.
     deployed
-        Columns by table (:func:`millrace.lifecycle.account.catalog_columns.columns_of_tables`). A missing table is created. None if no
+        Columns by table (:func:`millrace.lifecycle.account.catalog_columns.ddl_columns_by_table`). A missing table is created. None if no
         account was asked: queries that read tables of others are not checked.
 
     Raises

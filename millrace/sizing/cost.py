@@ -10,7 +10,7 @@ from millrace.config.model import Job, Stream
 from millrace.config.sources.base import GB as GB
 from millrace.config.sources.base import HOURS as HOURS
 from millrace.config.sources.base import SECONDS as SECONDS
-from millrace.config.sources.base import Usage
+from millrace.config.sources.base import MonthlyStreamUsage
 from millrace.sizing.plan_model import CostItem, Figure, Inputs, RunPlan
 from millrace.sizing.prices_and_limits import PriceTable, known_price_names
 
@@ -91,7 +91,7 @@ def stream_cost_items(
     advantage
         Whether the account has Kinesis On-demand Advantage.
     """
-    usage = Usage(partitions.value, partitions.assumed, readers, consumers, advantage)
+    usage = MonthlyStreamUsage(partitions.value, partitions.assumed, readers, consumers, advantage)
     return tuple(
         cost_item(
             each.name,
@@ -135,7 +135,7 @@ def job_cost_items(
             assumed=workers.assumed or run is not None,
             inputs=inputs,
         )
-        for bill in job.bills
+        for bill in job.hourly_bill_items
     )
 
 

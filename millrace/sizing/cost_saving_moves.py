@@ -18,7 +18,11 @@ from millrace.config.document.problems import ConfigurationError, Path, dotted_p
 from millrace.config.document.yaml_tree import Tree
 from millrace.config.engines import KINDS, Job
 from millrace.config.engines.emr import EmrJob, EmrWorker
-from millrace.config.job_networks import need_for_vpc, network_reasons, vpc_reason
+from millrace.config.job_networks import (
+    reason_job_requires_vpc,
+    reason_job_runs_in_vpc,
+    reasons_for_vpc_by_user,
+)
 from millrace.config.model import Environment, KinesisStream, MskCluster
 from millrace.config.units import format_duration
 from millrace.sizing.plan_model import Plan
@@ -105,8 +109,8 @@ def find_moves(environment: Environment, now: Plan, keeps: Keeps) -> tuple[Move,
     keeps
         Simulates the plan of a move.
     """
-    tree = environment.places.tree
-    if tree is None or environment.places.root is None:
+    tree = environment.value_locations.tree
+    if tree is None or environment.value_locations.root is None:
         return ()
     before = total_cost(now).value
     costs = {key: sum(line.usd for line in lines) for key, lines in now.cost_items_by_key.items()}
@@ -196,11 +200,18 @@ def _possible_changes(environment: Environment, now: Plan) -> Iterator[_Change]:
             yield from _changes_of_cluster(environment, name, cluster)
     for name, job in environment.jobs.items():
         yield from _changes_of_job(name, job)
-        if need_for_vpc(environment, job) is None and vpc_reason(environment, name) is not None:
+        if (
+            reason_job_requires_vpc(environment, job) is None
+            and reason_job_runs_in_vpc(environment, name) is not None
+        ):
             yield _Change(("jobs", name, "network"), "none", _PRIVATE)
     network = environment.network
-    if network.vpc is None and environment.deployed.zones is None and network_reasons(environment):
-        if environment.zones == 3 and not network.zone_ids:
+    if (
+        network.vpc is None
+        and environment.deployed_sizes.zones is None
+        and reasons_for_vpc_by_user(environment)
+    ):
+        if environment.zone_count == 3 and not network.zone_ids:
             zone = "the third Availability Zone"
             if any(
                 isinstance(each, MskCluster) and each.existing is None for each in environment.kafka.values()
@@ -222,7 +233,7 @@ def _changes_of_stream(environment: Environment, name: str, stream: Any) -> Iter
     elif isinstance(stream, KinesisStream) and stream.shards is None:
         lost = "a fixed number of shards: a new stream takes 4 MiB/s, and later twice its highest peak"
         yield _Change((*path, "mode"), "on-demand", lost)
-    if stream.given_partitions is not None and name not in environment.deployed.partitions:
+    if stream.given_partitions is not None and name not in environment.deployed_sizes.partitions:
         key = "shards" if isinstance(stream, KinesisStream) else "partitions"
         yield _Change((*path, key), None, f"{stream.given_partitions} {key} as pinned")
     if stream.retention > _DAY:
@@ -240,7 +251,7 @@ def _changes_of_stream(environment: Environment, name: str, stream: Any) -> Iter
 
 def _changes_of_cluster(environment: Environment, name: str, cluster: MskCluster) -> Iterator[_Change]:
     path = ("kafka", name)
-    new = name not in environment.deployed.clusters
+    new = name not in environment.deployed_sizes.clusters
     pins = ("broker_type", "brokers", "storage")
     for key in pins:
         if getattr(cluster, key) is not None and new:
@@ -265,16 +276,18 @@ def _changes_of_job(name: str, job: Job) -> Iterator[_Change]:
         lost = "a driver with two cores, on which fixed costs of batches were measured"
         small = {"vcpu": 1, "memory": "4GiB"}
         yield _Change((*path, "worker"), small, lost, EmrWorker.model_validate(small))
-    measured = f"the rate's validity: it is that of {job.release}, and `millrace bench` measures the other"
-    versions = list(job.spark_versions)
-    for version in versions[versions.index(job.listed_version(job.version)) + 1 :]:
+    measured = (
+        f"the rate's validity: it is that of {job.display_version}, and `millrace bench` measures the other"
+    )
+    versions = list(job.spark_version_by_engine_version)
+    for version in versions[versions.index(job.nearest_listed_version(job.version)) + 1 :]:
         yield _Change((*path, "version"), version, measured)
     if getattr(job, "architecture", None) == "x86_64":
         lost = "the rate's validity: it is that of x86_64, and images and libraries of your own must be for arm64"
         yield _Change((*path, "architecture"), "arm64", lost)
     for engine in KINDS.keys() - {job.engine}:
         yield _Change((*path, "engine"), engine, measured)
-    if job.run in (None, "continuous") and not job.in_turns and job.latency >= _IN_TURNS:
+    if job.run in (None, "continuous") and not job.has_bounded_runs and job.latency >= _IN_TURNS:
         lost = (
             f"records at once: runs start in turns, take up to {service_limits()['bounded.start_seconds'] / 60:g} min to start (assumed), and "
             "are taken to be billed by the second"
@@ -353,7 +366,7 @@ def environment_with_cheapest_engines(environment: Environment, keeps: Keeps) ->
 
 def _jobs_without_engine(environment: Environment) -> list[str]:
     """Return the jobs whose file gives no engine."""
-    tree = environment.places.tree
+    tree = environment.value_locations.tree
     return [name for name in environment.jobs if tree and tree.at(("jobs", name, "engine")) is None]
 
 
@@ -372,7 +385,7 @@ def _sort_key_of_engines(
 
 
 def _passes_project_checks(environment: Environment) -> bool:
-    root = environment.places.root
+    root = environment.value_locations.root
     assert root is not None
     return not any(run_checks(environment, environment.streams.keys(), environment.kafka.keys(), root))
 

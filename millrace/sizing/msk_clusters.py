@@ -67,7 +67,7 @@ def replication_factor(environment: Environment, cluster: str) -> int:
 
     It follows the zones and not the brokers, so that a cluster can grow: no topic ever changes it. Topics that exist keep theirs.
     """
-    deployed = environment.deployed.clusters.get(cluster)
+    deployed = environment.deployed_sizes.clusters.get(cluster)
     return (deployed and deployed.replication) or broker_zone_count(environment)
 
 
@@ -102,14 +102,14 @@ def cluster_load(
         readers=max((readers[name] for name in topics), default=0),
         assumed=any(t.traffic.basis == "assumed" for t in topics.values()),
         copies=copies,
-        deployed=environment.deployed.clusters.get(cluster),
+        deployed=environment.deployed_sizes.clusters.get(cluster),
         inputs=tuple(f"streams.{name}.expected_partitions" for name in topics),
     )
 
 
 def broker_zone_count(environment: Environment) -> int:
     """Return the number of Availability Zones with brokers."""
-    return min(3, environment.zones)
+    return min(3, environment.zone_count)
 
 
 def possible_tiers(environment: Environment, name: str, prices: PriceTable) -> tuple[Tier, ...]:
@@ -117,7 +117,7 @@ def possible_tiers(environment: Environment, name: str, prices: PriceTable) -> t
 
     Express takes part where AWS's documents name the version, and the region's own prices say that it is offered there.
     """
-    cluster, deployed = environment.kafka[name], environment.deployed.clusters.get(name)
+    cluster, deployed = environment.kafka[name], environment.deployed_sizes.clusters.get(name)
     assert isinstance(cluster, MskCluster)
     if deployed is not None and not cluster.tier_is_given:
         return ("express" if deployed.broker_type.startswith("express.") else "standard",)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, is_dataclass
 from typing import Any
 
-from millrace.config.document.explain_validation_errors import suggest_nearest
+from millrace.config.document.explain_validation_errors import did_you_mean_text
 from millrace.config.document.problems import ConfigurationError, Problem, dotted_path
 from millrace.config.model import Environment
 from millrace.sizing.plan_model import CostItem, Figure, FigureInput, Plan
@@ -51,7 +51,7 @@ def derivation_of_number(environment: Environment, plan: Plan, key: str) -> Deri
         ]
         allowed = f"one of the plan's {len(known)} numbers, such as {', '.join(like[:5] or known[:5])}"
         raise ConfigurationError(
-            [Problem("command line", 0, "--explain", key, allowed, suggest_nearest(key, known))]
+            [Problem("command line", 0, "--explain", key, allowed, did_you_mean_text(key, known))]
         )
     return _derivation_node(environment, numbers, key)
 
@@ -84,7 +84,10 @@ def _number_as_input(key: str, number: Number) -> FigureInput:
 def _origin_of_input(environment: Environment, step: FigureInput) -> str:
     if not step.path:
         return step.origin
-    (file, line), tree = environment.places.of(step.path), environment.places.tree
+    (file, line), tree = (
+        environment.value_locations.file_and_line(step.path),
+        environment.value_locations.tree,
+    )
     place = f"{file}:{line}" if line else file
     if step.origin:
         return f"{step.origin} ({place})" if line else step.origin

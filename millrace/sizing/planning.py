@@ -12,7 +12,7 @@ from millrace.config.aws import kafka_versions
 from millrace.config.document.problems import Finding
 from millrace.config.engines import versions
 from millrace.config.model import Environment, MskCluster
-from millrace.config.queries import SourceQuery
+from millrace.config.queries import SourceQueryBase
 from millrace.sizing.alarms.alarms import alarms
 from millrace.sizing.alternatives import other_services
 from millrace.sizing.alternatives.partition_search import JobPlanner, cheapest_partitions
@@ -66,10 +66,12 @@ def plan(environment: Environment) -> Plan:
         or an unreadable price table of the project; all of them at once.
     """
     try:
-        table = prices(environment.region, environment.places.root)
+        table = prices(environment.region, environment.value_locations.root)
     except ValueError as error:
         allowed = f"a region whose price table can be read: {error}"
-        raise environment.places.error([Finding(("region",), environment.region, allowed)]) from error
+        raise environment.value_locations.error_of_findings(
+            [Finding(("region",), environment.region, allowed)]
+        ) from error
     environment = environment_with_cheapest_choices(
         environment,
         table,
@@ -83,7 +85,7 @@ def _plan_with_choices_made(environment: Environment, table: PriceTable) -> Plan
     """Return the plan of an environment in which nothing but sizes and tiers is left to the plan."""
     sized, problems = _environment_sizes_and_findings(environment, table)
     if sized is None:
-        raise environment.places.error(
+        raise environment.value_locations.error_of_findings(
             findings_with_remedies(
                 environment, problems, lambda other: _environment_sizes_and_findings(other, table)[1]
             )
@@ -251,15 +253,15 @@ def _stream_plans_and_findings(
         if wrong is not None:
             problems.append(wrong)
         expected = partitions_never_below_existing(environment, name, expected)
-        if wrong is None and (refused := stream.refuse_resize(name, expected.value)) is not None:
+        if wrong is None and (refused := stream.finding_if_resize_refused(name, expected.value)) is not None:
             problems.append(refused)
         shared = sum(not demand.fan_out for demand in reading.readers)
-        consumers = len(reading.readers) - shared + len(stream.consumers)
+        consumers = len(reading.readers) - shared + len(stream.consumers_of_other_programs)
         found[name] = StreamPlan(
             name=name,
             kind=stream.kind,
-            mode=stream.sizing,
-            partitions=expected if stream.elastic_limits is None else None,
+            mode=stream.sizing_key,
+            partitions=expected if stream.elastic_limit_names is None else None,
             expected_partitions=expected,
             cost=stream_cost_items(
                 name,
@@ -282,7 +284,7 @@ def _environment_without_shared_pins(environment: Environment) -> Environment:
     queries = {
         name: {
             query: settings.model_copy(update={"records_per_batch": None})
-            if isinstance(settings, SourceQuery) and settings.records_per_batch is not None
+            if isinstance(settings, SourceQueryBase) and settings.records_per_batch is not None
             else settings
             for query, settings in job.queries.items()
         }
@@ -290,10 +292,13 @@ def _environment_without_shared_pins(environment: Environment) -> Environment:
     }
     environment = environment_with_choices(environment, "jobs", "queries", queries)
     for name in {
-        each for job in several.values() for query in job.queries.values() for each in query.streams
+        each
+        for job in several.values()
+        for query in job.queries.values()
+        for each in query.source_stream_names
     }:
         stream = environment.streams[name]
-        if not stream.belongs_to_others and name not in environment.deployed.partitions:
+        if not stream.belongs_to_others and name not in environment.deployed_sizes.partitions:
             environment = environment_with_choices(environment, "streams", stream.parts, {name: None})
     return environment
 
@@ -365,13 +370,13 @@ def _plan_warnings(environment: Environment, demands: list[QueryDemand]) -> tupl
         and kafka_versions.is_unconfirmed(cluster.tier, cluster.version)
     ]
     found += [
-        f"jobs.{name}.version: {job.release} is newer than the table of versions (as of {versions.AS_OF}): it is packed, priced and "
+        f"jobs.{name}.version: {job.display_version} is newer than the table of versions (as of {versions.AS_OF}): it is packed, priced and "
         f"simulated like {listed}, with the jars of Spark {job.spark_line.name}, and no test ran its Spark; AWS says whether it "
         "exists when the job is deployed"
         for name, job in environment.jobs.items()
-        if (listed := job.listed_version(job.version)) != job.version
+        if (listed := job.nearest_listed_version(job.version)) != job.version
     ]
-    chosen = zone_tables.warn_if_aws_chooses_zones(environment)
+    chosen = zone_tables.warning_if_aws_chooses_zones(environment)
     return (*found, *([] if chosen is None else [chosen]))
 
 

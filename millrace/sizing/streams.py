@@ -60,11 +60,11 @@ def partition_demands_at_peak(
     for limit in stream.limits:
         each = limit_per_second(limit)
         if limit.of == "records in":
-            puts = stream.written.records_per_second * traffic.peak_factor
+            puts = stream.written_traffic.records_per_second * traffic.peak_factor
             found.append(
                 PartitionDemand(
                     puts / each,
-                    f"{puts:,.0f} {'records' if stream.written == traffic else 'aggregates'}/s in at peak, {each:,g} a {part}",
+                    f"{puts:,.0f} {'records' if stream.written_traffic == traffic else 'aggregates'}/s in at peak, {each:,g} a {part}",
                 )
             )
         elif limit.of == "bytes in":
@@ -113,7 +113,7 @@ class StreamWithReaders:
             FigureInput(f"{self.name} record size", f"{size:,} B", path=path),
             *spare_inputs(self.spare),
             *map(limit_input, self.stream.limits),
-            *map(service_limits().as_input, self.stream.elastic_limits or ()),
+            *map(service_limits().as_input, self.stream.elastic_limit_names or ()),
             *(f"{demand.key}.cores" for demand in self.readers),
         )
 
@@ -121,7 +121,9 @@ class StreamWithReaders:
     def is_left_to_plan(self) -> bool:
         """True if the plan chooses the partitions together with the cores that read them."""
         return (
-            bool(self.readers) and self.stream.given_partitions is None and self.stream.elastic_limits is None
+            bool(self.readers)
+            and self.stream.given_partitions is None
+            and self.stream.elastic_limit_names is None
         )
 
     def largest_demand(self, *, one_wave: bool) -> PartitionDemand:
@@ -150,7 +152,7 @@ class StreamWithReaders:
         )
         asked = partition_demands_at_peak(self.stream, len(shared), again, stretch)
         held = max((demand.held_by for demand in self.readers), default=0.0)
-        if self.stream.elastic_limits is not None:  # AWS opens them for what arrives, whoever reads it
+        if self.stream.elastic_limit_names is not None:  # AWS opens them for what arrives, whoever reads it
             asked = tuple(each for each in asked if not each.strictly)
         # A stated number may be smaller; one that is not is read as if the plan had chosen it.
         elif held and (one_wave or self.is_left_to_plan):
@@ -166,11 +168,11 @@ class StreamWithReaders:
     def partitions_for_traffic(self) -> float:
         """The partitions that the traffic needs, as a real number; as a whole one where readers at exactly it never catch up."""
         binding = self.largest_demand(one_wave=True)
-        if self.stream.elastic_limits is None:
+        if self.stream.elastic_limit_names is None:
             return max(
                 1.0, float(binding.fewest) if binding.strictly else binding.partitions * (1 + self.spare)
             )
-        first, headroom = (service_limits()[name] for name in self.stream.elastic_limits)
+        first, headroom = (service_limits()[name] for name in self.stream.elastic_limit_names)
         return max(first, binding.partitions * headroom)
 
     def fewest_partitions_by_cores(self) -> dict[int, int]:
@@ -222,7 +224,7 @@ def partitions_figure_and_finding(
         Partitions that readers find, and a finding if a pinned number is below the need of the traffic.
     """
     stream, unit = reading.stream, reading.stream.parts
-    binding = reading.largest_demand(one_wave=stream.elastic_limits is not None)
+    binding = reading.largest_demand(one_wave=stream.elastic_limit_names is not None)
     fewest = max(1, binding.fewest)
     assumed = stream.traffic.basis == "assumed"
     given, path = stream.given_partitions, ("streams", reading.name, unit)
@@ -232,8 +234,8 @@ def partitions_figure_and_finding(
         if stream.refuses_fewer and given < fewest:
             return figure, Finding(path, str(given), f"at least {fewest}: {binding.why}")
         return figure, None
-    if stream.elastic_limits is not None:
-        first, headroom = (service_limits()[name] for name in stream.elastic_limits)
+    if stream.elastic_limit_names is not None:
+        first, headroom = (service_limits()[name] for name in stream.elastic_limit_names)
         opened = max(int(first), math.ceil(binding.partitions * headroom))
         why = f"AWS opens {first:g} at first, later about {headroom:g} times what {binding.why} needs"
         return Figure(opened, unit, why, assumed=True, inputs=reading.inputs), None
@@ -270,7 +272,7 @@ def partitions_figure_and_finding(
 
 def partitions_never_below_existing(environment: Environment, name: str, planned: Figure[int]) -> Figure[int]:
     """Return the partitions of a topic that exists where the plan has fewer: a topic never loses one."""
-    deployed = environment.deployed.partitions.get(name, 0)
+    deployed = environment.deployed_sizes.partitions.get(name, 0)
     if planned.origin == "pinned" or planned.value >= deployed:
         return planned
     why = f"as deployed, as a topic never loses a partition; {planned.value} would do: {planned.why}"

@@ -16,7 +16,7 @@ from millrace.config import load
 from millrace.config.aws.resource_names import Names
 from millrace.config.document.problems import ConfigurationError, Finding
 from millrace.config.infrastructure_sections import Bucket, Disposable
-from millrace.config.job_networks import network_reasons, vpc_reason
+from millrace.config.job_networks import reason_job_runs_in_vpc, reasons_for_vpc_by_user
 from millrace.config.model import EmrJob, Environment, GlueJob, Job, KafkaTopic, MskCluster
 from millrace.config.queries import Payload
 from millrace.lifecycle.account.real_cost import ENVIRONMENT, PROJECT
@@ -220,7 +220,7 @@ def write_verification_environment(
     legs = []
     for engine, own in kinds.items():
         first, job = next((key, each) for key, each in environment.jobs.items() if each.engine == engine)
-        outside = vpc_reason(environment, first) is None and "kafka" not in own
+        outside = reason_job_runs_in_vpc(environment, first) is None and "kafka" not in own
         queries: dict[str, Any] = {}
         for kind in own:
             leg = StreamThroughJob(engine, kind, f"{engine}_{kind}_landed", f"{engine}_{kind}_derived")
@@ -248,7 +248,7 @@ def _error_in_users_file(
     error: ConfigurationError, environment: Environment, generated: Path
 ) -> ConfigurationError:
     """Return an error that names the user's file instead of the generated one."""
-    file = environment.places.of(())[0]
+    file = environment.value_locations.file_and_line(())[0]
     where = "in the small environment that `millrace verify` makes of this one"
     return ConfigurationError(
         replace(each, file=file, line=0, hint=f"{each.hint}; {where}" if each.hint else where)
@@ -270,7 +270,7 @@ def _engines_stream_kinds_and_formats(environment: Environment) -> Iterator[tupl
     """Yield the engine, the kind of the stream, and the format there, of all that queries of the environment read."""
     for job in environment.jobs.values():
         for query in job.queries.values():
-            for reading in query.readings.values():
+            for reading in query.stream_readings_by_place.values():
                 yield job.engine, environment.streams[reading.source].kind, reading
 
 
@@ -288,7 +288,7 @@ def _first_payload_and_writers_by_kind(environment: Environment, root: Path) -> 
     if not streams:
         why = "; ".join(dict.fromkeys(refused)) or "no query reads a stream"
         allowed = "a query of whose schema records can be made (docs/verify.md)"
-        raise environment.places.error([Finding(("jobs",), why, allowed)])
+        raise environment.value_locations.error_of_findings([Finding(("jobs",), why, allowed)])
     return streams
 
 
@@ -312,7 +312,7 @@ def _short_project_name(environment: Environment, name: str, account: str) -> st
 
 
 def _network_section(environment: Environment) -> dict[str, Any]:
-    if not network_reasons(environment):
+    if not reasons_for_vpc_by_user(environment):
         return {}
     section: dict[str, Any] = environment.network.model_dump(mode="json", exclude_none=True)
     if environment.network.vpc is None:
@@ -326,7 +326,7 @@ def _reachable_cluster(environment: Environment, clusters: Mapping[str, Any]) ->
     for cluster in cluster_names:
         if cluster in clusters:
             return cluster
-    raise environment.places.error(
+    raise environment.value_locations.error_of_findings(
         [
             Finding(
                 ("kafka", cluster_names[0]),

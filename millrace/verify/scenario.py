@@ -14,7 +14,7 @@ from pyiceberg.catalog import Catalog
 
 from millrace.config.model import KafkaTopic
 from millrace.lifecycle.audits.kinesis import list_shards
-from millrace.lifecycle.aws_error_messages import AwsError, ThrottledError, translate_aws_errors
+from millrace.lifecycle.aws_error_messages import AwsError, ThrottledError, translating_aws_errors
 from millrace.sandbox.drill import JobsDrill, Say, translate_table_errors, wait_for_condition
 from millrace.sandbox.payloads.flights import RecordToSend
 from millrace.sandbox.records import lake_tables
@@ -86,7 +86,7 @@ class StreamTraffic:
         )
         feed = TrafficFeed(RecordGenerator(payloads.schema, choose).record, payloads, shape, choose)
         try:
-            with translate_aws_errors(f"cannot send records to {self.source.kind}"):
+            with translating_aws_errors(f"cannot send records to {self.source.kind}"):
                 self.producer.send(self._paced_events(feed, stop), sent=lambda _: None)
         except ThrottledError as error:
             # The producer has given up after its retries: callers must not retry.
@@ -178,7 +178,7 @@ class VerificationScenario(JobsDrill):
         # To double the shards and back: a split of each shard, then a merge of each pair.
         after = 2 * SHARDS if before == SHARDS else SHARDS
         self.say(f"resharding: {before} to {after} shards")
-        with translate_aws_errors(f"cannot reshard {stream}"):
+        with translating_aws_errors(f"cannot reshard {stream}"):
             kinesis.update_shard_count(
                 StreamName=stream, TargetShardCount=after, ScalingType="UNIFORM_SCALING"
             )

@@ -45,7 +45,7 @@ class Judged:
     def settled(self) -> int:
         """Batches that could be judged: on a busy machine a run has few."""
         views = (QueryView(self.advice.history, query, AdvisedJob()) for query in self.advice.history.queries)
-        return sum(len(view.batches) for view in views)
+        return sum(len(view.settled_batches) for view in views)
 
     @property
     def met(self) -> bool:

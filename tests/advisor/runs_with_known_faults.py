@@ -24,7 +24,9 @@ from millrace.sandbox.programs.toolchain import ROOT, java_home, state_folder
 JOB = ROOT / "tests" / "advisor" / "job.py"
 HOME = RUN / "advisor"
 SPARKS = {
-    name: Path(sys.executable) if line.default else state_folder() / f"spark-{name}" / "bin" / "python"
+    name: Path(sys.executable)
+    if line.is_default_line
+    else state_folder() / f"spark-{name}" / "bin" / "python"
     for name, line in LINES.items()
 }
 """By Spark line, the interpreter that has it."""

@@ -219,7 +219,7 @@ def test_the_vpc_is_private(dev: Deployed) -> None:
     ec2 = dev.client("ec2")
     subnets = dev.of_vpc("describe_subnets", "Subnets")
     zones = {subnet["AvailabilityZone"] for subnet in subnets}
-    assert len(subnets) == len(zones) == dev.names.environment.zones
+    assert len(subnets) == len(zones) == dev.names.environment.zone_count
     assert not any(subnet["MapPublicIpOnLaunch"] for subnet in subnets)
     assert ec2.describe_internet_gateways()["InternetGateways"] == []
     assert ec2.describe_nat_gateways()["NatGateways"] == []

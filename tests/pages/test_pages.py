@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, Route
 
 from millrace.advisor.advise import advise
 from millrace.advisor.forecasts.what_if import parse_what_if_changes, twin_of_application
-from millrace.benchmark.result import fit_outcome
+from millrace.benchmark.result import fit_all_queries
 from millrace.cli.plan.bench.report import benchmark_page as benchmark_page
 from millrace.cli.plan.plan import simulated_plan_with_warnings
 from millrace.cli.plan.report.plan_document import plan_document
@@ -60,7 +60,8 @@ def advice(file: Path) -> None:
     assert result.findings
     twin = twin_of_application(result.history, 0.44)
     asked = [
-        twin.what_if(parse_what_if_changes(text, ["short"]), draws=3) for text in ("cores=4", "limit=6000")
+        twin.forecast_what_if(parse_what_if_changes(text, ["short"]), draws=3)
+        for text in ("cores=4", "limit=6000")
     ]
     document = advice_json(result) | {"verdict": verdict_json(advice_verdict(result))}
     write_page(file, advice_page(document, result.history, twin, asked))
@@ -94,7 +95,7 @@ def measured(file: Path) -> None:
     environment = load("prod", ROOT)
     job = next(iter(environment.jobs))
     told = {"record_bytes": 300, "where": "sandbox", "worker": "a core", "architecture": "x86_64"}
-    result = fit_outcome([session(2, alpha=0.2), session(1)], ("a", "b"), **told)  # type: ignore[arg-type]
+    result = fit_all_queries([session(2, alpha=0.2), session(1)], ("a", "b"), **told)  # type: ignore[arg-type]
     write_page(file, benchmark_page(environment, job, result))
 
 

@@ -174,7 +174,7 @@ def _once(bench: landing_speed.Bench, name: str, setting: Setting, fit: ModelFit
         running.stop()
     began = _begin(full[0])
     pause = (began - last).total_seconds()
-    duration = fit.duration(setting.limit, PARTITIONS, CORES)
+    duration = fit.forecast_seconds(setting.limit, PARTITIONS, CORES)
     seen = np.median(
         [(_end(each) - _begin(each)).total_seconds() for each in full[1 : full.index(caught_up)]]
     )

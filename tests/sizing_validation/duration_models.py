@@ -19,7 +19,7 @@ Trained = Sequence[tuple[Run, int, Sequence[Batch]]]
 
 
 def ours(points: Sequence[BatchPoint]) -> Foretell:
-    return fit_model(points).duration
+    return fit_model(points).forecast_seconds
 
 
 def constant_rate(points: Sequence[BatchPoint]) -> Foretell:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from millrace.benchmark.fit import ModelFit, fit_model
-from millrace.benchmark.measurements import BatchPoint, Measurements, Run, to_point
+from millrace.benchmark.measurements import BatchPoint, Measurements, Run, to_batch_point
 from millrace.benchmark.run_schedule import WARM_UP, PlannedRun
 from millrace.benchmark.settled_batches import Disturbance, find_disturbances
 from millrace.benchmark.warmup import count_warmup_batches
@@ -106,7 +106,7 @@ class Validation:
 
 def _settled(run: Run, cores: int, group: int) -> list[BatchPoint]:
     first = count_warmup_batches([batch.duration for batch in run.batches])
-    return [to_point(batch, run, cores, group) for batch in run.batches[first:]]
+    return [to_batch_point(batch, run, cores, group) for batch in run.batches[first:]]
 
 
 def validate(measured: Sequence[Measurements]) -> Validation:

@@ -193,7 +193,7 @@ def check(found: Synthesis, leaf: Leaf) -> str | None:
             job, name = match.groups()
             kinesis = any(
                 isinstance(found.environment.streams[each], KinesisStream)
-                for each in found.environment.jobs[job].queries[name].streams  # type: ignore[union-attr]
+                for each in found.environment.jobs[job].queries[name].source_stream_names  # type: ignore[union-attr]
             )
             if kinesis and key == "records_per_batch":
                 return None

@@ -60,12 +60,12 @@ def test_records_with_none_of_their_fields_have_an_alarm(
     synthesise: Synthesise, dev: Synthesis, tmp_path: Path
 ) -> None:
     """Their rule is in the launch document, although the file has no rules."""
-    root, environment = dev.environment.places.root, dev.environment.model_copy()
-    landing = environment.jobs["flights"].queries["land-flights"].readings[()]
+    root, environment = dev.environment.value_locations.root, dev.environment.model_copy()
+    landing = environment.jobs["flights"].queries["land-flights"].stream_readings_by_place[()]
     assert not landing.all_rules(root)
     (tmp_path / landing.schema_).parent.mkdir(parents=True)
     (tmp_path / landing.schema_).write_text("carrier STRING, `air time` INT")
-    environment._places = replace(environment.places, root=tmp_path)
+    environment._places = replace(environment.value_locations, root=tmp_path)
     result = synthesise(environment)
     assert "job/flights/land-flights/broken-rules" in alarms(result).keys() - alarms(dev).keys()
     queries = result.documents["flights"]["settings"]["queries"]
@@ -88,7 +88,7 @@ def test_every_alarm_tells_the_topic(each: Synthesis) -> None:
 
 def test_the_topic_is_encrypted_and_refuses_plain_http(each: Synthesis) -> None:
     topic = each.the("AWS::SNS::Topic", "lifecycle")
-    assert topic["TopicName"] == each.names.alerts
+    assert topic["TopicName"] == each.names.alerts_topic
     assert "Fn::GetAtt" in topic["KmsMasterKeyId"]
     statements = each.the("AWS::SNS::TopicPolicy", "lifecycle")["PolicyDocument"]["Statement"]
     denied = [s for s in statements if s["Effect"] == "Deny"]

@@ -16,7 +16,7 @@ from millrace.config.aws.deployed_sizes import DeployedCluster, DeployedSizes
 from millrace.config.model import Environment
 from millrace.etl.launch import typed_json
 from millrace.infra.launch.launch_settings import job_settings
-from millrace.lifecycle.changes.deployment_changes import compare_templates, describe_job_change
+from millrace.lifecycle.changes.deployment_changes import build_job_change, compare_templates
 from millrace.lifecycle.changes.read_deployed_sizes import sizes_in_templates
 from millrace.lifecycle.changes.refused_updates import (
     RESOURCE_TYPES,
@@ -201,7 +201,7 @@ def test_the_page_says_what_an_edit_does(edit: str) -> None:
         for job in documents[0]
         for stack in [Names(environments[0], "111122223333").stack(f"job-{job}")]
         for each in [
-            describe_job_change(
+            build_job_change(
                 job,
                 stack=(old[stack], new[stack]),
                 document=(documents[0][job], documents[1][job]),
@@ -249,7 +249,7 @@ def test_traffic_that_is_measured_and_edited_never_leads_to_what_aws_refuses(zon
         environment = of(*base, put(RATE, rate))
         names = Names(environment, "111122223333")
         kafka = {} if not deployed else deployed[names.stack("kafka")]
-        new = synthesised(environment.with_deployed(sizes_in_templates(names, kafka, {}, {})))
+        new = synthesised(environment.with_deployed_sizes(sizes_in_templates(names, kafka, {}, {})))
         if deployed:
             assert list(refused_change_lines(deployed, new)) == []
             for stack, template in new.items():
@@ -282,14 +282,14 @@ def test_a_region_of_two_zones_gets_two_of_everything_that_is_in_each(region: st
 
 def test_a_volume_that_is_pinned_or_deployed_is_kept_and_one_that_is_too_small_refused() -> None:
     deployed = DeployedSizes({"main": DeployedCluster(2, "kafka.m7g.large", 81, 2)}, {"flights": 14})
-    kept = plan(of().with_deployed(deployed))
+    kept = plan(of().with_deployed_sizes(deployed))
     cluster = kept.clusters["main"]
     assert cluster.storage_gib_per_broker is not None
     assert (cluster.storage_gib_per_broker.value, kept.streams["flights"].expected_partitions.value) == (
         81,
         14,
     )
-    pinned = plan(of(put("kafka.main.storage", "90GiB")).with_deployed(deployed)).clusters["main"]
+    pinned = plan(of(put("kafka.main.storage", "90GiB")).with_deployed_sizes(deployed)).clusters["main"]
     assert pinned.storage_gib_per_broker is not None
     assert pinned.storage_gib_per_broker.value == 90
     with pytest.raises(ConfigurationError, match=r"at least .*GiB"):

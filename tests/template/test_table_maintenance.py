@@ -52,7 +52,7 @@ def test_a_job_may_see_where_the_readers_of_its_tables_are(tmp_path: Path) -> No
     loaded = environment(tmp_path)
     names = Names(loaded, "111122223333")
     upkeep = job_settings(loaded, plan(loaded).jobs["land"], names).upkeep
-    reader = f"{names.checkpoints('derive')}/copy"
+    reader = f"{names.checkpoints_url('derive')}/copy"
     assert upkeep is not None
     assert upkeep.tables == (TableUpkeep(names.table("landed"), (reader,)),)
     seen = permissions(tmp_path, "land")["ReadersCheckpoints"]

@@ -39,7 +39,7 @@ FILES = 4
 """Multiple of the files that a batch needs, from which on there are too many."""
 
 
-def find(view: QueryView) -> Iterator[Finding]:
+def read_and_write_findings(view: QueryView) -> Iterator[Finding]:
     """Yield the findings about a query's reads and writes."""
     missing = _missing_cache_finding(view)
     if missing is not None:
@@ -52,7 +52,7 @@ def find(view: QueryView) -> Iterator[Finding]:
     yield from _small_files_finding(view)
 
 
-def _reading_stages(batch: Batch) -> list[tuple[SparkJob, Stage]]:
+def _jobs_and_stages_that_read_source(batch: Batch) -> list[tuple[SparkJob, Stage]]:
     """Return the stages that read the batch's source, one for each action; those that read a cache are left out.
 
     They are recognised by what they read: each reads the batch's records, where offsets count those, or together they read
@@ -93,11 +93,11 @@ def _are_about_equal(read: int, expected: int) -> bool:
 def _missing_cache_finding(view: QueryView) -> Finding | None:
     # Start-up batches, too: they are excluded for times, but their counts are the same.
     batches = [each for each in view.query.batches if each.records]
-    readers = [_reading_stages(batch) for batch in batches]
+    readers = [_jobs_and_stages_that_read_source(batch) for batch in batches]
     several = np.array([len(each) for each in readers])
     if len(several) < FEWEST or np.mean(several >= 2) < USUAL:
         return None
-    lost = np.array([sum(stage.tasks.elapsed for _, stage in each[1:]) for each in readers])
+    lost = np.array([sum(stage.tasks.elapsed_seconds for _, stage in each[1:]) for each in readers])
     counted = median_with_interval(
         [batch.rows / _records_of_one_read(batch, each) for batch, each in zip(batches, readers, strict=True)]
     )
@@ -116,7 +116,7 @@ def _missing_cache_finding(view: QueryView) -> Finding | None:
         "cache", "batch", "batch.persist() before the first action, batch.unpersist() after the last"
     )
     ids = tuple(batch.id for batch, each in zip(batches, several, strict=True) if each >= 2)
-    return view.finding("missing-cache", words, evidence, ids, changes, median_with_interval(lost))
+    return view.make_finding("missing-cache", words, evidence, ids, changes, median_with_interval(lost))
 
 
 def _records_of_one_read(batch: Batch, readers: list[tuple[SparkJob, Stage]]) -> float:
@@ -127,10 +127,10 @@ def _records_of_one_read(batch: Batch, readers: list[tuple[SparkJob, Stage]]) ->
 
 def _repeated_count_finding(view: QueryView) -> Iterator[Finding]:
     """Yield a finding for rows counted more often than there are records, without several actions: several scans in one plan."""
-    counted = median_with_interval([batch.rows / batch.records for batch in view.batches])
+    counted = median_with_interval([batch.rows / batch.records for batch in view.settled_batches])
     if counted.low < TWICE:
         return
-    sources = {len(batch.sources) for batch in view.batches}
+    sources = {len(batch.sources) for batch in view.settled_batches}
     evidence = (figure_evidence("rows counted for each record", counted, "times"),)
     words = (
         f"Spark counts every record of {view.query.name} {counted.value:.1f} times: its plan reads the source more than "
@@ -138,11 +138,11 @@ def _repeated_count_finding(view: QueryView) -> Iterator[Finding]:
     )
     work = view.task_seconds * (1 - 1 / counted.value) if len(sources) == 1 else np.zeros(1)
     changes = view.changes_for("cache", "batch", "read the source once and branch after it")
-    yield view.finding(
+    yield view.make_finding(
         "rows-counted-twice",
         words,
         evidence,
-        tuple(each.id for each in view.batches),
+        tuple(each.id for each in view.settled_batches),
         changes,
         median_with_interval(work),
     )
@@ -160,13 +160,13 @@ def _needless_cache_finding(view: QueryView) -> Iterator[Finding]:
                     if scan.cached:
                         users[scan.rdd].add(_action_number(job))
                         seen[scan.rdd].add(batch.id)
-                        spent[scan.rdd] += stage.tasks.elapsed
+                        spent[scan.rdd] += stage.tasks.elapsed_seconds
     # Data that lives longer than a batch is a reference table.
     single = {rdd: next(iter(seen[rdd])) for rdd, by in users.items() if len(by) == 1 and len(seen[rdd]) == 1}
     by_batch: dict[int, list[int]] = defaultdict(list)
     for rdd, number in single.items():
         by_batch[number].append(rdd)
-    settled = {batch.id for batch in view.batches}
+    settled = {batch.id for batch in view.settled_batches}
     held = sorted(settled & set(by_batch))
     if len(held) < USUAL * len(settled):
         return
@@ -181,7 +181,7 @@ def _needless_cache_finding(view: QueryView) -> Iterator[Finding]:
         "nothing. How much of the stages' time it is, one log does not tell."
     )
     changes = view.changes_for("cache", "persist()", "no persist()")
-    finding = view.finding("needless-cache", words, evidence, tuple(held), changes, upper)
+    finding = view.make_finding("needless-cache", words, evidence, tuple(held), changes, upper)
     effect = replace(finding.effect, low=0.0, likely=0.0, high=upper.high)
     yield replace(finding, effect=effect, dollars_a_month=view.monthly_usd_of(0.0))
 
@@ -199,20 +199,20 @@ def _written_file_sizes(batch: Batch) -> list[Floats]:
 
 def _small_files_finding(view: QueryView) -> Iterator[Finding]:
     files, sizes, needed, ids = [], [], [], []
-    for batch in view.batches:
+    for batch in view.settled_batches:
         actions = _written_file_sizes(batch)
         if actions:
             files.append(sum(len(each) for each in actions))
             sizes.append(sum(float(each.sum()) for each in actions))
             needed.append([math.ceil(float(each.sum()) / FILE) for each in actions])
             ids.append(batch.id)
-    if len(ids) < USUAL * len(view.batches):
+    if len(ids) < USUAL * len(view.settled_batches):
         return
     count, mean = median_with_interval(files), median_with_interval(np.array(sizes) / np.array(files))
     wanted = int(np.median([sum(each) for each in needed]))
     if mean.high >= SMALL or count.low < FILES * wanted:
         return
-    a_day = 86400 / max(view.interval, 1e-3) * count.value
+    a_day = 86400 / max(view.median_interval, 1e-3) * count.value
     evidence = (
         figure_evidence("files a batch", count, "files"),
         figure_evidence("bytes of one", mean, "B"),
@@ -225,14 +225,14 @@ def _small_files_finding(view: QueryView) -> Iterator[Finding]:
     )
     each_write = int(np.median([each for batch in needed for each in batch]))
     fixed = [
-        float(np.percentile(stage.tasks.duration, 10))
+        float(np.percentile(stage.tasks.durations, 10))
         * max(0, len(stage.tasks) - each_write)
         / max(1, view.history.cores)
-        for batch in view.batches
+        for batch in view.settled_batches
         for stage in batch.stages
         if stage.tasks.bytes_written.any()
     ]
     changes = view.subject.code_changes(
         f"query {view.query.name}", "before the write", f"coalesce({each_write})"
     )
-    yield view.finding("small-files", words, evidence, tuple(ids), changes, median_with_interval(fixed))
+    yield view.make_finding("small-files", words, evidence, tuple(ids), changes, median_with_interval(fixed))

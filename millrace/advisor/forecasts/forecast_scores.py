@@ -15,7 +15,7 @@ from millrace.advisor.forecasts.forecast_figures import FIGURES, Forecast, Query
 from millrace.advisor.forecasts.query_twin import QueryTwin
 from millrace.advisor.forecasts.what_if import ApplicationTwin, WhatIfChange
 from millrace.advisor.logs.statistics import Estimate
-from millrace.config.document.problems import wrong_option
+from millrace.config.document.problems import wrong_option_error
 from millrace.config.units import parse_duration
 from millrace.sizing.simulation.result import Ages
 
@@ -85,20 +85,20 @@ class ScoredForecast(StrictModel):
     left_out: tuple[str, ...] = ()
 
 
-def changes_to_simulate(
+def changes_to_simulate_by_finding(
     findings: Iterable[Finding], queries: Sequence[str]
 ) -> dict[int, tuple[WhatIfChange, ...]]:
     """Return the first changes of findings that a twin can simulate, by the place of the finding."""
     changes: dict[int, tuple[WhatIfChange, ...]] = {}
     for place, finding in enumerate(findings):
-        if finding.change is None or finding.change.new is None:
+        if finding.best_change is None or finding.best_change.new is None:
             continue
-        name = finding.change.key.rpartition(".")[2]
+        name = finding.best_change.key.rpartition(".")[2]
         key = _SETTINGS.get(name)
         query = None if key == "cores" else finding.query
         if key is None or (query is not None and query not in queries):
             continue
-        value = _number_or_none(finding.change.new)
+        value = _number_or_none(finding.best_change.new)
         if value is not None and value > 0:
             changes[place] = (WhatIfChange(key, value, query),)
     return changes
@@ -128,9 +128,9 @@ def read_forecasts(file: Path) -> tuple[Forecast, ...]:
     try:
         return _AdviceDocument.model_validate_json(file.read_text(encoding="utf-8")).forecasts
     except OSError as error:
-        raise wrong_option("--score", str(file), f"{allowed}: {error.strerror or error}") from error
+        raise wrong_option_error("--score", str(file), f"{allowed}: {error.strerror or error}") from error
     except (ValidationError, UnicodeDecodeError) as error:
-        raise wrong_option("--score", str(file), allowed) from error
+        raise wrong_option_error("--score", str(file), allowed) from error
 
 
 def score_forecasts(forecasts: Sequence[Forecast], then: ApplicationTwin) -> tuple[ScoredForecast, ...]:
@@ -174,7 +174,7 @@ def _score_forecast(forecast: Forecast, then: ApplicationTwin) -> ScoredForecast
             continue
         happened = observed_figures(query)
         for key, words in FIGURES.items():
-            interval = next_interval(was.figures[key])
+            interval = expected_interval_of_next_log(was.figures[key])
             inside = interval.low <= happened[key] <= interval.high
             scores.append(
                 FigureScore(
@@ -229,7 +229,7 @@ def observed_figures(query: QueryTwin) -> dict[str, float]:
     }
 
 
-def next_interval(interval: Estimate) -> Estimate:
+def expected_interval_of_next_log(interval: Estimate) -> Estimate:
     """Return the interval of a next log's figure, which varies by chance as much as this one's."""
     value = interval.value
     below, above = (

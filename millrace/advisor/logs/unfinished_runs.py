@@ -50,7 +50,7 @@ class PendingStage:
 
 
 @dataclass
-class PendingRun:
+class PendingQueryRun:
     """One run of a query."""
 
     id: str
@@ -61,20 +61,20 @@ class PendingRun:
     batches: dict[int, Batch] = field(default_factory=dict)
 
 
-def task_table(rows: bytes | bytearray) -> Any:
+def task_array(rows: bytes | bytearray) -> Any:
     """Return the packed rows of a stage's tasks as an array of :data:`millrace.advisor.logs.application_history.TASK`."""
     return np.frombuffer(bytes(rows), TASK)
 
 
-def tasks_by_executor(jobs: Iterable[PendingJob]) -> Any:
-    """Return all tasks of some jobs, as :func:`task_table`, in the order of their executors."""
+def tasks_ordered_by_executor(jobs: Iterable[PendingJob]) -> Any:
+    """Return all tasks of some jobs, as :func:`task_array`, in the order of their executors."""
     tables = [stage.tasks.table for job in jobs for stage in job.stages]
-    tasks = np.concatenate([*tables, task_table(b"")])
+    tasks = np.concatenate([*tables, task_array(b"")])
     return tasks[np.argsort(tasks["executor"], kind="stable")]
 
 
 def finished_query_run(
-    run_id: str, run: PendingRun, of_batch: Mapping[tuple[str, int], list[SparkJob]]
+    run_id: str, run: PendingQueryRun, of_batch: Mapping[tuple[str, int], list[SparkJob]]
 ) -> Query:
     """Return a finished run of a query.
 

@@ -71,7 +71,7 @@ def _dollars_by_engine(environment: Environment) -> dict[str, float | str]:
     """Return the dollars of the environment with all jobs on each engine and version, or why there is no such plan."""
     costs: dict[str, float | str] = {}
     for engine, kind in KINDS.items():
-        for version in kind.spark_versions:
+        for version in kind.spark_version_by_engine_version:
             other = environment_on_engine_or_none(environment, environment.jobs, engine, version=version)
             try:
                 usd = None if other is None else total_cost(plan(other)).value

@@ -15,7 +15,7 @@ import typer
 
 from millrace.cli.shared.output_file_errors import write_errors_as_wrong_option
 from millrace.config.base import SLUG, SLUG_SAID
-from millrace.config.document.problems import wrong_option
+from millrace.config.document.problems import wrong_option_error
 from millrace.config.schema import SCHEMA_FILE, schema_text
 
 _SUFFIX = ".template"
@@ -41,7 +41,7 @@ def init(
     """
     project = folder.resolve().name if name is None else name
     if not re.fullmatch(SLUG, project):
-        raise wrong_option(
+        raise wrong_option_error(
             "FOLDER" if name is None else "--name", project, f"{SLUG_SAID}; set another name with --name"
         )
     from millrace.cli.plan.vendor import install_wheel_in_project, write_wheel_of_this_program
@@ -49,9 +49,11 @@ def init(
     made = new_project_texts_by_path(project)
     with write_errors_as_wrong_option("FOLDER", folder):
         if folder.exists() and not folder.is_dir():
-            raise wrong_option("FOLDER", str(folder), "the name of a new or empty folder")
+            raise wrong_option_error("FOLDER", str(folder), "the name of a new or empty folder")
         if folder.is_dir() and any(folder.iterdir()):
-            raise wrong_option("FOLDER", str(folder), "a new or empty folder, because no file is overwritten")
+            raise wrong_option_error(
+                "FOLDER", str(folder), "a new or empty folder, because no file is overwritten"
+            )
         for file, text in made.items():
             target = folder / file
             target.parent.mkdir(parents=True, exist_ok=True)

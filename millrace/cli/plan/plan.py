@@ -28,11 +28,11 @@ from millrace.cli.shared.html_pages import check_page_is_writable, html_page, wr
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.cli.shared.verdict import verdict_panel
 from millrace.config import ConfigurationError, Environment, load
-from millrace.config.aws.accounts import inherited_name_lines
+from millrace.config.aws.accounts import describe_inherited_accounts_and_hosts
 from millrace.config.aws.deployed_sizes import DeployedSizes
-from millrace.config.aws.regions import partition
-from millrace.config.checks.formats import advise_on_schemas
-from millrace.config.document.problems import wrong_option
+from millrace.config.aws.regions import aws_partition_of_region
+from millrace.config.checks.formats import advice_on_schemas
+from millrace.config.document.problems import wrong_option_error
 from millrace.config.load import find_root
 from millrace.sizing import Plan, plan
 from millrace.sizing.alternatives.plan_difference import differences
@@ -120,7 +120,7 @@ def plan_command(
       millrace plan --env prod --apply 1,2
     """
     if not 0 < traffic < math.inf:
-        raise wrong_option("--traffic", f"{traffic:g}", "a number above 0")
+        raise wrong_option_error("--traffic", f"{traffic:g}", "a number above 0")
     others = {
         "--traffic": traffic != 1,
         "--deployed": deployed,
@@ -130,15 +130,15 @@ def plan_command(
         "--html": html,
     }
     if apply is not None and (options := [option for option, value in others.items() if value]):
-        raise wrong_option("--apply", apply, f"without {' and '.join(options)}")
+        raise wrong_option_error("--apply", apply, f"without {' and '.join(options)}")
     for option, chosen in (("--markdown", as_markdown), ("--templates", with_templates)):
         if chosen and diff is None:
-            raise wrong_option(option, "(no --diff)", "only with --diff")
+            raise wrong_option_error(option, "(no --diff)", "only with --diff")
     if html is not None:
         check_page_is_writable(html)
     environment = environment_with_cheapest_engines(load(env, open_engines=True), plan_keeps_all_slas)
     if deployed:
-        environment = environment.with_deployed(_deployed_sizes(environment))
+        environment = environment.with_deployed_sizes(_deployed_sizes(environment))
     environment = environment_with_scaled_traffic(environment, traffic)
     sized = plan(environment)
     if apply is not None:
@@ -223,7 +223,7 @@ def old_prices_warning(environment: Environment, today: date | None = None) -> s
     today
         Left out, the day in UTC.
     """
-    table = prices(environment.region, environment.places.root)
+    table = prices(environment.region, environment.value_locations.root)
     return table.describe_old_prices(datetime.now(UTC).date() if today is None else today)
 
 
@@ -255,7 +255,7 @@ def _print_plan_diff(
     as_markdown: bool,
     with_templates: bool,
 ) -> None:
-    root = environment.places.root or find_root()
+    root = environment.value_locations.root or find_root()
     before = plan_diff.version_to_compare(reference, env, root, with_templates=with_templates)
     keys = (
         []
@@ -319,9 +319,9 @@ def validate_command(
         problems = [asdict(each) for each in error.problems]
         typer.echo(json.dumps({"valid": False, "problems": problems}, ensure_ascii=False))
         raise typer.Exit(REFUSED) from None
-    tree = environment.places.tree
-    inherited = [] if tree is None else inherited_name_lines(tree)
-    advice = list(advise_on_schemas(environment, find_root()))
+    tree = environment.value_locations.tree
+    inherited = [] if tree is None else describe_inherited_accounts_and_hosts(tree)
+    advice = list(advice_on_schemas(environment, find_root()))
     if as_json:
         columns = {
             "valid": True,
@@ -329,7 +329,7 @@ def validate_command(
             "project": environment.project,
             "account": environment.account,
             "region": environment.region,
-            "partition": partition(environment.region),
+            "partition": aws_partition_of_region(environment.region),
             "streams": list(environment.streams),
             "jobs": list(environment.jobs),
             "inherited": inherited,

@@ -12,9 +12,9 @@ import typer
 from millrace.cli.shared.options import EnvironmentName
 from millrace.cli.shared.output_file_errors import write_errors_as_wrong_option
 from millrace.config import Environment, Finding, load
-from millrace.config.aws.regions import partition
+from millrace.config.aws.regions import aws_partition_of_region
 from millrace.config.aws.resource_names import Names
-from millrace.config.document.problems import wrong_option
+from millrace.config.document.problems import wrong_option_error
 from millrace.sizing import plan
 
 
@@ -85,8 +85,10 @@ def github_trust_policy(environment: Environment, repository: str) -> dict[str, 
         The repository is not OWNER/NAME.
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+", repository):
-        raise wrong_option("--repository", repository, "one repository as OWNER/NAME, without a wildcard")
-    issuer, where = "token.actions.githubusercontent.com", partition(environment.region)
+        raise wrong_option_error(
+            "--repository", repository, "one repository as OWNER/NAME, without a wildcard"
+        )
+    issuer, where = "token.actions.githubusercontent.com", aws_partition_of_region(environment.region)
     statement = {
         "Sid": "DeployFromOneEnvironment",
         "Effect": "Allow",
@@ -127,7 +129,9 @@ def policy_documents(environment: Environment) -> dict[str, dict[str, Any]]:
             "twelve digits, because each ARN of the policies has the account; write account: into the environment file "
             "(`aws sts get-caller-identity --query Account` prints it)"
         )
-        raise environment.places.error([Finding(("account",), value="(none)", allowed=allowed)])
+        raise environment.value_locations.error_of_findings(
+            [Finding(("account",), value="(none)", allowed=allowed)]
+        )
     names = Names(environment, environment.account)
     sized = plan(environment)
     settings = [

@@ -14,7 +14,7 @@ import typer
 from millrace.cli.shared.options import AsJson
 from millrace.cli.shared.output_file_errors import write_errors_as_wrong_option
 from millrace.config import find_root
-from millrace.config.document.problems import wrong_option
+from millrace.config.document.problems import wrong_option_error
 from millrace.sizing.costs.price_table_update import (
     PriceRenewal,
     price_list_region,
@@ -54,16 +54,18 @@ def update(
 
       millrace prices update --region eu-west-1
     """
-    from millrace.lifecycle.aws_error_messages import translate_aws_errors
+    from millrace.lifecycle.aws_error_messages import translating_aws_errors
 
     if re.fullmatch(r"[a-z]{2,4}(-[a-z]+)+-\d", region) is None:
-        raise wrong_option("--region", region, "the code of a region, such as eu-west-1")
+        raise wrong_option_error("--region", region, "the code of a region, such as eu-west-1")
     root = find_root()
     try:
         before = complete_prices_by_name(region, root)
     except ValueError as error:
-        raise wrong_option("--region", region, f"a region whose price file is valid: {error}") from error
-    with translate_aws_errors("cannot read prices from the AWS Price List API"):
+        raise wrong_option_error(
+            "--region", region, f"a region whose price file is valid: {error}"
+        ) from error
+    with translating_aws_errors("cannot read prices from the AWS Price List API"):
         result = renew_prices(price_list_client(region), region, before, datetime.now(UTC).date())
     file = root / PRICES / f"{region}.yaml"
     if result.renewed_count:

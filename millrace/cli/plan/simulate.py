@@ -23,8 +23,8 @@ from millrace.cli.shared.verdict import verdict_document as verdict_json
 from millrace.cli.shared.verdict import verdict_panel
 from millrace.completion import complete_job_names
 from millrace.config import ConfigurationError, Environment, load
-from millrace.config.document.explain_validation_errors import suggest_nearest
-from millrace.config.document.problems import Problem, wrong_option
+from millrace.config.document.explain_validation_errors import did_you_mean_text
+from millrace.config.document.problems import Problem, wrong_option_error
 from millrace.config.units import parse_duration
 from millrace.sizing import Plan
 
@@ -217,7 +217,7 @@ class _TrafficOptions:
 
         if self.trace is not None:
             if self.spikes is not None:
-                raise wrong_option("--spikes", self.spikes, "either --trace or --spikes")
+                raise wrong_option_error("--spikes", self.spikes, "either --trace or --spikes")
             recorded = read_trace(self.trace)
             unknown = sorted(
                 name for name in recorded if name is not None and name not in environment.streams
@@ -237,7 +237,7 @@ class _TrafficOptions:
             low, high = _parse_spike_rates(self.spikes)
             if self.seconds / self.every > _MOST_SPIKES:
                 least = f"at least {self.seconds / _MOST_SPIKES:g}s, so that the time has no more than {_MOST_SPIKES:,}"
-                raise wrong_option("--every", f"{self.every:g}s", least)
+                raise wrong_option_error("--every", f"{self.every:g}s", least)
             return {name: Arrivals.spikes(low, high, self.every, self.seconds) for name in streams}
         rates = {name: environment.streams[name].traffic for name in streams}
         return {
@@ -251,22 +251,24 @@ def _existing_job_name(job: str, environment: Environment) -> str:
         return job
 
     names = list(environment.jobs)
-    hint = suggest_nearest(job, names)
-    raise wrong_option("--job", job, f"one of {', '.join(names)}", hint)
+    hint = did_you_mean_text(job, names)
+    raise wrong_option_error("--job", job, f"one of {', '.join(names)}", hint)
 
 
 def _parse_seconds(option: str, value: str) -> float:
     try:
         return timedelta.total_seconds(parse_duration(value))
     except ValueError as error:
-        raise wrong_option(option, value, str(error)) from error
+        raise wrong_option_error(option, value, str(error)) from error
 
 
 def _parser_of_value_at_time(option: str) -> Any:
     def split_value_and_time(value: str) -> tuple[float, str]:
         at, colon, rest = value.partition(":")
         if not colon:
-            raise wrong_option(option, value, "a time and a value as TIME:VALUE, such as 2h:15m or 6h:32")
+            raise wrong_option_error(
+                option, value, "a time and a value as TIME:VALUE, such as 2h:15m or 6h:32"
+            )
         return (0.0 if at == "0" else _parse_seconds(option, at)), rest
 
     return split_value_and_time
@@ -279,14 +281,14 @@ def _refuse_times_after_end(
     end = max(each.seconds for each in arrivals.values())
     for value, at in zip(texts or [], moments, strict=True):
         if at >= end:
-            raise wrong_option(
+            raise wrong_option_error(
                 option, value, f"a time before the end of the simulation at {timedelta(seconds=round(end))}"
             )
 
 
 def _parse_partition_count(option: str, value: str) -> int:
     if not value.isdecimal() or not 1 <= int(value) <= 100_000:
-        raise wrong_option(option, value, "a number of partitions, 1 to 100,000")
+        raise wrong_option_error(option, value, "a number of partitions, 1 to 100,000")
     return int(value)
 
 
@@ -294,9 +296,11 @@ def _parse_spike_rates(value: str) -> tuple[float, float]:
     try:
         low, high = (float(each) for each in value.split(","))
     except ValueError as error:
-        raise wrong_option("--spikes", value, "two rates in records per second, such as 100,10000") from error
+        raise wrong_option_error(
+            "--spikes", value, "two rates in records per second, such as 100,10000"
+        ) from error
     if not 0 <= low <= high < float("inf"):
-        raise wrong_option(
+        raise wrong_option_error(
             "--spikes", value, "two rates in records per second, the lower one first, such as 100,10000"
         )
     return low, high

@@ -28,7 +28,9 @@ def find_transform_problems_on_spark(environment: Environment, sized: Plan) -> l
     """
     transforms = {
         (job, name): {
-            end.transform: (*place, "transform") for place, end in query.ends.items() if end.transform
+            end.transform: (*place, "transform")
+            for place, end in query.sinks_by_place.items()
+            if end.transform
         }
         for job, name, query in environment.queries
     }
@@ -69,5 +71,5 @@ def find_transform_problems_on_spark(environment: Environment, sized: Plan) -> l
         path = ("jobs", each.job, "queries", each.query, *own.get(value, ()))
         findings.setdefault(why, Finding(path, value, f"what Spark can plan; {each.why}"))
     if findings:
-        raise ConfigurationError(map(environment.places.problem_of_finding, findings.values()))
+        raise ConfigurationError(map(environment.value_locations.problem_of_finding, findings.values()))
     return list(rehearsal.unchecked)

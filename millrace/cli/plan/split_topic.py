@@ -15,7 +15,7 @@ from millrace.cli.shared.connections import connect_sandbox_or_account
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_environment_with_job
 from millrace.config import Environment, Finding
 from millrace.config.aws.resource_names import Names
-from millrace.config.kafka.login import secret_arns_of_login
+from millrace.config.kafka.login import secret_and_key_arns_of_login
 from millrace.config.model import ExternalCluster, KafkaTopic
 from millrace.config.queries import LandQuery
 
@@ -49,7 +49,11 @@ def split(
       millrace split flights --env prod --jobs 2 --minutes 1440 --json
     """
     from millrace.lifecycle.audits.kafka import TopicReader
-    from millrace.lifecycle.audits.topic_split import TopicSplit, balance_partitions, records_by_partition
+    from millrace.lifecycle.audits.topic_split import (
+        TopicSplit,
+        balance_partitions,
+        count_records_by_partition,
+    )
 
     environment = load_environment_with_job(env, job)
     name, stream = _query_name_and_stream_to_split(environment, job, query)
@@ -58,12 +62,14 @@ def split(
     end = datetime.now(UTC)
     begin = end - timedelta(minutes=minutes)
     topic = Names(environment, environment.account or "").stream(stream)
-    records = records_by_partition(
+    records = count_records_by_partition(
         TopicReader(topic, _kafka_connection_settings(environment, topic_settings.cluster)), begin, end
     )
     if jobs > len(records):
         allowed = f"2 to {len(records)}: topic {topic} has {len(records)} partitions"
-        raise environment.places.error([Finding(("jobs", job), value=f"--jobs {jobs}", allowed=allowed)])
+        raise environment.value_locations.error_of_findings(
+            [Finding(("jobs", job), value=f"--jobs {jobs}", allowed=allowed)]
+        )
     result = TopicSplit(job, name, stream, topic, begin, end, records, balance_partitions(records, jobs))
     if as_json:
         document = dataclasses.asdict(result) | {
@@ -86,7 +92,7 @@ def _kafka_connection_settings(environment: Environment, cluster: str) -> Settin
         running_sandbox_deployment(environment) is None
         and isinstance(kafka, ExternalCluster)
         and login.kind != "iam"
-        and secret_arns_of_login(login) is None
+        and secret_and_key_arns_of_login(login) is None
     ):
         names = Names(environment, environment.account or "")
         return cluster_connection_settings(
@@ -108,7 +114,7 @@ def _query_name_and_stream_to_split(environment: Environment, job: str, query: s
         return next(iter(known.items()))
     if query not in known:
         allowed = f"one of {', '.join(known)}" if known else "a job with a land query on a topic"
-        raise environment.places.error(
+        raise environment.value_locations.error_of_findings(
             [Finding(("jobs", job, "queries"), value=query or job, allowed=allowed)]
         )
     return query, known[query]
@@ -138,8 +144,8 @@ def _split_summary_text(result: TopicSplit) -> str:
 
 
 def _print_split(environment: Environment, result: TopicSplit) -> None:
-    assert environment.places.tree is not None, "the environment was loaded from a file"
-    raw: dict[str, Any] = environment.places.tree.nearest_existing(("jobs", result.job)).to_json()
+    assert environment.value_locations.tree is not None, "the environment was loaded from a file"
+    raw: dict[str, Any] = environment.value_locations.tree.nearest_existing(("jobs", result.job)).to_json()
     yaml = YAML()
     yaml.default_flow_style = None
     yaml.width = 110

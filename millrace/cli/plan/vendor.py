@@ -22,7 +22,7 @@ import typer
 from millrace.cli.shared.expected_failures import REFUSED
 from millrace.cli.shared.output_file_errors import write_errors_as_wrong_option
 from millrace.config import find_root
-from millrace.config.document.problems import wrong_option
+from millrace.config.document.problems import wrong_option_error
 from millrace.sandbox.programs.toolchain import ROOT
 
 DISTRIBUTION = "millrace-streams"
@@ -85,7 +85,7 @@ def install_wheel_in_project(wheel: Path, root: Path) -> list[Path]:
         allowed = (
             f"a wheel of Millrace with its locks: {DISTRIBUTION.replace('-', '_')}-VERSION-py3-none-any.whl"
         )
-        raise wrong_option("WHEEL", str(wheel), f"{allowed} ({error})") from error
+        raise wrong_option_error("WHEEL", str(wheel), f"{allowed} ({error})") from error
     target = root / FOLDER / wheel.name
     digest = hashlib.sha256(content).hexdigest()
     written = {target: content}

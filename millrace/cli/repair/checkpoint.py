@@ -66,14 +66,14 @@ def show(
 
       millrace checkpoint show flights land-flights --env prod --json
     """
-    from millrace.lifecycle.aws_error_messages import translate_aws_errors
+    from millrace.lifecycle.aws_error_messages import translating_aws_errors
 
     environment = load_environment_with_job(env, job)
     names = list(environment.jobs[job].queries)
     if query is not None:
         _check_query_exists(environment, job, query)
         names = [query]
-    with translate_aws_errors("cannot read the checkpoints"):
+    with translating_aws_errors("cannot read the checkpoints"):
         checkpoints = _job_checkpoints(environment, job)
         contents, holder = [checkpoints.read_contents(name) for name in names], checkpoints.current_writer()
     if as_json:
@@ -130,7 +130,7 @@ def reset(
 
       millrace checkpoint reset flights land-flights --env prod --at 2026-11-20T08:00:00Z --dry-run
     """
-    from millrace.lifecycle.aws_error_messages import translate_aws_errors
+    from millrace.lifecycle.aws_error_messages import translating_aws_errors
     from millrace.lifecycle.jobs.reset_effects import reset_objection, start_time_text
 
     environment = load_environment_with_job(env, job)
@@ -145,7 +145,7 @@ def reset(
         raise CommandRefusedError(f"{job}/{query} cannot be reset: {reason} (--duplicates resets it anyway)")
     start = None if moment is None else start_time_text(moment, span)
     typer.echo("\n".join(_start_and_reread_lines(environment, job, query, start, now)), err=True)
-    with translate_aws_errors("cannot read the checkpoints"):
+    with translating_aws_errors("cannot read the checkpoints"):
         checkpoints = _job_checkpoints(environment, job)
         if not checkpoints.has_batches(query):
             typer.echo(f"{job}/{query} has no checkpoint yet", err=True)
@@ -182,7 +182,7 @@ def move(env: EnvironmentName, job: JobName, query: QueryName, to: To, dry_run: 
 
 
 def _fork_or_move(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: bool) -> None:
-    from millrace.lifecycle.aws_error_messages import translate_aws_errors
+    from millrace.lifecycle.aws_error_messages import translating_aws_errors
     from millrace.lifecycle.jobs.checkpoints import CheckpointRequestError
 
     environment = load(env)
@@ -199,7 +199,7 @@ def _fork_or_move(env: str, job: str, query: str, to: str, *, moves: bool, dry_r
                 f"the name of a {key.lower()}, without / and without _ at its beginning",
             )
     verb = "move" if moves else "fork"
-    with translate_aws_errors("cannot read the checkpoints"):
+    with translating_aws_errors("cannot read the checkpoints"):
         source = _job_checkpoints(environment, job)
         target = source if other == job else _job_checkpoints(environment, other)
         if not source.has_batches(query):

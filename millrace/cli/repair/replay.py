@@ -21,7 +21,7 @@ from millrace.cli.shared.options import (
     load_environment_with_job,
 )
 from millrace.config import Environment
-from millrace.config.queries import DeriveQuery, SourceQuery
+from millrace.config.queries import DeriveQuery, SourceQueryBase
 
 if TYPE_CHECKING:
     from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
@@ -125,13 +125,13 @@ def _payloads_uploaded_during_run(
 ) -> Iterator[str]:
     """Upload corrected payloads for a run, and delete them afterwards, because they may be personal data."""
     from millrace.lifecycle.account.deployed_outputs import split_s3_url
-    from millrace.lifecycle.aws_error_messages import AwsError, translate_aws_errors
+    from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
     from millrace.lifecycle.jobs.checkpoints import FOLDER
 
-    url = f"{aws.names.checkpoints(job)}/{FOLDER}/replays/{begun:%Y%m%dT%H%M%S%fZ}/corrected.jsonl"
+    url = f"{aws.names.checkpoints_url(job)}/{FOLDER}/replays/{begun:%Y%m%dT%H%M%S%fZ}/corrected.jsonl"
     bucket, key = split_s3_url(url)
     s3 = aws.client("s3")
-    with translate_aws_errors(f"cannot write the corrected payloads to {url}"):
+    with translating_aws_errors(f"cannot write the corrected payloads to {url}"):
         written = s3.put_object(Bucket=bucket, Key=key, Body=corrected.read_bytes())
     # In a bucket with versions, which an existing one may be, a delete without the version only hides the object.
     version = {"VersionId": written["VersionId"]} if "VersionId" in written else {}
@@ -139,7 +139,7 @@ def _payloads_uploaded_during_run(
         yield url
     finally:
         try:
-            with translate_aws_errors(f"cannot delete {url}"):
+            with translating_aws_errors(f"cannot delete {url}"):
                 s3.delete_object(Bucket=bucket, Key=key, **version)
         except AwsError as error:
             typer.echo(
@@ -150,7 +150,7 @@ def _payloads_uploaded_during_run(
 def _query_name_to_replay(environment: Environment, job: str, query: str | None) -> str:
     """Return the query with the dead letters; by default, the only one that reads a source."""
     queries = environment.jobs[job].queries
-    reading = [name for name, q in queries.items() if isinstance(q, SourceQuery)]
+    reading = [name for name, q in queries.items() if isinstance(q, SourceQueryBase)]
     refusing = [
         name for name, q in queries.items() if isinstance(q, DeriveQuery) and q.dead_letters is not None
     ]

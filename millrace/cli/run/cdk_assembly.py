@@ -58,7 +58,7 @@ def synthesize_and_find_changes(
     assembly = _assembly_folder_after_cleanup(state_folder() / "deploy" / environment.name)
     aws = connect_account(environment)
     deployed = read_deployed_sizes(aws)
-    sized = plan(environment.with_deployed(deployed))
+    sized = plan(environment.with_deployed_sizes(deployed))
     account = PreflightAccount(aws, sized)
     bootstrap = {"bootstrap": preflight_account.check_bootstrap}
     _print_and_check_preflight(account, preflight_account.CHECKS if first else bootstrap, limited=limited)

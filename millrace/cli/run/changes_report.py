@@ -44,7 +44,7 @@ def rehearse_table_changes(
         return StartRehearsal({}, ())
     settings = [job_settings_in_assembly(aws.names, assembly, job) for job in jobs]
     named = sorted(set[str]().union(*(catalog_columns.table_names_in_settings(each) for each in settings)))
-    return rehearse_starts(settings, catalog_columns.columns_of_tables(aws.client("glue"), named))
+    return rehearse_starts(settings, catalog_columns.ddl_columns_by_table(aws.client("glue"), named))
 
 
 def print_and_check_changes(
@@ -116,7 +116,7 @@ def exit_if_permissions_widen(command: str, changes: DeploymentChanges, *, yes: 
     """
     if not yes or wider or all(stack.new for stack in changes.stacks):
         return
-    more = [f"{stack.stack}: {line}" for stack in changes.stacks for line in stack.wider_permissions]
+    more = [f"{stack.stack}: {line}" for stack in changes.stacks for line in stack.wider_permission_lines]
     if more:
         more.append("if this is meant, repeat the command with --yes --wider, or without --yes to be asked")
     exit_if_reasons(command, more)

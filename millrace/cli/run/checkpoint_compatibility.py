@@ -101,7 +101,7 @@ def _queries_with_old_and_new_manifests(
     from millrace.etl.checkpoints import manifest
     from millrace.etl.launch import settings
     from millrace.etl.launch.typed_json import SettingsError
-    from millrace.lifecycle.aws_error_messages import translate_aws_errors
+    from millrace.lifecycle.aws_error_messages import translating_aws_errors
     from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
 
     def schema_bytes_or_none(path: str) -> bytes | None:
@@ -118,7 +118,7 @@ def _queries_with_old_and_new_manifests(
         ) from error
     checkpoints = JobCheckpoints(aws.client("s3"), aws.names, job)
     for query in parsed.queries:
-        with translate_aws_errors(f"cannot read the checkpoint of {job}/{query.name}"):
+        with translating_aws_errors(f"cannot read the checkpoint of {job}/{query.name}"):
             text = checkpoints.manifest_text(query.name)
         if text is None:
             continue
@@ -132,7 +132,7 @@ def _queries_with_old_and_new_manifests(
             # A sandbox that replaces an engine writes manifests for its own connector.
             here, spark = dataclasses.replace(parsed, engine="sandbox"), old.spark
         new = manifest.make_manifest(here, query, spark=spark, conf=conf, schema_text=schema_bytes_or_none)
-        yield query.name, f"{aws.names.checkpoints(job)}/{query.name}", old, new
+        yield query.name, f"{aws.names.checkpoints_url(job)}/{query.name}", old, new
 
 
 def checkpoint_refusal_on_other_job(

@@ -15,7 +15,7 @@ from millrace.cli.shared.options import EnvironmentName, JobName, load_environme
 from millrace.cli.shared.output_file_errors import write_errors_as_wrong_option
 from millrace.config import Environment, find_root
 from millrace.config.aws.resource_names import Names
-from millrace.config.document.problems import wrong_option
+from millrace.config.document.problems import wrong_option_error
 from millrace.config.model import GlueJob
 from millrace.etl.launch.settings import (
     DeriveSettings,
@@ -284,7 +284,7 @@ def _parse_bind_options(texts: list[str]) -> dict[str, str]:
     for text in texts:
         name, separator, value = text.partition("=")
         if not separator or not name or not value:
-            raise wrong_option("--bind", text, "NAME=VALUE")
+            raise wrong_option_error("--bind", text, "NAME=VALUE")
         binds[name] = value
     return binds
 

@@ -18,7 +18,7 @@ from millrace.cli.shared.console import print_next_step
 from millrace.cli.shared.options import EnvironmentName, load_environment_with_job
 from millrace.completion import complete_environment_names, complete_job_names
 from millrace.config import Environment, load
-from millrace.config.document.problems import Finding, wrong_option
+from millrace.config.document.problems import Finding, wrong_option_error
 from millrace.config.engines.versions import LINES
 from millrace.sizing.readable_numbers import count
 
@@ -81,7 +81,9 @@ def demo(
     missing = [job for job in JOBS if job not in loaded.jobs]
     if missing:
         what = f"the example's jobs, {' and '.join(JOBS)}, as in environments/local.yaml"
-        raise loaded.places.error([Finding(("jobs",), allowed=what, value=", ".join(loaded.jobs))])
+        raise loaded.value_locations.error_of_findings(
+            [Finding(("jobs",), allowed=what, value=", ".join(loaded.jobs))]
+        )
     signal.signal(signal.SIGTERM, exit_on_signal)
     console = Console()
     if not console.is_terminal:
@@ -154,7 +156,7 @@ def run_here(
 
     loaded = load_environment_with_job(env, job)
     if lacking := list(_findings_of_sinks_without_server(loaded)):
-        raise loaded.places.error(lacking)
+        raise loaded.value_locations.error_of_findings(lacking)
     standing = make_stand_in(loaded, env)
     if standing.replaced:
         typer.echo(
@@ -173,7 +175,7 @@ def run_here(
             f"  {', '.join(f'{name}={_value_as_text(value)}' for name, value in landed.example.items())}"
         )
     for own, name, query in loaded.queries:
-        for end in query.ends.values() if own in jobs else ():
+        for end in query.sinks_by_place.values() if own in jobs else ():
             if end.sink.catalog_table is None:
                 typer.echo(f"{own}.{name}: its rows are not checked, because its sink is {end.sink.kind}")
     if keep:
@@ -225,19 +227,19 @@ def _files_by_stream(source: Path, streams: Sequence[str]) -> dict[str, Path]:
         ]
         if len(files) > len(dict(files)):
             names = ", ".join(each.name for _, each in files)
-            raise wrong_option(
+            raise wrong_option_error(
                 "--from", str(source), f"a folder with one file for each stream; it has several: {names}"
             )
         if files:
             return dict(files)
-        raise wrong_option(
+        raise wrong_option_error(
             "--from",
             str(source),
             f"a folder with a file named after {' or '.join(streams)}, such as {streams[0]}.jsonl",
         )
     if len(streams) > 1 and source.stem not in streams:
         allowed = f"a file named after one of the streams {', '.join(streams)}, a folder of such files, or --job with a job of one stream"
-        raise wrong_option("--from", str(source), allowed)
+        raise wrong_option_error("--from", str(source), allowed)
     return {source.stem if source.stem in streams else streams[0]: source}
 
 
@@ -284,7 +286,7 @@ def _findings_of_sinks_without_server(loaded: Environment) -> Iterator[Finding]:
     if os.environ.get("LOCALSTACK_ENDPOINT"):
         return
     for job, name, query in loaded.queries:
-        for place, each in query.ends.items():
+        for place, each in query.sinks_by_place.items():
             if each.sink.not_in_sandbox is not None:
                 allowed = (
                     f"a sink that the sandbox has: {each.sink.not_in_sandbox}. Set LOCALSTACK_ENDPOINT to a LocalStack "

@@ -216,7 +216,7 @@ def _query_or_route_with_format(environment: Environment, stream: str, chosen: s
     payloads = {
         ".".join((job, name, *place[1:])): reading
         for job, name, query in environment.queries
-        for place, reading in query.readings.items()
+        for place, reading in query.stream_readings_by_place.items()
         if reading.source == stream
     }
     if chosen is not None:
@@ -254,7 +254,7 @@ def _feed_and_record_count(
     from millrace.sandbox.schemas.traffic_values import RecordGenerator, SampledRecords, read_sample_file
 
     choose = random.Random(seed)
-    payloads = making.payload_writers_of_query(query, environment.places.root)
+    payloads = making.payload_writers_of_query(query, environment.value_locations.root)
     if shape.key is None and own_keys:
         shape = dataclasses.replace(shape, key=default_key_field(payloads))
     if source is not None:

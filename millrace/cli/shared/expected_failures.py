@@ -95,10 +95,10 @@ def _error_with_aws_advice(error: Exception) -> Exception:
         return error
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from millrace.lifecycle.aws_error_messages import CredentialsError, TransientError, explain_aws_error
+    from millrace.lifecycle.aws_error_messages import CredentialsError, TransientError, to_aws_error
 
     assert isinstance(cause, BotoCoreError | ClientError)
-    explanation = explain_aws_error(cause, "a request to AWS failed")
+    explanation = to_aws_error(cause, "a request to AWS failed")
     return (
         error if refused and not isinstance(explanation, CredentialsError | TransientError) else explanation
     )

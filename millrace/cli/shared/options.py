@@ -9,7 +9,7 @@ import typer
 
 from millrace.completion import complete_environment_names, complete_job_names
 from millrace.config import ConfigurationError, Environment, Finding, load
-from millrace.config.document.explain_validation_errors import suggest_nearest
+from millrace.config.document.explain_validation_errors import did_you_mean_text
 from millrace.config.document.problems import Problem
 
 EnvironmentName = Annotated[
@@ -114,7 +114,9 @@ def choose_query_name(
     if name is not None and name in names:
         return name
     allowed = listed.format(", ".join(names)) if names else lacking
-    raise environment.places.error([Finding(("jobs", job, "queries"), name or "(none)", allowed)])
+    raise environment.value_locations.error_of_findings(
+        [Finding(("jobs", job, "queries"), name or "(none)", allowed)]
+    )
 
 
 def load_environment_with_stream(env: str, stream: str) -> Environment:
@@ -129,8 +131,8 @@ def load_environment_with_stream(env: str, stream: str) -> Environment:
     if stream not in environment.streams:
         known = list(environment.streams)
         allowed = f"one of {', '.join(known)}"
-        raise environment.places.error(
-            [Finding(("streams",), stream, allowed, suggest_nearest(stream, known))]
+        raise environment.value_locations.error_of_findings(
+            [Finding(("streams",), stream, allowed, did_you_mean_text(stream, known))]
         )
     return environment
 

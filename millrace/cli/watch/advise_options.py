@@ -13,7 +13,7 @@ from rich.text import Text
 
 from millrace.cli.shared.console import figure_columns, plain_table, print_rich, word_columns
 from millrace.config import load
-from millrace.config.document.problems import wrong_option
+from millrace.config.document.problems import wrong_option_error
 from millrace.sizing import total_cost
 from millrace.sizing.cost import HOURS
 from millrace.sizing.readable_numbers import duration_text
@@ -94,7 +94,7 @@ def forecast_changes(
         JSON output with forecasts of an earlier log.
     """
     from millrace.advisor.forecasts.forecast_scores import (
-        changes_to_simulate,
+        changes_to_simulate_by_finding,
         read_forecasts,
         score_forecasts,
     )
@@ -108,13 +108,15 @@ def forecast_changes(
     ]
     if not twin.queries:
         return TwinForecasts(twin, (), {}, score_forecasts(earlier, twin))
-    changes = list(dict.fromkeys((*changes, *changes_to_simulate(advice.findings, names).values())))
-    before = twin.replay()
-    played = [before, *(twin.what_if(each) for each in changes)]
+    changes = list(
+        dict.fromkeys((*changes, *changes_to_simulate_by_finding(advice.findings, names).values()))
+    )
+    before = twin.forecast_replay()
+    played = [before, *(twin.forecast_what_if(each) for each in changes)]
     return TwinForecasts(
         twin,
         tuple(played),
-        twin.relative_errors(before),
+        twin.relative_duration_errors(before),
         score_forecasts(earlier, twin),
     )
 
@@ -125,7 +127,7 @@ def advice_without_harmful_findings(advice: Advice, answers: TwinForecasts, subj
     Records may become older within a known SLA. Where none is known, they may for a finding that promises no seconds: it
     saves cores.
     """
-    from millrace.advisor.forecasts.forecast_scores import changes_to_simulate
+    from millrace.advisor.forecasts.forecast_scores import changes_to_simulate_by_finding
 
     if not answers.forecasts:
         return advice
@@ -133,7 +135,7 @@ def advice_without_harmful_findings(advice: Advice, answers: TwinForecasts, subj
     by_change = {each.changes: each for each in changed}
     allowed = {each.name: subject.latency_seconds(each) for each in advice.history.queries}
     left, notes = list(advice.findings), list(advice.notes)
-    for place, change in changes_to_simulate(advice.findings, list(answers.twin.queries)).items():
+    for place, change in changes_to_simulate_by_finding(advice.findings, list(answers.twin.queries)).items():
         finding, forecast = advice.findings[place], by_change.get(tuple(map(str, change)))
         if forecast is None:
             continue
@@ -161,7 +163,11 @@ def _worker_usd_per_hour(history: History, subject: AdvisedJob) -> float | None:
         return subject.plan.jobs[subject.job].worker_usd_hour
     if subject.dollars_month is None:
         return None
-    return subject.dollars_month / HOURS / (math.ceil(history.cores / max(1, history.executor_cores)) + 1)
+    return (
+        subject.dollars_month
+        / HOURS
+        / (math.ceil(history.cores / max(1, history.smallest_executor_cores)) + 1)
+    )
 
 
 def forecasts_document(answers: TwinForecasts) -> dict[str, Any]:
@@ -280,9 +286,11 @@ def write_best_changes_into_file(advice: Advice, env: str | None, numbers: Seque
     from millrace.advisor.apply_changes import try_changes
 
     if env is None:
-        raise wrong_option("--apply", "(no --env)", "--env NAME, the environment whose file is to be changed")
+        raise wrong_option_error(
+            "--apply", "(no --env)", "--env NAME, the environment whose file is to be changed"
+        )
     environment = load(env)
-    places = environment.places
+    places = environment.value_locations
     assert places.tree is not None
     changes = _one_change_per_key(advice.findings, numbers)
     result = try_changes(places.tree.file, changes, places.root)
@@ -296,7 +304,7 @@ def _one_change_per_key(findings: Sequence[Finding], numbers: Sequence[int]) -> 
     """Return one change for each key, from the finding with the highest cost that changes it."""
     for each in numbers:
         if each > len(findings):
-            raise wrong_option("--finding", str(each), f"the number of a finding, 1 to {len(findings)}")
+            raise wrong_option_error("--finding", str(each), f"the number of a finding, 1 to {len(findings)}")
     chosen = [findings[each - 1] for each in numbers] if numbers else findings
     changes: dict[str, Change] = {}
     for finding in chosen:
@@ -304,7 +312,7 @@ def _one_change_per_key(findings: Sequence[Finding], numbers: Sequence[int]) -> 
         if change is not None:
             changes.setdefault(change.key, change)
     if not changes:
-        raise wrong_option(
+        raise wrong_option_error(
             "--apply",
             "nothing to write",
             "findings that change a key of the environment file; make the changes of these findings by hand",

@@ -103,7 +103,7 @@ def _simulated_sla_state(advice: Advice, subject: AdvisedJob | None, as_it_ran: 
         return SlaState("unknown", "no SLA is known; give --env NAME")
     judged = []
     for query in advice.history.queries:
-        allowed, ran = subject.latency_seconds(query), as_it_ran.queries.get(query.name)
+        allowed, ran = subject.latency_limit_seconds(query), as_it_ran.queries.get(query.name)
         if allowed is not None and ran is not None:
             judged.append((ran.figures["oldest"], allowed, query.name, ran.keeps_up))
     if not judged:
@@ -142,7 +142,7 @@ def _next_command_and_effect(
     advice: Advice, risks: Sequence[Risk], source: str, env: str | None
 ) -> tuple[str, str]:
     """Return the next command: apply a change of the largest risk, else simulate it, else write the page."""
-    from millrace.advisor.forecasts.forecast_scores import changes_to_simulate
+    from millrace.advisor.forecasts.forecast_scores import changes_to_simulate_by_finding
 
     command = f"millrace advise {source}"
     numbers: Mapping[str, list[tuple[int, Finding]]] = {
@@ -157,7 +157,7 @@ def _next_command_and_effect(
                 f"{command} --apply --finding {number}",
                 f"sets {change.key} to {change.new} and shows the new plan",
             )
-        if played := changes_to_simulate([finding], queries):
+        if played := changes_to_simulate_by_finding([finding], queries):
             question = ",".join(str(each) for each in played[0])
             return f"{command} --what-if {shlex.quote(question)}", "predicts what this change brings"
     return f"{command} --html advice.html", "draws what ran, batch by batch"

@@ -44,7 +44,7 @@ class Grant:
     effect: Literal["Allow", "Deny"] = "Allow"
 
     @property
-    def wildcards(self) -> tuple[str, ...]:
+    def resources_with_wildcard(self) -> tuple[str, ...]:
         """Resources with a wildcard."""
         return tuple(resource for resource in self.resources if "*" in resource)
 
@@ -66,7 +66,7 @@ def deny(sid: str, actions: Sequence[str], resources: Sequence[str], *, why: str
     return Grant(sid, tuple(actions), tuple(resources), why, effect="Deny")
 
 
-def list_prefixes(sid: str, bucket: str, prefixes: list[str]) -> Grant:
+def allow_listing_prefixes(sid: str, bucket: str, prefixes: list[str]) -> Grant:
     """Allow listing a bucket (its ARN) below some prefixes.
 
     Without permission to list, S3 answers 403 instead of 404 for a missing object; this would end a job that looks for its

@@ -84,7 +84,7 @@ def refused_change_lines(old: Mapping[str, Template | None], new: Mapping[str, T
         Templates by stack, deployed and new; stacks that leave are in neither.
     """
     for stack, template in sorted(new.items()):
-        before, after = _resources(old.get(stack)), _resources(template)
+        before, after = _resources_of_template(old.get(stack)), _resources_of_template(template)
         gone = replaced_resources(before, after)
         for logical in sorted(before.keys() & after.keys()):
             lines = _refused_property_lines(before[logical], after[logical], gone.get(logical, []))
@@ -209,7 +209,11 @@ def _name_conflict_lines(stack: str, before: Mapping[str, Any], after: Mapping[s
 
 def creates_lasting_resource(old: Template | None, new: Template) -> bool:
     """Tell whether an update creates a resource with a name of its own that outlives its stack."""
-    created = (each for logical, each in _resources(new).items() if logical not in _resources(old))
+    created = (
+        each
+        for logical, each in _resources_of_template(new).items()
+        if logical not in _resources_of_template(old)
+    )
     return any(
         str(each.get("DeletionPolicy", "")).startswith("Retain") and names_given_by_template(each)
         for each in created
@@ -239,14 +243,14 @@ def successive_templates(old: Template | None, new: Template) -> list[tuple[str,
     """
     ways = [
         way
-        for logical, will in _resources(new).items()
-        if (was := _resources(old).get(logical)) is not None and was["Type"] == will["Type"]
+        for logical, will in _resources_of_template(new).items()
+        if (was := _resources_of_template(old).get(logical)) is not None and was["Type"] == will["Type"]
         for way in [_steps_of_resource(logical, was, will, old or {}, new)]
         if len(way) > 1
     ]
     result: list[tuple[str, Template]] = []
     for number in range(max((len(way) for way in ways), default=0)):
-        texts, resources = [], dict(_resources(new))
+        texts, resources = [], dict(_resources_of_template(new))
         for way in ways:
             text, changed = way[min(number, len(way) - 1)]
             texts += [text] if number < len(way) else []
@@ -276,8 +280,9 @@ def _steps_of_resource(
         return []
     configurations = {
         name: resource
-        for name, resource in _resources(old).items()
-        if resource["Type"] == "AWS::MSK::Configuration" and _resources(new).get(name, resource) != resource
+        for name, resource in _resources_of_template(old).items()
+        if resource["Type"] == "AWS::MSK::Configuration"
+        and _resources_of_template(new).get(name, resource) != resource
     }
     requests = [
         (title, paths)
@@ -332,7 +337,7 @@ def _with_value_at(properties: Mapping[str, Any], path: str, value: Any) -> dict
     return {**properties, first: value}
 
 
-def _resources(template: Template | None) -> Mapping[str, Any]:
+def _resources_of_template(template: Template | None) -> Mapping[str, Any]:
     resources: Mapping[str, Any] = (template or {}).get("Resources", {})
     return resources
 

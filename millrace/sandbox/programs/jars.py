@@ -39,7 +39,9 @@ from millrace.sandbox.programs.toolchain import (
 
 LOCK = LOCKS / "jars.lock.json"
 _FOR_TESTS = frozenset({"debezium", "mysql-server", "opensearch"})
-ON_REQUEST = _FOR_TESTS | {jar_set_name("sandbox", line) for line in LINES.values() if not line.default}
+ON_REQUEST = _FOR_TESTS | {
+    jar_set_name("sandbox", line) for line in LINES.values() if not line.is_default_line
+}
 """Sets that set-up does not fetch, as most people need none of them."""
 
 _IGNORING = threading.Lock()
@@ -192,7 +194,7 @@ def _ivy_request_by_set() -> Iterator[tuple[str, str]]:
         for line in LINES.values():
             own = request.with_stem(f"{request.stem}_{line.scala}")
             text = (own if own.exists() else request).read_text()
-            if line.default or "${" in text:
+            if line.is_default_line or "${" in text:
                 given = {"line": line.name, "spark": line.spark, "scala": line.scala, **line.libraries}
                 yield jar_set_name(request.stem, line), Template(text).substitute(given)
 

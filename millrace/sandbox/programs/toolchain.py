@@ -186,7 +186,7 @@ def spark_submit_variables(line: SparkLine) -> dict[str, str]:
 
 def _python_environment_of_line(line: SparkLine) -> Path:
     """Return the environment in which `make spark` installs a line; the default line is in ``.venv``."""
-    return ROOT / ".venv" if line.default else state_folder() / f"spark-{line.name}"
+    return ROOT / ".venv" if line.is_default_line else state_folder() / f"spark-{line.name}"
 
 
 def node_package_folder(name: str) -> Path:

@@ -75,7 +75,7 @@ def parse_ddl(text: str) -> StructType:
         raise DdlError(str(error)) from error
 
 
-def _spark_struct(fields: Iterable[ddl.Field]) -> StructType:
+def _spark_struct(fields: Iterable[ddl.DdlField]) -> StructType:
     return StructType(
         [
             StructField(

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from millrace.etl.formats.decoding.decompress import DecompressError, decompress
 from millrace.etl.sources.kinesis.closed_shards import ShardRest, list_shards, read_shard_pages
-from millrace.lifecycle.aws_error_messages import translate_aws_errors
+from millrace.lifecycle.aws_error_messages import translating_aws_errors
 from millrace.sandbox.programs.child_processes import SandboxError
 
 _LARGEST = 64 << 20
@@ -82,7 +82,7 @@ def sample_stream(client: Any, stream: str, count: int) -> list[bytes]:
     AwsError
         The service refuses, or cannot be reached.
     """
-    with translate_aws_errors(f"cannot read stream {stream}"):
+    with translating_aws_errors(f"cannot read stream {stream}"):
         try:
             shards = list_shards(client, stream)
         except client.exceptions.ResourceNotFoundException as error:

@@ -7,8 +7,8 @@ from typing import Literal
 
 from millrace.config.aws.resource_names import Names
 from millrace.config.model import Environment, MskCluster
-from millrace.config.queries import DeriveQuery, LandingQuery, SourceQuery
-from millrace.config.sources.stream_metrics import LATE_PERIODS, StreamReader
+from millrace.config.queries import DeriveQuery, LandingQueryBase, SourceQueryBase
+from millrace.config.sources.stream_metrics import LATE_PERIODS, StreamReaderTiming
 from millrace.sizing.alarms.alarm_windows import (
     HOUR,
     MINUTE,
@@ -166,7 +166,7 @@ def _query_alarms(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Ala
     )
     asked = names.environment.jobs[job].queries[name]
     refusing = isinstance(asked, DeriveQuery) and asked.dead_letters is not None
-    if isinstance(asked, SourceQuery) or refusing:
+    if isinstance(asked, SourceQueryBase) or refusing:
         yield _own_metric_alarm(
             names,
             job,
@@ -179,8 +179,8 @@ def _query_alarms(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Ala
             why=("the sink refuses rows" if refusing else "records could not be decoded")
             + "; they are in the query's table of dead letters",
         )
-    root = names.environment.places.root
-    if any(reading.all_rules(root) for reading in asked.readings.values()):
+    root = names.environment.value_locations.root
+    if any(reading.all_rules(root) for reading in asked.stream_readings_by_place.values()):
         yield _own_metric_alarm(
             names,
             job,
@@ -253,20 +253,20 @@ def _own_metric_alarm(
 
 def _landing_readers_by_stream(
     environment: Environment, jobs: Mapping[str, JobPlan]
-) -> dict[str, list[StreamReader]]:
+) -> dict[str, list[StreamReaderTiming]]:
     """Return the queries that land each stream."""
-    found: dict[str, list[StreamReader]] = {}
+    found: dict[str, list[StreamReaderTiming]] = {}
     for job, name, settings in environment.queries:
-        if isinstance(settings, LandingQuery):
+        if isinstance(settings, LandingQueryBase):
             query = jobs[job].queries[name]
             latency, trigger = query.latency_seconds.value, query.trigger_seconds.value
-            reader = StreamReader(job, name, latency, trigger, settings.uses_fan_out)
-            for stream in settings.streams:
+            reader = StreamReaderTiming(job, name, latency, trigger, settings.uses_fan_out)
+            for stream in settings.source_stream_names:
                 found.setdefault(stream, []).append(reader)
     return found
 
 
-def _stream_alarms(names: Names, name: str, readers: Sequence[StreamReader]) -> Iterator[Alarm]:
+def _stream_alarms(names: Names, name: str, readers: Sequence[StreamReaderTiming]) -> Iterator[Alarm]:
     stream = names.environment.streams[name]
     for each in stream.alarms(name, names, readers):
         assert stream.metrics is not None, f"{name} has alarms and no metrics"

@@ -89,7 +89,7 @@ class JobPlanner:
         for name in dict.fromkeys(name for demand in demands for name in demand.streams):
             stream, number, least = self.environment.streams[name], partitions[name], self.least[name]
             evenly = least if number - 1 < least <= number else float(number)
-            steady = stream.elastic_limits is None
+            steady = stream.elastic_limit_names is None
             found[name] = SourcePartitions(
                 number, steady=steady, limits_parts=stream.limits_parts, evenly=evenly
             )
@@ -221,7 +221,7 @@ def _stream_usd(planner: JobPlanner, reading: StreamWithReaders, number: int) ->
     """Return the dollars a month of a stream with so many partitions."""
     stream, prices = reading.stream, planner.prices
     shared = sum(not demand.fan_out for demand in reading.readers)
-    consumers = len(reading.readers) - shared + len(stream.consumers)
+    consumers = len(reading.readers) - shared + len(stream.consumers_of_other_programs)
     advantage = planner.environment.governance.on_demand_advantage
     figure = Figure(number, stream.parts, "")
     lines = stream_cost_items(reading.name, stream, figure, shared, consumers, prices, advantage=advantage)
@@ -402,5 +402,5 @@ def _least_workers_usd(planner: JobPlanner, job: str, cores: int) -> float:
         workers = math.ceil((settings.cores or cores) / each.tasks) + 1
         if each.own and workers <= (settings.max_workers or math.inf):
             paid = settings.max_workers or workers
-            costs.append(paid * HOURS * worker_usd_hour(each.bills, planner.prices))
+            costs.append(paid * HOURS * worker_usd_hour(each.hourly_bill_items, planner.prices))
     return min(costs)

@@ -12,7 +12,7 @@ from typing import Any
 
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment, Job
-from millrace.config.queries import DeriveQuery, SourceQuery
+from millrace.config.queries import DeriveQuery, SourceQueryBase
 from millrace.config.units import format_duration
 from millrace.sizing.alternatives.runs_and_stream_modes import connected_part_of_environment
 
@@ -82,7 +82,14 @@ def _described_environments_with_changed_job(
 def _environments_with_split_job(environment: Environment, name: str) -> Iterator[tuple[str, Environment]]:
     """Yield splits into several jobs, each with its part of the traffic; one of them is planned."""
     queries = environment.jobs[name].queries.values()
-    sources = sorted({each for query in queries if isinstance(query, SourceQuery) for each in query.streams})
+    sources = sorted(
+        {
+            each
+            for query in queries
+            if isinstance(query, SourceQueryBase)
+            for each in query.source_stream_names
+        }
+    )
     if not sources:
         return
     topic = len(sources) == 1 and environment.streams[sources[0]].splits
@@ -139,7 +146,7 @@ def _described_changed_jobs(job: Job) -> Iterator[tuple[str, Job]]:
         changed = job.model_copy(update={"goal": "throughput"})
         yield "goal: throughput, where records may be older than the SLA", changed
     derived = {name for name, query in job.queries.items() if isinstance(query, DeriveQuery)}
-    if derived and any(isinstance(query, SourceQuery) for query in job.queries.values()):
+    if derived and any(isinstance(query, SourceQueryBase) for query in job.queries.values()):
         rest = {name: query for name, query in job.queries.items() if name not in derived}
         yield (
             f"one query less: {', '.join(sorted(derived))} as direct queries, where source and sink allow it",

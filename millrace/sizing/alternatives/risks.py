@@ -95,7 +95,7 @@ def driver_load_shares(demands: list[QueryDemand], jobs: Mapping[str, JobPlan]) 
 
 def share_of_limits_at_peak(stream: Stream, sized: StreamPlan) -> float:
     """Return the share of its partitions' limits at the peak; 0 if they refuse no records, or if AWS adds partitions."""
-    if not stream.refuses_fewer or stream.elastic_limits is not None:
+    if not stream.refuses_fewer or stream.elastic_limit_names is not None:
         return 0.0
     return (
         max(demand.partitions for demand in partition_demands_at_peak(stream, 1))

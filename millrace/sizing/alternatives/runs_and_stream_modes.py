@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from millrace.config.bounded_run_checks import bounded_run_findings
 from millrace.config.model import Environment, KinesisStream
-from millrace.config.queries import DeriveQuery, LandingQuery
+from millrace.config.queries import DeriveQuery, LandingQueryBase
 from millrace.sizing.cost import CENT, stream_cost_items
 from millrace.sizing.plan_model import Figure
 from millrace.sizing.planned_environment import environment_with_choices
@@ -40,7 +40,7 @@ def environment_with_cheapest_choices(
     """
     start = timedelta(seconds=service_limits()["bounded.start_seconds"])
     for name, job in environment.jobs.items():
-        bounded = True if job.run == "bounded" else environment.deployed.in_turns.get(name)
+        bounded = True if job.run == "bounded" else environment.deployed_sizes.in_turns.get(name)
         if job.run_every is None and job.run in ("bounded", "auto") and bounded is not False:
             able = [each for each in _PERIODS if start < each < job.latency - start]
             path = ("jobs", "run_every", name)
@@ -48,10 +48,10 @@ def environment_with_cheapest_choices(
             # The shortest period's plan says why none is possible.
             if period := found or (_PERIODS[0] if bounded else None):
                 environment = environment_with_choices(environment, "jobs", "run_every", {name: period})
-    read = {name for _, _, query in environment.queries for name in query.streams}
+    read = {name for _, _, query in environment.queries for name in query.source_stream_names}
     for name, stream in environment.streams.items():
-        if isinstance(stream, KinesisStream) and name in read and stream.mode_is_open:
-            mode = environment.deployed.modes.get(name)
+        if isinstance(stream, KinesisStream) and name in read and stream.is_mode_chosen_by_plan:
+            mode = environment.deployed_sizes.modes.get(name)
             if mode is None and _is_on_demand_cheaper_and_enough(environment, name, stream, prices):
                 mode = _cheapest_value_or_none(
                     environment, ("streams", "mode", name), ("on-demand",), cost, keeps
@@ -111,13 +111,17 @@ def connected_part_of_environment(environment: Environment, member: tuple[str, s
     touched = {
         each: {
             ("jobs", each),
-            *(("streams", stream) for query in job.queries.values() for stream in query.streams),
-            *(("table", query.table) for query in job.queries.values() if isinstance(query, LandingQuery)),
+            *(("streams", stream) for query in job.queries.values() for stream in query.source_stream_names),
+            *(
+                ("table", query.table)
+                for query in job.queries.values()
+                if isinstance(query, LandingQueryBase)
+            ),
             *(
                 ("table", table)
                 for query in job.queries.values()
                 if isinstance(query, DeriveQuery)
-                for table, _ in query.reads
+                for table, _ in query.source_tables_and_routes
             ),
         }
         for each, job in environment.jobs.items()

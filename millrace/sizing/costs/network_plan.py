@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
-from millrace.config.aws.accounts import named_hosts
-from millrace.config.job_networks import network_reasons, vpc_reason
-from millrace.config.kafka.login import secret_arns_of_login
+from millrace.config.aws.accounts import hosts_of_urls_and_servers
+from millrace.config.job_networks import reason_job_runs_in_vpc, reasons_for_vpc_by_user
+from millrace.config.kafka.login import secret_and_key_arns_of_login
 from millrace.config.model import Environment, Job, MskCluster, Stream
 from millrace.sizing.cost import GB, HOURS, SECONDS, cost_item, quantity_by_tier
 from millrace.sizing.plan_model import CostItem, Figure, FigureInput, NetworkPlan, pinned_figure
@@ -45,7 +45,7 @@ def called_services(environment: Environment) -> tuple[str, ...]:
     if environment.observability.prometheus and any(job.remote_writes for job in jobs):
         found.append("aps-workspaces")
     asked = {service for job in jobs for sink in job.sinks for service in sink.services}
-    if any(secret_arns_of_login(cluster.authentication) for cluster in environment.kafka.values()):
+    if any(secret_and_key_arns_of_login(cluster.authentication) for cluster in environment.kafka.values()):
         asked.add("secretsmanager")
     found += sorted(asked.difference(found))
     if environment.history is not None:
@@ -55,7 +55,11 @@ def called_services(environment: Environment) -> tuple[str, ...]:
 
 def jobs_in_vpc(environment: Environment) -> dict[str, Job]:
     """Return the jobs that run in the VPC, by name."""
-    return {name: job for name, job in environment.jobs.items() if vpc_reason(environment, name) is not None}
+    return {
+        name: job
+        for name, job in environment.jobs.items()
+        if reason_job_runs_in_vpc(environment, name) is not None
+    }
 
 
 def _streams_read_in_vpc(environment: Environment) -> list[Stream]:
@@ -64,7 +68,7 @@ def _streams_read_in_vpc(environment: Environment) -> list[Stream]:
         environment.streams[name]
         for job in jobs_in_vpc(environment).values()
         for query in job.queries.values()
-        for name in query.streams
+        for name in query.source_stream_names
     ]
 
 
@@ -93,14 +97,14 @@ def network_plan_and_cost_items(
     tuple
         The plan, and its cost; an existing VPC costs this environment nothing, and neither does none.
     """
-    if not network_reasons(environment):
+    if not reasons_for_vpc_by_user(environment):
         why = "no job needs a VPC: all reach AWS by its public endpoints, with TLS and IAM"
         return NetworkPlan(Figure("none", "egress", why), (), 0), ()
     called = called_services(environment)
     if environment.network.vpc is not None:
         why = f"{environment.network.vpc} is left as it is; it must reach {', '.join(called)} and S3"
         return NetworkPlan(pinned_figure("existing", "egress", why, ("network", "vpc")), called, 0), ()
-    zones, asked = environment.zones, environment.network.egress
+    zones, asked = environment.zone_count, environment.network.egress
     costs = _cost_items_by_egress(environment, called, prices)
     usd = {way: sum(line.usd for line in cost) for way, cost in costs.items()}
     chosen = min(costs, key=usd.__getitem__) if asked == "cheapest" else asked
@@ -132,7 +136,7 @@ def _monthly_gb_and_is_assumed(environment: Environment) -> tuple[float, bool]:
 def _cost_items_by_egress(
     environment: Environment, called: tuple[str, ...], prices: PriceTable
 ) -> dict[Egress, tuple[CostItem, ...]]:
-    zones = environment.zones
+    zones = environment.zone_count
     volume, guess = _monthly_gb_and_is_assumed(environment)
     data = f"{volume:,.0f} GB"
     endpoints = f"{', '.join(called)} in {zones} zones"
@@ -164,8 +168,8 @@ def _cost_items_by_egress(
 
 def domains_to_resolve(environment: Environment) -> tuple[str, ...]:
     """Return the domains that the DNS firewall lets through: those of AWS, of the file's hosts, and the allowed ones."""
-    tree = environment.places.tree
-    hosts = [] if tree is None else named_hosts(tree)
+    tree = environment.value_locations.tree
+    hosts = [] if tree is None else hosts_of_urls_and_servers(tree)
     return tuple(sorted({*_AWS_DOMAINS, *hosts, *(environment.network.allowed_domains or ())}))
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from millrace.config.document.problems import Finding
-from millrace.config.job_networks import vpc_reason
+from millrace.config.job_networks import reason_job_runs_in_vpc
 from millrace.config.model import Environment, Job
 from millrace.sizing.cost import job_cost_items
 from millrace.sizing.jobs.job_hints import job_advice
@@ -157,7 +157,7 @@ def job_plan_and_findings(
         ),
         scaling=scaling,
         network=_network_figure(environment, name),
-        worker_usd_hour=worker_usd_hour(sized.bills, prices),
+        worker_usd_hour=worker_usd_hour(sized.hourly_bill_items, prices),
         choices=choices,
         run=run,
     )
@@ -232,7 +232,7 @@ def _size_queries_and_workers(
 
 
 def _network_figure(environment: Environment, name: str) -> Figure[str]:
-    why = vpc_reason(environment, name)
+    why = reason_job_runs_in_vpc(environment, name)
     given = getattr(environment.jobs[name], "network", None)
     if given is not None:
         return pinned_figure(given, "network", why or "pinned", ("jobs", name, "network"))

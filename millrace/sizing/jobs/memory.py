@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from millrace.config.model import Environment, Job
-from millrace.config.queries import Query, SourceQuery
+from millrace.config.queries import Query, SourceQueryBase
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.triggers import most_fetched_bytes
@@ -79,7 +79,7 @@ def memory_of_job(
         records, tasks = batches[demand.query]
         size = records * mean_record_bytes(environment, demand)
         query = job.queries[demand.query]
-        if isinstance(query, SourceQuery):
+        if isinstance(query, SourceQueryBase):
             whole = size / tasks * known["memory.expansion"]
             if not any(environment.streams[name].fetched_whole for name in demand.streams):
                 whole = min(whole, known["memory.kafka_fetch_mib_per_task"] * MIB)
@@ -113,9 +113,9 @@ def mean_record_bytes(environment: Environment, demand: QueryDemand) -> float:
 
 def _passes_through_python(query: Query) -> bool:
     """Return whether records pass through Python, as with all readers and writers except Spark's own."""
-    return any(each.format.in_python or each.decompress_up_to for each in query.readings.values()) or any(
-        each.sink.in_python for each in query.ends.values()
-    )
+    return any(
+        each.format.in_python or each.decompress_up_to for each in query.stream_readings_by_place.values()
+    ) or any(each.sink.in_python for each in query.sinks_by_place.values())
 
 
 def kinesis_records_that_fit(environment: Environment, demand: QueryDemand, tasks: int) -> float:

@@ -169,12 +169,12 @@ def _finding_of_too_few_shards(environment: Environment, demand: QueryDemand) ->
         if asked.fans_out and not demand.work.alone
         else None
     )
-    if asked.elastic_limits is not None:
+    if asked.elastic_limit_names is not None:
         runs = (
             "" if environment.jobs[demand.job].run_every is None else ", or a longer `run_every` of its job"
         )
-        allowed = f"provisioned with at least {least} {part}s{runs}: {why}; AWS opens those of an {asked.sizing} stream for what is written"
-        return Finding(("streams", stream, "mode"), asked.sizing, allowed, hint)
+        allowed = f"provisioned with at least {least} {part}s{runs}: {why}; AWS opens those of an {asked.sizing_key} stream for what is written"
+        return Finding(("streams", stream, "mode"), asked.sizing_key, allowed, hint)
     value = "left to the plan" if shards is None else str(shards)
     return Finding(("streams", stream, asked.parts), value, f"at least {least}: {why}", hint)
 

@@ -41,7 +41,7 @@ def scaling_plan_and_findings(
             None,
             None,
         ), []
-    asked_least, asked_first = job.configured_executors
+    asked_least, asked_first = job.least_and_initial_executors
     average = whole_cores(sum(demand.least_cores * demand.average for demand in demands))
     least = min(executors.value, math.ceil(average / each))
     minimum = (
@@ -113,7 +113,7 @@ def allocation_ratio(
 
 
 def _findings_of_executor_pins(name: str, job: Job, most: int) -> list[Finding]:
-    asked = zip(("min_executors", "initial_executors"), job.configured_executors, strict=True)
+    asked = zip(("min_executors", "initial_executors"), job.least_and_initial_executors, strict=True)
     return [
         Finding(("jobs", name, key), str(value), f"at most {most}, the executors of the plan")
         for key, value in asked

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from millrace.config.model import Environment, Job
-from millrace.config.queries import LandingQuery
+from millrace.config.queries import LandingQueryBase
 from millrace.sizing.cost import GB, SECONDS, cost_item
 from millrace.sizing.costs.storage_cost import replaced_file_days, stored_gb_per_second
 from millrace.sizing.plan_model import CostItem, QueryPlan
@@ -42,12 +42,12 @@ def usage_cost_items(
         puts += each * (known["usage.requests_per_batch"] + min(float(spread.cores), max(1.0, records)))
         query = job.queries[demand.query]
         added = stored_gb_per_second(environment, query, demand) * SECONDS
-        if isinstance(query, LandingQuery):
+        if isinstance(query, LandingQueryBase):
             landed += added
         else:
             derived += added
             # The number of rows is an assumption only with a transform.
-            guess |= added > 0 and any(each.transform is not None for each in query.ends.values())
+            guess |= added > 0 and any(each.transform is not None for each in query.sinks_by_place.values())
         rewritten += stored_gb_per_second(environment, query, demand, iceberg=True) * 86_400 * days
     assumed = any(demand.assumed for demand in demands)
     triggers = tuple(f"{demand.key}.trigger_seconds" for demand in demands)

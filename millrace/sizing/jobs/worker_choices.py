@@ -63,7 +63,7 @@ def worker_choice_job_and_all_choices(
                     worker.vcpu,
                     worker.memory_gib,
                     executors,
-                    (executors + 1) * HOURS * share * worker_usd_hour(worker.bills, prices),
+                    (executors + 1) * HOURS * share * worker_usd_hour(worker.hourly_bill_items, prices),
                     asked,
                     _reason_against(worker, asked, driver_cores),
                     _reason_unproven(job, engine, worker, least),
@@ -101,8 +101,8 @@ def _reason_against(worker: Worker, needed: float, driver_cores: int) -> str | N
 def _reason_unproven(job: Job, engine: str, worker: Worker, gib_per_core: float) -> str | None:
     if engine != job.engine:
         return f"the rate is that of {job.engine}"
-    if worker.architecture != job.processors:
-        return f"the rate is that of {job.processors}"
+    if worker.architecture != job.processor_architecture:
+        return f"the rate is that of {job.processor_architecture}"
     if worker.memory_gib / worker.vcpu < gib_per_core:
         return "a join holds whole batches, which a longer trigger makes larger"
     return None

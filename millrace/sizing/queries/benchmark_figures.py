@@ -17,7 +17,7 @@ from millrace.config.base import Model
 from millrace.config.document.problems import Finding
 from millrace.config.model import Basis, Environment
 from millrace.config.processing_rate import Rate
-from millrace.config.queries import Query, SourceQuery
+from millrace.config.queries import Query, SourceQueryBase
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.capacity import InfeasibleError
 
@@ -218,7 +218,7 @@ def speed_of_query(environment: Environment, job: str, query: str) -> Speed:
             f"{rate.records_per_second_per_core:,.0f} records/s a core and "
             f"{rate.batch_overhead.total_seconds():g} s a batch, {rate.basis} by the file",
         )
-    found = read_result(environment.places.root / rate.result)
+    found = read_result(environment.value_locations.root / rate.result)
     wave = found.wave_seconds.high if found.wave_seconds is not None else 0.0
     own = settings.spark_line.name
     other_line = (
@@ -253,11 +253,11 @@ def _default_speed(environment: Environment, query: Query) -> Speed:
     Both engines have the same rate, because neither was measured.
     """
     table = service_limits()
-    if isinstance(query, SourceQuery):
-        formats = {each.format.kind: each.format.decoding for each in query.readings.values()}
+    if isinstance(query, SourceQueryBase):
+        formats = {each.format.kind: each.format.decoding for each in query.stream_readings_by_place.values()}
         kind = max(formats, key=lambda each: formats[each])
         decoding, what = formats[kind], f"a record of {kind}"
-        size = max(float(environment.streams[name].traffic.record_size) for name in query.streams)
+        size = max(float(environment.streams[name].traffic.record_size) for name in query.source_stream_names)
     else:
         # The cost of a transform is unknown: assumed equal to decoding JSON, for records that are read as columns.
         decoding, what, size = 1.0, "a record that is transformed", table["rate.record_bytes"]

@@ -12,7 +12,14 @@ from functools import cache
 from millrace.config.checks.partition_lists import partition_lists
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment
-from millrace.config.queries import DeriveQuery, LandingQuery, LandQuery, Query, RouteQuery, SourceQuery
+from millrace.config.queries import (
+    DeriveQuery,
+    LandingQueryBase,
+    LandQuery,
+    Query,
+    RouteQuery,
+    SourceQueryBase,
+)
 from millrace.sizing.cache_by_identity import cached_for_same_objects
 from millrace.sizing.plan_model import FigureInput, Inputs
 from millrace.sizing.prices_and_limits import limit_per_second, service_limits
@@ -30,7 +37,7 @@ from millrace.sizing.queries.triggers import (
     work_with_trigger_limit,
 )
 
-Landings = dict[str, tuple[str, LandingQuery]]
+Landings = dict[str, tuple[str, LandingQueryBase]]
 """First query that lands each table, with its job, by table."""
 
 
@@ -38,7 +45,7 @@ def landing_queries_by_table(environment: Environment) -> Landings:
     """Return the job and query that land each table."""
     found: Landings = {}
     for name, _, query in environment.queries:
-        if isinstance(query, LandingQuery):
+        if isinstance(query, LandingQueryBase):
             found.setdefault(query.table, (name, query))
     return found
 
@@ -49,9 +56,9 @@ def streams_of_derive_query(found: Landings, query: DeriveQuery) -> tuple[str, .
     With a route, only that route's stream counts; a stream in both tables is read twice and is listed twice.
     """
     read = {}
-    for table, route in query.reads:
+    for table, route in query.source_tables_and_routes:
         landing = found[table][1]
-        streams = landing.streams
+        streams = landing.source_stream_names
         if isinstance(landing, RouteQuery) and route is not None:
             streams = (landing.routes[route].source,)
         read.update(dict.fromkeys((table, stream) for stream in streams))
@@ -126,12 +133,12 @@ class _QueryFacts:
         self.readers: dict[str, list[tuple[float, str]]] = {}
         for job, _, query in environment.queries:
             if isinstance(query, DeriveQuery):
-                for table, _ in query.reads:
+                for table, _ in query.source_tables_and_routes:
                     self.readers.setdefault(table, []).append((self.sla_seconds(job), job))
         self.queries = {
             query.table: (job, name, query)
             for job, name, query in reversed([*environment.queries])
-            if isinstance(query, LandingQuery)
+            if isinstance(query, LandingQueryBase)
         }
         self._landing: dict[str, QueryWork] = {}
         self._triggers: dict[str, float] = {}
@@ -139,7 +146,7 @@ class _QueryFacts:
         """Tables whose triggers are equal where they can be, by table: those that queries join, one after the other."""
         for _, _, query in environment.queries:
             tables = (
-                [table for table, _ in query.reads if table in self.queries]
+                [table for table, _ in query.source_tables_and_routes if table in self.queries]
                 if isinstance(query, DeriveQuery)
                 else []
             )
@@ -149,8 +156,8 @@ class _QueryFacts:
         self.readers_of = Counter(
             name
             for _, _, query in environment.queries
-            if isinstance(query, SourceQuery) and not query.uses_fan_out
-            for name in query.streams
+            if isinstance(query, SourceQueryBase) and not query.uses_fan_out
+            for name in query.source_stream_names
         )
 
     def landing_work(self, table: str) -> QueryWork:
@@ -190,7 +197,7 @@ def _latency_share(facts: _QueryFacts, job: str, query: Query) -> LatencyShare:
     every = facts.environment.jobs[job].run_every
     if every is not None:
         return _latency_share_of_run_stage(facts, job, every)
-    if isinstance(query, SourceQuery):
+    if isinstance(query, SourceQueryBase):
         return _latency_share_of_reading(facts, job, query)
     return _latency_share_of_deriving(facts, job, query)
 
@@ -198,7 +205,7 @@ def _latency_share(facts: _QueryFacts, job: str, query: Query) -> LatencyShare:
 def _longest_trigger(facts: _QueryFacts, job: str, name: str, query: Query) -> float:
     """Return the longest trigger of a query by its SLA and by what memory holds."""
     work = QueryWork(1.0, 0.0, facts.speeds[job, name].overhead, _latency_share(facts, job, query).seconds)
-    if isinstance(query, SourceQuery):
+    if isinstance(query, SourceQueryBase):
         work = work_with_trigger_limit(work, _seconds_that_fit_in_memory(facts, query), followed=False)
     return work.longest_batch_seconds
 
@@ -206,7 +213,7 @@ def _longest_trigger(facts: _QueryFacts, job: str, name: str, query: Query) -> f
 def _seconds_that_fit_in_memory(facts: _QueryFacts, query: Query) -> float:
     """Return the seconds of arrivals that memory holds of a query, and of those whose tables are joined with its own."""
     # Tables that are joined get one trigger, so that the join reads whole batches of both.
-    tables = facts.joined.get(query.table, ()) if isinstance(query, LandingQuery) else ()
+    tables = facts.joined.get(query.table, ()) if isinstance(query, LandingQueryBase) else ()
     each: list[Query] = [query, *(facts.queries[table][2] for table in sorted(tables))]
     seconds = min(
         seconds_that_fit_in_memory(facts.environment.streams, _peak_rates_by_stream(facts, one))
@@ -218,7 +225,7 @@ def _seconds_that_fit_in_memory(facts: _QueryFacts, query: Query) -> float:
     return seconds
 
 
-def _hand_over_seconds(facts: _QueryFacts, query: SourceQuery, peaks: Mapping[str, float]) -> float:
+def _hand_over_seconds(facts: _QueryFacts, query: SourceQueryBase, peaks: Mapping[str, float]) -> float:
     """Return the seconds in which a partition delivers one record to a query that shares its throughput with others."""
     total = 0.0
     for name, peak in peaks.items():
@@ -247,18 +254,18 @@ def _query_demand(
         overhead=fast.overhead,
         sla=share.seconds,
         trigger=None if (pace := every or query.trigger) is None else pace.total_seconds(),
-        hand_over=_hand_over_seconds(facts, query, peaks) if isinstance(query, SourceQuery) else 0.0,
-        alone=isinstance(query, SourceQuery)
+        hand_over=_hand_over_seconds(facts, query, peaks) if isinstance(query, SourceQueryBase) else 0.0,
+        alone=isinstance(query, SourceQueryBase)
         and (query.uses_fan_out or max(facts.readers_of[name] for name in names) == 1),
     )
-    if isinstance(query, SourceQuery):
-        followed = isinstance(query, LandingQuery) and query.table in facts.readers
+    if isinstance(query, SourceQueryBase):
+        followed = isinstance(query, LandingQueryBase) and query.table in facts.readers
         work = work_with_trigger_limit(work, _seconds_that_fit_in_memory(facts, query), followed=followed)
         work = replace(
             work, most_trigger=min(work.most_trigger, facts.longest_trigger_seconds(job_name, work.overhead))
         )
     else:
-        landed = [facts.landing_work(table) for table, _ in query.reads]
+        landed = [facts.landing_work(table) for table, _ in query.source_tables_and_routes]
         work = work_with_landing_pace(work, landed, facts.longest_trigger_seconds(job_name, work.overhead))
     again = peak_multiple_to_catch_up(environment.jobs[job_name], asked=as_asked)
 
@@ -283,7 +290,7 @@ def _query_demand(
         job=job_name,
         query=query_name,
         streams={name: peak / work.rate for name, peak in peaks.items()},
-        lands=isinstance(query, SourceQuery),
+        lands=isinstance(query, SourceQueryBase),
         work=work,
         needed=0.0,
         # If records depend on each other, the time for one partition does not predict the time for many.
@@ -291,8 +298,10 @@ def _query_demand(
         or (isinstance(query, DeriveQuery) and query.state is not None),
         share=share.words,
         sla_of=share,
-        latency=share.seconds + started if isinstance(query, SourceQuery) else facts.sla_seconds(job_name),
-        fan_out=isinstance(query, SourceQuery) and query.uses_fan_out,
+        latency=share.seconds + started
+        if isinstance(query, SourceQueryBase)
+        else facts.sla_seconds(job_name),
+        fan_out=isinstance(query, SourceQueryBase) and query.uses_fan_out,
         average=sum(each.records_per_second for each in traffics) * part / work.rate,
         speed=fast,
         inputs=inputs,
@@ -310,7 +319,7 @@ def _query_demand(
 def _share_of_table(facts: _QueryFacts, query: Query) -> float:
     """Return the share of a table's records that a query takes: limits and batches count them all."""
     shares = []
-    for table, route in query.reads if isinstance(query, DeriveQuery) else ():
+    for table, route in query.source_tables_and_routes if isinstance(query, DeriveQuery) else ():
         landing = facts.landings[table][1]
         routes = landing.routes if isinstance(landing, RouteQuery) else {}
         shares.append(1.0 if route is None or route not in routes else routes[route].share)
@@ -318,7 +327,11 @@ def _share_of_table(facts: _QueryFacts, query: Query) -> float:
 
 
 def _streams_of_query(facts: _QueryFacts, query: Query) -> tuple[str, ...]:
-    return query.streams if isinstance(query, SourceQuery) else streams_of_derive_query(facts.landings, query)
+    return (
+        query.source_stream_names
+        if isinstance(query, SourceQueryBase)
+        else streams_of_derive_query(facts.landings, query)
+    )
 
 
 def _peak_rates_by_stream(facts: _QueryFacts, query: Query) -> dict[str, float]:
@@ -340,13 +353,13 @@ def _topic_share_and_partitions(facts: _QueryFacts, query: Query) -> tuple[float
     return 1 / len(facts.shared_out[query.source, query.table]), len(listed)
 
 
-def _latency_share_of_reading(facts: _QueryFacts, job: str, query: SourceQuery) -> LatencyShare:
+def _latency_share_of_reading(facts: _QueryFacts, job: str, query: SourceQueryBase) -> LatencyShare:
     """Return half of the tightest SLA that waits for this table, or all of the job's own.
 
     A record that is landed and then derived waits for two triggers, and the ages add up.
     """
     readers: list[tuple[float, str]] = (
-        facts.readers.get(query.table, []) if isinstance(query, LandingQuery) else []
+        facts.readers.get(query.table, []) if isinstance(query, LandingQueryBase) else []
     )
     own = facts.sla_seconds(job)
     tightest, reader = min(readers, default=(2 * own, job))
@@ -364,7 +377,10 @@ def _latency_share_of_reading(facts: _QueryFacts, job: str, query: SourceQuery) 
 def _latency_share_of_deriving(facts: _QueryFacts, job: str, query: DeriveQuery) -> LatencyShare:
     # A query of two tables waits for the later one.
     landed = max(
-        (_latency_share_of_reading(facts, *facts.landings[table]) for table, _ in query.reads),
+        (
+            _latency_share_of_reading(facts, *facts.landings[table])
+            for table, _ in query.source_tables_and_routes
+        ),
         key=lambda share: share.seconds,
     )
     own = facts.sla_seconds(job)

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment, Job
-from millrace.config.queries import SourceQuery, StreamQuery
+from millrace.config.queries import OneStreamQueryBase, SourceQueryBase
 from millrace.config.units import format_duration
 from millrace.sizing.plan_model import Figure, FigureInput, QueryPlan, RunPlan, T, pinned_figure
 from millrace.sizing.prices_and_limits import service_limits
@@ -94,7 +94,7 @@ def query_plan_and_findings(
         )
     batch = shard = None
     read = [f"streams.{name}.expected_partitions" for name in demand.streams]
-    if isinstance(query, SourceQuery):
+    if isinstance(query, SourceQueryBase):
         batch, problems = _batch_limit_and_findings(
             demand, query, above, _largest_limit_and_if_memory(span.most, above, fits_in_memory)
         )
@@ -123,7 +123,7 @@ def query_plan_and_findings(
             assumed=demand.assumed,
             inputs=lambda: (f"{demand.key}.cores", *read),
         )
-    if isinstance(query, StreamQuery) and query.kafka is not None:
+    if isinstance(query, OneStreamQueryBase) and query.kafka is not None:
         least, path = query.kafka.min_partitions, (*demand.path, "kafka", "min_partitions")
         if least is not None:
             why = f"pinned; the source has {count(source.partitions, 'partition')}"
@@ -242,10 +242,10 @@ def _largest_limit_and_if_memory(most: float, above: float, fits_in_memory: floa
 
 
 def _findings_of_minimum_above_limit(
-    demand: QueryDemand, query: SourceQuery, most: Figure[int]
+    demand: QueryDemand, query: SourceQueryBase, most: Figure[int]
 ) -> list[Finding]:
     """Return the finding for a minimum above the batch limit: the batch would wait forever, or for its longest delay."""
-    reading = query.kafka if isinstance(query, StreamQuery) else None
+    reading = query.kafka if isinstance(query, OneStreamQueryBase) else None
     least = None if reading is None else reading.min_records_per_batch
     if least is None or least <= most.value:
         return []
@@ -254,7 +254,7 @@ def _findings_of_minimum_above_limit(
 
 
 def _batch_limit_and_findings(
-    demand: QueryDemand, query: SourceQuery, above: float, room: tuple[float, bool]
+    demand: QueryDemand, query: SourceQueryBase, above: float, room: tuple[float, bool]
 ) -> tuple[Figure[int], list[Finding]]:
     most, held = round(room[0], 6), room[1]
     given, path = query.records_per_batch, (*demand.path, "records_per_batch")

@@ -133,15 +133,15 @@ def _least_partitions(stream: Stream, peak: float) -> float:
     """Return the fewest partitions for the arriving records; more that are pinned do not count, as the plan's own may be."""
     size = peak * stream.traffic.record_size
     arriving = {
-        "records in": peak * stream.written.records_per_second / stream.traffic.records_per_second,
+        "records in": peak * stream.written_traffic.records_per_second / stream.traffic.records_per_second,
         "bytes in": size,
     }
     needed = max(
         1.0, *(arriving[each.of] / limit_per_second(each) for each in stream.limits if each.of in arriving)
     )
-    if stream.elastic_limits is None:
+    if stream.elastic_limit_names is None:
         return needed if stream.given_partitions is None else min(needed, stream.given_partitions)
-    first, headroom = (service_limits()[name] for name in stream.elastic_limits)
+    first, headroom = (service_limits()[name] for name in stream.elastic_limit_names)
     return max(first, needed * headroom)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from millrace.config.model import Environment, Traffic
-from millrace.config.queries import DeriveQuery, LandingQuery, SourceQuery
+from millrace.config.queries import DeriveQuery, LandingQueryBase, SourceQueryBase
 from millrace.sizing.plan_model import JobPlan, Plan, QueryPlan
 from millrace.sizing.planned_environment import environment_as_planned
 from millrace.sizing.prices_and_limits import service_limits
@@ -108,7 +108,7 @@ def scenario_of_job(
     landing = {
         query.table: name
         for name, query in environment.jobs[job].queries.items()
-        if isinstance(query, LandingQuery)
+        if isinstance(query, LandingQueryBase)
     }
     loads, changed = [], []
     # A query that reads another's commits comes after it.
@@ -117,7 +117,7 @@ def scenario_of_job(
         numbers = sized.queries[demand.query]
         source: Arrivals | str = _sum_of_arrivals(arrivals, demand.streams, demand.part)
         divided: tuple[EqualPartitions, ...] = ()
-        if isinstance(query, SourceQuery):
+        if isinstance(query, SourceQueryBase):
             count = demand.partitions or sum(
                 plan.streams[name].expected_partitions.value for name in demand.streams
             )
@@ -125,7 +125,11 @@ def scenario_of_job(
             changed += [
                 (demand.query, Reshard(at, divide_stream(after, min(skew, after)))) for at, after in reshards
             ]
-        elif isinstance(query, DeriveQuery) and len(query.reads) == 1 and query.source in landing:
+        elif (
+            isinstance(query, DeriveQuery)
+            and len(query.source_tables_and_routes) == 1
+            and query.source in landing
+        ):
             source = landing[query.source]
         else:  # landed by another job, or by two queries: its records arrive as in the streams
             divided = divide_stream(max(1, numbers.cores.value))

@@ -10,7 +10,7 @@ from urllib.request import Request
 
 from millrace.config.aws.history_server_image import PUBLIC_IMAGE, TAG
 from millrace.config.aws.kafka_versions import STANDARD
-from millrace.lifecycle.account.deployed_outputs import ignore_missing
+from millrace.lifecycle.account.deployed_outputs import ignoring_not_found_errors
 from millrace.sizing.prices_and_limits import ELSEWHERE
 from millrace.verify.account.claim_context import Check, CheckAnswer, ClaimContext
 
@@ -116,7 +116,7 @@ def check_endpoint_services(context: ClaimContext) -> CheckAnswer:
 
 def _resource_schema(context: ClaimContext, kind: str) -> dict[str, Any] | None:
     cloudformation = context.client("cloudformation")
-    with ignore_missing("TypeNotFoundException"):
+    with ignoring_not_found_errors("TypeNotFoundException"):
         answer = cloudformation.describe_type(Type="RESOURCE", TypeName=kind)
         return dict(json.loads(answer["Schema"]))
     return None

@@ -11,7 +11,7 @@ from millrace.config.aws.availability_zones import MSK_REFUSES
 from millrace.config.engines.emr import EmrJob
 from millrace.config.engines.versions import VERSIONS, version_row
 from millrace.config.model import GlueJob, MskCluster
-from millrace.lifecycle.account.kafka_access import broker_addresses
+from millrace.lifecycle.account.kafka_access import bootstrap_servers_of_cluster
 from millrace.sizing.alarms.metrics import metric_namespace
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.verify.account.checks import policy_error_codes, shortened_list_text
@@ -68,7 +68,7 @@ def check_glue_timeout(context: ClaimContext) -> CheckAnswer:
     """Read the timeout of jobs whose template has none."""
     jobs = context.jobs_of_engine(GlueJob).items()
     open_ended = [
-        name for name, job in jobs if job.timeout is None and not job.in_turns and job.run != "auto"
+        name for name, job in jobs if job.timeout is None and not job.has_bounded_runs and job.run != "auto"
     ]
     if not open_ended:
         return _NONE
@@ -118,7 +118,9 @@ def _engine_versions_with_snapshots(context: ClaimContext) -> Iterator[tuple[str
     """Yield the summary of each table's newest snapshot, which names its writer, with the version of the job's engine."""
     glue, s3 = context.client("glue"), context.client("s3")
     for job in context.names.environment.jobs.values():
-        for table in {name for query in job.queries.values() for name in query.writes.values()}:
+        for table in {
+            name for query in job.queries.values() for name in query.created_tables_by_place.values()
+        }:
             database, name = context.names.table(table).split(".")
             try:
                 description = glue.get_table(DatabaseName=database, Name=name)["Table"]
@@ -264,7 +266,7 @@ def check_msk_brokers(context: ClaimContext) -> CheckAnswer:
     """Ask MSK for the brokers of each cluster."""
     kinds = set()
     for name in _cluster_arns(context):
-        broker_addresses(context.names, name, context.client)
+        bootstrap_servers_of_cluster(context.names, name, context.client)
         kinds.add(context.names.environment.kafka[name].authentication.kind)
     return CheckAnswer(True, shortened_list_text(kinds))
 

@@ -12,9 +12,9 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # forgotten in its stubs
 
 from millrace.config.aws.pagination import list_all
-from millrace.lifecycle.account.deployed_outputs import ignore_missing
+from millrace.lifecycle.account.deployed_outputs import ignoring_not_found_errors
 from millrace.lifecycle.account.kafka_access import Settings
-from millrace.lifecycle.aws_error_messages import AwsError, translate_aws_errors
+from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 from millrace.lifecycle.deploy import deployed_template
 from millrace.sandbox.drill import DrillError
 from millrace.sizing.msk_clusters import TIME_LIMITS
@@ -91,7 +91,7 @@ def remove_verification(
     """
     deadline = time.monotonic() + place.patience.remove
     cloudformation = place.client("cloudformation")
-    with translate_aws_errors("cannot read the stacks"):
+    with translating_aws_errors("cannot read the stacks"):
         stacks = [
             stack["StackName"]
             for stack in all_stacks(place.client)
@@ -147,7 +147,7 @@ def _stack_to_keep(wave: Sequence[str]) -> str:
 def _delete_job_log_groups_and_parameters(place: VerificationTarget, scope: VerificationScope) -> None:
     """Delete what jobs created beside the stacks."""
     logs, ssm = place.client("logs"), place.client("ssm")
-    with translate_aws_errors("cannot delete resources that jobs created outside the stacks"):
+    with translating_aws_errors("cannot delete resources that jobs created outside the stacks"):
         for group in list_log_groups(logs, scope):
             logs.delete_log_group(logGroupName=group)
         for parameter in list_parameters(ssm, scope):
@@ -183,7 +183,7 @@ def empty_bucket(s3: Any, bucket: str) -> int:
         S3 refuses.
     """
     count = 0
-    with translate_aws_errors(f"cannot empty bucket {bucket}"), ignore_missing("NoSuchBucket"):
+    with translating_aws_errors(f"cannot empty bucket {bucket}"), ignoring_not_found_errors("NoSuchBucket"):
         for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
             objects = [
                 {"Key": each["Key"], **_version_argument(each["VersionId"])}
@@ -211,7 +211,7 @@ def _delete_stacks_and_report_remaining(
     cloudformation: Any, wave: Sequence[str], deadline: float, poll_seconds: float
 ) -> list[str]:
     """Delete stacks in parallel; return the reason for each that is left."""
-    with translate_aws_errors(f"cannot delete {', '.join(wave)}"):
+    with translating_aws_errors(f"cannot delete {', '.join(wave)}"):
         stacks = {stack: _describe_stack(cloudformation, stack) for stack in wave}
         for stack in wave:
             cloudformation.delete_stack(StackName=stack)
@@ -239,7 +239,7 @@ def _delete_stacks_and_report_remaining(
 
 
 def _describe_stack(cloudformation: Any, stack: str) -> Mapping[str, Any] | None:
-    with ignore_missing("does not exist"):
+    with ignoring_not_found_errors("does not exist"):
         return dict(cloudformation.describe_stacks(StackName=stack)["Stacks"][0])
     return None
 

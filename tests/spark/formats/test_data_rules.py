@@ -174,20 +174,20 @@ def with_none_of_its_fields(
         b'{"carrier": null}',
     ]
     some = [b'{"air time": 0}', b'{"legs": [], "x": 1}', b'{"carrier": ""}']
-    yield "json", JsonDecoder(row), str(KINDS["json"](kind="json").any_field_condition(ddl)), some, none
-    where = KINDS["debezium"](kind="debezium").any_field_condition(ddl)
+    yield "json", JsonDecoder(row), str(KINDS["json"](kind="json").any_field_set_condition(ddl)), some, none
+    where = KINDS["debezium"](kind="debezium").any_field_set_condition(ddl)
     changes = [b'{"op": "c", "after": %b}' % each for each in (some[0], none[1])]
     yield "debezium", ChangeDecoder(row, debezium.debezium_envelope()), str(where), changes[:1], changes[1:]
     ddl.write_text("carrier STRING, `air time` INT")
     csv = CsvDecoder(schema_files.parse_schema(spark, ddl.read_text(), "row.ddl"), CsvFormat(",", '"', ""))
-    yield "csv", csv, str(KINDS["csv"](kind="csv").any_field_condition(ddl)), [b"AA,", b",0"], [b","]
+    yield "csv", csv, str(KINDS["csv"](kind="csv").any_field_set_condition(ddl)), [b"AA,", b",0"], [b","]
     avsc = folder / "row.avsc"
     avsc.write_text(json.dumps(AVSC))
     found = avro.make_avro_decoder(spark, PLAIN, avsc.read_text(), "row.avsc")
     yield (
         "avro",
         found,
-        str(KINDS["avro"](kind="avro").any_field_condition(avsc)),
+        str(KINDS["avro"](kind="avro").any_field_set_condition(avsc)),
         [b"\0\2\0\0\0"],
         [b"\0" * 4],
     )
@@ -214,7 +214,9 @@ def with_none_of_its_fields(
     ]
     none = [b"", pb.block(11, "of another message"), pb.number(2, 0), pb.fixed(3, "<d", 0.0)]
     where = (
-        KINDS["protobuf"].model_validate({"kind": "protobuf", "message": "f.Row"}).any_field_condition(desc)
+        KINDS["protobuf"]
+        .model_validate({"kind": "protobuf", "message": "f.Row"})
+        .any_field_set_condition(desc)
     )
     yield (
         "protobuf",
@@ -239,8 +241,8 @@ def test_records_with_none_of_the_fields_are_counted_in_every_format(
         found[form], wanted[form] = (row["rule any_field"], row["bad"]), (len(none), form != "debezium")
     assert found == wanted
     (tmp_path / "row.ddl").write_text("carrier STRING, n INT NOT NULL")
-    assert KINDS["json"](kind="json").any_field_condition(tmp_path / "row.ddl") is None
-    assert KINDS["text"](kind="text").any_field_condition(tmp_path / "row.ddl") is None
+    assert KINDS["json"](kind="json").any_field_set_condition(tmp_path / "row.ddl") is None
+    assert KINDS["text"](kind="text").any_field_set_condition(tmp_path / "row.ddl") is None
 
 
 @pytest.mark.parametrize(

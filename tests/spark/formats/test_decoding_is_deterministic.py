@@ -125,7 +125,7 @@ def test_decoded_on_another_day_elsewhere(spark: SparkSession, tmp_path: Path) -
     library = tmp_path / "clock.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(tmp_path / "clock.c")], check=True)
     now = time.time()
-    other = LINES[NEWEST] if installed_spark_line().default else installed_spark_line()
+    other = LINES[NEWEST] if installed_spark_line().is_default_line else installed_spark_line()
     environment = spark_submit_variables(other)
     with subprocess.Popen(
         [environment["PYSPARK_PYTHON"], "-m", __name__, str(tmp_path)],

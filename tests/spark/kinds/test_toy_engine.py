@@ -27,7 +27,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from millrace.config.engines.base import Bill, JobBase, Worker
+from millrace.config.engines.base import HourlyBillItem, JobBase, Worker
 from millrace.config.document.problems import Finding
 
 
@@ -35,7 +35,7 @@ class ToyJob(JobBase):
     """A job on a shelf."""
 
     title = "Toys"
-    spark_versions: ClassVar[Mapping[str, str]] = {"1": "3.5.7"}
+    spark_version_by_engine_version: ClassVar[Mapping[str, str]] = {"1": "3.5.7"}
     heap_share = "memory.heap_share.emr"
     metric_namespaces = ("Toys",)
 
@@ -45,7 +45,7 @@ class ToyJob(JobBase):
 
     tasks_per_worker = property(lambda self: self.worker)
     disk_gib = property(lambda self: 20)
-    bills = property(lambda self: billed(self.worker))
+    hourly_bill_items = property(lambda self: billed(self.worker))
 
     def check(self, path):
         if self.worker % 4:
@@ -63,7 +63,7 @@ class ToyJob(JobBase):
 
 
 def billed(cores):
-    return (Bill("toys", cores, ("emr.x86_64.vcpu_hour",) * 2, "{count} of them for {hours} h"),)
+    return (HourlyBillItem("toys", cores, ("emr.x86_64.vcpu_hour",) * 2, "{count} of them for {hours} h"),)
 '''
 
 RUNS = '''

@@ -26,7 +26,7 @@ from tests.faults.sent_records import aggregate
 from tests.kinesalite import CREDENTIALS, REGION, Kinesalite
 
 pytestmark = pytest.mark.skipif(
-    installed_spark_line().default, reason="no data sources in Python before Spark 4"
+    installed_spark_line().is_default_line, reason="no data sources in Python before Spark 4"
 )
 
 _numbers = itertools.count()

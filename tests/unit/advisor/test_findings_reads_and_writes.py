@@ -21,7 +21,7 @@ from tests.unit.advisor.synthetic_histories import (
 
 def test_two_actions_that_read_the_source():
     finding = found("missing-cache", twice(cached=False))
-    assert "persist" in finding.change.new
+    assert "persist" in finding.best_change.new
     assert finding.effect.likely == pytest.approx(0.4)
     assert finding.dollars_a_month == pytest.approx(1000 * 0.4 / 2)
 
@@ -112,7 +112,7 @@ def test_small_files():
         return batch(number, begun, [job(number, [at])])
 
     finding = found("small-files", files, cores=16)
-    assert finding.change.new == "coalesce(1)"
+    assert finding.best_change.new == "coalesce(1)"
     assert "16 files a batch" in finding.words
 
 
@@ -128,4 +128,4 @@ def test_files_of_two_tables_cannot_be_one():
     finding = found("small-files", lambda number, begun: both(4, number, begun), cores=4)
     assert "8 files a batch" in finding.words
     assert "where 2 would do" in finding.words
-    assert finding.change.new == "coalesce(1)"
+    assert finding.best_change.new == "coalesce(1)"

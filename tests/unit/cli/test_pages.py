@@ -169,7 +169,7 @@ def test_the_flow_has_each_stream_job_and_table_once(planned):
         (place[-1], table)
         for job in environment.jobs.values()
         for query in job.queries.values()
-        for place, table in query.writes.items()
+        for place, table in query.created_tables_by_place.items()
     }
     expected = [f"stream {each}" for each in environment.streams] + [
         f"job {each}" for each in environment.jobs

@@ -278,7 +278,7 @@ def test_advice_opens_with_what_it_found() -> None:
 
 def test_a_foreign_job_is_told_what_a_month_costs_after_the_advice() -> None:
     advice = advise(history([Truth(name="well", rate=500.0, seed=2, seconds=240.0)]))
-    ran = twin_of_application(advice.history, 0.44).replay()
+    ran = twin_of_application(advice.history, 0.44).forecast_replay()
     grows = ran.queries["well"].model_copy(update={"ended": False})
     changed = [
         ran.model_copy(update={"changes": ("cores=1",), "dollars_month": 70.0}),
@@ -301,7 +301,7 @@ class Promised(AdvisedJob):
 
     seconds = 0.0
 
-    def latency_seconds(self, query: object) -> float:
+    def latency_limit_seconds(self, query: object) -> float:
         del query
         return self.seconds
 
@@ -312,7 +312,7 @@ def test_ages_out_of_a_log_are_held_against_the_sla(
 ) -> None:
     advice = advise(history([Truth(name="well", rate=500.0, seed=2, seconds=240.0)]))
     twin = twin_of_application(advice.history, 0.44)
-    ran = twin.replay()
+    ran = twin.forecast_replay()
     assert ran.queries["well"].keeps_up
     oldest = ran.queries["well"].figures["oldest"]
     bound = {"kept": oldest.high, "at risk": (oldest.low + oldest.high) / 2, "missed": oldest.low}[state]
@@ -320,7 +320,7 @@ def test_ages_out_of_a_log_are_held_against_the_sla(
     assert advice_verdict(advice, Promised(), ran).sla.state == state
     short = advise(history([Truth(name="short", limit=3000, rate=900.0, trigger=4.0, seconds=240.0)]))
     behind = twin_of_application(short.history, 0.44)
-    said = advice_verdict(short, Promised(), behind.replay()).sla
+    said = advice_verdict(short, Promised(), behind.forecast_replay()).sla
     assert (said.state, said.words) == (
         "missed",
         "the backlog of short grows, and with it the age of records",

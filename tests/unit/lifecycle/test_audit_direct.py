@@ -27,7 +27,7 @@ from millrace.lifecycle.audits.direct_query_records import (
     ranges_in_commits,
 )
 from millrace.lifecycle.audits.hourly_audit import HOUR, AuditResult, HourCounts, LaggingShard, NotAudited
-from millrace.lifecycle.audits.kinesis import compare_counts, lagging_shards
+from millrace.lifecycle.audits.kinesis import audit_stream_by_counts, lagging_shards
 from millrace.lifecycle.audits.landing_table import LandedRecords
 from millrace.lifecycle.audits.query_audit import line_in_offset_log
 
@@ -243,7 +243,7 @@ def test_a_shard_that_is_read_late_is_no_hole(catalog: SqlCatalog, moto: str) ->
     hours = [begin + n * HOUR for n in range(3)]
 
     def missing(told: tuple[LaggingShard, ...] | None) -> list[tuple[int, int]]:
-        result = compare_counts(
+        result = audit_stream_by_counts(
             cloudwatch, landed, hours, query="q", stream="late-clicks", table="db.landed", unread=told
         )
         assert result.behind == (told or ())

@@ -33,7 +33,7 @@ from tests.unit.lifecycle.shop_checkpoints import MANIFEST, Shop, document
 def test_both_sides_mean_the_same_places(shop: Shop) -> None:
     assert (checkpoints.FOLDER, checkpoints.LIVE_SECONDS) == (core.FOLDER, core.LIVE_SECONDS)
     held = core.lease_of_checkpoints(
-        shop.names.checkpoints("clicks"), "glue-run-7", (os.getpid(),), lambda _: None
+        shop.names.checkpoints_url("clicks"), "glue-run-7", (os.getpid(),), lambda _: None
     )
     held.acquire()
     try:
@@ -47,7 +47,7 @@ def test_both_sides_mean_the_same_places(shop: Shop) -> None:
         held.release()
     assert shop.of.current_writer() is None
     again = core.lease_of_checkpoints(
-        shop.names.checkpoints("clicks"), "glue-run-8", (os.getpid(),), lambda _: None
+        shop.names.checkpoints_url("clicks"), "glue-run-8", (os.getpid(),), lambda _: None
     )
     with shop.of.holding_lease("millrace checkpoint reset"):
         assert shop.of.current_writer() == f"run millrace checkpoint reset on {os.uname().nodename}"
@@ -129,7 +129,7 @@ def test_a_reset_with_duplicates_is_done_when_they_are_accepted(shop: Shop) -> N
 def test_a_running_job_is_left_alone(shop: Shop) -> None:
     shop.begin()
     held = core.lease_of_checkpoints(
-        shop.names.checkpoints("clicks"), "run-1", (os.getpid(),), lambda _: None
+        shop.names.checkpoints_url("clicks"), "run-1", (os.getpid(),), lambda _: None
     )
     held.acquire()
     before = shop.names_of()

@@ -175,7 +175,7 @@ def test_auto_leaves_a_deployed_job_as_it_runs_and_one_alone_that_cannot_run_so(
     def runs(job: str, text_: str, *deployed: bool) -> bool:
         sizes = DeployedSizes(in_turns=dict.fromkeys(["clicks"] * len(deployed), *deployed))
         return (
-            plan(from_text(text_.replace("run: none", job)).with_deployed(sizes)).jobs["clicks"].run
+            plan(from_text(text_.replace("run: none", job)).with_deployed_sizes(sizes)).jobs["clicks"].run
             is not None
         )
 

@@ -26,10 +26,10 @@ from millrace.cli.shared.options import (
     load_environment_with_job,
 )
 from millrace.config import Environment, Finding
-from millrace.config.document.problems import wrong_option
+from millrace.config.document.problems import wrong_option_error
 from millrace.config.engines.versions import DEFAULT
 from millrace.config.model import KafkaTopic
-from millrace.config.queries import StreamQuery
+from millrace.config.queries import OneStreamQueryBase
 from millrace.sizing import plan
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def bench(
     """
     if on == "sandbox":
         require_sandbox_extra()
-    from millrace.benchmark.result import fit_outcome
+    from millrace.benchmark.result import fit_all_queries
     from millrace.benchmark.run_schedule import schedule_runs, spaced_limits
 
     counts, levels_of_cores = _parse_counts("--partitions", partitions), _parse_counts("--cores", cores)
@@ -156,7 +156,7 @@ def bench(
         queries, size = (reading,), float(environment.streams[reader.source].traffic.record_size)
         measured = [_measure_on_deployed_job(environment, job, reading, reader, runs, on, yes=yes)]
     worker, architecture = _worker_type_and_processor(environment, job, on)
-    result = fit_outcome(
+    result = fit_all_queries(
         measured,
         queries,
         record_bytes=size,
@@ -182,9 +182,9 @@ def _parse_counts(option: str, text: str) -> tuple[int, ...]:
 
 def _name_and_query_to_measure(
     environment: Environment, job: str, chosen: str | None
-) -> tuple[str, StreamQuery]:
+) -> tuple[str, OneStreamQueryBase]:
     """Return the query that reads a stream and can be measured, by its name."""
-    known = {n: q for n, q in environment.jobs[job].queries.items() if isinstance(q, StreamQuery)}
+    known = {n: q for n, q in environment.jobs[job].queries.items() if isinstance(q, OneStreamQueryBase)}
     name = choose_query_name(environment, job, chosen, list(known), "a job with a land or direct query")
     return name, known[name]
 
@@ -196,7 +196,7 @@ def _worker_type_and_processor(
         arm = platform.machine() in ("arm64", "aarch64")
         return "a core of this machine", "arm64" if arm else "x86_64"
     settings = environment.jobs[job]
-    architecture = settings.processors
+    architecture = settings.processor_architecture
     return plan(environment).jobs[job].worker, architecture
 
 
@@ -204,7 +204,7 @@ def _measure_on_deployed_job(
     environment: Environment,
     job: str,
     reading: str,
-    query: StreamQuery,
+    query: OneStreamQueryBase,
     runs: Sequence[PlannedRun],
     on: On,
     *,
@@ -214,15 +214,15 @@ def _measure_on_deployed_job(
     from millrace.benchmark.measurements import Measurements
     from millrace.benchmark.run_schedule import schedule_document
     from millrace.lifecycle.account.deployed_outputs import split_s3_url
-    from millrace.lifecycle.aws_error_messages import AwsError, translate_aws_errors
+    from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
     from millrace.lifecycle.jobs.checkpoints import FOLDER
     from millrace.lifecycle.jobs.one_off_run import run_job_once
 
     engine = environment.jobs[job].engine
     if engine != on:
-        raise wrong_option("--on", on, f"{engine}, which is jobs.{job}.engine, or sandbox")
+        raise wrong_option_error("--on", on, f"{engine}, which is jobs.{job}.engine, or sandbox")
     if not isinstance(environment.streams[query.source], KafkaTopic):
-        raise environment.places.error(
+        raise environment.value_locations.error_of_findings(
             [
                 Finding(
                     (*("jobs", job, "queries", reading), "source"),
@@ -239,13 +239,13 @@ def _measure_on_deployed_job(
         )
     aws = connect_account(environment)
     names = aws.names  # with the account that AWS reported, if the file names none
-    base = f"{names.checkpoints(job)}/{FOLDER}/benchmarks/{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
+    base = f"{names.checkpoints_url(job)}/{FOLDER}/benchmarks/{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
     confirm_or_exit(
         f"Stop {job}, measure {len(runs)} runs on {on} (billed by AWS), and start it again?", yes=yes
     )
     bucket, prefix = split_s3_url(base)
     store = aws.client("s3")
-    with translate_aws_errors(f"cannot write the schedule to {base}"):
+    with translating_aws_errors(f"cannot write the schedule to {base}"):
         store.put_object(
             Bucket=bucket,
             Key=f"{prefix}/schedule.json",
@@ -261,7 +261,7 @@ def _measure_on_deployed_job(
         raise AwsError(
             f"run {ended.run} of the benchmark ended as {ended.state}: {ended.detail or 'see its log'}"
         )
-    with translate_aws_errors(f"cannot read {base}/measured.json"):
+    with translating_aws_errors(f"cannot read {base}/measured.json"):
         body = store.get_object(Bucket=bucket, Key=f"{prefix}/measured.json")["Body"].read()
     return Measurements.model_validate_json(body)
 
@@ -292,7 +292,9 @@ def _print_and_write_outcome(
             err=True,
         )
         raise typer.Exit(1)
-    target = out or environment.places.root / "benchmarks" / _result_file_name(job, outcome.result.spark_line)
+    target = out or environment.value_locations.root / "benchmarks" / _result_file_name(
+        job, outcome.result.spark_line
+    )
     target.parent.mkdir(parents=True, exist_ok=True)
     text = outcome.result.model_dump_json(indent=1)
     target.write_text(text + "\n", encoding="utf-8")
@@ -302,5 +304,5 @@ def _print_and_write_outcome(
     print_rich(*summary_tables(outcome))
     typer.echo(
         f"{target} is written; to size the job by it, write `rate: {{result: "
-        f"{environment.places.name(target.resolve())}}}` into the environment file"
+        f"{environment.value_locations.relative_file_name(target.resolve())}}}` into the environment file"
     )

@@ -101,7 +101,7 @@ def _batch_points_and_fit_line(outcome: BenchmarkOutcome) -> dict[str, Any]:
         name = f"{count(each.partitions, 'partition')} on {count(each.cores, 'core')}"
         points.setdefault(name, []).append([each.records, each.seconds])
         at = (most * step / 40 for step in range(41))
-        fits[name] = [[records, fit.duration(records, each.partitions, each.cores)] for records in at]
+        fits[name] = [[records, fit.forecast_seconds(records, each.partitions, each.cores)] for records in at]
     return {
         "question": f"How long does a batch of {outcome.costliest} last by its records, and the fit?",
         "unit": "duration of the batch, s",

@@ -12,7 +12,7 @@ import typer
 
 from millrace.config import Environment
 from millrace.config.aws.resource_names import Names
-from millrace.config.queries import StreamQuery
+from millrace.config.queries import OneStreamQueryBase
 from millrace.config.sinks import KINDS
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def benchmark_job_and_payloads(
     environment: Environment,
     job: str,
     reading: str,
-    query: StreamQuery,
+    query: OneStreamQueryBase,
     sample: Path | None,
     reference: Sequence[str],
     seed: int,
@@ -44,7 +44,7 @@ def benchmark_job_and_payloads(
     from millrace.sandbox.schemas.traffic_values import RecordGenerator, SampledRecords, read_sample_file
 
     choose = random.Random(seed)
-    payloads = making.payload_writers_of_query(query, environment.places.root)
+    payloads = making.payload_writers_of_query(query, environment.value_locations.root)
     values = (
         RecordGenerator(payloads.schema, choose)
         if sample is None
@@ -111,9 +111,9 @@ def measure_at_core_counts(
 ) -> list[Measurements]:
     """Run the schedule for each number of cores and return all measurements; repeat settings that disagree on the fewest cores, if they are few."""
     from millrace.benchmark.repeated_runs import (
-        disagreeing_settings,
+        disturbances_of_all_queries,
         replace_disturbed_settings,
-        schedule_again,
+        schedule_disturbed_runs_again,
     )
     from millrace.sandbox import benchmark
     from millrace.sandbox.programs import kafka_broker
@@ -131,8 +131,8 @@ def measure_at_core_counts(
             for level in cores
         ]
         # The costs are those of the fewest cores, so only a disturbance there makes them invalid.
-        disturbances = disagreeing_settings(measured[0], subject.queries)
-        if repeated := schedule_again(runs, disturbances):
+        disturbances = disturbances_of_all_queries(measured[0], subject.queries)
+        if repeated := schedule_disturbed_runs_again(runs, disturbances):
             for each in disturbances:
                 typer.echo(f"measured again: {each}", err=True)
             more = _progress_printer(len(repeated))

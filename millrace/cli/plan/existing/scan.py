@@ -22,7 +22,7 @@ from millrace.cli.shared.expected_failures import FAILED
 from millrace.cli.shared.html_pages import check_page_is_writable, html_page, write_page
 from millrace.cli.shared.options import AsJson
 from millrace.config import ConfigurationError
-from millrace.config.document.problems import wrong_option
+from millrace.config.document.problems import wrong_option_error
 from millrace.sizing import total_cost
 from millrace.sizing.prices_and_limits import price_regions
 from millrace.sizing.readable_numbers import count, dollars, duration_text
@@ -124,7 +124,7 @@ def _parse_tags(texts: Sequence[str]) -> dict[str, str]:
     pairs = [each.partition("=") for each in texts]
     for key, equals, value in pairs:
         if not (key and equals):
-            raise wrong_option("--tag", f"{key}{equals}{value}", "KEY=VALUE, such as team=payments")
+            raise wrong_option_error("--tag", f"{key}{equals}{value}", "KEY=VALUE, such as team=payments")
     return {key: value for key, _, value in pairs}
 
 
@@ -137,13 +137,13 @@ def _account_and_client_factory(region: str | None) -> tuple[str, Callable[[str]
         region_name = session.region_name or "(missing)"
         known = session.get_available_regions("glue", session.get_partition_for_region(region_name))
     except BotoCoreError as error:
-        raise wrong_option(
+        raise wrong_option_error(
             "--region",
             region or "(missing)",
             f"a region, with --region or in the AWS configuration ({error})",
         ) from error
     if region_name not in known:
-        raise wrong_option("--region", region_name, f"one of {', '.join(sorted(known))}")
+        raise wrong_option_error("--region", region_name, f"one of {', '.join(sorted(known))}")
     return region_name, cache(session.client)
 
 
@@ -180,17 +180,17 @@ def _own_plan_usd_and_notes(
     from millrace.advisor.existing.import_environment import environment_document, find_values_to_fill_in
     from millrace.advisor.existing.import_log import figures_of_history
     from millrace.advisor.existing.import_transforms import write_transforms
-    from millrace.advisor.existing.job_import import import_emr_job, import_glue_job
-    from millrace.config.document.values_to_fill_in import question_of_open_value
+    from millrace.advisor.existing.job_import import read_running_emr_job, read_running_glue_job
+    from millrace.config.document.values_to_fill_in import question_of_placeholder
 
     if job.history is None:
         return None, ()
     try:
         if job.engine == "glue":
-            running = import_glue_job(client, job.name, region)
+            running = read_running_glue_job(client, job.name, region)
         else:
             application, _, run = job.source.removeprefix("emr:").partition("/")
-            running = import_emr_job(client, application, run, region)
+            running = read_running_emr_job(client, application, run, region)
         log = figures_of_history(job.history, job.name, running)
         made = environment_document(
             running,
@@ -202,7 +202,7 @@ def _own_plan_usd_and_notes(
             twin=log.twin,
             offsets=None,
         )
-        unknown = [question_of_open_value(value) for _, value in find_values_to_fill_in(made)]
+        unknown = [question_of_placeholder(value) for _, value in find_values_to_fill_in(made)]
         if unknown:
             return None, (f"no plan before `millrace import {job.source}` has answers: {'; '.join(unknown)}",)
         with tempfile.TemporaryDirectory() as folder:

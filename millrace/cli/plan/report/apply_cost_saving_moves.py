@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from millrace.config import Environment
-from millrace.config.document.problems import wrong_option
+from millrace.config.document.problems import wrong_option_error
 from millrace.sizing import total_cost
 from millrace.sizing.cost_saving_moves import Move
 
@@ -48,11 +48,13 @@ def write_moves_into_files(environment: Environment, moves: Sequence[Move], numb
     known = {str(number): each for number, each in enumerate(moves, start=1)}
     chosen = dict.fromkeys(each.strip() for each in numbers.split(","))
     if not chosen or not known.keys() >= chosen.keys():
-        raise wrong_option("--apply", numbers, f"numbers of moves: {', '.join(known) or 'there are none'}")
-    places = environment.places
+        raise wrong_option_error(
+            "--apply", numbers, f"numbers of moves: {', '.join(known) or 'there are none'}"
+        )
+    places = environment.value_locations
     assert places.tree is not None
     assert places.root is not None
-    where = places.name(places.tree.file)
+    where = places.relative_file_name(places.tree.file)
     changes = [
         Change("environment", where, key, old, new)
         for each in map(known.get, chosen)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from millrace.cli.shared.verdict import Risk
-from millrace.config.queries import StreamQuery
+from millrace.config.queries import OneStreamQueryBase
 
 if TYPE_CHECKING:
     from millrace.cli.plan.report.plan_risks import SimulatedPlan
@@ -70,13 +70,16 @@ def _bench_command_of_costliest_job(checked: SimulatedPlan, environment: str) ->
         demand
         for demand in checked.demands
         if demand.speed.basis == "assumed"
-        and isinstance(checked.environment.jobs[demand.job].queries[demand.query], StreamQuery)
+        and isinstance(checked.environment.jobs[demand.job].queries[demand.query], OneStreamQueryBase)
     ]
     if not guessed:
         return None
     first = max(guessed, key=lambda demand: checked.monthly_usd_of(f"jobs.{demand.job}"))
     several = (
-        sum(isinstance(each, StreamQuery) for each in checked.environment.jobs[first.job].queries.values())
+        sum(
+            isinstance(each, OneStreamQueryBase)
+            for each in checked.environment.jobs[first.job].queries.values()
+        )
         > 1
     )
     return f"millrace bench {first.job} {environment}" + (f" --query {first.query}" if several else "")

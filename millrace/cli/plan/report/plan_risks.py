@@ -198,7 +198,7 @@ def _unpriced_sink_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     for demand in checked.demands:
         writes = {
             each.sink.paid_by_write
-            for each in jobs[demand.job].queries[demand.query].ends.values()
+            for each in jobs[demand.job].queries[demand.query].sinks_by_place.values()
             if each.sink.paid_by_write
         }
         month = demand.work.rate * demand.average * HOURS * 3600

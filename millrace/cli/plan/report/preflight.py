@@ -64,7 +64,7 @@ def preflight(
             PreflightRow("credentials", "failed", str(error), "sign in to the environment's account"),
         )
     else:
-        deployed = environment.with_deployed(read_deployed_sizes(aws))
+        deployed = environment.with_deployed_sizes(read_deployed_sizes(aws))
         templates, unknown = _templates_and_missing_program_rows(deployed)
         account = PreflightAccount(aws, plan(deployed), templates)
         checks = {
@@ -95,7 +95,7 @@ def _templates_and_missing_program_rows(
     from millrace.sandbox.programs.toolchain import ToolchainError
 
     try:
-        return synthesize_templates(environment, environment.places.root), ()
+        return synthesize_templates(environment, environment.value_locations.root), ()
     except (ToolchainError, ModuleNotFoundError) as error:
         remedy = "install what writes templates"
         return None, (

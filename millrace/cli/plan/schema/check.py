@@ -81,7 +81,9 @@ def _rehearse_start_on_tables(environment: Environment, jobs: Sequence[str]) -> 
         settings = [
             typed_json.to_json_value(job_settings(environment, sized.jobs[job], aws.names)) for job in jobs
         ]
-        deployed = catalog_columns.columns_of_tables(aws.client("glue"), _table_names_in_settings(settings))
+        deployed = catalog_columns.ddl_columns_by_table(
+            aws.client("glue"), _table_names_in_settings(settings)
+        )
     else:
         settings = [
             typed_json.to_json_value(job_settings(environment, sized.jobs[job], place.names)) for job in jobs
