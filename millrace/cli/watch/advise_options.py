@@ -133,7 +133,7 @@ def advice_without_harmful_findings(advice: Advice, answers: TwinForecasts, subj
         return advice
     ran, *changed = answers.forecasts
     by_change = {each.changes: each for each in changed}
-    allowed = {each.name: subject.latency_seconds(each) for each in advice.history.queries}
+    allowed = {each.name: subject.latency_limit_seconds(each) for each in advice.history.queries}
     left, notes = list(advice.findings), list(advice.notes)
     for place, change in changes_to_simulate_by_finding(advice.findings, list(answers.twin.queries)).items():
         finding, forecast = advice.findings[place], by_change.get(tuple(map(str, change)))
@@ -144,7 +144,7 @@ def advice_without_harmful_findings(advice: Advice, answers: TwinForecasts, subj
             sla, before, after = allowed.get(name), ran.queries[name], query.figures["oldest"]
             if query.grows_faster_than(before):
                 behind.append(name)
-            elif query.is_older_than(before) and (finding.seconds > 0 if sla is None else after.high > sla):
+            elif query.is_older_than(before) and (finding.expected_gain_seconds > 0 if sla is None else after.high > sla):
                 ages = (duration_text(each.value) for each in (before.figures["oldest"], after))
                 older.append(f"{name} ({' to '.join(ages)})")
         if behind or older:

@@ -247,7 +247,7 @@ def test_a_finding_whose_change_lets_the_backlog_grow_is_left_out(busy) -> None:
 class JobWithSla(AdvisedJob):
     sla: float | None = None
 
-    def latency_seconds(self, query: Query) -> float | None:
+    def latency_limit_seconds(self, query: Query) -> float | None:
         return self.sla
 
 
@@ -267,7 +267,7 @@ def test_a_finding_whose_change_makes_records_older_needs_an_sla_that_is_kept(
     told = tuple(
         twin.what_if(parse_what_if_changes(text, ["land"]) if text else (), 3) for text in ("", "trigger=30s")
     )
-    (change,) = changes_to_simulate(advice.findings, ["land"]).values()
+    (change,) = changes_to_simulate_by_finding(advice.findings, ["land"]).values()
     changed = told[1].model_copy(update={"changes": tuple(map(str, change))})
     left = advice_without_harmful_findings(advice, TwinForecasts(twin, (told[0], changed), {}, ()), subject)
     assert left.findings == (() if left_out else (longer,))
