@@ -192,11 +192,11 @@ def cheapest_partitions(
             combined = _combined_candidates(own, costs)
             chosen |= _cheapest_candidates(planner, job, chosen, combined)[0].partitions
         if planner.environment.jobs[job].run_every is not None:
-            chosen = _add_partitions_that_shorten_runs(planner, job, readings, own, chosen)
+            chosen = _partitions_that_shorten_runs(planner, job, readings, own, chosen)
     return chosen
 
 
-def _add_partitions_that_shorten_runs(
+def _partitions_that_shorten_runs(
     planner: JobPlanner,
     job: str,
     readings: Mapping[str, StreamWithReaders],
@@ -207,10 +207,10 @@ def _add_partitions_that_shorten_runs(
 
     The search counts cores, and a bounded run costs its duration too.
     """
-    usd = planner.usd(job, readings, own, chosen)
+    usd = planner.monthly_usd(job, readings, own, chosen)
     while True:
         steps = [{**chosen, name: chosen[name] + 1} for name in own]
-        costs = [planner.usd(job, readings, own, each) for each in steps]
+        costs = [planner.monthly_usd(job, readings, own, each) for each in steps]
         if min(costs, default=math.inf) >= usd - CENT:
             return chosen
         usd = min(costs)
