@@ -13,7 +13,7 @@ from .checkpoint import Checkpoint
 from .initial_snapshot import count_files, table_streams
 
 
-def run_end_check(spark: SparkSession, rows: DataFrame, checkpoint: Checkpoint) -> IsEndReached:
+def checker_of_bounded_run_end(spark: SparkSession, rows: DataFrame, checkpoint: Checkpoint) -> IsEndReached:
     """Fix the end of a bounded run at the current snapshot of each table.
 
     Parameters
@@ -25,7 +25,7 @@ def run_end_check(spark: SparkSession, rows: DataFrame, checkpoint: Checkpoint) 
     """
     readings = table_streams(rows)
     sources = [each.source for each in readings]
-    ends = [_newest_append(load_table(spark, each.table)) for each in readings]
+    ends = [_newest_appending_snapshot(load_table(spark, each.table)) for each in readings]
 
     def is_end_reached(batch: int) -> bool:
         try:
@@ -48,7 +48,7 @@ def run_end_check(spark: SparkSession, rows: DataFrame, checkpoint: Checkpoint) 
     return is_end_reached
 
 
-def _newest_append(metadata: Any) -> Any:
+def _newest_appending_snapshot(metadata: Any) -> Any:
     """Return the newest snapshot that adds records; None if a table has none. Streams skip compactions and deletes."""
     known = snapshot_and_earlier(metadata, metadata.currentSnapshot())
     return next((snapshot for snapshot in known if snapshot.operation() == "append"), None)

@@ -104,7 +104,7 @@ class Checkpoint:
             self._last[batch] = entry
         return self._last[batch]
 
-    def initial_snapshot_url(self, source: int) -> str:
+    def url_of_start_position(self, source: int) -> str:
         """Return the URL of the file with the start position of an Iceberg source, by the source's number in the query."""
         return f"{self.location}/sources/{source}/offsets/0"
 
@@ -137,7 +137,7 @@ class Checkpoint:
                     strict=True,
                 )
             )
-        begins = {n: json.loads(read_text(spark, self.initial_snapshot_url(n))) for n in set(sources)}
+        begins = {n: json.loads(read_text(spark, self.url_of_start_position(n))) for n in set(sources)}
         return [(begins[n], end) for n, end in zip(sources, ends, strict=True)]
 
     def planned_batch(self, spark: SparkSession) -> int | None:
@@ -175,7 +175,7 @@ class Checkpoint:
         """Check that a batch was planned from it; a start position then applies to new shards only."""
         return any(name.isdecimal() for name in hadoop_files.list_names(spark, f"{self.location}/offsets"))
 
-    def positions(self, spark: SparkSession) -> tuple[Any, ...] | None:
+    def committed_source_offsets(self, spark: SparkSession) -> tuple[Any, ...] | None:
         """Return the offsets from which its sources continue after the last committed batch, in the log's order.
 
         Returns
@@ -199,7 +199,7 @@ class Checkpoint:
             return None
 
 
-def last_read_snapshots(spark: SparkSession, reader: str, metadata: Any) -> list[Any] | None:
+def snapshots_last_read_by(spark: SparkSession, reader: str, metadata: Any) -> list[Any] | None:
     """Return the snapshots of a table that a derive query has read last.
 
     Parameters
@@ -218,7 +218,7 @@ def last_read_snapshots(spark: SparkSession, reader: str, metadata: Any) -> list
     if not checkpoint.has_batches(spark):
         return None
     try:
-        positions = checkpoint.positions(spark) or ()
+        positions = checkpoint.committed_source_offsets(spark) or ()
     except ValueError:
         return []  # damaged; its reader reports it
     known = (metadata.snapshot(int(at.get("snapshot_id", -1))) for at in positions if isinstance(at, dict))

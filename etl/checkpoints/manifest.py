@@ -126,7 +126,7 @@ class Manifest:
     schemas: Mapping[str, str]
     code: Mapping[str, str]
 
-    def text(self) -> str:
+    def to_json(self) -> str:
         """Return it as JSON."""
         return json.dumps({"version": FORMAT, **dataclasses.asdict(self)}, indent=1, sort_keys=True)
 
@@ -243,7 +243,7 @@ def find_changes(old: Manifest, new: Manifest) -> tuple[ManifestChange, ...]:
             why = "a repeated batch would be in both"
             differences.append(ManifestChange(what, old.sinks[route], new.sinks[route], why))
     differences += _changes_of_state(old, new)
-    if _minor_version(new.spark) < _minor_version(old.spark):
+    if _major_and_minor(new.spark) < _major_and_minor(old.spark):
         if old.state is not None:
             why = "an earlier Spark does not read the states of a later one"
             differences.append(ManifestChange("Spark", old.spark, new.spark, why))
@@ -270,7 +270,7 @@ def advice_for_changes(
     )
 
 
-def sinks_of_stream(query: QuerySettings, stream: str) -> str:
+def describe_sinks_of_stream(query: QuerySettings, stream: str) -> str:
     """Return kind and name of each sink that gets the records of a stream, by the stream's logical name."""
     ends = _sink_settings_by_route(query).values()
     mine = [end for end in ends if getattr(end, "source", None) is not None and end.source.name == stream]
@@ -339,7 +339,11 @@ def _changes_of_state(old: Manifest, new: Manifest) -> list[ManifestChange]:
             differences.append(ManifestChange(what, before, after, why))
     # Two versions of Spark may write the same plan differently.
     known = old.operators is not None and new.operators is not None
-    if known and _minor_version(old.spark) == _minor_version(new.spark) and old.operators != new.operators:
+    if (
+        known
+        and _major_and_minor(old.spark) == _major_and_minor(new.spark)
+        and old.operators != new.operators
+    ):
         before, after = ("; ".join(m.operators or ()) or "none" for m in (old, new))
         differences.append(ManifestChange("what keeps state", before, after, why))
     for what, remains, wanted in (
@@ -400,6 +404,6 @@ def _hex_digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
 
 
-def _minor_version(version: str) -> tuple[int, ...]:
+def _major_and_minor(version: str) -> tuple[int, ...]:
     """Return major and minor version; formats change only between those."""
     return tuple(int(part) for part in re.findall(r"\d+", version)[:2])

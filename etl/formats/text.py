@@ -19,7 +19,7 @@ from .decoding import decoded_rows as shared
 
 def open_decoder(_form: TextFormat, spark: SparkSession, schema: str, _open_up_to: int | None) -> TextDecoder:
     """Make the decoder, see :func:`etl.formats.base.open_decoder`."""
-    return TextDecoder(schema_files.read_ddl(spark, schema))
+    return TextDecoder(schema_files.read_ddl_schema(spark, schema))
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,7 @@ class Benchmark:
             A query cannot be measured this way.
         """
         chain = self._queries_in_order(schedule)
-        begun = batch_accounts.now()
+        begun = batch_accounts.utc_now()
         measured: list[dict[str, Any]] = []
         for run in schedule.runs:
             measured.extend(self._measure_run(chain, run, schedule.topic_partitions))
@@ -149,7 +149,7 @@ class Benchmark:
             "job": self.job_run.job.job,
             "engine": self.job_run.job.engine,
             "begun_at": batch_accounts.iso_text(begun),
-            "ended_at": batch_accounts.iso_text(batch_accounts.now()),
+            "ended_at": batch_accounts.iso_text(batch_accounts.utc_now()),
             **describe_machine(self.job_run.spark),
             "runs": measured,
         }

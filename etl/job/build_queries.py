@@ -8,9 +8,9 @@ from functools import partial
 from pyspark.sql.types import StructType
 
 from ..checkpoints import bounded_run_end
-from ..checkpoints.allowed_batch_ends import with_allowed_batch_ends
+from ..checkpoints.allowed_batch_ends import query_with_allowed_batch_ends
 from ..checkpoints.checkpoint import Checkpoint
-from ..checkpoints.initial_snapshot import start_with_all_files
+from ..checkpoints.initial_snapshot import write_start_positions_with_all_files
 from ..commits.batch_commits import source_digest
 from ..formats.decoding import data_rules, routes
 from ..launch.settings import DeriveSettings, DirectSettings, LandSettings, QuerySettings
@@ -127,12 +127,12 @@ def _build_derive_query(run: JobRun, query: DeriveSettings, most: int | None) ->
     checkpoint = Checkpoint(f"{run.job.checkpoints}/{query.name}", source=source_digest(query.landings))
     compose = make_enrich_then_transform(run, query.name, query)
     rows = open_derived_stream(run, query, compose, landing, most)
-    for name in start_with_all_files(spark, rows, checkpoint, query.name):
+    for name in write_start_positions_with_all_files(spark, rows, checkpoint, query.name):
         run.report.emit(
             "started_from_full_table",
             query=query.name,
             table=name,
-            at=batch_accounts.iso_text(batch_accounts.now()),
+            at=batch_accounts.iso_text(batch_accounts.utc_now()),
         )
     compose, schema = batch_transform_and_schema(spark, query, compose, rows, landing)
     sink = prepare_sink(run, query.sink, schema, query.key, history=query.history)
@@ -153,7 +153,7 @@ def _build_derive_query(run: JobRun, query: DeriveSettings, most: int | None) ->
         query.trigger_seconds,
         rebuild=rebuild_if_schema_changed,
         output_mode=query.state.output_mode if query.state is not None and query.state.key else "append",
-        determine_end=partial(bounded_run_end.run_end_check, spark, rows, checkpoint),
+        determine_end=partial(bounded_run_end.checker_of_bounded_run_end, spark, rows, checkpoint),
         derives=True,
     )
-    return with_allowed_batch_ends(built, checkpoint, whole_commits=query.state is not None)
+    return query_with_allowed_batch_ends(built, checkpoint, whole_commits=query.state is not None)

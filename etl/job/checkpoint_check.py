@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame
 from ..checkpoints import manifest
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.manifest import Manifest, ManifestChange, ManifestError
-from ..checkpoints.stateful_operators import stateful_operators
-from ..formats.schema_files import read_file
+from ..checkpoints.stateful_operators import describe_stateful_operators
+from ..formats.schema_files import read_job_file
 from ..launch.settings import DeriveSettings, JobSettings, QuerySettings
 from ..launch.start_position import start_time
 from ..record import hadoop_files
@@ -80,7 +80,9 @@ class CheckpointCheck:
             query = dataclasses.replace(query, check=partial(origin, query.check), handle=handle)
         new = self._new[query.name]
         if new.state is not None:
-            new = self._new[query.name] = dataclasses.replace(new, operators=stateful_operators(query.rows))
+            new = self._new[query.name] = dataclasses.replace(
+                new, operators=describe_stateful_operators(query.rows)
+            )
         old = self._old[query.name]
         if old is None:
             self._write_manifest(new)
@@ -105,7 +107,7 @@ class CheckpointCheck:
             query,
             spark=self._spark.version,
             conf=lambda key: self._spark.conf.get(key, None),
-            schema_text=lambda path: read_file(self._spark, path),
+            schema_text=lambda path: read_job_file(self._spark, path),
         )
         begun = Checkpoint(location).has_batches(self._spark)
         if begun and "metadata" not in hadoop_files.list_names(self._spark, location):
@@ -186,7 +188,9 @@ class CheckpointCheck:
         return dataclasses.replace(query, routes=routes)
 
     def _write_manifest(self, new: Manifest) -> None:
-        hadoop_files.write_text(self._spark, f"{self._folder}/{_manifest_file_name(new.query)}", new.text())
+        hadoop_files.write_text(
+            self._spark, f"{self._folder}/{_manifest_file_name(new.query)}", new.to_json()
+        )
 
 
 class FirstBatchHandler:

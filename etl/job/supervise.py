@@ -25,8 +25,8 @@ from ..record.errors import (
     SinkError,
     StartError,
     describe_error,
+    full_error_text,
     is_interruption,
-    uncut_messages,
 )
 from ..record.ready_query import BatchHandler, ReadyQuery
 from . import jvm_shutdown_hook, lease_fence
@@ -339,7 +339,7 @@ class Supervisor:
 
     def _start_after_lost_progress(self, one: RunningQuery) -> bool:
         """Start a query again that Spark ended after a committed batch; this does not count as an attempt."""
-        if one.error is None or one.is_ending or LOST_PROGRESS not in uncut_messages(one.error):
+        if one.error is None or one.is_ending or LOST_PROGRESS not in full_error_text(one.error):
             return False
         self.report.emit("reopened", query=one.spec.name, why="Spark lost the progress of a repeated batch")
         return self._start_again(one)

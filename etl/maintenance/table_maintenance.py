@@ -19,8 +19,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ..checkpoints.checkpoint import last_read_snapshots
-from ..checkpoints.initial_snapshot import newest_complete_snapshot
+from ..checkpoints.checkpoint import snapshots_last_read_by
+from ..checkpoints.initial_snapshot import newest_startable_snapshot
 from ..commits.snapshot_history import commit_time
 from ..record import batch_accounts
 from ..record.batch_accounts import EventReporter
@@ -101,7 +101,7 @@ class TableTask(ABC):
     def __call__(self, spark: SparkSession) -> None:
         """Run it now if the table exists."""
         if self.table.exists(spark):
-            self.work(spark, batch_accounts.now())
+            self.work(spark, batch_accounts.utc_now())
 
     @abstractmethod
     def work(self, spark: SparkSession, begun: datetime) -> None:
@@ -109,7 +109,7 @@ class TableTask(ABC):
 
     def report_done(self, event: str, begun: datetime, **fields: Any) -> None:
         """Report the work that was done."""
-        times = batch_accounts.batch_times(begun, batch_accounts.now())
+        times = batch_accounts.batch_time_fields(begun, batch_accounts.utc_now())
         self.report.emit(event, table=str(self.table), **fields, **times)
 
 
@@ -240,12 +240,12 @@ class Expiry(TableTask):
         metadata = self.table.metadata(spark)
         if metadata.schema().findField("_error") is None:
             return None
-        first = newest_complete_snapshot(metadata, MOST_SNAPSHOTS)
+        first = newest_startable_snapshot(metadata, MOST_SNAPSHOTS)
         return None if first is None else commit_time(first)
 
     def _last_read_commit_time(self, spark: SparkSession, reader: str) -> datetime | None:
         """Return the commit time of the snapshot that a reader has read last; the epoch where it is not known."""
-        states = last_read_snapshots(spark, reader, self.table.metadata(spark))
+        states = snapshots_last_read_by(spark, reader, self.table.metadata(spark))
         return None if states is None else min(map(commit_time, states), default=_EPOCH)
 
 

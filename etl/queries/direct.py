@@ -26,7 +26,7 @@ from ..formats.decoding import redact
 from ..formats.decoding.data_rules import rules_field_of_accounts
 from ..formats.decoding.routes import COLUMN, rows_of_route
 from ..record import batch_accounts, envelope
-from ..record.batch_accounts import BatchAccounts, EventReporter, row_count
+from ..record.batch_accounts import BatchAccounts, EventReporter, row_count_aggregate
 from ..record.envelope import with_hash_and_landing_time
 from ..record.errors import AccountsError
 from ..sinks.base import STAGE, BatchIdentity, Reread, Sink, WriteCounts, batch_identity, refuse_nothing
@@ -153,7 +153,7 @@ class DirectBatchWriter:
         batch_id
             Spark's id; only the offsets in the checkpoint for it matter.
         """
-        begun = batch_accounts.now()
+        begun = batch_accounts.utc_now()
         spark = batch.sparkSession
         offsets = batch_offsets_of_legs(spark, self.replayed, batch_id)
         batch = read_in_few_tasks(batch, offsets)
@@ -164,8 +164,8 @@ class DirectBatchWriter:
         write = self._write_one_route if len(places) == 1 else self._write_cached_routes
         figures, done = write(places, letters)
         balance = BatchAccounts(figures["read"], done.offered, done.written, figures["bad"], done.refused)
-        times = batch_accounts.batch_times(begun, batch_accounts.now(), figures["oldest"])
-        fields = {**balance.fields(), **rules_field_of_accounts(figures), **times}
+        times = batch_accounts.batch_time_fields(begun, batch_accounts.utc_now(), figures["oldest"])
+        fields = {**balance.event_fields(), **rules_field_of_accounts(figures), **times}
         self.report.emit("batch", query=self.query, batch=batch_id, **fields)
 
     def _write_one_route(
@@ -176,7 +176,7 @@ class DirectBatchWriter:
 
         def attempt(decoder: Decoder) -> tuple[Mapping[str, int], WriteCounts]:
             read = CountedRows(
-                route.sink, row_count("read"), F.expr("min(unix_micros(_arrived_at)) AS oldest")
+                route.sink, row_count_aggregate("read"), F.expr("min(unix_micros(_arrived_at)) AS oldest")
             )
 
             def decoded_rows() -> DataFrame:

@@ -20,13 +20,13 @@ from pyspark.sql.types import (
 )
 
 from ..checkpoints.checkpoint import Checkpoint
-from ..commits.batch_commits import CommitFence, TableCommits
-from ..commits.duplicate_look_ups import LookUp, TableHistory
+from ..commits.batch_commits import NoRowsSinceSnapshot, TableCommits
+from ..commits.duplicate_look_ups import DuplicateLookUp, TableHistory
 from ..formats.base import Decoder, decode_and_observe
 from ..formats.decoding import data_rules
 from ..launch.settings import LandSettings
 from ..record import batch_accounts, envelope
-from ..record.batch_accounts import BatchAccounts, EventReporter, ObservedFigures, row_count
+from ..record.batch_accounts import BatchAccounts, EventReporter, ObservedFigures, row_count_aggregate
 from ..record.column_expression_cache import CachedSelect
 from ..record.errors import LossError
 from ..record.tables import with_all_nullable
@@ -137,7 +137,7 @@ class LandBatchWriter:
             batch = read_in_few_tasks(batch, offsets)
         # An identity that the table holds more than once looks like a second read, unless the count is distinct.
         for distinct in (False, *[True] * (MOST_READS - 1)):
-            begun = batch_accounts.now()
+            begun = batch_accounts.utc_now()
             look_ups = partial(self._look_ups, offsets, begun)
             write = partial(self._write, batch, offsets, positions, distinct)
             done = self._commits.write(spark, which, look_ups, write)
@@ -156,18 +156,18 @@ class LandBatchWriter:
     def _report(self, landed: LandedBatchResult, batch_id: int, begun: datetime) -> None:
         oldest = landed.figures["oldest"]
         fields = {
-            **landed.balance.land_figures(),
+            **landed.balance.land_event_fields(),
             **data_rules.rules_field_of_accounts(landed.figures),
-            **batch_accounts.batch_times(begun, batch_accounts.now(), oldest),
+            **batch_accounts.batch_time_fields(begun, batch_accounts.utc_now(), oldest),
         }
         self.guards.take_arrivals_of_landed_batch(landed.figures)
         self.report.emit("batch", query=self.settings.name, batch=batch_id, **fields)
 
     def _look_ups(
         self, offsets: BatchOffsets | None, begun: datetime, history: TableHistory
-    ) -> Iterable[LookUp]:
+    ) -> Iterable[DuplicateLookUp]:
         # Before a batch is read, nothing is known of the legs that do not replay.
-        replayed = self._overlap.look_up(offsets, history) if self.guards.replayed else LookUp()
+        replayed = self._overlap.look_up(offsets, history) if self.guards.replayed else DuplicateLookUp()
         return self.guards.look_ups(begun, replayed) if self.guards.streams else [replayed]
 
     def _write(
@@ -176,13 +176,13 @@ class LandBatchWriter:
         offsets: BatchOffsets | None,
         positions: Positions,
         distinct: bool,
-        look_up: LookUp,
-        fence: CommitFence,
+        look_up: DuplicateLookUp,
+        fence: NoRowsSinceSnapshot,
     ) -> LandedBatchResult:
         append = partial(self._append, positions, distinct, look_up, fence)
         if self.guards.streams:
             # Sources that replay return the same records in a second read; these do not.
-            read = ObservedFigures(row_count("read"))
+            read = ObservedFigures(row_count_aggregate("read"))
             return append(self._decode_with_unique_ids(batch, read), read)
         stamped = envelope.with_hash_and_landing_time(batch)
         return self._small_batches.write(self.decoder, offsets, lambda by: append(by.decode(stamped)))
@@ -191,8 +191,8 @@ class LandBatchWriter:
         self,
         positions: Positions,
         distinct: bool,
-        look_up: LookUp,
-        fence: CommitFence,
+        look_up: DuplicateLookUp,
+        fence: NoRowsSinceSnapshot,
         rows: DataFrame,
         read: ObservedFigures | None = None,
     ) -> LandedBatchResult:

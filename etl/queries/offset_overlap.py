@@ -16,7 +16,7 @@ from functools import partial, reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ..commits.duplicate_look_ups import LookUp, LookUps, TableHistory
+from ..commits.duplicate_look_ups import DuplicateLookUp, LookUps, TableHistory
 from ..sinks.iceberg import any_file_may_match
 from ..sources.batch_offsets import MOST_PARTITIONS, BatchOffsets, Range, disjunction, is_in_offset_ranges
 
@@ -53,11 +53,11 @@ class OffsetOverlap:
         """
         return lambda history: [self.look_up(offsets, history)]
 
-    def look_up(self, offsets: BatchOffsets | None, history: TableHistory) -> LookUp:
+    def look_up(self, offsets: BatchOffsets | None, history: TableHistory) -> DuplicateLookUp:
         """Return the look-up for the rows in which records of a batch can be; arguments as in :meth:`look_ups`."""
         ends = None if offsets is None else self._read_unknown_ends(history, offsets)
         if offsets is None or ends is None:
-            return LookUp(self.rows_of(None))
+            return DuplicateLookUp(self.rows_of(None))
         first = offsets.start
         ranges = {
             partition: (first.get(partition, 0), min(end, ends[partition]))
@@ -65,7 +65,7 @@ class OffsetOverlap:
             if ends.get(partition, 0) > first.get(partition, 0)
         }
         nothing_later = all(ends.get(partition, 0) <= end for partition, end in offsets.end.items())
-        return LookUp(self.rows_of(ranges) if ranges else None, nothing_later=nothing_later)
+        return DuplicateLookUp(self.rows_of(ranges) if ranges else None, nothing_later=nothing_later)
 
     def _read_unknown_ends(self, history: TableHistory, offsets: BatchOffsets) -> Ends | None:
         """Read the ends that are not known yet, and return all; None if they cannot be determined."""

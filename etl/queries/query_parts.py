@@ -120,7 +120,7 @@ def make_enrich_then_transform(
             query=name,
             table=str(table),
             keys=keys,
-            at=batch_accounts.iso_text(batch_accounts.now()),
+            at=batch_accounts.iso_text(batch_accounts.utc_now()),
         )
 
     references = tuple(ReferenceTable(e, run.table(e.table), report_ambiguous_keys) for e in written.enrich)

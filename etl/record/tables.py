@@ -183,7 +183,10 @@ def _evolve_or_refuse(
         spark.sql(f"ALTER TABLE {table} {statement}")
     if statements and report is not None:
         report.emit(
-            "altered", table=str(table), changes=statements, at=batch_accounts.iso_text(batch_accounts.now())
+            "altered",
+            table=str(table),
+            changes=statements,
+            at=batch_accounts.iso_text(batch_accounts.utc_now()),
         )
 
 

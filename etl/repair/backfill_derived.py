@@ -14,12 +14,12 @@ from datetime import datetime, timedelta
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ..commits.duplicate_look_ups import LookUp
+from ..commits.duplicate_look_ups import DuplicateLookUp
 from ..formats.decoding.routes import rows_of_route
 from ..launch.launch_document import BackfillRequest
 from ..queries.derive import EnrichThenTransform, good_records
 from ..record import batch_accounts
-from ..record.batch_accounts import BatchAccounts, EventReporter, ObservedFigures, row_count
+from ..record.batch_accounts import BatchAccounts, EventReporter, ObservedFigures, row_count_aggregate
 from ..record.envelope import IDENTITY
 from ..record.tables import Table
 from ..sinks.delivery.merge_source import cached_temporary_view
@@ -78,7 +78,7 @@ class Backfiller:
         int
             Exit status 0.
         """
-        begun = batch_accounts.now()
+        begun = batch_accounts.utc_now()
         # Records that land meanwhile belong to the stream.
         landed = self.landing.current_rows(spark)
         totals = dict.fromkeys(("read", "duplicates", "filtered", "written", "replaced"), 0)
@@ -97,36 +97,38 @@ class Backfiller:
             since=batch_accounts.iso_text(request.since),
             until=batch_accounts.iso_text(request.until),
             **totals,
-            **batch_accounts.batch_times(begun, batch_accounts.now()),
+            **batch_accounts.batch_time_fields(begun, batch_accounts.utc_now()),
         )
         return 0
 
     def _backfill_range(
         self, landed: DataFrame, since: datetime, until: datetime, *, replace: bool
     ) -> dict[str, int]:
-        begun = batch_accounts.now()
+        begun = batch_accounts.utc_now()
         within = has_arrived_between(since, until)
         rows = rows_of_route(good_records(landed.where(within)), self.route, str(self.landing))
         if rows.isEmpty():
             # Nothing landed then: the sink's rows of that time have another origin.
             return {}
-        read = ObservedFigures(row_count("read"))
+        read = ObservedFigures(row_count_aggregate("read"))
         out = self.compose(read.observe(rows))
         replaced = 0
         if replace:
             offered, replaced = self._replace_range(out, since, until)
             written = offered
         else:
-            appended = self.sink.append(out, LookUp(within))
+            appended = self.sink.append(out, DuplicateLookUp(within))
             offered, written = appended.offered, appended.written
-        counts = BatchAccounts(read.values()["read"], offered, written).fields() | {"replaced": replaced}
+        counts = BatchAccounts(read.values()["read"], offered, written).event_fields() | {
+            "replaced": replaced
+        }
         self.report.emit(
             "step",
             query=self.query,
             since=batch_accounts.iso_text(since),
             until=batch_accounts.iso_text(until),
             **counts,
-            **batch_accounts.batch_times(begun, batch_accounts.now()),
+            **batch_accounts.batch_time_fields(begun, batch_accounts.utc_now()),
         )
         return counts
 

@@ -13,7 +13,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from ..commits.duplicate_look_ups import LookUp
+from ..commits.duplicate_look_ups import DuplicateLookUp
 from ..launch.launch_document import BackfillRequest
 from ..record import envelope
 from ..record.errors import StartError, describe_error
@@ -67,7 +67,9 @@ def file_parts_reader(name: str) -> Parts:
                 F.col("modified").alias("_arrived_at"),
                 "payload",
             )
-            yield BackfillPart(path, records, LookUp((F.col("_source") == name) & (F.col("_shard") == path)))
+            yield BackfillPart(
+                path, records, DuplicateLookUp((F.col("_source") == name) & (F.col("_shard") == path))
+            )
 
     return backfill_parts
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ..commits.duplicate_look_ups import LookUp
+from ..commits.duplicate_look_ups import DuplicateLookUp
 from ..formats.base import Decoder
 from ..formats.decoding.routes import decoder_of_route as decoder_of
 from ..launch.launch_document import BackfillRequest
@@ -68,10 +68,10 @@ class LandingBackfiller:
         int
             Exit status 0.
         """
-        begun = batch_accounts.now()
+        begun = batch_accounts.utc_now()
         totals = {"read": 0, "written": 0, "bad": 0}
         for part in self.parts(spark, request):
-            at = batch_accounts.now()
+            at = batch_accounts.utc_now()
             appended = self._land_part(part)
             counts = {
                 "read": appended.offered,
@@ -84,7 +84,7 @@ class LandingBackfiller:
                 query=self.query,
                 part=part.name,
                 **counts,
-                **batch_accounts.batch_times(at, batch_accounts.now()),
+                **batch_accounts.batch_time_fields(at, batch_accounts.utc_now()),
             )
         self.report.emit(
             "backfilled",
@@ -95,7 +95,7 @@ class LandingBackfiller:
             duplicates=totals["read"] - totals["written"],
             filtered=0,
             replaced=0,
-            **batch_accounts.batch_times(begun, batch_accounts.now()),
+            **batch_accounts.batch_time_fields(begun, batch_accounts.utc_now()),
         )
         return 0
 
@@ -107,7 +107,7 @@ class LandingBackfiller:
                 raise
             return self._append(records, OverflowingTimesDecoder(self.decoder), part.bound)
 
-    def _append(self, records: DataFrame, decoder: Decoder, bound: LookUp) -> AppendResult:
+    def _append(self, records: DataFrame, decoder: Decoder, bound: DuplicateLookUp) -> AppendResult:
         return self.sink.append(
             decoder.decode(with_hash_and_landing_time(records)), bound, F.count("_error").alias("bad")
         )

@@ -174,7 +174,7 @@ class Erasure:
         answer["waiting"] = waiting
         answer["state"] = "running" if waiting else "done"
         if waiting and waiting != self._waiting:
-            at = batch_accounts.iso_text(batch_accounts.now())
+            at = batch_accounts.iso_text(batch_accounts.utc_now())
             self.report.emit("erasure_waits", erasure=answer["id"], why=waiting, at=at)
         self._waiting = waiting
 
@@ -186,7 +186,7 @@ class Erasure:
             **{key: answer[key] for key in ("id", "begun_at", "tables")},
             "by": request.by,
             "asked_at": request.asked_at,
-            "done_at": batch_accounts.iso_text(batch_accounts.now()),
+            "done_at": batch_accounts.iso_text(batch_accounts.utc_now()),
             "condition_sha256": hashlib.sha256(request.where.encode()).hexdigest(),
             "not_covered": [*request.left_out, *answer["left_out"]],
         }
@@ -197,7 +197,7 @@ class Erasure:
             hadoop_files.write_text(spark, url, json.dumps(record, indent=2))
         rows = {name: state["rows"] for name, state in answer["tables"].items()}
         begun = datetime.fromisoformat(answer["begun_at"])
-        times = batch_accounts.batch_times(begun, batch_accounts.now())
+        times = batch_accounts.batch_time_fields(begun, batch_accounts.utc_now())
         # The whole record again: a job can write to its log, but not change what stands in it.
         self.report.emit("erased", erasure=request.id, rows=rows, record=record, **times)
 
@@ -212,7 +212,7 @@ def _new_answer(request: EraseRequest) -> dict[str, Any]:
     return {
         "id": request.id,
         "state": "new",
-        "begun_at": batch_accounts.iso_text(batch_accounts.now()),
+        "begun_at": batch_accounts.iso_text(batch_accounts.utc_now()),
         "tables": {},
         "left_out": [],
         "waiting": [],

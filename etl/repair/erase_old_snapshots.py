@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
-from ..checkpoints.checkpoint import last_read_snapshots
+from ..checkpoints.checkpoint import snapshots_last_read_by
 from ..commits.snapshot_history import commit_time, snapshot_and_earlier
 from ..maintenance.table_maintenance import call_procedure, first_row, sql_timestamp
 from ..record.tables import Table
@@ -84,7 +84,7 @@ def has_read_past(spark: SparkSession, table: Table, reader: str, snapshot: int)
         Checkpoint of the query. The answer for a query that never started is true: it starts at a snapshot that is left.
     """
     metadata = table.metadata(spark)
-    states, at = last_read_snapshots(spark, reader, metadata), metadata.snapshot(snapshot)
+    states, at = snapshots_last_read_by(spark, reader, metadata), metadata.snapshot(snapshot)
     if states is None or at is None:
         return True  # every reader has passed an expired snapshot
     return bool(states) and min(each.sequenceNumber() for each in states) >= at.sequenceNumber()

@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ..commits.duplicate_look_ups import LookUp
+from ..commits.duplicate_look_ups import DuplicateLookUp
 from ..formats.base import Decoder
 from ..launch.launch_document import ReplayRequest
 from ..record import batch_accounts, envelope, hadoop_files
@@ -181,7 +181,7 @@ class LetterReplay(ABC):
         StartError
             The corrected payloads cannot be read; nothing was written.
         """
-        begun, selection = batch_accounts.now(), None
+        begun, selection = batch_accounts.utc_now(), None
         if request.ids or request.corrected:
             corrected = (
                 read_corrected_payloads(spark, request.corrected, self.BETWEEN) if request.corrected else None
@@ -200,9 +200,9 @@ class LetterReplay(ABC):
             "replayed",
             query=self.query,
             table=str(self.table),
-            **balance.fields(),
+            **balance.event_fields(),
             unknown_ids=sorted(unknown),
-            **batch_accounts.batch_times(begun, batch_accounts.now()),
+            **batch_accounts.batch_time_fields(begun, batch_accounts.utc_now()),
         )
         return int(bool(unknown))
 
@@ -283,7 +283,7 @@ class DeadLetterReplayer(LetterReplay):
                 rows = tries.where(lands).drop("_done", "_last")
                 if self.onward is not None:
                     self.onward(rows.where(good))
-                written = IcebergSink(self.table).append(rows, LookUp(within)).written
+                written = IcebergSink(self.table).append(rows, DuplicateLookUp(within)).written
                 if written != balance.landed:
                     raise AccountsError(
                         f"the record counts of the replay do not match table {self.table}: it counted "

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from ..commits.duplicate_look_ups import look_up_in_whole_table
+from ..commits.duplicate_look_ups import whole_table_look_up
 from ..formats.decoding.routes import rows_of_route
 from ..queries.derive import EnrichThenTransform, good_records
 from ..record.batch_accounts import ReplayAccounts
@@ -142,7 +142,7 @@ class RefusedRowReplayer(LetterReplay):
             "_error": F.col(_ERROR),
         }
         rows = result.select(*(known.get(name, F.col(name)).alias(name) for name in LETTER.fieldNames()))
-        IcebergSink(self.table).append(rows, look_up_in_whole_table())
+        IcebergSink(self.table).append(rows, whole_table_look_up())
 
     def _rows_from_letter_text(self, still: DataFrame) -> tuple[DataFrame, DataFrame]:
         """Return rows from letters or corrected payloads, and the letters from which no row can be read."""

@@ -9,11 +9,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ..commits.duplicate_look_ups import (
-    LookUp,
-    OtherWriters,
+    CommitTimeOfOtherWriters,
+    DuplicateLookUp,
     TableHistory,
     is_older_than,
-    look_up_in_whole_table,
+    whole_table_look_up,
 )
 from ..record.tables import Table
 from .base import LETTER, BatchIdentity, Refuse, refuse_nothing
@@ -34,7 +34,9 @@ class DeadLetterTable:
 
     table: Table
     query: str
-    _others: OtherWriters = field(default_factory=OtherWriters, init=False, repr=False)
+    _others: CommitTimeOfOtherWriters = field(
+        default_factory=CommitTimeOfOtherWriters, init=False, repr=False
+    )
 
     @cached_property
     def _sink(self) -> IcebergSink:
@@ -77,10 +79,10 @@ class DeadLetterTable:
         )
         self._sink.write(kept, place, refuse_nothing)
 
-    def _look_ups(self, history: TableHistory) -> list[LookUp]:
+    def _look_ups(self, history: TableHistory) -> list[DuplicateLookUp]:
         until = self._others.latest_commit_time(history)
         if until is None:
-            return [LookUp(nothing_later=True)]
+            return [DuplicateLookUp(nothing_later=True)]
         # A row that landed after the last write of others is not among theirs; the landing time of results is unknown.
         outside = F.col("_landed_at").isNull() | is_older_than("_landed_at", until)
-        return [LookUp(outside=outside, nothing_later=True), look_up_in_whole_table()]
+        return [DuplicateLookUp(outside=outside, nothing_later=True), whole_table_look_up()]

@@ -99,7 +99,7 @@ class ItemWriter(RequestWriter):
             lambda: self.client.batch_write_item(RequestItems=puts), self.backoff
         )
         left = [put["PutRequest"]["Item"] for put in answer.get("UnprocessedItems", {}).get(self.table, [])]
-        self.backoff.wait_before_rest(len(items), len(left), "items were left unprocessed")
+        self.backoff.wait_before_sending_rest(len(items), len(left), "items were left unprocessed")
         return left
 
     def _put_single_item(self, record: RowToSend, item: dict[str, Any]) -> Iterator[Refused]:
@@ -151,7 +151,7 @@ class ResultWriter(ItemWriter):
                     yield entry[0], str(answer)
                 else:
                     self.written += answer
-            self.backoff.wait_before_rest(len(waiting), len(left), f"items: {why}")
+            self.backoff.wait_before_sending_rest(len(waiting), len(left), f"items: {why}")
             waiting = left
 
     def _put_result(self, entry: Entry) -> bool | Exception:
@@ -172,7 +172,7 @@ class ResultWriter(ItemWriter):
             put = partial(self.client.put_item, TableName=self.table, ReturnValues="ALL_OLD")
             ask = partial(put, Item=item, **request)
         try:
-            old = aws_clients.call_once(ask).get("Attributes", {}).get(ORDER)
+            old = aws_clients.call_and_classify_errors(ask).get("Attributes", {}).get(ORDER)
             if old is not None and is_decided_by_arrival(str(record.order), old["S"]):
                 self.unordered += 1
             if old is not None and (order := kept_order(str(record.order), old["S"])) != record.order:
@@ -180,7 +180,7 @@ class ResultWriter(ItemWriter):
                 with_time = {**item, ORDER: {"S": order}}
                 same = {":order": item[ORDER]}
                 request = {"ExpressionAttributeNames": {"#order": ORDER}, "ExpressionAttributeValues": same}
-                aws_clients.call_once(
+                aws_clients.call_and_classify_errors(
                     partial(put, Item=with_time, ConditionExpression="#order = :order", **request)
                 )
         except aws_clients.RetryableError as busy:

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from ..record import tables
 from ..record.batch_accounts import EventReporter
-from ..record.errors import JVM_ERRORS, SinkError, uncut_messages
+from ..record.errors import JVM_ERRORS, SinkError, full_error_text
 from ..record.tables import Table
 from .base import DELETED, ORDER, BatchIdentity, Refuse, Reread, WriteCounts
 from .delivery.keyed_rows import first_timestamp_of_key
@@ -112,7 +112,7 @@ class KeyedIcebergSink:
                         f"MERGE INTO {self.table} t USING {_VIEW} s ON t._id = s._id{self._time_range_condition(span)} {_merge_actions(rows)}"
                     )
                 except JVM_ERRORS as error:
-                    if "MERGE_CARDINALITY_VIOLATION" not in uncut_messages(error):
+                    if "MERGE_CARDINALITY_VIOLATION" not in full_error_text(error):
                         raise
                     raise SinkError(
                         f"table {self.table}: two results of one batch have the same values of "

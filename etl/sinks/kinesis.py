@@ -103,7 +103,7 @@ class RecordWriter(RequestWriter):
         left = [each for each, code in zip(waiting, error_codes, strict=True) if code]
         self.written += len(waiting) - len(left)
         codes = ", ".join(sorted({code for code in error_codes if code}))
-        self.backoff.wait_before_rest(len(waiting), len(left), f"records: {codes}")
+        self.backoff.wait_before_sending_rest(len(waiting), len(left), f"records: {codes}")
         return left
 
     def _not_in_stream(self, waiting: list[Entry], began: float) -> list[Entry]:

@@ -199,7 +199,7 @@ class DocumentWriter(RequestWriter):
                     yield record, f"{code}: {json.dumps(result.get('error'))[:1000]}"
                 else:
                     self.written += 1
-            self.backoff.wait_before_rest(len(waiting), len(left), "documents: the domain is busy")
+            self.backoff.wait_before_sending_rest(len(waiting), len(left), "documents: the domain is busy")
             waiting = left
 
     def _results_in_order(self, status: int, answer: bytes, count: int) -> list[dict[str, Any]]:
@@ -238,7 +238,7 @@ class LatestDocumentWriter(DocumentWriter):
             yield from self._send_waiting(self._rows_later_than_documents(waiting))
             again = {id(record) for record in self._conflicts}
             waiting = [entry for entry in waiting if id(entry[0]) in again]
-            self.backoff.wait_before_rest(len(again) + 1, len(again), "documents: others write them")
+            self.backoff.wait_before_sending_rest(len(again) + 1, len(again), "documents: others write them")
 
     def _rows_later_than_documents(self, waiting: list[Entry]) -> list[Entry]:
         """Return the rows that are later than their documents, with their actions."""

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ..commits.duplicate_look_ups import LookUp, OutsideBoundError, is_older_than
+from ..commits.duplicate_look_ups import DuplicateLookUp, RecordOutsideBoundError, is_older_than
 from ..launch.sinks import ParquetSinkSettings
 from ..record import hadoop_files
 from ..record.batch_accounts import ObservedFigures
@@ -100,17 +100,20 @@ class ParquetSink:
             return WriteCounts(counted.values()["offered"], 0)
         horizon = self._newest_arrival_of_others(spark, whose.run) if place else _EVER
         if horizon is None:
-            return self._write(rows, whose, LookUp())
+            return self._write(rows, whose, DuplicateLookUp())
         if horizon is not _EVER:
             # Rows of another checkpoint arrived up to the horizon: mostly the batch is younger, which is
             # checked during the write.
             try:
                 early = is_older_than("_arrived_at", horizon + timedelta(microseconds=1))
-                return self._write(rows, whose, LookUp(outside=early))
-            except OutsideBoundError:
+                return self._write(rows, whose, DuplicateLookUp(outside=early))
+            except RecordOutsideBoundError:
                 rows = reread() if reread is not None else rows
         return self._write(
-            rows, whose, LookUp(), existing=self._existing_identities(rows, whose.run if place else "")
+            rows,
+            whose,
+            DuplicateLookUp(),
+            existing=self._existing_identities(rows, whose.run if place else ""),
         )
 
     def _newest_arrival_of_others(self, spark: SparkSession, run: str) -> datetime | None:
@@ -138,14 +141,18 @@ class ParquetSink:
         return spark.read.parquet(*files).select(*IDENTITY) if files else None
 
     def _write(
-        self, rows: DataFrame, place: BatchIdentity, look_up: LookUp, existing: DataFrame | None = None
+        self,
+        rows: DataFrame,
+        place: BatchIdentity,
+        look_up: DuplicateLookUp,
+        existing: DataFrame | None = None,
     ) -> WriteCounts:
         spark = rows.sparkSession
         name = batch_folder_name(place.run, place.batch)
         # Named like a partition by batch, so that readers find the files below the path.
         folder = f"{self.settings.path}/batch={name}"
         offered = ObservedFigures(F.count(F.lit(1)).alias("offered"))
-        new = offered.observe(look_up.fail_records_outside(rows))
+        new = offered.observe(look_up.with_failure_outside_bound(rows))
         if existing is not None:
             new = new.join(existing, list(IDENTITY), "left_anti").select(
                 *(F.col(f"`{c}`") for c in rows.columns)

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ..checkpoints.checkpoint import Checkpoint
-from ..commits.duplicate_look_ups import LookUp
+from ..commits.duplicate_look_ups import DuplicateLookUp
 from ..launch import typed_json
 from ..launch.launch_document import BackfillRequest
 from ..launch.settings import QuerySettings
@@ -155,7 +155,7 @@ class LegGuard(ABC):
         yield from ()
 
     @abstractmethod
-    def look_ups(self, begun: datetime) -> Iterator[LookUp]:
+    def look_ups(self, begun: datetime) -> Iterator[DuplicateLookUp]:
         """Yield look-ups of the batch's records among the rows of this source, the tightest first.
 
         The caller takes the next one only if a record was outside the one before.
@@ -207,7 +207,7 @@ class BackfillPart:
 
     name: str
     records: DataFrame
-    bound: LookUp
+    bound: DuplicateLookUp
     around: Callable[[], DataFrame | None] | None = None
 
 

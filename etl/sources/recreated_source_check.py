@@ -50,7 +50,7 @@ class IdentityFile:
     checkpoint: Mapping[str, str] = field(default_factory=dict)
     streams: Mapping[str, KnownStream] = field(default_factory=dict)
 
-    def text(self) -> str:
+    def to_json(self) -> str:
         """Return it as JSON."""
         return json.dumps({"version": FORMAT, **typed_json.to_json_value(self)}, indent=1, sort_keys=True)
 
@@ -216,7 +216,7 @@ class StreamIdentities:
         before = old.checkpoint if self.begun else {}
         new = IdentityFile({**before, **self._ids_by_unique_name(current)}, streams)
         if new != old:
-            self.save(new.text())
+            self.save(new.to_json())
         added = {what: known for what, known in new.checkpoint.items() if what not in before}
         if self.begun and added:
             self.report.emit("adopted_sources", query=self.name, ids=added)

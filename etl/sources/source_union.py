@@ -18,7 +18,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ..commits.duplicate_look_ups import LookUp
+from ..commits.duplicate_look_ups import DuplicateLookUp
 from .base import LegGuard, ReplayedLeg, missing_records_error
 from .batch_offsets import BatchOffsets, disjunction
 
@@ -66,7 +66,7 @@ class LegGuards:
     replayed: tuple[ReplayedLeg, ...]
     streams: tuple[LegGuard, ...]
 
-    def look_ups(self, begun: datetime, replayed: LookUp) -> Iterator[LookUp]:
+    def look_ups(self, begun: datetime, replayed: DuplicateLookUp) -> Iterator[DuplicateLookUp]:
         """Yield look-ups of a batch's records, from the tightest to all rows of the streams.
 
         Times apply to rows of guarded streams only, and a record that is older than its stream's bound fails the write.
@@ -124,7 +124,7 @@ class LegGuards:
             guard.take_arrivals_of_landed_batch(figures[f"oldest_{place}"], figures[f"steps_{place}"])
 
 
-def _with_more_rows(look_up: LookUp, more: Sequence[Column | None]) -> LookUp:
+def _with_more_rows(look_up: DuplicateLookUp, more: Sequence[Column | None]) -> DuplicateLookUp:
     return replace(look_up, rows=disjunction([rows for rows in (*more, look_up.rows) if rows is not None]))
 
 

@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
 
-from millrace.etl.formats.schema_files import parse_schema, read_schema
+from millrace.etl.formats.schema_files import parse_ddl_schema, read_text_schema_file
 from millrace.etl.job import build_queries
 from millrace.etl.launch import engine_kinds, settings
 from millrace.etl.launch.sources import KinesisSource
@@ -56,7 +56,7 @@ def append(spark: SparkSession, endpoint: str, name: str, per_shard: int, _log: 
     source = KinesisSource(STREAM, STREAM, REGION, "earliest", per_shard, FETCH_SECONDS, 86_400)
     options = module.kinesis_options(source, endpoint, []) | module.credentials(os.environ)
     records = spark.readStream.format(module.KINESIS_FORMAT).options(**options).load()
-    schema = parse_schema(spark, read_schema(spark, SCHEMA), SCHEMA)
+    schema = parse_ddl_schema(spark, read_text_schema_file(spark, SCHEMA), SCHEMA)
     parsed = F.from_json(F.col("data").cast("string"), schema).alias("r")
     rows = records.select(parsed, F.col("approximateArrivalTimestamp").alias("_arrived_at"))
     rows = rows.select("r.*", "_arrived_at")

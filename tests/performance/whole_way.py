@@ -26,7 +26,7 @@ import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.formats.schema_files import parse_schema, read_schema
+from millrace.etl.formats.schema_files import parse_ddl_schema, read_text_schema_file
 from millrace.etl.job import build_queries
 from millrace.etl.launch import settings
 from millrace.etl.queries.derive import good_records
@@ -111,7 +111,7 @@ class Whole:
 
     def by_hand(self, name: str) -> list[Any]:
         spark = self.spark
-        schema = parse_schema(spark, read_schema(spark, SCHEMA), SCHEMA)
+        schema = parse_ddl_schema(spark, read_text_schema_file(spark, SCHEMA), SCHEMA)
         reader = spark.readStream.format("kafka").option("kafka_broker.bootstrap.servers", self.bootstrap)
         reader = reader.option("maxOffsetsPerTrigger", str(self.per_batch)).option("includeHeaders", "true")
         source = reader.option("subscribe", TOPIC).option("startingOffsets", "earliest").load()

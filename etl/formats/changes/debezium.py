@@ -1,6 +1,6 @@
 """Change events of Debezium: with and without the schema wrapper of Kafka Connect, or flattened by ExtractNewRecordState.
 
-The order of changes is that of the database's log (:func:`_place_of_change`). The rows of a snapshot have a lane of their own: a
+The order of changes is that of the database's log (:func:`_columns_of_change_place`). The rows of a snapshot have a lane of their own: a
 transaction that was open during the snapshot has an earlier place in the log and is later all the same, so between them the record
 that arrived later decides. Rows of an incremental snapshot are among the changes, with the place of the change before them.
 """
@@ -79,7 +79,7 @@ _DIGITS = 20
 def open_decoder(form: DebeziumFormat, spark: SparkSession, schema: str, open_up_to: int | None) -> Decoder:
     """Make the decoder, see :func:`etl.formats.base.open_decoder`."""
     envelope = debezium_envelope(unscaled=form.decimals == "precise", flattened=form.flattened)
-    decoder = ChangeDecoder(schema_files.read_ddl(spark, schema), envelope)
+    decoder = ChangeDecoder(schema_files.read_ddl_schema(spark, schema), envelope)
     return (
         decoder
         if form.avro is None
@@ -109,7 +109,7 @@ class _ConnectorEvents(ChangeEnvelope):
     def source_struct(self, head: Column) -> Column:
         return head["source"]
 
-    def change_and_rows(self, head: Column, raw: Column, wire: StructType) -> Mapping[str, Column]:
+    def columns_of_change_and_rows(self, head: Column, raw: Column, wire: StructType) -> Mapping[str, Column]:
         heartbeat = _without_schema_wrapper(raw).rlike(_HEARTBEAT)
         ends = head["status"].isin("BEGIN", "END") & head["ts_ms"].isNotNull()
         control = head["op"].isNull() & (head["tableChanges"].isNotNull() | ends | heartbeat)
@@ -121,8 +121,8 @@ class _ConnectorEvents(ChangeEnvelope):
             "before": F.col("before"),
         }
 
-    def place_of_change(self, source: Column, operation: Column) -> Mapping[str, Column]:
-        return _place_of_change(source, operation)
+    def columns_of_change_place(self, source: Column, operation: Column) -> Mapping[str, Column]:
+        return _columns_of_change_place(source, operation)
 
     def row_completed_from_before(self, row: StructType, after: Column, before: Column) -> Column:
         """Take a value that the database did not log from the row before, if that has it."""
@@ -170,7 +170,7 @@ class _FlattenedEvents(_ConnectorEvents):
             *(F.coalesce(*(head[f"{p}{f.name}"] for p in _PREFIXES)).alias(f.name) for f in _SOURCE)
         )
 
-    def change_and_rows(self, head: Column, raw: Column, wire: StructType) -> Mapping[str, Column]:
+    def columns_of_change_and_rows(self, head: Column, raw: Column, wire: StructType) -> Mapping[str, Column]:
         fields = [F.col(f"`{f.name}`") for f in wire]
         deletes = F.coalesce((head["__deleted"] == "true") | raw.isNull(), F.lit(False))
         named = F.when(head["__op"].isNull(), F.lit("update")).otherwise(_operation_name(head["__op"]))
@@ -194,7 +194,7 @@ def _operation_name(op: Column) -> Column:
     return F.coalesce(*(F.when(op == letter, name) for letter, name in _OPERATIONS.items()))
 
 
-def _place_of_change(source: Column, operation: Column) -> dict[str, Column]:
+def _columns_of_change_place(source: Column, operation: Column) -> dict[str, Column]:
     """Return the place of a change: its table, lane and position in it, and time."""
     sequence = F.from_json(source["sequence"], "array<string>")
     # Rows of an incremental snapshot are among the changes.
@@ -205,7 +205,10 @@ def _place_of_change(source: Column, operation: Column) -> dict[str, Column]:
     first = sequence.isNotNull() & sequence[0].isNull() & ~whole
     commit = F.when(~whole, sequence[0])
     position = F.coalesce(
-        *(F.when(_are_hexadecimal(parts), _join_positions(parts)) for parts in _log_positions(source, commit))
+        *(
+            F.when(_are_hexadecimal(parts), _join_position_parts(parts))
+            for parts in _log_position_of_each_database(source, commit)
+        )
     )
     # Another server has other files, and the same numbers of transactions.
     origin = F.when(source["gtid"].rlike(_GTID), F.regexp_replace(source["gtid"], _GTID, ""))
@@ -224,7 +227,7 @@ def _place_of_change(source: Column, operation: Column) -> dict[str, Column]:
     }
 
 
-def _log_positions(source: Column, before: Column) -> Sequence[tuple[Column, Column, Column]]:
+def _log_position_of_each_database(source: Column, before: Column) -> Sequence[tuple[Column, Column, Column]]:
     """Return the position in the log of each database, as three texts that are compared in turn; null where it has no such log.
 
     ``before`` is the commit before the transaction, in PostgreSQL.
@@ -270,5 +273,5 @@ def _are_hexadecimal(parts: tuple[Column, Column, Column]) -> Column:
 _WIDTHS = (_DIGITS, _DIGITS, 10)
 
 
-def _join_positions(parts: tuple[Column, Column, Column]) -> Column:
+def _join_position_parts(parts: tuple[Column, Column, Column]) -> Column:
     return F.concat(*(F.lpad(part, digits, "0") for part, digits in zip(parts, _WIDTHS, strict=True)))

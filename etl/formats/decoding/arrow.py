@@ -71,11 +71,11 @@ def decode_payloads(
 
             def decode_portion(frame: DataFrame) -> DataFrame:
                 shape = StructType([*frame.schema.fields, StructField("_answer", answer)])
-                return frame.mapInArrow(_arrow_column_function(make_decoder, answer), shape)
+                return frame.mapInArrow(_function_over_arrow_batches(make_decoder, answer), shape)
 
             answered = run_in_portions(rows, decode_portion, by_arrow=True)
         else:
-            one = F.udf(_row_function(make_decoder), answer).asNondeterministic()("payload")
+            one = F.udf(_function_per_payload(make_decoder), answer).asNondeterministic()("payload")
             payload = F.col("payload")
             answered = run_in_portions(
                 rows, lambda given: given.withColumn("_answer", one), by_arrow=False, handed=payload
@@ -88,7 +88,7 @@ def decode_payloads(
     return decoded_or_dead_letter(held.drop("_answer"), schema, "_record", "_verdict")
 
 
-def _arrow_column_function(
+def _function_over_arrow_batches(
     make_decoder: Callable[[], PayloadDecoder], answer: StructType
 ) -> Callable[[Iterable[Any]], Iterable[Any]]:
     def decode_batches(batches: Iterable[Any]) -> Iterator[Any]:
@@ -120,7 +120,9 @@ def _decode_in_parts(decoder: PayloadDecoder, payloads: Any) -> Iterator[tuple[i
     yield begin, answers
 
 
-def _row_function(make_decoder: Callable[[], PayloadDecoder]) -> Callable[[bytearray | None], Decoded]:
+def _function_per_payload(
+    make_decoder: Callable[[], PayloadDecoder],
+) -> Callable[[bytearray | None], Decoded]:
     held: list[PayloadDecoder] = []
 
     def decode_payload(payload: bytearray | None) -> Decoded:

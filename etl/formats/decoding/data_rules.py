@@ -27,7 +27,7 @@ _FIGURE = "rule "
 class RuleCheckingDecoder(DecoderWrapper):
     """Decoder that checks its good records against rules.
 
-    A condition that is null counts as broken. Deletes (:class:`.routes.TombstoneDecoder`) have no fields and break no rule.
+    A condition that is null counts as broken. Deletes (:class:`.routes.TombstoneAsDeleteDecoder`) have no fields and break no rule.
 
     Parameters
     ----------
@@ -62,18 +62,22 @@ class RuleCheckingDecoder(DecoderWrapper):
     def _broken_rule_names(self) -> Column:
         """Return the names of the broken rules; null if there are none."""
         names = [
-            F.when(_is_broken(rule.where), F.lit(rule.name)) for rule in self.rules if not _fails_query(rule)
+            F.when(_is_broken(rule.where), F.lit(rule.name))
+            for rule in self.rules
+            if not _stops_query_if_broken(rule)
         ]
         listed = F.concat_ws(", ", *names) if names else F.lit("")
         verdict = F.when(listed != "", listed)
         return reduce(
-            lambda found, rule: F.when(_is_broken(rule.where), _raise_broken_rule(rule)).otherwise(found),
-            [rule for rule in self.rules if _fails_query(rule)],
+            lambda found, rule: F.when(_is_broken(rule.where), _column_raising_broken_rule(rule)).otherwise(
+                found
+            ),
+            [rule for rule in self.rules if _stops_query_if_broken(rule)],
             verdict,
         )
 
 
-def with_rules(spark: SparkSession, decoder: Decoder, rules: tuple[RuleSettings, ...]) -> Decoder:
+def decoder_with_rules(spark: SparkSession, decoder: Decoder, rules: tuple[RuleSettings, ...]) -> Decoder:
     """Add rules to a decoder.
 
     Raises
@@ -105,12 +109,12 @@ def with_rules(spark: SparkSession, decoder: Decoder, rules: tuple[RuleSettings,
 def broken_rule_counts(routes: Sequence[RouteSettings]) -> tuple[Column, ...]:
     """Return aggregates over landed rows that count the records breaking each rule, named for :func:`rules_field_of_accounts`."""
     return tuple(
-        F.expr(f"count_if({_broken_records_condition(route, rule)})").alias(
+        F.expr(f"count_if({_sql_condition_of_broken_records(route, rule)})").alias(
             f"{_FIGURE}{qualified_rule_name(route, rule)}"
         )
         for route in routes
         for rule in route.rules
-        if not _fails_query(rule)
+        if not _stops_query_if_broken(rule)
     )
 
 
@@ -125,7 +129,7 @@ def rules_field_of_accounts(figures: Mapping[str, Any]) -> dict[str, dict[str, i
     return {"rules": found} if found else {}
 
 
-def _broken_records_condition(route: RouteSettings, rule: RuleSettings) -> str:
+def _sql_condition_of_broken_records(route: RouteSettings, rule: RuleSettings) -> str:
     mine = "" if route.name is None else f"_route = '{route.name}' AND "
     if rule.action == "dead-letter":
         # Redaction may add a note in brackets.
@@ -137,11 +141,11 @@ def _is_broken(where: str) -> Column:
     return ~F.coalesce(F.expr(where), F.lit(False))
 
 
-def _fails_query(rule: RuleSettings) -> bool:
+def _stops_query_if_broken(rule: RuleSettings) -> bool:
     return rule.action == "fail"
 
 
-def _raise_broken_rule(rule: RuleSettings) -> Column:
+def _column_raising_broken_rule(rule: RuleSettings) -> Column:
     said = F.concat(F.lit(f"rule {rule.name} (action fail) is broken by record "), F.col("_id"))
     return F.raise_error(said).cast("string")
 

@@ -68,25 +68,38 @@ def holds_for_all_leaves(kind: DataType, value: Column, leaf: Leaf) -> Column | 
     found: Column | None = None
     if isinstance(kind, ArrayType):
         if holds_for_all_leaves(kind.elementType, value, leaf) is not None:
-            found = F.forall(value, _element_condition(kind.elementType, leaf))
+            found = F.forall(value, _condition_function_for_element(kind.elementType, leaf))
     elif isinstance(kind, MapType):
         found = leaf(kind, value)
         for part, taken in ((kind.keyType, F.map_keys), (kind.valueType, F.map_values)):
             if holds_for_all_leaves(part, value, leaf) is not None:
-                found = _and_if_any(found, F.forall(taken(value), _element_condition(part, leaf)))
+                found = _and_ignoring_none(
+                    found, F.forall(taken(value), _condition_function_for_element(part, leaf))
+                )
     elif isinstance(kind, StructType):
         for field in kind.fields:
-            found = _and_if_any(found, holds_for_all_leaves(field.dataType, value.getField(field.name), leaf))
+            found = _and_ignoring_none(
+                found, holds_for_all_leaves(field.dataType, value.getField(field.name), leaf)
+            )
     else:
         found = leaf(kind, value)
     return None if found is None else value.isNull() | found
 
 
-def _and_if_any(one: Column | None, other: Column | None) -> Column | None:
+def evaluate_once(value: Column, then: Callable[[Column], Column]) -> Column:
+    """Apply a function to a value that is evaluated once.
+
+    A lambda is the only way to name a value inside an expression; as a column, every good record
+    would carry it too.
+    """
+    return F.transform(F.array(value), then).getItem(0)
+
+
+def _and_ignoring_none(one: Column | None, other: Column | None) -> Column | None:
     return other if one is None else one if other is None else one & other
 
 
-def _element_condition(kind: DataType, leaf: Leaf) -> Callable[[Column], Column]:
+def _condition_function_for_element(kind: DataType, leaf: Leaf) -> Callable[[Column], Column]:
     """Return :func:`holds_for_all_leaves` as a function of one element only: Spark counts the parameters."""
 
     def is_met_by_element(value: Column) -> Column:
@@ -104,14 +117,16 @@ def contains_type(kind: DataType, matches: Callable[[DataType], bool]) -> bool:
     return matches(kind) or any(contains_type(each, matches) for each in inner if each is not None)
 
 
-def with_leaf_types(kind: DataType, leaf: Callable[[DataType], DataType]) -> DataType:
+def with_replaced_leaf_types(kind: DataType, leaf: Callable[[DataType], DataType]) -> DataType:
     """Return a type with other types for its values without parts, at any depth; keys of maps keep theirs."""
     if isinstance(kind, ArrayType):
-        return ArrayType(with_leaf_types(kind.elementType, leaf))
+        return ArrayType(with_replaced_leaf_types(kind.elementType, leaf))
     if isinstance(kind, MapType):
-        return MapType(kind.keyType, with_leaf_types(kind.valueType, leaf))
+        return MapType(kind.keyType, with_replaced_leaf_types(kind.valueType, leaf))
     if isinstance(kind, StructType):
-        return StructType([StructField(f.name, with_leaf_types(f.dataType, leaf)) for f in kind.fields])
+        return StructType(
+            [StructField(f.name, with_replaced_leaf_types(f.dataType, leaf)) for f in kind.fields]
+        )
     return leaf(kind)
 
 
@@ -165,7 +180,7 @@ def with_replaced_leaves(
     return leaf(kind, value, value if other is None else other)
 
 
-def missing_required_fields(
+def required_field_absences(
     schema: StructType, value_of: Callable[[str], Column], present: Column, prefix: str = ""
 ) -> Iterator[tuple[str, Column]]:
     """Yield name (dotted) and "is absent" of each NOT NULL field; a field in a struct counts only if the struct is present.
@@ -186,7 +201,7 @@ def missing_required_fields(
         if not field.nullable:
             yield prefix + field.name, present & value.isNull()
         if isinstance(field.dataType, StructType):
-            yield from missing_required_fields(
+            yield from required_field_absences(
                 field.dataType, value.getField, value.isNotNull(), f"{prefix}{field.name}."
             )
 
@@ -224,7 +239,7 @@ def decoded_or_dead_letter(
     )
 
 
-def check_column_names(schema: StructType, where: str) -> StructType:
+def schema_with_checked_names(schema: StructType, where: str) -> StructType:
     """Return the schema if a table can have these columns.
 
     Raises

@@ -1,7 +1,7 @@
 r"""Numbers out of range: decimals that take too long to read, and numbers that become Infinity.
 
 A number larger than its ``DOUBLE`` or ``FLOAT`` holds becomes Infinity when it is read, and is checked then
-(:func:`are_all_finite`). Decimals are checked in the text before it is read.
+(:func:`all_numbers_are_finite`). Decimals are checked in the text before it is read.
 
 Java expands a decimal to its column's scale before it checks whether it fits: ``1e10000000`` becomes ten million digits,
 and reading millions of digits takes quadratic time. A JSON text is checked in three steps. Each is linear, and runs only
@@ -68,7 +68,7 @@ _GROUPED = r'"(?=[^"]*?(?:,|\\u002[cC]))(?=[^"]*?(?:\p{Nd}|\\u003))(?:[-+.,eE]|\
 """A text with commas, which Spark removes before it reads a decimal."""
 
 
-def are_all_finite(kind: DataType, value: Column) -> Column | None:
+def all_numbers_are_finite(kind: DataType, value: Column) -> Column | None:
     """Return a condition: no number in a value, at any depth, is infinite. None for a type without ``DOUBLE`` or ``FLOAT``.
 
     Parameters
@@ -92,19 +92,19 @@ def out_of_range_verdict(schema: StructType, record: Column) -> Column | None:
     Parameters
     ----------
     record
-        As in :func:`are_all_finite`.
+        As in :func:`all_numbers_are_finite`.
     """
-    asked = {f.name: are_all_finite(f.dataType, record.getField(f.name)) for f in schema.fields}
+    asked = {f.name: all_numbers_are_finite(f.dataType, record.getField(f.name)) for f in schema.fields}
     names = F.concat_ws(", ", *(F.when(~fits, F.lit(n)) for n, fits in asked.items() if fits is not None))
     if not any(fits is not None for fits in asked.values()):
         return None
     return F.when(names != "", dead_letter_verdict("schema", F.concat(F.lit(RANGE), names)))
 
 
-def is_flat(kind: DataType) -> bool:
+def has_no_array_or_map(kind: DataType) -> bool:
     """Check that a type contains neither an array nor a map."""
     if isinstance(kind, StructType):
-        return all(is_flat(field.dataType) for field in kind.fields)
+        return all(has_no_array_or_map(field.dataType) for field in kind.fields)
     return not isinstance(kind, ArrayType | MapType)
 
 
@@ -113,7 +113,7 @@ def contains_decimal(kind: DataType) -> bool:
     return next(_decimal_field_names(kind, ""), None) is not None
 
 
-def fields_with_decimals(schema: StructType) -> StructType:
+def schema_of_decimal_fields(schema: StructType) -> StructType:
     """Return the fields that hold a decimal, unchanged."""
     return StructType([f for f in schema.fields if contains_decimal(f.dataType)])
 

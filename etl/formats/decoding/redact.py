@@ -64,13 +64,13 @@ class RedactingDecoder(DecoderWrapper):
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """Decode, then remove the fields; columns as in :meth:`etl.formats.base.Decoder.decode`."""
-        return self._without_fields(self.decoder.decode(rows))
+        return self._without_redacted_fields(self.decoder.decode(rows))
 
     def decode_and_observe(self, rows: DataFrame, observe: Observe) -> DataFrame:
         """Do the same for rows that are observed; redaction does not change whether a row is good."""
-        return self._without_fields(decode_and_observe(self.decoder, rows, observe))
+        return self._without_redacted_fields(decode_and_observe(self.decoder, rows, observe))
 
-    def _without_fields(self, decoded: DataFrame) -> DataFrame:
+    def _without_redacted_fields(self, decoded: DataFrame) -> DataFrame:
         bare = self.redacted_payload(F.col("_bytes"))
         gone = {name: F.lit(None).cast(self.schema[name].dataType) for name in self.fields}
         if CHANGE in self.schema.fieldNames():
@@ -90,16 +90,18 @@ class RedactingDecoder(DecoderWrapper):
         payload
             Bytes as they arrived.
         """
-        return F.when(self._may_be_kept(payload), self._without_values(payload).cast("binary"))
+        return F.when(
+            self._payload_may_be_kept(payload), self._payload_without_values(payload).cast("binary")
+        )
 
-    def _may_be_kept(self, payload: Column) -> Column:
+    def _payload_may_be_kept(self, payload: Column) -> Column:
         if not self.readable:
             return F.length(payload) == 0
         return _has_no_hidden_name(payload) & ~payload.cast("string").rlike(
             rf"(?iu){_any_pattern(map(_escaped_name_pattern, self.fields))}"
         )
 
-    def _without_values(self, payload: Column) -> Column:
+    def _payload_without_values(self, payload: Column) -> Column:
         name = rf"""(?<!\w)({_any_pattern(map(re.escape, self.fields))}(?!\w)["'`]?+)"""
         value = rf"(?:(\s*+[:=]\s*+)(?:{_SCALAR}|.*+)|.*+)"
         return F.regexp_replace(payload.cast("string"), f"(?siu){name}{value}", "$1$2null")

@@ -78,7 +78,7 @@ def _leaf_types(kind: DataType) -> Iterator[DataType]:
         yield kind
 
 
-def with_units(schema: StructType) -> StructType:
+def schema_with_units_in_types(schema: StructType) -> StructType:
     """Return a schema in which the declared unit of each time stands in its type, and maps have no keys to check.
 
     The comment ``epoch UNIT`` of a field applies to the times in its arrays and maps, too.
@@ -90,7 +90,7 @@ def with_units(schema: StructType) -> StructType:
 
 def _type_with_unit(kind: DataType, metadata: Mapping[str, Any]) -> DataType:
     if isinstance(kind, StructType):
-        return with_units(kind)
+        return schema_with_units_in_types(kind)
     if isinstance(kind, ArrayType):
         return ArrayType(_type_with_unit(kind.elementType, metadata))
     if isinstance(kind, MapType):

@@ -76,7 +76,7 @@ class KeptDeletes:
         truncates
             Orders of deletes of every key.
         """
-        spark, now = rows.sparkSession, batch_accounts.now()
+        spark, now = rows.sparkSession, batch_accounts.utc_now()
         deletes = rows.where(DELETED).select("_id", ORDER, F.lit(now).alias("_kept_at"))
         if truncates:
             every = spark.createDataFrame([(_EVERY, each, now) for each in truncates], _SCHEMA)

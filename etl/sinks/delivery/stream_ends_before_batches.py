@@ -17,7 +17,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from ...record import hadoop_files
-from ...record.errors import JVM_ERRORS, SinkError, uncut_messages
+from ...record.errors import JVM_ERRORS, SinkError, full_error_text
 from ...services.backoff import Backoff
 from ..base import BatchIdentity, Reread, WriteCounts
 from .folder_manifest import batch_folder_name
@@ -133,7 +133,7 @@ class StreamEndMarks:
             try:
                 return send(rows, None if mark is None else mark.end)
             except JVM_ERRORS as error:
-                if reread is None or TASK_RETRIED not in uncut_messages(error):
+                if reread is None or TASK_RETRIED not in full_error_text(error):
                     raise
                 waits.wait(TASK_RETRIED)
                 # All messages of the current batch come after this mark.

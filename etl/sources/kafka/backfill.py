@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ...commits.duplicate_look_ups import LookUp
+from ...commits.duplicate_look_ups import DuplicateLookUp
 from ...launch.connections import Connection
 from ...launch.launch_document import BackfillRequest
 from ...launch.sources import KafkaSource
@@ -42,7 +42,7 @@ def topic_range_reader(source: KafkaSource, connection: Connection) -> Parts:
     def backfill_parts(spark: SparkSession, request: BackfillRequest) -> Iterator[BackfillPart]:
         sign_in(spark, connection)
         reader = RangeReader(spark, connection_options(connection), batch_options(source))
-        planned = batch_accounts.now()
+        planned = batch_accounts.utc_now()
         latest = planned + AHEAD
         with reader.open_consumer() as consumer:
             only = source.reading_options.partitions
@@ -76,7 +76,7 @@ def topic_range_reader(source: KafkaSource, connection: Connection) -> Parts:
             yield BackfillPart(
                 batch_accounts.iso_text(since),
                 records,
-                LookUp(is_in_offset_ranges(source.name, shards)),
+                DuplicateLookUp(is_in_offset_ranges(source.name, shards)),
                 read_around_overflowing_times,
             )
 

@@ -139,7 +139,7 @@ class BoundedTimesHandler:
 
     def _with_bounded_times(self, batch: DataFrame, batch_id: int) -> DataFrame:
         checkpoint: Checkpoint = self.handle.checkpoint
-        planned = checkpoint.planned_at(batch.sparkSession, batch_id) or batch_accounts.now()
+        planned = checkpoint.planned_at(batch.sparkSession, batch_id) or batch_accounts.utc_now()
         sources = [source for leg in self.legs for source in leg.sources]
         retention = timedelta(seconds=max(source.retention_seconds for source in sources))
         names = [source.name for source in sources] if self.mixed else None

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ...record.envelope import HEADERS, TIME_HEADER
-from ...record.errors import NoAnswerError, uncut_messages
+from ...record.errors import NoAnswerError, full_error_text
 from ..source_union import union_of_legs
 from .connection import client_properties, closing_client
 
@@ -52,7 +52,7 @@ _TIMES = re.compile(r"offset = (\d+), \w+ = (-?\d+), serialized key size")
 def is_time_overflow(error: BaseException | None) -> bool:
     """Check that a batch failed because of the time of one of its records."""
     while error is not None:
-        text = uncut_messages(error)
+        text = full_error_text(error)
         if "long overflow" in text and "KafkaRecordToRowConverter" in text:
             return True
         error = error.__cause__

@@ -28,7 +28,7 @@ class Reader(SourceReader[KafkaSource]):
         watch = topic_ids_and_partitions.unlisted_partitions_check(spark, self.source, reached)
         opened = partial(topic_stream.read_topics, spark, self.leg, reached, partitions=context.partitions)
         determine_end = partial(
-            topic_ids_and_partitions.run_end_check, spark, self.leg, reached, context.checkpoint
+            topic_ids_and_partitions.checker_of_bounded_run_end, spark, self.leg, reached, context.checkpoint
         )
         return Leg(opened, watch=watch, determine_end=determine_end)
 
@@ -43,7 +43,10 @@ class Reader(SourceReader[KafkaSource]):
             )
 
         streams = {
-            each.name: (manifest.sinks_of_stream(query, each.name), None if each.is_pattern else each.topic)
+            each.name: (
+                manifest.describe_sinks_of_stream(query, each.name),
+                None if each.is_pattern else each.topic,
+            )
             for each in self.leg
         }
         return LegIdentity(self.source.position_source(run.job), ask_identifiers, streams)

@@ -100,7 +100,7 @@ def end_offsets(
     return offsets
 
 
-def run_end_check(
+def checker_of_bounded_run_end(
     spark: SparkSession, sources: Sequence[KafkaSource], connection: Connection, checkpoint: Checkpoint
 ) -> IsEndReached:
     """Fix the end of a bounded run at the ends that the topics have now.

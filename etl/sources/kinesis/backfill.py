@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from ...commits.duplicate_look_ups import LookUp
+from ...commits.duplicate_look_ups import DuplicateLookUp
 from ...launch.launch_document import BackfillRequest
 from ...launch.sources import KinesisSource
 from ...record import batch_accounts, envelope
@@ -44,7 +44,7 @@ def stream_range_reader(source: KinesisSource, endpoint: str | None) -> Parts:
             yield BackfillPart(
                 batch_accounts.iso_text(since),
                 records,
-                LookUp((F.col("_source") == source.name) & within),
+                DuplicateLookUp((F.col("_source") == source.name) & within),
             )
 
     return backfill_parts

@@ -25,7 +25,7 @@ _FIRST, _WIDER = timedelta(seconds=5), 12
 """A shard is read this far back for its last record, then so many times as far: a busy shard has it among few records."""
 
 
-def run_end_check(
+def checker_of_bounded_run_end(
     spark: SparkSession, source: KinesisSource, endpoint: str | None, guard: KinesisLossGuard, *, closed: bool
 ) -> IsEndReached:
     """Fix the end of a bounded run at the records that the stream holds now.

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ...checkpoints.checkpoint import Checkpoint
-from ...commits.duplicate_look_ups import LookUp
+from ...commits.duplicate_look_ups import DuplicateLookUp
 from ...launch.sources import KinesisSource
 from ...record import batch_accounts
 from ...record.errors import LossError, NoAnswerError, RestartQueryError, StartError
@@ -107,7 +107,7 @@ class KinesisLossGuard(LegGuard):
     _batch: int | None = field(default=None)
     _entries: tuple[ShardPositions, ShardPositions] = field(default=(_NOWHERE, _NOWHERE))
 
-    def look_ups(self, begun: datetime) -> Iterator[LookUp]:
+    def look_ups(self, begun: datetime) -> Iterator[DuplicateLookUp]:
         """See :meth:`etl.sources.base.LegGuard.look_ups`.
 
         A shard is read forward, so a batch is seldom older than the one before, and mostly shortly after that one's
@@ -175,7 +175,7 @@ class KinesisLossGuard(LegGuard):
         retained = timedelta(seconds=self.source.retention_seconds) - TRIM_MARGIN
         if first_of_run:
             committed = self.checkpoint.commit_time(spark, batch_id - 1) if batch_id else None
-            recent = committed is not None and batch_accounts.now() - committed < retained
+            recent = committed is not None and batch_accounts.utc_now() - committed < retained
             # A shard at its last record has lost nothing, if the last batch is recent.
             self._fail_if_records_expired(moved if recent else here.read)
             self._check_last_batch_landed(spark, batch_id, moved)
@@ -184,9 +184,9 @@ class KinesisLossGuard(LegGuard):
             # These shards are at records of the last batch.
             before = self._not_before
             self._not_before = before | {s: max(self.oldest, before.get(s, self.oldest)) for s in moved}
-        if self.oldest is not None and batch_accounts.now() - self.oldest > retained:
+        if self.oldest is not None and batch_accounts.utc_now() - self.oldest > retained:
             self._fail_if_records_expired(
-                self._shards_with_old_last_record(spark, here.read, batch_accounts.now() - retained)
+                self._shards_with_old_last_record(spark, here.read, batch_accounts.utc_now() - retained)
             )
         return moved
 

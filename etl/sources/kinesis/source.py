@@ -49,7 +49,12 @@ class Reader(SourceReader[KinesisSource]):
             return connector_stream.read_stream(spark, read, engine=engine, endpoint=endpoint, begun=begun)
 
         determine_end = partial(
-            bounded_run_ends.run_end_check, spark, self.source, endpoint, guard, closed=tails is None
+            bounded_run_ends.checker_of_bounded_run_end,
+            spark,
+            self.source,
+            endpoint,
+            guard,
+            closed=tails is None,
         )
         return Leg(open_with_current_limits, guard, determine_end=determine_end)
 

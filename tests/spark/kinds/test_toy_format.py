@@ -92,7 +92,7 @@ from millrace.etl.formats import schemas
 
 
 def open_decoder(form, spark, schema, open_up_to):
-    names = schemas.read_schema(spark, schema).split()
+    names = schemas.read_text_schema_file(spark, schema).split()
     return Toy(form, StructType([StructField(name, StringType()) for name in names]))
 
 

@@ -28,7 +28,7 @@ CONNECTORS = ("postgresql", "mysql", "mysql-gtid", "sqlserver", "oracle", "oracl
 
 
 def decoder_of(spark: SparkSession, ddl: str, connector: str) -> ChangeDecoder:
-    row = schema_files.parse_schema(spark, ddl, "test.ddl")
+    row = schema_files.parse_ddl_schema(spark, ddl, "test.ddl")
     return ChangeDecoder(row, dms.EVENTS if connector == "dms" else debezium.debezium_envelope())
 
 

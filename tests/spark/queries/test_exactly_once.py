@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.commits.duplicate_look_ups import LookUp
+from millrace.etl.commits.duplicate_look_ups import DuplicateLookUp
 from millrace.etl.maintenance.table_maintenance import call_procedure
 from millrace.etl.record import batch_accounts
 from millrace.etl.record.errors import LossError
@@ -95,7 +95,7 @@ def test_an_executor_lost_behind_the_join_loses_nothing(
     spark: SparkSession, table: Names, tmp_path: Path, regime: str
 ) -> None:
     """Both counts stand where the writing does: one before the join doubles with the reading, and tells nothing."""
-    landing, events, now = table("landing"), Events(), batch_accounts.now()
+    landing, events, now = table("landing"), Events(), batch_accounts.utc_now()
     write = lander(spark, landing, events, source=KINESIS)
     write.settings = replace(write.settings, repartition=4)  # tasks that wait for others to end
     write(frame(spark, kinesis_rows(range(10), now)), 0)
@@ -120,7 +120,7 @@ def test_batches_that_come_again_otherwise_land_once_whatever_is_lost(
     """Kinesis: a replay ends elsewhere, an executor is lost, files are compacted, processes start from the beginning."""
     landing, now, folder = (
         table(f"landing_{time.monotonic_ns()}"),
-        batch_accounts.now(),
+        batch_accounts.utc_now(),
         tmp_path_factory.mktemp("runs"),
     )
     wanted: set[int] = set()
@@ -226,14 +226,16 @@ def test_refused_rows_are_looked_up_only_where_others_may_have_kept_them(
     looked: list[tuple[bool, int]] = []
 
     class Noting(IcebergSink):
-        def append(self, batch: DataFrame, look_up: LookUp, *figures: Column, **more: Any) -> AppendResult:
+        def append(
+            self, batch: DataFrame, look_up: DuplicateLookUp, *figures: Column, **more: Any
+        ) -> AppendResult:
             looked.append((look_up.rows is not None, len(look_up.commits)))
             return super().append(batch, look_up, *figures, **more)
 
     monkeypatch.setattr(dead_letters, "IcebergSink", Noting)
 
     def refused(number: int) -> DataFrame:
-        landed = batch_accounts.now() if number >= 0 else None
+        landed = batch_accounts.utc_now() if number >= 0 else None
         rows = [
             (
                 f"t/0/{abs(number)}",

@@ -174,10 +174,10 @@ def told(
     # A limit of rows is counted in files, of which each commit has several.
     patch.setattr(build_queries._build_query, "__defaults__", (LIMIT,))
     what = query(landing, out, "latest", latest_by=["k"])
-    clock = batch_accounts.now
+    clock = batch_accounts.utc_now
     for number, commit in enumerate(story.commits):
         if number == len(story.commits) // 2:
-            patch.setattr(batch_accounts, "now", lambda: clock() - timedelta(hours=2))
+            patch.setattr(batch_accounts, "utc_now", lambda: clock() - timedelta(hours=2))
             story.done["clock set back"] += 1
         write(frame(spark, commit), number)
         if number % 2 or number == len(story.commits) - 1:
@@ -185,7 +185,7 @@ def told(
             story.done["kill"] += dies is not None
             events = played(spark, what, home, dies=dies)
             story.done["batches"] += sum(e["event"] == "batch" for e in events)
-    patch.setattr(batch_accounts, "now", clock)
+    patch.setattr(batch_accounts, "utc_now", clock)
     story.done["cut"] += story.done["batches"] > len(story.commits)
     return {r["k"]: r["flight"] for r in spark.table(str(out)).collect()}
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.formats.decoding.redact import WITHHELD, RedactingDecoder
 from millrace.etl.formats.decoding.routes import DecodingRoute, RoutingDecoder
-from millrace.etl.formats.schema_files import parse_schema
+from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.formats.text import TextDecoder
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.launch.sinks import ParquetSinkSettings
@@ -72,7 +72,7 @@ class Pipeline:
         self.spark, self.folder, self.events = spark, folder, Events()
         self.checkpoint = folder / "checkpoint"
         self.gates, self.letters, self.files = table("gates"), table("letters"), folder / "files"
-        text = TextDecoder(parse_schema(spark, "text STRING", "text.ddl"))
+        text = TextDecoder(parse_ddl_schema(spark, "text STRING", "text.ddl"))
         self.router = RoutingDecoder(
             (
                 DecodingRoute("gates", "gates", "gates", text),

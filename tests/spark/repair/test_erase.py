@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schema_files import parse_schema
+from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.job import maintenance_schedule
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.maintenance.table_maintenance import Retention, call_procedure, sql_timestamp
@@ -115,7 +115,7 @@ def test_a_reader_that_is_behind_a_kill_and_a_batch_that_comes_again(
     (letter,) = spark.table(str(shop.landing)).where("_error IS NOT NULL AND _stage <> 'erased'").collect()
     assert bytes(letter["_bytes"]) == NEIGHBOUR
     # An empty row is no dead letter: none is replayed, and retention, which takes the letter, leaves it.
-    decoder = JsonDecoder(parse_schema(spark, DDL, "t.ddl"))
+    decoder = JsonDecoder(parse_ddl_schema(spark, DDL, "t.ddl"))
     DeadLetterReplayer("land-orders", shop.landing, shop.events.reporter, "flights", decoder)(
         spark, ReplayRequest("land-orders")
     )

@@ -151,10 +151,14 @@ def test_a_kept_delete_goes_when_it_is_too_old(
 ) -> None:
     """It holds a key, which may be personal; the next run removes it, though nothing else is deleted."""
     record = {**History(seed=1).records[0], "_deleted": True}
-    kept, folder, begun = KeptDeletes(str(tmp_path / "deletes")), tmp_path / "deletes", batch_accounts.now()
+    kept, folder, begun = (
+        KeptDeletes(str(tmp_path / "deletes")),
+        tmp_path / "deletes",
+        batch_accounts.utc_now(),
+    )
 
     def next_batch(days: float) -> int:
-        monkeypatch.setattr(batch_accounts, "now", lambda: begun + timedelta(days=days))
+        monkeypatch.setattr(batch_accounts, "utc_now", lambda: begun + timedelta(days=days))
         older = latest(frame_of(spark, [{**record, "_position": "0".zfill(20), "_deleted": False}]))
         rows = kept.without_older(older.drop("_lanes")).persist()
         kept.keep(rows)

@@ -14,7 +14,7 @@ from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.formats.decoding.redact import RedactingDecoder
 from millrace.etl.formats.decoding.routes import DecodingRoute, RoutingDecoder
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schema_files import parse_schema
+from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.launch.sinks import JdbcSinkSettings, OpenSearchSinkSettings
 from millrace.etl.queries import land
 from millrace.etl.queries.derive import EnrichThenTransform
@@ -56,7 +56,7 @@ def test_what_a_service_says_of_a_row_it_refuses_has_nothing_of_redacted_fields(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     """Without redaction the messages and letters have the values: what is looked for is there to be found."""
-    plain = JsonDecoder(parse_schema(spark, DDL, "t.ddl"))
+    plain = JsonDecoder(parse_ddl_schema(spark, DDL, "t.ddl"))
     decoder = RedactingDecoder(plain, redacted) if redacted else plain
     letters, events, index = table("letters"), Events(), f"people-{len(redacted)}"
     router = RoutingDecoder(

@@ -105,4 +105,4 @@ def test_a_start_that_each_run_would_choose_anew_is_refused() -> None:
     latest = KinesisSource("clicks", "clicks", "us-east-1", "latest", 1000, 1.0, 86_400)
     guard = KinesisLossGuard(latest, Checkpoint("nowhere"), Table("lake", "db", "landed"))
     with pytest.raises(StartError, match="start at `earliest` or a time, not at `latest`"):
-        bounded_run_ends.run_end_check(None, latest, None, guard, closed=True)  # type: ignore[arg-type]
+        bounded_run_ends.checker_of_bounded_run_end(None, latest, None, guard, closed=True)  # type: ignore[arg-type]

@@ -25,7 +25,7 @@ read_old = pb.reader(protobuf_descriptors.find_message(protobuf_sample.DESCRIPTO
 
 def test_columns_are_those_of_the_message() -> None:
     assert (
-        ORDER.struct.simpleString() == f"struct<{protobuf_sample.DDL.replace(' ', ':').replace(',:', ',')}>"
+        ORDER.columns.simpleString() == f"struct<{protobuf_sample.DDL.replace(' ', ':').replace(',:', ',')}>"
     )
 
 
@@ -171,10 +171,10 @@ def test_values_go_back_in_batches_of_so_many(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(arrow, "MOST_VALUES", 100)
     payloads = [pb.block(9, b"\x02" * n) for n in (70, 1, 20, 3, 200, 4)]
     batch = pa.record_batch([pa.array(range(6)), pa.array(payloads, pa.binary())], ["n", "payload"])
-    answer = StructType().add("record", ORDER.struct).add("stage", StringType()).add("error", StringType())
+    answer = StructType().add("record", ORDER.columns).add("stage", StringType()).add("error", StringType())
     # One without a row, as Spark may send it.
     parts = list(
-        arrow._arrow_column_function(partial(protobuf.make_payload_decoder, ORDER), answer)(
+        arrow._function_over_arrow_batches(partial(protobuf.make_payload_decoder, ORDER), answer)(
             [batch, batch.slice(0, 0)]
         )
     )

@@ -276,14 +276,14 @@ def test_offset_log() -> None:
 
 
 def test_accounts_balance_or_are_refused() -> None:
-    assert BatchAccounts.of_landing(read=5, landed=3, bad=1).land_figures() == {
+    assert BatchAccounts.of_landing(read=5, landed=3, bad=1).land_event_fields() == {
         "read": 5,
         "duplicates": 2,
         "landed": 3,
         "good": 2,
         "bad": 1,
     }
-    assert BatchAccounts(read=9, offered=6, written=4).fields() == {
+    assert BatchAccounts(read=9, offered=6, written=4).event_fields() == {
         "read": 9,
         "duplicates": 2,
         "filtered": 3,

@@ -176,11 +176,11 @@ def test_what_an_engine_would_not_continue_is_not_carried_to_it(shop: Shop) -> N
         legs=(manifest.ManifestSource("iceberg", "shop_shop.landed"),),
         state=manifest.QueryState("at", (), ("session",), None, None, None),
     )
-    shop.put("clicks/_millrace/land.manifest.json", kept.text())
+    shop.put("clicks/_millrace/land.manifest.json", kept.to_json())
     refused = shop.run("move", "clicks", "land", "other/firsts")
     assert refused.exit_code == 2
     assert "an earlier Spark does not read the states of a later one" in " ".join(refused.output.split())
-    later = {**json.loads(kept.text()), "version": 2}
+    later = {**json.loads(kept.to_json()), "version": 2}
     shop.put("clicks/_millrace/land.manifest.json", json.dumps(later))
     refused = shop.run("move", "clicks", "land", "other/firsts")
     assert (refused.exit_code, "not a manifest" in refused.output) == (2, True)
