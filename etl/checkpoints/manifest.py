@@ -364,7 +364,7 @@ def _sources_of_query(job: JobSettings, query: QuerySettings, spark: str) -> tup
     return tuple(
         ManifestSource(
             leg[0].connector_name(job.runs_on, spark),
-            leg[0].position_source(job),
+            leg[0].name_of_position_owner(job),
             tuple(each.manifest_name for each in leg if each.manifest_name is not None),
         )
         for leg in group_sources_into_legs(query.sources)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ..launch.engine import Engine
 from ..launch.sources import KinesisSource
-from ..launch.start_position import epoch_milliseconds, start_time
+from ..launch.start_position import epoch_milliseconds_text, start_time
 from ..services.aws_clients import endpoint_domain, sts_endpoint
 
 MOST_RECORDS_OF_A_CALL = 10_000
@@ -73,6 +73,6 @@ def _start_option(source: KinesisSource, shards: Sequence[str]) -> str:
     if moment is None:
         return {"earliest": "TRIM_HORIZON", "latest": "LATEST"}[source.start]
     # These connectors take a time only in the form of a checkpoint: for each shard.
-    at = {"iteratorType": "AT_TIMESTAMP", "iteratorPosition": epoch_milliseconds(moment)}
+    at = {"iteratorType": "AT_TIMESTAMP", "iteratorPosition": epoch_milliseconds_text(moment)}
     metadata = {"streamName": source.stream, "batchId": "-1"}
     return json.dumps({"metadata": metadata, **dict.fromkeys(shards, at)})

@@ -317,7 +317,7 @@ class JsonDecoder:
             harmless, text = parses["harmless"], "wrong type, or a number out of range: "
             refused = harmless.isNotNull() & ~_all_true(*_completeness_conditions(harmless))
             verdict = verdict.when(
-                refused, self._explain_refusal(harmless, fields, parses["loose"], text, {})
+                refused, self._refusal_verdict(harmless, fields, parses["loose"], text, {})
             )
         readable = {
             f.name: texts[f.name].isNull() | record[f.name].isNotNull()
@@ -329,7 +329,7 @@ class JsonDecoder:
         }
         verdict = verdict.when(
             ~_all_true(*_completeness_conditions(strict), *readable.values()),
-            self._explain_refusal(strict, self._schema_with_units, parses["loose"], "wrong type: ", readable),
+            self._refusal_verdict(strict, self._schema_with_units, parses["loose"], "wrong type: ", readable),
         )
         absences = required_field_absences(self.schema, record.getField, strict.isNotNull())
         missing = F.concat_ws(", ", *(F.when(absent, F.lit(name)) for name, absent in absences))
@@ -356,7 +356,7 @@ class JsonDecoder:
             names != "", dead_letter_verdict("schema", F.concat(F.lit("a name twice in a map: "), names))
         )
 
-    def _explain_refusal(
+    def _refusal_verdict(
         self, record: Column, fields: StructType, loose: Column, text: str, readable: Mapping[str, Column]
     ) -> Column:
         """Distinguish "not an object" from "wrong type", by a parse that allows any type."""

@@ -22,8 +22,8 @@ from ..queries.land import LandBatchWriter, landing_table_schema
 from ..queries.query_parts import (
     await_landing_table,
     batch_transform_and_schema,
-    direct_routes,
     landing_table_of,
+    make_direct_routes,
     make_enrich_then_transform,
     open_derived_stream,
     prepare_sink,
@@ -46,12 +46,14 @@ def build_queries(run: JobRun) -> tuple[ReadyQuery, ...]:
     StartError
         Settings, tables, checkpoints or sources that do not fit.
     """
-    spark_settings.prepare_session(run.spark, run.job)
+    spark_settings.prepare_or_refuse_session(run.spark, run.job)
     manifests = CheckpointCheck(run)
-    run = replace(run, job=manifests.check_all())
+    run = replace(run, job=manifests.check_all_and_apply_resets())
     # Landing tables first: a derive query of the same job reads one.
     order = sorted(run.job.queries, key=lambda q: isinstance(q, DeriveSettings))
-    queries = tuple(manifests.with_state_check(_with_handlers(run, q, _build_query(run, q))) for q in order)
+    queries = tuple(
+        manifests.with_state_check(_with_source_batch_handlers(run, q, _build_query(run, q))) for q in order
+    )
     lacking = [query.name for query in queries if query.determine_end is None]
     if lacking and run.job.run_every_seconds is not None:
         raise StartError(
@@ -63,7 +65,7 @@ def build_queries(run: JobRun) -> tuple[ReadyQuery, ...]:
 
 def open_query_for_measurement(run: JobRun, name: str, most: int | None) -> ReadyQuery:
     """Open one query of a job for a measurement; ``most`` limits the rows of a batch of a derive query."""
-    spark_settings.prepare_session(run.spark, run.job)
+    spark_settings.prepare_or_refuse_session(run.spark, run.job)
     return _build_query(run, next(q for q in run.job.queries if q.name == name), most)
 
 
@@ -73,7 +75,7 @@ def _build_query(run: JobRun, query: QuerySettings, most: int | None = derive.RO
     return _build_land_or_direct_query(run, query)
 
 
-def _with_handlers(run: JobRun, settings: QuerySettings, query: ReadyQuery) -> ReadyQuery:
+def _with_source_batch_handlers(run: JobRun, settings: QuerySettings, query: ReadyQuery) -> ReadyQuery:
     """Add the batch handlers that the kinds of its sources need."""
     for source in {source.kind: source for source in settings.sources}.values():
         query = reader_of((source,)).with_batch_handlers(run, query, settings)
@@ -91,7 +93,7 @@ def _build_land_or_direct_query(run: JobRun, query: LandSettings | DirectSetting
             query, decoder, IcebergSink(table), read.checkpoint, run.report, read.guards
         )
     else:
-        ends = direct_routes(run, query, table)
+        ends = make_direct_routes(run, query, table)
         handler = DirectBatchWriter(
             query.name,
             decoder,

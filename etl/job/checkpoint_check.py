@@ -36,7 +36,7 @@ class CheckpointCheck:
         self._old: dict[str, Manifest | None] = {}
         self._new: dict[str, Manifest] = {}
 
-    def check_all(self) -> JobSettings:
+    def check_all_and_apply_resets(self) -> JobSettings:
         """Compare every query with the checkpoint that it would continue from, before anything is read.
 
         Returns
@@ -56,7 +56,7 @@ class CheckpointCheck:
         queries = []
         for query in self._job.queries:
             try:
-                queries.append(self._check_query(query, file_names))
+                queries.append(self._check_query_and_apply_reset(query, file_names))
             except StartError as error:
                 wrong.append(str(error))
         if wrong:
@@ -100,7 +100,7 @@ class CheckpointCheck:
             query, handle=FirstBatchHandler(query.handle, after=partial(self._write_manifest, new))
         )
 
-    def _check_query(self, query: QuerySettings, file_names: set[str]) -> QuerySettings:
+    def _check_query_and_apply_reset(self, query: QuerySettings, file_names: set[str]) -> QuerySettings:
         location = f"{self._job.checkpoints}/{query.name}"
         self._new[query.name] = new = manifest.make_manifest(
             self._job,

@@ -35,7 +35,7 @@ class _Hook:
         self._action()
 
 
-def add_hook(spark: SparkSession, action: Callable[[], None]) -> Any:
+def add_jvm_shutdown_hook(spark: SparkSession, action: Callable[[], None]) -> Any:
     """Run an action before the JVM ends (an engine's SIGTERM goes to the JVM, not to Python).
 
     Parameters
@@ -46,7 +46,7 @@ def add_hook(spark: SparkSession, action: Callable[[], None]) -> Any:
     Returns
     -------
     object
-        The hook, for :func:`remove_hook`.
+        The hook, for :func:`remove_jvm_shutdown_hook`.
     """
     gateway: Any = spark.sparkContext._gateway
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
@@ -58,8 +58,8 @@ def add_hook(spark: SparkSession, action: Callable[[], None]) -> Any:
     return hook
 
 
-def remove_hook(spark: SparkSession, hook: Any) -> None:
-    """Remove a hook that :func:`add_hook` added."""
+def remove_jvm_shutdown_hook(spark: SparkSession, hook: Any) -> None:
+    """Remove a hook that :func:`add_jvm_shutdown_hook` added."""
     gateway: Any = spark.sparkContext._gateway
     try:
         gateway.jvm.org.apache.hadoop.util.ShutdownHookManager.get().removeShutdownHook(hook)

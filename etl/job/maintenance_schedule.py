@@ -52,13 +52,13 @@ class MaintenanceThread:
     def start(self) -> None:
         """Start in a daemon thread."""
         if self.chores:
-            threading.Thread(target=self._run, name="chores", daemon=True).start()
+            threading.Thread(target=self._run_chores_until_stopped, name="chores", daemon=True).start()
 
     def stop(self) -> None:
         """End after the current chore; return at once."""
         self._stop.set()
 
-    def _run(self) -> None:
+    def _run_chores_until_stopped(self) -> None:
         begun = time.monotonic()
         # A chore with a shorter interval (somebody waits for it) starts after that interval.
         due = {n: begun + min(self.first, c.every).total_seconds() for n, c in enumerate(self.chores)}
@@ -67,7 +67,7 @@ class MaintenanceThread:
             self._run_chore(self.chores[number])
             due[number] = time.monotonic() + self.chores[number].every.total_seconds()
 
-    def run_due(self, url: str, period: timedelta, stopping: threading.Event) -> None:
+    def run_due_chores(self, url: str, period: timedelta, stopping: threading.Event) -> None:
         """Run the chores whose interval has passed since the run that last did them, as a part of a bounded run.
 
         Parameters

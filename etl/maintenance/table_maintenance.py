@@ -191,7 +191,7 @@ class Expiry(TableTask):
 
     def work(self, spark: SparkSession, begun: datetime) -> None:
         """Expire the snapshots that are old enough and that no reader needs."""
-        before = self._expire_before(spark, begun)
+        before = self._time_to_expire_before(spark, begun)
         if before is None:
             return
         needs = {reader: self._last_read_commit_time(spark, reader) for reader in self.readers}
@@ -215,7 +215,7 @@ class Expiry(TableTask):
                 "snapshots_expired", begun, older_than=batch_accounts.iso_text(before), files=files
             )
 
-    def _expire_before(self, spark: SparkSession, now: datetime) -> datetime | None:
+    def _time_to_expire_before(self, spark: SparkSession, now: datetime) -> datetime | None:
         """Return the time before which unread snapshots may be removed; None if there are none to remove."""
         committed = [
             row["committed_at"]

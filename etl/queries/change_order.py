@@ -59,7 +59,7 @@ def rows_of_changes(records: DataFrame) -> DataFrame:
     sided = records.where(~_is_truncate()).select(
         "*", F.explode(sides.otherwise(F.array(F.lit(True)))).alias(_AFTER)
     )
-    after, old, place = F.col(_AFTER), F.col(CHANGE)["before"], _position_struct()
+    after, old, place = F.col(_AFTER), F.col(CHANGE)["before"], _position_struct_of_change()
     logged = F.col(CHANGE)["position"].isNotNull()
     removed = ~after | (logged & (F.col(CHANGE)["operation"] == DELETE))
     rank = F.when(removed, F.lit("0")).otherwise(F.lit("1"))
@@ -95,10 +95,12 @@ def truncate_versions(records: DataFrame, schema: StructType) -> DataFrame:
 
 
 def _positions_of_truncates(records: DataFrame) -> DataFrame:
-    return with_position(records.where(_is_truncate())).select(_position_struct().alias("_position"))
+    return with_position(records.where(_is_truncate())).select(
+        _position_struct_of_change().alias("_position")
+    )
 
 
-def apply_truncates(rows: DataFrame, orders: list[str], sink: Sink) -> DataFrame:
+def rows_and_deletes_after_truncates(rows: DataFrame, orders: list[str], sink: Sink) -> DataFrame:
     """Return the rows that are later than the truncates, and a delete for each older row of the sink.
 
     Parameters
@@ -141,7 +143,7 @@ def _is_truncate() -> Column:
     return F.col(CHANGE)["operation"].eqNullSafe(TRUNCATE)
 
 
-def _position_struct() -> Column:
+def _position_struct_of_change() -> Column:
     """Return the place of a change, of the type of ``_position`` (:data:`~etl.sinks.delivery.record_order.POSITION`)."""
     change, own = F.col(CHANGE), F.col("_position")
     # Of two records of the same change, or of a snapshot's row and the change before it.

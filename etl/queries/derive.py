@@ -264,7 +264,9 @@ class EnrichThenTransform:
         )
         return out.withColumn("_written_at", written)
 
-    def schema(self, spark: SparkSession, landing: Table, route: str | None = None) -> StructType:
+    def checked_sink_schema(
+        self, spark: SparkSession, landing: Table, route: str | None = None
+    ) -> StructType:
         """Return the columns of the sink; finds errors in the transform before the stream starts."""
         rows = good_records(spark.table(str(landing)).limit(0), deletes=bool(self.latest_by))
         given = rows_of_route(rows, route, str(landing))
@@ -358,7 +360,7 @@ class DeriveBatchWriter:
                 rows = rows.unionByName(change_order.truncate_versions(batch, rows.schema))
             else:
                 truncates = change_order.orders_of_truncates(batch)
-                rows = change_order.apply_truncates(
+                rows = change_order.rows_and_deletes_after_truncates(
                     self._kept_deletes.without_older(rows), truncates, self.sink
                 )
             rows = rows.persist()

@@ -34,7 +34,7 @@ from ..sinks.iceberg import AppendResult, IcebergSink
 from ..sources.batch_offsets import BatchOffsets, read_in_few_tasks
 from ..sources.source_union import LegGuards, Positions, batch_offsets_of_legs
 from .offset_overlap import OffsetOverlap, overlap_with_landing_table
-from .small_batch_decoding import SmallBatches
+from .small_batch_decoding import SmallBatchWriter
 
 MOST_READS = 3
 """Most reads in a row of a batch that does not replay, if a part of it had to be read again each time."""
@@ -94,7 +94,7 @@ class LandBatchWriter:
     _commits: TableCommits = field(init=False, repr=False)
     _overlap: OffsetOverlap = field(init=False, repr=False)
     _identified: CachedSelect | None = field(default=None, repr=False)
-    _small_batches: SmallBatches = field(default_factory=SmallBatches, repr=False)
+    _small_batches: SmallBatchWriter = field(default_factory=SmallBatchWriter, repr=False)
 
     def __post_init__(self) -> None:
         self._commits = TableCommits(self.sink.table)
@@ -167,7 +167,9 @@ class LandBatchWriter:
         self, offsets: BatchOffsets | None, begun: datetime, history: TableHistory
     ) -> Iterable[DuplicateLookUp]:
         # Before a batch is read, nothing is known of the legs that do not replay.
-        replayed = self._overlap.look_up(offsets, history) if self.guards.replayed else DuplicateLookUp()
+        replayed = (
+            self._overlap.look_up_of_batch(offsets, history) if self.guards.replayed else DuplicateLookUp()
+        )
         return self.guards.look_ups(begun, replayed) if self.guards.streams else [replayed]
 
     def _write(

@@ -43,7 +43,7 @@ class OffsetOverlap:
     _covered: set[str] = field(default_factory=set, init=False, repr=False)
     """Partitions with known ends; one without an end has no records in the table."""
 
-    def look_ups(self, offsets: BatchOffsets | None) -> LookUps:
+    def look_ups_as_function(self, offsets: BatchOffsets | None) -> LookUps:
         """Return the only look-up of a batch, as a function of the table's history.
 
         Parameters
@@ -51,10 +51,10 @@ class OffsetOverlap:
         offsets
             Offsets of the batch; None if the checkpoint does not know them.
         """
-        return lambda history: [self.look_up(offsets, history)]
+        return lambda history: [self.look_up_of_batch(offsets, history)]
 
-    def look_up(self, offsets: BatchOffsets | None, history: TableHistory) -> DuplicateLookUp:
-        """Return the look-up for the rows in which records of a batch can be; arguments as in :meth:`look_ups`."""
+    def look_up_of_batch(self, offsets: BatchOffsets | None, history: TableHistory) -> DuplicateLookUp:
+        """Return the look-up for the rows in which records of a batch can be; arguments as in :meth:`look_ups_as_function`."""
         ends = None if offsets is None else self._read_unknown_ends(history, offsets)
         if offsets is None or ends is None:
             return DuplicateLookUp(self.rows_of(None))
@@ -103,7 +103,7 @@ def overlap_with_landing_table(names: Iterable[str]) -> OffsetOverlap:
         Logical names of the landed streams.
     """
     mine = sorted(names)
-    return OffsetOverlap(partial(landed_end_offsets, mine), partial(_landed_in_ranges, mine))
+    return OffsetOverlap(partial(landed_end_offsets, mine), partial(_is_landed_in_ranges, mine))
 
 
 def overlap_with_derived_table(source: str) -> OffsetOverlap:
@@ -165,7 +165,7 @@ def derived_end_offsets(source: str, rows: DataFrame, partitions: Collection[str
     return ends
 
 
-def _landed_in_ranges(names: Sequence[str], ranges: Mapping[str, Range] | None) -> Column:
+def _is_landed_in_ranges(names: Sequence[str], ranges: Mapping[str, Range] | None) -> Column:
     """Return the condition for records of some ranges in a landing table."""
     if ranges is None:
         return F.col("_source").isin([*names])

@@ -50,7 +50,7 @@ def sources_digest(job: JobSettings, sources: Sequence[Source]) -> str:
     """Return the short name by which commits of a query name its streams, topics and partitions."""
     ordered = (each for leg in group_sources_into_legs(sources) for each in leg)
     return source_digest(
-        [(each.position_source(job), each.physical_name, each.assigned_partitions) for each in ordered]
+        [(each.name_of_position_owner(job), each.physical_name, each.assigned_partitions) for each in ordered]
     )
 
 

@@ -49,7 +49,7 @@ def find_query_of_command(
     StartError
         None has this name.
     """
-    spark_settings.prepare_session(run.spark, run.job)
+    spark_settings.prepare_or_refuse_session(run.spark, run.job)
     by_name = {query.name: query for query in have}
     if name not in by_name:
         raise StartError(
@@ -161,7 +161,7 @@ def prepare_sink(
     return sink
 
 
-def direct_routes(run: JobRun, query: DirectSettings, letters: Table) -> tuple[DirectRoute, ...]:
+def make_direct_routes(run: JobRun, query: DirectSettings, letters: Table) -> tuple[DirectRoute, ...]:
     """Make the routes of a direct query; ``letters`` is its existing table of dead letters.
 
     Raises
@@ -172,7 +172,7 @@ def direct_routes(run: JobRun, query: DirectSettings, letters: Table) -> tuple[D
     made = []
     for route in query.routes:
         compose = make_enrich_then_transform(run, query.name, route)
-        sink = prepare_sink(run, route.sink, compose.schema(run.spark, letters, route.name))
+        sink = prepare_sink(run, route.sink, compose.checked_sink_schema(run.spark, letters, route.name))
         made.append(DirectRoute(route.name, route.source.name, compose, sink))
     return tuple(made)
 
@@ -232,7 +232,7 @@ def batch_transform_and_schema(
         A transform drops a column that every row must have.
     """
     if query.state is None:
-        return compose, compose.schema(spark, landing, query.route)
+        return compose, compose.checked_sink_schema(spark, landing, query.route)
     carries = ("_id",) if query.state.key else envelope.CARRIED
     after = EnrichThenTransform(compose.references, lambda out: out, compose.name, carries)
     return after, after(spark.createDataFrame([], rows.schema)).schema

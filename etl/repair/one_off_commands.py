@@ -10,9 +10,9 @@ from ..queries import land
 from ..queries.direct import write_replayed_to_sinks
 from ..queries.query_parts import (
     batch_transform_and_schema,
-    direct_routes,
     find_query_of_command,
     landing_table_of,
+    make_direct_routes,
     make_enrich_then_transform,
     open_derived_stream,
     prepare_sink,
@@ -47,7 +47,7 @@ def make_replayer(run: JobRun, name: str) -> DeadLetterReplayer | RefusedRowRepl
     tables.refuse_other_columns(run.spark, table, land.landing_table_schema(decoder.schema))
     onward = None
     if not isinstance(query, LandSettings):
-        onward = partial(write_replayed_to_sinks, direct_routes(run, query, table))
+        onward = partial(write_replayed_to_sinks, make_direct_routes(run, query, table))
     return DeadLetterReplayer(name, table, run.report, tuple(s.name for s in query.sources), decoder, onward)
 
 
@@ -84,7 +84,7 @@ def make_backfiller(run: JobRun, name: str) -> Backfiller:
     compose = make_enrich_then_transform(run, name, query)
     table = run.table(query.sink.lake_table)
     tables.create_or_evolve(
-        run.spark, table, compose.schema(run.spark, landing, query.route), report=run.report
+        run.spark, table, compose.checked_sink_schema(run.spark, landing, query.route), report=run.report
     )
     return Backfiller(name, landing, compose, IcebergSink(table), run.report, query.route)
 

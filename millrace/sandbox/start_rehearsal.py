@@ -138,7 +138,7 @@ def _rehearse(spark: SparkSession, request: Mapping[str, Any], scratch: Path) ->
     queries = [(job, query) for job in jobs for query in job.queries]
     for job, query in sorted(queries, key=lambda pair: isinstance(pair[1], DeriveSettings)):
         run = JobRun(spark, job, {}, report)
-        spark_settings.prepare_session(spark, job)
+        spark_settings.prepare_or_refuse_session(spark, job)
         unknown = [
             name for name in _tables_only_read(query) if not Table.from_name(job.catalog, name).exists(spark)
         ]
@@ -178,7 +178,9 @@ def _build_source_query(run: JobRun, query: LandSettings | DirectSettings) -> No
     landed = run.table(query.table if isinstance(query, LandSettings) else query.dead_letters)
     tables.create_or_evolve(run.spark, landed, land.landing_table_schema(decoder.schema), report=run.report)
     for end in query.routes if isinstance(query, DirectSettings) else ():
-        schema = make_enrich_then_transform(run, query.name, end).schema(run.spark, landed, end.name)
+        schema = make_enrich_then_transform(run, query.name, end).checked_sink_schema(
+            run.spark, landed, end.name
+        )
         if end.sink.lake_table is not None:
             tables.create_or_evolve(run.spark, run.table(end.sink.lake_table), schema, report=run.report)
 

@@ -54,7 +54,7 @@ def append(spark: SparkSession, endpoint: str, name: str, per_shard: int, _log: 
     """Start the query that is written by hand."""
     module = engine_kinds.engine_of("sandbox")
     source = KinesisSource(STREAM, STREAM, REGION, "earliest", per_shard, FETCH_SECONDS, 86_400)
-    options = module.kinesis_options(source, endpoint, []) | module.credentials(os.environ)
+    options = module.kinesis_options(source, endpoint, []) | module.kinesis_credential_options(os.environ)
     records = spark.readStream.format(module.KINESIS_FORMAT).options(**options).load()
     schema = parse_ddl_schema(spark, read_text_schema_file(spark, SCHEMA), SCHEMA)
     parsed = F.from_json(F.col("data").cast("string"), schema).alias("r")

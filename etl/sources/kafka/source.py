@@ -49,7 +49,7 @@ class Reader(SourceReader[KafkaSource]):
             )
             for each in self.leg
         }
-        return LegIdentity(self.source.position_source(run.job), ask_identifiers, streams)
+        return LegIdentity(self.source.name_of_position_owner(run.job), ask_identifiers, streams)
 
     def with_batch_handlers(self, run: JobRun, query: ReadyQuery, settings: QuerySettings) -> ReadyQuery:
         """Limit record times, whatever producers wrote."""

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from ...launch.connections import Connection
 from ...launch.sources import KafkaReading, KafkaSource
-from ...launch.start_position import epoch_milliseconds, start_time
+from ...launch.start_position import epoch_milliseconds_text, start_time
 from ...record import envelope
 from .connection import connection_options
 
@@ -119,4 +119,7 @@ def _start_options(source: KafkaSource, reading: KafkaReading) -> dict[str, str]
     if moment is None:
         return {"startingOffsets": source.start}
     # A partition without a record since then starts at its end.
-    return {"startingTimestamp": epoch_milliseconds(moment), "startingOffsetsByTimestampStrategy": "latest"}
+    return {
+        "startingTimestamp": epoch_milliseconds_text(moment),
+        "startingOffsetsByTimestampStrategy": "latest",
+    }

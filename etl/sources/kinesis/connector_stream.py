@@ -62,7 +62,7 @@ def read_stream(
     shards: list[str] = []
     if start_time(source.start) is not None:
         shards = [shard.id for shard in _list_shards(source, endpoint, None)]
-    options = engine.kinesis_options(source, endpoint, shards) | engine.credentials(os.environ)
+    options = engine.kinesis_options(source, endpoint, shards) | engine.kinesis_credential_options(os.environ)
     connector = engine.kinesis_format(spark.version)
     if connector == KINESIS_IN_PYTHON:
         options["region"] = source.region

@@ -49,8 +49,8 @@ def main(arguments: Sequence[str]) -> None:
     """
     spark = SparkSession.builder.getOrCreate()
     options = launch.parse_arguments(arguments)
-    job = launch.read_document(hadoop_files.read_text(spark, options.document), options)
-    spark_settings.prepare_session(spark, job)
+    job = launch.read_settings_of_document(hadoop_files.read_text(spark, options.document), options)
+    spark_settings.prepare_or_refuse_session(spark, job)
     run, results = JobRun(spark, job, {}, EventReporter(job.job)), {}
     for query in job.queries:
         if isinstance(query, DeriveSettings) and query.sink.lake_table is not None:

@@ -98,9 +98,12 @@ def test_a_batch_is_measured_and_an_output_that_hangs_costs_it_nothing(
         fails_on_purpose(batch)
         assert batch.count() == ROWS
         if batch_id == BATCHES - 1:
-            supervisor.stop()
+            supervisor.request_stop()
 
-    assert supervisor.run([ReadyQuery("aged", frame, handle, str(tmp_path / "checkpoint"), 0.0)]) == 0
+    assert (
+        supervisor.run_to_exit_status([ReadyQuery("aged", frame, handle, str(tmp_path / "checkpoint"), 0.0)])
+        == 0
+    )
     assert hanging.is_set()
     release.set()
     # The batches ran through, the other output was told of all, and of what the one that hangs lost.
@@ -141,7 +144,7 @@ def test_idle_triggers_state_and_a_failure_are_told(spark: SparkSession, tmp_pat
         ReadyQuery("idle", idle, lambda *_: None, str(tmp_path / "a"), 0.1),
         ReadyQuery("fails", distinct, fails, str(tmp_path / "b"), 0.1),
     ]
-    assert supervisor.run(queries) == 1
+    assert supervisor.run_to_exit_status(queries) == 1
     told = {q: [s.values for s in kept.samples if s.query == q] for q in ("idle", "fails")}
     assert sum(v["Triggers"] for v in told["idle"]) >= 1
     assert not any("InputRows" in v for v in told["idle"])

@@ -109,7 +109,7 @@ class ToySource(Source):
     def physical_name(self):
         return self.folder
 
-    def position_source(self, job):
+    def name_of_position_owner(self, job):
         return self.folder
 '''
 

@@ -122,5 +122,5 @@ def test_of_records_that_arrive_in_one_millisecond_the_later_offset_decides(spar
 def test_without_the_place_in_the_log_it_would_be_noticed(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(change_order, "_position_struct", lambda: F.col("_position"))
+    monkeypatch.setattr(change_order, "_position_struct_of_change", lambda: F.col("_position"))
     assert differences(spark, "postgresql", "id") != {}

@@ -54,7 +54,7 @@ class Pipeline:
         self.compose = EnrichThenTransform(
             parts.get("references", ()), parts.get("transform", by_two), "by_two"
         )
-        tables.create_or_evolve(spark, self.sink, self.compose.schema(spark, self.landing))
+        tables.create_or_evolve(spark, self.sink, self.compose.checked_sink_schema(spark, self.landing))
         self.checkpoint = checkpoint
         self.deriver = self.deriver_of()
 
@@ -268,7 +268,7 @@ def test_a_transform_that_fails_on_the_columns_that_there_are_names_its_line_and
     pipe = Pipeline(spark, table, tmp_path)
     compose = EnrichThenTransform((), load_transform(name), name)
     with pytest.raises(StartError, match=message) as told:
-        compose.schema(spark, pipe.landing)
+        compose.checked_sink_schema(spark, pipe.landing)
     assert str(told.value).startswith(f"transform {name}, failing_pipeline.py:{line}: ")
     assert re.search(r"; the columns of its input are _id, .*flight", str(told.value))
     assert "\n" not in str(told.value)
@@ -319,7 +319,7 @@ def test_a_result_that_no_sink_can_hold_is_refused_at_the_start(
     transform, why = SHAPES[shape]
     compose = EnrichThenTransform((), transform, "pipelines.shop:rows")
     with pytest.raises(StartError, match=f"transform pipelines.shop:rows: .*{re.escape(why)}"):
-        compose.schema(spark, table("landing"))
+        compose.checked_sink_schema(spark, table("landing"))
 
 
 def test_a_column_that_a_table_cannot_have_is_refused_at_the_start(spark: SparkSession, table: Names) -> None:

@@ -55,7 +55,7 @@ class Pipeline:
         self.decoder = JsonDecoder(parse_ddl_schema(spark, DDL, "test.ddl"))
         tables.create_or_evolve(spark, self.letters, land.landing_table_schema(self.decoder.schema))
         self.compose = EnrichThenTransform((), transform, "by_two")
-        tables.create_or_evolve(spark, self.sink, self.compose.schema(spark, self.letters))
+        tables.create_or_evolve(spark, self.sink, self.compose.checked_sink_schema(spark, self.letters))
         self.director = self.restarted()
 
     def restarted(self, **parts: Any) -> DirectBatchWriter:

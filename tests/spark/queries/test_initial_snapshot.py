@@ -212,7 +212,12 @@ def test_a_log_that_is_damaged_meanwhile_is_told_and_nothing_else_ends(
     rows = derive.read_landing_table(spark, pipe.landing)
     bare = ReadyQuery("derive-flights", rows, damaging, str(pipe.checkpoint), 0.0)
     query = query_with_allowed_batch_ends(bare, Checkpoint(str(pipe.checkpoint)), whole_commits=False)
-    assert Supervisor(spark, events.reporter, retries=RetryLimits(1, first_seconds=0.0)).run([query]) == 1
+    assert (
+        Supervisor(spark, events.reporter, retries=RetryLimits(1, first_seconds=0.0)).run_to_exit_status(
+            [query]
+        )
+        == 1
+    )
     assert [event["event"] for event in events.all()] == ["started", "retrying", "failed"]
     assert not spark.streams.active
 

@@ -88,13 +88,13 @@ def played(
             for active in spark.streams.active:
                 try:
                     active.processAllAvailable()
-                    supervisor.stop()
+                    supervisor.request_stop()
                 except StreamingQueryException:
                     continue
 
     watch = threading.Thread(target=end, daemon=True)
     watch.start()
-    status = supervisor.run(queries)
+    status = supervisor.run_to_exit_status(queries)
     over.set()
     watch.join()
     assert status == (0 if dies is None else status), said.getvalue()

@@ -81,7 +81,7 @@ class Pipeline:
         )
         tables.create_or_evolve(spark, self.letters, land.landing_table_schema(self.router.schema))
         self.compose = EnrichThenTransform((), loud, "loud")
-        schema = self.compose.schema(spark, self.letters, "gates")
+        schema = self.compose.checked_sink_schema(spark, self.letters, "gates")
         tables.create_or_evolve(spark, self.gates, schema)
         self.sink = ParquetSink(ParquetSinkSettings(str(self.files), 1))
         self.sink.prepare(spark, schema)

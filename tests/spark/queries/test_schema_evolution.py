@@ -79,7 +79,7 @@ def test_a_running_query_is_built_again_when_its_landing_table_grows(
     job = parse_job_settings(small_jobs.settings("flights", [query], str(tmp_path), None))
     supervisor = Supervisor(spark, events.reporter, retries=RetryLimits(2, first_seconds=0.1))
     queries = build_queries.build_queries(JobRun(spark, job, {}, events.reporter))
-    running = call_in_background(lambda: supervisor.run(queries))
+    running = call_in_background(lambda: supervisor.run_to_exit_status(queries))
     try:
         until(lambda: spark.table(str(sink)).count() == 1)
         grown = DDL.replace("flight INT", "flight BIGINT") + ", gate STRING"
@@ -87,7 +87,7 @@ def test_a_running_query_is_built_again_when_its_landing_table_grows(
         lander(spark, landing, Events(), ddl=grown)(frame(spark, kafka_rows(0, 1, [payload])), 1)
         until(lambda: running.done() or spark.table(str(sink)).count() == 2)
     finally:
-        supervisor.stop()
+        supervisor.request_stop()
     assert running.result(60) == 0, events.all()
     rows = spark.table(str(sink)).orderBy("flight").collect()
     assert [(r["flight"], r["gate"]) for r in rows] == [(1, None), (5000000000, "B7")]

@@ -248,7 +248,7 @@ class Direct:
         )
         tables.create_or_evolve(spark, self.letters, land.landing_table_schema(self.decoder.schema))
         self.compose = EnrichThenTransform((), transform or unfit, "unfit")
-        sink.prepare(spark, self.compose.schema(spark, self.letters))
+        sink.prepare(spark, self.compose.checked_sink_schema(spark, self.letters))
         checkpoint.mkdir()
         (checkpoint / "metadata").write_text(f'{{"id":"{checkpoint.name}"}}')
 

@@ -207,9 +207,9 @@ def test_a_first_batch_of_all_that_landed_is_not_crossed(
 
     def once(batch: DataFrame, batch_id: int) -> None:
         query.handle(batch, batch_id)
-        supervisor.stop()
+        supervisor.request_stop()
 
-    assert supervisor.run([replace(query, handle=once)]) == 0
+    assert supervisor.run_to_exit_status([replace(query, handle=once)]) == 0
     told = [e["event"] for e in aggregate.events.all()]
     assert (told.count("started_from_full_table"), told.count("reopened")) == (1, 1)
     assert sum(r["flights"] for r in aggregate.rows()) == 150

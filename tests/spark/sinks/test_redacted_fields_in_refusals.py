@@ -83,7 +83,7 @@ def test_what_a_service_says_of_a_row_it_refuses_has_nothing_of_redacted_fields(
         )
         settings = JdbcSinkSettings(server.url, "shop.people", "arn:of:a:secret", "us-east-1", 1, "off")
         jdbc = JdbcSink(settings, lambda: ("writer", "own"))
-        jdbc.prepare(spark, compose.schema(spark, letters, "gates"))
+        jdbc.prepare(spark, compose.checked_sink_schema(spark, letters, "gates"))
         result = OpenSearchSink(OpenSearchSinkSettings(domain.endpoint, index, "us-east-1"))
         DirectBatchWriter(
             "people",

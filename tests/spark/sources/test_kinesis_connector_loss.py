@@ -325,10 +325,10 @@ def test_a_query_is_opened_again_on_its_checkpoint(spark: SparkSession, tmp_path
         if len(batches) == 2:
             raise RestartQueryError("more shards")
         if len(batches) == 4:
-            supervisor.stop()
+            supervisor.request_stop()
 
     query = ReadyQuery("ticks", ticks(5), handle, str(tmp_path / "checkpoint"), 0.1, lambda: ticks(10))
-    assert supervisor.run([query]) == 0
+    assert supervisor.run_to_exit_status([query]) == 0
     assert opened == [5, 10]
     assert batches[:4] == [0, 1, 1, 2]  # the current batch comes again
     assert [e["event"] for e in events.all()] == ["started", "reopened"]

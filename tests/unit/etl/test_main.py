@@ -54,7 +54,7 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Session:
     job = SimpleNamespace(job="shop", queries=(), batch_retries=0, run_every_seconds=None)
     monkeypatch.setattr(main.log_redaction, "redacting_session", lambda: made)
     monkeypatch.setattr(main, "_read_launch_document", lambda *_: "{}")
-    monkeypatch.setattr(launch_document, "read_document", lambda *_: job)
+    monkeypatch.setattr(launch_document, "read_settings_of_document", lambda *_: job)
     return made
 
 

@@ -86,10 +86,10 @@ def test_bounded_runs_do_a_chore_in_the_run_that_is_nearest_to_its_interval(
         clock.now = 5_000.0 + 600 * number + seconds
         # A run has no state but the file.
         schedule = MaintenanceThread(None, [hourly, always], EventReporter("job", io.StringIO()))  # type: ignore[arg-type]
-        schedule.run_due("url", timedelta(minutes=10), threading.Event())
+        schedule.run_due_chores("url", timedelta(minutes=10), threading.Event())
     assert [round(at / 600) for at in hourly.done_at] == [0, 6, 12]
     assert len(always.done_at) == len(late)
     stopping = threading.Event()
     stopping.set()
-    schedule.run_due("url", timedelta(minutes=10), stopping)
+    schedule.run_due_chores("url", timedelta(minutes=10), stopping)
     assert len(always.done_at) == len(late), "a stop waits for no chore"

@@ -159,7 +159,7 @@ def test_the_connector_knows_every_option_of_ours() -> None:
             jar.read(n) for n in jar.namelist() if "/kinesis/" in n and n.endswith(".class")
         ).lower()
     options = engine_kinds.engine_of("sandbox").kinesis_options(STREAM, None)
-    keys = engine_kinds.engine_of("sandbox").credentials(
+    keys = engine_kinds.engine_of("sandbox").kinesis_credential_options(
         {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
     )
     unknown = [n for n in [*options, *keys] if n.lower().removeprefix("kinesis.").encode() not in code]
