@@ -19,9 +19,9 @@ from ..record import hadoop_files
 from ..record.batch_accounts import EventReporter
 from ..record.errors import describe_error
 from ..record.job_run import JobRun
-from ..repair.erase import Erasure
+from ..repair.erase import ErasureTask
 
-MaintenanceTask = TableTask | Erasure
+MaintenanceTask = TableTask | ErasureTask
 
 FIRST = timedelta(minutes=10)
 """Delay after a job's start, which first has a backlog to process."""
@@ -109,7 +109,7 @@ class MaintenanceThread:
 def maintenance_tasks(run: JobRun) -> tuple[MaintenanceTask, ...]:
     """Return the chores of a job."""
     job, report = run.job, run.report
-    tasks: list[MaintenanceTask] = [Erasure(job, report)]
+    tasks: list[MaintenanceTask] = [ErasureTask(job, report)]
     if job.dead_letters_kept_seconds is not None:
         keep = timedelta(seconds=job.dead_letters_kept_seconds)
         names = (q.table if isinstance(q, LandSettings) else q.dead_letters for q in job.queries)

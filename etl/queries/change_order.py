@@ -30,7 +30,7 @@ from ..formats.changes.decoder import BY_TIME, DELETE, TRUNCATE
 from ..formats.decoding.decoded_rows import CHANGE
 from ..record.errors import SinkError
 from ..sinks.base import DELETED, ORDER, RowOrderLister, Sink
-from ..sinks.delivery.record_order import POSITION, not_older_condition, with_position
+from ..sinks.delivery.record_order import POSITION, not_older_sql, with_position
 from ..sinks.delivery.row_versions import delete_versions_of_every_key
 
 _AFTER = "_after"
@@ -136,7 +136,7 @@ def rows_and_deletes_after_truncates(rows: DataFrame, orders: list[str], sink: S
 
 def is_older_than_any(orders: list[str]) -> Column:
     """Return a condition: a row is older than one of the orders."""
-    return reduce(or_, (F.expr(f"NOT {not_older_condition(ORDER, repr(order))}") for order in orders))
+    return reduce(or_, (F.expr(f"NOT {not_older_sql(ORDER, repr(order))}") for order in orders))
 
 
 def _is_truncate() -> Column:

@@ -33,7 +33,7 @@ from ..record.batch_accounts import BatchAccounts, EventReporter, ObservedFigure
 from ..record.envelope import CARRIED, time_column_outside_generated_code
 from ..record.errors import StartError, describe_error
 from ..record.tables import Table
-from ..sinks.base import DELETED, Sink, batch_identity, refuse_nothing
+from ..sinks.base import DELETED, Sink, batch_identity, raise_on_refused_rows
 from ..sinks.dead_letters import DeadLetterTable
 from ..sinks.delivery.kept_deletes import KeptDeletes
 from ..sinks.delivery.keyed_rows import newest_of_each_key
@@ -351,7 +351,7 @@ class DeriveBatchWriter:
         def derived_rows() -> DataFrame:
             return self.compose(read.observe(batch))
 
-        refuse = refuse_nothing if self.letters is None else self.letters.refused_row_handler(place)
+        refuse = raise_on_refused_rows if self.letters is None else self.letters.refused_row_handler(place)
         unordered: dict[str, int] = {}
         if self.settings.latest_by:
             # Read for its deletes and for the sink.
@@ -361,12 +361,12 @@ class DeriveBatchWriter:
             else:
                 truncates = change_order.orders_of_truncates(batch)
                 rows = change_order.rows_and_deletes_after_truncates(
-                    self._kept_deletes.without_older(rows), truncates, self.sink
+                    self._kept_deletes.without_rows_older_than_deletes(rows), truncates, self.sink
                 )
             rows = rows.persist()
             try:
                 if not self.compose.history:
-                    self._kept_deletes.keep(rows, truncates)
+                    self._kept_deletes.keep_deletes_of(rows, truncates)
                 inside = lanes.values()["unordered"]
                 done = self.sink.write(rows, place, refuse, lambda: rows)
                 # The lanes of changes are no partitions.

@@ -29,7 +29,15 @@ from ..record import batch_accounts, envelope
 from ..record.batch_accounts import BatchAccounts, EventReporter, row_count_aggregate
 from ..record.envelope import with_hash_and_landing_time
 from ..record.errors import AccountsError
-from ..sinks.base import STAGE, BatchIdentity, Reread, Sink, WriteCounts, batch_identity, refuse_nothing
+from ..sinks.base import (
+    STAGE,
+    BatchIdentity,
+    Reread,
+    Sink,
+    WriteCounts,
+    batch_identity,
+    raise_on_refused_rows,
+)
 from ..sinks.delivery.python_task_writes import CountedRows
 from ..sinks.iceberg import IcebergSink
 from ..sources.base import ReplayedLeg
@@ -241,7 +249,7 @@ class _DeadLetterWriter:
     place: BatchIdentity
 
     def append(self, letters: Reread) -> None:
-        self.sink.write(letters(), self.place, refuse_nothing, letters)
+        self.sink.write(letters(), self.place, raise_on_refused_rows, letters)
 
     def append_refused_rows(self, letters: DataFrame) -> None:
         self.append(lambda: refused_rows_as_landing_rows(self.batch, letters, self.decoder))

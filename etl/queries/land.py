@@ -118,7 +118,7 @@ class LandBatchWriter:
             Records were lost unread, or may have been.
         """
         spark, streams = batch.sparkSession, self.guards.streams
-        positions = [guard.check_before_batch(spark, batch_id) for guard in streams]
+        positions = [guard.checked_positions_before_batch(spark, batch_id) for guard in streams]
         if not self._positions_unreadable and any(guard.has_unreadable_positions for guard in streams):
             self._positions_unreadable = True
             self.report.emit("positions_unreadable", query=self.settings.name, batch=batch_id)
@@ -204,8 +204,8 @@ class LandBatchWriter:
             F.expr("count(_error) AS bad"),
             F.expr("min(unix_micros(_arrived_at)) AS oldest"),
             *data_rules.broken_rule_counts(self.settings.routes),
-            of_offered=self.guards.arrival_figures(),
-            held=self.guards.count_held_positions(positions),
+            of_offered=self.guards.arrival_aggregates(),
+            held=self.guards.held_position_count_aggregate(positions),
             observed_elsewhere=[read] if read else (),
             fence=fence,
             distinct=distinct,
@@ -231,7 +231,7 @@ class LandBatchWriter:
         spread = decoded.repartition(tasks, "_id")
         if self._identified is None:
             others = [F.col(f"`{name}`") for name in decoded.columns if name not in ("_id", _CONTENT)]
-            refusals = (guard.same_identity_refusal for guard in self.guards.streams)
+            refusals = (guard.reason_to_refuse_same_identity for guard in self.guards.streams)
             refused = next(filter(None, refusals), None)
             self._identified = CachedSelect(
                 lambda: [

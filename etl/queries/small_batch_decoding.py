@@ -47,7 +47,7 @@ class SmallBatchWriter:
             Writes the batch, decoded by a decoder, completely or not at all.
         """
         self._exact_batches = max(0, self._exact_batches - 1)
-        if not self._exact_batches and offsets is not None and sum(offsets.counts) <= MOST_RECORDS:
+        if not self._exact_batches and offsets is not None and sum(offsets.offset_counts) <= MOST_RECORDS:
             if self._certain is None or self._certain[0] is not decoder:
                 self._certain = decoder, decoder_failing_if_uncertain(decoder)
             try:

@@ -24,7 +24,7 @@ from ..record.envelope import IDENTITY
 from ..record.tables import Table
 from ..sinks.delivery.merge_source import cached_temporary_view
 from ..sinks.iceberg import IcebergSink
-from ..sources.base import backfill_steps, has_arrived_between
+from ..sources.base import backfill_time_steps, has_arrived_between
 
 _VIEW, _GONE = "millrace_backfilled", "_gone"
 """Name of a view, and prefix of the identity columns in it for rows to delete."""
@@ -34,7 +34,7 @@ STEP = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
-class Backfiller:
+class DerivedTableBackfiller:
     """Backfill of a derived table from a range of its landing table.
 
     It may run beside the stream with the same sink. Without ``replace`` both append: a record that the
@@ -85,7 +85,7 @@ class Backfiller:
         assert request.since is not None, "a landing table is read by time"
         assert request.until is not None, "a landing table is read by time"
         if landed is not None:
-            for since, until in backfill_steps(request, STEP, whole=True):
+            for since, until in backfill_time_steps(request, STEP, whole=True):
                 for name, count in self._backfill_range(
                     landed, since, until, replace=request.replace
                 ).items():

@@ -54,7 +54,7 @@ def file_parts_reader(name: str) -> Parts:
             # A name may hold characters of a glob pattern.
             file = spark.read.format("binaryFile").load(re.sub(r"([\[\]{}*?\\])", r"\\\1", path))
             lines = spark.createDataFrame(
-                file.select("path", "modificationTime", "content").rdd.flatMap(_lines_of_file), _LINES
+                file.select("path", "modificationTime", "content").rdd.flatMap(_yield_lines_of_file), _LINES
             )
             number = F.col("line").cast("string")
             records = lines.select(
@@ -74,7 +74,7 @@ def file_parts_reader(name: str) -> Parts:
     return backfill_parts
 
 
-def _lines_of_file(file: Any) -> Iterator[tuple[str, int, datetime, bytearray]]:
+def _yield_lines_of_file(file: Any) -> Iterator[tuple[str, int, datetime, bytearray]]:
     path, modified, content = file
     lines = (gzip.decompress(content) if path.endswith(".gz") else bytes(content)).split(b"\n")
     # The last line ends with the file; an empty line between others is a record, and a bad one.

@@ -132,7 +132,7 @@ def make_landing_backfiller(run: JobRun, request: BackfillRequest) -> LandingBac
     asked = f"--backfill {request.query} --from {request.origin}"
     query = find_query_of_command(run, asked, request.query, "land query", have)
     [route] = query.routes
-    parts = _parts_of_source(run, query.name, route, request)
+    parts = _parts_reader_of_source(run, query.name, route, request)
     table = run.table(query.table)
     if not table.exists(spark):
         raise StartError(
@@ -143,7 +143,7 @@ def make_landing_backfiller(run: JobRun, request: BackfillRequest) -> LandingBac
     return LandingBackfiller(query.name, parts, decoder, IcebergSink(table), run.report)
 
 
-def _parts_of_source(run: JobRun, query: str, route: RouteSettings, request: BackfillRequest) -> Parts:
+def _parts_reader_of_source(run: JobRun, query: str, route: RouteSettings, request: BackfillRequest) -> Parts:
     source = route.source
     if request.origin != "stream":
         if not route.format.is_line_of_text:
@@ -152,4 +152,4 @@ def _parts_of_source(run: JobRun, query: str, route: RouteSettings, request: Bac
                 "use --from stream"
             )
         return file_parts_reader(source.name)
-    return reader_of((source,)).backfill(run, query)
+    return reader_of((source,)).backfill_reader(run, query)

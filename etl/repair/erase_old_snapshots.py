@@ -16,7 +16,7 @@ MARK = "millrace.erasure"
 """Property of the commit that ends the old history of a table for an erasure: the erasure's id."""
 
 
-def mark_erasure(spark: SparkSession, table: Table, erasure: str) -> int:
+def commit_mark_of_erasure(spark: SparkSession, table: Table, erasure: str) -> int:
     """Remove the rest of erased rows from the current snapshot, and end the old history with a commit without rows.
 
     A query that derives from the table reads that commit as an empty batch, so even a query without other data
@@ -40,7 +40,7 @@ def mark_erasure(spark: SparkSession, table: Table, erasure: str) -> int:
     _rewrite_manifests(spark, table)
     metadata = table.metadata(spark)
     metadata.newAppend().set(MARK, erasure).commit()
-    mark = newest_mark(spark, table, erasure)
+    mark = snapshot_id_of_newest_mark(spark, table, erasure)
     assert mark is not None, "it was committed"
     return mark
 
@@ -66,7 +66,7 @@ class _SingleManifestFunction:
         implements = ("java.util.function.Function",)
 
 
-def newest_mark(spark: SparkSession, table: Table, erasure: str) -> int | None:
+def snapshot_id_of_newest_mark(spark: SparkSession, table: Table, erasure: str) -> int | None:
     """Return the snapshot id of an erasure's newest mark; None if there is none, or it has expired."""
     metadata = table.metadata(spark)
     for snapshot in snapshot_and_earlier(metadata, metadata.currentSnapshot()):
@@ -90,7 +90,7 @@ def has_read_past(spark: SparkSession, table: Table, reader: str, snapshot: int)
     return bool(states) and min(each.sequenceNumber() for each in states) >= at.sequenceNumber()
 
 
-def expire_before_mark(spark: SparkSession, table: Table, snapshot: int) -> int:
+def expire_snapshots_before_mark(spark: SparkSession, table: Table, snapshot: int) -> int:
     """Expire all snapshots before a mark, and delete the files that only they name.
 
     Returns

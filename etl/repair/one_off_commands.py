@@ -22,7 +22,7 @@ from ..record.errors import StartError
 from ..record.job_run import JobRun
 from ..sinks.base import LETTER
 from ..sinks.iceberg import IcebergSink
-from .backfill_derived import Backfiller
+from .backfill_derived import DerivedTableBackfiller
 from .replay_dead_letters import DeadLetterReplayer
 from .replay_refused_rows import RefusedRowReplayer
 
@@ -51,7 +51,7 @@ def make_replayer(run: JobRun, name: str) -> DeadLetterReplayer | RefusedRowRepl
     return DeadLetterReplayer(name, table, run.report, tuple(s.name for s in query.sources), decoder, onward)
 
 
-def make_backfiller(run: JobRun, name: str) -> Backfiller:
+def make_backfiller(run: JobRun, name: str) -> DerivedTableBackfiller:
     """Make the backfill of a range of a landing table; it touches neither source nor checkpoint.
 
     Parameters
@@ -86,7 +86,7 @@ def make_backfiller(run: JobRun, name: str) -> Backfiller:
     tables.create_or_evolve(
         run.spark, table, compose.checked_sink_schema(run.spark, landing, query.route), report=run.report
     )
-    return Backfiller(name, landing, compose, IcebergSink(table), run.report, query.route)
+    return DerivedTableBackfiller(name, landing, compose, IcebergSink(table), run.report, query.route)
 
 
 def _make_refused_row_replayer(run: JobRun, query: DeriveSettings) -> RefusedRowReplayer:

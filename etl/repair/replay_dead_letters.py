@@ -192,7 +192,7 @@ class LetterReplay(ABC):
         if rows is None or (selection is not None and not selection.payloads):
             balance, missing = self.NOTHING, [*(selection.payloads if selection else ())]
         else:
-            balance, missing = self.replay(rows, selection)
+            balance, missing = self.replay_and_list_missing(rows, selection)
         unknown: list[str] = []
         if selection is not None:
             unknown = [*selection.unknown, *(i for root in missing for i in selection.written[root])]
@@ -207,7 +207,9 @@ class LetterReplay(ABC):
         return int(bool(unknown))
 
     @abstractmethod
-    def replay(self, rows: DataFrame, selection: LetterSelection | None) -> tuple[ReplayAccounts, list[str]]:
+    def replay_and_list_missing(
+        self, rows: DataFrame, selection: LetterSelection | None
+    ) -> tuple[ReplayAccounts, list[str]]:
         """Replay letters of a table; return the accounts, and the requested identities without a letter."""
 
 
@@ -241,8 +243,10 @@ class DeadLetterReplayer(LetterReplay):
     decoder: Decoder
     onward: Callable[[DataFrame], None] | None = None
 
-    def replay(self, rows: DataFrame, selection: LetterSelection | None) -> tuple[ReplayAccounts, list[str]]:
-        """See :meth:`LetterReplay.replay`."""
+    def replay_and_list_missing(
+        self, rows: DataFrame, selection: LetterSelection | None
+    ) -> tuple[ReplayAccounts, list[str]]:
+        """See :meth:`LetterReplay.replay_and_list_missing`."""
         rows = rows.where(self._is_from_own_streams())
         erased = F.col("_stage").eqNullSafe(envelope.ERASED)
         letters = with_root_and_attempt(rows.where(F.col("_error").isNotNull() & ~erased))

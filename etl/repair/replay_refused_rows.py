@@ -75,8 +75,10 @@ class RefusedRowReplayer(LetterReplay):
     schema: StructType
     sink: Sink
 
-    def replay(self, held: DataFrame, selection: LetterSelection | None) -> tuple[ReplayAccounts, list[str]]:
-        """See :meth:`etl.repair.replay_dead_letters.LetterReplay.replay`."""
+    def replay_and_list_missing(
+        self, held: DataFrame, selection: LetterSelection | None
+    ) -> tuple[ReplayAccounts, list[str]]:
+        """See :meth:`etl.repair.replay_dead_letters.LetterReplay.replay_and_list_missing`."""
         # Results of many records have no source, and null equals nothing.
         held = held.fillna("", ["_source"])
         letters = with_root_and_attempt(held.where(F.col("_error").isNotNull()), MARK)
@@ -94,15 +96,21 @@ class RefusedRowReplayer(LetterReplay):
         still = last.join(settled, [*FAMILY], "left_anti").persist()
         try:
             count, open_ = last.count(), still.count()
-            figures = self._send(still) if open_ else {"good": 0, "filtered": 0, "bad": 0, "landed": 0}
+            figures = (
+                self._send_and_count(still) if open_ else {"good": 0, "filtered": 0, "bad": 0, "landed": 0}
+            )
             return ReplayAccounts(count, already=count - open_, **figures), missing
         finally:
             still.unpersist()
 
-    def _send(self, still: DataFrame) -> Mapping[str, int]:
+    def _send_and_count(self, still: DataFrame) -> Mapping[str, int]:
         spark = still.sparkSession
         as_it_was = self.landing is None or still.where("_corrected IS NOT NULL").limit(1).count() > 0
-        rows, failed = self._rows_from_letter_text(still) if as_it_was else self._derive_again(still)
+        rows, failed = (
+            self._rows_and_unreadable_letters(still)
+            if as_it_was
+            else self._derived_rows_and_letters_without_record(still)
+        )
         rows = rows.persist()
         try:
             refused: list[tuple[str, str, str]] = []
@@ -144,7 +152,7 @@ class RefusedRowReplayer(LetterReplay):
         rows = result.select(*(known.get(name, F.col(name)).alias(name) for name in LETTER.fieldNames()))
         IcebergSink(self.table).append(rows, whole_table_look_up())
 
-    def _rows_from_letter_text(self, still: DataFrame) -> tuple[DataFrame, DataFrame]:
+    def _rows_and_unreadable_letters(self, still: DataFrame) -> tuple[DataFrame, DataFrame]:
         """Return rows from letters or corrected payloads, and the letters from which no row can be read."""
         shape = StructType([*self.schema.fields, StructField(_CORRUPT, StringType())])
         options = {**JSON_OPTIONS, "columnNameOfCorruptRecord": _CORRUPT}
@@ -160,7 +168,7 @@ class RefusedRowReplayer(LetterReplay):
         why = F.lit("millrace: no row of this sink's columns, in JSON").alias(_ERROR)
         return read.where(~broken).select(*fields), read.where(broken).select(*FAMILY, why)
 
-    def _derive_again(self, still: DataFrame) -> tuple[DataFrame, DataFrame]:
+    def _derived_rows_and_letters_without_record(self, still: DataFrame) -> tuple[DataFrame, DataFrame]:
         """Return rows that the current transform makes from their records, and letters without a record."""
         assert self.landing is not None, f"{self.query}: keeps state"
         spark = still.sparkSession

@@ -187,7 +187,7 @@ class WriteCounts:
         Offered rows that became dead letters; None for a sink of the lake, which refuses none.
     unordered
         Rows that were compared with a row of the sink, of which only the arrival says which record is the later one
-        (:func:`etl.sinks.delivery.record_order.decided_by_arrival_condition`).
+        (:func:`etl.sinks.delivery.record_order.decided_by_arrival_sql`).
     ran
         DataFrame on whose RDD the action ran, for a sink that ``acts_on_rdd``.
     """
@@ -264,7 +264,7 @@ def is_delete(rows: DataFrame) -> Column:
     return F.col(DELETED) if DELETED in rows.columns else F.lit(False)
 
 
-def identity_and_times(rows: DataFrame) -> list[Column]:
+def identity_and_time_columns(rows: DataFrame) -> list[Column]:
     """Return identity and times of a row; null where a result of many records has none."""
     kinds: dict[str, DataType] = {f.name: f.dataType for f in LETTER.fields}
     have = set(rows.columns)
@@ -358,14 +358,14 @@ def dead_letters_of_refused_rows(rows: DataFrame, error: Column) -> DataFrame:
         Reason of the refusal of each row.
     """
     return rows.select(
-        *identity_and_times(rows),
+        *identity_and_time_columns(rows),
         row_as_json(rows).cast("binary").alias("_bytes"),
         F.lit(STAGE).alias("_stage"),
         error.alias("_error"),
     ).select(*LETTER.fieldNames())
 
 
-def refuse_nothing(letters: DataFrame) -> None:
+def raise_on_refused_rows(letters: DataFrame) -> None:
     """Stand in for ``refuse`` if a sink refuses no row.
 
     Raises

@@ -16,7 +16,7 @@ from ..commits.duplicate_look_ups import (
     whole_table_look_up,
 )
 from ..record.tables import Table
-from .base import LETTER, BatchIdentity, Refuse, refuse_nothing
+from .base import LETTER, BatchIdentity, Refuse, raise_on_refused_rows
 from .iceberg import IcebergSink
 
 
@@ -77,7 +77,7 @@ class DeadLetterTable:
                 "_arrived_at": F.coalesce(F.col("_arrived_at"), F.current_timestamp()),
             }
         )
-        self._sink.write(kept, place, refuse_nothing)
+        self._sink.write(kept, place, raise_on_refused_rows)
 
     def _look_ups(self, history: TableHistory) -> list[DuplicateLookUp]:
         until = self._others.latest_commit_time(history)

@@ -45,7 +45,7 @@ LANE, PLACE = "_lane", "_place"
 """Attributes beside ``_order``: a condition can compare attributes, but not parts of them."""
 
 LATER = "attribute_not_exists(#order) OR (#lane = :lane AND #place <= :place) OR (#lane <> :lane AND #order <= :order)"
-"""Condition of the last record of a key (:func:`etl.sinks.delivery.record_order.not_older_condition`)."""
+"""Condition of the last record of a key (:func:`etl.sinks.delivery.record_order.not_older_sql`)."""
 
 AT_ONCE = 10
 """Concurrent requests of a task, one result each: equal to botocore's number of connections (``max_pool_connections``)."""
@@ -66,23 +66,23 @@ class ItemWriter(RequestWriter):
     table: str
     form: RowToItem
 
-    def to_request(self, record: RowToSend) -> tuple[dict[str, Any], int]:
-        """Return an item, see :meth:`etl.sinks.delivery.dynamodb_items.RowToItem.item`."""
-        return self.form.item(record.text)
+    def to_entry_and_size(self, record: RowToSend) -> tuple[dict[str, Any], int]:
+        """Return an item, see :meth:`etl.sinks.delivery.dynamodb_items.RowToItem.item_and_json_size`."""
+        return self.form.item_and_json_size(record.text)
 
     def unique_key(self, entry: Any) -> Any:
         """Return the item's key: one request must not name an item twice."""
         return tuple(str(entry.get(name)) for name in self.form.key)
 
-    def finish(self) -> Iterator[Refused]:
+    def write_rest_and_yield_refused(self) -> Iterator[Refused]:
         """Write the waiting rows."""
         from botocore.exceptions import ClientError
 
-        taken = self.take_waiting()
+        taken = self.take_waiting_entries()
         waiting = [item for _, item in taken]
         try:
             while waiting:
-                waiting = self._put_once(waiting)
+                waiting = self._put_items_and_return_unprocessed(waiting)
             self.written += len(taken)
         except ClientError as error:
             if aws_clients.error_code(error) not in _OF_AN_ITEM:
@@ -90,9 +90,9 @@ class ItemWriter(RequestWriter):
             # One item can fail a request of many; single requests show which one. Items that the table
             # already has are put again, unchanged.
             for record, item in taken:
-                yield from self._put_single_item(record, item)
+                yield from self._put_item_or_yield_refused(record, item)
 
-    def _put_once(self, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _put_items_and_return_unprocessed(self, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Write items in one request; return those that were not processed."""
         puts = {self.table: [{"PutRequest": {"Item": item}} for item in items]}
         answer = aws_clients.call_until_answered(
@@ -102,7 +102,7 @@ class ItemWriter(RequestWriter):
         self.backoff.wait_before_sending_rest(len(items), len(left), "items were left unprocessed")
         return left
 
-    def _put_single_item(self, record: RowToSend, item: dict[str, Any]) -> Iterator[Refused]:
+    def _put_item_or_yield_refused(self, record: RowToSend, item: dict[str, Any]) -> Iterator[Refused]:
         from botocore.exceptions import ClientError
 
         try:
@@ -130,18 +130,18 @@ class ResultWriter(ItemWriter):
     version: int | None = None
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(AT_ONCE), repr=False)
 
-    def to_request(self, record: RowToSend) -> tuple[dict[str, Any], int]:
+    def to_entry_and_size(self, record: RowToSend) -> tuple[dict[str, Any], int]:
         """Return a result with its version, or with the parts of its record's order."""
         if record.order is None:
-            return self.form.item(record.text, {VERSION: {"N": str(self.version)}})
+            return self.form.item_and_json_size(record.text, {VERSION: {"N": str(self.version)}})
         lane, place = lane_and_place(record.order)
-        return self.form.item(record.text, {LANE: {"S": lane}, PLACE: {"S": place}})
+        return self.form.item_and_json_size(record.text, {LANE: {"S": lane}, PLACE: {"S": place}})
 
-    def finish(self) -> Iterator[Refused]:
+    def write_rest_and_yield_refused(self) -> Iterator[Refused]:
         """Write the waiting rows, and repeat the throttled ones."""
-        waiting = self.take_waiting()
+        waiting = self.take_waiting_entries()
         while waiting:
-            answers = self._pool.map(self._put_result, waiting)
+            answers = self._pool.map(self._try_put_result, waiting)
             left, why = [], ""
             for entry, answer in zip(waiting, answers, strict=True):
                 if isinstance(answer, aws_clients.RetryableError):
@@ -154,7 +154,7 @@ class ResultWriter(ItemWriter):
             self.backoff.wait_before_sending_rest(len(waiting), len(left), f"items: {why}")
             waiting = left
 
-    def _put_result(self, entry: Entry) -> bool | Exception:
+    def _try_put_result(self, entry: Entry) -> bool | Exception:
         """Put or delete one result, once: return True, False if a later one exists, or the error."""
         from botocore.exceptions import ClientError
 

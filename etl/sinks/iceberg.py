@@ -222,10 +222,10 @@ class IcebergSink:
             observed = [ObservedFigures(row_count_aggregate("written"), *figures, *of_offered)]
             new = observed[0].observe(batch)
         else:
-            new, observed = _without_known_rows(
+            new, observed = _new_rows_and_their_figures(
                 batch, looked.observe(existing) if looked else existing, figures, of_offered, distinct, tasks
             )
-        with unwrapping_own_errors(str(self.table)):
+        with own_errors_unwrapped(str(self.table)):
             self._append_files(look_up.with_failure_outside_bound(new), fence)
         found = figures_of_each_observer(
             *(one for one in (*observed, looked, *observed_elsewhere) if one is not None)
@@ -262,7 +262,7 @@ def any_file_may_match(rows: DataFrame) -> bool:
     return bool(plan._jdf.queryExecution().toRdd().getNumPartitions())
 
 
-def _without_known_rows(
+def _new_rows_and_their_figures(
     batch: DataFrame,
     existing: DataFrame,
     figures: Sequence[Column],
@@ -297,7 +297,7 @@ def _without_known_rows(
 
 
 @contextmanager
-def unwrapping_own_errors(what: str) -> Iterator[None]:
+def own_errors_unwrapped(what: str) -> Iterator[None]:
     """Convert errors of a write that this code's own checks raise; other errors pass unchanged.
 
     Parameters

@@ -85,7 +85,7 @@ class JdbcSink:
         try:
             while True:
                 try:
-                    with self._session(spark, self.login()) as session:
+                    with self._open_session(spark, self.login()) as session:
                         shape.create_or_check_tables(session)
                     return
                 except JVM_ERRORS as error:
@@ -99,10 +99,10 @@ class JdbcSink:
     def _describe_target(self) -> str:
         return f"PostgreSQL table {self.settings.table} at {self.settings.url.split('?', 1)[0]}"
 
-    def _session(self, spark: SparkSession, login: tuple[str, str]) -> PostgresSession:
-        return connect(spark, self.settings.url, *login, SOCKET_SECONDS, self._tls(spark))
+    def _open_session(self, spark: SparkSession, login: tuple[str, str]) -> PostgresSession:
+        return connect(spark, self.settings.url, *login, SOCKET_SECONDS, self._tls_properties(spark))
 
-    def _tls(self, spark: SparkSession) -> Mapping[str, str]:
+    def _tls_properties(self, spark: SparkSession) -> Mapping[str, str]:
         if not self._secured:
             self._secured.update(tls_properties(spark, self.settings.tls, self.settings.authorities))
         return self._secured
@@ -150,8 +150,8 @@ class JdbcSink:
         self, rows: DataFrame, shape: TableShape, version: int | None, refuse: Refuse
     ) -> WriteCounts:
         login, attempt = self.login(), uuid.uuid4().hex
-        with self._session(rows.sparkSession, login) as session:
-            session.run(f"TRUNCATE {shape.staging}")
+        with self._open_session(rows.sparkSession, login) as session:
+            session.run_and_count_rows(f"TRUNCATE {shape.staging_table}")
         counted = RowsCountedInPlan(
             (F.count(F.lit(1)).alias("offered"), F.count("_refused").alias("refused"))
         )
@@ -160,9 +160,11 @@ class JdbcSink:
         self._stage_rows(through_rdd(fit), shape, login, attempt)
         figures = counted.values(fit)
         offered, refused = figures["offered"], figures["refused"]
-        with self._session(rows.sparkSession, login) as session:
-            unordered = shape.count_unordered(session, attempt)
-            written, spoilt = shape.merge(session, attempt, least=offered - refused, version=version)
+        with self._open_session(rows.sparkSession, login) as session:
+            unordered = shape.count_decided_by_arrival(session, attempt)
+            written, spoilt = shape.merge_staged_rows(
+                session, attempt, least=offered - refused, version=version
+            )
         if refused:
             refuse(
                 dead_letters_of_refused_rows(rows, _reason_not_stageable(rows)).where(
@@ -176,16 +178,16 @@ class JdbcSink:
     def _stage_rows(self, rows: DataFrame, shape: TableShape, login: tuple[str, str], attempt: str) -> None:
         # Spark commits each partition in its own transaction; a repeated task may stage its
         # rows twice, which the merge handles.
-        rows.select(*shape.staging_columns(rows, attempt)).write.format("jdbc").mode("append").options(
-            **self._read_options(rows.sparkSession, login),
-            dbtable=shape.staging,
+        rows.select(*shape.columns_to_stage(rows, attempt)).write.format("jdbc").mode("append").options(
+            **self._jdbc_options(rows.sparkSession, login),
+            dbtable=shape.staging_table,
             numPartitions=str(self.settings.connections),
         ).save()
 
-    def _read_options(self, spark: SparkSession, login: tuple[str, str]) -> Mapping[str, str]:
+    def _jdbc_options(self, spark: SparkSession, login: tuple[str, str]) -> Mapping[str, str]:
         user, password = login
         return {
-            **self._tls(spark),
+            **self._tls_properties(spark),
             "url": self.settings.url,
             "driver": "org.postgresql.Driver",
             "user": user,
@@ -202,7 +204,7 @@ class JdbcSink:
         """Return the rows that the table refused, with its message."""
         said = (
             rows.sparkSession.read.format("jdbc")
-            .options(**self._read_options(rows.sparkSession, login), dbtable=shape.refused_table)
+            .options(**self._jdbc_options(rows.sparkSession, login), dbtable=shape.refused_table)
             .load()
         )
         refusals = said.groupBy(*shape.identity).agg(F.first("_refused").alias("_refused"))

@@ -19,8 +19,8 @@ from ..record.envelope import IDENTITY, datetime_of_micros
 from ..record.errors import StartError
 from ..record.job_run import JobRun
 from .base import BatchIdentity, Refuse, Reread, WriteCounts
-from .delivery.folder_manifest import FOLDER, BatchManifest, FolderManifests, batch_folder_name, files_in
-from .iceberg import unwrapping_own_errors
+from .delivery.folder_manifest import FOLDER, BatchManifest, FolderManifests, batch_folder_name, data_files_in
+from .iceberg import own_errors_unwrapped
 
 _SHAPE = "_schema.txt"
 
@@ -119,10 +119,10 @@ class ParquetSink:
     def _newest_arrival_of_others(self, spark: SparkSession, run: str) -> datetime | None:
         """Return the arrival of the youngest row that another checkpoint wrote; None if there is none."""
         if run not in self._horizons:
-            others = self._manifests.written_by_others(spark, run)
+            others = self._manifests.manifest_urls_of_other_writers(spark, run)
             last = None
             if others:
-                last = self._manifests.aggregate(spark, others, F.max("last").alias("last"))["last"]
+                last = self._manifests.aggregate_manifests(spark, others, F.max("last").alias("last"))["last"]
             self._horizons[run] = None if last is None else datetime_of_micros(last)
         return self._horizons[run]
 
@@ -133,7 +133,7 @@ class ParquetSink:
             F.expr("min(unix_micros(_arrived_at))").alias("first"),
             F.expr("max(unix_micros(_arrived_at))").alias("last"),
         ).first()
-        others = self._manifests.written_by_others(spark, run)
+        others = self._manifests.manifest_urls_of_other_writers(spark, run)
         if span is None or span["first"] is None or not others:
             return None
         within = (F.col("first") <= span["last"]) & (F.col("last") >= span["first"])
@@ -164,12 +164,12 @@ class ParquetSink:
             F.expr("min(unix_micros(_arrived_at))").alias("first"),
             F.expr("max(unix_micros(_arrived_at))").alias("last"),
         )
-        with unwrapping_own_errors(folder):
+        with own_errors_unwrapped(folder):
             written.observe(new).write.mode("overwrite").parquet(folder)
         figures = written.values()
         if not figures["rows"]:
             hadoop_files.delete(spark, folder)  # files without a row
-        self._manifests.commit(
+        self._manifests.write_manifest(
             spark,
             BatchManifest(
                 run=place.run,
@@ -178,7 +178,7 @@ class ParquetSink:
                 end=place.end,
                 rows=figures["rows"],
                 folder=f"batch={name}",
-                files=tuple(files_in(spark, folder)),
+                files=tuple(data_files_in(spark, folder)),
                 first=figures["first"],
                 last=figures["last"],
             ),
@@ -195,7 +195,7 @@ def _files_in_manifests(
 ) -> list[str]:
     """Return the files that manifests name, for manifests that meet a condition."""
     named = F.collect_list(F.when(within, F.struct("folder", "files"))).alias("named")
-    batches = manifests.aggregate(spark, urls, named)["named"]
+    batches = manifests.aggregate_manifests(spark, urls, named)["named"]
     return [f"{manifests.path}/{batch['folder']}/{file}" for batch in batches for file in batch["files"]]
 
 
@@ -212,5 +212,5 @@ def committed_files(spark: SparkSession, path: str) -> list[str]:
         A manifest is damaged, so the files of its batch are unknown.
     """
     manifests = FolderManifests(path)
-    urls = manifests.written_by_others(spark, "")
+    urls = manifests.manifest_urls_of_other_writers(spark, "")
     return sorted(_files_in_manifests(spark, manifests, urls, F.lit(True))) if urls else []

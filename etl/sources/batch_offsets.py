@@ -27,7 +27,7 @@ class BatchOffsets:
     end: Mapping[str, int]
 
     @property
-    def counts(self) -> list[int]:
+    def offset_counts(self) -> list[int]:
         """Number of offsets of each partition."""
         return [end - self.start.get(p, 0) for p, end in self.end.items()]
 
@@ -61,7 +61,7 @@ def read_in_few_tasks(batch: DataFrame, offsets: BatchOffsets | None) -> DataFra
     """
     if offsets is None:
         return batch
-    counts = offsets.counts
+    counts = offsets.offset_counts
     readers = sum(count > 0 for count in counts)
     tasks = max(1, ceil(sum(counts) / MOST_RECORDS), ceil(readers / MOST_READERS))
     return batch.coalesce(tasks) if tasks < readers else batch

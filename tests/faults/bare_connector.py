@@ -20,7 +20,7 @@ MEASURES = ("kinesis.client.describeShardInterval", "kinesis.client.numRetries")
 
 def strip() -> None:
     """Leave the connector's options at their defaults, take a start at its word, and guard nothing."""
-    options, read = GlueFamily.kinesis_options, kinesis.read_stream
+    options, read = GlueFamily.kinesis_options, kinesis.open_kinesis_stream
 
     def plain(
         engine: GlueFamily, source: KinesisSource, endpoint: str | None, shards: Sequence[str] = ()
@@ -34,8 +34,8 @@ def strip() -> None:
         return {}
 
     GlueFamily.kinesis_options = plain  # type: ignore[method-assign]
-    kinesis.read_stream = at_its_word  # type: ignore[assignment]
-    KinesisLossGuard.check_before_batch = unguarded  # type: ignore[method-assign]
+    kinesis.open_kinesis_stream = at_its_word  # type: ignore[assignment]
+    KinesisLossGuard.checked_positions_before_batch = unguarded  # type: ignore[method-assign]
 
 
 strip()

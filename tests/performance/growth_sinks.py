@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from millrace.etl.queries.derive import DEAD_LETTER
 from millrace.etl.record import tables
 from millrace.etl.record.tables import Table
-from millrace.etl.sinks.base import DELETED, ORDER, refuse_nothing
+from millrace.etl.sinks.base import DELETED, ORDER, raise_on_refused_rows
 from millrace.etl.sinks.delivery.keyed_rows import result_identity
 from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
 from tests.performance import growth_transforms
@@ -303,7 +303,7 @@ class OrderCompared(LatestBy):
     def batch(self) -> Step:
         rows = self.composed(self.next_records()).localCheckpoint()
         ours, plain = (
-            partial(sink.write, each, None, refuse_nothing)
+            partial(sink.write, each, None, raise_on_refused_rows)
             for sink, each in zip(self.sinks, (rows, rows.drop(ORDER)), strict=True)
         )
         return Step(ours, plain, partial(self.bench.added, self.query.table))

@@ -28,7 +28,7 @@ from millrace.etl.queries.derive import DeriveBatchWriter, EnrichThenTransform
 from millrace.etl.record import tables
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.tables import Table
-from millrace.etl.repair.erase import Erasure
+from millrace.etl.repair.erase import ErasureTask
 from millrace.etl.sinks.iceberg import IcebergSink
 from tests.spark.source_batches import KAFKA, Events, frame, kafka_rows, lander, log_offsets
 
@@ -147,7 +147,7 @@ class Shop:
 
     def step(self, name: str = "e1") -> dict[str, Any]:
         """What a job that has just begun does for it, and its answer."""
-        Erasure(self.job, self.events.reporter)(self.spark)
+        ErasureTask(self.job, self.events.reporter)(self.spark)
         result: dict[str, Any] = json.loads(
             (self.folder / "_millrace" / "erase" / f"{name}.json").read_text()
         )

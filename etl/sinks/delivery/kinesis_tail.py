@@ -35,7 +35,7 @@ class StreamTail(StreamReader):
         spark
             Session that runs a task for each shard.
         since
-            ISO 8601, from :meth:`now` before any of them was written.
+            ISO 8601, from :meth:`service_time` before any of them was written.
 
         Returns
         -------
@@ -43,9 +43,9 @@ class StreamTail(StreamReader):
             ``_source`` and ``_id``; None if it holds none.
         """
         time.sleep(QUIET_SECONDS)
-        with closing(self.client()) as client:
-            until, shards = self.now(client), self.shards(client)
-        read = partial(self.read_shards, datetime.fromisoformat(since), until)
+        with closing(self.make_client()) as client:
+            until, shards = self.service_time(client), self.shard_ids(client)
+        read = partial(self.yield_records_of_shards, datetime.fromisoformat(since), until)
         records = spark.sparkContext.parallelize(shards, len(shards)).mapPartitions(read)
         identities = records.map(lambda record: identity_of_record(record["Data"])).filter(bool)
         rows = spark.createDataFrame(identities, _KNOWN).persist()
@@ -54,9 +54,14 @@ class StreamTail(StreamReader):
             return None
         return rows
 
-    def identities(self, client: Any, shard: str, since: datetime, until: datetime) -> Iterator[Identity]:
-        """Return the identities of one shard's records, see :meth:`records`; records of other producers are left out."""
-        result = (identity_of_record(record["Data"]) for record in self.records(client, shard, since, until))
+    def identities_in_shard(
+        self, client: Any, shard: str, since: datetime, until: datetime
+    ) -> Iterator[Identity]:
+        """Return the identities of one shard's records, see :meth:`records_of_shard`; records of other producers are left out."""
+        result = (
+            identity_of_record(record["Data"])
+            for record in self.records_of_shard(client, shard, since, until)
+        )
         return filter(None, result)
 
 

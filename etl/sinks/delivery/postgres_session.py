@@ -43,7 +43,7 @@ class PostgresSession:
         finally:
             self.connection.close()
 
-    def run(self, sql: str) -> int:
+    def run_and_count_rows(self, sql: str) -> int:
         """Run a statement; return the number of changed rows."""
         with closing(self.connection.createStatement()) as statement:
             return int(statement.executeUpdate(sql))

@@ -26,7 +26,7 @@ from ...record.ready_query import ReadyQuery
 from ..source_union import union_of_legs
 from . import connection
 from .range_reader import LATEST, RangeReader, Ranges, is_time_overflow
-from .topic_stream import batch_options, to_envelope
+from .topic_stream import options_of_streams_and_batches, to_envelope
 
 STAGE = "timestamp"
 """Stage of dead letters whose time overflows."""
@@ -51,7 +51,9 @@ class RereadableLeg:
 
     def reader(self, spark: SparkSession) -> RangeReader:
         """Return the reader of its topics."""
-        return RangeReader(spark, self.connecting(), batch_options(self.sources[0], self.partitions))
+        return RangeReader(
+            spark, self.connecting(), options_of_streams_and_batches(self.sources[0], self.partitions)
+        )
 
     def offset_ranges_of_batch(self, spark: SparkSession, batch_id: int) -> Ranges:
         """Return the offsets of a batch."""
@@ -118,7 +120,7 @@ class BoundedTimesHandler:
                 reader = leg.reader(spark)
                 result.append((leg, reader, ranges, reader.find_overflowing_times(ranges)))
         passed = [f"{t}/{p}/{at}" for *_, odd in result for (t, p), offsets in odd.items() for at in offsets]
-        streams = rows_of_streams(batch, len(result)) if self.mixed else []
+        streams = frames_without_kafka_topics(batch, len(result)) if self.mixed else []
         if not passed or streams is None:
             return None
         # If good records and dead letters have separate tables, that of the dead letters.
@@ -133,7 +135,8 @@ class BoundedTimesHandler:
             stage=STAGE,
         )
         parts = [
-            to_envelope(reader.read_without(ranges, odd), leg.sources) for leg, reader, ranges, odd in result
+            to_envelope(reader.read_without_overflowing_times(ranges, odd), leg.sources)
+            for leg, reader, ranges, odd in result
         ]
         return union_of_legs([*parts, *streams])
 
@@ -178,7 +181,7 @@ class OverflowingTimesDecoder(DecoderWrapper):
         return redact.redacted_payload(self.decoder, payload)
 
 
-def with_bounded_times(run: JobRun, query: ReadyQuery, settings: QuerySettings) -> ReadyQuery:
+def query_with_bounded_times(run: JobRun, query: ReadyQuery, settings: QuerySettings) -> ReadyQuery:
     """Make a Kafka query write its batches with limited times.
 
     Parameters
@@ -199,7 +202,7 @@ def with_bounded_times(run: JobRun, query: ReadyQuery, settings: QuerySettings) 
     return replace(query, handle=handle)
 
 
-def rows_of_streams(batch: DataFrame, topics: int) -> list[DataFrame] | None:
+def frames_without_kafka_topics(batch: DataFrame, topics: int) -> list[DataFrame] | None:
     """Return the streams' part of a batch of topics and streams: the tasks that Spark planned, without those of topics.
 
     Only a connector's own tasks can read its part of a batch; the tasks of Spark's Kafka source are recognised by their class.
@@ -220,7 +223,9 @@ def rows_of_streams(batch: DataFrame, topics: int) -> list[DataFrame] | None:
     frame: Any = batch  # PySpark's types do not include its JVM objects
     session: Any = batch.sparkSession
     made = session._jsparkSession.internalCreateDataFrame
-    parts = [(part, _is_kafka_rdd(leaf)) for part, leaf in _union_parts(frame._jdf.queryExecution().toRdd())]
+    parts = [
+        (part, _is_kafka_rdd(leaf)) for part, leaf in _parts_of_union_rdd(frame._jdf.queryExecution().toRdd())
+    ]
     if sum(of_kafka for _, of_kafka in parts) != topics:
         return None
     return [
@@ -230,7 +235,7 @@ def rows_of_streams(batch: DataFrame, topics: int) -> list[DataFrame] | None:
     ]
 
 
-def _union_parts(rdd: Any) -> Iterator[tuple[Any, Any]]:
+def _parts_of_union_rdd(rdd: Any) -> Iterator[tuple[Any, Any]]:
     """Yield the parts of a union, each with the RDD at its start; any other RDD is one part."""
     below = rdd
     while (parents := below.dependencies()).size() == 1:
@@ -238,7 +243,7 @@ def _union_parts(rdd: Any) -> Iterator[tuple[Any, Any]]:
     if not parents.size():
         yield rdd, below
     for n in range(parents.size()):
-        yield from _union_parts(parents.apply(n).rdd())
+        yield from _parts_of_union_rdd(parents.apply(n).rdd())
 
 
 def _is_kafka_rdd(leaf: Any) -> bool:

@@ -16,7 +16,7 @@ from ...record import envelope
 from .connection import connection_options
 
 
-def read_topics(
+def open_topic_stream(
     spark: SparkSession, sources: Sequence[KafkaSource], connection: Connection, *, partitions: int | None
 ) -> DataFrame:
     """Open the topics of a leg as one streaming DataFrame in the envelope's shape.
@@ -74,11 +74,11 @@ def stream_options(source: KafkaSource, connection: Connection, *, partitions: i
         **_start_options(source, source.reading_options),
         "maxOffsetsPerTrigger": str(source.records_per_batch),
         **_minimum_options(source.reading_options),
-        **batch_options(source, partitions),
+        **options_of_streams_and_batches(source, partitions),
     }
 
 
-def batch_options(source: KafkaSource, partitions: int | None = None) -> dict[str, str]:
+def options_of_streams_and_batches(source: KafkaSource, partitions: int | None = None) -> dict[str, str]:
     """Return the options of Spark's Kafka source that streams and batches share; ``partitions`` as in :func:`stream_options`."""
     said = source.reading_options
     chosen = {

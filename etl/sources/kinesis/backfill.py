@@ -14,7 +14,7 @@ from ...commits.duplicate_look_ups import DuplicateLookUp
 from ...launch.launch_document import BackfillRequest
 from ...launch.sources import KinesisSource
 from ...record import batch_accounts, envelope
-from ..base import BackfillPart, Parts, backfill_steps, has_arrived_between
+from ..base import BackfillPart, Parts, backfill_time_steps, has_arrived_between
 from .closed_shards import AGGREGATE, COLUMNS
 from .time_range_reader import StreamReader
 
@@ -32,11 +32,11 @@ def stream_range_reader(source: KinesisSource, endpoint: str | None) -> Parts:
     reader = StreamReader(source.stream, source.region, endpoint)
 
     def backfill_parts(spark: SparkSession, request: BackfillRequest) -> Iterator[BackfillPart]:
-        with closing(reader.client()) as client:
-            shards = reader.shards(client)
-        for since, until in backfill_steps(request):
+        with closing(reader.make_client()) as client:
+            shards = reader.shard_ids(client)
+        for since, until in backfill_time_steps(request):
             entries = spark.sparkContext.parallelize(shards, len(shards)).mapPartitions(
-                partial(reader.read_shards, since, until)
+                partial(reader.yield_records_of_shards, since, until)
             )
             read = spark.createDataFrame(entries.map(partial(_row_of_record, source.stream)), COLUMNS)
             within = has_arrived_between(since, until)

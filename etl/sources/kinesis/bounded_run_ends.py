@@ -54,19 +54,19 @@ def checker_of_bounded_run_end(
             "`latest`"
         )
     with errors_as_start_error(f"stream {source.stream}"):
-        kinesis = connector_stream.api_client(source, endpoint)
+        kinesis = connector_stream.make_kinesis_client(source, endpoint)
         # The service tells whole seconds: what arrived in the current one counts.
-        now = StreamReader(source.stream, source.region, endpoint).now(kinesis) + _CLOCK
+        now = StreamReader(source.stream, source.region, endpoint).service_time(kinesis) + _CLOCK
         shards = [s for s in closed_shards.list_shards(kinesis, source.stream) if closed or not s.closed]
-        ends = last_records(kinesis, source, shards, now)
+        ends = last_record_positions_by_shard(kinesis, source, shards, now)
 
     def is_end_reached(batch: int) -> bool:
-        return guard.has_read(spark, batch, ends)
+        return guard.has_landed_up_to(spark, batch, ends)
 
     return is_end_reached
 
 
-def last_records(
+def last_record_positions_by_shard(
     client: Any, source: KinesisSource, shards: Sequence[Shard], until: datetime
 ) -> Mapping[str, tuple[str, datetime]]:
     """Return sequence number and arrival of the last record of each shard that arrived before a time and that the query reads.
@@ -80,7 +80,9 @@ def last_records(
     """
     since = start_time(source.start)
     with ThreadPoolExecutor(connector_stream.CALLS, "ends") as pool:
-        records = pool.map(partial(_last_record, client, source, until), (shard.id for shard in shards))
+        records = pool.map(
+            partial(_last_record_position, client, source, until), (shard.id for shard in shards)
+        )
         return {
             shard.id: last
             for shard, last in zip(shards, records, strict=True)
@@ -89,7 +91,7 @@ def last_records(
         }
 
 
-def _last_record(
+def _last_record_position(
     client: Any, source: KinesisSource, until: datetime, shard: str
 ) -> tuple[str, datetime] | None:
     back, newest = _FIRST, timedelta(seconds=source.retention_seconds)

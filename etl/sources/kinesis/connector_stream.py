@@ -29,7 +29,7 @@ CALLS = 10
 """Shards that are called at once; a shard allows five calls a second (Kinesis service limits)."""
 
 
-def read_stream(
+def open_kinesis_stream(
     spark: SparkSession,
     source: KinesisSource,
     *,
@@ -76,7 +76,7 @@ def count_open_shards(source: KinesisSource, endpoint: str | None, *, client: An
     Parameters
     ----------
     source, endpoint, client
-        As in :func:`oldest_record_lookup`.
+        As in :func:`make_oldest_record_finder`.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def count_open_shards(source: KinesisSource, endpoint: str | None, *, client: An
 
 def _list_shards(source: KinesisSource, endpoint: str | None, client: Any) -> list[Shard]:
     with errors_as_start_error(f"stream {source.stream}"):
-        return closed_shards.list_shards(client or api_client(source, endpoint), source.stream)
+        return closed_shards.list_shards(client or make_kinesis_client(source, endpoint), source.stream)
 
 
 def with_limits_per_shard(source: KinesisSource, shards: int) -> KinesisSource:
@@ -106,7 +106,7 @@ def with_limits_per_shard(source: KinesisSource, shards: int) -> KinesisSource:
     return dataclasses.replace(source, records_per_shard=math.ceil(source.records_per_batch / max(1, shards)))
 
 
-def oldest_record_lookup(source: KinesisSource, endpoint: str | None, *, client: Any = None) -> Horizon:
+def make_oldest_record_finder(source: KinesisSource, endpoint: str | None, *, client: Any = None) -> Horizon:
     """Make the look-up of a shard's oldest record, by the Kinesis API.
 
     Parameters
@@ -119,7 +119,7 @@ def oldest_record_lookup(source: KinesisSource, endpoint: str | None, *, client:
         A boto3 ``kinesis`` client; by default one is made for each look-up: a role's keys are valid for an hour.
     """
 
-    def oldest_record(kinesis: Any, shard: str) -> str | None:
+    def find_oldest_record(kinesis: Any, shard: str) -> str | None:
         try:
             first = next(
                 closed_shards.read_shard_pages(kinesis, source.stream, ShardRest(shard, None), limit=1), None
@@ -128,15 +128,15 @@ def oldest_record_lookup(source: KinesisSource, endpoint: str | None, *, client:
             return None  # a closed shard whose records have all expired
         return None if first is None else str(first[0]["SequenceNumber"])
 
-    def oldest_records(shards: Collection[str]) -> dict[str, str | None]:
-        kinesis = client or api_client(source, endpoint)
+    def find_oldest_records(shards: Collection[str]) -> dict[str, str | None]:
+        kinesis = client or make_kinesis_client(source, endpoint)
         with ThreadPoolExecutor(min(CALLS, len(shards)), "horizon") as pool:
-            return dict(zip(shards, pool.map(partial(oldest_record, kinesis), shards), strict=True))
+            return dict(zip(shards, pool.map(partial(find_oldest_record, kinesis), shards), strict=True))
 
-    return oldest_records
+    return find_oldest_records
 
 
-def closed_shard_reader(
+def make_closed_shard_reader(
     source: KinesisSource, endpoint: str | None, *, client: Any = None
 ) -> Callable[[ShardPositions, ShardPositions], Iterator[Records]]:
     """Make the reader of closed shards that a connector skips, by the Kinesis API.
@@ -144,7 +144,7 @@ def closed_shard_reader(
     Parameters
     ----------
     source, endpoint, client
-        As in :func:`oldest_record_lookup`.
+        As in :func:`make_oldest_record_finder`.
 
     Returns
     -------
@@ -156,7 +156,7 @@ def closed_shard_reader(
         since = start_time(source.start)
         if not before.shards and source.start == "latest":
             return
-        kinesis = client or api_client(source, endpoint)
+        kinesis = client or make_kinesis_client(source, endpoint)
         shards = closed_shards.list_shards(kinesis, source.stream)
         for tail in closed_shards.unread_shard_rests(shards, before, current):
             yield from closed_shards.read_shard_pages(
@@ -185,7 +185,7 @@ def with_consumer_arn(source: KinesisSource, client: Any = None) -> KinesisSourc
     """
     assert source.consumer is not None, f"{source.name}: no consumer"
     with errors_as_start_error(f"stream {source.stream}"):
-        kinesis = client or api_client(source)
+        kinesis = client or make_kinesis_client(source)
         summary = kinesis.describe_stream_summary(StreamName=source.stream)["StreamDescriptionSummary"]
         try:
             description = kinesis.describe_stream_consumer(
@@ -199,7 +199,7 @@ def with_consumer_arn(source: KinesisSource, client: Any = None) -> KinesisSourc
     return dataclasses.replace(source, consumer=description["ConsumerDescription"]["ConsumerARN"])
 
 
-def identifiers(source: KinesisSource, endpoint: str | None, *, client: Any = None) -> Ids:
+def stream_creation_time_as_id(source: KinesisSource, endpoint: str | None, *, client: Any = None) -> Ids:
     """Return the creation time of a stream: two streams of one name never have the same one.
 
     Parameters
@@ -223,7 +223,7 @@ def identifiers(source: KinesisSource, endpoint: str | None, *, client: Any = No
     """
     try:
         with errors_as_start_error(f"stream {source.stream}"):
-            description = (client or api_client(source, endpoint)).describe_stream_summary(
+            description = (client or make_kinesis_client(source, endpoint)).describe_stream_summary(
                 StreamName=source.stream
             )
     except StartError as error:
@@ -235,7 +235,7 @@ def identifiers(source: KinesisSource, endpoint: str | None, *, client: Any = No
     return {f"stream {source.stream}": made.replace(microsecond=0).isoformat()}
 
 
-def api_client(source: KinesisSource, endpoint: str | None = None) -> Any:
+def make_kinesis_client(source: KinesisSource, endpoint: str | None = None) -> Any:
     """Make a boto3 ``kinesis`` client, with the keys of the source's role if it has one."""
     boto3 = bundled_boto3.import_boto3(f"to ask stream {source.stream} for its consumers and shards")
     keys: dict[str, str] = {}

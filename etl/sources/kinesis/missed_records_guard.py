@@ -134,12 +134,12 @@ class KinesisLossGuard(LegGuard):
         return datetime.fromtimestamp(step * self.step_seconds, tz=UTC)
 
     @property
-    def same_identity_refusal(self) -> str | None:
+    def reason_to_refuse_same_identity(self) -> str | None:
         """Error text where records of an aggregate share its number, and each read may end at another of them."""
         return SPLIT_AGGREGATE if self.splits_aggregates else None
 
-    def arrival_figures(self, suffix: str, where: str = "true") -> tuple[Column, ...]:
-        """See :meth:`etl.sources.base.LegGuard.arrival_figures`.
+    def arrival_aggregates(self, suffix: str, where: str = "true") -> tuple[Column, ...]:
+        """See :meth:`etl.sources.base.LegGuard.arrival_aggregates`.
 
         The next batch continues after the last record of each shard, which may have landed already.
         """
@@ -162,8 +162,8 @@ class KinesisLossGuard(LegGuard):
         if self._right == RIGHT:
             self.further, self._right = max(FURTHER, self.further // 2), 0
 
-    def check_before_batch(self, spark: SparkSession, batch_id: int) -> Mapping[str, str]:
-        """Check, see :meth:`etl.sources.base.LegGuard.check_before_batch`; reopen the stream if its number of shards changed."""
+    def checked_positions_before_batch(self, spark: SparkSession, batch_id: int) -> Mapping[str, str]:
+        """Check, see :meth:`etl.sources.base.LegGuard.checked_positions_before_batch`; reopen the stream if its number of shards changed."""
         here = self._start_positions(spark, batch_id)
         follows = self._batch is not None and self._batch == batch_id - 1
         earlier = self._entries[1] if follows else self._start_positions(spark, batch_id - 1)
@@ -198,10 +198,12 @@ class KinesisLossGuard(LegGuard):
 
     @property
     def has_unreadable_positions(self) -> bool:
-        """True if the connector writes positions that cannot be read; known after :meth:`check_before_batch`."""
+        """True if the connector writes positions that cannot be read; known after :meth:`checked_positions_before_batch`."""
         return not all(entry.known for entry in self._entries)
 
-    def has_read(self, spark: SparkSession, batch_id: int, ends: Mapping[str, tuple[str, datetime]]) -> bool:
+    def has_landed_up_to(
+        self, spark: SparkSession, batch_id: int, ends: Mapping[str, tuple[str, datetime]]
+    ) -> bool:
         """Check that the batches before one have landed the records of some positions, and so all before them.
 
         Parameters
@@ -253,7 +255,7 @@ class KinesisLossGuard(LegGuard):
                 f"restarts by itself with limits for {count} shards"
             )
 
-    def count_held_positions(self, positions: Mapping[str, str]) -> Column | None:
+    def held_position_count_aggregate(self, positions: Mapping[str, str]) -> Column | None:
         """Return the aggregate that counts, over the rows of the look-up, how many of these positions are present."""
         if not positions:
             return None

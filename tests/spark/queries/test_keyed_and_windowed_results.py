@@ -222,11 +222,11 @@ def test_without_a_mechanism_of_order_it_would_be_noticed(
     spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without: str
 ) -> None:
     if without == "comparison":
-        monkeypatch.setattr(iceberg_keyed, "not_older_condition", lambda *_: "true")
+        monkeypatch.setattr(iceberg_keyed, "not_older_sql", lambda *_: "true")
     elif without == "lane":
         monkeypatch.setattr(F, "xxhash64", lambda *_: F.lit(1))
     else:
-        monkeypatch.setattr(KeptDeletes, "without_older", lambda _, rows: rows)
+        monkeypatch.setattr(KeptDeletes, "without_rows_older_than_deletes", lambda _, rows: rows)
     # Positions are compared in one lane for all, which a stream's numbers allow.
     story = Story(seed=7, kafka=without == "lane")
     assert told(spark, table, tmp_path, story, monkeypatch) != story.wanted()

@@ -288,13 +288,17 @@ def test_a_request_whose_answer_is_lost_puts_nothing_twice(kinesis: Kinesalite) 
     with faulty_proxy.before(kinesis.endpoint) as faults:
         faults.share, faults.kinds = 0.6, ("lost", "failed")
         tail = StreamTail("answers", REGION, faults.endpoint)
-        writer = RecordWriter(tail.client(), Backoff("the stream", first=0.01), tail, 10_000, once=True)
+        writer = RecordWriter(tail.make_client(), Backoff("the stream", first=0.01), tail, 10_000, once=True)
         for n in range(1200):
             assert (
-                list(writer.add(RowToSend(f"t/0/{n}", "t", None, None, None, json.dumps(identified(n)))))
+                list(
+                    writer.add_and_yield_refused(
+                        RowToSend(f"t/0/{n}", "t", None, None, None, json.dumps(identified(n)))
+                    )
+                )
                 == []
             )
-        assert list(writer.finish()) == []
+        assert list(writer.write_rest_and_yield_refused()) == []
         writer.close()
         assert faults.done["lost"]
     assert writer.written == 1200
@@ -380,9 +384,9 @@ def test_a_server_that_stays_busy_fails_the_batch_loudly(dynamodb: str, kind: ty
         faults.share = 1.0
         client = aws_clients.make_client("dynamodb", REGION, faults.endpoint)
         writer = kind(client, backoff, "busy", form)
-        assert list(writer.add(record)) == []
+        assert list(writer.add_and_yield_refused(record)) == []
         with pytest.raises(SinkError, match=r"DynamoDB table busy: nothing could be written for .*slow down"):
-            list(writer.finish())
+            list(writer.write_rest_and_yield_refused())
         writer.close()
         # Waits of up to 1, 2, 4 and then 8 s, half of that at least, fill 60 s; a try comes before each, and after the last.
         assert 10 <= len(waits) <= 18

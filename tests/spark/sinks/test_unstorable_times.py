@@ -114,12 +114,12 @@ class Taken:
 
     written = unordered = 0
 
-    def add(self, record: RowToSend) -> list[Refused]:
+    def add_and_yield_refused(self, record: RowToSend) -> list[Refused]:
         assert int(record.id.rpartition("/")[2]) in TAKEN
         self.written += 1
         return []
 
-    def finish(self) -> list[Refused]:
+    def write_rest_and_yield_refused(self) -> list[Refused]:
         return []
 
     def close(self) -> None:

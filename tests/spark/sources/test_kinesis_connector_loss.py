@@ -241,10 +241,10 @@ def test_an_entry_may_say_where_its_batch_ends(spark: SparkSession, table: Names
     (guard,) = write.guards.streams
     guard.ends_planned = True
     log_positions(tmp_path, 0, {"shardId-0": 11})
-    assert guard.check_before_batch(spark, 0) == {}
+    assert guard.checked_positions_before_batch(spark, 0) == {}
     write(frame(spark, kinesis_rows([10, 11], now)), 0)
     log_positions(tmp_path, 1, {"shardId-0": 13})
-    assert guard.check_before_batch(spark, 1) == {"shardId-0": "11"}
+    assert guard.checked_positions_before_batch(spark, 1) == {"shardId-0": "11"}
     write(frame(spark, kinesis_rows([12], now)), 1)  # and not 13
     log_positions(tmp_path, 2, {"shardId-0": 14})
     with pytest.raises(LossError, match="shardId-0 after 13"):
@@ -302,13 +302,13 @@ def test_limits_are_worked_out_again_when_the_shards_change(
     log_positions(tmp_path, 0, {"shardId-0": None})
     log_positions(tmp_path, 1, {"shardId-0": None})
     for batch in (0, 1):
-        assert guard.check_before_batch(spark, batch) == {}
+        assert guard.checked_positions_before_batch(spark, batch) == {}
     assert asked == []  # the offset log tells of a reshard, the stream need not be asked
     log_positions(tmp_path, 2, {"shardId-0": None, "shardId-1": None, "shardId-2": None})
     with pytest.raises(RestartQueryError, match=r"stream flights-stream now has 2 shards \(before: 1\)"):
-        guard.check_before_batch(spark, 2)
+        guard.checked_positions_before_batch(spark, 2)
     guard.shards = 2
-    assert guard.check_before_batch(spark, 2) == {}
+    assert guard.checked_positions_before_batch(spark, 2) == {}
 
 
 def test_a_query_is_opened_again_on_its_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
@@ -435,7 +435,7 @@ def test_the_look_up_for_many_positions_is_the_same_code_in_each_batch(
     assert isinstance(guard, KinesisLossGuard)
     for count in (1, 1000):
         positions = {f"shardId-{n}": str(n) for n in range(count)}
-        held = guard.count_held_positions(positions)
+        held = guard.held_position_count_aggregate(positions)
         assert held is not None
         rows = spark.range(5000).selectExpr("concat('flights-stream/', id) AS _id").agg(held.alias("held"))
         assert rows.collect()[0]["held"] == count

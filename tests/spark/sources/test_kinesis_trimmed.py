@@ -64,9 +64,9 @@ def test_what_may_have_been_trimmed_unread_stops_the_job(
             with pytest.raises(
                 LossError, match=r"records are older than its retention.*its oldest record is"
             ):
-                write.guards.streams[0].check_before_batch(spark, 1)
+                write.guards.streams[0].checked_positions_before_batch(spark, 1)
         else:
-            assert write.guards.streams[0].check_before_batch(spark, 1) == {}
+            assert write.guards.streams[0].checked_positions_before_batch(spark, 1) == {}
 
 
 def test_a_run_that_falls_behind_asks_before_each_batch(

@@ -155,7 +155,7 @@ def test_a_stream_that_is_not_there_is_told_in_one_message(client: Any) -> None:
 
 
 def test_the_horizon_of_shards(client: Any) -> None:
-    oldest = kinesis.oldest_record_lookup(SOURCE, None, client=client)
+    oldest = kinesis.make_oldest_record_finder(SOURCE, None, client=client)
     assert oldest(["shardId-000000000000"]) == {"shardId-000000000000": None}
     first, _ = put(client, b"1", b"2")
     asked = ["shardId-000000000000", "shardId-000000000099"]
@@ -181,9 +181,9 @@ def test_shards_are_asked_at_once_by_a_client_of_that_question(
         def get_records(self, ShardIterator: str, **_: Any) -> Any:
             return {"Records": [{"SequenceNumber": ShardIterator}]}
 
-    monkeypatch.setattr(kinesis, "api_client", Keyed)
+    monkeypatch.setattr(kinesis, "make_kinesis_client", Keyed)
     source = dataclasses.replace(SOURCE, role="arn:aws:iam::999988887777:role/readers")
-    oldest = kinesis.oldest_record_lookup(source, None)
+    oldest = kinesis.make_oldest_record_finder(source, None)
     for questions in (1, 2):
         assert oldest("1234") == {shard: shard for shard in "1234"}
         assert made == [(source, None)] * questions
@@ -200,7 +200,7 @@ def test_a_stream_that_does_not_say_how_many_shards_it_has_ends_no_job(
     other = dataclasses.replace(SOURCE, stream="flight")
     guard.count_shards = lambda: kinesis.count_open_shards(other, None, client=client)
     with pytest.raises(NoAnswerError, match=r"stream flight: .*not found"):
-        guard.check_before_batch(there, 1)
+        guard.checked_positions_before_batch(there, 1)
 
 
 def test_a_query_that_begins_at_the_latest_record_reads_no_tails_at_first(client: Any) -> None:
@@ -210,7 +210,8 @@ def test_a_query_that_begins_at_the_latest_record_reads_no_tails_at_first(client
     )
     latest = dataclasses.replace(SOURCE, start="latest")
     assert (
-        list(kinesis.closed_shard_reader(latest, None, client=client)(positions(), positions(x=None))) == []
+        list(kinesis.make_closed_shard_reader(latest, None, client=client)(positions(), positions(x=None)))
+        == []
     )
 
 

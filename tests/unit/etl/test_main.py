@@ -108,7 +108,7 @@ def started(session: Session, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any,
         monkeypatch.setattr(main.maintenance_schedule, "maintenance_tasks", lambda *_: ())
         monkeypatch.setattr(main, "MaintenanceThread", lambda *_: nothing)
         monkeypatch.setattr(main.signal, "signal", lambda *_: None)
-        supervisor = SimpleNamespace(run=supervise, stop=lambda: None)
+        supervisor = SimpleNamespace(run_to_exit_status=supervise, request_stop=lambda: None)
         monkeypatch.setattr(main, "Supervisor", lambda *_, **__: supervisor)
         return lease
 

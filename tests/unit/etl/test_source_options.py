@@ -130,7 +130,7 @@ def test_roles_are_asked_for_in_the_region(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(boto3, "client", client)
     for region in ("eu-west-1", "us-east-1"):
-        kinesis.api_client(
+        kinesis.make_kinesis_client(
             dataclasses.replace(STREAM, region=region, role="arn:aws:iam::999988887777:role/r")
         )
     assert asked == ["https://sts.eu-west-1.amazonaws.com", "https://sts.us-east-1.amazonaws.com"]
