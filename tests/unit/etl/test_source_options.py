@@ -238,7 +238,7 @@ def test_a_connection_whose_brokers_were_looked_up_asks_no_more() -> None:
         assert isinstance(sink, KafkaSink)
         msk.refused = "TooManyRequestsException"
         # As each batch has it, while the control plane is busy.
-        assert sink.options()["kafka.bootstrap.servers"] == "iam.arn:acme-kafka:9098"
+        assert sink.spark_sink_options()["kafka.bootstrap.servers"] == "iam.arn:acme-kafka:9098"
         with pytest.raises(StartError, match="TooManyRequestsException"):
             open_sink(settings, run)
 
