@@ -106,7 +106,7 @@ def steps(spark: SparkSession) -> Mapping[str, Step]:
         "envelope": lambda: records().drop("payload"),
         "by hand": lambda: by_hand(plain),
         "times as text": lambda: by_hand(as_text),
-        "with an end": lambda: with_record(ended(), decode._parse(F.col(decode._TEXT), as_text)),
+        "with an end": lambda: with_record(ended(), decode._parse_json_column(F.col(decode._TEXT), as_text)),
         "record": lambda: with_record(ended(), record),
         "judged": lambda: with_record(ended(), record, exact.isNull().alias("_fine")),
         "decoder": lambda: decoder.decode(records()),
