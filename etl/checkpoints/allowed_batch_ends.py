@@ -76,7 +76,7 @@ class _AllowedBatchEnds:
         FileNotFoundError, ValueError
             The log is damaged, or of another plan.
         """
-        spans = self.checkpoint.batch_ranges(spark, batch_id, [each.source for each in self.readings])
+        spans = self.checkpoint.batch_offset_ranges(spark, batch_id, [each.source for each in self.readings])
         if not (self.whole_commits or any(start and start["scan_all_files"] for start, _ in spans)):
             return None
         result, held = {}, False
@@ -92,14 +92,14 @@ class _AllowedBatchEnds:
                 ended = _end_of_whole_commit(metadata, start, end)
             if ended is not None and ended != end:
                 result[line] = ended
-        return result, held and self.checkpoint.watermark(spark, batch_id) > 0
+        return result, held and self.checkpoint.watermark_milliseconds(spark, batch_id) > 0
 
     def correct_planned_batch(self, spark: SparkSession) -> None:
         """Change a batch that is planned but not committed; nothing of it has been read.
 
         An end is one line of Spark's log, and the watermark a part of another, which the next start reads again.
         """
-        batch_id = self.checkpoint.planned_batch(spark)
+        batch_id = self.checkpoint.planned_uncommitted_batch(spark)
         if batch_id is None:
             return
         try:

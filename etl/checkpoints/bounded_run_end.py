@@ -29,11 +29,11 @@ def checker_of_bounded_run_end(spark: SparkSession, rows: DataFrame, checkpoint:
 
     def is_end_reached(batch: int) -> bool:
         try:
-            spans = checkpoint.batch_ranges(spark, batch, sources)
+            spans = checkpoint.batch_offset_ranges(spark, batch, sources)
         except FileNotFoundError:
             if not batch:
                 return not any(ends)
-            begins = [end for _, end in checkpoint.batch_ranges(spark, batch - 1, sources)]
+            begins = [end for _, end in checkpoint.batch_offset_ranges(spark, batch - 1, sources)]
         else:
             begins = [begin for begin, _ in spans]
             # A batch without rows writes the results that the watermark has passed.

@@ -79,12 +79,12 @@ class Checkpoint:
         entry = self._offset_log_text(spark, batch)
         return None if entry is None else source_offset(entry, self.place)
 
-    def planned_at(self, spark: SparkSession, batch: int) -> datetime | None:
+    def batch_planning_time(self, spark: SparkSession, batch: int) -> datetime | None:
         """Return the time at which Spark planned a batch, the same in each replay; None where unknown."""
         at = self._offset_log_metadata(spark, batch).get("batchTimestampMs")
         return None if at is None else datetime.fromtimestamp(at / 1000, tz=UTC)
 
-    def watermark(self, spark: SparkSession, batch: int) -> int:
+    def watermark_milliseconds(self, spark: SparkSession, batch: int) -> int:
         """Return the watermark of a planned batch in milliseconds since 1970; zero for none."""
         return int(self._offset_log_metadata(spark, batch).get("batchWatermarkMs", 0))
 
@@ -108,7 +108,9 @@ class Checkpoint:
         """Return the URL of the file with the start position of an Iceberg source, by the source's number in the query."""
         return f"{self.location}/sources/{source}/offsets/0"
 
-    def batch_ranges(self, spark: SparkSession, batch: int, sources: Sequence[int]) -> list[tuple[Any, Any]]:
+    def batch_offset_ranges(
+        self, spark: SparkSession, batch: int, sources: Sequence[int]
+    ) -> list[tuple[Any, Any]]:
         """Return start and end of a batch for each line of Spark's log, where all sources are Iceberg's.
 
         Parameters
@@ -140,7 +142,7 @@ class Checkpoint:
         begins = {n: json.loads(read_text(spark, self.url_of_start_position(n))) for n in set(sources)}
         return [(begins[n], end) for n, end in zip(sources, ends, strict=True)]
 
-    def planned_batch(self, spark: SparkSession) -> int | None:
+    def planned_uncommitted_batch(self, spark: SparkSession) -> int | None:
         """Return the batch that is planned but not committed, with which the next start begins; None for none."""
         newest = _newest_batch_number(spark, f"{self.location}/offsets")
         return newest if newest != _newest_batch_number(spark, f"{self.location}/commits") else None

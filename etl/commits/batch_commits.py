@@ -110,7 +110,7 @@ class TableCommits:
     """Snapshot at the first look; 0 before it."""
     _shared: bool = field(default=False, repr=False)
 
-    def write(
+    def write_with_look_ups(
         self,
         spark: SparkSession,
         batch: BatchId,

@@ -130,7 +130,7 @@ def whole_table_look_up() -> DuplicateLookUp:
     return DuplicateLookUp(F.lit(True))
 
 
-def is_older_than(column: str, time: datetime) -> Column:
+def older_than_condition(column: str, time: datetime) -> Column:
     """Return a condition: records with an earlier time in a column. The time is no part of Spark's generated code."""
     return F.col(column) < time_column_outside_generated_code(time, f"`{column}` IS NULL")
 

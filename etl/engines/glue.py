@@ -15,7 +15,7 @@ MOST_RECORDS_OF_A_CALL = 10_000
 """Most records of one GetRecords call (Kinesis service limit)."""
 
 
-class GlueFamily(Engine):
+class EngineWithGlueConnector(Engine):
     """Engines with Glue's Kinesis connector, or one of the same family."""
 
     # It reads closed shards to their end and returns all records of a call, which are the defaults of the base class.
@@ -61,7 +61,7 @@ class GlueFamily(Engine):
         }
 
 
-class Glue(GlueFamily):
+class Glue(EngineWithGlueConnector):
     """AWS Glue."""
 
     ADDS_ARGUMENTS = True

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from ..launch.engine import KINESIS_IN_PYTHON
 from ..launch.sources import KinesisSource
-from .glue import GlueFamily
+from .glue import EngineWithGlueConnector
 
 
-class Sandbox(GlueFamily):
+class Sandbox(EngineWithGlueConnector):
     """A developer's computer."""
 
     def kinesis_options(

@@ -120,11 +120,11 @@ class AvroDecoder:
         ).otherwise("")
         limited = rows.withColumn("_limits", limits)
         if self._decompresses_glue_frames:
-            packed = F.when(self._is_compressed(), F.expr("substring(payload, 19)"))
+            packed = F.when(self._compressed_condition(), F.expr("substring(payload, 19)"))
             limited = with_decompressed_column(
                 limited, packed, self.open_up_to or 0, arrow=arrow.can_return_arrow_columns()
             )
-        limited = limited.withColumn("_harmless", self._has_only_short_decimals())
+        limited = limited.withColumn("_harmless", self._only_short_decimals_condition())
         parsed = limited.withColumn("_parsed", self._parsed_datum_and_end_mark())
         ints = [F.col("_parsed.datum")[f.name] for f in self.schema if isinstance(f.dataType, IntegerType)]
         most, least = (f(F.lit(0), F.lit(0), *ints) for f in (F.greatest, F.least))
@@ -153,26 +153,26 @@ class AvroDecoder:
     def _decompresses_glue_frames(self) -> bool:
         return self.framing == "glue" and self.open_up_to is not None
 
-    def _is_compressed(self) -> Column:
+    def _compressed_condition(self) -> Column:
         return F.hex(F.substring("payload", 1, 2)) == "0305"
 
     def _datum_bytes(self) -> Column:
         body = F.expr(f"substring(payload, {_HEADER_BYTES[self.framing] + 1})")
         return (
-            F.when(self._is_compressed(), F.col("_opened.content")).otherwise(body)
+            F.when(self._compressed_condition(), F.col("_opened.content")).otherwise(body)
             if self._decompresses_glue_frames
             else body
         )
 
-    def _has_only_short_decimals(self) -> Column:
+    def _only_short_decimals_condition(self) -> Column:
         """Return a condition: no decimal has more bytes than one that fits a column."""
         if not contains_decimal(self.schema):
             return F.lit(True)
-        found = self._read_by_writer_schema(
+        found = self._column_read_by_writer_schema(
             partial(_end_mark_schema_with_decimals_as_bytes, dates_as_long=self._reads_dates_as_long),
             _condition_that_sets_limits_first(),
         )
-        fitting = shared.holds_for_all_leaves(
+        fitting = shared.all_leaves_condition(
             self.schema,
             found["datum"],
             lambda kind, value: (
@@ -183,7 +183,7 @@ class AvroDecoder:
 
     def _parsed_datum_and_end_mark(self) -> Column:
         """Return ``datum`` and ``end``, both null where the payload cannot be read."""
-        return self._read_by_writer_schema(
+        return self._column_read_by_writer_schema(
             partial(widened_schema_json_with_end_mark, dates_as_long=self._reads_dates_as_long),
             _condition_that_sets_limits_first() & F.col("_harmless"),
         )
@@ -191,7 +191,7 @@ class AvroDecoder:
     def _datum_bytes_with_end_mark(self, condition: Column) -> Column:
         return F.when(condition, F.concat(self._datum_bytes(), F.lit(bytearray(self.mark))))
 
-    def _read_by_writer_schema(self, shape: Callable[[str], str], condition: Column) -> Column:
+    def _column_read_by_writer_schema(self, shape: Callable[[str], str], condition: Column) -> Column:
         parsed = F.lit(None)
         for identity, writer in self.writers.items():
             one = parse_datum_and_end_mark(
@@ -244,22 +244,24 @@ class AvroDecoder:
         over = F.concat(F.lit(f"{_OVER_INT}: "), F.col(_OVER).cast("string"))
         verdict = verdict.when(F.col(_OVER).isNotNull(), shared.dead_letter_verdict("schema", over))
         checks: tuple[tuple[shared.Leaf, str, str], ...] = (
-            (avro_values.is_boolean_byte, "decode", _UNFIT),
-            (avro_values.fits_digits, "schema", "a decimal of more digits than the schema has"),
-            (avro_values.fits_int, "schema", _OVER_INT),
+            (avro_values.boolean_byte_condition, "decode", _UNFIT),
+            (avro_values.digits_fit_condition, "schema", "a decimal of more digits than the schema has"),
+            (avro_values.int_fits_condition, "schema", _OVER_INT),
             (
-                avro_values.date_number_lies_in_years
+                avro_values.date_number_in_years_condition
                 if self._reads_dates_as_long
-                else avro_values.lies_in_years,
+                else avro_values.time_in_years_condition,
                 "schema",
                 "a time out of range (years 1 to 9999)",
             ),
         )
         for holds, stage, text in checks:
-            parts = self._schema_without_plain_ints if holds is avro_values.fits_int else self.schema
-            if (fitting := shared.holds_for_all_leaves(parts, datum, holds)) is not None:
+            parts = (
+                self._schema_without_plain_ints if holds is avro_values.int_fits_condition else self.schema
+            )
+            if (fitting := shared.all_leaves_condition(parts, datum, holds)) is not None:
                 verdict = verdict.when(~fitting, shared.dead_letter_verdict(stage, text))
-        readable = shared.all_texts_are_utf8(self.schema, datum)
+        readable = shared.all_texts_utf8_condition(self.schema, datum)
         if readable is not None:
             verdict = verdict.when(
                 ~readable, shared.dead_letter_verdict("decode", "a text in it is not UTF-8")
@@ -269,8 +271,8 @@ class AvroDecoder:
     def _verdict_if_not_decompressed(self, verdict: Column) -> Column:
         if not self._decompresses_glue_frames:
             refused = "compressed inside Glue's framing, and the query has no decompress_up_to"
-            return verdict.when(self._is_compressed(), shared.dead_letter_verdict("decode", refused))
-        other = self._is_compressed() & (F.hex(F.substring("payload", 19, 1)) != "78")
+            return verdict.when(self._compressed_condition(), shared.dead_letter_verdict("decode", refused))
+        other = self._compressed_condition() & (F.hex(F.substring("payload", 19, 1)) != "78")
         error = F.col("_opened.error")
         return verdict.when(other, shared.dead_letter_verdict(STAGE, "not zlib, as Glue's header says")).when(
             error.isNotNull(), shared.dead_letter_verdict(STAGE, error)

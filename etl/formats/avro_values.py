@@ -108,7 +108,7 @@ def value_in_column_type(field: StructField, value: Column, *, dates_as_long: bo
     """Return a column in its own type, of what :func:`schema_of_wider_types` reads; only this column, as Spark repeats a cast of all for each."""
 
     def leaf_in_column_type(kind: DataType, read: Column, _: Column) -> Column:
-        # Null where it does not fit, as :func:`lies_in_years` says.
+        # Null where it does not fit, as :func:`time_in_years_condition` says.
         return read == F.lit(_TRUE) if _is_boolean(kind) else F.date_from_unix_date(read.cast("int"))
 
     made = shared.with_replaced_leaves(
@@ -135,26 +135,30 @@ def _is_boolean(kind: DataType) -> bool:
     return isinstance(kind, BooleanType)
 
 
-def is_boolean_byte(kind: DataType, value: Column) -> Column | None:
+def boolean_byte_condition(kind: DataType, value: Column) -> Column | None:
     """Return a condition: a byte is a boolean, as Avro writes it."""
     return value.isin(F.lit(_FALSE), F.lit(_TRUE)) if _is_boolean(kind) else None
 
 
-def fits_digits(kind: DataType, value: Column) -> Column | None:
+def digits_fit_condition(kind: DataType, value: Column) -> Column | None:
     """Return a condition: a decimal has no more digits than its type."""
     return value.cast(kind).isNotNull() if isinstance(kind, DecimalType) else None
 
 
-def fits_int(kind: DataType, value: Column) -> Column | None:
+def int_fits_condition(kind: DataType, value: Column) -> Column | None:
     """Return a condition: a number has no more than 32 bits."""
     return value.between(-(2**31), 2**31 - 1) if isinstance(kind, IntegerType) else None
 
 
-def date_number_lies_in_years(kind: DataType, value: Column) -> Column | None:
-    """Return :func:`lies_in_years`, of a date that was read as a number."""
-    return value.between(_FIRST_DAY, _LAST_DAY) if isinstance(kind, DateType) else lies_in_years(kind, value)
+def date_number_in_years_condition(kind: DataType, value: Column) -> Column | None:
+    """Return :func:`time_in_years_condition`, of a date that was read as a number."""
+    return (
+        value.between(_FIRST_DAY, _LAST_DAY)
+        if isinstance(kind, DateType)
+        else time_in_years_condition(kind, value)
+    )
 
 
-def lies_in_years(kind: DataType, value: Column) -> Column | None:
+def time_in_years_condition(kind: DataType, value: Column) -> Column | None:
     """Return a condition: a time lies in the years 1 to 9999."""
-    return times.null_outside_years(kind, value).isNotNull() if times.is_time_type(kind) else None
+    return times.time_or_null_outside_years(kind, value).isNotNull() if times.is_time_type(kind) else None

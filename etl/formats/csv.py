@@ -83,7 +83,11 @@ class CsvDecoder:
         """Decode, see :meth:`etl.formats.base.Decoder.decode`."""
         payload, record = F.col("payload"), F.col("_record")
         # Together with the conditions on columns this would be more code than Java compiles.
-        well = self._is_quoted_well() & ~self._may_have_java_number() & shared.is_valid_utf8(payload)
+        well = (
+            self._well_quoted_condition()
+            & ~self._possible_java_number_condition()
+            & shared.valid_utf8_condition(payload)
+        )
         parsed = rows.withColumns(
             {"_record": self._parse_payload_column(_parser_schema(self.schema)), "_made_well": well}
         )
@@ -97,9 +101,9 @@ class CsvDecoder:
         values = {f.name: F.col(names[f.name]) if f.name in names else record[f.name] for f in self.schema}
         read = (record[name].isNull() | values[name].isNotNull() for name in made)
         absences = shared.required_field_absences(self.schema, values.__getitem__, record.isNotNull())
-        finite = out_of_range_numbers.all_numbers_are_finite(self.schema, record)
+        finite = out_of_range_numbers.all_numbers_finite_condition(self.schema, record)
         checks = [
-            self._was_read_completely(record),
+            self._read_completely_condition(record),
             F.col("_made_well"),
             *read,
             *(~absent for _, absent in absences),
@@ -125,26 +129,26 @@ class CsvDecoder:
             "emptyValue": "",
         }
         ddl = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in wanted.fields)
-        return F.when(self._payload_allows_quote_check(), F.from_csv(framed, ddl, options))
+        return F.when(self._quote_check_allowed_condition(), F.from_csv(framed, ddl, options))
 
-    def _payload_allows_quote_check(self) -> Column:
+    def _quote_check_allowed_condition(self) -> Column:
         # The parser treats a line that begins with NUL as a comment, and the text after it as a record.
         return (
-            (F.octet_length("payload") <= MOST_DELIMITERS) | ~self._has_too_many_delimiters()
-        ) & ~self._has_marker_or_nul()
+            (F.octet_length("payload") <= MOST_DELIMITERS) | ~self._too_many_delimiters_condition()
+        ) & ~self._marker_or_nul_condition()
 
-    def _has_too_many_delimiters(self) -> Column:
-        return self._delimiter_count() > MOST_DELIMITERS
+    def _too_many_delimiters_condition(self) -> Column:
+        return self._delimiter_count_column() > MOST_DELIMITERS
 
-    def _delimiter_count(self) -> Column:
+    def _delimiter_count_column(self) -> Column:
         text = F.col("payload").cast("string")
         return F.length(text) - F.length(F.translate(text, self.options.delimiter, ""))
 
-    def _has_marker_or_nul(self) -> Column:
+    def _marker_or_nul_condition(self) -> Column:
         text = F.col("payload").cast("string")
         return F.hex(F.substring("payload", 1, 3)).eqNullSafe("EFBBBF") | text.contains("\0")
 
-    def _is_quoted_well(self) -> Column:
+    def _well_quoted_condition(self) -> Column:
         """Return a condition: quotes and line breaks are where RFC 4180 has them; Spark's parser takes them elsewhere, too."""
         quote, delimiter = (re.escape(each) for each in (self.options.quote, self.options.delimiter))
         column = rf"(?:{quote}(?:[^{quote}]++|{quote}{quote})*+{quote}|(?!{quote})[^{delimiter}\r\n]*+)"
@@ -152,7 +156,7 @@ class CsvDecoder:
         plain = reduce(or_, (text.contains(each) for each in (self.options.quote, "\n", "\r")))
         return ~plain | text.rlike(rf"^{column}(?:{delimiter}{column})*+(?:\r?\n)?+\z")
 
-    def _may_have_java_number(self) -> Column:
+    def _possible_java_number_condition(self) -> Column:
         """Return a condition: there may be a number as only Java writes it; these end in a letter, or have sixteen digits."""
         if not self._float_column_names:
             return F.lit(False)
@@ -162,7 +166,7 @@ class CsvDecoder:
     def _float_column_names(self) -> list[str]:
         return [f.name for f in self.schema if isinstance(f.dataType, DoubleType | FloatType)]
 
-    def _was_read_completely(self, record: Column) -> Column:
+    def _read_completely_condition(self, record: Column) -> Column:
         """Return a condition: the parser refused nothing, and the record ended with the payload."""
         return record[_CORRUPT].isNull() & (record[_END] == self.mark)
 
@@ -179,20 +183,23 @@ class CsvDecoder:
             lambda loose: (
                 F.when(payload.isNull(), shared.dead_letter_verdict("decode", shared.TOMBSTONE))
                 .when(F.length(payload) == 0, shared.dead_letter_verdict("decode", shared.EMPTY))
-                .when(~shared.is_valid_utf8(payload), shared.dead_letter_verdict("decode", shared.NOT_UTF8))
                 .when(
-                    self._has_marker_or_nul(),
+                    ~shared.valid_utf8_condition(payload),
+                    shared.dead_letter_verdict("decode", shared.NOT_UTF8),
+                )
+                .when(
+                    self._marker_or_nul_condition(),
                     shared.dead_letter_verdict("decode", "a NUL or a byte order mark"),
                 )
                 .when(
-                    self._has_too_many_delimiters(),
+                    self._too_many_delimiters_condition(),
                     shared.dead_letter_verdict("decode", f"more than {MOST_DELIMITERS:,} delimiters"),
                 )
                 .when(
-                    ~F.coalesce(self._was_read_completely(loose), F.lit(False)),
+                    ~F.coalesce(self._read_completely_condition(loose), F.lit(False)),
                     shared.dead_letter_verdict("decode", ragged),
                 )
-                .when(~self._is_quoted_well(), shared.dead_letter_verdict("decode", MISPLACED))
+                .when(~self._well_quoted_condition(), shared.dead_letter_verdict("decode", MISPLACED))
                 .when(
                     record[_CORRUPT].isNotNull() | (self._refused_field_names(values, loose) != ""),
                     shared.dead_letter_verdict(
@@ -231,21 +238,21 @@ class CsvDecoder:
             *(
                 F.when(
                     (loose[f.name].isNotNull() & values[f.name].isNull())
-                    | self._has_java_number(loose, f.name),
+                    | self._java_number_condition(loose, f.name),
                     name_with_unit_hint(f),
                 )
                 for f in times.schema_with_units_in_types(self.schema)
             ),
         )
 
-    def _has_java_number(self, loose: Column, name: str) -> Column:
+    def _java_number_condition(self, loose: Column, name: str) -> Column:
         """Return a condition: a column has a number as only Java writes it."""
         return loose[name].rlike(_JAVA) if name in self._float_column_names else F.lit(False)
 
     def _out_of_range_field_names(self, record: Column, loose: Column) -> Column:
         """Return the fields with a number out of range; an infinite value without a digit was written so."""
         asked = {
-            f.name: out_of_range_numbers.all_numbers_are_finite(f.dataType, record[f.name])
+            f.name: out_of_range_numbers.all_numbers_finite_condition(f.dataType, record[f.name])
             for f in self.schema.fields
         }
         return F.concat_ws(

@@ -44,12 +44,12 @@ from .base import UNCERTAIN, Observe
 from .decoding import exact_json, json_values, out_of_range_numbers, times
 from .decoding.decoded_rows import (
     TOMBSTONE,
+    all_leaves_condition,
     contains_type,
     dead_letter_verdict,
     evaluate_once,
-    holds_for_all_leaves,
-    is_valid_utf8,
     required_field_absences,
+    valid_utf8_condition,
     with_replaced_leaves,
 )
 
@@ -147,7 +147,7 @@ class JsonDecoder:
 
         A repeated expression in the second runs once, as Spark shares what is always evaluated. The first keeps it
         short, and the last keeps the plan linear in the number of fields. Conditions on the items of arrays and maps need one
-        more between them: see :func:`etl.formats.decoding.out_of_range_numbers.all_numbers_are_finite`.
+        more between them: see :func:`etl.formats.decoding.out_of_range_numbers.all_numbers_finite_condition`.
         """
         raw = _parse_json_column(F.col(_TEXT), with_all_nullable(json_values.parser_schema(self.schema)))
         flat, nested = (
@@ -169,8 +169,8 @@ class JsonDecoder:
             ~absent for _, absent in required_field_absences(self.schema, values.__getitem__, F.lit(True))
         ]
         # Before the parse: with it, this would be more code than Java compiles.
-        text = _all_true(exact_json.can_be_read_exactly(_payload_text()))
-        fine = _all_true(
+        text = _all_true_condition(exact_json.exactly_readable_condition(_payload_text()))
+        fine = _all_true_condition(
             F.col(_SUPPORTED),
             *_completeness_conditions(raw),
             *present,
@@ -189,7 +189,7 @@ class JsonDecoder:
         steps = [to_parse]
         if within:
             steps.append([*parsed, fine.alias("fine")])
-            parsed, fine = [*others, F.col("payload"), quick], _all_true(F.col("fine"), *within)
+            parsed, fine = [*others, F.col("payload"), quick], _all_true_condition(F.col("fine"), *within)
         # This condition comes first: Spark does not share what only a later branch evaluates.
         tombstone = self._unparsed_dead_letter(dead_letter_verdict("decode", TOMBSTONE))
         otherwise = F.raise_error(F.lit(UNCERTAIN)) if self.only_certain else self._exact_record_and_verdict()
@@ -216,7 +216,7 @@ class JsonDecoder:
 
     def _text_for_first_parse(self) -> Column:
         """Return the text for the first parse; null where parsing could take too long, or misread a decimal."""
-        suspected = out_of_range_numbers.may_have_misread_decimal(_payload_text(), self.schema)
+        suspected = out_of_range_numbers.possible_misread_decimal_condition(_payload_text(), self.schema)
         return (
             _payload_with_end_member()
             if suspected is None
@@ -230,9 +230,9 @@ class JsonDecoder:
 
     def _exact_record_and_verdict(self) -> Column:
         """Return ``record`` and ``verdict`` of a record that failed the first check; each parse runs once."""
-        suspected = out_of_range_numbers.may_have_large_exponent(_payload_text(), self.schema)
+        suspected = out_of_range_numbers.possible_large_exponent_condition(_payload_text(), self.schema)
         if suspected is None:
-            return evaluate_once(self._parse_strictly_and_as_texts(), self._record_and_verdict_of_parses)
+            return evaluate_once(self._strict_and_text_parses(), self._record_and_verdict_of_parses)
         fields = with_all_nullable(
             json_values.parser_schema(out_of_range_numbers.schema_of_decimal_fields(self.schema))
         )
@@ -242,11 +242,11 @@ class JsonDecoder:
         return evaluate_once(
             F.when(suspected, harmless),
             lambda found: evaluate_once(
-                self._parse_strictly_and_as_texts(found), self._record_and_verdict_of_parses
+                self._strict_and_text_parses(found), self._record_and_verdict_of_parses
             ),
         )
 
-    def _parse_strictly_and_as_texts(self, harmless: Column | None = None) -> Column:
+    def _strict_and_text_parses(self, harmless: Column | None = None) -> Column:
         """Parse the record by its schema, and what is or may be a text in it as it was written.
 
         Parameters
@@ -259,7 +259,9 @@ class JsonDecoder:
             _text_with_end_member(_payload_text()), with_all_nullable(json_values.parser_schema(self.schema))
         )
         if harmless is not None:
-            strict = F.when(harmless.isNull() | _all_true(*_completeness_conditions(harmless)), strict)
+            strict = F.when(
+                harmless.isNull() | _all_true_condition(*_completeness_conditions(harmless)), strict
+            )
         shape = json_values.type_reading_values_as_texts(self._schema_with_units)
         marked = _text_with_end_member(exact_json.with_marked_texts(_payload_text()))
         texts = _parse_json_column(marked, shape) if isinstance(shape, StructType) else strict
@@ -308,14 +310,16 @@ class JsonDecoder:
         payload, strict, texts = F.col("payload"), parses["strict"], parses["texts"]
         verdict = (
             F.when(F.length(payload) == 0, dead_letter_verdict("decode", "empty record"))
-            .when(~is_valid_utf8(payload), dead_letter_verdict("decode", "not UTF-8"))
-            .when(exact_json.has_lone_surrogate(_payload_text()), dead_letter_verdict("decode", HALF))
-            .when(exact_json.has_too_long_name(_payload_text()), dead_letter_verdict("decode", LONG_NAME))
+            .when(~valid_utf8_condition(payload), dead_letter_verdict("decode", "not UTF-8"))
+            .when(exact_json.lone_surrogate_condition(_payload_text()), dead_letter_verdict("decode", HALF))
+            .when(
+                exact_json.too_long_name_condition(_payload_text()), dead_letter_verdict("decode", LONG_NAME)
+            )
         )
         fields = out_of_range_numbers.schema_of_decimal_fields(self.schema)
         if fields.fields:
             harmless, text = parses["harmless"], "wrong type, or a number out of range: "
-            refused = harmless.isNotNull() & ~_all_true(*_completeness_conditions(harmless))
+            refused = harmless.isNotNull() & ~_all_true_condition(*_completeness_conditions(harmless))
             verdict = verdict.when(
                 refused, self._refusal_verdict(harmless, fields, parses["loose"], text, {})
             )
@@ -324,11 +328,11 @@ class JsonDecoder:
             if times.is_time_type(f.dataType)
             else ok
             for f in self._schema_with_units
-            if (ok := holds_for_all_leaves(f.dataType, texts[f.name], json_values.is_written_as_type))
+            if (ok := all_leaves_condition(f.dataType, texts[f.name], json_values.written_as_type_condition))
             is not None
         }
         verdict = verdict.when(
-            ~_all_true(*_completeness_conditions(strict), *readable.values()),
+            ~_all_true_condition(*_completeness_conditions(strict), *readable.values()),
             self._refusal_verdict(strict, self._schema_with_units, parses["loose"], "wrong type: ", readable),
         )
         absences = required_field_absences(self.schema, record.getField, strict.isNotNull())
@@ -345,7 +349,7 @@ class JsonDecoder:
     def _repeated_name_verdict(self, strict: Column) -> Column | None:
         """Return the verdict on a record with a map that has a name twice; None if there is no map in the schema."""
         once = {
-            f.name: holds_for_all_leaves(f.dataType, strict[f.name], json_values.map_has_distinct_keys)
+            f.name: all_leaves_condition(f.dataType, strict[f.name], json_values.map_keys_distinct_condition)
             for f in self.schema
         }
         named = [F.when(~each, F.lit(name)) for name, each in once.items() if each is not None]
@@ -376,7 +380,7 @@ class JsonDecoder:
         # Not a `when`, which would contain the list of all fields twice.
         where = F.regexp_replace(F.concat_ws(", ", *refused_field_names()), "^$", "inside a nested field")
         return F.when(
-            _all_true(*_completeness_conditions(loose)),
+            _all_true_condition(*_completeness_conditions(loose)),
             dead_letter_verdict("schema", F.concat(F.lit(text), where)),
         ).otherwise(dead_letter_verdict("decode", NOT_ONE))
 
@@ -424,7 +428,7 @@ def _completeness_conditions(record: Column) -> tuple[Column, Column]:
     return record[_CORRUPT].isNull(), record[_END].isNotNull()
 
 
-def _all_true(*conditions: Column) -> Column:
+def _all_true_condition(*conditions: Column) -> Column:
     """Return a conjunction that is false where a condition is null."""
     return F.coalesce(reduce(lambda a, b: a & b, conditions), F.lit(False))
 

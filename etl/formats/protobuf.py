@@ -337,7 +337,7 @@ class _MessageDecoder:
     room: ValueBudget
 
     @property
-    def value_count(self) -> int:
+    def last_payload_value_count(self) -> int:
         """Number of values of the last payload."""
         return MOST_VALUES - self.room.left
 

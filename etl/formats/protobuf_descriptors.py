@@ -141,7 +141,7 @@ def find_message(data: bytes, name: str, where: str) -> Message:
         a column).
     """
     try:
-        kinds = dict(_types_by_name(data))
+        kinds = dict(_named_messages_and_enums(data))
         if name not in kinds or kinds[name].enum:
             known = ", ".join(sorted(n for n, k in kinds.items() if not k.enum and not k.entry)) or "none"
             raise StartError(f"{where}: the file has no message {name}; its messages are {known}")
@@ -163,7 +163,7 @@ class _MessageOrEnum:
     entry: bool = False
 
 
-def _types_by_name(data: bytes) -> Iterator[tuple[str, _MessageOrEnum]]:
+def _named_messages_and_enums(data: bytes) -> Iterator[tuple[str, _MessageOrEnum]]:
     for file in protobuf_wire.values_by_field(data).get(1, []):
         parts = protobuf_wire.values_by_field(_require_bytes(file))
         package = _text_of_field(parts, 2)

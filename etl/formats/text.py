@@ -39,7 +39,7 @@ class TextDecoder:
         payload = F.col("payload")
         [field] = self.schema.fields
         verdict = F.when(payload.isNull(), shared.dead_letter_verdict("decode", shared.TOMBSTONE)).when(
-            ~shared.is_valid_utf8(payload), shared.dead_letter_verdict("decode", shared.NOT_UTF8)
+            ~shared.valid_utf8_condition(payload), shared.dead_letter_verdict("decode", shared.NOT_UTF8)
         )
         record = F.struct(payload.cast("string").alias(field.name))
         held = rows.withColumns({"_record": record, "_verdict": verdict})

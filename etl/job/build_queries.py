@@ -52,7 +52,8 @@ def build_queries(run: JobRun) -> tuple[ReadyQuery, ...]:
     # Landing tables first: a derive query of the same job reads one.
     order = sorted(run.job.queries, key=lambda q: isinstance(q, DeriveSettings))
     queries = tuple(
-        manifests.with_state_check(_with_source_batch_handlers(run, q, _build_query(run, q))) for q in order
+        manifests.query_with_state_check(_with_source_batch_handlers(run, q, _build_query(run, q)))
+        for q in order
     )
     lacking = [query.name for query in queries if query.determine_end is None]
     if lacking and run.job.run_every_seconds is not None:

@@ -63,7 +63,7 @@ class CheckpointCheck:
             raise StartError("\n".join(wrong))
         return dataclasses.replace(self._job, queries=tuple(queries))
 
-    def with_state_check(self, query: ReadyQuery) -> ReadyQuery:
+    def query_with_state_check(self, query: ReadyQuery) -> ReadyQuery:
         """Compare the state of a built query with its checkpoint, and keep the checkpoint's manifest current.
 
         A checkpoint without a manifest gets one now. The manifest of another version is replaced after this version's

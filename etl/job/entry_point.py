@@ -21,7 +21,7 @@ from ..launch import launch_document as launch
 from ..launch.launch_document import BackfillRequest, ReplayRequest, ScriptArguments
 from ..main import DIGEST, is_original
 from ..metrics.metric_destinations import NonBlockingConsole, open_monitor
-from ..metrics.spark_metrics_output import SparkMetrics
+from ..metrics.spark_metrics_output import SparkGauges
 from ..record import hadoop_files
 from ..record.batch_accounts import EventReporter
 from ..record.errors import AccountsError, NoAnswerError, SinkError, StartError
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str]) -> int:
             console = NonBlockingConsole(sys.stdout)
             report = EventReporter(job.job, console)
             run = JobRun(spark, job, options.binds, report)
-            others = {"spark": SparkMetrics(spark).write}
+            others = {"spark": SparkGauges(spark).write}
             followers = {
                 query.name: follower
                 for query in job.queries

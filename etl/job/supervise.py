@@ -31,7 +31,7 @@ from ..record.errors import (
 from ..record.ready_query import BatchHandler, ReadyQuery
 from . import jvm_shutdown_hook, lease_fence
 from .lease import Lease
-from .lease_fence import Fence
+from .lease_fence import LeaseFence
 from .running_query import RunningQuery, StopRequestedError
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class Supervisor:
                 one.query = self._start_query(query, one)
             except (CapturedException, NoAnswerError, OSError, Py4JJavaError, SinkError, StartError) as error:
                 one.error = error
-                failed = self._report_failure(one)
+                failed = self._report_failure_and_stop_all(one)
                 break
             running.append(one)
             self.report.emit("started", query=query.name)
@@ -186,7 +186,7 @@ class Supervisor:
         self.request_stop()
         self._done.wait(jvm_shutdown_hook.HOOK_SECONDS)
 
-    def _start_lease_fence(self, running: list[RunningQuery]) -> Fence | None:
+    def _start_lease_fence(self, running: list[RunningQuery]) -> LeaseFence | None:
         if self.lease is None:
             return None
 
@@ -195,7 +195,7 @@ class Supervisor:
             for where in [{"query": one.spec.name, **one.failed_batch_field} for one in running] or [{}]:
                 self.report.report_failure(error, **where)
 
-        return Fence(
+        return LeaseFence(
             self.lease,
             report_lease_loss,
             self.kill or lease_fence.process_killer(self.spark),
@@ -235,7 +235,7 @@ class Supervisor:
                     if isinstance(one.error, RestartQueryError) and self._restart_with_new_limits(one):
                         continue
                     one.error = one.error or one.query.exception()
-                    if self._start_after_lost_progress(one) or self._schedule_retry(one):
+                    if self._start_again_after_lost_progress(one) or self._schedule_retry(one):
                         continue
                     running.remove(one)
                     stopped = isinstance(one.error, StopRequestedError) or (
@@ -247,7 +247,7 @@ class Supervisor:
                         )
                     )
                     if one.error is not None and not stopped:
-                        failed = self._report_failure(one)
+                        failed = self._report_failure_and_stop_all(one)
                 elif one.is_ending and not one.query.status["isTriggerActive"]:
                     # The next trigger may start at this moment, and its reads are interrupted.
                     one.interrupted = True
@@ -337,7 +337,7 @@ class Supervisor:
         self.report.emit("reopened", query=one.spec.name, why=str(one.error))
         return self._start_again(one)
 
-    def _start_after_lost_progress(self, one: RunningQuery) -> bool:
+    def _start_again_after_lost_progress(self, one: RunningQuery) -> bool:
         """Start a query again that Spark ended after a committed batch; this does not count as an attempt."""
         if one.error is None or one.is_ending or LOST_PROGRESS not in full_error_text(one.error):
             return False
@@ -357,7 +357,7 @@ class Supervisor:
             self.monitor.watch(one.spec.name, SparkProgress(self.spark, one.query))
         return True
 
-    def _report_failure(self, one: RunningQuery) -> bool:
+    def _report_failure_and_stop_all(self, one: RunningQuery) -> bool:
         assert one.error is not None
         self.report.report_failure(one.error, query=one.spec.name, **one.failed_batch_field)
         self._stopping.set()

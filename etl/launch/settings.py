@@ -10,7 +10,7 @@ from . import typed_json
 from .connections import Connection as Connection
 from .connections import SecretLogin as SecretLogin
 from .engine import Engine
-from .engine_kinds import engine_loader, engine_of
+from .engine_kinds import engine_class_path, engine_of
 from .formats import Format
 from .sinks import SinkSettings
 from .sources import Source
@@ -306,7 +306,7 @@ def parse_job_settings(document: Any) -> JobSettings:
         An unknown or missing key or a value of the wrong type, with its path.
     """
     settings: JobSettings = typed_json.read_typed(JobSettings, document, "settings")
-    engine_loader(settings.engine)
+    engine_class_path(settings.engine)
     for place, query in enumerate(settings.queries):
         routes = () if isinstance(query, DeriveSettings) else query.routes
         if isinstance(query, DirectSettings) and not all(source.REPLAYS for source in query.sources):

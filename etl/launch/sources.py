@@ -65,7 +65,7 @@ class Source(ABC):
         return False
 
     @property
-    def partition_limit(self) -> int | None:
+    def partition_record_limit(self) -> int | None:
         """Most records of one partition in a batch; None if only the complete batch has a limit."""
         return None
 
@@ -277,7 +277,7 @@ class KinesisSource(Source):
         return self.stream
 
     @property
-    def partition_limit(self) -> int:
+    def partition_record_limit(self) -> int:
         """Limit of a shard."""
         return self.records_per_shard
 

@@ -84,13 +84,13 @@ class BackgroundWriter(Generic[Item]):
             self._dropped += number
 
     def _write_until_closed(self) -> None:
-        while items := self._take_items():
+        while items := self._wait_for_items():
             try:
                 self._write(items)
             except (OSError, ValueError):
                 self._count_dropped(len(items))
 
-    def _take_items(self) -> list[Item]:
+    def _wait_for_items(self) -> list[Item]:
         """Wait for an item and gather those that follow; an empty list means the end."""
         items: list[Item] = []
         until = float("inf")

@@ -56,7 +56,7 @@ def rows_of_changes(records: DataFrame) -> DataFrame:
     before = change["before"].dataType
     assert isinstance(before, StructType)
     sides = F.when(F.col(CHANGE)["before"].isNotNull(), F.array(F.lit(False), F.lit(True)))
-    sided = records.where(~_is_truncate()).select(
+    sided = records.where(~_truncate_condition()).select(
         "*", F.explode(sides.otherwise(F.array(F.lit(True)))).alias(_AFTER)
     )
     after, old, place = F.col(_AFTER), F.col(CHANGE)["before"], _position_struct_of_change()
@@ -95,7 +95,7 @@ def truncate_versions(records: DataFrame, schema: StructType) -> DataFrame:
 
 
 def _positions_of_truncates(records: DataFrame) -> DataFrame:
-    return with_position(records.where(_is_truncate())).select(
+    return with_position(records.where(_truncate_condition())).select(
         _position_struct_of_change().alias("_position")
     )
 
@@ -123,10 +123,10 @@ def rows_and_deletes_after_truncates(rows: DataFrame, orders: list[str], sink: S
             "delete them: delete the rows of the sink by hand, and let the connector skip truncates "
             "(skipped.operations=t)"
         )
-    later = rows.where(~is_older_than_any(orders))
+    later = rows.where(~older_than_any_condition(orders))
     gone = (
         sink.identities_and_orders(rows.sparkSession)
-        .where(is_older_than_any(orders))
+        .where(older_than_any_condition(orders))
         .join(later.select("_id"), "_id", "left_anti")
     )
     known = {ORDER: F.lit(max(orders)), DELETED: F.lit(True), "_id": F.col("_id")}
@@ -134,12 +134,12 @@ def rows_and_deletes_after_truncates(rows: DataFrame, orders: list[str], sink: S
     return later.unionByName(gone.select(*deletes))
 
 
-def is_older_than_any(orders: list[str]) -> Column:
+def older_than_any_condition(orders: list[str]) -> Column:
     """Return a condition: a row is older than one of the orders."""
     return reduce(or_, (F.expr(f"NOT {not_older_sql(ORDER, repr(order))}") for order in orders))
 
 
-def _is_truncate() -> Column:
+def _truncate_condition() -> Column:
     return F.col(CHANGE)["operation"].eqNullSafe(TRUNCATE)
 
 

@@ -19,7 +19,7 @@ from ..commits.duplicate_look_ups import (
     CommitTimeOfOtherWriters,
     DuplicateLookUp,
     TableHistory,
-    is_older_than,
+    older_than_condition,
     whole_table_look_up,
 )
 from ..commits.snapshot_history import commit_time, count_added_files, snapshot_and_earlier
@@ -401,12 +401,12 @@ class DeriveBatchWriter:
         # The second stream of a join has its own position.
         if not joined and since - SLACKS[-1] > others:
             return [
-                DuplicateLookUp(None, is_older_than("_landed_at", others), nothing_later=True),
+                DuplicateLookUp(None, older_than_condition("_landed_at", others), nothing_later=True),
                 whole_table_look_up(),
             ]
         look_ups = []
         for slack in SLACKS[-1:] if joined else SLACKS:
-            outside = is_older_than("_landed_at", since - slack)
+            outside = older_than_condition("_landed_at", since - slack)
             if joined:
                 # A joined row has the landing time of its first record, which may have waited in the state for the second; a
                 # row of the second stream alone has none.

@@ -140,7 +140,7 @@ class LandBatchWriter:
             begun = batch_accounts.utc_now()
             look_ups = partial(self._look_ups, offsets, begun)
             write = partial(self._write, batch, offsets, positions, distinct)
-            done = self._commits.write(spark, which, look_ups, write)
+            done = self._commits.write_with_look_ups(spark, which, look_ups, write)
             self._report(done, batch_id, begun)
             self.guards.check_after_batch(positions, done.held)
             if done.whole:
@@ -253,7 +253,7 @@ def _repetition_number() -> Column:
     # Records of an aggregate, for example, share its sequence number and are all in one batch. They are numbered by their
     # content, so each has the same identity in every replay.
     place = F.row_number().over(_window_of_same_record())
-    return F.when((place == 1) & _is_last_repetition(), F.col("_id")).otherwise(
+    return F.when((place == 1) & _last_repetition_condition(), F.col("_id")).otherwise(
         F.concat_ws("/", "_id", place)
     )
 
@@ -263,8 +263,8 @@ def _identity_or_failure_if_repeated(refused: str) -> Column:
         F.lit(refused), "_id", F.date_format("_arrived_at", "', arrived 'yyyy-MM-dd'T'HH:mm:ss'Z'")
     )
     failing = F.raise_error(which).cast("string")
-    return F.when(_is_last_repetition(), F.col("_id")).otherwise(failing)
+    return F.when(_last_repetition_condition(), F.col("_id")).otherwise(failing)
 
 
-def _is_last_repetition() -> Column:
+def _last_repetition_condition() -> Column:
     return F.lead("_source").over(_window_of_same_record()).isNull()

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from ..commits.duplicate_look_ups import DuplicateLookUp, LookUps, TableHistory
 from ..sinks.iceberg import any_file_may_match
-from ..sources.batch_offsets import MOST_PARTITIONS, BatchOffsets, Range, disjunction, is_in_offset_ranges
+from ..sources.batch_offsets import MOST_PARTITIONS, BatchOffsets, Range, disjunction, offset_ranges_condition
 
 Ends = Mapping[str, int]
 """By partition, as in a batch's offsets (``stream/partition``): the offset from which on a table holds no records."""
@@ -103,7 +103,7 @@ def overlap_with_landing_table(names: Iterable[str]) -> OffsetOverlap:
         Logical names of the landed streams.
     """
     mine = sorted(names)
-    return OffsetOverlap(partial(landed_end_offsets, mine), partial(_is_landed_in_ranges, mine))
+    return OffsetOverlap(partial(landed_end_offsets, mine), partial(_landed_in_ranges_condition, mine))
 
 
 def overlap_with_derived_table(source: str) -> OffsetOverlap:
@@ -165,7 +165,7 @@ def derived_end_offsets(source: str, rows: DataFrame, partitions: Collection[str
     return ends
 
 
-def _is_landed_in_ranges(names: Sequence[str], ranges: Mapping[str, Range] | None) -> Column:
+def _landed_in_ranges_condition(names: Sequence[str], ranges: Mapping[str, Range] | None) -> Column:
     """Return the condition for records of some ranges in a landing table."""
     if ranges is None:
         return F.col("_source").isin([*names])
@@ -173,4 +173,4 @@ def _is_landed_in_ranges(names: Sequence[str], ranges: Mapping[str, Range] | Non
     for partition, range_ in ranges.items():
         source, _, shard = partition.partition("/")
         by_source.setdefault(source, {})[shard] = range_
-    return disjunction([is_in_offset_ranges(source, mine) for source, mine in by_source.items()])
+    return disjunction([offset_ranges_condition(source, mine) for source, mine in by_source.items()])

@@ -24,7 +24,7 @@ from ..record.envelope import IDENTITY
 from ..record.tables import Table
 from ..sinks.delivery.merge_source import cached_temporary_view
 from ..sinks.iceberg import IcebergSink
-from ..sources.base import backfill_time_steps, has_arrived_between
+from ..sources.base import arrived_between_condition, backfill_time_steps
 
 _VIEW, _GONE = "millrace_backfilled", "_gone"
 """Name of a view, and prefix of the identity columns in it for rows to delete."""
@@ -105,7 +105,7 @@ class DerivedTableBackfiller:
         self, landed: DataFrame, since: datetime, until: datetime, *, replace: bool
     ) -> dict[str, int]:
         begun = batch_accounts.utc_now()
-        within = has_arrived_between(since, until)
+        within = arrived_between_condition(since, until)
         rows = rows_of_route(good_records(landed.where(within)), self.route, str(self.landing))
         if rows.isEmpty():
             # Nothing landed then: the sink's rows of that time have another origin.
@@ -139,7 +139,9 @@ class DerivedTableBackfiller:
         rows are deleted by their identity, and computed rows have no identity to match.
         """
         spark = rows.sparkSession
-        there = spark.table(str(self.sink.table)).where(has_arrived_between(since, until)).select(*IDENTITY)
+        there = (
+            spark.table(str(self.sink.table)).where(arrived_between_condition(since, until)).select(*IDENTITY)
+        )
         gone = there.distinct().select(*(F.col(c).alias(_GONE + c) for c in IDENTITY))
         offered = gone.unionByName(rows, allowMissingColumns=True)
         before = there.count()

@@ -288,7 +288,9 @@ class _TableStep:
             if reason is not None:
                 return reason
             self._erase_matches()
-            planned = {url: Checkpoint(url).planned_batch(self.spark) for url in self.target.writers}
+            planned = {
+                url: Checkpoint(url).planned_uncommitted_batch(self.spark) for url in self.target.writers
+            }
             # A batch that had read the old records may still commit them; the next batch has none of them.
             self.state["in_flight"] = {url: n for url, n in planned.items() if n is not None}
             self.state["step"] = "again"

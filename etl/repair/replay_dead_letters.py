@@ -247,7 +247,7 @@ class DeadLetterReplayer(LetterReplay):
         self, rows: DataFrame, selection: LetterSelection | None
     ) -> tuple[ReplayAccounts, list[str]]:
         """See :meth:`LetterReplay.replay_and_list_missing`."""
-        rows = rows.where(self._is_from_own_streams())
+        rows = rows.where(self._own_streams_condition())
         erased = F.col("_stage").eqNullSafe(envelope.ERASED)
         letters = with_root_and_attempt(rows.where(F.col("_error").isNotNull() & ~erased))
         selected, missing = None, list[str]()
@@ -264,12 +264,12 @@ class DeadLetterReplayer(LetterReplay):
             return self.NOTHING, missing
         # A replay has its record's arrival time, so a family is between the letters' first and last.
         first, last = (F.expr(f"timestamp_micros({span[end]})") for end in ("first", "last"))
-        within = self._is_from_own_streams() & F.col("_arrived_at").between(first, last)
+        within = self._own_streams_condition() & F.col("_arrived_at").between(first, last)
         return self._append_new_rows(
             self._next_attempts(letters, rows.where(within), selected), within
         ), missing
 
-    def _is_from_own_streams(self) -> Column:
+    def _own_streams_condition(self) -> Column:
         """Return the condition for rows of the query's streams: other queries may land into the same table."""
         return F.col("_source").isin([self.source] if isinstance(self.source, str) else [*self.source])
 

@@ -129,7 +129,7 @@ class RefusedRowReplayer(LetterReplay):
                 count, again = still.count(), bad.count()
                 self._append_settled(still, bad)
                 figures = {"good": offered - sendable.count(), "bad": again, "filtered": count - again}
-                changed = still.join(bad, [*FAMILY], "left_semi").where(_has_corrected_bytes()).count()
+                changed = still.join(bad, [*FAMILY], "left_semi").where(_corrected_bytes_condition()).count()
             finally:
                 bad.unpersist()
             figures["filtered"] -= figures["good"]
@@ -139,7 +139,9 @@ class RefusedRowReplayer(LetterReplay):
 
     def _append_settled(self, still: DataFrame, bad: DataFrame) -> None:
         """Append a row for each settled letter, and for each corrected one that is refused again."""
-        result = still.join(bad, [*FAMILY], "left").where(F.col(_ERROR).isNull() | _has_corrected_bytes())
+        result = still.join(bad, [*FAMILY], "left").where(
+            F.col(_ERROR).isNull() | _corrected_bytes_condition()
+        )
         again = F.col(_ERROR).isNotNull()
         known = {
             "_id": next_identity(F.col("_root"), F.col("_attempt"), MARK),
@@ -196,6 +198,6 @@ class RefusedRowReplayer(LetterReplay):
         return rows.select(*(F.col(f"`{c}`") for c in self.schema.fieldNames())), lost.select(*FAMILY, why)
 
 
-def _has_corrected_bytes() -> Column:
+def _corrected_bytes_condition() -> Column:
     """Return a condition: a letter was corrected, with other bytes."""
     return F.col("_corrected").isNotNull() & ~F.col("_corrected").eqNullSafe(F.col("_bytes"))

@@ -12,7 +12,7 @@ from ..commits.duplicate_look_ups import (
     CommitTimeOfOtherWriters,
     DuplicateLookUp,
     TableHistory,
-    is_older_than,
+    older_than_condition,
     whole_table_look_up,
 )
 from ..record.tables import Table
@@ -84,5 +84,5 @@ class DeadLetterTable:
         if until is None:
             return [DuplicateLookUp(nothing_later=True)]
         # A row that landed after the last write of others is not among theirs; the landing time of results is unknown.
-        outside = F.col("_landed_at").isNull() | is_older_than("_landed_at", until)
+        outside = F.col("_landed_at").isNull() | older_than_condition("_landed_at", until)
         return [DuplicateLookUp(outside=outside, nothing_later=True), whole_table_look_up()]

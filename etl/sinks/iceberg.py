@@ -132,7 +132,7 @@ class IcebergSink:
             return self.append(offered, look_up, fence=fence)
 
         look_ups = place.look_ups or (lambda _: [whole_table_look_up()])
-        done = self._commits.write(
+        done = self._commits.write_with_look_ups(
             rows.sparkSession, place.batch_id, look_ups, append_attempt, place.properties
         )
         return WriteCounts(done.offered, done.written, None)

@@ -32,7 +32,7 @@ from .base import (
     Reread,
     WriteCounts,
     dead_letters_of_refused_rows,
-    is_delete,
+    delete_condition,
     reason_not_storable,
     refuse_unwritable_map_keys,
     row_as_json,
@@ -250,7 +250,7 @@ class KafkaSink:
 
 def _message_value(rows: DataFrame) -> Column:
     """Return a row as JSON; null for a delete, as in a compacted topic."""
-    return F.when(~is_delete(rows), row_as_json(rows.drop(DELETED, ORDER)))
+    return F.when(~delete_condition(rows), row_as_json(rows.drop(DELETED, ORDER)))
 
 
 def _identity_column_names(rows: DataFrame) -> list[str]:

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ..commits.duplicate_look_ups import DuplicateLookUp, RecordOutsideBoundError, is_older_than
+from ..commits.duplicate_look_ups import DuplicateLookUp, RecordOutsideBoundError, older_than_condition
 from ..launch.sinks import ParquetSinkSettings
 from ..record import hadoop_files
 from ..record.batch_accounts import ObservedFigures
@@ -105,7 +105,7 @@ class ParquetSink:
             # Rows of another checkpoint arrived up to the horizon: mostly the batch is younger, which is
             # checked during the write.
             try:
-                early = is_older_than("_arrived_at", horizon + timedelta(microseconds=1))
+                early = older_than_condition("_arrived_at", horizon + timedelta(microseconds=1))
                 return self._write(rows, whose, DuplicateLookUp(outside=early))
             except RecordOutsideBoundError:
                 rows = reread() if reread is not None else rows

@@ -234,7 +234,7 @@ def backfill_time_steps(
         start = border
 
 
-def has_arrived_between(since: datetime, until: datetime) -> Column:
+def arrived_between_condition(since: datetime, until: datetime) -> Column:
     """Return a condition: rows arrived from a time to another one, which is excluded."""
     return (F.col("_arrived_at") >= F.lit(since)) & (F.col("_arrived_at") < F.lit(until))
 

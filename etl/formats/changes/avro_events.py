@@ -83,7 +83,7 @@ class _AvroToJsonDecoder(avro.AvroDecoder):
 
     types: Mapping[str, StructType] = field(default_factory=dict, kw_only=True)
 
-    def _read_by_writer_schema(self, shape: Callable[[str], str], condition: Column) -> Column:
+    def _column_read_by_writer_schema(self, shape: Callable[[str], str], condition: Column) -> Column:
         found = F.lit(None)
         for identity, writer in self.writers.items():
             one, kind = (
@@ -94,11 +94,11 @@ class _AvroToJsonDecoder(avro.AvroDecoder):
                 self.types[identity],
             )
             text = F.to_json(avro_values.with_booleans_from_bytes(kind, one["datum"]))
-            if (readable := shared.all_texts_are_utf8(kind, one["datum"])) is not None:
+            if (readable := shared.all_texts_utf8_condition(kind, one["datum"])) is not None:
                 # In the place of bytes that are no text it would write another character.
                 text = F.when(readable, text).otherwise(F.lit(bytearray(b"\xff")).cast("string"))
             flags, end = (
-                shared.holds_for_all_leaves(kind, one["datum"], avro_values.is_boolean_byte),
+                shared.all_leaves_condition(kind, one["datum"], avro_values.boolean_byte_condition),
                 one["end"],
             )
             result = F.struct(

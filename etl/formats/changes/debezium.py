@@ -25,10 +25,10 @@ from ...launch.formats import DebeziumFormat
 from .. import schema_files
 from ..base import Decoder
 from ..decoding import times
-from ..decoding.decoded_rows import dead_letter_verdict, is_valid_utf8
+from ..decoding.decoded_rows import dead_letter_verdict, valid_utf8_condition
 from . import avro_events
 from .decoder import CONTROL, DELETE, TRUNCATE, ChangeDecoder, ChangeEnvelope
-from .wire_types import WireTypes, has_no_placeholder
+from .wire_types import WireTypes, no_placeholder_condition
 
 _TEXTS = (
     "connector",
@@ -129,13 +129,13 @@ class _ConnectorEvents(ChangeEnvelope):
         values = []
         for f in row:
             value, old = after[f.name], before[f.name]
-            given = has_no_placeholder(f.dataType, value)
+            given = no_placeholder_condition(f.dataType, value)
             known = value if given is None else F.when(given | old.isNull(), value).otherwise(old)
             values.append(known.alias(f.name))
         return F.when(after.isNotNull(), F.struct(*values))
 
     def reason_against_event(self, row: StructType, after: Column) -> Column | None:
-        given = ((f.name, has_no_placeholder(f.dataType, after[f.name])) for f in row)
+        given = ((f.name, no_placeholder_condition(f.dataType, after[f.name])) for f in row)
         absent = [F.when(~each, F.lit(name)) for name, each in given if each is not None]
         if not absent:
             return None
@@ -162,7 +162,7 @@ class _FlattenedEvents(_ConnectorEvents):
         """Return the row; for a tombstone, which is all that the default leaves of a delete, its key."""
         return F.coalesce(
             _without_schema_wrapper(payload),
-            _without_schema_wrapper(F.when(payload.isNull() & is_valid_utf8(key), key)),
+            _without_schema_wrapper(F.when(payload.isNull() & valid_utf8_condition(key), key)),
         )
 
     def source_struct(self, head: Column) -> Column:
@@ -206,7 +206,7 @@ def _columns_of_change_place(source: Column, operation: Column) -> dict[str, Col
     commit = F.when(~whole, sequence[0])
     position = F.coalesce(
         *(
-            F.when(_are_hexadecimal(parts), _join_position_parts(parts))
+            F.when(_hexadecimal_parts_condition(parts), _join_position_parts(parts))
             for parts in _log_position_of_each_database(source, commit)
         )
     )
@@ -265,7 +265,7 @@ def _log_position_of_each_database(source: Column, before: Column) -> Sequence[t
     )
 
 
-def _are_hexadecimal(parts: tuple[Column, Column, Column]) -> Column:
+def _hexadecimal_parts_condition(parts: tuple[Column, Column, Column]) -> Column:
     fits = (part.rlike(rf"^[0-9a-f]{{1,{digits}}}\z") for part, digits in zip(parts, _WIDTHS, strict=True))
     return F.coalesce(reduce(lambda one, other: one & other, fits), F.lit(False))
 

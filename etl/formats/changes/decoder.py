@@ -31,8 +31,8 @@ from ..decoding.decoded_rows import (
     NOT_UTF8,
     TOMBSTONE,
     dead_letter_verdict,
-    is_valid_utf8,
     required_field_absences,
+    valid_utf8_condition,
 )
 from ..json import JsonDecoder
 from .wire_types import WireTypes
@@ -175,7 +175,9 @@ class ChangeDecoder:
         """Return projections: two before the rows in an event are decoded, and three after."""
         others, payload = [F.col(f"`{name}`") for name in kept], F.col("payload")
         key = F.col("_key") if "_key" in kept else F.lit(None).cast("binary")
-        event = F.when(is_valid_utf8(payload) | payload.isNull(), self.envelope.event_text(payload, key))
+        event = F.when(
+            valid_utf8_condition(payload) | payload.isNull(), self.envelope.event_text(payload, key)
+        )
         head = F.from_json(payload.cast("string"), self.envelope.fields_beside_rows).alias(_HEAD)
         values, raw = self.envelope.values, F.col(_RAW)
         wire = dict(self.envelope.columns_of_change_and_rows(F.col(_HEAD), raw, self._wire_schema))
@@ -220,7 +222,7 @@ class ChangeDecoder:
         raw, read, letter = F.col(_RAW), F.col(_READ), F.col(_LETTER)
         operation, after = read["operation"], read["after"]
         tombstone = letter["_error"].eqNullSafe(TOMBSTONE)
-        found = F.when(raw.isNotNull() & ~is_valid_utf8(raw), dead_letter_verdict("decode", NOT_UTF8))
+        found = F.when(raw.isNotNull() & ~valid_utf8_condition(raw), dead_letter_verdict("decode", NOT_UTF8))
         found = found.when(tombstone & operation.isNull(), F.lit(None))
         found = found.when(
             letter.isNotNull(), F.struct(letter["_stage"].alias("stage"), letter["_error"].alias("error"))

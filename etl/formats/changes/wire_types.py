@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 )
 
 from ..decoding import times
-from ..decoding.decoded_rows import contains_type, evaluate_once, holds_for_all_leaves, with_replaced_leaves
+from ..decoding.decoded_rows import all_leaves_condition, contains_type, evaluate_once, with_replaced_leaves
 
 UNAVAILABLE = "__debezium_unavailable_value"
 """Debezium's placeholder for a value that the database did not log, such as an unchanged TOAST value of PostgreSQL."""
@@ -127,11 +127,15 @@ class WireTypes:
         for field in row:
             declared = declares_time_unit(field)
 
-            def leaf_is_misread(kind: DataType, value: Column, declared: bool = declared) -> Column | None:
+            def misread_leaf_condition(
+                kind: DataType, value: Column, declared: bool = declared
+            ) -> Column | None:
                 made = self._needs_conversion(kind) and not (declared and is_timestamp_type(kind))
                 return self._converted_from_wire(kind, value).isNotNull() if made else None
 
-            if (fits := holds_for_all_leaves(field.dataType, wire[field.name], leaf_is_misread)) is not None:
+            if (
+                fits := all_leaves_condition(field.dataType, wire[field.name], misread_leaf_condition)
+            ) is not None:
                 yield F.when(~fits, F.lit(field.name))
 
 
@@ -148,15 +152,15 @@ def declares_time_unit(field: StructField) -> bool:
     )
 
 
-def has_no_placeholder(kind: DataType, value: Column) -> Column | None:
+def no_placeholder_condition(kind: DataType, value: Column) -> Column | None:
     """Return a condition: no part of a value is Debezium's placeholder; None for a type that cannot be one."""
 
-    def is_no_placeholder(kind: DataType, value: Column) -> Column | None:
+    def not_placeholder_condition(kind: DataType, value: Column) -> Column | None:
         if isinstance(kind, StringType):
             return value != UNAVAILABLE
         return value != F.lit(bytearray(UNAVAILABLE.encode())) if isinstance(kind, BinaryType) else None
 
-    return holds_for_all_leaves(kind, value, is_no_placeholder)
+    return all_leaves_condition(kind, value, not_placeholder_condition)
 
 
 def _decimal_of_unscaled(kind: DecimalType, text: Column) -> Column:

@@ -23,7 +23,7 @@ class PayloadDecoder(Protocol):
     """Decoder of one payload after the other."""
 
     @property
-    def value_count(self) -> int:
+    def last_payload_value_count(self) -> int:
         """Number of values of the last payload."""
 
     def __call__(self, payload: bytes | None) -> Decoded:
@@ -116,7 +116,7 @@ def _decode_in_parts(decoder: PayloadDecoder, payloads: Any) -> Iterator[tuple[i
             yield begin, answers
             begin, answers, held = begin + len(answers), [], 0
         answers.append(decoder(payload))
-        held += decoder.value_count
+        held += decoder.last_payload_value_count
     yield begin, answers
 
 

@@ -62,16 +62,16 @@ class RuleCheckingDecoder(DecoderWrapper):
     def _broken_rule_names(self) -> Column:
         """Return the names of the broken rules; null if there are none."""
         names = [
-            F.when(_is_broken(rule.where), F.lit(rule.name))
+            F.when(_broken_rule_condition(rule.where), F.lit(rule.name))
             for rule in self.rules
             if not _stops_query_if_broken(rule)
         ]
         listed = F.concat_ws(", ", *names) if names else F.lit("")
         verdict = F.when(listed != "", listed)
         return reduce(
-            lambda found, rule: F.when(_is_broken(rule.where), _column_raising_broken_rule(rule)).otherwise(
-                found
-            ),
+            lambda found, rule: F.when(
+                _broken_rule_condition(rule.where), _column_raising_broken_rule(rule)
+            ).otherwise(found),
             [rule for rule in self.rules if _stops_query_if_broken(rule)],
             verdict,
         )
@@ -137,7 +137,7 @@ def _sql_condition_of_broken_records(route: RouteSettings, rule: RuleSettings) -
     return f"{mine}_error IS NULL AND _stage IS NULL AND NOT coalesce({rule.where_landed}, false)"
 
 
-def _is_broken(where: str) -> Column:
+def _broken_rule_condition(where: str) -> Column:
     return ~F.coalesce(F.expr(where), F.lit(False))
 
 

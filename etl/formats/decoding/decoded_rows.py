@@ -28,7 +28,7 @@ def dead_letter_verdict(stage: str, error: Column | str) -> Column:
     return F.struct(F.lit(stage).alias("stage"), text.alias("error")).cast(VERDICT_DDL)
 
 
-def is_valid_utf8(value: Column) -> Column:
+def valid_utf8_condition(value: Column) -> Column:
     """Return a condition: bytes or a text are UTF-8. Java's strings replace invalid bytes, so they differ after a round trip.
 
     ``split`` into one part makes the trip by Java's vector instructions. Spark 4 validates byte by byte (``encode``), which took
@@ -42,7 +42,7 @@ Leaf = Callable[[DataType, Column], "Column | None"]
 """Condition on a value without parts, or on a map; None for a type without a condition."""
 
 
-def all_texts_are_utf8(kind: DataType, value: Column) -> Column | None:
+def all_texts_utf8_condition(kind: DataType, value: Column) -> Column | None:
     """Return a condition: every text in a value, at any depth, is UTF-8. None for a type without text.
 
     Parameters
@@ -50,12 +50,12 @@ def all_texts_are_utf8(kind: DataType, value: Column) -> Column | None:
     value
         The column; null meets the condition.
     """
-    return holds_for_all_leaves(
-        kind, value, lambda k, v: is_valid_utf8(v) if isinstance(k, StringType) else None
+    return all_leaves_condition(
+        kind, value, lambda k, v: valid_utf8_condition(v) if isinstance(k, StringType) else None
     )
 
 
-def holds_for_all_leaves(kind: DataType, value: Column, leaf: Leaf) -> Column | None:
+def all_leaves_condition(kind: DataType, value: Column, leaf: Leaf) -> Column | None:
     """Return a condition on every part of a value, at any depth; None for a type without a condition.
 
     Parameters
@@ -67,19 +67,19 @@ def holds_for_all_leaves(kind: DataType, value: Column, leaf: Leaf) -> Column | 
     """
     found: Column | None = None
     if isinstance(kind, ArrayType):
-        if holds_for_all_leaves(kind.elementType, value, leaf) is not None:
+        if all_leaves_condition(kind.elementType, value, leaf) is not None:
             found = F.forall(value, _condition_function_for_element(kind.elementType, leaf))
     elif isinstance(kind, MapType):
         found = leaf(kind, value)
         for part, taken in ((kind.keyType, F.map_keys), (kind.valueType, F.map_values)):
-            if holds_for_all_leaves(part, value, leaf) is not None:
+            if all_leaves_condition(part, value, leaf) is not None:
                 found = _and_ignoring_none(
                     found, F.forall(taken(value), _condition_function_for_element(part, leaf))
                 )
     elif isinstance(kind, StructType):
         for field in kind.fields:
             found = _and_ignoring_none(
-                found, holds_for_all_leaves(field.dataType, value.getField(field.name), leaf)
+                found, all_leaves_condition(field.dataType, value.getField(field.name), leaf)
             )
     else:
         found = leaf(kind, value)
@@ -100,13 +100,13 @@ def _and_ignoring_none(one: Column | None, other: Column | None) -> Column | Non
 
 
 def _condition_function_for_element(kind: DataType, leaf: Leaf) -> Callable[[Column], Column]:
-    """Return :func:`holds_for_all_leaves` as a function of one element only: Spark counts the parameters."""
+    """Return :func:`all_leaves_condition` as a function of one element only: Spark counts the parameters."""
 
-    def is_met_by_element(value: Column) -> Column:
-        result = holds_for_all_leaves(kind, value, leaf)
+    def element_condition(value: Column) -> Column:
+        result = all_leaves_condition(kind, value, leaf)
         return F.lit(True) if result is None else result
 
-    return is_met_by_element
+    return element_condition
 
 
 def contains_type(kind: DataType, matches: Callable[[DataType], bool]) -> bool:
@@ -130,7 +130,7 @@ def with_replaced_leaf_types(kind: DataType, leaf: Callable[[DataType], DataType
     return leaf(kind)
 
 
-def has_distinct_keys(value: Column) -> Column:
+def distinct_keys_condition(value: Column) -> Column:
     """Return a condition: a map has each name once. Spark's parser of JSON keeps all of them, and readers differ in which they find."""
     return (F.size(value) < 2) | (F.size(F.array_distinct(F.map_keys(value))) == F.size(value))
 
@@ -167,7 +167,7 @@ def with_replaced_leaves(
         values = F.zip_with(
             F.map_values(value), F.map_values(other), lambda one, two: rebuilt_part(kind.valueType, one, two)
         )
-        alike = (F.size(value) == F.size(other)) & has_distinct_keys(value)
+        alike = (F.size(value) == F.size(other)) & distinct_keys_condition(value)
         return F.when(alike, F.map_from_arrays(F.map_keys(value), values))
     if isinstance(kind, StructType):
         parts = (

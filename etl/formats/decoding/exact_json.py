@@ -20,7 +20,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StringType, StructType
 
-from .decoded_rows import contains_type, is_valid_utf8
+from .decoded_rows import contains_type, valid_utf8_condition
 
 _TEXT, _NUMBER = (f"{secrets.token_hex(8)}{kind}" for kind in "tn")
 """Before a text, and before a number that has become one; no payload knows them."""
@@ -49,34 +49,36 @@ _LONG_NAME = rf'(?s)\A(?:[^"]++|"{_CHARACTER}{{0,{LONGEST_NAME}}}+"|{_STRING}(?!
 """From the beginning, text by text: a look from each quote would take hours for a value full of them."""
 
 
-def has_too_long_name(text: Column) -> Column:
+def too_long_name_condition(text: Column) -> Column:
     """Return a condition: a name in a JSON text is longer than the parser of every Spark line takes."""
     return (F.octet_length(text) > LONGEST_NAME) & text.rlike(_LONG_NAME)
 
 
-def has_lone_surrogate(text: Column) -> Column:
+def lone_surrogate_condition(text: Column) -> Column:
     """Return a condition: a JSON text has an escape of half a character."""
     alone = F.regexp_replace(F.replace(text, F.lit("\\\\"), F.lit(" ")), _PAIR, " ")
     return text.contains(r"\u") & alone.rlike(r"\\u[dD][89a-fA-F]")
 
 
-def can_be_read_exactly(text: Column) -> Column:
-    """Return a condition: a text is UTF-8, and neither :func:`has_too_long_name` nor :func:`has_lone_surrogate`.
+def exactly_readable_condition(text: Column) -> Column:
+    """Return a condition: a text is UTF-8, and neither :func:`too_long_name_condition` nor :func:`lone_surrogate_condition`.
 
     A text without a backslash, and therefore without an escape, needs one look: what stands before its first one is all of it
-    (as in :func:`is_valid_utf8`).
+    (as in :func:`valid_utf8_condition`).
     """
     plain = F.split(text, _BACKSLASH, 2).getItem(0) == text
-    return ~has_too_long_name(text) & (plain | (is_valid_utf8(text) & ~has_lone_surrogate(text)))
+    return ~too_long_name_condition(text) & (
+        plain | (valid_utf8_condition(text) & ~lone_surrogate_condition(text))
+    )
 
 
-def text_was_not_rewritten_by_parser(value: Column) -> Column:
+def text_not_rewritten_condition(value: Column) -> Column:
     """Return a condition: a text that the parser returned cannot be one that it wrote itself."""
     number = (value.contains(".") & value.rlike(_COPIED)) | value.isin(*_OTHER_COPIES)
     return ~(value.startswith("{") | value.startswith("[") | ((value < ":") & number))
 
 
-def texts_were_not_rewritten_by_parser(values: Iterable[Column]) -> Column:
+def texts_not_rewritten_condition(values: Iterable[Column]) -> Column:
     """Return the same condition on several texts; an expression for each makes the code longer than Java compiles."""
     joined = F.concat_ws("\1", F.lit(""), *values)
     # The first search is a third of the time of the second.
@@ -95,7 +97,7 @@ def text_field_names(kind: DataType, name: str = "") -> Iterator[str]:
                 yield from text_field_names(inner, name)
 
 
-def may_have_non_text_values(text: Column, names: Iterable[str]) -> Column:
+def possible_non_text_condition(text: Column, names: Iterable[str]) -> Column:
     """Return a condition: in a JSON text, the value of one of these names may be a number, an object or an array."""
     any_name = "|".join(map(re.escape, sorted(set(names))))
     return text.contains(r"\u") | text.rlike(rf'"(?:{any_name})"[ \t\r\n]*+:[ \t\r\n]*+[-0-9{{\[]')
@@ -107,7 +109,7 @@ def with_marked_texts(text: Column) -> Column:
     return F.regexp_replace(numbers, _TEXTS, rf'$1"{_TEXT}$2')
 
 
-def marked_value_was_number(value: Column) -> Column:
+def marked_number_condition(value: Column) -> Column:
     """Return a condition: a value of a marked text was a number."""
     return value.startswith(_TEXT + _NUMBER)
 

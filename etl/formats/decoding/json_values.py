@@ -25,8 +25,8 @@ from pyspark.sql.types import (
 
 from . import exact_json, out_of_range_numbers, times
 from .decoded_rows import (
-    has_distinct_keys,
-    holds_for_all_leaves,
+    all_leaves_condition,
+    distinct_keys_condition,
     with_replaced_leaf_types,
     with_replaced_leaves,
 )
@@ -79,20 +79,20 @@ def quick_value(kind: DataType, value: Column) -> Column:
     )
 
 
-def _quick_value_is_certain(kind: DataType, value: Column) -> Column | None:
+def _quick_value_certain_condition(kind: DataType, value: Column) -> Column | None:
     """Return a condition: a parsed value without parts is what :func:`quick_value` makes of it. Null meets it."""
     if times.is_time_type(kind):
         return times.time_from_common_form(kind, value).isNotNull()
     if isinstance(kind, ByteType):
-        return _fits_tinyint(value)
+        return _tinyint_fits_condition(value)
     if isinstance(kind, MapType):
-        return has_distinct_keys(value)
-    return out_of_range_numbers.all_numbers_are_finite(kind, value)
+        return distinct_keys_condition(value)
+    return out_of_range_numbers.all_numbers_finite_condition(kind, value)
 
 
-def map_has_distinct_keys(kind: DataType, value: Column) -> Column | None:
+def map_keys_distinct_condition(kind: DataType, value: Column) -> Column | None:
     """Return a condition: a map has each name once; None for a type that is no map."""
-    return has_distinct_keys(value) if isinstance(kind, MapType) else None
+    return distinct_keys_condition(value) if isinstance(kind, MapType) else None
 
 
 def certainty_conditions_of_quick_values(
@@ -101,29 +101,29 @@ def certainty_conditions_of_quick_values(
     """Yield conditions on parsed values; a record that does not meet them all is parsed again."""
     for each in fields:
         if (
-            sound := holds_for_all_leaves(each.dataType, value_of(each.name), _quick_value_is_certain)
+            sound := all_leaves_condition(each.dataType, value_of(each.name), _quick_value_certain_condition)
         ) is not None:
             yield sound
 
-    def text_was_not_rewritten(kind: DataType, value: Column) -> Column | None:
-        return exact_json.text_was_not_rewritten_by_parser(value) if isinstance(kind, StringType) else None
+    def leaf_text_not_rewritten_condition(kind: DataType, value: Column) -> Column | None:
+        return exact_json.text_not_rewritten_condition(value) if isinstance(kind, StringType) else None
 
     texts = []
     if flat := [
         text for each in fields for text in _texts_outside_arrays_and_maps(each.dataType, value_of(each.name))
     ]:
-        texts.append(exact_json.texts_were_not_rewritten_by_parser(flat))
+        texts.append(exact_json.texts_not_rewritten_condition(flat))
     for each in fields:
         nested = None if out_of_range_numbers.has_no_array_or_map(each.dataType) else value_of(each.name)
         if (
             nested is not None
-            and (as_written := holds_for_all_leaves(each.dataType, nested, text_was_not_rewritten))
+            and (as_written := all_leaves_condition(each.dataType, nested, leaf_text_not_rewritten_condition))
             is not None
         ):
             texts.append(as_written)
     if texts:
         names = exact_json.text_field_names(fields)
-        yield reduce(lambda a, b: a & b, texts) | ~exact_json.may_have_non_text_values(
+        yield reduce(lambda a, b: a & b, texts) | ~exact_json.possible_non_text_condition(
             F.col("payload").cast("string"), names
         )
 
@@ -137,7 +137,7 @@ def _texts_outside_arrays_and_maps(kind: DataType, value: Column) -> Iterator[Co
             yield from _texts_outside_arrays_and_maps(field.dataType, value[field.name])
 
 
-def _fits_tinyint(value: Column) -> Column:
+def _tinyint_fits_condition(value: Column) -> Column:
     return value.between(-128, 127)
 
 
@@ -159,18 +159,18 @@ def column_names_read_from_text_by_type(schema: StructType) -> list[tuple[DataTy
 
 def _time_of_text(kind: DataType, text: Column) -> Column:
     written = exact_json.scalar_without_mark(text)
-    number = F.when(exact_json.marked_value_was_number(text), times.time_from_epoch_number(kind, written))
+    number = F.when(exact_json.marked_number_condition(text), times.time_from_epoch_number(kind, written))
     return F.coalesce(
-        number, F.when(~exact_json.marked_value_was_number(text), times.time_from_text(kind, written))
+        number, F.when(~exact_json.marked_number_condition(text), times.time_from_text(kind, written))
     )
 
 
-def is_written_as_type(kind: DataType, text: Column) -> Column | None:
+def written_as_type_condition(kind: DataType, text: Column) -> Column | None:
     """Return a condition: a value is written as one of its type, as far as the parser does not know."""
     if times.is_time_type(kind):
         return _time_of_text(kind, text).isNotNull()
     if isinstance(kind, ByteType):
-        return _fits_tinyint(exact_json.scalar_without_mark(text).cast("int"))
+        return _tinyint_fits_condition(exact_json.scalar_without_mark(text).cast("int"))
     if isinstance(kind, DecimalType):
-        return exact_json.marked_value_was_number(text) | ~text.contains(",")
+        return exact_json.marked_number_condition(text) | ~text.contains(",")
     return None

@@ -24,7 +24,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ..base import Decoder, DecoderWrapper, Observe, decode_and_observe
-from .decoded_rows import CHANGE, is_valid_utf8
+from .decoded_rows import CHANGE, valid_utf8_condition
 
 WITHHELD = " (bytes withheld, as the query redacts fields)"
 """Suffix of a dead letter's error when its bytes are withheld."""
@@ -91,13 +91,13 @@ class RedactingDecoder(DecoderWrapper):
             Bytes as they arrived.
         """
         return F.when(
-            self._payload_may_be_kept(payload), self._payload_without_values(payload).cast("binary")
+            self._payload_kept_condition(payload), self._payload_without_values(payload).cast("binary")
         )
 
-    def _payload_may_be_kept(self, payload: Column) -> Column:
+    def _payload_kept_condition(self, payload: Column) -> Column:
         if not self.readable:
             return F.length(payload) == 0
-        return _has_no_hidden_name(payload) & ~payload.cast("string").rlike(
+        return _no_hidden_name_condition(payload) & ~payload.cast("string").rlike(
             rf"(?iu){_any_pattern(map(_escaped_name_pattern, self.fields))}"
         )
 
@@ -133,9 +133,9 @@ def redacted_error(error: Column, payload: Column, redacted: Column) -> Column:
     return F.when(payload.isNotNull() & redacted.isNull(), F.concat(error, F.lit(WITHHELD))).otherwise(error)
 
 
-def _has_no_hidden_name(payload: Column) -> Column:
+def _no_hidden_name_condition(payload: Column) -> Column:
     """Return a condition: no name in the bytes can hide. They are empty, or UTF-8 that starts an object, with no escaped name."""
     text = payload.cast("string")
     return (F.length(payload) == 0) | (
-        is_valid_utf8(payload) & text.rlike(r"\A\s*+\{") & ~text.rlike(_ESCAPED_NAME)
+        valid_utf8_condition(payload) & text.rlike(r"\A\s*+\{") & ~text.rlike(_ESCAPED_NAME)
     )

@@ -60,7 +60,7 @@ class DecodingRoute:
     decoder: Decoder
     changes_of: str | None = None
 
-    def is_own_record(self) -> Column:
+    def own_record_condition(self) -> Column:
         """Return a condition: a record is of this topic or stream. True or false, never null."""
         mine = (F.col("_source") == self.source) & F.col("_id").startswith(f"{self.origin}/")
         return F.coalesce(mine, F.lit(False))
@@ -123,7 +123,9 @@ class RoutingDecoder:
         """
         kept = [F.col(f"`{name}`") for name in rows.columns if name != "payload"]
         name = reduce(
-            lambda found, route: found.when(self._takes_route(route), F.lit(route.name)), self.routes, F
+            lambda found, route: found.when(self._takes_route_condition(route), F.lit(route.name)),
+            self.routes,
+            F,
         )
         # A projection of its own only where routes ask for it.
         asked = any(route.changes_of is not None for route in self.routes)
@@ -156,7 +158,7 @@ class RoutingDecoder:
             if hiding:
                 names = dict.fromkeys(name for each in hiding for name in each.fields)
                 bare = replace(hiding[0], fields=tuple(names)).redacted_payload(payload)
-            cut.append((routes[0].is_own_record(), bare))
+            cut.append((routes[0].own_record_condition(), bare))
         kept: Column = reduce(lambda found, one: found.when(*one), cut, F).otherwise(payload)
         return kept
 
@@ -172,16 +174,17 @@ class RoutingDecoder:
         """Return the table of the change in a payload; empty for a topic or stream whose routes do not ask for it."""
         named = [routes[0] for routes in self._routes_grouped_by_origin if routes[0].changes_of is not None]
         tables = (
-            F.when(route.is_own_record(), route.changed_table_name(F.col("payload"))) for route in named
+            F.when(route.own_record_condition(), route.changed_table_name(F.col("payload")))
+            for route in named
         )
         return F.coalesce(*tables, F.lit(""))
 
-    def _takes_route(self, route: DecodingRoute) -> Column:
+    def _takes_route_condition(self, route: DecodingRoute) -> Column:
         """Return a condition: a record takes a route; what is no change of a table takes the first of its stream."""
         if route.changes_of is None:
-            return route.is_own_record()
+            return route.own_record_condition()
         first = any(routes[0] is route for routes in self._routes_grouped_by_origin)
-        return route.is_own_record() & F.col(_TABLE).isin(route.changes_of, *([""] if first else []))
+        return route.own_record_condition() & F.col(_TABLE).isin(route.changes_of, *([""] if first else []))
 
     def _decode_route(self, rows: DataFrame, place: int, route: DecodingRoute) -> DataFrame:
         """Decode one route's payloads; its decoder gets a null payload for other rows, and their result is dropped."""

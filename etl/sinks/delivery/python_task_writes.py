@@ -27,8 +27,8 @@ from ..base import (
     Refuse,
     Sink,
     WriteCounts,
+    delete_condition,
     identity_and_time_columns,
-    is_delete,
     reason_not_storable,
     row_as_json,
 )
@@ -177,7 +177,7 @@ def send_batch(
     more = {
         "_key": key.cast("string"),
         "_text": row_as_json(rows),
-        "_deleted": is_delete(rows),
+        "_deleted": delete_condition(rows),
         ORDER: F.col(ORDER) if ORDER in rows.columns else F.lit(None).cast("string"),
         "_unstorable": reason_not_storable(rows),
     }

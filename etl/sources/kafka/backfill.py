@@ -13,8 +13,8 @@ from ...launch.connections import Connection
 from ...launch.launch_document import BackfillRequest
 from ...launch.sources import KafkaSource
 from ...record import batch_accounts, envelope
-from ..base import BackfillPart, Parts, backfill_time_steps, has_arrived_between
-from ..batch_offsets import is_in_offset_ranges
+from ..base import BackfillPart, Parts, arrived_between_condition, backfill_time_steps
+from ..batch_offsets import offset_ranges_condition
 from .connection import connection_options, sign_in
 from .range_reader import RangeReader, Ranges
 from .topic_stream import options_of_streams_and_batches
@@ -51,7 +51,7 @@ def topic_range_reader(source: KafkaSource, connection: Connection) -> Parts:
         def in_envelope_with_bounded_times(records: DataFrame, since: datetime, until: datetime) -> DataFrame:
             result = envelope.from_kafka(records, source.name, several=pattern)
             own = F.col("_arrived_at").between(F.expr("timestamp_micros(0)"), F.lit(latest))
-            kept = result.where(~F.coalesce(own, F.lit(False)) | has_arrived_between(since, until))
+            kept = result.where(~F.coalesce(own, F.lit(False)) | arrived_between_condition(since, until))
             return envelope.with_bounded_arrival(kept, planned, timedelta(seconds=source.retention_seconds))
 
         for since, until in backfill_time_steps(request):
@@ -80,7 +80,7 @@ def topic_range_reader(source: KafkaSource, connection: Connection) -> Parts:
             yield BackfillPart(
                 batch_accounts.iso_text(since),
                 records,
-                DuplicateLookUp(is_in_offset_ranges(source.name, shards)),
+                DuplicateLookUp(offset_ranges_condition(source.name, shards)),
                 read_around_overflowing_times,
             )
 

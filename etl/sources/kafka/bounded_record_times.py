@@ -57,7 +57,7 @@ class RereadableLeg:
 
     def offset_ranges_of_batch(self, spark: SparkSession, batch_id: int) -> Ranges:
         """Return the offsets of a batch."""
-        start = self.checkpoint.batch_start_offset(spark, batch_id) or self._first_batch_start(spark)
+        start = self.checkpoint.batch_start_offset(spark, batch_id) or self._first_batch_start_offsets(spark)
         begun, ends = (
             {(t, int(p)): int(at) for t, positions in offset.items() for p, at in positions.items()}
             for offset in (start, self.checkpoint.batch_end_offset(spark, batch_id) or {})
@@ -65,7 +65,7 @@ class RereadableLeg:
         # A partition that only the end names is new, and is read from its beginning.
         return {p: (begun.get(p, 0), at) for p, at in ends.items() if begun.get(p, 0) < at}
 
-    def _first_batch_start(self, spark: SparkSession) -> Any:
+    def _first_batch_start_offsets(self, spark: SparkSession) -> Any:
         """Return the start of a checkpoint's first batch, as Spark's Kafka source stores it."""
         text = hadoop_files.read_text(spark, f"{self.checkpoint.location}/sources/{self.checkpoint.place}/0")
         return json.loads(text[text.index("{") :])
@@ -142,7 +142,7 @@ class BoundedTimesHandler:
 
     def _with_bounded_times(self, batch: DataFrame, batch_id: int) -> DataFrame:
         checkpoint: Checkpoint = self.handle.checkpoint
-        planned = checkpoint.planned_at(batch.sparkSession, batch_id) or batch_accounts.utc_now()
+        planned = checkpoint.batch_planning_time(batch.sparkSession, batch_id) or batch_accounts.utc_now()
         sources = [source for leg in self.legs for source in leg.sources]
         retention = timedelta(seconds=max(source.retention_seconds for source in sources))
         names = [source.name for source in sources] if self.mixed else None

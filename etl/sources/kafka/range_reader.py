@@ -59,7 +59,7 @@ def is_time_overflow(error: BaseException | None) -> bool:
     return False
 
 
-def split_around_unreadable(
+def split_ranges_around_unreadable(
     ranges: Ranges, odd: Mapping[Partition, Sequence[int]]
 ) -> tuple[dict[Partition, list[tuple[int, int]]], dict[Partition, list[tuple[int, int]]]]:
     """Split a batch into ranges without unreadable records, at most ``MOST_RANGES`` of a partition, and the rest.
@@ -71,7 +71,7 @@ def split_around_unreadable(
 
     Examples
     --------
-    >>> split_around_unreadable({("t", 0): (5, 9)}, {("t", 0): [6]})
+    >>> split_ranges_around_unreadable({("t", 0): (5, 9)}, {("t", 0): [6]})
     ({('t', 0): [(5, 6), (7, 9)]}, {('t', 0): [(6, 7)]})
     """
     clean: dict[Partition, list[tuple[int, int]]] = {}
@@ -297,10 +297,10 @@ class RangeReader:
         NoAnswerError
             The brokers do not answer.
         """
-        clean, rest = split_around_unreadable(ranges, odd)
+        clean, rest = split_ranges_around_unreadable(ranges, odd)
         turns = range(max((len(each) for each in clean.values()), default=0))
         parts = [self.read_range({p: each[n] for p, each in clean.items() if n < len(each)}) for n in turns]
-        return union_of_legs([*parts, *(self._read_in_driver(rest) if rest else ())])
+        return union_of_legs([*parts, *(self._yield_frames_read_in_driver(rest) if rest else ())])
 
     def _poll_pages(self, consumer: Any, place: Partition, within: tuple[int, int]) -> Iterator[Any]:
         """Yield pages of a partition's records, which may go a little beyond the range."""
@@ -325,7 +325,9 @@ class RangeReader:
                     return
                 yield record
 
-    def _read_in_driver(self, ranges: Mapping[Partition, Sequence[tuple[int, int]]]) -> Iterator[DataFrame]:
+    def _yield_frames_read_in_driver(
+        self, ranges: Mapping[Partition, Sequence[tuple[int, int]]]
+    ) -> Iterator[DataFrame]:
         """Read ranges in the driver and send the records to the executors, a chunk at a time."""
         rows: list[tuple[Any, ...]] = []
         size = 0

@@ -47,12 +47,12 @@ def cluster_and_topic_ids(
     with closing_admin_client(spark, connecting, SECONDS) as (client, answer):
         known = answer(client.describeCluster().clusterId())
         ids = {} if known is None else {"cluster": str(known)}
-        for name, described in _describe_topics(spark, sources, client, answer).items():
+        for name, described in _topic_descriptions(spark, sources, client, answer).items():
             ids[f"topic {name}"] = str(described.topicId())
     return {what: known for what, known in ids.items() if known != _NONE}
 
 
-def _describe_topics(
+def _topic_descriptions(
     spark: SparkSession, sources: Sequence[KafkaSource], client: Any, answer: Callable[[Any], Any]
 ) -> dict[str, Any]:
     """Return Kafka's description of each topic that some sources read, by name."""
@@ -91,7 +91,7 @@ def current_end_offsets(
     with closing_admin_client(spark, connecting, SECONDS) as (client, answer):
         specs = {
             kafka.common.TopicPartition(name, part.partition()): kafka.clients.admin.OffsetSpec.latest()
-            for name, described in _describe_topics(spark, sources, client, answer).items()
+            for name, described in _topic_descriptions(spark, sources, client, answer).items()
             for part in described.partitions()
             if part.partition() in (only.get(name) or (part.partition(),))
         }

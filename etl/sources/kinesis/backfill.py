@@ -14,7 +14,7 @@ from ...commits.duplicate_look_ups import DuplicateLookUp
 from ...launch.launch_document import BackfillRequest
 from ...launch.sources import KinesisSource
 from ...record import batch_accounts, envelope
-from ..base import BackfillPart, Parts, backfill_time_steps, has_arrived_between
+from ..base import BackfillPart, Parts, arrived_between_condition, backfill_time_steps
 from .closed_shards import AGGREGATE, COLUMNS
 from .time_range_reader import StreamReader
 
@@ -39,7 +39,7 @@ def stream_range_reader(source: KinesisSource, endpoint: str | None) -> Parts:
                 partial(reader.yield_records_of_shards, since, until)
             )
             read = spark.createDataFrame(entries.map(partial(_row_of_record, source.stream)), COLUMNS)
-            within = has_arrived_between(since, until)
+            within = arrived_between_condition(since, until)
             records = envelope.from_kinesis(read, source.name).where(within)
             yield BackfillPart(
                 batch_accounts.iso_text(since),

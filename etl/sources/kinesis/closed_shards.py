@@ -161,7 +161,7 @@ def unread_shard_rests(
     ]
 
 
-def split_aggregate(data: bytes) -> Packed | None:
+def split_kinesis_aggregate(data: bytes) -> Packed | None:
     """Split an aggregate into its records; return None if the data is no aggregate, as the connectors do.
 
     Any producer can write the first bytes of an aggregate. A real one ends with the MD5 of the message in between.
@@ -279,7 +279,7 @@ def _as_unaggregated_record(
 ) -> tuple[bytearray, str, str, str, datetime]:
     """Return a record of the Kinesis API in the form of a connector."""
     number, arrived = record["SequenceNumber"], record["ApproximateArrivalTimestamp"]
-    packed = split_aggregate(record["Data"])
+    packed = split_kinesis_aggregate(record["Data"])
     # Data that is no aggregate, or an empty one, is an ordinary record; the only record of an aggregate has its number.
     if not packed:
         return bytearray(record["Data"]), stream, record["PartitionKey"], number, arrived

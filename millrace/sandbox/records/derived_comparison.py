@@ -133,7 +133,7 @@ def rows_by_one_batch(run: JobRun, query: DeriveSettings) -> DataFrame:
     rows = compose(records)
     if query.latest_by:
         if orders := change_order.orders_of_truncates(records):
-            rows = rows.where(~change_order.is_older_than_any(orders))
+            rows = rows.where(~change_order.older_than_any_condition(orders))
         rows = rows.where(f"NOT {DELETED}")
     return rows.localCheckpoint()
 

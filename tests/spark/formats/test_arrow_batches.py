@@ -21,7 +21,7 @@ MIB = 1 << 20
 class Sizes:
     """A decoder that tells how long a payload is."""
 
-    value_count = 1
+    last_payload_value_count = 1
 
     def __call__(self, payload: bytes | None) -> arrow.Decoded:
         return {"size": None if payload is None else len(payload)}, None, None

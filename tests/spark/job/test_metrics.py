@@ -17,7 +17,7 @@ from millrace.etl.job.supervise import Supervisor
 from millrace.etl.metrics.background_writer import BackgroundWriter
 from millrace.etl.metrics.monitor import MetricsMonitor
 from millrace.etl.metrics.percentile_sketch import PercentileSketch
-from millrace.etl.metrics.spark_metrics_output import SparkMetrics
+from millrace.etl.metrics.spark_metrics_output import SparkGauges
 from millrace.etl.metrics.trigger_metrics import MetricSample
 from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.errors import JVM_ERRORS
@@ -164,7 +164,7 @@ def test_gauges_stand_beside_sparks_own(spark: SparkSession) -> None:
             result |= {str(name): float(held.get(name).getValue()) for name in held.keySet()}
         return result
 
-    output = SparkMetrics(spark)
+    output = SparkGauges(spark)
     ages = PercentileSketch(tuple((float(n), 1.0) for n in range(1, 101)), 100.0)
     output.write(
         [

@@ -68,10 +68,10 @@ def billed(cores):
 
 RUNS = '''
 """What runs."""
-from millrace.etl.engines.glue import GlueFamily
+from millrace.etl.engines.glue import EngineWithGlueConnector
 
 
-class Toys(GlueFamily):
+class Toys(EngineWithGlueConnector):
     ADDS_ARGUMENTS = True
 
     def kinesis_credential_options(self, environment):

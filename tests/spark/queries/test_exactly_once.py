@@ -23,7 +23,7 @@ from millrace.etl.record.tables import Table
 from millrace.etl.sinks import dead_letters
 from millrace.etl.sinks.base import LETTER, BatchIdentity
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
-from millrace.etl.sources.batch_offsets import MOST_CONDITIONS, is_in_offset_ranges
+from millrace.etl.sources.batch_offsets import MOST_CONDITIONS, offset_ranges_condition
 from tests.spark.queries import test_derive, test_direct
 from tests.spark.source_batches import (
     ENVELOPE,
@@ -174,13 +174,13 @@ def test_thousands_of_partitions_are_a_bound_of_a_few_conditions(spark: SparkSes
     lander(spark, landing, Events())(frame(spark, kafka_rows(4999, 7, [good(1)])), 0)
     for count in (2, MOST_CONDITIONS, 5000):
         ranges = {str(p): (10 * p, 10 * p + 5) for p in range(5000 - count, 5000)}
-        plan = str(is_in_offset_ranges("flights", ranges)._jc.toString())
+        plan = str(offset_ranges_condition("flights", ranges)._jc.toString())
         # As Iceberg's scan describes itself, and as that of Spark 4.1 does.
         result = plan.count("_position >=") + plan.count(">=(_position")
         assert result == min(count, MOST_CONDITIONS)
-        assert spark.table(str(landing)).where(is_in_offset_ranges("flights", ranges)).count() == 0
+        assert spark.table(str(landing)).where(offset_ranges_condition("flights", ranges)).count() == 0
         held = ranges | {"4999": (0, 8)}
-        assert spark.table(str(landing)).where(is_in_offset_ranges("flights", held)).count() == 1
+        assert spark.table(str(landing)).where(offset_ranges_condition("flights", held)).count() == 1
 
 
 @pytest.mark.slow

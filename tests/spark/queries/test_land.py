@@ -13,7 +13,11 @@ from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.commits.duplicate_look_ups import DuplicateLookUp, RecordOutsideBoundError, is_older_than
+from millrace.etl.commits.duplicate_look_ups import (
+    DuplicateLookUp,
+    RecordOutsideBoundError,
+    older_than_condition,
+)
 from millrace.etl.queries import land, small_batch_decoding
 from millrace.etl.record import batch_accounts, tables
 from millrace.etl.record.errors import StartError
@@ -376,7 +380,7 @@ def test_a_bound_that_fails_commits_nothing(spark: SparkSession, table: Names) -
             {"_hash": F.lit(0).cast("bigint"), "_landed_at": F.current_timestamp()}
         )
     )
-    early = DuplicateLookUp(outside=is_older_than("_arrived_at", EPOCH + timedelta(milliseconds=5)))
+    early = DuplicateLookUp(outside=older_than_condition("_arrived_at", EPOCH + timedelta(milliseconds=5)))
     with pytest.raises(RecordOutsideBoundError):
         IcebergSink(landing).append(rows, early)
     assert added_records(spark, landing) == []

@@ -24,7 +24,7 @@ from millrace.etl.sources.kinesis.closed_shards import (
     Shard,
     ShardPositions,
     ShardRest,
-    split_aggregate,
+    split_kinesis_aggregate,
     unread_shard_rests,
 )
 from millrace.etl.sources.kinesis.missed_records_guard import KinesisLossGuard
@@ -243,16 +243,16 @@ NO_AGGREGATES = {
 
 
 def test_an_aggregate_is_taken_apart() -> None:
-    assert split_aggregate(aggregate(PACKED)) == PACKED
+    assert split_kinesis_aggregate(aggregate(PACKED)) == PACKED
 
 
 @pytest.mark.parametrize("name", NO_AGGREGATES)
 def test_what_only_looks_like_an_aggregate_is_none(name: str) -> None:
-    assert split_aggregate(NO_AGGREGATES[name]) is None
+    assert split_kinesis_aggregate(NO_AGGREGATES[name]) is None
 
 
 @hypothesis.given(st.binary(max_size=60))
 def test_any_bytes_are_an_aggregate_or_none(body: bytes) -> None:
-    assert split_aggregate(AGGREGATE + body) is None or AGGREGATE + body == ended(body[:-16])
-    result = split_aggregate(ended(body))
+    assert split_kinesis_aggregate(AGGREGATE + body) is None or AGGREGATE + body == ended(body[:-16])
+    result = split_kinesis_aggregate(ended(body))
     assert result is None or all(isinstance(key, str) and isinstance(data, bytes) for key, data in result)

@@ -101,7 +101,7 @@ def started(session: Session, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any,
     def begin(build: Any, supervise: Any) -> Lease:
         nothing: Any = SimpleNamespace(close=lambda: None, start=lambda: None, stop=lambda: None)
         monkeypatch.setattr(main, "NonBlockingConsole", lambda _: io.StringIO())
-        monkeypatch.setattr(main, "SparkMetrics", lambda _: SimpleNamespace(write=None))
+        monkeypatch.setattr(main, "SparkGauges", lambda _: SimpleNamespace(write=None))
         monkeypatch.setattr(main, "open_monitor", lambda *_: nothing)
         monkeypatch.setattr(main, "_open_lease", lambda *_: lease)
         monkeypatch.setattr(main, "build_queries", build)

@@ -160,7 +160,7 @@ def test_a_payload_comes_to_so_many_values_at_most() -> None:
     for message, payload in ((LINES, b"\x0a\x00" * 300_000), (ORDER, wide)):
         one = protobuf.make_payload_decoder(message)
         assert one(payload)[1:] == ("decode", "more than 1,000,000 values")
-        assert one.value_count <= protobuf.MOST_VALUES + 1_000_000
+        assert one.last_payload_value_count <= protobuf.MOST_VALUES + 1_000_000
         assert one(b"")[1:] == (None, None), "the next one starts from the beginning"
     packed = one(pb.block(9, b"\x02" * 900_000))
     assert packed[0] is not None
