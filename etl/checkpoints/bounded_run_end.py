@@ -14,7 +14,7 @@ from .initial_snapshot import count_files, table_streams
 
 
 def checker_of_bounded_run_end(spark: SparkSession, rows: DataFrame, checkpoint: Checkpoint) -> IsEndReached:
-    """Fix the end of a bounded run at the current snapshot of each table.
+    """Return the check of the end of a bounded run, which is fixed at the current snapshot of each table.
 
     Parameters
     ----------

@@ -162,7 +162,7 @@ def make_manifest(
     conf: Callable[[str], str | None],
     schema_text: Callable[[str], bytes | None],
 ) -> Manifest:
-    """Describe the checkpoint that a query would write.
+    """Return the description of the checkpoint that a query would write.
 
     Parameters
     ----------

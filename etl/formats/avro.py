@@ -287,7 +287,7 @@ def parse_datum_and_end_mark(framed: Column, writer: str, reader: str | None = N
 
 
 def _sql_that_sets_limit(limit: tuple[str, int]) -> str:
-    """Set a limit in the JVM that runs this expression; no Spark setting reaches the executors on every engine."""
+    """Return SQL that sets a limit in the JVM that runs it; no Spark setting reaches the executors on every engine."""
     name, value = limit
     return f"java_method('java.lang.System', 'setProperty', '{name}', '{value}')"
 

@@ -363,7 +363,7 @@ class JsonDecoder:
     def _refusal_verdict(
         self, record: Column, fields: StructType, loose: Column, text: str, readable: Mapping[str, Column]
     ) -> Column:
-        """Distinguish "not an object" from "wrong type", by a parse that allows any type."""
+        """Return the verdict "not an object" or "wrong type", by a parse that allows any type."""
 
         def refused_field_names() -> Iterator[Column]:
             for f in fields:
@@ -405,7 +405,7 @@ def _payload_with_end_member() -> Column:
 
 
 def _text_with_end_member(text: Column) -> Column:
-    """Do the same, slower, with any blanks after the brace, and for an object without members, where no comma is allowed."""
+    """Return the same of a text, slower, with any blanks after the brace, and for an object without members, where no comma is allowed."""
     ended = F.regexp_replace(text, rf"\}}{_BLANKS}\z", f",{_MARK}")
     return F.regexp_replace(ended, rf"^({_BLANKS}\{{){_BLANKS},({re.escape(_MARK)})\z", "$1$2")
 

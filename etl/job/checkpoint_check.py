@@ -64,7 +64,7 @@ class CheckpointCheck:
         return dataclasses.replace(self._job, queries=tuple(queries))
 
     def query_with_state_check(self, query: ReadyQuery) -> ReadyQuery:
-        """Compare the state of a built query with its checkpoint, and keep the checkpoint's manifest current.
+        """Return a built query that keeps its checkpoint's manifest current, after a comparison of its state with the checkpoint.
 
         A checkpoint without a manifest gets one now. The manifest of another version is replaced after this version's
         first batch, so a version that completes no batch leaves no trace.

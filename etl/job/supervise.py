@@ -119,7 +119,7 @@ class Supervisor:
         self._stopping.set()
 
     def run_to_exit_status(self, queries: Sequence[ReadyQuery]) -> int:
-        """Run queries until they end.
+        """Run queries until they end, and return the exit status.
 
         Parameters
         ----------
@@ -331,21 +331,27 @@ class Supervisor:
         return True
 
     def _restart_with_new_limits(self, one: RunningQuery) -> bool:
-        """Start a query again on its checkpoint; its current batch is planned but not committed, and is repeated."""
+        """Start a query again on its checkpoint; its current batch is planned but not committed, and is repeated.
+
+        Return whether it runs.
+        """
         if one.spec.reopen is None or one.is_ending:
             return False
         self.report.emit("reopened", query=one.spec.name, why=str(one.error))
         return self._start_again(one)
 
     def _start_again_after_lost_progress(self, one: RunningQuery) -> bool:
-        """Start a query again that Spark ended after a committed batch; this does not count as an attempt."""
+        """Start a query again that Spark ended after a committed batch; this does not count as an attempt.
+
+        Return whether it runs.
+        """
         if one.error is None or one.is_ending or LOST_PROGRESS not in full_error_text(one.error):
             return False
         self.report.emit("reopened", query=one.spec.name, why="Spark lost the progress of a repeated batch")
         return self._start_again(one)
 
     def _start_again(self, one: RunningQuery) -> bool:
-        """Start a query on its checkpoint: its last batch is repeated. An error shows at the next check."""
+        """Start a query on its checkpoint: its last batch is repeated. Return whether it runs; an error shows at the next check."""
         one.again_at = one.error = one.failed_batch = None
         try:
             one.spec = _query_with_reopened_rows(one.spec)

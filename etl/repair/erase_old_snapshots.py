@@ -17,7 +17,7 @@ MARK = "millrace.erasure"
 
 
 def commit_mark_of_erasure(spark: SparkSession, table: Table, erasure: str) -> int:
-    """Remove the rest of erased rows from the current snapshot, and end the old history with a commit without rows.
+    """Remove the rest of erased rows from the current snapshot, and end the old history with a commit without rows: its mark.
 
     A query that derives from the table reads that commit as an empty batch, so even a query without other data
     reads past it.
@@ -91,7 +91,7 @@ def has_read_past(spark: SparkSession, table: Table, reader: str, snapshot: int)
 
 
 def expire_snapshots_before_mark(spark: SparkSession, table: Table, snapshot: int) -> int:
-    """Expire all snapshots before a mark, and delete the files that only they name.
+    """Expire all snapshots before a mark, delete the files that only they name, and return how many these are.
 
     Returns
     -------

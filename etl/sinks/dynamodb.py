@@ -75,7 +75,7 @@ class ItemWriter(RequestWriter):
         return tuple(str(entry.get(name)) for name in self.form.key)
 
     def write_rest_and_yield_refused(self) -> Iterator[Refused]:
-        """Write the waiting rows."""
+        """Write the waiting rows, and yield those that are refused."""
         from botocore.exceptions import ClientError
 
         taken = self.take_waiting_entries()
@@ -138,7 +138,7 @@ class ResultWriter(ItemWriter):
         return self.form.item_and_json_size(record.text, {LANE: {"S": lane}, PLACE: {"S": place}})
 
     def write_rest_and_yield_refused(self) -> Iterator[Refused]:
-        """Write the waiting rows, and repeat the throttled ones."""
+        """Write the waiting rows, repeat the throttled ones, and yield those that are refused."""
         waiting = self.take_waiting_entries()
         while waiting:
             answers = self._pool.map(self._try_put_result, waiting)

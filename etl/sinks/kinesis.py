@@ -75,7 +75,7 @@ class RecordWriter(RequestWriter):
         return {"Data": data, "PartitionKey": key}, size
 
     def write_rest_and_yield_refused(self) -> Iterator[Refused]:
-        """Write the waiting rows, and repeat those that a shard refused, until all are written."""
+        """Write the waiting rows, repeated until all are written; yield none, as a shard refuses only for a time."""
         from botocore.exceptions import ClientError
 
         waiting = self.take_waiting_entries()

@@ -95,7 +95,7 @@ class SignedHttpClient:
     def send_until_answered(
         self, method: str, path: str, waits: Backoff, body: bytes = b""
     ) -> tuple[int, bytes]:
-        """Send a request, see :meth:`send_batch`, and repeat it while the domain is busy or unreachable.
+        """Send a request, see :meth:`send`, and repeat it while the domain is busy or unreachable.
 
         Raises
         ------
@@ -164,7 +164,7 @@ class DocumentWriter(RequestWriter):
         return entry, len(entry)
 
     def write_rest_and_yield_refused(self) -> Iterator[Refused]:
-        """Write the waiting rows, and repeat those for which the domain was busy."""
+        """Write the waiting rows, repeat those for which the domain was busy, and yield those that are refused."""
         yield from self._send_and_yield_refused(self.take_waiting_entries())
 
     def _send_and_yield_refused(self, waiting: list[Entry]) -> Iterator[Refused]:
@@ -231,7 +231,7 @@ class LatestDocumentWriter(DocumentWriter):
     """
 
     def write_rest_and_yield_refused(self) -> Iterator[Refused]:
-        """Write the waiting rows; those whose documents changed since the comparison are compared again."""
+        """Write the waiting rows, compared again where documents changed meanwhile; yield those that are refused."""
         waiting = self.take_waiting_entries()
         while waiting:
             self._conflicts.clear()

@@ -125,7 +125,7 @@ class _ConnectorEvents(ChangeEnvelope):
         return _columns_of_change_place(source, operation)
 
     def row_completed_from_before(self, row: StructType, after: Column, before: Column) -> Column:
-        """Take a value that the database did not log from the row before, if that has it."""
+        """Return the row after a change, with values that the database did not log from the row before it."""
         values = []
         for f in row:
             value, old = after[f.name], before[f.name]

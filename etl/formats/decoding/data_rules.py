@@ -78,7 +78,7 @@ class RuleCheckingDecoder(DecoderWrapper):
 
 
 def decoder_with_rules(spark: SparkSession, decoder: Decoder, rules: tuple[RuleSettings, ...]) -> Decoder:
-    """Add rules to a decoder.
+    """Return a decoder that also checks rules; the same one without rules.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def decoder_with_rules(spark: SparkSession, decoder: Decoder, rules: tuple[RuleS
             raise StartError(
                 f"rule {rule.name}: the condition {rule.where} has type {kind.simpleString()}; it must be BOOLEAN"
             )
-    # Also if all rules warn: the counts need the columns of a record (see `decode_observed`).
+    # Also if all rules warn: the counts need the columns of a record (see `decode_and_observe`).
     return (
         RuleCheckingDecoder(decoder, tuple(rule for rule in rules if rule.action != "warn"))
         if rules

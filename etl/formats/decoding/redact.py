@@ -112,7 +112,7 @@ def _any_pattern(patterns: Iterable[str]) -> str:
 
 
 def _escaped_name_pattern(name: str) -> str:
-    """Match a name of which at least one letter is written as an escape."""
+    """Return a pattern of a name of which at least one letter is written as an escape."""
     return rf"(?=[^\\]{{0,{len(name) - 1}}}+\\){''.join(map(_letter_or_escape_pattern, name))}"
 
 

@@ -33,7 +33,7 @@ _PLACE = "_place"
 def run_in_portions(
     rows: DataFrame, work: Callable[[DataFrame], DataFrame], *, by_arrow: bool, handed: Column | None = None
 ) -> DataFrame:
-    """Let Python work on rows, in portions of limited bytes.
+    """Return what Python makes of rows, which it gets in portions of limited bytes.
 
     Spark 4 limits bytes too, at a higher price. It stops where these portions hold, unless somebody has set its limit: in the
     session of the rows, which each query has of its own.

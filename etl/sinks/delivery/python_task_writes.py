@@ -295,7 +295,7 @@ class RequestWriter(ABC):
         return object()
 
     def add_and_yield_refused(self, record: RowToSend) -> Iterable[Refused]:
-        """Add a row; if the request is full, write the waiting rows first."""
+        """Add a row; if the request is full, write the waiting rows first, and yield those that are refused."""
         try:
             entry, size = self.to_entry_and_size(record)
         except UnsupportedRowError as error:
@@ -318,7 +318,7 @@ class RequestWriter(ABC):
 
     @abstractmethod
     def write_rest_and_yield_refused(self) -> Iterable[Refused]:
-        """Write the waiting rows."""
+        """Write the waiting rows, and yield those that are refused."""
 
     def close(self) -> None:
         """Close connections; also after an error."""

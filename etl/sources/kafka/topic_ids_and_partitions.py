@@ -105,7 +105,7 @@ def current_end_offsets(
 def checker_of_bounded_run_end(
     spark: SparkSession, sources: Sequence[KafkaSource], connection: Connection, checkpoint: Checkpoint
 ) -> IsEndReached:
-    """Fix the end of a bounded run at the ends that the topics have now.
+    """Return the check of the end of a bounded run, which is fixed at the ends that the topics have now.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ def partition_count(spark: SparkSession, topic: str, connecting: Mapping[str, st
 def checker_of_unlisted_partitions(
     spark: SparkSession, source: KafkaSource, connection: Connection
 ) -> Callable[[], None] | None:
-    """Compare the partitions of a topic that several jobs share with their lists: no job reads a partition in no list.
+    """Check that each partition of a topic that several jobs share is in a list, and return the check for later repetition.
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ _FIRST, _WIDER = timedelta(seconds=5), 12
 def checker_of_bounded_run_end(
     spark: SparkSession, source: KinesisSource, endpoint: str | None, guard: KinesisLossGuard, *, closed: bool
 ) -> IsEndReached:
-    """Fix the end of a bounded run at the records that the stream holds now.
+    """Return the check of the end of a bounded run, which is fixed at the records that the stream holds now.
 
     The API has no number for the end of an open shard, so the last record before now is looked up, by the stream's own clock.
 

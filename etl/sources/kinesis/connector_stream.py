@@ -92,7 +92,7 @@ def _list_shards(source: KinesisSource, endpoint: str | None, client: Any) -> li
 
 
 def with_limits_per_shard(source: KinesisSource, shards: int) -> KinesisSource:
-    """Divide the limit of a batch by the number of shards, rounded up; unchanged without such a limit.
+    """Return a source with the limit of a batch divided by the number of shards, rounded up; unchanged without such a limit.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ def make_closed_shard_reader(
 
 
 def with_consumer_arn(source: KinesisSource, client: Any = None) -> KinesisSource:
-    """Replace the name of a fan-out consumer by its ARN, which Glue's connector needs.
+    """Return a source with the ARN of its fan-out consumer in place of the name, which Glue's connector needs.
 
     An ARN ends with the second in which the consumer was registered: only AWS knows it.
 
