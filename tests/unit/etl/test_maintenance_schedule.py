@@ -64,7 +64,7 @@ def test_each_chore_is_done_when_it_is_due(monkeypatch: pytest.MonkeyPatch) -> N
         None, [often, seldom], EventReporter("job", told), first=timedelta(minutes=20)
     )  # type: ignore[arg-type]
     schedule._stop = clock  # type: ignore[assignment]
-    schedule._run()
+    schedule._run_chores_until_stopped()
     assert often.done_at == [900.0, 1860.0, 2820.0]  # a quarter of an hour after the end of the one before
     assert seldom.done_at == [1200.0]  # the first time as soon as all, then an hour later
     assert '"chore_failed"' in told.getvalue()
