@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ..commits.snapshot_history import count_added_files, snapshot_and_earlier
 from ..record.errors import LossError, RestartQueryError
 from ..record.ready_query import ReadyQuery
-from ..record.tables import load_table
+from ..record.tables import load_java_table
 from .checkpoint import Checkpoint
 from .initial_snapshot import TableStream, commits_whose_manifests_list_deletes, count_files, table_streams
 
@@ -83,7 +83,7 @@ class _AllowedBatchEnds:
         for line, (each, (start, end)) in enumerate(zip(self.readings, spans, strict=True)):
             if not start or not end or not (start["scan_all_files"] or self.whole_commits):
                 continue
-            metadata = load_table(spark, each.table)
+            metadata = load_java_table(spark, each.table)
             ended = (
                 _end_of_first_snapshot(metadata, each.table, start, end) if start["scan_all_files"] else None
             )

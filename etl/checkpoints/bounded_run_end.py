@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ..commits.snapshot_history import count_added_files, snapshot_and_earlier
 from ..record.ready_query import IsEndReached
-from ..record.tables import load_table
+from ..record.tables import load_java_table
 from .checkpoint import Checkpoint
 from .initial_snapshot import count_files, table_streams
 
@@ -25,7 +25,7 @@ def checker_of_bounded_run_end(spark: SparkSession, rows: DataFrame, checkpoint:
     """
     readings = table_streams(rows)
     sources = [each.source for each in readings]
-    ends = [_newest_appending_snapshot(load_table(spark, each.table)) for each in readings]
+    ends = [_newest_appending_snapshot(load_java_table(spark, each.table)) for each in readings]
 
     def is_end_reached(batch: int) -> bool:
         try:
@@ -41,7 +41,7 @@ def checker_of_bounded_run_end(spark: SparkSession, rows: DataFrame, checkpoint:
                 return False
         pairs = zip(readings, begins, ends, strict=True)
         return all(
-            end is None or _has_read_snapshot(load_table(spark, each.table), at, end)
+            end is None or _has_read_snapshot(load_java_table(spark, each.table), at, end)
             for each, at, end in pairs
         )
 

@@ -28,7 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ..commits.snapshot_history import snapshot_and_earlier
 from ..record import hadoop_files
 from ..record.errors import StartError
-from ..record.tables import load_table
+from ..record.tables import load_java_table
 from .checkpoint import Checkpoint
 
 
@@ -104,7 +104,7 @@ def write_start_positions_with_all_files(
         # Iceberg reads it at every start, and needs it until the first batch is committed.
         if begun and _is_readable_json(spark, url):
             continue
-        metadata = load_table(spark, table)
+        metadata = load_java_table(spark, table)
         if metadata.currentSnapshot() is None:
             continue
         oldest = jvm.org.apache.iceberg.util.SnapshotUtil.oldestAncestor(metadata)

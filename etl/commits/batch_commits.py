@@ -176,7 +176,7 @@ class TableCommits:
 
     def _check_no_rival_since(self, spark: SparkSession, batch: BatchId, base: int | None) -> None:
         """Raise if a rival committed between the look-up and this commit, which had no fence."""
-        metadata = self.table.metadata(spark)
+        metadata = self.table.load_java_table(spark)
         for snapshot in snapshot_and_earlier(metadata, metadata.currentSnapshot()):
             if int(snapshot.snapshotId()) == base:
                 return
@@ -212,7 +212,7 @@ class TableCommits:
             Another process has committed to the same checkpoint since this one started, or another job with an older
             checkpoint has written records of the same source.
         """
-        metadata = self.table.metadata(spark)
+        metadata = self.table.load_java_table(spark)
         newest = metadata.currentSnapshot()
         base = None if newest is None else int(newest.snapshotId())
         begun = self._first == 0

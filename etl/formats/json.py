@@ -38,7 +38,7 @@ from pyspark.sql.types import (
 
 from ..launch.formats import JsonFormat
 from ..record.column_expression_cache import CachedSelect
-from ..record.tables import with_all_nullable
+from ..record.tables import with_all_fields_nullable
 from . import schema_files
 from .base import UNCERTAIN, Observe
 from .decoding import exact_json, json_values, out_of_range_numbers, times
@@ -149,7 +149,9 @@ class JsonDecoder:
         short, and the last keeps the plan linear in the number of fields. Conditions on the items of arrays and maps need one
         more between them: see :func:`etl.formats.decoding.out_of_range_numbers.all_numbers_finite_condition`.
         """
-        raw = _parse_json_column(F.col(_TEXT), with_all_nullable(json_values.parser_schema(self.schema)))
+        raw = _parse_json_column(
+            F.col(_TEXT), with_all_fields_nullable(json_values.parser_schema(self.schema))
+        )
         flat, nested = (
             StructType(
                 [
@@ -225,7 +227,7 @@ class JsonDecoder:
 
     def _unparsed_dead_letter(self, verdict: Column) -> Column:
         """Return a dead letter as :meth:`_exact_record_and_verdict` does, without a parse; with routes, most payloads are null for each decoder."""
-        none = F.lit(None).cast(with_all_nullable(self.schema))
+        none = F.lit(None).cast(with_all_fields_nullable(self.schema))
         return F.struct(none.alias("record"), verdict.alias("verdict"))
 
     def _exact_record_and_verdict(self) -> Column:
@@ -233,7 +235,7 @@ class JsonDecoder:
         suspected = out_of_range_numbers.possible_large_exponent_condition(_payload_text(), self.schema)
         if suspected is None:
             return evaluate_once(self._strict_and_text_parses(), self._record_and_verdict_of_parses)
-        fields = with_all_nullable(
+        fields = with_all_fields_nullable(
             json_values.parser_schema(out_of_range_numbers.schema_of_decimal_fields(self.schema))
         )
         harmless = _parse_json_column(
@@ -256,7 +258,8 @@ class JsonDecoder:
             parsed only if none of these fields was refused.
         """
         strict = _parse_json_column(
-            _text_with_end_member(_payload_text()), with_all_nullable(json_values.parser_schema(self.schema))
+            _text_with_end_member(_payload_text()),
+            with_all_fields_nullable(json_values.parser_schema(self.schema)),
         )
         if harmless is not None:
             strict = F.when(

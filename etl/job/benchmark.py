@@ -206,7 +206,7 @@ class Benchmark:
                 yield {"query": query.name, **dataclasses.asdict(run), "batches": batches}
         finally:
             self._drop_tables()
-            hadoop_files.delete(self.job_run.spark, job.checkpoints)
+            hadoop_files.delete_if_exists(self.job_run.spark, job.checkpoints)
 
     def _query_reading_from_beginning(
         self,

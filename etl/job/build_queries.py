@@ -87,7 +87,7 @@ def _build_land_or_direct_query(run: JobRun, query: LandSettings | DirectSetting
     decoder = routes.query_decoder(run.spark, query.routes)
     table = run.table(query.table if isinstance(query, LandSettings) else query.dead_letters)
     read = sources.open_sources(run, query, table)
-    tables.create_or_evolve(run.spark, table, landing_table_schema(decoder.schema), report=run.report)
+    tables.create_or_evolve_table(run.spark, table, landing_table_schema(decoder.schema), report=run.report)
     handler: LandBatchWriter | DirectBatchWriter
     if isinstance(query, LandSettings):
         handler = LandBatchWriter(

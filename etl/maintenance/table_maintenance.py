@@ -237,7 +237,7 @@ class Expiry(TableTask):
         This is the current snapshot, or the one before the last compaction or delete. For a table of results, which every batch
         rewrites, it would always be the first snapshot.
         """
-        metadata = self.table.metadata(spark)
+        metadata = self.table.load_java_table(spark)
         if metadata.schema().findField("_error") is None:
             return None
         first = newest_startable_snapshot(metadata, MOST_SNAPSHOTS)
@@ -245,7 +245,7 @@ class Expiry(TableTask):
 
     def _last_read_commit_time(self, spark: SparkSession, reader: str) -> datetime | None:
         """Return the commit time of the snapshot that a reader has read last; the epoch where it is not known."""
-        states = snapshots_last_read_by(spark, reader, self.table.metadata(spark))
+        states = snapshots_last_read_by(spark, reader, self.table.load_java_table(spark))
         return None if states is None else min(map(commit_time, states), default=_EPOCH)
 
 

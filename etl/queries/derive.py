@@ -220,7 +220,7 @@ class EnrichThenTransform:
                 "history: true needs a landing table that holds changes of a database, and this one does not"
             )
         for reference in self.references:
-            rows = reference.join(rows, reference.current_rows(rows))
+            rows = reference.with_joined_columns(rows, reference.current_rows(rows))
         out = self.transform(rows)
         if not isinstance(out, DataFrame):
             raise StartError(
@@ -393,7 +393,7 @@ class DeriveBatchWriter:
         if others is None:
             return [DuplicateLookUp(nothing_later=True)]
         start = self.checkpoint.batch_start_offset(history.spark, batch_id)
-        since = earliest_landing_time(self.landing.metadata(history.spark), start)
+        since = earliest_landing_time(self.landing.load_java_table(history.spark), start)
         if since is None:
             return [whole_table_look_up()]
         state = self.settings.state

@@ -29,7 +29,7 @@ from ..record import batch_accounts, envelope
 from ..record.batch_accounts import BatchAccounts, EventReporter, ObservedFigures, row_count_aggregate
 from ..record.column_expression_cache import CachedSelect
 from ..record.errors import LossError
-from ..record.tables import with_all_nullable
+from ..record.tables import with_all_fields_nullable
 from ..sinks.iceberg import AppendResult, IcebergSink
 from ..sources.batch_offsets import BatchOffsets, read_in_few_tasks
 from ..sources.source_union import LegGuards, Positions, batch_offsets_of_legs
@@ -50,7 +50,7 @@ def landing_table_schema(schema: StructType) -> StructType:
             *envelope.SCHEMA.fields,
             StructField("_hash", LongType()),
             StructField("_landed_at", TimestampType()),
-            *with_all_nullable(schema).fields,
+            *with_all_fields_nullable(schema).fields,
             StructField("_bytes", BinaryType()),
             StructField("_stage", StringType()),
             StructField("_error", StringType()),
@@ -139,7 +139,7 @@ class LandBatchWriter:
         for distinct in (False, *[True] * (MOST_READS - 1)):
             begun = batch_accounts.utc_now()
             look_ups = partial(self._look_ups, offsets, begun)
-            write = partial(self._write, batch, offsets, positions, distinct)
+            write = partial(self._write_attempt, batch, offsets, positions, distinct)
             done = self._commits.write_with_look_ups(spark, which, look_ups, write)
             self._report(done, batch_id, begun)
             self.guards.check_after_batch(positions, done.held)
@@ -172,7 +172,7 @@ class LandBatchWriter:
         )
         return self.guards.look_ups(begun, replayed) if self.guards.streams else [replayed]
 
-    def _write(
+    def _write_attempt(
         self,
         batch: DataFrame,
         offsets: BatchOffsets | None,
@@ -181,7 +181,7 @@ class LandBatchWriter:
         look_up: DuplicateLookUp,
         fence: NoRowsSinceSnapshot,
     ) -> LandedBatchResult:
-        append = partial(self._append, positions, distinct, look_up, fence)
+        append = partial(self._append_decoded_rows, positions, distinct, look_up, fence)
         if self.guards.streams:
             # Sources that replay return the same records in a second read; these do not.
             read = ObservedFigures(row_count_aggregate("read"))
@@ -189,7 +189,7 @@ class LandBatchWriter:
         stamped = envelope.with_hash_and_landing_time(batch)
         return self._small_batches.write(self.decoder, offsets, lambda by: append(by.decode(stamped)))
 
-    def _append(
+    def _append_decoded_rows(
         self,
         positions: Positions,
         distinct: bool,

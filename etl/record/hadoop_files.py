@@ -89,7 +89,7 @@ def _write_and_rename(path: Path, text: str) -> None:
     half.replace(path)
 
 
-def delete(spark: SparkSession, url: str) -> None:
+def delete_if_exists(spark: SparkSession, url: str) -> None:
     """Delete a folder with its content; a missing one is no error.
 
     Raises

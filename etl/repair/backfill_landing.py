@@ -101,13 +101,15 @@ class LandingBackfiller:
 
     def _land_part(self, part: BackfillPart) -> AppendResult:
         try:
-            return self._append(part.records, self.decoder, part.bound)
+            return self._decode_and_append(part.records, self.decoder, part.bound)
         except Exception as error:
             if part.around is None or not is_time_overflow(error) or (records := part.around()) is None:
                 raise
-            return self._append(records, OverflowingTimesDecoder(self.decoder), part.bound)
+            return self._decode_and_append(records, OverflowingTimesDecoder(self.decoder), part.bound)
 
-    def _append(self, records: DataFrame, decoder: Decoder, bound: DuplicateLookUp) -> AppendResult:
+    def _decode_and_append(
+        self, records: DataFrame, decoder: Decoder, bound: DuplicateLookUp
+    ) -> AppendResult:
         return self.sink.append(
             decoder.decode(with_hash_and_landing_time(records)), bound, F.count("_error").alias("bad")
         )
@@ -139,7 +141,7 @@ def make_landing_backfiller(run: JobRun, request: BackfillRequest) -> LandingBac
             f"--backfill {query.name}: table {table} does not exist; start the job, which creates it"
         )
     decoder = decoder_of(spark, route)
-    tables.refuse_other_columns(spark, table, land.landing_table_schema(decoder.schema))
+    tables.refuse_table_with_other_columns(spark, table, land.landing_table_schema(decoder.schema))
     return LandingBackfiller(query.name, parts, decoder, IcebergSink(table), run.report)
 
 

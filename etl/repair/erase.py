@@ -31,7 +31,7 @@ from .erase_old_snapshots import (
     commit_mark_of_erasure,
     count_snapshots,
     expire_snapshots_before_mark,
-    has_read_past,
+    has_query_read_past,
     snapshot_id_of_newest_mark,
 )
 from .erase_targets import ErasureTarget, targets_left_out_and_problems
@@ -139,7 +139,7 @@ class ErasureTask:
         if answer["state"] == "done":
             # The record first: the request is deleted only when everything is done.
             self._write_history_record(spark, request, answer)
-            hadoop_files.delete(spark, f"{self.folder}/request.json")
+            hadoop_files.delete_if_exists(spark, f"{self.folder}/request.json")
 
     def _read_last_answer(self, spark: SparkSession, request: EraseRequest) -> dict[str, Any]:
         """Return the progress of an erasure, from the last answer written."""
@@ -210,7 +210,7 @@ class ErasureTask:
     def _parent_folder_of_table(self, spark: SparkSession, name: str) -> str:
         """Return the parent folder of a table's folder."""
         catalog, rest = name.split(".", 1)
-        location = str(Table.from_name(catalog, rest).metadata(spark).location())
+        location = str(Table.from_name(catalog, rest).load_java_table(spark).location())
         return location.rstrip("/").rpartition("/")[0]
 
 
@@ -304,7 +304,7 @@ class _TableStep:
             self.state["step"] = "past" if self.target.kept else "done"
         elif self.state["step"] == "past":
             for url in self.target.readers:
-                if not has_read_past(self.spark, self.target.table, url, self.state["mark"]):
+                if not has_query_read_past(self.spark, self.target.table, url, self.state["mark"]):
                     return f"{url} has yet to read past snapshot {self.state['mark']}"
             self.state["files_deleted"] = expire_snapshots_before_mark(
                 self.spark, self.target.table, self.state["mark"]
@@ -320,7 +320,7 @@ class _TableStep:
             result = snapshot_id_of_newest_mark(self.spark, landing, self.answer["id"]) or noted
             if result is None:
                 return f"{landing} is not erased yet"
-            if not has_read_past(self.spark, landing, checkpoint, result):
+            if not has_query_read_past(self.spark, landing, checkpoint, result):
                 return f"{checkpoint} has yet to read past snapshot {result} of {landing}"
         return None
 
@@ -343,8 +343,8 @@ class _TableStep:
         if count:
             self.state["under_way"] = count
             self.erasure._write_answer(self.spark, self.answer)
-            self.target.erase(self.spark, self.condition, self.answer["id"])
+            self.target.erase_matching_rows(self.spark, self.condition, self.answer["id"])
             del self.state["under_way"]
             self.state["rows"] += count
-            snapshot = self.target.table.metadata(self.spark).currentSnapshot()
+            snapshot = self.target.table.load_java_table(self.spark).currentSnapshot()
             self.state.setdefault("snapshots", []).append(int(snapshot.snapshotId()))

@@ -38,7 +38,7 @@ def commit_mark_of_erasure(spark: SparkSession, table: Table, erasure: str) -> i
         pairs = ", ".join(f"'{key}', '{value}'" for key, value in only_those.items())
         call_procedure(spark, table, "rewrite_data_files", options=f"map({pairs})")
     _rewrite_manifests(spark, table)
-    metadata = table.metadata(spark)
+    metadata = table.load_java_table(spark)
     metadata.newAppend().set(MARK, erasure).commit()
     mark = snapshot_id_of_newest_mark(spark, table, erasure)
     assert mark is not None, "it was committed"
@@ -47,7 +47,7 @@ def commit_mark_of_erasure(spark: SparkSession, table: Table, erasure: str) -> i
 
 def _rewrite_manifests(spark: SparkSession, table: Table) -> None:
     """Rewrite manifests that list deleted files: such entries have the smallest and largest values."""
-    metadata = table.metadata(spark)
+    metadata = table.load_java_table(spark)
     snapshot = metadata.currentSnapshot()
     if snapshot is None or not any(m.hasDeletedFiles() for m in snapshot.dataManifests(metadata.io())):
         return
@@ -68,14 +68,14 @@ class _SingleManifestFunction:
 
 def snapshot_id_of_newest_mark(spark: SparkSession, table: Table, erasure: str) -> int | None:
     """Return the snapshot id of an erasure's newest mark; None if there is none, or it has expired."""
-    metadata = table.metadata(spark)
+    metadata = table.load_java_table(spark)
     for snapshot in snapshot_and_earlier(metadata, metadata.currentSnapshot()):
         if snapshot.summary().get(MARK) == erasure:
             return int(snapshot.snapshotId())
     return None
 
 
-def has_read_past(spark: SparkSession, table: Table, reader: str, snapshot: int) -> bool:
+def has_query_read_past(spark: SparkSession, table: Table, reader: str, snapshot: int) -> bool:
     """Check that a query that derives from a table has read everything that was committed before a snapshot.
 
     Parameters
@@ -83,7 +83,7 @@ def has_read_past(spark: SparkSession, table: Table, reader: str, snapshot: int)
     reader
         Checkpoint of the query. The answer for a query that never started is true: it starts at a snapshot that is left.
     """
-    metadata = table.metadata(spark)
+    metadata = table.load_java_table(spark)
     states, at = snapshots_last_read_by(spark, reader, metadata), metadata.snapshot(snapshot)
     if states is None or at is None:
         return True  # every reader has passed an expired snapshot
@@ -98,7 +98,7 @@ def expire_snapshots_before_mark(spark: SparkSession, table: Table, snapshot: in
     int
         Number of files deleted.
     """
-    at = table.metadata(spark).snapshot(snapshot)
+    at = table.load_java_table(spark).snapshot(snapshot)
     if at is None:
         return 0  # it has expired already
     limits = {"older_than": sql_timestamp(commit_time(at)), "retain_last": "1"}

@@ -112,7 +112,7 @@ class ErasureTarget:
         total = spark.table(str(self.table)).count()
         return MatchingRowCounts(rows, letters, len(files), total)
 
-    def erase(self, spark: SparkSession, condition: ErasureCondition, erasure: str) -> None:
+    def erase_matching_rows(self, spark: SparkSession, condition: ErasureCondition, erasure: str) -> None:
         """Erase the matching rows, each condition in its own transaction.
 
         Parameters
@@ -184,7 +184,7 @@ class ErasureTarget:
 
 
 def _set_isolation_properties(spark: SparkSession, table: Table) -> None:
-    has = table.metadata(spark).properties()
+    has = table.load_java_table(spark).properties()
     lacking = {name: value for name, value in _ISOLATION.items() if has.get(name) != value}
     if lacking:
         pairs = ", ".join(f"'{name}' = '{value}'" for name, value in lacking.items())

@@ -44,7 +44,7 @@ def make_replayer(run: JobRun, name: str) -> DeadLetterReplayer | RefusedRowRepl
     table = run.table(target)
     if not table.exists(run.spark):
         raise StartError(f"--replay {name}: table {table} does not exist, because nothing was landed yet")
-    tables.refuse_other_columns(run.spark, table, land.landing_table_schema(decoder.schema))
+    tables.refuse_table_with_other_columns(run.spark, table, land.landing_table_schema(decoder.schema))
     onward = None
     if not isinstance(query, LandSettings):
         onward = partial(write_replayed_to_sinks, make_direct_routes(run, query, table))
@@ -83,7 +83,7 @@ def make_backfiller(run: JobRun, name: str) -> DerivedTableBackfiller:
     landing = landing_table_of(run, name, query.source_table)
     compose = make_enrich_then_transform(run, name, query)
     table = run.table(query.sink.lake_table)
-    tables.create_or_evolve(
+    tables.create_or_evolve_table(
         run.spark, table, compose.checked_sink_schema(run.spark, landing, query.route), report=run.report
     )
     return DerivedTableBackfiller(name, landing, compose, IcebergSink(table), run.report, query.route)
@@ -104,7 +104,7 @@ def _make_refused_row_replayer(run: JobRun, query: DeriveSettings) -> RefusedRow
             f"--replay {query.name}: its sink has refused no row yet, so there is nothing to send again "
             f"(no table {letters})"
         )
-    tables.refuse_other_columns(run.spark, letters, LETTER)
+    tables.refuse_table_with_other_columns(run.spark, letters, LETTER)
     landing = landing_table_of(run, query.name, query.source_table)
     compose = make_enrich_then_transform(run, query.name, query)
     rows = open_derived_stream(run, query, compose, landing, None)

@@ -311,7 +311,7 @@ class DeadLetterReplayer(LetterReplay):
             payload = F.coalesce("_corrected", "_bytes")
         return self.decoder.decode(
             families.select(
-                next_identity(F.col("_root"), F.col("_attempt")).alias("_id"),
+                next_identity_column(F.col("_root"), F.col("_attempt")).alias("_id"),
                 *envelope.COLUMNS[1:],
                 F.xxhash64(payload).alias("_hash"),
                 F.current_timestamp().alias("_landed_at"),
@@ -356,7 +356,7 @@ def with_root_and_attempt(rows: DataFrame, mark: str = MARK) -> DataFrame:
     return rows.withColumns({"_root": F.regexp_replace("_id", suffix, ""), "_attempt": attempt})
 
 
-def next_identity(root: Column, attempt: Column, mark: str = MARK) -> Column:
+def next_identity_column(root: Column, attempt: Column, mark: str = MARK) -> Column:
     """Return the identity of a family's next row."""
     number = F.when(attempt == 0, "").otherwise((attempt + 1).cast("string"))
     return F.concat(root, F.lit(mark), number)

@@ -20,14 +20,14 @@ from ..formats.decoding.routes import rows_of_route
 from ..queries.derive import EnrichThenTransform, good_records
 from ..record.batch_accounts import ReplayAccounts
 from ..record.envelope import CARRIED
-from ..record.tables import Table, with_all_nullable
+from ..record.tables import Table, with_all_fields_nullable
 from ..sinks.base import JSON_OPTIONS, LETTER, STAGE, Sink
 from ..sinks.iceberg import IcebergSink
 from .replay_dead_letters import (
     FAMILY,
     LetterReplay,
     LetterSelection,
-    next_identity,
+    next_identity_column,
     refuse_ambiguous_corrections,
     with_root_and_attempt,
 )
@@ -144,7 +144,7 @@ class RefusedRowReplayer(LetterReplay):
         )
         again = F.col(_ERROR).isNotNull()
         known = {
-            "_id": next_identity(F.col("_root"), F.col("_attempt"), MARK),
+            "_id": next_identity_column(F.col("_root"), F.col("_attempt"), MARK),
             "_source": F.when(F.col("_source") != "", F.col("_source")),
             "_landed_at": F.current_timestamp(),
             "_bytes": F.when(again, F.col("_corrected")),
@@ -159,7 +159,7 @@ class RefusedRowReplayer(LetterReplay):
         shape = StructType([*self.schema.fields, StructField(_CORRUPT, StringType())])
         options = {**JSON_OPTIONS, "columnNameOfCorruptRecord": _CORRUPT}
         text = F.coalesce("_corrected", "_bytes").cast("string")
-        read = still.withColumn("_row", F.from_json(text, with_all_nullable(shape), options))
+        read = still.withColumn("_row", F.from_json(text, with_all_fields_nullable(shape), options))
         broken = F.col("_row").isNull() | F.col(f"_row.{_CORRUPT}").isNotNull()
         own: dict[str, Column] = {"_id": F.col("_root"), "_written_at": F.current_timestamp()}
         own |= {name: F.col(name) for name in CARRIED[1:]}

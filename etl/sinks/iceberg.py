@@ -77,7 +77,7 @@ class IcebergSink:
     Parameters
     ----------
     table
-        Its name; the table is made or checked by :func:`etl.record.tables.create_or_evolve`.
+        Its name; the table is made or checked by :func:`etl.record.tables.create_or_evolve_table`.
     report
         Gets an event for each alteration.
     """
@@ -98,7 +98,7 @@ class IcebergSink:
         StartError
             The table has another schema.
         """
-        tables.create_or_evolve(spark, self.table, schema, report=self.report)
+        tables.create_or_evolve_table(spark, self.table, schema, report=self.report)
 
     def write(
         self,

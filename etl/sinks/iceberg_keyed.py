@@ -31,7 +31,7 @@ class KeyedIcebergSink:
     Parameters
     ----------
     table
-        Table, made or checked by :func:`etl.record.tables.create_or_evolve`.
+        Table, made or checked by :func:`etl.record.tables.create_or_evolve_table`.
     time
         A timestamp column of the identity; None for none. Only the part of the
         table within the batch's range of this column is read.
@@ -58,7 +58,7 @@ class KeyedIcebergSink:
         """
         self.time = first_timestamp_of_key(schema, self.key)
         shape = StructType([f for f in schema.fields if f.name != DELETED])
-        tables.create_or_evolve(spark, self.table, shape, time=self.time, report=self.report)
+        tables.create_or_evolve_table(spark, self.table, shape, time=self.time, report=self.report)
 
     def identities_and_orders(self, spark: SparkSession) -> DataFrame:
         """See :class:`~etl.sinks.base.RowOrderLister`."""

@@ -29,7 +29,7 @@ from .base import (
 )
 from .delivery.postgres_merge import TableShape
 from .delivery.postgres_session import PostgresSession, connect, is_tls_refusal, sql_state, tls_properties
-from .delivery.python_task_writes import RowsCountedInPlan, through_rdd
+from .delivery.python_task_writes import RowsCountedInPlan, rows_through_rdd
 
 ROWS_PER_STATEMENT = 1000
 SOCKET_SECONDS = 600
@@ -157,7 +157,7 @@ class JdbcSink:
         )
         marked = counted.observe(rows.withColumn("_refused", _reason_not_stageable(rows)))
         fit = marked.where(F.col("_refused").isNull()).drop("_refused")
-        self._stage_rows(through_rdd(fit), shape, login, attempt)
+        self._stage_rows(rows_through_rdd(fit), shape, login, attempt)
         figures = counted.values(fit)
         offered, refused = figures["offered"], figures["refused"]
         with self._open_session(rows.sparkSession, login) as session:
@@ -204,7 +204,7 @@ class JdbcSink:
         """Return the rows that the table refused, with its message."""
         said = (
             rows.sparkSession.read.format("jdbc")
-            .options(**self._jdbc_options(rows.sparkSession, login), dbtable=shape.refused_table)
+            .options(**self._jdbc_options(rows.sparkSession, login), dbtable=shape.refused_identities_table)
             .load()
         )
         refusals = said.groupBy(*shape.identity).agg(F.first("_refused").alias("_refused"))

@@ -192,7 +192,7 @@ class KafkaSink:
         try:
             # With the cached secret of the last batch; it is read again after a failed batch.
             self._login_options.cached_or_read_options()
-            return self._write(rows, place, refuse, reread)
+            return self._write_compared_with_topic(rows, place, refuse, reread)
         except (StartError, NoAnswerError) as error:
             self._login_options.forget_options()
             raise SinkError(
@@ -202,7 +202,7 @@ class KafkaSink:
             self._login_options.forget_options()
             raise
 
-    def _write(
+    def _write_compared_with_topic(
         self, rows: DataFrame, place: BatchIdentity | None, refuse: Refuse, reread: Reread | None
     ) -> WriteCounts:
         spark = rows.sparkSession
@@ -219,7 +219,7 @@ class KafkaSink:
                     known.unpersist()
 
         waits = Backoff(f"Kafka topic {self.settings.topic}")
-        return self._end_marks.write(
+        return self._end_marks.write_compared_with_mark(
             rows, place, reread, waits, lambda: tail.next_offsets(spark), send_missing_since
         )
 

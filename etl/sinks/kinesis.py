@@ -206,7 +206,9 @@ class KinesisSink:
             Backoff(f"Kinesis stream {self.settings.stream}"),
             partial(self._send_rows_not_in_stream, refuse),
         )
-        return self._end_marks.write(rows, place, reread, waits, self._stream_time_text, send)
+        return self._end_marks.write_compared_with_mark(
+            rows, place, reread, waits, self._stream_time_text, send
+        )
 
     def _stream_time_text(self) -> str:
         with closing(self._tail.make_client()) as client:

@@ -100,16 +100,16 @@ class ParquetSink:
             return WriteCounts(counted.values()["offered"], 0)
         horizon = self._newest_arrival_of_others(spark, whose.run) if place else _EVER
         if horizon is None:
-            return self._write(rows, whose, DuplicateLookUp())
+            return self._write_folder_and_manifest(rows, whose, DuplicateLookUp())
         if horizon is not _EVER:
             # Rows of another checkpoint arrived up to the horizon: mostly the batch is younger, which is
             # checked during the write.
             try:
                 early = older_than_condition("_arrived_at", horizon + timedelta(microseconds=1))
-                return self._write(rows, whose, DuplicateLookUp(outside=early))
+                return self._write_folder_and_manifest(rows, whose, DuplicateLookUp(outside=early))
             except RecordOutsideBoundError:
                 rows = reread() if reread is not None else rows
-        return self._write(
+        return self._write_folder_and_manifest(
             rows,
             whose,
             DuplicateLookUp(),
@@ -140,7 +140,7 @@ class ParquetSink:
         files = _files_in_manifests(spark, self._manifests, others, within)
         return spark.read.parquet(*files).select(*IDENTITY) if files else None
 
-    def _write(
+    def _write_folder_and_manifest(
         self,
         rows: DataFrame,
         place: BatchIdentity,
@@ -168,7 +168,7 @@ class ParquetSink:
             written.observe(new).write.mode("overwrite").parquet(folder)
         figures = written.values()
         if not figures["rows"]:
-            hadoop_files.delete(spark, folder)  # files without a row
+            hadoop_files.delete_if_exists(spark, folder)  # files without a row
         self._manifests.write_manifest(
             spark,
             BatchManifest(

@@ -176,13 +176,17 @@ def _note_altered_table(altered: dict[str, list[str]], event: Mapping[str, Any])
 def _build_source_query(run: JobRun, query: LandSettings | DirectSettings) -> None:
     decoder = routes.query_decoder(run.spark, query.routes)
     landed = run.table(query.table if isinstance(query, LandSettings) else query.dead_letters)
-    tables.create_or_evolve(run.spark, landed, land.landing_table_schema(decoder.schema), report=run.report)
+    tables.create_or_evolve_table(
+        run.spark, landed, land.landing_table_schema(decoder.schema), report=run.report
+    )
     for end in query.routes if isinstance(query, DirectSettings) else ():
         schema = make_enrich_then_transform(run, query.name, end).checked_sink_schema(
             run.spark, landed, end.name
         )
         if end.sink.lake_table is not None:
-            tables.create_or_evolve(run.spark, run.table(end.sink.lake_table), schema, report=run.report)
+            tables.create_or_evolve_table(
+                run.spark, run.table(end.sink.lake_table), schema, report=run.report
+            )
 
 
 def _build_derive_query(run: JobRun, query: DeriveSettings) -> None:

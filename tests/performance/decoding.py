@@ -43,7 +43,7 @@ from millrace.etl.formats.decoding import json_values
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schema_files import parse_ddl_schema, read_text_schema_file
 from millrace.etl.record import envelope
-from millrace.etl.record.tables import with_all_nullable
+from millrace.etl.record.tables import with_all_fields_nullable
 from millrace.sandbox.programs.child_processes import RUN
 from tests.performance.case_order import in_turn
 from tests.performance.cpu import task_seconds
@@ -79,7 +79,10 @@ def prepare(records: int) -> None:
 def steps(spark: SparkSession) -> Mapping[str, Step]:
     """The plans, each with what the one before it has."""
     schema = parse_ddl_schema(spark, read_text_schema_file(spark, SCHEMA), SCHEMA)
-    plain, as_text = with_all_nullable(schema), with_all_nullable(json_values.parser_schema(schema))
+    plain, as_text = (
+        with_all_fields_nullable(schema),
+        with_all_fields_nullable(json_values.parser_schema(schema)),
+    )
     decoder = JsonDecoder(schema)
 
     def records() -> DataFrame:

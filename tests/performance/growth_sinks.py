@@ -118,7 +118,7 @@ class _Derive(Numbering):
         )
 
     def at(self, *, whole: bool, position: int) -> Mapping[str, Any]:
-        newest = self.landing.metadata(self.bench.spark).currentSnapshot().snapshotId()
+        newest = self.landing.load_java_table(self.bench.spark).currentSnapshot().snapshotId()
         return {"version": 1, "snapshot_id": newest, "position": position, "scan_all_files": whole}
 
 
@@ -245,7 +245,7 @@ class LatestBy(_Derive):
         ordered = self.composed(self.records(0, self.size)).drop(DELETED)
         files = ordered.repartitionByRange(max(1, self.size // PER_FILE), "key").persist()
         plain = files.drop(ORDER)
-        tables.create_or_evolve(self.bench.spark, self.plain, plain.schema, time=None)
+        tables.create_or_evolve_table(self.bench.spark, self.plain, plain.schema, time=None)
         for table, rows in ((self.query.table, files), (self.plain, plain)):
             write(self.bench.spark, table, rows)
         files.unpersist()

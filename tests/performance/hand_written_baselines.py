@@ -25,7 +25,7 @@ def plain(bench: Bench, name: str) -> Any:
     parsed = F.from_json(F.col("value").cast("string"), schema)
     rows = bench.source(bench.per_batch).select(parsed.alias("r"), F.col("timestamp").alias("_arrived_at"))
     rows = rows.select("r.*", "_arrived_at")
-    tables.create_or_evolve(bench.spark, Table("lake", "bench", name), rows.schema)
+    tables.create_or_evolve_table(bench.spark, Table("lake", "bench", name), rows.schema)
     return (
         rows.writeStream.format("iceberg")
         .option("checkpointLocation", str(HOME / name))
@@ -46,7 +46,7 @@ def same_columns(bench: Bench, name: str) -> Any:
     records, columns = _like_ours(bench, bench.per_batch)
     rows = records.select(*columns, parsed.alias("r"))
     rows = rows.select(*(c for c in rows.columns if c != "r"), "r.*")
-    tables.create_or_evolve(bench.spark, Table("lake", "bench", name), rows.schema)
+    tables.create_or_evolve_table(bench.spark, Table("lake", "bench", name), rows.schema)
     query = rows.writeStream.format("iceberg").option("checkpointLocation", str(HOME / name))
     return query.toTable(f"lake.bench.{name}")
 
@@ -91,7 +91,7 @@ def _taught(bench: Bench, name: str, rows: DataFrame, columns: list[Column]) -> 
         return batch.where("checked.good is null").select("payload", "_arrived_at", told)
 
     for table, part in ((name, fine), (f"{name}_bad", bad)):
-        tables.create_or_evolve(bench.spark, Table("lake", "bench", table), part(checked).schema)
+        tables.create_or_evolve_table(bench.spark, Table("lake", "bench", table), part(checked).schema)
 
     def write(batch: DataFrame, _id: int) -> None:
         fine(batch).writeTo(f"lake.bench.{name}").append()

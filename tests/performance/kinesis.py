@@ -60,7 +60,7 @@ def append(spark: SparkSession, endpoint: str, name: str, per_shard: int, _log: 
     parsed = F.from_json(F.col("data").cast("string"), schema).alias("r")
     rows = records.select(parsed, F.col("approximateArrivalTimestamp").alias("_arrived_at"))
     rows = rows.select("r.*", "_arrived_at")
-    tables.create_or_evolve(spark, Table("lake", "bench", name), rows.schema)
+    tables.create_or_evolve_table(spark, Table("lake", "bench", name), rows.schema)
     written = rows.writeStream.format("iceberg").option("checkpointLocation", str(HOME / name))
     return written.toTable(f"lake.bench.{name}")
 

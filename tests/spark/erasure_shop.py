@@ -60,7 +60,7 @@ class Shop:
         self.next_batch, self.next_offset = 0, 0
         self.lander = self.new_lander()
         self.compose = EnrichThenTransform((), by_customer, "by_customer")
-        tables.create_or_evolve(spark, self.sink, self.compose.checked_sink_schema(spark, self.landing))
+        tables.create_or_evolve_table(spark, self.sink, self.compose.checked_sink_schema(spark, self.landing))
         self.job = self._job()
 
     def new_lander(self, log: Path | None = None) -> Any:

@@ -117,7 +117,7 @@ def lander(
     rules: tuple[RuleSettings, ...] = (),
 ) -> land.LandBatchWriter:
     schema = parse_ddl_schema(spark, ddl, "test.ddl")
-    tables.create_or_evolve(spark, table, land.landing_table_schema(schema))
+    tables.create_or_evolve_table(spark, table, land.landing_table_schema(schema))
     route = RouteSettings(None, None, source, JsonFormat(), "test.ddl", None, (), rules=rules)
     settings = LandSettings("land-flights", (route,), "land", str(table), 1.0, None)
     log = Checkpoint(str(checkpoint or tempfile.mkdtemp()))

@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
 from ...record.column_expression_cache import CachedSelect
-from ...record.tables import with_all_nullable
+from ...record.tables import with_all_fields_nullable
 from ..decoding.decoded_rows import (
     CHANGE,
     NOT_UTF8,
@@ -60,7 +60,11 @@ def change_column_type(row_schema: StructType) -> StructType:
     """
     texts = (StructField(name, StringType()) for name in _TEXTS)
     return StructType(
-        [*texts, StructField("at", TimestampType()), StructField("before", with_all_nullable(row_schema))]
+        [
+            *texts,
+            StructField("at", TimestampType()),
+            StructField("before", with_all_fields_nullable(row_schema)),
+        ]
     )
 
 

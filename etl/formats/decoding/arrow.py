@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from ...record.tables import with_all_nullable
+from ...record.tables import with_all_fields_nullable
 from .decoded_rows import decoded_or_dead_letter
 from .worker_batch_limit import run_in_portions
 
@@ -57,7 +57,7 @@ def decode_payloads(
     """
     answer = StructType(
         [
-            StructField("record", with_all_nullable(schema)),
+            StructField("record", with_all_fields_nullable(schema)),
             StructField("stage", StringType()),
             StructField("error", StringType()),
         ]

@@ -19,7 +19,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from ...launch.settings import RouteSettings
 from ...record.errors import StartError
-from ...record.tables import with_all_nullable
+from ...record.tables import with_all_fields_nullable
 from ..base import Decoder, DecoderWrapper, decoder_failing_if_uncertain, open_decoder
 from . import redact
 from .data_rules import decoder_with_rules
@@ -100,7 +100,10 @@ class RoutingDecoder:
         return StructType(
             [
                 StructField(COLUMN, StringType()),
-                *(StructField(route.name, with_all_nullable(route.decoder.schema)) for route in self.routes),
+                *(
+                    StructField(route.name, with_all_fields_nullable(route.decoder.schema))
+                    for route in self.routes
+                ),
             ]
         )
 

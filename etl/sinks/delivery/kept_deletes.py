@@ -92,7 +92,7 @@ class KeptDeletes:
         deletes.coalesce(1).write.parquet(f"{self.folder}/{name}")
         self._segments = [*(each for each in self._segments or () if each not in merged), name]
         for each in merged:
-            hadoop_files.delete(spark, f"{self.folder}/{each}")
+            hadoop_files.delete_if_exists(spark, f"{self.folder}/{each}")
 
     def _read_deletes(self, spark: SparkSession) -> DataFrame | None:
         if self._segments is None:

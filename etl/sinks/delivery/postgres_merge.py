@@ -147,12 +147,12 @@ class TableShape:
         return self._quoted_table_name("_millrace")
 
     @property
-    def refused_table(self) -> str:
+    def refused_identities_table(self) -> str:
         """Table with the identities of the last batch's refused rows."""
         return self._quoted_table_name("_refused")
 
     @property
-    def merged_table(self) -> str:
+    def merged_version_table(self) -> str:
         """Table with one row, for results without an order: the version of the latest merged batch."""
         return self._quoted_table_name("_merged")
 
@@ -202,12 +202,12 @@ class TableShape:
         staged.append(f"{quote_identifier(ATTEMPT)} text")
         if self.has_replacing_rows and not self._has_record_order:
             session.run_and_count_rows(
-                f"CREATE TABLE IF NOT EXISTS {self.merged_table} (one boolean PRIMARY KEY, version bigint NOT NULL)"
+                f"CREATE TABLE IF NOT EXISTS {self.merged_version_table} (one boolean PRIMARY KEY, version bigint NOT NULL)"
             )
         definitions = [f"{quote_identifier(n)} text" for n in self.identity]
         for name, columns in (
             (self.staging_table, staged),
-            (self.refused_table, [*definitions, '"_refused" text']),
+            (self.refused_identities_table, [*definitions, '"_refused" text']),
         ):
             session.run_and_count_rows(f"DROP TABLE IF EXISTS {name}")
             # Unlogged: half the writes. A crash of the server empties the table, which
@@ -288,7 +288,7 @@ class TableShape:
         -------
         tuple
             Number of rows that were inserted or replaced, and of rows that the table refused, which are then in
-            :attr:`refused_table`.
+            :attr:`refused_identities_table`.
 
         Raises
         ------
@@ -314,7 +314,7 @@ class TableShape:
             )
         # The row stays locked until the transaction ends: two runs merge one after the other.
         if version is not None and not session.run_and_count_rows(
-            f"INSERT INTO {self.merged_table} AS m VALUES (true, {version}) ON CONFLICT (one) "  # noqa: S608 - quoted
+            f"INSERT INTO {self.merged_version_table} AS m VALUES (true, {version}) ON CONFLICT (one) "  # noqa: S608 - quoted
             "DO UPDATE SET version = EXCLUDED.version WHERE m.version <= EXCLUDED.version"
         ):
             session.run_and_count_rows(f"TRUNCATE {self.staging_table}")
@@ -398,7 +398,7 @@ class TableShape:
 
     def _merge_row_by_row(self, session: PostgresSession, attempt: str) -> tuple[int, int]:
         """Merge row by row, each in a subtransaction: slower, and only for a batch in which the table refused one."""
-        session.run_and_count_rows(f"TRUNCATE {self.refused_table}")
+        session.run_and_count_rows(f"TRUNCATE {self.refused_identities_table}")
         names = ", ".join(map(quote_identifier, self.identity))
         values = ", ".join(f"r.{quote_identifier(c)}" for c in self.identity)
         put = f"{self._insert_clause} VALUES ({self._sql_of_cast_columns(session, 'r')}) {self._conflict_clause};"
@@ -411,11 +411,11 @@ class TableShape:
             f"BEGIN FOR r IN SELECT DISTINCT s.* FROM {self._sql_from_rows_of_attempt(attempt)} LOOP BEGIN "
             f"{put} GET DIAGNOSTICS one = ROW_COUNT; written := written + one; "
             "EXCEPTION WHEN data_exception OR integrity_constraint_violation OR program_limit_exceeded THEN "
-            f"INSERT INTO {self.refused_table} ({names}, \"_refused\") VALUES ({values}, SQLSTATE || ': ' || SQLERRM); "
+            f"INSERT INTO {self.refused_identities_table} ({names}, \"_refused\") VALUES ({values}, SQLSTATE || ': ' || SQLERRM); "
             "END; END LOOP; PERFORM set_config('millrace.written', written::text, true); END $millrace$"
         )
         ((written,),) = session.query("SELECT current_setting('millrace.written')")
-        ((spoilt,),) = session.query(f"SELECT count(*) FROM {self.refused_table}")  # noqa: S608 - quoted
+        ((spoilt,),) = session.query(f"SELECT count(*) FROM {self.refused_identities_table}")  # noqa: S608 - quoted
         return int(written), int(spoilt)
 
 

@@ -140,7 +140,7 @@ class CountedRows:
         return self._by.values() if self._by is not None else {}
 
 
-def through_rdd(rows: DataFrame) -> DataFrame:
+def rows_through_rdd(rows: DataFrame) -> DataFrame:
     """Return the same rows as a DataFrame on an RDD: any action on it runs the plan of ``rows``.
 
     Spark's writers plan their input again, and Spark 4 does not report figures observed in that plan: they are

@@ -106,7 +106,7 @@ class StreamEndMarks:
             self._write_mark(spark, f"{place.notes}/{FOLDER}", self._mark)
         return None
 
-    def write(
+    def write_compared_with_mark(
         self,
         rows: DataFrame,
         place: BatchIdentity,
@@ -143,7 +143,7 @@ class StreamEndMarks:
     def _write_mark(spark: SparkSession, folder: str, mark: StreamEndMark) -> None:
         # Removed first: a driver that ends in between has written nothing of the batch, and makes a new mark.
         for other in hadoop_files.list_names(spark, folder):
-            hadoop_files.delete(spark, f"{folder}/{other}")
+            hadoop_files.delete_if_exists(spark, f"{folder}/{other}")
         hadoop_files.write_text(
             spark, f"{folder}/{batch_folder_name(mark.run, mark.batch)}.json", json.dumps(asdict(mark))
         )

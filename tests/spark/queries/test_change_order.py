@@ -44,7 +44,7 @@ def played(
     landing, out = table("landing"), table("latest")
     decoder = decoder_of(spark, DDL, ledger.connector)
     write = replace(lander(spark, landing, Events(), ddl=DDL), decoder=decoder)
-    tables.create_or_evolve(spark, landing, land.landing_table_schema(decoder.schema))
+    tables.create_or_evolve_table(spark, landing, land.landing_table_schema(decoder.schema))
     named = {"latest_by": [key], "transform": None if key == "id" else f"{__name__}:by_code"}
     what = {**test_keyed_and_windowed_results.query(landing, out, "none"), **named}
     commits = ledger.commits()

@@ -26,7 +26,7 @@ from millrace.etl.record.batch_accounts import row_count_aggregate
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import DeadLetterReplayer
-from millrace.etl.sinks.delivery.python_task_writes import RowsCountedInPlan, through_rdd
+from millrace.etl.sinks.delivery.python_task_writes import RowsCountedInPlan, rows_through_rdd
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
 from millrace.etl.sources.base import ReplayedLeg
 from tests.spark.source_batches import DDL, KAFKA, Events, frame, good, kafka_rows, log_offsets
@@ -53,9 +53,9 @@ class Pipeline:
         self.spark, self.checkpoint, self.events = spark, checkpoint, Events()
         self.sink, self.letters = table("sink"), table("letters")
         self.decoder = JsonDecoder(parse_ddl_schema(spark, DDL, "test.ddl"))
-        tables.create_or_evolve(spark, self.letters, land.landing_table_schema(self.decoder.schema))
+        tables.create_or_evolve_table(spark, self.letters, land.landing_table_schema(self.decoder.schema))
         self.compose = EnrichThenTransform((), transform, "by_two")
-        tables.create_or_evolve(spark, self.sink, self.compose.checked_sink_schema(spark, self.letters))
+        tables.create_or_evolve_table(spark, self.sink, self.compose.checked_sink_schema(spark, self.letters))
         self.director = self.restarted()
 
     def restarted(self, **parts: Any) -> DirectBatchWriter:
@@ -169,7 +169,7 @@ def test_a_transform_that_the_optimizer_empties_loses_no_bad_record(
 def test_rows_below_an_emptied_part_are_counted_for_a_sink_that_sends(spark: SparkSession) -> None:
     counted = RowsCountedInPlan((row_count_aggregate("read"),))
     rows = counted.observe(frame(spark, kafka_rows(0, 0, [good(1), BAD]))).where("false")
-    assert through_rdd(rows).count() == 0
+    assert rows_through_rdd(rows).count() == 0
     assert counted.values(rows) == {"read": 2}
 
 

@@ -267,7 +267,7 @@ def test_windows_count_all_of_a_table_whose_first_commits_have_expired(
     rows = [story._row(n, 0, "a", 0) for n in range(1500)]
     for number in range(3):
         write(frame(spark, rows[300 * number : 300 * (number + 1)]), number)
-    expired = landing.metadata(spark).expireSnapshots().expireOlderThan(2**62).retainLast(1)
+    expired = landing.load_java_table(spark).expireSnapshots().expireOlderThan(2**62).retainLast(1)
     expired.cleanExpiredFiles(False).commit()
     state = {"watermark": MARK, "distinct": [], "key": ["minute"], "join": None, "output_mode": "update"}
     what = query(landing, out, "by_minute", state=state)

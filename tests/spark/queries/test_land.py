@@ -420,7 +420,7 @@ def test_a_table_of_another_shape_is_refused(spark: SparkSession, table: Names) 
         [], DDL.replace("delay DOUBLE", "gate STRING").replace("flight INT", "flight STRING")
     )
     with pytest.raises(StartError) as refused:
-        tables.create_or_evolve(spark, landing, land.landing_table_schema(other.schema))
+        tables.create_or_evolve_table(spark, landing, land.landing_table_schema(other.schema))
     message = str(refused.value)
     assert "has flight as int, not string" in message
     assert "has column delay, which the schema lacks" in message

@@ -63,7 +63,7 @@ def test_rows_of_a_task_are_in_the_order_of_their_partitions(
             "PARTITIONED BY (n, hours(_arrived_at)) TBLPROPERTIES ('write.spark.fanout.enabled'='true', "
             "'write.distribution-mode'='none')"
         )
-    tables.create_or_evolve(spark, name, rows.schema, report=events.reporter)
+    tables.create_or_evolve_table(spark, name, rows.schema, report=events.reporter)
     if made_by == "an earlier release":
         spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.spark.fanout.enabled'='true')")
     plan = order_of_writing(spark, lambda: IcebergSink(name).append(rows, DuplicateLookUp()))
@@ -76,7 +76,7 @@ def test_so_are_results_that_take_the_place_of_others(
     spark: SparkSession, table: Callable[[str], Table]
 ) -> None:
     name, rows = table("results"), batch(spark).drop("_source")
-    tables.create_or_evolve(spark, name, rows.schema)
+    tables.create_or_evolve_table(spark, name, rows.schema)
     plan = order_of_writing(
         spark, lambda: KeyedIcebergSink(name, "_arrived_at").write(rows, None, none_refused)
     )
@@ -93,5 +93,5 @@ def test_a_thousand_days_in_a_batch_fit_a_small_heap(
     spark: SparkSession, table: Callable[[str], Table], tmp_path: Path
 ) -> None:
     name, rows = table("thousand"), batch(spark, 1000)
-    tables.create_or_evolve(spark, name, rows.schema)
+    tables.create_or_evolve_table(spark, name, rows.schema)
     assert IcebergSink(name).append(rows, DuplicateLookUp()).written == 2000

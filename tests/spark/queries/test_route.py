@@ -171,7 +171,7 @@ class Landing:
         self.spark, self.folder, self.events, self.router = spark, folder, Events(), router
         self.table = table("routed")
         log_made(folder)
-        tables.create_or_evolve(spark, self.table, land.landing_table_schema(router.schema))
+        tables.create_or_evolve_table(spark, self.table, land.landing_table_schema(router.schema))
         self.write = self.restarted()
 
     def restarted(self) -> land.LandBatchWriter:

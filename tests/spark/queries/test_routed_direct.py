@@ -79,10 +79,10 @@ class Pipeline:
                 DecodingRoute("clicks", "web", "web.clicks", text),
             )
         )
-        tables.create_or_evolve(spark, self.letters, land.landing_table_schema(self.router.schema))
+        tables.create_or_evolve_table(spark, self.letters, land.landing_table_schema(self.router.schema))
         self.compose = EnrichThenTransform((), loud, "loud")
         schema = self.compose.checked_sink_schema(spark, self.letters, "gates")
-        tables.create_or_evolve(spark, self.gates, schema)
+        tables.create_or_evolve_table(spark, self.gates, schema)
         self.sink = ParquetSink(ParquetSinkSettings(str(self.files), 1))
         self.sink.prepare(spark, schema)
         self.start()

@@ -246,7 +246,7 @@ class Direct:
         self.decoder: Decoder = (
             RedactingDecoder(DecompressingDecoder(plain, 1024), redact) if redact else plain
         )
-        tables.create_or_evolve(spark, self.letters, land.landing_table_schema(self.decoder.schema))
+        tables.create_or_evolve_table(spark, self.letters, land.landing_table_schema(self.decoder.schema))
         self.compose = EnrichThenTransform((), transform or unfit, "unfit")
         sink.prepare(spark, self.compose.checked_sink_schema(spark, self.letters))
         checkpoint.mkdir()

@@ -213,7 +213,7 @@ def test_rows_that_were_replaced_and_rows_that_a_sink_refused(
         sink.write(spark.createDataFrame(rows, shape).coalesce(1), None, none_refused)
     # Merged on read: her first total is in a file, and another one says that it is gone.
     assert spark.table(f"{results}.delete_files").count()
-    tables.create_or_evolve(spark, refused, LETTER)
+    tables.create_or_evolve_table(spark, refused, LETTER)
     letters = [(f"t/0/{n}", "t", None, None, bytearray(order(n)), "sink", "too long") for n in range(5)]
     for some in (letters[:1], letters[1:]):
         spark.createDataFrame(some, LETTER).coalesce(1).writeTo(str(refused)).append()
@@ -226,7 +226,7 @@ def test_rows_that_were_replaced_and_rows_that_a_sink_refused(
     kinds = ((results, "rows"), (refused, "refused"), (plain, "rows"))
     for target in (ErasureTarget(each, kind, (), kept=True) for each, kind in kinds):
         assert target.count_matches(spark, condition).matching_count == 1
-        target.erase(spark, condition, "e1")
+        target.erase_matching_rows(spark, condition, "e1")
         assert target.count_matches(spark, condition).matching_count == 0
         assert of_zoe(warehouse / "tests" / target.table.name)
         assert (

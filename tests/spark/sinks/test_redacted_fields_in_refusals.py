@@ -65,7 +65,7 @@ def test_what_a_service_says_of_a_row_it_refuses_has_nothing_of_redacted_fields(
             DecodingRoute("clicks", "web", "web.clicks", decoder),
         )
     )
-    tables.create_or_evolve(spark, letters, land.landing_table_schema(router.schema))
+    tables.create_or_evolve_table(spark, letters, land.landing_table_schema(router.schema))
     compose = EnrichThenTransform((), everything, "everything")
     domain.create(index, 1, flight="short", email="short")
     checkpoint = tmp_path / "checkpoint"

@@ -188,7 +188,7 @@ def test_results_that_a_table_was_joined_to_take_the_place_of_others(
     """In a table that is written copy on write, as those with a time in their key are."""
     results, names = table("results"), table("names")
     shape = spark.createDataFrame([], "_id STRING, at TIMESTAMP, name STRING").schema
-    tables.create_or_evolve(spark, results, shape, time="at")
+    tables.create_or_evolve_table(spark, results, shape, time="at")
     spark.sql(f"CREATE TABLE {names} (_id STRING, name STRING) USING iceberg")
     sink = KeyedIcebergSink(results, "at")
     for name in ("first", "later"):
@@ -207,7 +207,7 @@ def test_of_two_merges_of_results_one_commits_and_the_other_fails(
 ) -> None:
     """By Iceberg's own validation, for results that are there and for such that both would insert."""
     results = table("results")
-    tables.create_or_evolve(
+    tables.create_or_evolve_table(
         spark, results, spark.createDataFrame([], "_id STRING, at TIMESTAMP, n BIGINT").schema, time="at"
     )
     sink = KeyedIcebergSink(results, "at")

@@ -143,7 +143,7 @@ def test_a_refused_row_is_read_back_from_its_letter(spark: SparkSession) -> None
 
 def test_tables_hold_every_time_as_it_is(spark: SparkSession, table: Callable[[str], Table]) -> None:
     name, batch = table("odd"), odd(spark, TAKEN | REFUSED, "at")
-    tables.create_or_evolve(spark, name, batch.schema, time="at")
+    tables.create_or_evolve_table(spark, name, batch.schema, time="at")
     assert IcebergSink(name).append(batch, DuplicateLookUp()).written == 9
     result = spark.table(str(name)).selectExpr("flight", "string(date(at))")
     assert dict(map(tuple, result.collect())) == TAKEN | REFUSED

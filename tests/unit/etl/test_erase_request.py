@@ -38,7 +38,7 @@ class Rows:
         left = self.matching - self.erased
         return SimpleNamespace(rows=left, letters=0, total=100, files=1, matching_count=left)
 
-    def erase(self, _spark: Any, _condition: Any, _id: str) -> None:
+    def erase_matching_rows(self, _spark: Any, _condition: Any, _id: str) -> None:
         self.erased = self.matching
 
 
@@ -53,7 +53,7 @@ def files(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
     monkeypatch.setattr(erase.hadoop_files, "read_text", read)
     monkeypatch.setattr(erase.hadoop_files, "write_text", lambda _, url, text: held.update({url: text}))
-    monkeypatch.setattr(erase.hadoop_files, "delete", lambda _, url: held.pop(url))
+    monkeypatch.setattr(erase.hadoop_files, "delete_if_exists", lambda _, url: held.pop(url))
     monkeypatch.setattr(erase, "ErasureCondition", lambda _, where: where)
     monkeypatch.setattr(erase, "commit_mark_of_erasure", lambda *_: 8)
     monkeypatch.setattr(erase.ErasureTask, "_parent_folder_of_table", lambda *_: "s3://lake/db")
