@@ -65,7 +65,7 @@ UNCERTAIN = f"{OWN_REPETITION}of a small batch needs the exact way, so all of it
 
 
 @runtime_checkable
-class HasExactWay(Protocol):
+class DecoderWithExactWay(Protocol):
     """Decoder with a second, exact way for records of which its quick one is not certain."""
 
     def decoder_failing_if_uncertain(self) -> Decoder:
@@ -77,7 +77,7 @@ def decoder_failing_if_uncertain(decoder: Decoder) -> Decoder:
 
     The exact way is half of a plan, which takes longer to make than a batch of few records.
     """
-    if isinstance(decoder, HasExactWay):
+    if isinstance(decoder, DecoderWithExactWay):
         return decoder.decoder_failing_if_uncertain()
     if isinstance(decoder, DecoderWrapper):
         return replace(decoder, decoder=decoder_failing_if_uncertain(decoder.decoder))

@@ -106,7 +106,7 @@ def read_schedule(spark: SparkSession, url: str) -> BenchmarkSchedule:
 
 
 @dataclass
-class Benchmark:
+class BenchmarkRunner:
     """Runner of a schedule.
 
     Parameters

@@ -137,7 +137,7 @@ def _run_requested_command(run: JobRun, arguments: ScriptArguments) -> int | Non
     elif arguments.benchmark is not None:
         schedule = benchmark.read_schedule(run.spark, arguments.benchmark)
         query = ", ".join(schedule.queries)
-        work = partial(benchmark.Benchmark(run, open_query_for_measurement), schedule)
+        work = partial(benchmark.BenchmarkRunner(run, open_query_for_measurement), schedule)
     else:
         return None
     try:

@@ -22,7 +22,7 @@ _POOLS = ("getWorkerPool", "getDeleteWorkerPool")
 """Methods of Iceberg's ``ThreadPools``."""
 
 
-class _Hook:
+class _PythonRunnable:
     """A ``java.lang.Runnable`` in Python."""
 
     class Java:
@@ -51,7 +51,7 @@ def add_jvm_shutdown_hook(spark: SparkSession, action: Callable[[], None]) -> An
     gateway: Any = spark.sparkContext._gateway
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
     # The JVM keeps the Thread, so the same object can be removed again.
-    hook = gateway.jvm.java.lang.Thread(_Hook(action))
+    hook = gateway.jvm.java.lang.Thread(_PythonRunnable(action))
     manager = gateway.jvm.org.apache.hadoop.util.ShutdownHookManager.get()
     seconds = gateway.jvm.java.util.concurrent.TimeUnit.SECONDS
     manager.addShutdownHook(hook, HOOK_PRIORITY, HOOK_SECONDS, seconds)

@@ -225,7 +225,7 @@ QuerySettings = LandSettings | DeriveSettings | DirectSettings
 
 
 @dataclass(frozen=True)
-class TableUpkeep:
+class MaintainedTableSettings:
     """Table (``database.table``) that the job maintains.
 
     Attributes
@@ -239,13 +239,13 @@ class TableUpkeep:
 
 
 @dataclass(frozen=True)
-class UpkeepSettings:
+class MaintenanceSettings:
     """Table maintenance: files of ``file_bytes``, and the ages at which old snapshots and orphan files are deleted."""
 
     file_bytes: int
     snapshots_kept_seconds: int
     orphans_kept_seconds: int
-    tables: tuple[TableUpkeep, ...]
+    tables: tuple[MaintainedTableSettings, ...]
 
 
 @dataclass(frozen=True)
@@ -281,7 +281,7 @@ class JobSettings:
     batch_retries: int
     dead_letters_kept_seconds: int | None
     erase_share: float
-    upkeep: UpkeepSettings | None
+    upkeep: MaintenanceSettings | None
     connections: Mapping[str, Connection]
     queries: tuple[QuerySettings, ...]
     run_every_seconds: float | None = None

@@ -107,7 +107,7 @@ class Source(ABC):
 
 
 @dataclass(frozen=True)
-class KafkaReading:
+class KafkaReadingOptions:
     """Reading options of a topic, for queries that configure more than its name.
 
     Attributes
@@ -160,7 +160,7 @@ class KafkaSource(Source):
     start: str
     records_per_batch: int
     retention_seconds: int
-    reading: KafkaReading | None = None
+    reading: KafkaReadingOptions | None = None
     kind: Literal["kafka"] = "kafka"
 
     COUNTED = True
@@ -181,9 +181,9 @@ class KafkaSource(Source):
         return self.topic
 
     @property
-    def reading_options(self) -> KafkaReading:
+    def reading_options(self) -> KafkaReadingOptions:
         """Reading options, with defaults."""
-        return self.reading or KafkaReading()
+        return self.reading or KafkaReadingOptions()
 
     @property
     def is_pattern(self) -> bool:

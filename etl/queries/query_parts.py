@@ -22,7 +22,7 @@ from . import derive, spark_settings
 from .derive import EnrichThenTransform
 from .direct import DirectRoute
 from .enrich import ReferenceTable
-from .stateful import StatefulPart
+from .stateful import StatefulTransform
 
 LANDING_SECONDS = 600.0
 """Longest wait of a job's start for a table that another job lands: one deployment starts both."""
@@ -207,7 +207,7 @@ def open_derived_stream(
     if query.state.key:
         # Results have no arrival time: the ages are those of the input records.
         rows = arrival_times.observe_arrivals(rows)
-    build = StatefulPart(query.state, compose.transform, compose.name)
+    build = StatefulTransform(query.state, compose.transform, compose.name)
     with derive.name_transform_in_errors(compose.name, rows):
         return build(rows, joined)
 

@@ -27,7 +27,7 @@ from .base import (
     version_of_results,
 )
 from .delivery import python_task_writes
-from .delivery.dynamodb_items import RowToItem
+from .delivery.dynamodb_items import RowToItemConverter
 from .delivery.python_task_writes import Entry, Refused, RequestWriter, RowToSend
 from .delivery.record_order import is_decided_by_arrival, kept_order, lane_and_place
 
@@ -64,10 +64,10 @@ class ItemWriter(RequestWriter):
     MOST, MOST_BYTES = MOST_ITEMS, MOST_BYTES
 
     table: str
-    form: RowToItem
+    form: RowToItemConverter
 
     def to_entry_and_size(self, record: RowToSend) -> tuple[dict[str, Any], int]:
-        """Return an item, see :meth:`etl.sinks.delivery.dynamodb_items.RowToItem.item_and_json_size`."""
+        """Return an item, see :meth:`etl.sinks.delivery.dynamodb_items.RowToItemConverter.item_and_json_size`."""
         return self.form.item_and_json_size(record.text)
 
     def unique_key(self, entry: Any) -> Any:
@@ -207,7 +207,7 @@ def open_sink(settings: DynamoDbSinkSettings, run: JobRun, _key: tuple[str, ...]
 def _open_writer(
     settings: DynamoDbSinkSettings,
     endpoint: str | None,
-    form: RowToItem,
+    form: RowToItemConverter,
     version: int | None,
     *,
     replaces: bool,
@@ -247,7 +247,7 @@ class DynamoDbSink:
         StartError
             It does not exist, has another key, or cannot be described.
         """
-        name, wanted = self.settings.table, RowToItem.for_columns(schema).key
+        name, wanted = self.settings.table, RowToItemConverter.for_columns(schema).key
         refuse_unwritable_map_keys(schema, f"DynamoDB table {name}")
         client = aws_clients.make_client("dynamodb", self.settings.region, self.endpoint)
         description = aws_clients.call_at_start(
@@ -281,7 +281,7 @@ class DynamoDbSink:
         counts as a duplicate. If two programs
         write a record's item, the later write wins.
         """
-        form, version = RowToItem.for_columns(rows.schema), version_of_results(rows, place)
+        form, version = RowToItemConverter.for_columns(rows.schema), version_of_results(rows, place)
         replaces = version is not None or ORDER in rows.columns
         opening = partial(_open_writer, self.settings, self.endpoint, form, version, replaces=replaces)
         return python_task_writes.send_batch(rows, F.lit(None), opening, refuse)

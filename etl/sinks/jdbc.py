@@ -27,7 +27,7 @@ from .base import (
     refuse_unwritable_map_keys,
     version_of_results,
 )
-from .delivery.postgres_merge import TableShape
+from .delivery.postgres_merge import PostgresTable
 from .delivery.postgres_session import PostgresSession, connect, is_tls_refusal, sql_state, tls_properties
 from .delivery.python_task_writes import RowsCountedInPlan, rows_through_rdd
 
@@ -79,7 +79,7 @@ class JdbcSink:
         StartError
             The database cannot be reached, has no trusted certificate, or its table does not fit.
         """
-        shape = TableShape.from_columns(self.settings.table, schema)
+        shape = PostgresTable.from_columns(self.settings.table, schema)
         refuse_unwritable_map_keys(schema, self._describe_target)
         waits = Backoff("at the start", patience=START_SECONDS)
         try:
@@ -124,7 +124,7 @@ class JdbcSink:
         restarting, the sink waits within limits.
         """
         shape, version = (
-            TableShape.from_columns(self.settings.table, rows.schema),
+            PostgresTable.from_columns(self.settings.table, rows.schema),
             version_of_results(rows, place),
         )
         if shape.has_replacing_rows:
@@ -147,7 +147,7 @@ class JdbcSink:
                 rows.unpersist()
 
     def _stage_and_merge(
-        self, rows: DataFrame, shape: TableShape, version: int | None, refuse: Refuse
+        self, rows: DataFrame, shape: PostgresTable, version: int | None, refuse: Refuse
     ) -> WriteCounts:
         login, attempt = self.login(), uuid.uuid4().hex
         with self._open_session(rows.sparkSession, login) as session:
@@ -175,7 +175,9 @@ class JdbcSink:
             refuse(self._refused_rows(rows, shape, login))
         return WriteCounts(offered, written, refused + spoilt, unordered, fit)
 
-    def _stage_rows(self, rows: DataFrame, shape: TableShape, login: tuple[str, str], attempt: str) -> None:
+    def _stage_rows(
+        self, rows: DataFrame, shape: PostgresTable, login: tuple[str, str], attempt: str
+    ) -> None:
         # Spark commits each partition in its own transaction; a repeated task may stage its
         # rows twice, which the merge handles.
         rows.select(*shape.columns_to_stage(rows, attempt)).write.format("jdbc").mode("append").options(
@@ -200,7 +202,7 @@ class JdbcSink:
             "ApplicationName": "millrace",
         }
 
-    def _refused_rows(self, rows: DataFrame, shape: TableShape, login: tuple[str, str]) -> DataFrame:
+    def _refused_rows(self, rows: DataFrame, shape: PostgresTable, login: tuple[str, str]) -> DataFrame:
         """Return the rows that the table refused, with its message."""
         said = (
             rows.sparkSession.read.format("jdbc")

@@ -18,7 +18,7 @@ from ..record.job_run import JobRun
 from ..services.backoff import Backoff
 from ..sources.kafka import login
 from ..sources.kafka.connection import (
-    CachedOptions,
+    CachedConnectionOptions,
     apply_bind_options,
     bootstrap_servers,
     closing_admin_client,
@@ -79,9 +79,9 @@ class KafkaSink:
     acts_on_rdd: bool = False
 
     @cached_property
-    def _login_options(self) -> CachedOptions:
+    def _login_options(self) -> CachedConnectionOptions:
         """Options of the login to the brokers, cached until a batch fails."""
-        return CachedOptions(self.connection)
+        return CachedConnectionOptions(self.connection)
 
     @cached_property
     def _end_marks(self) -> StreamEndMarks:

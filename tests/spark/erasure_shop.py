@@ -18,9 +18,9 @@ from millrace.etl.launch.settings import (
     DeriveSettings,
     JobSettings,
     LandSettings,
+    MaintainedTableSettings,
+    MaintenanceSettings,
     RouteSettings,
-    TableUpkeep,
-    UpkeepSettings,
 )
 from millrace.etl.launch.sinks import IcebergSinkSettings
 from millrace.etl.queries import derive
@@ -73,8 +73,11 @@ class Shop:
         land = LandSettings("land-orders", (route,), "land", names[0], 1.0, None)
         settings = DeriveSettings("orders", names[0], (), None, IcebergSinkSettings(names[1]), 0.1, None)
         readers = (str(self.folder / "orders"),)
-        upkeep = UpkeepSettings(
-            2**26, 86400, 7 * 86400, (TableUpkeep(names[0], readers), TableUpkeep(names[1], ()))
+        upkeep = MaintenanceSettings(
+            2**26,
+            86400,
+            7 * 86400,
+            (MaintainedTableSettings(names[0], readers), MaintainedTableSettings(names[1], ())),
         )
         return JobSettings(
             1,

@@ -38,7 +38,7 @@ of the comment could continue to the end of the record, for each name again."""
 
 
 @runtime_checkable
-class PayloadRedactor(Protocol):
+class DecoderRedactingPayloads(Protocol):
     """Decoder that knows which bytes of a payload a dead letter may hold."""
 
     def redacted_payload(self, payload: Column) -> Column:
@@ -125,7 +125,7 @@ def _letter_or_escape_pattern(letter: str) -> str:
 
 def redacted_payload(decoder: Decoder, payload: Column) -> Column:
     """Return a payload as a dead letter may hold it, for any decoder: unchanged if the decoder redacts nothing."""
-    return decoder.redacted_payload(payload) if isinstance(decoder, PayloadRedactor) else payload
+    return decoder.redacted_payload(payload) if isinstance(decoder, DecoderRedactingPayloads) else payload
 
 
 def redacted_error(error: Column, payload: Column, redacted: Column) -> Column:

@@ -70,12 +70,12 @@ class DecodingRoute:
         decoder = self.decoder
         while isinstance(decoder, DecoderWrapper):
             decoder = decoder.decoder
-        assert isinstance(decoder, NamesChangedTable)
+        assert isinstance(decoder, DecoderNamingChangedTable)
         return F.coalesce(decoder.changed_table_name(payload), F.lit(""))
 
 
 @runtime_checkable
-class NamesChangedTable(Protocol):
+class DecoderNamingChangedTable(Protocol):
     """Decoder of changes of a database."""
 
     def changed_table_name(self, payload: Column) -> Column:

@@ -70,7 +70,7 @@ def first_nan_or_infinity(value: Any, kind: DataType | None) -> str | None:
 
 
 @dataclass(frozen=True)
-class RowToItem:
+class RowToItemConverter:
     """Conversion of rows to items.
 
     Attributes
@@ -88,7 +88,7 @@ class RowToItem:
     keyed: bool
 
     @classmethod
-    def for_columns(cls, schema: StructType) -> RowToItem:
+    def for_columns(cls, schema: StructType) -> RowToItemConverter:
         """Make it from the columns of the rows."""
         return cls(
             frozenset(f.name for f in schema.fields if isinstance(f.dataType, BinaryType)),

@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ...sources.kafka.range_reader import Partition, RangeReader
+from ...sources.kafka.range_reader import KafkaRangeReader, Partition
 
 Edges = dict[Partition, tuple[int, int]]
 """Offsets of the oldest message and of the next one, by partition."""
@@ -99,11 +99,11 @@ class TopicTail:
             return None
         return identities
 
-    def _range_reader(self, spark: SparkSession) -> RangeReader:
+    def _range_reader(self, spark: SparkSession) -> KafkaRangeReader:
         # Messages that have expired meanwhile cannot be found.
         options = {"failOnDataLoss": "false", "includeHeaders": "true"}
         options["kafka.isolation.level"] = "read_uncommitted"
-        return RangeReader(spark, self.connecting, options, PATIENCE_SECONDS)
+        return KafkaRangeReader(spark, self.connecting, options, PATIENCE_SECONDS)
 
     def _first_and_next_offsets(self, spark: SparkSession, consumer: Any) -> Edges:
         reader = self._range_reader(spark)

@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-from ...sources.kinesis.time_range_reader import StreamReader
+from ...sources.kinesis.time_range_reader import KinesisTimeRangeReader
 
 QUIET_SECONDS = 2.0
 """Seconds after which a request whose answer was lost has been carried out, or never will be."""
@@ -24,7 +24,7 @@ Identity = tuple[str, str]
 _KNOWN = StructType([StructField("_source", StringType()), StructField("_id", StringType())])
 
 
-class StreamTail(StreamReader):
+class StreamTail(KinesisTimeRangeReader):
     """Records of a stream from a time on, of which a sink has written some."""
 
     def identities_in_stream(self, spark: SparkSession, since: str) -> DataFrame | None:

@@ -84,7 +84,7 @@ def quote_identifier(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class TableShape:
+class PostgresTable:
     """Table and the columns of its rows.
 
     Attributes
@@ -106,7 +106,7 @@ class TableShape:
     deletes: bool = False
 
     @classmethod
-    def from_columns(cls, name: str, rows: StructType) -> TableShape:
+    def from_columns(cls, name: str, rows: StructType) -> PostgresTable:
         """Make it from ``schema.table`` and the columns of the rows.
 
         Raises

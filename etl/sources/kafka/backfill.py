@@ -16,7 +16,7 @@ from ...record import batch_accounts, envelope
 from ..base import BackfillPart, Parts, arrived_between_condition, backfill_time_steps
 from ..batch_offsets import offset_ranges_condition
 from .connection import connection_options, sign_in
-from .range_reader import RangeReader, Ranges
+from .range_reader import KafkaRangeReader, Ranges
 from .topic_stream import options_of_streams_and_batches
 
 APART = timedelta(hours=1)
@@ -41,7 +41,9 @@ def topic_range_reader(source: KafkaSource, connection: Connection) -> Parts:
 
     def backfill_parts(spark: SparkSession, request: BackfillRequest) -> Iterator[BackfillPart]:
         sign_in(spark, connection)
-        reader = RangeReader(spark, connection_options(connection), options_of_streams_and_batches(source))
+        reader = KafkaRangeReader(
+            spark, connection_options(connection), options_of_streams_and_batches(source)
+        )
         planned = batch_accounts.utc_now()
         latest = planned + AHEAD
         with reader.closing_consumer() as consumer:

@@ -25,7 +25,7 @@ from ...record.job_run import JobRun
 from ...record.ready_query import ReadyQuery
 from ..source_union import union_of_legs
 from . import connection
-from .range_reader import LATEST, RangeReader, Ranges, is_time_overflow
+from .range_reader import LATEST, KafkaRangeReader, Ranges, is_time_overflow
 from .topic_stream import options_of_streams_and_batches, to_envelope
 
 STAGE = "timestamp"
@@ -49,9 +49,9 @@ class RereadableLeg:
     connecting: Callable[[], Mapping[str, str]]
     partitions: int | None
 
-    def reader(self, spark: SparkSession) -> RangeReader:
+    def reader(self, spark: SparkSession) -> KafkaRangeReader:
         """Return the reader of its topics."""
-        return RangeReader(
+        return KafkaRangeReader(
             spark, self.connecting(), options_of_streams_and_batches(self.sources[0], self.partitions)
         )
 

@@ -49,7 +49,7 @@ class ConsumerGroupWriter:
     spark: SparkSession
     name: str
     source: KafkaSource
-    entry: connection.CachedOptions
+    entry: connection.CachedConnectionOptions
     failed: Callable[[str], None]
     _told: bool = field(default=False, init=False)
 
@@ -117,7 +117,7 @@ def open_consumer_group_writer(run: JobRun, query: str, source: KafkaSource) -> 
     def report_failure(error: str) -> None:
         run.report.emit("lag_unwritten", query=query, group=name, error=error)
 
-    entry = connection.CachedOptions(connection.connection_of_topic(source, run))
+    entry = connection.CachedConnectionOptions(connection.connection_of_topic(source, run))
     entry.cached_or_read_options()
     group = ConsumerGroupWriter(run.spark, name, source, entry, report_failure)
     return BackgroundWriter(f"lag-{query}", group.write, gather_seconds=GATHER_SECONDS)

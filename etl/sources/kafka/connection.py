@@ -132,7 +132,7 @@ def connection_options(connection: Connection) -> dict[str, str]:
 
 
 @dataclass
-class CachedOptions:
+class CachedConnectionOptions:
     """Cache of :func:`connection_options`, valid until they fail: a secret may have changed since."""
 
     connection: Connection

@@ -90,7 +90,7 @@ def split_ranges_around_unreadable(
 
 
 @dataclass(frozen=True)
-class RangeReader:
+class KafkaRangeReader:
     """Reader of offset ranges and of partition offsets.
 
     Parameters

@@ -37,7 +37,7 @@ class Reader(SourceReader[KafkaSource]):
     def leg_identity(self, run: JobRun, query: QuerySettings) -> LegIdentity:
         """Return the ids of the cluster and of the topics."""
         # Cached: a running job does not ask AWS for the brokers again.
-        entry = connection.CachedOptions(connection_of_topic(self.source, run))
+        entry = connection.CachedConnectionOptions(connection_of_topic(self.source, run))
 
         def ask_identifiers() -> Ids:
             return entry.ask_brokers(

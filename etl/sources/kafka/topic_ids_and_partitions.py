@@ -13,7 +13,7 @@ from ...launch.sources import KafkaSource
 from ...record.errors import LossError, NoAnswerError, StartError
 from ...record.ready_query import IsEndReached
 from ..recreated_source_check import Ids
-from .connection import CachedOptions, closing_admin_client, connection_options
+from .connection import CachedConnectionOptions, closing_admin_client, connection_options
 
 SECONDS = 20
 """Longest time for the brokers' answer."""
@@ -177,7 +177,7 @@ def checker_of_unlisted_partitions(
     if source.reading_options.partitions is None or known is None:
         return None
     # Cached: a running job checks every minute, and does not ask AWS for the brokers again until they refuse.
-    entry = CachedOptions(connection)
+    entry = CachedConnectionOptions(connection)
     entry.cached_or_read_options()
 
     def compare_partitions() -> None:

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ...launch.connections import Connection
-from ...launch.sources import KafkaReading, KafkaSource
+from ...launch.sources import KafkaReadingOptions, KafkaSource
 from ...launch.start_position import epoch_milliseconds_text, start_time
 from ...record import envelope
 from .connection import connection_options
@@ -95,7 +95,7 @@ def options_of_streams_and_batches(source: KafkaSource, partitions: int | None =
     return chosen
 
 
-def _topic_option(topic: str, reading: KafkaReading) -> dict[str, str]:
+def _topic_option(topic: str, reading: KafkaReadingOptions) -> dict[str, str]:
     if reading.pattern:
         return {"subscribePattern": topic}
     if reading.partitions is not None:
@@ -103,7 +103,7 @@ def _topic_option(topic: str, reading: KafkaReading) -> dict[str, str]:
     return {"subscribe": topic}
 
 
-def _minimum_options(reading: KafkaReading) -> dict[str, str]:
+def _minimum_options(reading: KafkaReadingOptions) -> dict[str, str]:
     if reading.min_records_per_batch is None:
         return {}
     chosen = {"minOffsetsPerTrigger": str(reading.min_records_per_batch)}
@@ -112,7 +112,7 @@ def _minimum_options(reading: KafkaReading) -> dict[str, str]:
     return chosen
 
 
-def _start_options(source: KafkaSource, reading: KafkaReading) -> dict[str, str]:
+def _start_options(source: KafkaSource, reading: KafkaReadingOptions) -> dict[str, str]:
     if reading.start_offsets is not None:
         return {"startingOffsets": json.dumps({source.topic: dict(reading.start_offsets)})}
     moment = start_time(source.start)

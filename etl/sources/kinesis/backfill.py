@@ -16,7 +16,7 @@ from ...launch.sources import KinesisSource
 from ...record import batch_accounts, envelope
 from ..base import BackfillPart, Parts, arrived_between_condition, backfill_time_steps
 from .closed_shards import AGGREGATE, COLUMNS
-from .time_range_reader import StreamReader
+from .time_range_reader import KinesisTimeRangeReader
 
 
 def stream_range_reader(source: KinesisSource, endpoint: str | None) -> Parts:
@@ -29,7 +29,7 @@ def stream_range_reader(source: KinesisSource, endpoint: str | None) -> Parts:
     endpoint
         Endpoint other than the region's own.
     """
-    reader = StreamReader(source.stream, source.region, endpoint)
+    reader = KinesisTimeRangeReader(source.stream, source.region, endpoint)
 
     def backfill_parts(spark: SparkSession, request: BackfillRequest) -> Iterator[BackfillPart]:
         with closing(reader.make_client()) as client:

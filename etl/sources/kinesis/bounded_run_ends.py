@@ -16,9 +16,9 @@ from ...record.errors import StartError
 from ...record.ready_query import IsEndReached
 from ...services.aws_clients import errors_as_start_error
 from . import closed_shards, connector_stream
-from .closed_shards import Shard, ShardRest
+from .closed_shards import Shard, UnreadShardRest
 from .missed_records_guard import KinesisLossGuard
-from .time_range_reader import StreamReader
+from .time_range_reader import KinesisTimeRangeReader
 
 _CLOCK = timedelta(seconds=1)
 _FIRST, _WIDER = timedelta(seconds=5), 12
@@ -56,7 +56,7 @@ def checker_of_bounded_run_end(
     with errors_as_start_error(f"stream {source.stream}"):
         kinesis = connector_stream.make_kinesis_client(source, endpoint)
         # The service tells whole seconds: what arrived in the current one counts.
-        now = StreamReader(source.stream, source.region, endpoint).service_time(kinesis) + _CLOCK
+        now = KinesisTimeRangeReader(source.stream, source.region, endpoint).service_time(kinesis) + _CLOCK
         shards = [s for s in closed_shards.list_shards(kinesis, source.stream) if closed or not s.closed]
         ends = last_record_positions_by_shard(kinesis, source, shards, now)
 
@@ -99,7 +99,7 @@ def _last_record_position(
         last = None
         try:
             for page in closed_shards.read_shard_pages(
-                client, source.stream, ShardRest(shard, None), until - back
+                client, source.stream, UnreadShardRest(shard, None), until - back
             ):
                 before = [each for each in page if each["ApproximateArrivalTimestamp"] < until]
                 last = before[-1] if before else last

@@ -22,7 +22,7 @@ from ...services import bundled_boto3
 from ...services.aws_clients import errors_as_start_error, sts_endpoint
 from ..recreated_source_check import Ids
 from . import closed_shards
-from .closed_shards import Records, Shard, ShardPositions, ShardRest
+from .closed_shards import Records, Shard, ShardPositions, UnreadShardRest
 from .missed_records_guard import Horizon
 
 CALLS = 10
@@ -122,7 +122,8 @@ def make_oldest_record_finder(source: KinesisSource, endpoint: str | None, *, cl
     def find_oldest_record(kinesis: Any, shard: str) -> str | None:
         try:
             first = next(
-                closed_shards.read_shard_pages(kinesis, source.stream, ShardRest(shard, None), limit=1), None
+                closed_shards.read_shard_pages(kinesis, source.stream, UnreadShardRest(shard, None), limit=1),
+                None,
             )
         except kinesis.exceptions.ResourceNotFoundException:
             return None  # a closed shard whose records have all expired

@@ -12,14 +12,14 @@ from typing import Any
 
 from ...services import aws_clients
 from ...services.backoff import Backoff
-from .closed_shards import ShardRest, list_shards, read_shard_pages
+from .closed_shards import UnreadShardRest, list_shards, read_shard_pages
 
 SLACK = timedelta(seconds=5)
 """Subtracted from a time: the answer's clock has whole seconds, and a stream's servers have different clocks."""
 
 
 @dataclass(frozen=True)
-class StreamReader:
+class KinesisTimeRangeReader:
     """Reader of one stream.
 
     Parameters
@@ -90,7 +90,7 @@ class StreamReader:
             backoff.reset_after_write()
             return answer
 
-        whole = ShardRest(shard, None)
+        whole = UnreadShardRest(shard, None)
         for page in read_shard_pages(client, self.stream, whole, since - SLACK, ask=call_with_backoff):
             yield from page
             if page[-1]["ApproximateArrivalTimestamp"] > until + SLACK:

@@ -24,7 +24,7 @@ from millrace.etl.queries.query_parts import (
     landing_table_of,
     make_enrich_then_transform,
 )
-from millrace.etl.queries.stateful import StatefulPart
+from millrace.etl.queries.stateful import StatefulTransform
 from millrace.etl.record import hadoop_files
 from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.errors import describe_error
@@ -127,7 +127,7 @@ def rows_by_one_batch(run: JobRun, query: DeriveSettings) -> DataFrame:
     if (state := query.state) is not None:
         join = state.join
         joined = None if join is None else _records_of_table(run, query, join.source_table, join.route)
-        records = StatefulPart(state, compose.transform, compose.name)(records, joined)
+        records = StatefulTransform(state, compose.transform, compose.name)(records, joined)
         landing = run.table(query.source_table)
         compose, _ = batch_transform_and_schema(run.spark, query, compose, records, landing)
     rows = compose(records)

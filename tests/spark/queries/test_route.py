@@ -22,7 +22,12 @@ from millrace.etl.formats.text import TextDecoder
 from millrace.etl.launch.formats import JsonFormat
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.launch.settings import LandSettings, RouteSettings
-from millrace.etl.launch.sources import KafkaReading, KafkaSource, KinesisSource, group_sources_into_legs
+from millrace.etl.launch.sources import (
+    KafkaReadingOptions,
+    KafkaSource,
+    KinesisSource,
+    group_sources_into_legs,
+)
 from millrace.etl.queries import derive, land
 from millrace.etl.record import batch_accounts, tables
 from millrace.etl.record.errors import LossError, StartError
@@ -39,7 +44,7 @@ Names = Callable[[str], Table]
 FLIGHT, CLICK = "carrier STRING NOT NULL, flight INT NOT NULL", "page STRING NOT NULL, flight STRING"
 FLIGHTS = KafkaSource("flights", "air.flights", "main", "earliest", 100, 3600)
 CLICKS = KafkaSource("clicks", "web.clicks", "main", "earliest", 100, 3600)
-WEB = KafkaSource("web", r"web\..*", "main", "earliest", 100, 3600, KafkaReading(pattern=True))
+WEB = KafkaSource("web", r"web\..*", "main", "earliest", 100, 3600, KafkaReadingOptions(pattern=True))
 SHOP = KinesisSource("shop", "acme-shop", "us-east-1", "earliest", 1000, 1.0, 3600)
 
 

@@ -18,7 +18,7 @@ from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.formats.text import TextDecoder
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.launch.sinks import ParquetSinkSettings
-from millrace.etl.launch.sources import KafkaReading, KafkaSource
+from millrace.etl.launch.sources import KafkaReadingOptions, KafkaSource
 from millrace.etl.queries import land
 from millrace.etl.queries.derive import EnrichThenTransform
 from millrace.etl.queries.direct import (
@@ -42,7 +42,7 @@ from tests.spark.source_batches import EPOCH, Events, frame
 
 Names = Callable[[str], Table]
 GATES = KafkaSource("gates", "gates", "main", "earliest", 100, 3600)
-WEB = KafkaSource("web", r"web\..*", "main", "earliest", 100, 3600, KafkaReading(pattern=True))
+WEB = KafkaSource("web", r"web\..*", "main", "earliest", 100, 3600, KafkaReadingOptions(pattern=True))
 KEPT = {"gates": GATES, "clicks": WEB}
 Record = tuple[Any, ...]
 

@@ -19,7 +19,7 @@ from millrace.etl.record.errors import SinkError, StartError
 from millrace.etl.services import aws_clients
 from millrace.etl.services.backoff import Backoff
 from millrace.etl.sinks.base import WriteCounts
-from millrace.etl.sinks.delivery.dynamodb_items import RowToItem
+from millrace.etl.sinks.delivery.dynamodb_items import RowToItemConverter
 from millrace.etl.sinks.delivery.kinesis_tail import StreamTail
 from millrace.etl.sinks.delivery.python_task_writes import RowToSend
 from millrace.etl.sinks.dynamodb import DynamoDbSink, ItemWriter, ResultWriter
@@ -378,7 +378,7 @@ def test_a_server_that_stays_busy_fails_the_batch_loudly(dynamodb: str, kind: ty
         "DynamoDB table busy", first=1.0, longest=8.0, patience=60.0,
         sleep=waits.append, clock=lambda: sum(waits),
     )  # fmt: skip
-    form = RowToItem.for_columns(StructType().add("_id", "string"))
+    form = RowToItemConverter.for_columns(StructType().add("_id", "string"))
     record = RowToSend('{"carrier":"AA"}', None, None, None, None, '{"_id":"x"}')
     with faulty_proxy.before(dynamodb) as faults:
         faults.share = 1.0

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import KafkaException
 from pyspark.sql import SparkSession
 
-from millrace.etl.launch.sources import KafkaReading, KafkaSource
+from millrace.etl.launch.sources import KafkaReadingOptions, KafkaSource
 from millrace.etl.record.errors import NoAnswerError
 from millrace.etl.sources.kafka import topic_ids_and_partitions
 from millrace.sandbox.programs.kafka_broker import KafkaBroker
@@ -132,7 +132,7 @@ def test_what_is_made_again_while_a_query_runs_is_found(
     """By name and by pattern, whose new topics are adopted."""
     names = [f"{tmp_path.name}.{kind}" for kind in ("orders", "gifts")]
     broker.create_topic(names[0], 1)
-    reading = KafkaReading(pattern=True)
+    reading = KafkaReadingOptions(pattern=True)
     one = KafkaSource("orders", names[0], "main", "earliest", 10, 3600)
     every = replace(one, name="all", topic=rf"{tmp_path.name}\..*", reading=reading)
     connecting = {"kafka.bootstrap.servers": broker.bootstrap}

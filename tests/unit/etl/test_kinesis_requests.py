@@ -23,7 +23,7 @@ from millrace.etl.sources.kinesis.closed_shards import (
     AGGREGATE,
     Shard,
     ShardPositions,
-    ShardRest,
+    UnreadShardRest,
     split_kinesis_aggregate,
     unread_shard_rests,
 )
@@ -93,28 +93,28 @@ def shards(*specs: str) -> list[Shard]:
         (shards("a", "b"), positions(a="1", b="2"), positions(a="3", b="2"), []),
         (shards("a!", "b<a"), positions(a="1"), positions(a="2", b=None), []),
         (shards("a!", "b<a"), positions(a="END"), positions(b=None), []),
-        (shards("a!", "b<a"), positions(a="5"), positions(a="END", b=None), [ShardRest("a", "5")]),
+        (shards("a!", "b<a"), positions(a="5"), positions(a="END", b=None), [UnreadShardRest("a", "5")]),
         # A shard was split, and dropped with a part of it unread; or it had not been read at all.
-        (shards("a!", "b<a", "c<a"), positions(a="5"), positions(b=None, c=None), [ShardRest("a", "5")]),
-        (shards("a!", "b<a", "c<a"), positions(a=None), positions(b=None, c=None), [ShardRest("a", None)]),
+        (shards("a!", "b<a", "c<a"), positions(a="5"), positions(b=None, c=None), [UnreadShardRest("a", "5")]),
+        (shards("a!", "b<a", "c<a"), positions(a=None), positions(b=None, c=None), [UnreadShardRest("a", None)]),
         # Two were merged.
-        (shards("a!", "b!", "c<ab"), positions(a="5", b="6"), positions(c=None), [ShardRest("a", "5"), ShardRest("b", "6")]),
+        (shards("a!", "b!", "c<ab"), positions(a="5", b="6"), positions(c=None), [UnreadShardRest("a", "5"), UnreadShardRest("b", "6")]),
         # Children opened and closed unseen.
         (
             shards("a!", "b!<a", "c<a", "d<b"),
             positions(a="5"),
             positions(c=None, d=None),
-            [ShardRest("a", "5"), ShardRest("b", None)],
+            [UnreadShardRest("a", "5"), UnreadShardRest("b", None)],
         ),
         # Ancestors of what was read are no business of this batch.
-        (shards("a!", "b!<a", "c<b"), positions(b="5"), positions(c=None), [ShardRest("b", "5")]),
+        (shards("a!", "b!<a", "c<b"), positions(b="5"), positions(c=None), [UnreadShardRest("b", "5")]),
         (shards("a!", "b<a", "z"), positions(b="5"), positions(b="5", z=None), []),
         # The first batch begins at the beginning, where there are closed shards already.
-        (shards("a!", "b<a"), positions(), positions(b=None), [ShardRest("a", None)]),
+        (shards("a!", "b<a"), positions(), positions(b=None), [UnreadShardRest("a", None)]),
     ],
 )  # fmt: skip
 def test_tails_that_a_connector_passes_over(
-    stream: list[Shard], before: ShardPositions, here: ShardPositions, wanted: list[ShardRest]
+    stream: list[Shard], before: ShardPositions, here: ShardPositions, wanted: list[UnreadShardRest]
 ) -> None:
     assert unread_shard_rests(stream, before, here) == wanted
 

@@ -17,7 +17,7 @@ from millrace.etl.checkpoints.checkpoint import source_offset
 from millrace.etl.launch import engine_kinds
 from millrace.etl.launch.settings import Connection
 from millrace.etl.launch.sinks import KafkaSinkSettings
-from millrace.etl.launch.sources import KafkaReading, KafkaSource, KinesisSource
+from millrace.etl.launch.sources import KafkaReadingOptions, KafkaSource, KinesisSource
 from millrace.etl.queries.open_sources import sources_digest
 from millrace.etl.record.batch_accounts import BatchAccounts, EventReporter
 from millrace.etl.record.errors import AccountsError, StartError
@@ -40,7 +40,7 @@ def test_commits_name_streams_topics_and_partitions_whatever_their_order() -> No
     )
 
     def part(*partitions: int, connection: str = "main") -> KafkaSource:
-        reading = KafkaReading(partitions=partitions or None)
+        reading = KafkaReadingOptions(partitions=partitions or None)
         return dataclasses.replace(TOPIC, reading=reading, connection=connection)
 
     result = [

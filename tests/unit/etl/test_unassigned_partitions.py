@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from millrace.etl.launch.settings import Connection
-from millrace.etl.launch.sources import KafkaReading, KafkaSource
+from millrace.etl.launch.sources import KafkaReadingOptions, KafkaSource
 from millrace.etl.record.errors import LossError, NoAnswerError, StartError
 from millrace.etl.sources.kafka import connection as kafka
 from millrace.etl.sources.kafka import topic_ids_and_partitions
 from tests.unit.etl.test_source_options import FakeMsk
 
-READING = KafkaReading(partitions=(0, 2), partition_count=4)
+READING = KafkaReadingOptions(partitions=(0, 2), partition_count=4)
 SOURCE = KafkaSource("orders", "shop.orders", "main", "earliest", 100, 3600, READING)
 
 
