@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from fastavro import parse_ddl_schema, schemaless_writer
+from fastavro import parse_schema, schemaless_writer
 from fastavro.schema import SchemaParseException, UnknownType
 from pyspark.sql.types import (
     ArrayType,
@@ -63,7 +63,7 @@ class AvroSchema:
         self._named: dict[str, Any] = {}
         try:
             # The library also stores each name in full, so names are looked up as they are written.
-            self._json = parse_ddl_schema(json.loads(text), self._named)
+            self._json = parse_schema(json.loads(text), self._named)
         except UnknownType as error:
             raise AvroSchemaError(f"unknown type {error}") from error
         except SchemaParseException as error:

@@ -99,7 +99,7 @@ SCHEMAS = {7: envelope(COLUMNS), 300: envelope(NEWER)}
 
 def datum(identity: int, event: Event) -> bytes:
     out = io.BytesIO()
-    fastavro.schemaless_writer(out, fastavro.parse_ddl_schema(SCHEMAS[identity]), event)
+    fastavro.schemaless_writer(out, fastavro.parse_schema(SCHEMAS[identity]), event)
     return b"\0" + identity.to_bytes(4, "big") + out.getvalue()
 
 

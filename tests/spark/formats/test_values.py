@@ -193,7 +193,7 @@ def test_both_members_of_an_avro_union_of_int_and_long(spark: SparkSession) -> N
             out = io.BytesIO()
             fastavro.schemaless_writer(
                 out,
-                fastavro.parse_ddl_schema(json.loads(text)),
+                fastavro.parse_schema(json.loads(text)),
                 {"m": (member, value), "s": "x"},
                 disable_tuple_notation=False,
             )
