@@ -32,7 +32,7 @@ class Rows:
         self.matching, self.erased = matching, 0
         snapshot = SimpleNamespace(snapshotId=lambda: 7)
         metadata = SimpleNamespace(currentSnapshot=lambda: snapshot, location=lambda: "s3://lake/db/orders")
-        self.table = SimpleNamespace(metadata=lambda _: metadata)
+        self.table = SimpleNamespace(load_java_table=lambda _: metadata)
 
     def count_matches(self, _spark: Any, _condition: Any) -> Any:
         left = self.matching - self.erased
