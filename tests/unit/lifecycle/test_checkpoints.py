@@ -185,7 +185,7 @@ def test_what_an_engine_would_not_continue_is_not_carried_to_it(shop: Shop) -> N
     refused = shop.run("move", "clicks", "land", "other/firsts")
     assert (refused.exit_code, "not a manifest" in refused.output) == (2, True)
     # Without state, it goes on there.
-    shop.put("clicks/_millrace/land.manifest.json", dataclasses.replace(kept, state=None).text())
+    shop.put("clicks/_millrace/land.manifest.json", dataclasses.replace(kept, state=None).to_json())
     assert shop.run("move", "clicks", "land", "on-emr/land-3").exit_code == 0
 
 
