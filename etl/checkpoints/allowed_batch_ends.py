@@ -14,12 +14,14 @@ from pyspark.sql import DataFrame, SparkSession
 from ..commits.snapshot_history import count_added_files, snapshot_and_earlier
 from ..record.errors import LossError, RestartQueryError
 from ..record.ready_query import ReadyQuery
-from ..record.tables import load_table
+from ..record.tables import load_java_table
 from .checkpoint import Checkpoint
-from .initial_snapshot import TableStream, commits_with_deleted_files, count_files, table_streams
+from .initial_snapshot import TableStream, commits_whose_manifests_list_deletes, count_files, table_streams
 
 
-def with_allowed_batch_ends(query: ReadyQuery, checkpoint: Checkpoint, *, whole_commits: bool) -> ReadyQuery:
+def query_with_allowed_batch_ends(
+    query: ReadyQuery, checkpoint: Checkpoint, *, whole_commits: bool
+) -> ReadyQuery:
     """Make a derive query's batches end where they may: all of its first snapshot is read, and with state, complete commits.
 
     A commit of a landing table is a batch of the source, in whose files records have no order. With state, the first part of a
@@ -38,11 +40,13 @@ def with_allowed_batch_ends(query: ReadyQuery, checkpoint: Checkpoint, *, whole_
     ends = _AllowedBatchEnds(checkpoint, readings, whole_commits)
     ends.correct_planned_batch(spark)
 
-    def reopen_with_allowed_ends() -> DataFrame:
+    def correct_planned_batch_and_reopen() -> DataFrame:
         ends.correct_planned_batch(spark)
         return query.rows
 
-    return replace(query, handle=_EndCheckingHandler(query.handle, ends), reopen=reopen_with_allowed_ends)
+    return replace(
+        query, handle=_EndCheckingHandler(query.handle, ends), reopen=correct_planned_batch_and_reopen
+    )
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,9 @@ class _AllowedBatchEnds:
     readings: tuple[TableStream, ...]
     whole_commits: bool
 
-    def corrected_ends(self, spark: SparkSession, batch_id: int) -> tuple[dict[int, Any], bool] | None:
+    def corrections_of_disallowed_batch(
+        self, spark: SparkSession, batch_id: int
+    ) -> tuple[dict[int, Any], bool] | None:
         """Return changes of a planned batch; None if it and all later ones are allowed.
 
         Returns
@@ -70,14 +76,14 @@ class _AllowedBatchEnds:
         FileNotFoundError, ValueError
             The log is damaged, or of another plan.
         """
-        spans = self.checkpoint.batch_ranges(spark, batch_id, [each.source for each in self.readings])
+        spans = self.checkpoint.batch_offset_ranges(spark, batch_id, [each.source for each in self.readings])
         if not (self.whole_commits or any(start and start["scan_all_files"] for start, _ in spans)):
             return None
         result, held = {}, False
         for line, (each, (start, end)) in enumerate(zip(self.readings, spans, strict=True)):
             if not start or not end or not (start["scan_all_files"] or self.whole_commits):
                 continue
-            metadata = load_table(spark, each.table)
+            metadata = load_java_table(spark, each.table)
             ended = (
                 _end_of_first_snapshot(metadata, each.table, start, end) if start["scan_all_files"] else None
             )
@@ -86,18 +92,18 @@ class _AllowedBatchEnds:
                 ended = _end_of_whole_commit(metadata, start, end)
             if ended is not None and ended != end:
                 result[line] = ended
-        return result, held and self.checkpoint.watermark(spark, batch_id) > 0
+        return result, held and self.checkpoint.watermark_milliseconds(spark, batch_id) > 0
 
     def correct_planned_batch(self, spark: SparkSession) -> None:
         """Change a batch that is planned but not committed; nothing of it has been read.
 
         An end is one line of Spark's log, and the watermark a part of another, which the next start reads again.
         """
-        batch_id = self.checkpoint.planned_batch(spark)
+        batch_id = self.checkpoint.planned_uncommitted_batch(spark)
         if batch_id is None:
             return
         try:
-            changes = self.corrected_ends(spark, batch_id)
+            changes = self.corrections_of_disallowed_batch(spark, batch_id)
         except (FileNotFoundError, ValueError, LossError):
             # A damaged log, or one of another plan, is reported when Spark reads it; a loss by the handler of the batch.
             return
@@ -111,7 +117,9 @@ def _end_of_first_snapshot(metadata: Any, table: str, start: Any, end: Any) -> A
     if snapshot is None:
         return None  # Iceberg reports it
     files, rest = count_files(metadata, snapshot), _starts_inside_first_snapshot(metadata, start)
-    if snapshot.operation() != "append" or (rest and commits_with_deleted_files(metadata, snapshot)):
+    if snapshot.operation() != "append" or (
+        rest and commits_whose_manifests_list_deletes(metadata, snapshot)
+    ):
         raise LossError(
             f"table {table}: the query started with all files of snapshot {start['snapshot_id']}, but "
             "Iceberg's source skips files of this snapshot or returns deleted ones; start from the beginning "
@@ -154,7 +162,9 @@ class _EndCheckingHandler:
     """The batch that was changed last."""
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        changes = None if self._passed else self.ends.corrected_ends(batch.sparkSession, batch_id)
+        changes = (
+            None if self._passed else self.ends.corrections_of_disallowed_batch(batch.sparkSession, batch_id)
+        )
         self._passed = changes is None
         if changes and any(changes):
             places, held = changes

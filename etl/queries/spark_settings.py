@@ -37,7 +37,7 @@ RUNTIME = {
 """Set on the session before the first query; each query works on a copy of them."""
 
 
-def prepare_session(spark: SparkSession, job: JobSettings) -> None:
+def prepare_or_refuse_session(spark: SparkSession, job: JobSettings) -> None:
     """Set the settings that the core depends on, and refuse a session that cannot run the job.
 
     Parameters

@@ -73,16 +73,16 @@ def job_settings(environment: Environment, job_plan: JobPlan, names: Names) -> l
     )
 
 
-def _upkeep_settings(environment: Environment, job: str, names: Names) -> launch.UpkeepSettings | None:
+def _upkeep_settings(environment: Environment, job: str, names: Names) -> launch.MaintenanceSettings | None:
     upkeep = environment.storage.upkeep
     if upkeep is None:
         return None
-    return launch.UpkeepSettings(
+    return launch.MaintenanceSettings(
         file_bytes=upkeep.file_size,
         snapshots_kept_seconds=int(upkeep.snapshots.total_seconds()),
         orphans_kept_seconds=int(upkeep.orphans.total_seconds()),
         tables=tuple(
-            launch.TableUpkeep(
+            launch.MaintainedTableSettings(
                 names.table(table),
                 tuple(
                     f"{names.checkpoints_url(job)}/{query}"

@@ -138,7 +138,7 @@ def _rehearse_request(spark: SparkSession, request: Mapping[str, Any], scratch: 
     queries = [(job, query) for job in jobs for query in job.queries]
     for job, query in sorted(queries, key=lambda pair: isinstance(pair[1], DeriveSettings)):
         run = JobRun(spark, job, {}, report)
-        spark_settings.prepare_session(spark, job)
+        spark_settings.prepare_or_refuse_session(spark, job)
         unknown = [
             name for name in _tables_only_read(query) if not Table.from_name(job.catalog, name).exists(spark)
         ]
@@ -176,11 +176,17 @@ def _note_altered_table(altered: dict[str, list[str]], event: Mapping[str, Any])
 def _evolve_source_query_tables(run: JobRun, query: LandSettings | DirectSettings) -> None:
     decoder = routes.query_decoder(run.spark, query.routes)
     landed = run.table(query.table if isinstance(query, LandSettings) else query.dead_letters)
-    tables.create_or_evolve(run.spark, landed, land.landing_table_schema(decoder.schema), report=run.report)
+    tables.create_or_evolve_table(
+        run.spark, landed, land.landing_table_schema(decoder.schema), report=run.report
+    )
     for end in query.routes if isinstance(query, DirectSettings) else ():
-        schema = make_enrich_then_transform(run, query.name, end).schema(run.spark, landed, end.name)
+        schema = make_enrich_then_transform(run, query.name, end).checked_sink_schema(
+            run.spark, landed, end.name
+        )
         if end.sink.lake_table is not None:
-            tables.create_or_evolve(run.spark, run.table(end.sink.lake_table), schema, report=run.report)
+            tables.create_or_evolve_table(
+                run.spark, run.table(end.sink.lake_table), schema, report=run.report
+            )
 
 
 def _evolve_derive_query_tables(run: JobRun, query: DeriveSettings) -> None:

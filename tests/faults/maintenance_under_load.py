@@ -22,7 +22,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
-from millrace.etl.checkpoints.initial_snapshot import start_with_all_files
+from millrace.etl.checkpoints.initial_snapshot import write_start_positions_with_all_files
 from millrace.etl.job.maintenance_schedule import MaintenanceThread
 from millrace.etl.maintenance import table_maintenance
 from millrace.etl.maintenance.table_maintenance import Compaction, Expiry, OrphanFileRemoval
@@ -96,7 +96,7 @@ def chores(spark: SparkSession, pipe: Pipeline, events: Events) -> MaintenanceTh
 
 def behind(spark: SparkSession, pipe: Pipeline) -> int:
     """States of the landing table that the derived query has yet to read."""
-    offset, *_ = Checkpoint(str(pipe.checkpoint)).positions(spark) or (None,)
+    offset, *_ = Checkpoint(str(pipe.checkpoint)).committed_source_offsets(spark) or (None,)
     at = None if offset is None else int(offset["snapshot_id"])
     seen = spark.table(f"{pipe.landing}.snapshots").orderBy("committed_at").select("snapshot_id").collect()
     order = [row["snapshot_id"] for row in seen]
@@ -128,7 +128,7 @@ def kept_up(spark: SparkSession, minutes: float) -> int:
     """Land, keep up and read for a while, and compare."""
     pipe = Pipeline(spark, lambda name: Table("lake", "tests", name), HOME / "reader")
     events = Events()
-    start_with_all_files(
+    write_start_positions_with_all_files(
         spark,
         derive.read_landing_table(spark, pipe.landing),
         Checkpoint(str(pipe.checkpoint)),

@@ -139,7 +139,9 @@ class _Kinesis(Numbering):
 
     def prepare(self) -> None:
         known = mock.patch.object(
-            kinesis_source, "oldest_record_lookup", return_value=lambda shards: dict.fromkeys(shards, "0")
+            kinesis_source,
+            "make_oldest_record_finder",
+            return_value=lambda shards: dict.fromkeys(shards, "0"),
         )
         with known:  # the query asks no server where its shards begin
             self.built.append(self.bench.build(self.land(kinesis(self.bench.rows))))

@@ -73,7 +73,7 @@ def spark(warehouse: Path, request: pytest.FixtureRequest) -> Iterator[SparkSess
             running = ending.enter_context(
                 local_session.running_spark_session(brought, settings, warehouse=warehouse)
             )
-        yield jvm_name_cache.cache_jvm_names(running)
+        yield jvm_name_cache.session_with_cached_jvm_names(running)
 
 
 @pytest.fixture(scope="session")

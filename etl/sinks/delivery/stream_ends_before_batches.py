@@ -17,7 +17,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from ...record import hadoop_files
-from ...record.errors import JVM_ERRORS, SinkError, uncut_messages
+from ...record.errors import JVM_ERRORS, SinkError, full_error_text
 from ...services.backoff import Backoff
 from ..base import BatchIdentity, Reread, WriteCounts
 from .folder_manifest import batch_folder_name
@@ -106,7 +106,7 @@ class StreamEndMarks:
             self._write_mark(spark, f"{place.notes}/{FOLDER}", self._mark)
         return None
 
-    def write(
+    def write_compared_with_mark(
         self,
         rows: DataFrame,
         place: BatchIdentity,
@@ -133,7 +133,7 @@ class StreamEndMarks:
             try:
                 return send(rows, None if mark is None else mark.end)
             except JVM_ERRORS as error:
-                if reread is None or TASK_RETRIED not in uncut_messages(error):
+                if reread is None or TASK_RETRIED not in full_error_text(error):
                     raise
                 waits.wait(TASK_RETRIED)
                 # All messages of the current batch come after this mark.
@@ -143,7 +143,7 @@ class StreamEndMarks:
     def _write_mark(spark: SparkSession, folder: str, mark: StreamEndMark) -> None:
         # Removed first: a driver that ends in between has written nothing of the batch, and makes a new mark.
         for other in hadoop_files.list_names(spark, folder):
-            hadoop_files.delete(spark, f"{folder}/{other}")
+            hadoop_files.delete_if_exists(spark, f"{folder}/{other}")
         hadoop_files.write_text(
             spark, f"{folder}/{batch_folder_name(mark.run, mark.batch)}.json", json.dumps(asdict(mark))
         )

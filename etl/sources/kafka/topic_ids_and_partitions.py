@@ -13,7 +13,7 @@ from ...launch.sources import KafkaSource
 from ...record.errors import LossError, NoAnswerError, StartError
 from ...record.ready_query import IsEndReached
 from ..recreated_source_check import Ids
-from .connection import CachedOptions, connection_options, open_admin_client
+from .connection import CachedConnectionOptions, closing_admin_client, connection_options
 
 SECONDS = 20
 """Longest time for the brokers' answer."""
@@ -22,7 +22,9 @@ _NONE = "AAAAAAAAAAAAAAAAAAAAAA"
 """Kafka's null Uuid: brokers before 2.8 have no topic ids (KIP-516)."""
 
 
-def identifiers(spark: SparkSession, sources: Sequence[KafkaSource], connecting: Mapping[str, str]) -> Ids:
+def cluster_and_topic_ids(
+    spark: SparkSession, sources: Sequence[KafkaSource], connecting: Mapping[str, str]
+) -> Ids:
     """Return the ids of the cluster and of topics, which distinguish them from others of the same names.
 
     Parameters
@@ -42,15 +44,15 @@ def identifiers(spark: SparkSession, sources: Sequence[KafkaSource], connecting:
     NoAnswerError
         The brokers do not answer, or do not have a topic.
     """
-    with open_admin_client(spark, connecting, SECONDS) as (client, answer):
+    with closing_admin_client(spark, connecting, SECONDS) as (client, answer):
         known = answer(client.describeCluster().clusterId())
         ids = {} if known is None else {"cluster": str(known)}
-        for name, described in _describe_topics(spark, sources, client, answer).items():
+        for name, described in _topic_descriptions(spark, sources, client, answer).items():
             ids[f"topic {name}"] = str(described.topicId())
     return {what: known for what, known in ids.items() if known != _NONE}
 
 
-def _describe_topics(
+def _topic_descriptions(
     spark: SparkSession, sources: Sequence[KafkaSource], client: Any, answer: Callable[[Any], Any]
 ) -> dict[str, Any]:
     """Return Kafka's description of each topic that some sources read, by name."""
@@ -63,7 +65,7 @@ def _describe_topics(
     return dict(answer(client.describeTopics(names).allTopicNames())) if names else {}
 
 
-def end_offsets(
+def current_end_offsets(
     spark: SparkSession, sources: Sequence[KafkaSource], connecting: Mapping[str, str]
 ) -> dict[str, dict[str, int]]:
     """Return the end of each partition that some sources read, as a reader of committed records sees it.
@@ -71,7 +73,7 @@ def end_offsets(
     Parameters
     ----------
     spark, sources, connecting
-        As in :func:`identifiers`.
+        As in :func:`cluster_and_topic_ids`.
 
     Returns
     -------
@@ -81,15 +83,15 @@ def end_offsets(
     Raises
     ------
     NoAnswerError
-        As in :func:`identifiers`.
+        As in :func:`cluster_and_topic_ids`.
     """
     jvm: Any = spark._jvm
     kafka = jvm.org.apache.kafka
     only = {source.topic: source.reading_options.partitions for source in sources}
-    with open_admin_client(spark, connecting, SECONDS) as (client, answer):
+    with closing_admin_client(spark, connecting, SECONDS) as (client, answer):
         specs = {
             kafka.common.TopicPartition(name, part.partition()): kafka.clients.admin.OffsetSpec.latest()
-            for name, described in _describe_topics(spark, sources, client, answer).items()
+            for name, described in _topic_descriptions(spark, sources, client, answer).items()
             for part in described.partitions()
             if part.partition() in (only.get(name) or (part.partition(),))
         }
@@ -100,15 +102,15 @@ def end_offsets(
     return offsets
 
 
-def run_end_check(
+def checker_of_bounded_run_end(
     spark: SparkSession, sources: Sequence[KafkaSource], connection: Connection, checkpoint: Checkpoint
 ) -> IsEndReached:
-    """Fix the end of a bounded run at the ends that the topics have now.
+    """Return the check of the end of a bounded run, which is fixed at the ends that the topics have now.
 
     Parameters
     ----------
     connection
-        As in :func:`unlisted_partitions_check`.
+        As in :func:`checker_of_unlisted_partitions`.
     checkpoint
         Checkpoint of the query, at the leg's position.
 
@@ -117,7 +119,7 @@ def run_end_check(
     NoAnswerError, StartError
         The brokers do not answer; the login data cannot be read.
     """
-    ends = end_offsets(spark, sources, connection_options(connection))
+    ends = current_end_offsets(spark, sources, connection_options(connection))
 
     def is_end_reached(batch: int) -> bool:
         begin = checkpoint.batch_start_offset(spark, batch)
@@ -137,21 +139,21 @@ def partition_count(spark: SparkSession, topic: str, connecting: Mapping[str, st
     Parameters
     ----------
     spark, connecting
-        As in :func:`identifiers`.
+        As in :func:`cluster_and_topic_ids`.
 
     Raises
     ------
     NoAnswerError
         The brokers do not answer, or do not have the topic.
     """
-    with open_admin_client(spark, connecting, SECONDS) as (client, answer):
+    with closing_admin_client(spark, connecting, SECONDS) as (client, answer):
         return int(answer(client.describeTopics([topic]).allTopicNames())[topic].partitions().size())
 
 
-def unlisted_partitions_check(
+def checker_of_unlisted_partitions(
     spark: SparkSession, source: KafkaSource, connection: Connection
 ) -> Callable[[], None] | None:
-    """Compare the partitions of a topic that several jobs share with their lists: no job reads a partition in no list.
+    """Check that each partition of a topic that several jobs share is in a list, and return the check for later repetition.
 
     Parameters
     ----------
@@ -175,8 +177,8 @@ def unlisted_partitions_check(
     if source.reading_options.partitions is None or known is None:
         return None
     # Cached: a running job checks every minute, and does not ask AWS for the brokers again until they refuse.
-    entry = CachedOptions(connection)
-    entry.options()
+    entry = CachedConnectionOptions(connection)
+    entry.cached_or_read_options()
 
     def compare_partitions() -> None:
         number = entry.ask_brokers(lambda options: partition_count(spark, source.topic, options))

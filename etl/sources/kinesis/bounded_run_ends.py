@@ -16,19 +16,19 @@ from ...record.errors import StartError
 from ...record.ready_query import IsEndReached
 from ...services.aws_clients import errors_as_start_error
 from . import closed_shards, connector_stream
-from .closed_shards import Shard, ShardRest
+from .closed_shards import Shard, UnreadShardRest
 from .missed_records_guard import KinesisLossGuard
-from .time_range_reader import StreamReader
+from .time_range_reader import KinesisTimeRangeReader
 
 _CLOCK = timedelta(seconds=1)
 _FIRST, _WIDER = timedelta(seconds=5), 12
 """A shard is read this far back for its last record, then so many times as far: a busy shard has it among few records."""
 
 
-def run_end_check(
+def checker_of_bounded_run_end(
     spark: SparkSession, source: KinesisSource, endpoint: str | None, guard: KinesisLossGuard, *, closed: bool
 ) -> IsEndReached:
-    """Fix the end of a bounded run at the records that the stream holds now.
+    """Return the check of the end of a bounded run, which is fixed at the records that the stream holds now.
 
     The API has no number for the end of an open shard, so the last record before now is looked up, by the stream's own clock.
 
@@ -54,19 +54,19 @@ def run_end_check(
             "`latest`"
         )
     with errors_as_start_error(f"stream {source.stream}"):
-        kinesis = connector_stream.api_client(source, endpoint)
+        kinesis = connector_stream.make_kinesis_client(source, endpoint)
         # The service tells whole seconds: what arrived in the current one counts.
-        now = StreamReader(source.stream, source.region, endpoint).now(kinesis) + _CLOCK
+        now = KinesisTimeRangeReader(source.stream, source.region, endpoint).service_time(kinesis) + _CLOCK
         shards = [s for s in closed_shards.list_shards(kinesis, source.stream) if closed or not s.closed]
-        ends = last_records(kinesis, source, shards, now)
+        ends = last_record_positions_by_shard(kinesis, source, shards, now)
 
     def is_end_reached(batch: int) -> bool:
-        return guard.has_read(spark, batch, ends)
+        return guard.has_landed_up_to(spark, batch, ends)
 
     return is_end_reached
 
 
-def last_records(
+def last_record_positions_by_shard(
     client: Any, source: KinesisSource, shards: Sequence[Shard], until: datetime
 ) -> Mapping[str, tuple[str, datetime]]:
     """Return sequence number and arrival of the last record of each shard that arrived before a time and that the query reads.
@@ -80,7 +80,9 @@ def last_records(
     """
     since = start_time(source.start)
     with ThreadPoolExecutor(connector_stream.CALLS, "ends") as pool:
-        records = pool.map(partial(_last_record, client, source, until), (shard.id for shard in shards))
+        records = pool.map(
+            partial(_last_record_position, client, source, until), (shard.id for shard in shards)
+        )
         return {
             shard.id: last
             for shard, last in zip(shards, records, strict=True)
@@ -89,7 +91,7 @@ def last_records(
         }
 
 
-def _last_record(
+def _last_record_position(
     client: Any, source: KinesisSource, until: datetime, shard: str
 ) -> tuple[str, datetime] | None:
     back, newest = _FIRST, timedelta(seconds=source.retention_seconds)
@@ -97,7 +99,7 @@ def _last_record(
         last = None
         try:
             for page in closed_shards.read_shard_pages(
-                client, source.stream, ShardRest(shard, None), until - back
+                client, source.stream, UnreadShardRest(shard, None), until - back
             ):
                 before = [each for each in page if each["ApproximateArrivalTimestamp"] < until]
                 last = before[-1] if before else last

@@ -22,14 +22,14 @@ from ...services import bundled_boto3
 from ...services.aws_clients import errors_as_start_error, sts_endpoint
 from ..recreated_source_check import Ids
 from . import closed_shards
-from .closed_shards import Records, Shard, ShardPositions, ShardRest
+from .closed_shards import Records, Shard, ShardPositions, UnreadShardRest
 from .missed_records_guard import Horizon
 
 CALLS = 10
 """Shards that are called at once; a shard allows five calls a second (Kinesis service limits)."""
 
 
-def read_stream(
+def open_kinesis_stream(
     spark: SparkSession,
     source: KinesisSource,
     *,
@@ -62,7 +62,7 @@ def read_stream(
     shards: list[str] = []
     if start_time(source.start) is not None:
         shards = [shard.id for shard in _list_shards(source, endpoint, None)]
-    options = engine.kinesis_options(source, endpoint, shards) | engine.credentials(os.environ)
+    options = engine.kinesis_options(source, endpoint, shards) | engine.kinesis_credential_options(os.environ)
     connector = engine.kinesis_format(spark.version)
     if connector == KINESIS_IN_PYTHON:
         options["region"] = source.region
@@ -76,7 +76,7 @@ def count_open_shards(source: KinesisSource, endpoint: str | None, *, client: An
     Parameters
     ----------
     source, endpoint, client
-        As in :func:`oldest_record_lookup`.
+        As in :func:`make_oldest_record_finder`.
 
     Raises
     ------
@@ -88,11 +88,11 @@ def count_open_shards(source: KinesisSource, endpoint: str | None, *, client: An
 
 def _list_shards(source: KinesisSource, endpoint: str | None, client: Any) -> list[Shard]:
     with errors_as_start_error(f"stream {source.stream}"):
-        return closed_shards.list_shards(client or api_client(source, endpoint), source.stream)
+        return closed_shards.list_shards(client or make_kinesis_client(source, endpoint), source.stream)
 
 
 def with_limits_per_shard(source: KinesisSource, shards: int) -> KinesisSource:
-    """Divide the limit of a batch by the number of shards, rounded up; unchanged without such a limit.
+    """Return a source with the limit of a batch divided by the number of shards, rounded up; unchanged without such a limit.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def with_limits_per_shard(source: KinesisSource, shards: int) -> KinesisSource:
     return dataclasses.replace(source, records_per_shard=math.ceil(source.records_per_batch / max(1, shards)))
 
 
-def oldest_record_lookup(source: KinesisSource, endpoint: str | None, *, client: Any = None) -> Horizon:
+def make_oldest_record_finder(source: KinesisSource, endpoint: str | None, *, client: Any = None) -> Horizon:
     """Make the look-up of a shard's oldest record, by the Kinesis API.
 
     Parameters
@@ -119,24 +119,25 @@ def oldest_record_lookup(source: KinesisSource, endpoint: str | None, *, client:
         A boto3 ``kinesis`` client; by default one is made for each look-up: a role's keys are valid for an hour.
     """
 
-    def oldest_record(kinesis: Any, shard: str) -> str | None:
+    def find_oldest_record(kinesis: Any, shard: str) -> str | None:
         try:
             first = next(
-                closed_shards.read_shard_pages(kinesis, source.stream, ShardRest(shard, None), limit=1), None
+                closed_shards.read_shard_pages(kinesis, source.stream, UnreadShardRest(shard, None), limit=1),
+                None,
             )
         except kinesis.exceptions.ResourceNotFoundException:
             return None  # a closed shard whose records have all expired
         return None if first is None else str(first[0]["SequenceNumber"])
 
-    def oldest_records(shards: Collection[str]) -> dict[str, str | None]:
-        kinesis = client or api_client(source, endpoint)
+    def find_oldest_records(shards: Collection[str]) -> dict[str, str | None]:
+        kinesis = client or make_kinesis_client(source, endpoint)
         with ThreadPoolExecutor(min(CALLS, len(shards)), "horizon") as pool:
-            return dict(zip(shards, pool.map(partial(oldest_record, kinesis), shards), strict=True))
+            return dict(zip(shards, pool.map(partial(find_oldest_record, kinesis), shards), strict=True))
 
-    return oldest_records
+    return find_oldest_records
 
 
-def closed_shard_reader(
+def make_closed_shard_reader(
     source: KinesisSource, endpoint: str | None, *, client: Any = None
 ) -> Callable[[ShardPositions, ShardPositions], Iterator[Records]]:
     """Make the reader of closed shards that a connector skips, by the Kinesis API.
@@ -144,7 +145,7 @@ def closed_shard_reader(
     Parameters
     ----------
     source, endpoint, client
-        As in :func:`oldest_record_lookup`.
+        As in :func:`make_oldest_record_finder`.
 
     Returns
     -------
@@ -156,7 +157,7 @@ def closed_shard_reader(
         since = start_time(source.start)
         if not before.shards and source.start == "latest":
             return
-        kinesis = client or api_client(source, endpoint)
+        kinesis = client or make_kinesis_client(source, endpoint)
         shards = closed_shards.list_shards(kinesis, source.stream)
         for tail in closed_shards.unread_shard_rests(shards, before, current):
             yield from closed_shards.read_shard_pages(
@@ -167,7 +168,7 @@ def closed_shard_reader(
 
 
 def with_consumer_arn(source: KinesisSource, client: Any = None) -> KinesisSource:
-    """Replace the name of a fan-out consumer by its ARN, which Glue's connector needs.
+    """Return a source with the ARN of its fan-out consumer in place of the name, which Glue's connector needs.
 
     An ARN ends with the second in which the consumer was registered: only AWS knows it.
 
@@ -185,7 +186,7 @@ def with_consumer_arn(source: KinesisSource, client: Any = None) -> KinesisSourc
     """
     assert source.consumer is not None, f"{source.name}: no consumer"
     with errors_as_start_error(f"stream {source.stream}"):
-        kinesis = client or api_client(source)
+        kinesis = client or make_kinesis_client(source)
         summary = kinesis.describe_stream_summary(StreamName=source.stream)["StreamDescriptionSummary"]
         try:
             description = kinesis.describe_stream_consumer(
@@ -199,7 +200,7 @@ def with_consumer_arn(source: KinesisSource, client: Any = None) -> KinesisSourc
     return dataclasses.replace(source, consumer=description["ConsumerDescription"]["ConsumerARN"])
 
 
-def identifiers(source: KinesisSource, endpoint: str | None, *, client: Any = None) -> Ids:
+def stream_creation_time_as_id(source: KinesisSource, endpoint: str | None, *, client: Any = None) -> Ids:
     """Return the creation time of a stream: two streams of one name never have the same one.
 
     Parameters
@@ -223,7 +224,7 @@ def identifiers(source: KinesisSource, endpoint: str | None, *, client: Any = No
     """
     try:
         with errors_as_start_error(f"stream {source.stream}"):
-            description = (client or api_client(source, endpoint)).describe_stream_summary(
+            description = (client or make_kinesis_client(source, endpoint)).describe_stream_summary(
                 StreamName=source.stream
             )
     except StartError as error:
@@ -235,7 +236,7 @@ def identifiers(source: KinesisSource, endpoint: str | None, *, client: Any = No
     return {f"stream {source.stream}": made.replace(microsecond=0).isoformat()}
 
 
-def api_client(source: KinesisSource, endpoint: str | None = None) -> Any:
+def make_kinesis_client(source: KinesisSource, endpoint: str | None = None) -> Any:
     """Make a boto3 ``kinesis`` client, with the keys of the source's role if it has one."""
     boto3 = bundled_boto3.import_boto3(f"to ask stream {source.stream} for its consumers and shards")
     keys: dict[str, str] = {}

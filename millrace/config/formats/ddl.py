@@ -111,7 +111,7 @@ def parse_ddl(text: str) -> tuple[DdlField, ...]:
 
 
 def ddl_field_problems(fields: tuple[DdlField, ...]) -> Iterator[str]:
-    """Yield problems of DDL fields that payloads cannot be decoded into, as ``etl.formats.schema_files.parse_schema`` does."""
+    """Yield problems of DDL fields that payloads cannot be decoded into, as ``etl.formats.schema_files.parse_ddl_schema`` does."""
     if reserved := sorted({each.name for each in fields if each.name.startswith("_")}):
         yield f"names that begin with _ are reserved: {', '.join(reserved)}"
     if ticks := sorted({each.name for each in fields if "`" in each.name}):

@@ -180,12 +180,12 @@ class KafkaTopic(StreamConfig):
             reading=self._launch_kafka_reading(context.query.kafka_reading),
         )
 
-    def _launch_kafka_reading(self, given: KafkaReading | None) -> launch.KafkaReading | None:
+    def _launch_kafka_reading(self, given: KafkaReading | None) -> launch.KafkaReadingOptions | None:
         if self.pattern is None and given is None:
             return None
         reading = given or KafkaReading()
         offsets = reading.start_offsets
-        return launch.KafkaReading(
+        return launch.KafkaReadingOptions(
             pattern=self.pattern is not None,
             partitions=None if reading.partitions is None else tuple(sorted(reading.partitions)),
             partition_count=None if reading.partitions is None else self.partitions,

@@ -24,7 +24,7 @@ from millrace.etl.queries.query_parts import (
     landing_table_of,
     make_enrich_then_transform,
 )
-from millrace.etl.queries.stateful import StatefulPart
+from millrace.etl.queries.stateful import StatefulTransform
 from millrace.etl.record import hadoop_files
 from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.errors import describe_error
@@ -49,8 +49,8 @@ def main(arguments: Sequence[str]) -> None:
     """
     spark = SparkSession.builder.getOrCreate()
     options = launch.parse_arguments(arguments)
-    job = launch.read_document(hadoop_files.read_text(spark, options.document), options)
-    spark_settings.prepare_session(spark, job)
+    job = launch.read_settings_of_document(hadoop_files.read_text(spark, options.document), options)
+    spark_settings.prepare_or_refuse_session(spark, job)
     run, results = JobRun(spark, job, {}, EventReporter(job.job)), {}
     for query in job.queries:
         if isinstance(query, DeriveSettings) and query.sink.lake_table is not None:
@@ -127,13 +127,13 @@ def rows_by_one_batch(run: JobRun, query: DeriveSettings) -> DataFrame:
     if (state := query.state) is not None:
         join = state.join
         joined = None if join is None else _records_of_table(run, query, join.source_table, join.route)
-        records = StatefulPart(state, compose.transform, compose.name)(records, joined)
+        records = StatefulTransform(state, compose.transform, compose.name)(records, joined)
         landing = run.table(query.source_table)
         compose, _ = batch_transform_and_schema(run.spark, query, compose, records, landing)
     rows = compose(records)
     if query.latest_by:
         if orders := change_order.orders_of_truncates(records):
-            rows = rows.where(~change_order.is_older_than_any(orders))
+            rows = rows.where(~change_order.older_than_any_condition(orders))
         rows = rows.where(f"NOT {DELETED}")
     return rows.localCheckpoint()
 

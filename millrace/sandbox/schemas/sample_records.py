@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from millrace.etl.formats.decoding.decompress import DecompressError, decompress
-from millrace.etl.sources.kinesis.closed_shards import ShardRest, list_shards, read_shard_pages
+from millrace.etl.sources.kinesis.closed_shards import UnreadShardRest, list_shards, read_shard_pages
 from millrace.lifecycle.aws_error_messages import translating_aws_errors
 from millrace.sandbox.programs.child_processes import SandboxError
 
@@ -91,7 +91,7 @@ def sample_stream(client: Any, stream: str, count: int) -> list[bytes]:
         payloads: list[bytes] = []
         for shard in shards:
             records = chain.from_iterable(
-                read_shard_pages(client, stream, ShardRest(shard.id, None), limit=min(each, 1000))
+                read_shard_pages(client, stream, UnreadShardRest(shard.id, None), limit=min(each, 1000))
             )
             payloads += [record["Data"] for record in islice(records, each)]
     return payloads[:count]

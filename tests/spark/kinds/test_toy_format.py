@@ -92,7 +92,7 @@ from millrace.etl.formats import schema_files
 
 
 def open_decoder(form, spark, schema, open_up_to):
-    names = schema_files.read_schema(spark, schema).split()
+    names = schema_files.read_text_schema_file(spark, schema).split()
     return Toy(form, StructType([StructField(name, StringType()) for name in names]))
 
 

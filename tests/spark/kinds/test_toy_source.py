@@ -109,7 +109,7 @@ class ToySource(Source):
     def physical_name(self):
         return self.folder
 
-    def position_source(self, job):
+    def name_of_position_owner(self, job):
         return self.folder
 '''
 
@@ -128,10 +128,10 @@ class Reader(SourceReader):
     def open(self, context):
         return Leg(partial(self.read, context.run.spark))
 
-    def identity(self, run, query):
+    def leg_identity(self, run, query):
         return LegIdentity(self.source.folder, dict)  # a folder has no id
 
-    def backfill(self, run, query):
+    def backfill_reader(self, run, query):
         raise StartError(f"--backfill {query}: lines have no time")
 
     def read(self, spark):

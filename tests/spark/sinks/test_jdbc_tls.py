@@ -103,7 +103,7 @@ assert not Path(secured["sslrootcert"]).is_absolute()
 options = dict(secured, url=url, driver="org.postgresql.Driver", user=user, password=password, dbtable="far")
 spark.range(100).repartition(4).write.format("jdbc").mode("append").options(**options).save()
 with connect(spark, url, user, password, 60, secured) as session:
-    session.run("DELETE FROM far WHERE id > 89")
+    session.run_and_count_rows("DELETE FROM far WHERE id > 89")
 spark.stop()
 """
 

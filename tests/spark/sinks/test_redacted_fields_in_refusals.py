@@ -14,7 +14,7 @@ from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.formats.decoding.redact import RedactingDecoder
 from millrace.etl.formats.decoding.routes import DecodingRoute, RoutingDecoder
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schema_files import parse_schema
+from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.launch.sinks import JdbcSinkSettings, OpenSearchSinkSettings
 from millrace.etl.queries import land
 from millrace.etl.queries.derive import EnrichThenTransform
@@ -56,7 +56,7 @@ def test_what_a_service_says_of_a_row_it_refuses_has_nothing_of_redacted_fields(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     """Without redaction the messages and letters have the values: what is looked for is there to be found."""
-    plain = JsonDecoder(parse_schema(spark, DDL, "t.ddl"))
+    plain = JsonDecoder(parse_ddl_schema(spark, DDL, "t.ddl"))
     decoder = RedactingDecoder(plain, redacted) if redacted else plain
     letters, events, index = table("letters"), Events(), f"people-{len(redacted)}"
     router = RoutingDecoder(
@@ -65,7 +65,7 @@ def test_what_a_service_says_of_a_row_it_refuses_has_nothing_of_redacted_fields(
             DecodingRoute("clicks", "web", "web.clicks", decoder),
         )
     )
-    tables.create_or_evolve(spark, letters, land.landing_table_schema(router.schema))
+    tables.create_or_evolve_table(spark, letters, land.landing_table_schema(router.schema))
     compose = EnrichThenTransform((), everything, "everything")
     domain.create(index, 1, flight="short", email="short")
     checkpoint = tmp_path / "checkpoint"
@@ -83,7 +83,7 @@ def test_what_a_service_says_of_a_row_it_refuses_has_nothing_of_redacted_fields(
         )
         settings = JdbcSinkSettings(server.url, "shop.people", "arn:of:a:secret", "us-east-1", 1, "off")
         jdbc = JdbcSink(settings, lambda: ("writer", "own"))
-        jdbc.prepare(spark, compose.schema(spark, letters, "gates"))
+        jdbc.prepare(spark, compose.checked_sink_schema(spark, letters, "gates"))
         result = OpenSearchSink(OpenSearchSinkSettings(domain.endpoint, index, "us-east-1"))
         DirectBatchWriter(
             "people",

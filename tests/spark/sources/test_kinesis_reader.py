@@ -73,7 +73,7 @@ class Reading:
         client.get_waiter("stream_exists").wait(StreamName=self.source.stream, WaiterConfig={"Delay": 1})
 
     def start(self, begun: bool = False) -> None:
-        rows = reading.read_stream(
+        rows = reading.open_kinesis_stream(
             self.spark,
             self.source,
             engine=engine_kinds.engine_of("sandbox"),
@@ -251,7 +251,7 @@ def test_records_of_an_aggregate_and_their_columns(
         read.sent[number, data] += 1
     read.start()
     read.until(read.complete)
-    rows = reading.read_stream(
+    rows = reading.open_kinesis_stream(
         spark, read.source, engine=engine_kinds.engine_of("sandbox"), endpoint=kinesis.endpoint, begun=False
     )
     assert rows.isStreaming

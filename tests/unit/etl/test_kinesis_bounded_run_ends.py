@@ -65,7 +65,7 @@ def test_the_last_record_of_each_shard_is_its_end(shards: dict[str, list[float]]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(closed_shards, "PAUSE_SECONDS", 0)
         stream = Stream(shards)
-        result = bounded_run_ends.last_records(
+        result = bounded_run_ends.last_record_positions_by_shard(
             stream, SOURCE, [Shard(shard, (), False) for shard in shards], NOW
         )
     wanted = {
@@ -81,7 +81,7 @@ def test_the_last_record_of_each_shard_is_its_end(shards: dict[str, list[float]]
 def test_what_came_before_the_start_of_the_query_is_no_end() -> None:
     started = replace(SOURCE, start="2026-11-27T11:00:00Z")
     shards = [Shard("idle", (), False), Shard("busy", (), False)]
-    result = bounded_run_ends.last_records(
+    result = bounded_run_ends.last_record_positions_by_shard(
         Stream({"idle": [7200.0], "busy": [7200.0, 60.0]}), started, shards, NOW
     )
     assert result == {"busy": ("2", NOW - timedelta(seconds=60))}
@@ -89,7 +89,9 @@ def test_what_came_before_the_start_of_the_query_is_no_end() -> None:
 
 def test_a_closed_shard_whose_records_have_expired_has_no_end() -> None:
     shards = [Shard("s1", (), True), Shard("s2", (), False)]
-    result = bounded_run_ends.last_records(Stream({"s1": [], "s2": [3.0]}, gone="s1"), SOURCE, shards, NOW)
+    result = bounded_run_ends.last_record_positions_by_shard(
+        Stream({"s1": [], "s2": [3.0]}, gone="s1"), SOURCE, shards, NOW
+    )
     assert result == {"s2": ("1", NOW - timedelta(seconds=3))}
 
 
@@ -98,11 +100,11 @@ def test_a_position_of_the_log_is_an_end_that_is_reached(monkeypatch: pytest.Mon
     here = ShardPositions(frozenset({"s1", "s2", "s3"}), {"s1": "100", "s2": "9"}, frozenset({"s3"}))
     monkeypatch.setattr(KinesisLossGuard, "_start_positions", lambda *_: here)
     ends = {"s1": ("99", NOW), "s2": ("9", NOW), "s3": ("5", NOW)}
-    assert guard.has_read(None, 4, ends)  # type: ignore[arg-type]  # without a look into the table
+    assert guard.has_landed_up_to(None, 4, ends)  # type: ignore[arg-type]  # without a look into the table
 
 
 def test_a_start_that_each_run_would_choose_anew_is_refused() -> None:
     latest = KinesisSource("clicks", "clicks", "us-east-1", "latest", 1000, 1.0, 86_400)
     guard = KinesisLossGuard(latest, Checkpoint("nowhere"), Table("lake", "db", "landed"))
     with pytest.raises(StartError, match="start at `earliest` or a time, not at `latest`"):
-        bounded_run_ends.run_end_check(None, latest, None, guard, closed=True)  # type: ignore[arg-type]
+        bounded_run_ends.checker_of_bounded_run_end(None, latest, None, guard, closed=True)  # type: ignore[arg-type]

@@ -17,7 +17,12 @@ from pyiceberg.catalog.sql import SqlCatalog
 from millrace.cli.repair import audit as command
 from millrace.config import load
 from millrace.config.queries import RouteQuery
-from millrace.etl.launch.sources import KafkaReading, KafkaSource, KinesisSource, group_sources_into_legs
+from millrace.etl.launch.sources import (
+    KafkaReadingOptions,
+    KafkaSource,
+    KinesisSource,
+    group_sources_into_legs,
+)
 from millrace.lifecycle.audits.direct_query_records import (
     OFFSETS,
     QUERY,
@@ -148,7 +153,7 @@ def test_a_streams_line_in_the_offset_log_is_where_the_core_puts_it(tmp_path: Pa
         if stream.kind == "kinesis":
             sources.append(KinesisSource(name, name, "r", "earliest", 1, 1.0, 1))
             continue
-        reading = KafkaReading(pattern=True) if stream.pattern else None
+        reading = KafkaReadingOptions(pattern=True) if stream.pattern else None
         topic = stream.pattern or name
         sources.append(KafkaSource(name, topic, stream.cluster, "earliest", 1, 1, reading))
     legs = group_sources_into_legs(sources)

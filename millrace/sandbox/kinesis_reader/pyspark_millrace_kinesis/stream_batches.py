@@ -29,7 +29,7 @@ from millrace.etl.sources.kinesis.closed_shards import (
     PAGE,
     PAUSE_SECONDS,
     Shard,
-    split_aggregate,
+    split_kinesis_aggregate,
 )
 
 from .service import EXPIRED, GONE
@@ -329,6 +329,6 @@ def _rows_of_records(records: list[Any], stream: str) -> Iterator[Row]:
         data, number, arrived = (
             record[key] for key in ("Data", "SequenceNumber", "ApproximateArrivalTimestamp")
         )
-        packed = split_aggregate(data) if data.startswith(AGGREGATE) else None
+        packed = split_kinesis_aggregate(data) if data.startswith(AGGREGATE) else None
         for key, each in packed or [(record["PartitionKey"], data)]:
             yield each, stream, key, number, arrived
