@@ -216,7 +216,7 @@ bench-growth: setup-dev ## A batch's time as rows, files, partitions, shards, si
 	@$(BIN)/python -m tests.performance.growth
 
 bench-core: setup-dev $(STAMPS)/spark-$(NEWEST_SPARK) ## Landing against code by hand and the tutorials' way, on both lines, with targets (15 min)
-	@$(BIN)/python -m tests.performance.core
+	@$(BIN)/python -m tests.performance.landing_speed
 
 bench-synth: setup-dev ## Synthesis of prod against an empty CDK app
 	@$(WITH_NODE) $(BIN)/python -m tests.performance.synth
@@ -237,7 +237,7 @@ golden: setup-dev ## Project, checkpoint and tables of this release, for later o
 	@$(BIN)/python -m tests.golden.make
 
 validate: setup-dev ## Hold the sizing model against known answers and real runs; writes docs/validation.md
-	@$(WITH_NODE) $(BIN)/python -m tests.validation
+	@$(WITH_NODE) $(BIN)/python -m tests.sizing_validation
 
 format: $(STAMPS)/python-dev ## Let ruff mend what it can
 	@$(BIN)/ruff check --fix --quiet .
@@ -257,4 +257,4 @@ clean: ## Forget what the sandbox and synth made; keeps what set-up installed
 
 .PHONY: map
 map: $(STAMPS)/python-dev ## Every file of the product with what it is for; IN=etl/sinks for one folder
-	@$(BIN)/python -m tests.map $(IN)
+	@$(BIN)/python -m tests.product_files $(IN)

@@ -6,7 +6,7 @@ from aws_cdk import Acknowledgment, Validations
 from constructs import IConstruct
 
 
-def acknowledge(construct: IConstruct, finding: str, reason: str) -> None:
+def accept_finding_at_construct(construct: IConstruct, finding: str, reason: str) -> None:
     """Accept one finding at one construct.
 
     Parameters

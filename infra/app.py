@@ -14,7 +14,7 @@ from cdk_nag import AwsSolutionsChecks
 from millrace.config import ConfigurationError, Environment, Names, environment_names, find_root, load
 from millrace.config.aws.deployed_sizes import DeployedSizes
 from millrace.sizing import plan
-from millrace.sizing.costs.network_plan import needs_private_image
+from millrace.sizing.costs.network_plan import needs_private_history_image
 
 from .environment_stacks import build_stacks
 from .errors import InfrastructureError
@@ -24,22 +24,22 @@ def main() -> None:
     """Synthesise the environment that ``cdk`` asks for, and exit with a status."""
     # CDK's own check of the templates only warns, and takes longer than everything else. cfn-lint knows more, and
     # `make check` runs it on every environment's templates (docs/design/checks.md#rules-for-templates).
-    sys.exit(synthesise(App(builtin_cloud_formation_validation=False)))
+    sys.exit(synthesise_and_return_status(App(builtin_cloud_formation_validation=False)))
 
 
-def synthesise(app: App) -> int:
+def synthesise_and_return_status(app: App) -> int:
     """Synthesise the environment that the app's context names; return the exit status.
 
     The project is the nearest folder upwards that holds ``environments/``, as for every command.
     """
     root = find_root()
     try:
-        environment = load(requested_environment(app), root=root)
+        environment = load(requested_environment_name(app), root=root)
         if deployed := app.node.try_get_context("deployed"):
-            environment = environment.with_deployed(DeployedSizes.from_json(deployed))
+            environment = environment.with_deployed_sizes(DeployedSizes.from_json(deployed))
         names, numbers = Names(environment, account_of_environment(environment)), plan(environment)
         build_stacks(app, names=names, plan=numbers, root=root)
-        if needs_private_image(environment, numbers.network):
+        if needs_private_history_image(environment, numbers.network):
             print(  # noqa: T201 - said before CloudFormation waits for tasks without an image
                 "history server: its network cannot reach the public gallery of images, so the image must be "
                 f"in this account before {names.stack('history')} is deployed for the first time. Pull it "
@@ -60,7 +60,7 @@ def synthesise(app: App) -> int:
     return 0
 
 
-def requested_environment(app: App) -> str:
+def requested_environment_name(app: App) -> str:
     """Return the environment that was asked for.
 
     Raises

@@ -9,8 +9,8 @@ from millrace.config.aws.resource_names import Names
 from millrace.config.model import MskCluster
 from millrace.config.sources.stream_metrics import StreamMetrics
 from millrace.sizing.alarms.alarms import BATCH_SHARE
-from millrace.sizing.alarms.metrics import BY_NAME, namespace, reporting_queries
-from millrace.sizing.model import JobPlan, Plan
+from millrace.sizing.alarms.metrics import BY_NAME, metric_namespace, reporting_queries
+from millrace.sizing.plan_model import JobPlan, Plan
 
 _PARTS = {
     "LatestOffsetDuration": "latestOffset",
@@ -177,7 +177,7 @@ def _chart_lines_of_metric(
 ) -> Iterator[ChartLine]:
     """Yield the lines of a metric: one for each query that reports it, or one for the job."""
     dimensions = {"job": names.job(job.name)}
-    space = namespace(names.job(job.name))
+    space = metric_namespace(names.job(job.name))
     if not BY_NAME[metric].per_query:
         yield ChartLine(label or job.name, space, metric, dimensions, statistic)
     for query in reporting_queries(BY_NAME[metric], names.environment, job.name):

@@ -101,8 +101,8 @@ def cloudwatch_dashboard_body(
                         "region": region,
                         "view": "timeSeries",
                         "period": _PERIOD,
-                        "metrics": _dots_for_repeated_values(
-                            [_cloudwatch_series(series) for series in panel.series]
+                        "metrics": _rows_with_dots_for_repeats(
+                            [_cloudwatch_metric_row(series) for series in panel.series]
                         ),
                         "annotations": {
                             "horizontal": [
@@ -117,7 +117,7 @@ def cloudwatch_dashboard_body(
     return {"widgets": widgets}
 
 
-def _cloudwatch_series(series: ChartLine) -> list[Any]:
+def _cloudwatch_metric_row(series: ChartLine) -> list[Any]:
     if series.summed_over is not None:
         return [{"expression": _sum_expression(series), "label": series.label}]
     dimensions = [part for pair in series.dimensions.items() for part in pair]
@@ -129,7 +129,7 @@ def _cloudwatch_series(series: ChartLine) -> list[Any]:
     ]
 
 
-def _dots_for_repeated_values(rows: Sequence[list[Any]]) -> list[list[Any]]:
+def _rows_with_dots_for_repeats(rows: Sequence[list[Any]]) -> list[list[Any]]:
     """Write "." for what a row has in common with the row before: a template has 1 MB, and most rows differ in one value."""
     before: Sequence[list[Any]] = [[], *rows]
     return [

@@ -8,10 +8,10 @@ from pkgutil import resolve_name
 from constructs import Construct
 
 from millrace.config.aws.resource_names import Names
-from millrace.sizing.alarms.alarms import silenced_by_stop
-from millrace.sizing.costs.network_plan import needs_private_image
-from millrace.sizing.model import Plan
-from millrace.sizing.planned_environment import as_planned
+from millrace.sizing.alarms.alarms import alarm_names_silenced_by_stop
+from millrace.sizing.costs.network_plan import needs_private_history_image
+from millrace.sizing.plan_model import Plan
+from millrace.sizing.planned_environment import environment_as_planned
 
 from . import engines
 from .constructs.alarms import add_alarms, alarm_name
@@ -24,7 +24,7 @@ from .stacks.job_base import JobStack, SharedStacks
 from .stacks.kafka import KafkaStack, owned_clusters, owned_topics
 from .stacks.network import NetworkStack
 from .stacks.observability import ObservabilityStack
-from .stacks.state_machine_shared_resources import LifecycleStack
+from .stacks.state_machine_shared_resources import StateMachineResourcesStack
 from .stacks.storage import StorageStack
 from .stacks.streams import StreamsStack, owned_streams
 
@@ -49,7 +49,7 @@ def build_stacks(app: Construct, *, names: Names, plan: Plan, root: Path) -> dic
     InfrastructureError
         Something that the environment asks for cannot be built.
     """
-    environment = as_planned(names.environment, plan)
+    environment = environment_as_planned(names.environment, plan)
     names = Names(environment, names.account)
     storage = StorageStack(app, names=names)
     network = None
@@ -68,7 +68,7 @@ def build_stacks(app: Construct, *, names: Names, plan: Plan, root: Path) -> dic
             workers=network.workers,
             logs_key=storage.logs_key,
         )
-    lifecycle = LifecycleStack(app, names=names)
+    lifecycle = StateMachineResourcesStack(app, names=names)
     observability = ObservabilityStack(
         app, names=names, plan=plan, alerts=lifecycle.alerts, logs_key=storage.logs_key
     )
@@ -80,7 +80,7 @@ def build_stacks(app: Construct, *, names: Names, plan: Plan, root: Path) -> dic
     )
     if environment.history is not None:
         assert network is not None, "the history server is in a VPC"
-        private = needs_private_image(environment, plan.network)
+        private = needs_private_history_image(environment, plan.network)
         image = HistoryImageStack(app, names=names) if private else None
         history = HistoryStack(
             app,
@@ -108,7 +108,7 @@ def build_stacks(app: Construct, *, names: Names, plan: Plan, root: Path) -> dic
                 )
         if environment.storage.lake_formation != "off":
             add_lake_formation_grants(stack)
-        silenced = silenced_by_stop(plan.alarms, name)
+        silenced = alarm_names_silenced_by_stop(plan.alarms, name)
         runs = stack.engine_run_calls()
         if runs is not None:
             JobStateMachine(

@@ -8,8 +8,8 @@ from typing import Any
 
 from aws_cdk import DefaultStackSynthesizer
 
-from millrace.config.aws.grants import TAGGED, Grant, allow
-from millrace.config.aws.regions import domain
+from millrace.config.aws.iam_statements import TAGGED, Grant, allow
+from millrace.config.aws.regions import endpoint_domain_of_region
 from millrace.config.aws.resource_names import Names
 from millrace.config.engines import KINDS
 from millrace.config.infrastructure_sections import Bucket
@@ -29,14 +29,14 @@ class PermissionScope:
     tables: Sequence[str]
 
     @property
-    def jobs(self) -> tuple[str, ...]:
+    def job_names(self) -> tuple[str, ...]:
         """Names of the environment's jobs."""
         return tuple(self.names.environment.jobs)
 
     @property
     def checkpoint_folders(self) -> tuple[str, ...]:
         """Folders of the jobs' checkpoints in their bucket."""
-        return tuple(self.names.checkpoint_folder(job) for job in self.jobs)
+        return tuple(self.names.checkpoint_folder(job) for job in self.job_names)
 
     @property
     def job_names_by_engine(self) -> dict[str, list[str]]:
@@ -47,9 +47,9 @@ class PermissionScope:
 
     def s3_arn(self, place: str) -> str:
         """Write the ARN of a bucket, or of objects in one."""
-        return f"arn:{self.names.partition}:s3:::{place}"
+        return f"arn:{self.names.aws_partition}:s3:::{place}"
 
-    def bucket(self, kind: Bucket) -> str:
+    def bucket_arn(self, kind: Bucket) -> str:
         """Write the ARN of one of the environment's buckets."""
         return self.s3_arn(self.names.bucket(kind))
 
@@ -57,7 +57,7 @@ class PermissionScope:
         """Return a name of the bootstrap from its pattern in CDK's synthesizer."""
         environment = self.names.environment
         for key, value in {
-            "AWS::Partition": self.names.partition,
+            "AWS::Partition": self.names.aws_partition,
             "AWS::AccountId": self.names.account,
             "AWS::Region": environment.region,
             "Qualifier": environment.governance.qualifier or DefaultStackSynthesizer.DEFAULT_QUALIFIER,
@@ -79,7 +79,9 @@ class PermissionScope:
         """Return the condition that limits a key to its use through one service."""
         region = self.names.environment.region
         # No document says which of the two names is used in China.
-        via = sorted({f"{service}.{region}.amazonaws.com", f"{service}.{region}.{domain(region)}"})
+        via = sorted(
+            {f"{service}.{region}.amazonaws.com", f"{service}.{region}.{endpoint_domain_of_region(region)}"}
+        )
         return {"StringEquals": {"kms:ViaService": via}}
 
     def key_grants(self, sid: str, actions: list[str], service: str, data_class: str) -> list[Grant]:

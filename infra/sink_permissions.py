@@ -6,7 +6,7 @@ control". ``docs/design/permissions.md#roles-of-jobs`` has the table.
 
 from __future__ import annotations
 
-from millrace.config.aws.grants import Grant, merge_grants
+from millrace.config.aws.iam_statements import Grant, merge_grants
 from millrace.config.aws.resource_names import Names
 from millrace.config.model import Environment, Job
 from millrace.config.queries import DeriveQuery
@@ -17,7 +17,9 @@ from millrace.config.sinks.base import SinkContext
 def written_kafka_clusters(environment: Environment, job: Job) -> tuple[str, ...]:
     """Return the logical names of the Kafka clusters that a job writes to."""
     return tuple(
-        dict.fromkeys(cluster for sink in job.sinks for cluster in sink.clusters(environment.streams))
+        dict.fromkeys(
+            cluster for sink in job.sinks for cluster in sink.kafka_cluster_names(environment.streams)
+        )
     )
 
 
@@ -39,7 +41,7 @@ def sink_grants(names: Names, job: Job, streams_key: str | None) -> list[Grant]:
             ),
         )
         for query in job.queries.values()
-        for end in query.ends.values()
+        for end in query.sinks_by_place.values()
     ]
     uses.sort(key=lambda each: list(KINDS).index(each[0].kind))
     return merge_grants(grant for sink, context in uses for grant in sink.grants(context))

@@ -11,9 +11,9 @@ def main() -> None:
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     if "_MILLRACE_COMPLETE" in os.environ:
-        from millrace.completion import complete
+        from millrace.completion import answer_shell_and_exit
 
-        complete(lambda: import_module("millrace.cli.app").app)
+        answer_shell_and_exit(lambda: import_module("millrace.cli.app").app)
     else:
         run = import_module("millrace.cli").main
         signal.signal(signal.SIGINT, handler)

@@ -23,7 +23,7 @@ _JOBS = re.compile(r"^jobs:.*\n((?:(?:[ \t#].*)?\n)*)", re.MULTILINE)
 _KEY = re.compile(r"^([ \t]+)[\"']?([a-z][a-z0-9-]*)[\"']?:[ \t]*(null\b|~)?", re.MULTILINE)
 
 
-def complete(load: Callable[[], Any]) -> None:
+def answer_shell_and_exit(load: Callable[[], Any]) -> None:
     """Answer a shell, and end the process.
 
     Parameters
@@ -40,17 +40,17 @@ def complete(load: Callable[[], Any]) -> None:
     if known.get("stamp") != stamp:
         from typer.main import get_command
 
-        known = {"stamp": stamp, "root": described(get_command(load()))}
+        known = {"stamp": stamp, "root": completion_tree(get_command(load()))}
         with suppress(OSError):
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(json.dumps(known))
     instruction, _, shell = os.environ[VARIABLE].partition("_")
     if instruction != "complete" or shell not in _FORMATS:
         load()(prog_name="millrace")
-    raise SystemExit(answer(known["root"], shell))
+    raise SystemExit(print_completions(known["root"], shell))
 
 
-def described(command: Any) -> dict[str, Any]:
+def completion_tree(command: Any) -> dict[str, Any]:
     """Return what a shell completes of a command and those below it, as JSON has it."""
     from rich.text import Text
 
@@ -72,11 +72,11 @@ def described(command: Any) -> dict[str, Any]:
             }
             for each in command.get_params(SimpleNamespace(help_option_names=["--help"]))
         ],
-        "commands": {name: described(each) for name, each in getattr(command, "commands", {}).items()},
+        "commands": {name: completion_tree(each) for name, each in getattr(command, "commands", {}).items()},
     }
 
 
-def answer(root: Mapping[str, Any], shell: str) -> int:
+def print_completions(root: Mapping[str, Any], shell: str) -> int:
     """Print what may come next in a shell's line, as that shell's script reads it; return an exit status."""
     line = os.environ.get("COMP_WORDS" if shell == "bash" else "_TYPER_COMPLETE_ARGS", "")
     lexer = shlex.shlex(line, posix=True)
@@ -93,7 +93,7 @@ def answer(root: Mapping[str, Any], shell: str) -> int:
         words = words[1:-1] if begun else words[1:]
     else:
         words, begun = (words[1:], "") if line.endswith(" ") or not words[1:] else (words[1:-1], words[-1])
-    result = candidates(root, words, begun)
+    result = completions_with_help(root, words, begun)
     if shell == "fish" and os.environ.get("_TYPER_COMPLETE_FISH_ACTION") == "is-args":
         return int(not result)
     signs = _ZSH if shell == "zsh" else {}
@@ -119,13 +119,13 @@ _FORMATS: Mapping[str, tuple[str, str]] = {
 """Rows without and with help, as the scripts that ``millrace --install-completion`` writes read them."""
 
 
-def candidates(command: Mapping[str, Any], words: list[str], begun: str) -> list[tuple[str, str]]:
+def completions_with_help(command: Mapping[str, Any], words: list[str], begun: str) -> list[tuple[str, str]]:
     """Return the names and values that may come next, each with its help.
 
     Parameters
     ----------
     command
-        Result of :func:`described`.
+        Result of :func:`completion_tree`.
     words
         Behind the program's name, without the one that is begun.
     """
@@ -134,7 +134,7 @@ def candidates(command: Mapping[str, Any], words: list[str], begun: str) -> list
         words = [*words, name]
     given, places, rest = dict[str, str](), 0, iter(words)
     for word in rest:
-        option = _options(command).get(word.partition("=")[0])
+        option = _parameters_by_option(command).get(word.partition("=")[0])
         if option is not None:
             value = word.partition("=")[2]
             given[option["name"]] = value if value or option["flag"] else next(rest, "")
@@ -146,7 +146,7 @@ def candidates(command: Mapping[str, Any], words: list[str], begun: str) -> list
     if begun.startswith("-") and "--" not in words:
         open_ = [each for each in parameters if each["many"] or each["name"] not in given]
         return [(name, each["help"]) for each in open_ for name in each["options"] if name.startswith(begun)]
-    parameter = _options(command).get(words[-1]) if words else None
+    parameter = _parameters_by_option(command).get(words[-1]) if words else None
     if parameter is None or parameter["flag"]:
         arguments = [each for each in parameters if not each["options"]]
         parameter = next((each for at, each in enumerate(arguments) if at >= places or each["many"]), None)
@@ -155,19 +155,19 @@ def candidates(command: Mapping[str, Any], words: list[str], begun: str) -> list
         return [(name, each["help"]) for name, each in names if name.startswith(begun)]
     values = parameter["choices"]
     if "--env" in parameter["options"]:
-        values = environments(begun)
+        values = complete_environment_names(begun)
     elif parameter["name"] == "job":
-        values = jobs(SimpleNamespace(params=given), begun)
+        values = complete_job_names(SimpleNamespace(params=given), begun)
     return [(value, "") for value in values if value.startswith(begun)]
 
 
-def _options(command: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def _parameters_by_option(command: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {name: each for each in command["parameters"] for name in each["options"]}
 
 
-def environments(incomplete: str) -> list[str]:
-    """Complete the names of the project's environments, as :func:`millrace.config.load.environment_names` has them."""
-    texts = _texts()
+def complete_environment_names(incomplete: str) -> list[str]:
+    """Return the names of the project's environments that begin so, as :func:`millrace.config.load.environment_names` has them."""
+    texts = _environment_texts_by_name()
     parents = {parent[1] for text in texts.values() if (parent := _EXTENDS.search(text))}
     parts = {
         name
@@ -177,11 +177,11 @@ def environments(incomplete: str) -> list[str]:
     return [name for name in texts if name.startswith(incomplete) and name not in parents & parts]
 
 
-def jobs(ctx: Any, incomplete: str) -> list[str]:
-    """Complete the jobs of the environment that was given before, else of all."""
-    texts, names = _texts(), dict[str, None]()
+def complete_job_names(ctx: Any, incomplete: str) -> list[str]:
+    """Return the jobs that begin so, of the environment that was given before, else of all."""
+    texts, names = _environment_texts_by_name(), dict[str, None]()
     given = ctx.params.get("env") or os.environ.get("MILLRACE_ENV")
-    for name in [given] if given else environments(""):
+    for name in [given] if given else complete_environment_names(""):
         chain, own = [], dict[str, None]()
         while name in texts and name not in chain:
             chain.append(name)
@@ -196,7 +196,7 @@ def jobs(ctx: Any, incomplete: str) -> list[str]:
     return [job for job in names if job.startswith(incomplete)]
 
 
-def _texts() -> dict[str, str]:
+def _environment_texts_by_name() -> dict[str, str]:
     """Return the texts of the project's environment files by their names, in order."""
     here = Path.cwd()
     folder = next((each for each in (here, *here.parents) if (each / "environments").is_dir()), here)

@@ -42,7 +42,7 @@ class Bench:
         self, function: Transform, records: Iterable[Record], schema: str | Path
     ) -> list[dict[str, Any]]:
         """Run a transform on records."""
-        return self._rows(function(self._frame(list(records), schema)))
+        return self._collected_visible_rows(function(self._frame_of_records(list(records), schema)))
 
     def windows(
         self,
@@ -66,11 +66,13 @@ class Bench:
         """
         rows: dict[tuple[Any, ...], dict[str, Any]] = {}
 
-        def write(result: DataFrame, _: int) -> None:
-            rows.update({tuple(row[name] for name in key): row for row in self._rows(result)})
+        def keep_latest_row_by_key(result: DataFrame, _: int) -> None:
+            rows.update(
+                {tuple(row[name] for name in key): row for row in self._collected_visible_rows(result)}
+            )
 
         with tempfile.TemporaryDirectory() as folder:
-            frames = [self._frame(batch, schema) for batch in batches]
+            frames = [self._frame_of_records(batch, schema) for batch in batches]
             source = f"{folder}/source"
             Path(source).mkdir()
             stream = self.spark.readStream.schema(frames[0].schema).parquet(source).withWatermark(time, delay)
@@ -78,7 +80,7 @@ class Bench:
                 function(stream)
                 .writeStream.outputMode("update")
                 .option("checkpointLocation", f"{folder}/checkpoint")
-                .foreachBatch(write)
+                .foreachBatch(keep_latest_row_by_key)
                 .start()
             )
             try:
@@ -121,16 +123,18 @@ class Bench:
 
         name = getattr(function, "__name__", "transform")
         run = EnrichThenTransform((), function, name, latest_by=tuple(key), latest_order=order)
-        return self._rows(run(self._frame(list(records), schema)).where("NOT _deleted").orderBy(*key))
+        return self._collected_visible_rows(
+            run(self._frame_of_records(list(records), schema)).where("NOT _deleted").orderBy(*key)
+        )
 
-    def _frame(self, records: Sequence[Record], schema: str | Path) -> DataFrame:
+    def _frame_of_records(self, records: Sequence[Record], schema: str | Path) -> DataFrame:
         from pyspark.sql.types import StructType
 
         from millrace.sandbox.schemas import ddl
         from millrace.sandbox.schemas.traffic_values import typed_row
 
         payload = ddl.read_ddl_file(schema) if isinstance(schema, Path) else ddl.parse_ddl(schema)
-        whole = StructType([*ddl.parse_ddl(_CORE).fields, *_nullable(payload).fields])
+        whole = StructType([*ddl.parse_ddl(_CORE).fields, *_with_nullable_fields(payload).fields])
         now = datetime.now(UTC)
         rows = []
         for number, record in enumerate(records):
@@ -143,18 +147,18 @@ class Bench:
         return self.spark.createDataFrame(rows, whole)
 
     @staticmethod
-    def _rows(result: DataFrame) -> list[dict[str, Any]]:
-        return [_visible(row.asDict(recursive=True)) for row in result.collect()]
+    def _collected_visible_rows(result: DataFrame) -> list[dict[str, Any]]:
+        return [_without_hidden_columns(row.asDict(recursive=True)) for row in result.collect()]
 
 
-def _nullable(schema: StructType) -> StructType:
+def _with_nullable_fields(schema: StructType) -> StructType:
     """Return a schema whose fields may be null, as those of a landing table may: a deleted record has none."""
     from pyspark.sql.types import StructField, StructType
 
     return StructType([StructField(each.name, each.dataType) for each in schema.fields])
 
 
-def _visible(row: dict[str, Any]) -> dict[str, Any]:
+def _without_hidden_columns(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if not name.startswith("_")}
 
 

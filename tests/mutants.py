@@ -139,7 +139,7 @@ AREAS = {
     "permissions": Area(
         (
             *(
-                "infra/grants.py",
+                "infra/policy_statements.py",
                 "infra/permissions/run_commands.py",
                 "infra/permissions/data_commands.py",
                 "infra/permissions/source_permissions.py",
@@ -166,8 +166,8 @@ AREAS = {
 }
 
 EQUIVALENT = {
-    "+            if free or age > LIVE_SECONDS + 1 or _now() - looked >= LIVE_SECONDS:": "a clock that is never equal",
-    "+        return figures_of_observers(self, timeout=timeout)[ -1]": "a list of one",
+    "+            if free or age > LIVE_SECONDS + 1 or _monotonic_seconds() - looked >= LIVE_SECONDS:": "a clock that is never equal",
+    "+        return figures_of_each_observer(self)[ -1]": "a list of one",
     "+@dataclass(frozen=False)": "whoever changes it is refused by mypy",
     '+        "version": 2,': "of a lease's record, for releases to come",
     "+    def __init__(self, term: str, message: str, seconds: float = 1.0) -> None:": "who leaves it out is not asked",

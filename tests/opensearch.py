@@ -126,7 +126,7 @@ def running() -> Iterator[OpenSearch]:
 def _lay_out(home: Path, port: int) -> list[str | Path]:
     """Write the folders of an installation; the command that starts it."""
     left = jars.jar_files("opensearch")
-    (version,) = (jar.version for jar in jars.read_lock()["opensearch"] if jar.name == "opensearch")
+    (version,) = (jar.version for jar in jars.read_jar_lock_file()["opensearch"] if jar.name == "opensearch")
     for name, (main, begins) in _MODULES.items():
         module = home / "modules" / name
         module.mkdir(parents=True)

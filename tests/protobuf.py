@@ -99,7 +99,7 @@ def descriptor_set(*files: bytes) -> bytes:
 def reader(message: protobuf_descriptors.Message) -> Callable[[bytes], dict[str, Any]]:
     """The core's reader of a message, with room for each payload as if it were alone."""
     room = protobuf.ValueBudget()
-    read = protobuf.message_reader(message, room)
+    read = protobuf.make_message_reader(message, room)
 
     def read_alone(payload: bytes) -> dict[str, Any]:
         room.left = protobuf.MOST_VALUES

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from millrace.cli.plan.plan import keeps_all_slas, simulate_and_check_plan
+from millrace.cli.plan.plan import plan_keeps_all_slas, simulated_plan_with_warnings
 from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.config import load
 from millrace.sizing import plan, total_cost
@@ -53,9 +53,9 @@ def row(file: Path) -> Row:
     """The row of one environment."""
     environment = load(file, ROOT)
     sized = plan(environment)
-    state = plan_verdict(simulate_and_check_plan(environment, sized)).sla.state
+    state = plan_verdict(simulated_plan_with_warnings(environment, sized)).sla.state
     workers = ", ".join(f"{job.max_workers.value} {job.worker}" for job in sized.jobs.values())
-    first, *_ = find_moves(environment, sized, keeps_all_slas)
+    first, *_ = find_moves(environment, sized, plan_keeps_all_slas)
     return Row(file.stem, total_cost(sized).value, state, workers, f"`{first.key}: {first.new}`", first.usd)
 
 

@@ -71,7 +71,7 @@ def bill_of_materials(number: str) -> Bom:
         bom.components.add(
             _component(PackageURL("pypi", name=name, version=pinned), re.findall(r"sha256:(\w+)", hashes))
         )
-    for jar in {jar for each in jars.read_lock().values() for jar in each}:
+    for jar in {jar for each in jars.read_jar_lock_file().values() for jar in each}:
         qualifiers = {"classifier": jar.classifier} if jar.classifier else {}
         purl = PackageURL("maven", jar.group, jar.name, jar.version, qualifiers)
         bom.components.add(_component(purl, [jar.sha256]))

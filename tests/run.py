@@ -194,7 +194,7 @@ def main(arguments: list[str]) -> int:
     started = time.monotonic()
     interrupted = threading.Event()
     # On another line than the default one (make test-spark SPARK=4.1), all parts run on that.
-    lines = {"", *LINES} if installed_spark_line().default else {""}
+    lines = {"", *LINES} if installed_spark_line().is_default_line else {""}
     parts = [part for part in parts_of(PARTS, kinds, slow) if part.line in lines]
     if any(part.kind in ("spark", "integration") for part in parts):
         share_classes()

@@ -8,13 +8,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ..commits.snapshot_history import count_added_files, snapshot_and_earlier
 from ..record.ready_query import IsEndReached
-from ..record.tables import load_table
+from ..record.tables import load_java_table
 from .checkpoint import Checkpoint
 from .initial_snapshot import count_files, table_streams
 
 
-def run_end_check(spark: SparkSession, rows: DataFrame, checkpoint: Checkpoint) -> IsEndReached:
-    """Fix the end of a bounded run at the current snapshot of each table.
+def checker_of_bounded_run_end(spark: SparkSession, rows: DataFrame, checkpoint: Checkpoint) -> IsEndReached:
+    """Return the check of the end of a bounded run, which is fixed at the current snapshot of each table.
 
     Parameters
     ----------
@@ -25,15 +25,15 @@ def run_end_check(spark: SparkSession, rows: DataFrame, checkpoint: Checkpoint) 
     """
     readings = table_streams(rows)
     sources = [each.source for each in readings]
-    ends = [_newest_append(load_table(spark, each.table)) for each in readings]
+    ends = [_newest_appending_snapshot(load_java_table(spark, each.table)) for each in readings]
 
     def is_end_reached(batch: int) -> bool:
         try:
-            spans = checkpoint.batch_ranges(spark, batch, sources)
+            spans = checkpoint.batch_offset_ranges(spark, batch, sources)
         except FileNotFoundError:
             if not batch:
                 return not any(ends)
-            begins = [end for _, end in checkpoint.batch_ranges(spark, batch - 1, sources)]
+            begins = [end for _, end in checkpoint.batch_offset_ranges(spark, batch - 1, sources)]
         else:
             begins = [begin for begin, _ in spans]
             # A batch without rows writes the results that the watermark has passed.
@@ -41,14 +41,14 @@ def run_end_check(spark: SparkSession, rows: DataFrame, checkpoint: Checkpoint) 
                 return False
         pairs = zip(readings, begins, ends, strict=True)
         return all(
-            end is None or _has_read_snapshot(load_table(spark, each.table), at, end)
+            end is None or _has_read_snapshot(load_java_table(spark, each.table), at, end)
             for each, at, end in pairs
         )
 
     return is_end_reached
 
 
-def _newest_append(metadata: Any) -> Any:
+def _newest_appending_snapshot(metadata: Any) -> Any:
     """Return the newest snapshot that adds records; None if a table has none. Streams skip compactions and deletes."""
     known = snapshot_and_earlier(metadata, metadata.currentSnapshot())
     return next((snapshot for snapshot in known if snapshot.operation() == "append"), None)

@@ -79,12 +79,12 @@ class Checkpoint:
         entry = self._offset_log_text(spark, batch)
         return None if entry is None else source_offset(entry, self.place)
 
-    def planned_at(self, spark: SparkSession, batch: int) -> datetime | None:
+    def batch_planning_time(self, spark: SparkSession, batch: int) -> datetime | None:
         """Return the time at which Spark planned a batch, the same in each replay; None where unknown."""
         at = self._offset_log_metadata(spark, batch).get("batchTimestampMs")
         return None if at is None else datetime.fromtimestamp(at / 1000, tz=UTC)
 
-    def watermark(self, spark: SparkSession, batch: int) -> int:
+    def watermark_milliseconds(self, spark: SparkSession, batch: int) -> int:
         """Return the watermark of a planned batch in milliseconds since 1970; zero for none."""
         return int(self._offset_log_metadata(spark, batch).get("batchWatermarkMs", 0))
 
@@ -104,11 +104,13 @@ class Checkpoint:
             self._last[batch] = entry
         return self._last[batch]
 
-    def initial_snapshot_url(self, source: int) -> str:
+    def url_of_start_position(self, source: int) -> str:
         """Return the URL of the file with the start position of an Iceberg source, by the source's number in the query."""
         return f"{self.location}/sources/{source}/offsets/0"
 
-    def batch_ranges(self, spark: SparkSession, batch: int, sources: Sequence[int]) -> list[tuple[Any, Any]]:
+    def batch_offset_ranges(
+        self, spark: SparkSession, batch: int, sources: Sequence[int]
+    ) -> list[tuple[Any, Any]]:
         """Return start and end of a batch for each line of Spark's log, where all sources are Iceberg's.
 
         Parameters
@@ -137,10 +139,10 @@ class Checkpoint:
                     strict=True,
                 )
             )
-        begins = {n: json.loads(read_text(spark, self.initial_snapshot_url(n))) for n in set(sources)}
+        begins = {n: json.loads(read_text(spark, self.url_of_start_position(n))) for n in set(sources)}
         return [(begins[n], end) for n, end in zip(sources, ends, strict=True)]
 
-    def planned_batch(self, spark: SparkSession) -> int | None:
+    def planned_uncommitted_batch(self, spark: SparkSession) -> int | None:
         """Return the batch that is planned but not committed, with which the next start begins; None for none."""
         newest = _newest_batch_number(spark, f"{self.location}/offsets")
         return newest if newest != _newest_batch_number(spark, f"{self.location}/commits") else None
@@ -175,7 +177,7 @@ class Checkpoint:
         """Check that a batch was planned from it; a start position then applies to new shards only."""
         return any(name.isdecimal() for name in hadoop_files.list_names(spark, f"{self.location}/offsets"))
 
-    def positions(self, spark: SparkSession) -> tuple[Any, ...] | None:
+    def committed_source_offsets(self, spark: SparkSession) -> tuple[Any, ...] | None:
         """Return the offsets from which its sources continue after the last committed batch, in the log's order.
 
         Returns
@@ -199,7 +201,7 @@ class Checkpoint:
             return None
 
 
-def last_read_snapshots(spark: SparkSession, reader: str, metadata: Any) -> list[Any] | None:
+def snapshots_last_read_by(spark: SparkSession, reader: str, metadata: Any) -> list[Any] | None:
     """Return the snapshots of a table that a derive query has read last.
 
     Parameters
@@ -218,7 +220,7 @@ def last_read_snapshots(spark: SparkSession, reader: str, metadata: Any) -> list
     if not checkpoint.has_batches(spark):
         return None
     try:
-        positions = checkpoint.positions(spark) or ()
+        positions = checkpoint.committed_source_offsets(spark) or ()
     except ValueError:
         return []  # damaged; its reader reports it
     known = (metadata.snapshot(int(at.get("snapshot_id", -1))) for at in positions if isinstance(at, dict))

@@ -8,7 +8,7 @@ there: all files of a snapshot. Three cases would still lose or double records w
 - If the manifests of a snapshot still list deleted files, Iceberg reads those too and miscounts the positions of the
     others. So the start is an append whose manifests list none.
 - A batch that continues from the start into later snapshots reads only as many files of the first as that one added. Such
-    a planned batch is therefore cut at the end of the first snapshot before it is read (:mod:`etl.checkpoints.batch_ends`); the next batch has the rest.
+    a planned batch is therefore cut at the end of the first snapshot before it is read (:mod:`etl.checkpoints.allowed_batch_ends`); the next batch has the rest.
     A cut batch is as exact as any other, with any state and any sink.
 
 Files of such a snapshot have no order in time: Iceberg lists those of the newest commit first. So with state the watermark stays
@@ -28,11 +28,11 @@ from pyspark.sql import DataFrame, SparkSession
 from ..commits.snapshot_history import snapshot_and_earlier
 from ..record import hadoop_files
 from ..record.errors import StartError
-from ..record.tables import load_table
+from ..record.tables import load_java_table
 from .checkpoint import Checkpoint
 
 
-def newest_complete_snapshot(metadata: Any, most: int | None = None) -> Any:
+def newest_startable_snapshot(metadata: Any, most: int | None = None) -> Any:
     """Return the newest snapshot of a table at which a stream can start with all its files.
 
     Parameters
@@ -53,14 +53,14 @@ def newest_complete_snapshot(metadata: Any, most: int | None = None) -> Any:
         if spoiled:
             spoiled = set() if snapshot.snapshotId() in spoiled else spoiled
         elif snapshot.operation() == "append":
-            spoiled = commits_with_deleted_files(metadata, snapshot)
+            spoiled = commits_whose_manifests_list_deletes(metadata, snapshot)
             if not spoiled:
                 return snapshot
             spoiled -= {snapshot.snapshotId()}
     return None
 
 
-def commits_with_deleted_files(metadata: Any, snapshot: Any) -> set[int]:
+def commits_whose_manifests_list_deletes(metadata: Any, snapshot: Any) -> set[int]:
     """Return the commits that wrote those manifests of a snapshot that list deleted files."""
     lists = snapshot.dataManifests(metadata.io())
     return {int(m.snapshotId()) for m in lists if m.hasDeletedFiles()}
@@ -72,7 +72,7 @@ def count_files(metadata: Any, snapshot: Any) -> int:
     return sum(int(m.addedFilesCount()) + int(m.existingFilesCount()) for m in lists)
 
 
-def start_with_all_files(
+def write_start_positions_with_all_files(
     spark: SparkSession, rows: DataFrame, checkpoint: Checkpoint, name: str
 ) -> tuple[str, ...]:
     """Make the first start of a derive query read all rows of its tables although their history has expired.
@@ -100,16 +100,16 @@ def start_with_all_files(
     begun = checkpoint.has_batches(spark)
     from_all = []
     for number, table in {each.source: each.table for each in table_streams(rows)}.items():
-        url = checkpoint.initial_snapshot_url(number)
+        url = checkpoint.url_of_start_position(number)
         # Iceberg reads it at every start, and needs it until the first batch is committed.
         if begun and _is_readable_json(spark, url):
             continue
-        metadata = load_table(spark, table)
+        metadata = load_java_table(spark, table)
         if metadata.currentSnapshot() is None:
             continue
         oldest = jvm.org.apache.iceberg.util.SnapshotUtil.oldestAncestor(metadata)
         whole = oldest.parentId() is None
-        if not whole and begun and checkpoint.positions(spark) is None:
+        if not whole and begun and checkpoint.committed_source_offsets(spark) is None:
             raise StartError(
                 f"query {name}: the file {url} is lost or damaged, and the first batch, which is planned but not "
                 f"committed, needs it: it records the snapshot of {table} where the query started, and the table's "
@@ -118,7 +118,7 @@ def start_with_all_files(
             )
         # Iceberg would start at the oldest snapshot too. Written here, its expiry before the first
         # batch is an error and not another start.
-        first = oldest if whole or begun else newest_complete_snapshot(metadata)
+        first = oldest if whole or begun else newest_startable_snapshot(metadata)
         if first is None:
             catalog, _, rest = table.partition(".")
             raise StartError(

@@ -126,7 +126,7 @@ class Manifest:
     schemas: Mapping[str, str]
     code: Mapping[str, str]
 
-    def text(self) -> str:
+    def to_json(self) -> str:
         """Return it as JSON."""
         return json.dumps({"version": FORMAT, **dataclasses.asdict(self)}, indent=1, sort_keys=True)
 
@@ -162,7 +162,7 @@ def make_manifest(
     conf: Callable[[str], str | None],
     schema_text: Callable[[str], bytes | None],
 ) -> Manifest:
-    """Describe the checkpoint that a query would write.
+    """Return the description of the checkpoint that a query would write.
 
     Parameters
     ----------
@@ -243,7 +243,7 @@ def find_changes(old: Manifest, new: Manifest) -> tuple[ManifestChange, ...]:
             why = "a repeated batch would be in both"
             differences.append(ManifestChange(what, old.sinks[route], new.sinks[route], why))
     differences += _changes_of_state(old, new)
-    if _minor_version(new.spark) < _minor_version(old.spark):
+    if _major_and_minor(new.spark) < _major_and_minor(old.spark):
         if old.state is not None:
             why = "an earlier Spark does not read the states of a later one"
             differences.append(ManifestChange("Spark", old.spark, new.spark, why))
@@ -270,7 +270,7 @@ def advice_for_changes(
     )
 
 
-def sinks_of_stream(query: QuerySettings, stream: str) -> str:
+def describe_sinks_of_stream(query: QuerySettings, stream: str) -> str:
     """Return kind and name of each sink that gets the records of a stream, by the stream's logical name."""
     ends = _sink_settings_by_route(query).values()
     mine = [end for end in ends if getattr(end, "source", None) is not None and end.source.name == stream]
@@ -339,7 +339,11 @@ def _changes_of_state(old: Manifest, new: Manifest) -> list[ManifestChange]:
             differences.append(ManifestChange(what, before, after, why))
     # Two versions of Spark may write the same plan differently.
     known = old.operators is not None and new.operators is not None
-    if known and _minor_version(old.spark) == _minor_version(new.spark) and old.operators != new.operators:
+    if (
+        known
+        and _major_and_minor(old.spark) == _major_and_minor(new.spark)
+        and old.operators != new.operators
+    ):
         before, after = ("; ".join(m.operators or ()) or "none" for m in (old, new))
         differences.append(ManifestChange("what keeps state", before, after, why))
     for what, remains, wanted in (
@@ -360,7 +364,7 @@ def _sources_of_query(job: JobSettings, query: QuerySettings, spark: str) -> tup
     return tuple(
         ManifestSource(
             leg[0].connector_name(job.runs_on, spark),
-            leg[0].position_source(job),
+            leg[0].name_of_position_owner(job),
             tuple(each.manifest_name for each in leg if each.manifest_name is not None),
         )
         for leg in group_sources_into_legs(query.sources)
@@ -400,6 +404,6 @@ def _hex_digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
 
 
-def _minor_version(version: str) -> tuple[int, ...]:
+def _major_and_minor(version: str) -> tuple[int, ...]:
     """Return major and minor version; formats change only between those."""
     return tuple(int(part) for part in re.findall(r"\d+", version)[:2])

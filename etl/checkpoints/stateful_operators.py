@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 
-def stateful_operators(rows: DataFrame) -> tuple[str, ...]:
+def describe_stateful_operators(rows: DataFrame) -> tuple[str, ...]:
     """Name the stateful operators of a streaming plan, each with the columns that define the layout of its state.
 
     Parameters

@@ -4,7 +4,7 @@ Each commit of a query names its batch: the id of the checkpoint (``run``) and S
 these names are one transaction. So the newest commit of a run shows whether the current batch was written before,
 without reading a row: compaction, replays and other queries in between do not matter.
 
-A commit is validated against the snapshot that its look-up read (``CommitFence``). If another writer has added rows since,
+A commit is validated against the snapshot that its look-up read (``NoRowsSinceSnapshot``). If another writer has added rows since,
 Iceberg refuses it, and the look-up is repeated. A rival (another process on the same checkpoint) is refused for good, and so
 is a job that writes what an older one writes from the same source.
 """
@@ -24,7 +24,13 @@ from pyspark.sql import SparkSession
 
 from ..record.errors import ConflictError, LeaseLostError
 from ..record.tables import Table
-from .duplicate_look_ups import AddedRows, LookUp, LookUps, OutsideBoundError, TableHistory
+from .duplicate_look_ups import (
+    DuplicateLookUp,
+    LookUps,
+    RecordOutsideBoundError,
+    RowsAddedByCommit,
+    TableHistory,
+)
 from .snapshot_history import commit_time, snapshot_and_earlier
 
 RUN, BATCH, WRITER, NOTHING_LATER = "millrace.run", "millrace.batch-id", "millrace.writer", "millrace.alone"
@@ -76,7 +82,7 @@ def source_digest(parts: Any) -> str:
 
 
 @dataclass(frozen=True)
-class CommitFence:
+class NoRowsSinceSnapshot:
     """Condition of a commit: it fails if rows were added since a snapshot.
 
     Attributes
@@ -104,12 +110,12 @@ class TableCommits:
     """Snapshot at the first look; 0 before it."""
     _shared: bool = field(default=False, repr=False)
 
-    def write(
+    def write_with_look_ups(
         self,
         spark: SparkSession,
         batch: BatchId,
         look_ups: LookUps,
-        attempt: Callable[[LookUp, CommitFence], Result],
+        attempt: Callable[[DuplicateLookUp, NoRowsSinceSnapshot], Result],
         properties: Mapping[str, str] = MappingProxyType({}),
     ) -> Result:
         """Write a batch with the first look-up whose bound holds; repeat it if others have added rows meanwhile.
@@ -132,10 +138,10 @@ class TableCommits:
             Another process writes batches of the same checkpoint.
         ConflictError
             Others committed during each of the ``MOST_ATTEMPTS`` attempts.
-        OutsideBoundError
+        RecordOutsideBoundError
             No bound holds.
         """
-        refused: Exception = OutsideBoundError(
+        refused: Exception = RecordOutsideBoundError(
             f"table {self.table}: internal error: the batch was not compared with any earlier rows, so "
             "nothing was committed"
         )
@@ -145,10 +151,10 @@ class TableCommits:
             self._shared = self._shared or any(other.run for other in conflicting)
             for look_up in look_ups(history):
                 named = self._commit_properties(batch, nothing_later=look_up.nothing_later)
-                fence = CommitFence(history.base, {**properties, **named}, exclusive=not self._shared)
+                fence = NoRowsSinceSnapshot(history.base, {**properties, **named}, exclusive=not self._shared)
                 try:
                     done = attempt(replace(look_up, commits=history.same_batch), fence)
-                except OutsideBoundError as error:
+                except RecordOutsideBoundError as error:
                     refused = error
                 except ConflictError as error:
                     refused = error
@@ -170,7 +176,7 @@ class TableCommits:
 
     def _check_no_rival_since(self, spark: SparkSession, batch: BatchId, base: int | None) -> None:
         """Raise if a rival committed between the look-up and this commit, which had no fence."""
-        metadata = self.table.metadata(spark)
+        metadata = self.table.load_java_table(spark)
         for snapshot in snapshot_and_earlier(metadata, metadata.currentSnapshot()):
             if int(snapshot.snapshotId()) == base:
                 return
@@ -184,7 +190,7 @@ class TableCommits:
             "checkpoint after this batch began, so this run ends; only one run may use a checkpoint"
         )
 
-    def _check_owner(self, batch: BatchId, summary: Any) -> None:
+    def _raise_if_other_job_owns_table(self, batch: BatchId, summary: Any) -> None:
         """Raise if a commit is of another job that owns this table: the one with the older checkpoint continues."""
         if not batch.source or summary.get(SOURCE) != batch.source:
             return
@@ -206,14 +212,14 @@ class TableCommits:
             Another process has committed to the same checkpoint since this one started, or another job with an older
             checkpoint has written records of the same source.
         """
-        metadata = self.table.metadata(spark)
+        metadata = self.table.load_java_table(spark)
         newest = metadata.currentSnapshot()
         base = None if newest is None else int(newest.snapshotId())
         begun = self._first == 0
         if begun:
             self._first = base
-        same_batch: list[AddedRows] = []
-        others: list[AddedRows] = []
+        same_batch: list[RowsAddedByCommit] = []
+        others: list[RowsAddedByCommit] = []
         nothing_later, incomplete = False, True
         for snapshot in islice(snapshot_and_earlier(metadata, newest), MOST_COMMITS):
             summary, added = snapshot.summary(), _rows_added_by(snapshot)
@@ -229,7 +235,7 @@ class TableCommits:
                 same_batch.append(added)
             else:
                 if not begun:
-                    self._check_owner(batch, summary)
+                    self._raise_if_other_job_owns_table(batch, summary)
                 if int(summary.get("added-records") or 0) and snapshot.operation() != "replace":
                     others.append(added)
         return TableHistory(
@@ -245,9 +251,9 @@ class TableCommits:
         )
 
 
-def _rows_added_by(snapshot: Any) -> AddedRows:
+def _rows_added_by(snapshot: Any) -> RowsAddedByCommit:
     parent = snapshot.parentId()
-    return AddedRows(
+    return RowsAddedByCommit(
         int(snapshot.snapshotId()),
         None if parent is None else int(parent),
         commit_time(snapshot),

@@ -13,7 +13,7 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ..record.envelope import time_outside_generated_code
+from ..record.envelope import time_column_outside_generated_code
 from ..record.errors import OWN_REPETITION
 from ..record.tables import Table
 
@@ -21,12 +21,12 @@ OUTSIDE = f"{OWN_REPETITION}lies outside the bound of its batch"
 """Message of a task that fails because a bound does not hold; it is recognised in the driver's error."""
 
 
-class OutsideBoundError(Exception):
+class RecordOutsideBoundError(Exception):
     """Error of a batch with a record outside the bound; nothing was committed."""
 
 
 @dataclass(frozen=True)
-class AddedRows:
+class RowsAddedByCommit:
     """Rows that one commit added to a table.
 
     Attributes
@@ -86,14 +86,14 @@ class TableHistory:
     base: int | None
     at: datetime | None
     empty: bool
-    same_batch: tuple[AddedRows, ...]
-    others: tuple[AddedRows, ...]
+    same_batch: tuple[RowsAddedByCommit, ...]
+    others: tuple[RowsAddedByCommit, ...]
     nothing_later: bool
     incomplete: bool
 
 
 @dataclass(frozen=True)
-class LookUp:
+class DuplicateLookUp:
     """Look-up of a batch's records in a table before they are written.
 
     Attributes
@@ -111,9 +111,9 @@ class LookUp:
     rows: Column | None = None
     outside: Column | None = None
     nothing_later: bool = False
-    commits: tuple[AddedRows, ...] = ()
+    commits: tuple[RowsAddedByCommit, ...] = ()
 
-    def fail_records_outside(self, batch: DataFrame) -> DataFrame:
+    def with_failure_outside_bound(self, batch: DataFrame) -> DataFrame:
         """Make a record outside the bound fail its task, before anything is committed."""
         if self.outside is None:
             return batch
@@ -121,22 +121,22 @@ class LookUp:
         return batch.withColumn("_id", F.when(self.outside, failing).otherwise(F.col("_id")))
 
 
-LookUps = Callable[[TableHistory], Iterable[LookUp]]
+LookUps = Callable[[TableHistory], Iterable[DuplicateLookUp]]
 """Look-ups of a batch by a table's history, from the cheapest, whose bound may not hold, to one that cannot fail."""
 
 
-def look_up_in_whole_table() -> LookUp:
+def whole_table_look_up() -> DuplicateLookUp:
     """Return the look-up in the complete table."""
-    return LookUp(F.lit(True))
+    return DuplicateLookUp(F.lit(True))
 
 
-def is_older_than(column: str, time: datetime) -> Column:
+def older_than_condition(column: str, time: datetime) -> Column:
     """Return a condition: records with an earlier time in a column. The time is no part of Spark's generated code."""
-    return F.col(column) < time_outside_generated_code(time, f"`{column}` IS NULL")
+    return F.col(column) < time_column_outside_generated_code(time, f"`{column}` IS NULL")
 
 
 @dataclass
-class OtherWriters:
+class CommitTimeOfOtherWriters:
     """Last commit time of other writers to a table, as far as it may contain a batch of the run."""
 
     _known: bool = False

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 
 from ..launch.engine import Engine
 from ..launch.sources import KinesisSource
-from ..launch.start_position import epoch_milliseconds, start_time
+from ..launch.start_position import epoch_milliseconds_text, start_time
 from ..services.aws_clients import endpoint_domain, sts_endpoint
 
 MOST_RECORDS_OF_A_CALL = 10_000
 """Most records of one GetRecords call (Kinesis service limit)."""
 
 
-class GlueFamily(Engine):
+class EngineWithGlueConnector(Engine):
     """Engines with Glue's Kinesis connector, or one of the same family."""
 
     # It reads closed shards to their end and returns all records of a call, which are the defaults of the base class.
@@ -61,7 +61,7 @@ class GlueFamily(Engine):
         }
 
 
-class Glue(GlueFamily):
+class Glue(EngineWithGlueConnector):
     """AWS Glue."""
 
     ADDS_ARGUMENTS = True
@@ -73,6 +73,6 @@ def _start_option(source: KinesisSource, shards: Sequence[str]) -> str:
     if moment is None:
         return {"earliest": "TRIM_HORIZON", "latest": "LATEST"}[source.start]
     # These connectors take a time only in the form of a checkpoint: for each shard.
-    at = {"iteratorType": "AT_TIMESTAMP", "iteratorPosition": epoch_milliseconds(moment)}
+    at = {"iteratorType": "AT_TIMESTAMP", "iteratorPosition": epoch_milliseconds_text(moment)}
     metadata = {"streamName": source.stream, "batchId": "-1"}
     return json.dumps({"metadata": metadata, **dict.fromkeys(shards, at)})

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from ..launch.engine import KINESIS_IN_PYTHON
 from ..launch.sources import KinesisSource
-from .glue import GlueFamily
+from .glue import EngineWithGlueConnector
 
 
-class Sandbox(GlueFamily):
+class Sandbox(EngineWithGlueConnector):
     """A developer's computer."""
 
     def kinesis_options(
@@ -25,7 +25,7 @@ class Sandbox(GlueFamily):
         """Return the connector's format on Spark 3, else that of the sandbox's own reader."""
         return self.KINESIS_FORMAT if spark.startswith("3.") else KINESIS_IN_PYTHON
 
-    def credentials(self, environment: Mapping[str, str]) -> dict[str, str]:
+    def kinesis_credential_options(self, environment: Mapping[str, str]) -> dict[str, str]:
         """Return the keys for a local Kinesis, which has no roles.
 
         Parameters

@@ -75,7 +75,9 @@ _UNFIT = "not one datum of the schema: incomplete, or written with another schem
 
 def open_decoder(form: AvroFormat, spark: SparkSession, schema: str, open_up_to: int | None) -> AvroDecoder:
     """Make the decoder, see :func:`etl.formats.base.open_decoder`; Glue's serializer compresses datums."""
-    return make_avro_decoder(spark, form, schema_files.read_schema(spark, schema), schema, open_up_to)
+    return make_avro_decoder(
+        spark, form, schema_files.read_text_schema_file(spark, schema), schema, open_up_to
+    )
 
 
 @dataclass(frozen=True)
@@ -114,23 +116,23 @@ class AvroDecoder:
         # Once for each task: the settings of the first row apply to the rows after it.
         first = F.monotonically_increasing_id().bitwiseAND(F.lit(2**33 - 1)) == 0
         limits = F.when(
-            first, F.concat_ws("", *map(F.expr, map(_set_limit_expression, _LIMITS.items())))
+            first, F.concat_ws("", *map(F.expr, map(_sql_that_sets_limit, _LIMITS.items())))
         ).otherwise("")
         limited = rows.withColumn("_limits", limits)
-        if self._handles_compression:
-            packed = F.when(self._is_compressed(), F.expr("substring(payload, 19)"))
+        if self._decompresses_glue_frames:
+            packed = F.when(self._compressed_condition(), F.expr("substring(payload, 19)"))
             limited = with_decompressed_column(
                 limited, packed, self.open_up_to or 0, arrow=arrow.can_return_arrow_columns()
             )
-        limited = limited.withColumn("_harmless", self._has_only_short_decimals())
-        parsed = limited.withColumn("_parsed", self._parsed_datum())
+        limited = limited.withColumn("_harmless", self._only_short_decimals_condition())
+        parsed = limited.withColumn("_parsed", self._parsed_datum_and_end_mark())
         ints = [F.col("_parsed.datum")[f.name] for f in self.schema if isinstance(f.dataType, IntegerType)]
         most, least = (f(F.lit(0), F.lit(0), *ints) for f in (F.greatest, F.least))
         # In a projection of its own, as the verdict uses it twice: together they would be more code than Java compiles.
         over = F.when(most > 2**31 - 1, most).when(least < -(2**31), least)
         held = parsed.withColumn(_OVER, over).withColumn("_verdict", self._dead_letter_verdict())
         values = {
-            f.name: avro_values.to_column_type(
+            f.name: avro_values.value_in_column_type(
                 f, F.col("_parsed.datum")[f.name], dates_as_long=self._reads_dates_as_long
             )
             for f in self.schema
@@ -144,33 +146,33 @@ class AvroDecoder:
         return avro_values.can_read_dates_as_long(json.loads(self.reader))
 
     @property
-    def _fields_but_plain_ints(self) -> StructType:
+    def _schema_without_plain_ints(self) -> StructType:
         return StructType([f for f in self.schema if not isinstance(f.dataType, IntegerType)])
 
     @property
-    def _handles_compression(self) -> bool:
+    def _decompresses_glue_frames(self) -> bool:
         return self.framing == "glue" and self.open_up_to is not None
 
-    def _is_compressed(self) -> Column:
+    def _compressed_condition(self) -> Column:
         return F.hex(F.substring("payload", 1, 2)) == "0305"
 
     def _datum_bytes(self) -> Column:
         body = F.expr(f"substring(payload, {_HEADER_BYTES[self.framing] + 1})")
         return (
-            F.when(self._is_compressed(), F.col("_opened.content")).otherwise(body)
-            if self._handles_compression
+            F.when(self._compressed_condition(), F.col("_opened.content")).otherwise(body)
+            if self._decompresses_glue_frames
             else body
         )
 
-    def _has_only_short_decimals(self) -> Column:
+    def _only_short_decimals_condition(self) -> Column:
         """Return a condition: no decimal has more bytes than one that fits a column."""
         if not contains_decimal(self.schema):
             return F.lit(True)
-        found = self._read_by_writer_schema(
-            partial(_end_mark_schema_without_decimals, dates_as_long=self._reads_dates_as_long),
-            _limits_are_set(),
+        found = self._column_read_by_writer_schema(
+            partial(_end_mark_schema_with_decimals_as_bytes, dates_as_long=self._reads_dates_as_long),
+            _condition_that_sets_limits_first(),
         )
-        fitting = shared.holds_for_all_leaves(
+        fitting = shared.all_leaves_condition(
             self.schema,
             found["datum"],
             lambda kind, value: (
@@ -179,20 +181,22 @@ class AvroDecoder:
         )
         return (F.length(self._datum_bytes()) <= LARGE) | F.coalesce(cast(Column, fitting), F.lit(True))
 
-    def _parsed_datum(self) -> Column:
+    def _parsed_datum_and_end_mark(self) -> Column:
         """Return ``datum`` and ``end``, both null where the payload cannot be read."""
-        return self._read_by_writer_schema(
-            partial(schema_with_end_mark, dates_as_long=self._reads_dates_as_long),
-            _limits_are_set() & F.col("_harmless"),
+        return self._column_read_by_writer_schema(
+            partial(widened_schema_json_with_end_mark, dates_as_long=self._reads_dates_as_long),
+            _condition_that_sets_limits_first() & F.col("_harmless"),
         )
 
-    def _datum_with_end_mark(self, condition: Column) -> Column:
+    def _datum_bytes_with_end_mark(self, condition: Column) -> Column:
         return F.when(condition, F.concat(self._datum_bytes(), F.lit(bytearray(self.mark))))
 
-    def _read_by_writer_schema(self, shape: Callable[[str], str], condition: Column) -> Column:
+    def _column_read_by_writer_schema(self, shape: Callable[[str], str], condition: Column) -> Column:
         parsed = F.lit(None)
         for identity, writer in self.writers.items():
-            one = datum_and_end_mark(self._datum_with_end_mark(condition), shape(writer), shape(self.reader))
+            one = parse_datum_and_end_mark(
+                self._datum_bytes_with_end_mark(condition), shape(writer), shape(self.reader)
+            )
             parsed = (
                 one
                 if self.framing == "none"
@@ -210,7 +214,7 @@ class AvroDecoder:
             digits = F.lower(F.hex(F.substring(payload, 3, 16)))
             identity = F.regexp_replace(digits, "(.{8})(.{4})(.{4})(.{4})(.{12})", "$1-$2-$3-$4-$5")
             marked = F.hex(F.substring(payload, 1, 2)).isin(
-                "0300", *(["0305"] if self._handles_compression else [])
+                "0300", *(["0305"] if self._decompresses_glue_frames else [])
             )
         return F.when(marked & (F.length(payload) >= header), identity)
 
@@ -222,7 +226,7 @@ class AvroDecoder:
         if self.framing != "none":
             text = f"no header of {self.framing} framing"
             if self.framing == "glue":
-                verdict = self._verdict_on_unopened(verdict)
+                verdict = self._verdict_if_not_decompressed(verdict)
             verdict = verdict.when(
                 self._writer_schema_id().isNull(), shared.dead_letter_verdict("decode", text)
             ).when(
@@ -240,53 +244,55 @@ class AvroDecoder:
         over = F.concat(F.lit(f"{_OVER_INT}: "), F.col(_OVER).cast("string"))
         verdict = verdict.when(F.col(_OVER).isNotNull(), shared.dead_letter_verdict("schema", over))
         checks: tuple[tuple[shared.Leaf, str, str], ...] = (
-            (avro_values.is_boolean_byte, "decode", _UNFIT),
-            (avro_values.fits_digits, "schema", "a decimal of more digits than the schema has"),
-            (avro_values.fits_int, "schema", _OVER_INT),
+            (avro_values.boolean_byte_condition, "decode", _UNFIT),
+            (avro_values.digits_fit_condition, "schema", "a decimal of more digits than the schema has"),
+            (avro_values.int_fits_condition, "schema", _OVER_INT),
             (
-                avro_values.date_number_lies_in_years
+                avro_values.date_number_in_years_condition
                 if self._reads_dates_as_long
-                else avro_values.lies_in_years,
+                else avro_values.time_in_years_condition,
                 "schema",
                 "a time out of range (years 1 to 9999)",
             ),
         )
         for holds, stage, text in checks:
-            parts = self._fields_but_plain_ints if holds is avro_values.fits_int else self.schema
-            if (fitting := shared.holds_for_all_leaves(parts, datum, holds)) is not None:
+            parts = (
+                self._schema_without_plain_ints if holds is avro_values.int_fits_condition else self.schema
+            )
+            if (fitting := shared.all_leaves_condition(parts, datum, holds)) is not None:
                 verdict = verdict.when(~fitting, shared.dead_letter_verdict(stage, text))
-        readable = shared.all_texts_are_utf8(self.schema, datum)
+        readable = shared.all_texts_utf8_condition(self.schema, datum)
         if readable is not None:
             verdict = verdict.when(
                 ~readable, shared.dead_letter_verdict("decode", "a text in it is not UTF-8")
             )
         return verdict
 
-    def _verdict_on_unopened(self, verdict: Column) -> Column:
-        if not self._handles_compression:
+    def _verdict_if_not_decompressed(self, verdict: Column) -> Column:
+        if not self._decompresses_glue_frames:
             refused = "compressed inside Glue's framing, and the query has no decompress_up_to"
-            return verdict.when(self._is_compressed(), shared.dead_letter_verdict("decode", refused))
-        other = self._is_compressed() & (F.hex(F.substring("payload", 19, 1)) != "78")
+            return verdict.when(self._compressed_condition(), shared.dead_letter_verdict("decode", refused))
+        other = self._compressed_condition() & (F.hex(F.substring("payload", 19, 1)) != "78")
         error = F.col("_opened.error")
         return verdict.when(other, shared.dead_letter_verdict(STAGE, "not zlib, as Glue's header says")).when(
             error.isNotNull(), shared.dead_letter_verdict(STAGE, error)
         )
 
 
-def datum_and_end_mark(framed: Column, writer: str, reader: str | None = None) -> Column:
-    """Return what a schema of :func:`schema_with_end_mark` reads; ``reader`` is the writer's if it is None."""
+def parse_datum_and_end_mark(framed: Column, writer: str, reader: str | None = None) -> Column:
+    """Return what a schema of :func:`widened_schema_json_with_end_mark` reads; ``reader`` is the writer's if it is None."""
     # Else Spark refuses times before 1900, as it may not know by which calendar they were written.
     options = {"mode": "PERMISSIVE", "avroSchema": reader or writer, "datetimeRebaseMode": "CORRECTED"}
     return from_avro(framed, writer, options)
 
 
-def _set_limit_expression(limit: tuple[str, int]) -> str:
-    """Set a limit in the JVM that runs this expression; no Spark setting reaches the executors on every engine."""
+def _sql_that_sets_limit(limit: tuple[str, int]) -> str:
+    """Return SQL that sets a limit in the JVM that runs it; no Spark setting reaches the executors on every engine."""
     name, value = limit
     return f"java_method('java.lang.System', 'setProperty', '{name}', '{value}')"
 
 
-def _limits_are_set() -> Column:
+def _condition_that_sets_limits_first() -> Column:
     """Return a condition that is always true and depends on the column that sets the limits, so that they are set first.
 
     With ``isNull`` the optimizer would know the answer and remove the column that sets them.
@@ -294,32 +300,38 @@ def _limits_are_set() -> Column:
     return F.length("_limits") >= 0
 
 
-def schema_with_end_mark(schema: str, *, dates_as_long: bool) -> str:
+def widened_schema_json_with_end_mark(schema: str, *, dates_as_long: bool) -> str:
     """Return the schema of a record of two fields: the datum, read with :func:`etl.formats.avro_values.schema_of_wider_types`, and the mark after it."""
-    return _schema_text_with_end_mark(
+    return _schema_json_with_end_mark(
         avro_values.schema_of_wider_types(json.loads(schema), dates_as_long=dates_as_long)
     )
 
 
-def _schema_text_with_end_mark(schema: Any) -> str:
+def _schema_json_with_end_mark(schema: Any) -> str:
     end = {"type": "fixed", "name": "End", "size": _MARK_BYTES}
     fields = [{"name": "datum", "type": schema}, {"name": "end", "type": end}]
     return json.dumps({"type": "record", "name": "Framed", "namespace": "millrace", "fields": fields})
 
 
-def _end_mark_schema_without_decimals(schema: str, *, dates_as_long: bool) -> str:
+def _end_mark_schema_with_decimals_as_bytes(schema: str, *, dates_as_long: bool) -> str:
     """Return the same framed schema with ``bytes`` instead of decimals of any length."""
 
-    def with_bytes(part: Any) -> Any:
+    def with_bytes_for_decimals(part: Any) -> Any:
         if isinstance(part, list):
-            return [with_bytes(each) for each in part]
+            return [with_bytes_for_decimals(each) for each in part]
         if not isinstance(part, dict):
             return part
         if part.get("type") == "bytes" and part.get("logicalType") == "decimal":
             return "bytes"
-        return {key: value if key == "default" else with_bytes(value) for key, value in part.items()}
+        return {
+            key: value if key == "default" else with_bytes_for_decimals(value) for key, value in part.items()
+        }
 
-    return json.dumps(with_bytes(json.loads(schema_with_end_mark(schema, dates_as_long=dates_as_long))))
+    return json.dumps(
+        with_bytes_for_decimals(
+            json.loads(widened_schema_json_with_end_mark(schema, dates_as_long=dates_as_long))
+        )
+    )
 
 
 def make_avro_decoder(
@@ -342,16 +354,16 @@ def make_avro_decoder(
         A schema is wrong, Spark has no types for it or a writer's schema does not fit; or the
         engine has no spark-avro.
     """
-    set_limits(spark)
+    set_avro_limits_in_driver(spark)
     reader = json.dumps(avro_schemas.parse_schema_json(spark, text, path))
     found = {"": reader} if settings.framing == "none" else writer_schemas(spark, settings, path)
-    schema = shared.check_column_names(datum_type(spark, reader, path), path)
+    schema = shared.schema_with_checked_names(spark_type_of_datum(spark, reader, path), path)
     for identity, writer in found.items():
         _refuse_incompatible_schemas(spark, reader, writer, f"{path}: writer {identity}")
     return AvroDecoder(schema, reader, settings.framing, found, open_up_to)
 
 
-def set_limits(spark: SparkSession) -> None:
+def set_avro_limits_in_driver(spark: SparkSession) -> None:
     """Set Avro's limits for decoding in the driver: other code of Avro may run there before the first record."""
     jvm: Any = spark._jvm
     for name, value in _LIMITS.items():
@@ -370,10 +382,10 @@ def writer_schemas(spark: SparkSession, settings: AvroFormat, path: str) -> dict
     }
 
 
-def datum_type(spark: SparkSession, reader: str, path: str) -> StructType:
+def spark_type_of_datum(spark: SparkSession, reader: str, path: str) -> StructType:
     """Return the type of a schema's datums, as Spark maps it; parameters and errors as in :func:`make_avro_decoder`."""
     try:
-        parsed = from_avro(F.lit(bytearray()), _schema_text_with_end_mark(json.loads(reader)))
+        parsed = from_avro(F.lit(bytearray()), _schema_json_with_end_mark(json.loads(reader)))
         schema = spark.range(1).select(parsed.alias("parsed")).schema["parsed"].dataType
     except TypeError as error:
         raise StartError(

@@ -111,7 +111,7 @@ def writer_schemas_from_registry(url: str, subject: str) -> dict[str, str]:
 
 
 def _get_from_registry(url: str) -> Any:
-    """Ask a registry, again for a while if it is busy or unreachable."""
+    """Return the answer of a registry, which is asked again for a while if it is busy or unreachable."""
     request = urllib.request.Request(url, headers={"Accept": "application/vnd.schemaregistry.v1+json"})  # noqa: S310 - the configuration takes http(s) only
     waits = Backoff("at the start", patience=START_SECONDS)
     while True:

@@ -27,7 +27,9 @@ _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 def can_read_dates_as_long(part: Any) -> bool:
     """Check that no union of a schema has a date beside a long, as a union cannot have two longs."""
     if isinstance(part, list):
-        return not ("long" in part and any(map(_is_day, part))) and all(map(can_read_dates_as_long, part))
+        return not ("long" in part and any(map(_is_date_schema, part))) and all(
+            map(can_read_dates_as_long, part)
+        )
     if isinstance(part, dict):
         return all(can_read_dates_as_long(each) for key, each in part.items() if key != "default")
     return True
@@ -51,7 +53,7 @@ def schema_of_wider_types(part: Any, *, dates_as_long: bool = True) -> Any:
         if isinstance(part, list):
             # A union with an int and a long cannot have two longs.
             return [
-                each if (_is_int(each) or _is_day(each)) and "long" in part else widened(each)
+                each if (_is_int_schema(each) or _is_date_schema(each)) and "long" in part else widened(each)
                 for each in part
             ]
         if isinstance(part, str):
@@ -59,7 +61,7 @@ def schema_of_wider_types(part: Any, *, dates_as_long: bool = True) -> Any:
         kind = part.get("type")
         if kind == "boolean":
             return _FLAG if next(flags) == 0 else f"{_FLAG['namespace']}.{_FLAG['name']}"
-        if _is_int(part) or (dates_as_long and _is_day(part)):
+        if _is_int_schema(part) or (dates_as_long and _is_date_schema(part)):
             return "long"
         if part.get("logicalType") == "decimal" and kind in ("bytes", "fixed"):
             size = part.get("size", DECIMAL_BYTES)
@@ -73,38 +75,40 @@ def schema_of_wider_types(part: Any, *, dates_as_long: bool = True) -> Any:
     def widened_field(each: dict[str, Any]) -> dict[str, Any]:
         found = {**each, "type": widened(each["type"])}
         return (
-            found | {"default": _wide_default(each["type"], each["default"])} if "default" in each else found
+            found | {"default": _default_in_wider_type(each["type"], each["default"])}
+            if "default" in each
+            else found
         )
 
     return widened(part)
 
 
-def _is_int(part: Any) -> bool:
+def _is_int_schema(part: Any) -> bool:
     plain = part.get("type") == "int" if isinstance(part, dict) else part == "int"
-    return plain and not _is_day(part)
+    return plain and not _is_date_schema(part)
 
 
-def _is_day(part: Any) -> bool:
+def _is_date_schema(part: Any) -> bool:
     return isinstance(part, dict) and (part.get("type"), part.get("logicalType")) == ("int", "date")
 
 
-def _wide_default(kind: Any, value: Any) -> Any:
+def _default_in_wider_type(kind: Any, value: Any) -> Any:
     """Return a default for a schema of :func:`schema_of_wider_types`."""
     if isinstance(value, bool):
         return chr(value)
     first = kind[0] if isinstance(kind, list) else kind
     if isinstance(value, list):
-        return [_wide_default(first.get("items"), each) for each in value]
+        return [_default_in_wider_type(first.get("items"), each) for each in value]
     if isinstance(value, dict):
-        return {name: _wide_default(first, each) for name, each in value.items()}
+        return {name: _default_in_wider_type(first, each) for name, each in value.items()}
     return value
 
 
-def to_column_type(field: StructField, value: Column, *, dates_as_long: bool) -> Column:
+def value_in_column_type(field: StructField, value: Column, *, dates_as_long: bool) -> Column:
     """Return a column in its own type, of what :func:`schema_of_wider_types` reads; only this column, as Spark repeats a cast of all for each."""
 
     def leaf_in_column_type(kind: DataType, read: Column, _: Column) -> Column:
-        # Null where it does not fit, as :func:`lies_in_years` says.
+        # Null where it does not fit, as :func:`time_in_years_condition` says.
         return read == F.lit(_TRUE) if _is_boolean(kind) else F.date_from_unix_date(read.cast("int"))
 
     made = shared.with_replaced_leaves(
@@ -120,7 +124,7 @@ def to_column_type(field: StructField, value: Column, *, dates_as_long: bool) ->
     return made.cast(field.dataType.simpleString())
 
 
-def with_booleans(kind: DataType, value: Column) -> Column:
+def with_booleans_from_bytes(kind: DataType, value: Column) -> Column:
     """Return a value of :func:`schema_of_wider_types` with booleans."""
     return shared.with_replaced_leaves(
         kind, value, None, _is_boolean, lambda _kind, read, _: read == F.lit(_TRUE)
@@ -131,26 +135,30 @@ def _is_boolean(kind: DataType) -> bool:
     return isinstance(kind, BooleanType)
 
 
-def is_boolean_byte(kind: DataType, value: Column) -> Column | None:
+def boolean_byte_condition(kind: DataType, value: Column) -> Column | None:
     """Return a condition: a byte is a boolean, as Avro writes it."""
     return value.isin(F.lit(_FALSE), F.lit(_TRUE)) if _is_boolean(kind) else None
 
 
-def fits_digits(kind: DataType, value: Column) -> Column | None:
+def digits_fit_condition(kind: DataType, value: Column) -> Column | None:
     """Return a condition: a decimal has no more digits than its type."""
     return value.cast(kind).isNotNull() if isinstance(kind, DecimalType) else None
 
 
-def fits_int(kind: DataType, value: Column) -> Column | None:
+def int_fits_condition(kind: DataType, value: Column) -> Column | None:
     """Return a condition: a number has no more than 32 bits."""
     return value.between(-(2**31), 2**31 - 1) if isinstance(kind, IntegerType) else None
 
 
-def date_number_lies_in_years(kind: DataType, value: Column) -> Column | None:
-    """Return :func:`lies_in_years`, of a date that was read as a number."""
-    return value.between(_FIRST_DAY, _LAST_DAY) if isinstance(kind, DateType) else lies_in_years(kind, value)
+def date_number_in_years_condition(kind: DataType, value: Column) -> Column | None:
+    """Return :func:`time_in_years_condition`, of a date that was read as a number."""
+    return (
+        value.between(_FIRST_DAY, _LAST_DAY)
+        if isinstance(kind, DateType)
+        else time_in_years_condition(kind, value)
+    )
 
 
-def lies_in_years(kind: DataType, value: Column) -> Column | None:
+def time_in_years_condition(kind: DataType, value: Column) -> Column | None:
     """Return a condition: a time lies in the years 1 to 9999."""
-    return times.null_outside_years(kind, value).isNotNull() if times.is_time_type(kind) else None
+    return times.time_or_null_outside_years(kind, value).isNotNull() if times.is_time_type(kind) else None

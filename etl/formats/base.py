@@ -61,26 +61,26 @@ class DecoderWrapper:
 
 
 UNCERTAIN = f"{OWN_REPETITION}of a small batch needs the exact way, so all of it is read again"
-"""Message of a task that fails because a decoder by :func:`without_exact_way` is not certain of a record."""
+"""Message of a task that fails because a decoder by :func:`decoder_failing_if_uncertain` is not certain of a record."""
 
 
 @runtime_checkable
-class HasExactWay(Protocol):
+class DecoderWithExactWay(Protocol):
     """Decoder with a second, exact way for records of which its quick one is not certain."""
 
-    def without_exact_way(self) -> Decoder:
-        """See :func:`without_exact_way`."""
+    def decoder_failing_if_uncertain(self) -> Decoder:
+        """See :func:`decoder_failing_if_uncertain`."""
 
 
-def without_exact_way(decoder: Decoder) -> Decoder:
+def decoder_failing_if_uncertain(decoder: Decoder) -> Decoder:
     """Return a decoder whose task fails with :data:`UNCERTAIN` at a record that needs the exact way; itself if it has none.
 
     The exact way is half of a plan, which takes longer to make than a batch of few records.
     """
-    if isinstance(decoder, HasExactWay):
-        return decoder.without_exact_way()
+    if isinstance(decoder, DecoderWithExactWay):
+        return decoder.decoder_failing_if_uncertain()
     if isinstance(decoder, DecoderWrapper):
-        return replace(decoder, decoder=without_exact_way(decoder.decoder))
+        return replace(decoder, decoder=decoder_failing_if_uncertain(decoder.decoder))
     return decoder
 
 

@@ -54,7 +54,7 @@ _JAVA = r"[0-9.][dDfF]\s*\z|0[xX]"
 
 def open_decoder(form: CsvFormat, spark: SparkSession, schema: str, _open_up_to: int | None) -> CsvDecoder:
     """Make the decoder, see :func:`etl.formats.base.open_decoder`; ``schema`` is DDL."""
-    return CsvDecoder(schema_files.read_ddl(spark, schema), form)
+    return CsvDecoder(schema_files.read_ddl_schema(spark, schema), form)
 
 
 @dataclass(frozen=True)
@@ -83,21 +83,27 @@ class CsvDecoder:
         """Decode, see :meth:`etl.formats.base.Decoder.decode`."""
         payload, record = F.col("payload"), F.col("_record")
         # Together with the conditions on columns this would be more code than Java compiles.
-        well = self._is_quoted_well() & ~self._may_have_java_number() & shared.is_valid_utf8(payload)
-        parsed = rows.withColumns({"_record": self._parse(_parser_schema(self.schema)), "_made_well": well})
+        well = (
+            self._well_quoted_condition()
+            & ~self._possible_java_number_condition()
+            & shared.valid_utf8_condition(payload)
+        )
+        parsed = rows.withColumns(
+            {"_record": self._parse_payload_column(_parser_schema(self.schema)), "_made_well": well}
+        )
         made = {
             f.name: _value_of_text(f.dataType, record[f.name])
-            for f in times.with_units(self.schema)
+            for f in times.schema_with_units_in_types(self.schema)
             if _is_read_as_text(f.dataType)
         }
         names = {name: f"_made_{n}" for n, name in enumerate(made)}
         typed = parsed.withColumns({names[name]: value for name, value in made.items()})
         values = {f.name: F.col(names[f.name]) if f.name in names else record[f.name] for f in self.schema}
         read = (record[name].isNull() | values[name].isNotNull() for name in made)
-        absences = shared.missing_required_fields(self.schema, values.__getitem__, record.isNotNull())
-        finite = out_of_range_numbers.are_all_finite(self.schema, record)
+        absences = shared.required_field_absences(self.schema, values.__getitem__, record.isNotNull())
+        finite = out_of_range_numbers.all_numbers_finite_condition(self.schema, record)
         checks = [
-            self._was_read_completely(record),
+            self._read_completely_condition(record),
             F.col("_made_well"),
             *read,
             *(~absent for _, absent in absences),
@@ -107,7 +113,7 @@ class CsvDecoder:
         held = typed.withColumn("_verdict", F.when(~fine, self._dead_letter_verdict(record, values)))
         return shared.decoded_or_dead_letter(held, self.schema, "_record", "_verdict", values)
 
-    def _parse(self, schema: StructType) -> Column:
+    def _parse_payload_column(self, schema: StructType) -> Column:
         """Return the record and two internal columns; null where the parser cannot be used."""
         line = F.regexp_replace(F.col("payload").cast("string"), r"\r?\n\z", "")
         framed = F.concat(line, F.lit(self.options.delimiter), F.lit(self.mark))
@@ -123,26 +129,26 @@ class CsvDecoder:
             "emptyValue": "",
         }
         ddl = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in wanted.fields)
-        return F.when(self._can_check_quotes(), F.from_csv(framed, ddl, options))
+        return F.when(self._quote_check_allowed_condition(), F.from_csv(framed, ddl, options))
 
-    def _can_check_quotes(self) -> Column:
+    def _quote_check_allowed_condition(self) -> Column:
         # The parser treats a line that begins with NUL as a comment, and the text after it as a record.
         return (
-            (F.octet_length("payload") <= MOST_DELIMITERS) | ~self._has_many_delimiters()
-        ) & ~self._has_marker_or_nul()
+            (F.octet_length("payload") <= MOST_DELIMITERS) | ~self._too_many_delimiters_condition()
+        ) & ~self._marker_or_nul_condition()
 
-    def _has_many_delimiters(self) -> Column:
-        return self._delimiter_count() > MOST_DELIMITERS
+    def _too_many_delimiters_condition(self) -> Column:
+        return self._delimiter_count_column() > MOST_DELIMITERS
 
-    def _delimiter_count(self) -> Column:
+    def _delimiter_count_column(self) -> Column:
         text = F.col("payload").cast("string")
         return F.length(text) - F.length(F.translate(text, self.options.delimiter, ""))
 
-    def _has_marker_or_nul(self) -> Column:
+    def _marker_or_nul_condition(self) -> Column:
         text = F.col("payload").cast("string")
         return F.hex(F.substring("payload", 1, 3)).eqNullSafe("EFBBBF") | text.contains("\0")
 
-    def _is_quoted_well(self) -> Column:
+    def _well_quoted_condition(self) -> Column:
         """Return a condition: quotes and line breaks are where RFC 4180 has them; Spark's parser takes them elsewhere, too."""
         quote, delimiter = (re.escape(each) for each in (self.options.quote, self.options.delimiter))
         column = rf"(?:{quote}(?:[^{quote}]++|{quote}{quote})*+{quote}|(?!{quote})[^{delimiter}\r\n]*+)"
@@ -150,17 +156,17 @@ class CsvDecoder:
         plain = reduce(or_, (text.contains(each) for each in (self.options.quote, "\n", "\r")))
         return ~plain | text.rlike(rf"^{column}(?:{delimiter}{column})*+(?:\r?\n)?+\z")
 
-    def _may_have_java_number(self) -> Column:
+    def _possible_java_number_condition(self) -> Column:
         """Return a condition: there may be a number as only Java writes it; these end in a letter, or have sixteen digits."""
-        if not self._float_columns:
+        if not self._float_column_names:
             return F.lit(False)
         return F.col("payload").cast("string").rlike(r"[0-9.][dDfF]|0[xX]")
 
     @property
-    def _float_columns(self) -> list[str]:
+    def _float_column_names(self) -> list[str]:
         return [f.name for f in self.schema if isinstance(f.dataType, DoubleType | FloatType)]
 
-    def _was_read_completely(self, record: Column) -> Column:
+    def _read_completely_condition(self, record: Column) -> Column:
         """Return a condition: the parser refused nothing, and the record ended with the payload."""
         return record[_CORRUPT].isNull() & (record[_END] == self.mark)
 
@@ -168,29 +174,32 @@ class CsvDecoder:
         payload = F.col("payload")
         texts = StructType([StructField(f.name, StringType()) for f in self.schema.fields])
         columns = len(self.schema.fields)
-        required = shared.missing_required_fields(self.schema, values.__getitem__, record.isNotNull())
+        required = shared.required_field_absences(self.schema, values.__getitem__, record.isNotNull())
         missing = F.concat_ws(", ", *(F.when(absent, F.lit(name)) for name, absent in required))
         ragged = f"not one record of {columns} column{'s' * (columns != 1)}"
         # A lambda is the only way to name a value inside an expression.
         return F.transform(
-            F.array(self._parse(texts)),
+            F.array(self._parse_payload_column(texts)),
             lambda loose: (
                 F.when(payload.isNull(), shared.dead_letter_verdict("decode", shared.TOMBSTONE))
                 .when(F.length(payload) == 0, shared.dead_letter_verdict("decode", shared.EMPTY))
-                .when(~shared.is_valid_utf8(payload), shared.dead_letter_verdict("decode", shared.NOT_UTF8))
                 .when(
-                    self._has_marker_or_nul(),
+                    ~shared.valid_utf8_condition(payload),
+                    shared.dead_letter_verdict("decode", shared.NOT_UTF8),
+                )
+                .when(
+                    self._marker_or_nul_condition(),
                     shared.dead_letter_verdict("decode", "a NUL or a byte order mark"),
                 )
                 .when(
-                    self._has_many_delimiters(),
+                    self._too_many_delimiters_condition(),
                     shared.dead_letter_verdict("decode", f"more than {MOST_DELIMITERS:,} delimiters"),
                 )
                 .when(
-                    ~F.coalesce(self._was_read_completely(loose), F.lit(False)),
+                    ~F.coalesce(self._read_completely_condition(loose), F.lit(False)),
                     shared.dead_letter_verdict("decode", ragged),
                 )
-                .when(~self._is_quoted_well(), shared.dead_letter_verdict("decode", MISPLACED))
+                .when(~self._well_quoted_condition(), shared.dead_letter_verdict("decode", MISPLACED))
                 .when(
                     record[_CORRUPT].isNotNull() | (self._refused_field_names(values, loose) != ""),
                     shared.dead_letter_verdict(
@@ -229,21 +238,21 @@ class CsvDecoder:
             *(
                 F.when(
                     (loose[f.name].isNotNull() & values[f.name].isNull())
-                    | self._has_java_number(loose, f.name),
+                    | self._java_number_condition(loose, f.name),
                     name_with_unit_hint(f),
                 )
-                for f in times.with_units(self.schema)
+                for f in times.schema_with_units_in_types(self.schema)
             ),
         )
 
-    def _has_java_number(self, loose: Column, name: str) -> Column:
+    def _java_number_condition(self, loose: Column, name: str) -> Column:
         """Return a condition: a column has a number as only Java writes it."""
-        return loose[name].rlike(_JAVA) if name in self._float_columns else F.lit(False)
+        return loose[name].rlike(_JAVA) if name in self._float_column_names else F.lit(False)
 
     def _out_of_range_field_names(self, record: Column, loose: Column) -> Column:
         """Return the fields with a number out of range; an infinite value without a digit was written so."""
         asked = {
-            f.name: out_of_range_numbers.are_all_finite(f.dataType, record[f.name])
+            f.name: out_of_range_numbers.all_numbers_finite_condition(f.dataType, record[f.name])
             for f in self.schema.fields
         }
         return F.concat_ws(
@@ -274,5 +283,5 @@ def _value_of_text(kind: DataType, text: Column) -> Column:
     if not times.is_time_type(kind):
         return text
     # The rare forms in a lambda, which is not compiled into the code of all records.
-    rare = F.transform(F.array(text), lambda each: times.time_from_text(kind, each)).getItem(0)
+    rare = shared.evaluate_once(text, lambda each: times.time_from_text(kind, each))
     return F.coalesce(times.time_from_common_form(kind, text), F.when(text.isNotNull(), rare))

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 
@@ -38,17 +38,18 @@ from pyspark.sql.types import (
 
 from ..launch.formats import JsonFormat
 from ..record.column_expression_cache import CachedSelect
-from ..record.tables import with_all_nullable
+from ..record.tables import with_all_fields_nullable
 from . import schema_files
 from .base import UNCERTAIN, Observe
 from .decoding import exact_json, json_values, out_of_range_numbers, times
 from .decoding.decoded_rows import (
     TOMBSTONE,
+    all_leaves_condition,
     contains_type,
     dead_letter_verdict,
-    holds_for_all_leaves,
-    is_valid_utf8,
-    missing_required_fields,
+    evaluate_once,
+    required_field_absences,
+    valid_utf8_condition,
     with_replaced_leaves,
 )
 
@@ -79,7 +80,7 @@ _OPTIONS = {
 
 def open_decoder(_form: JsonFormat, spark: SparkSession, schema: str, _open_up_to: int | None) -> JsonDecoder:
     """Make the decoder, see :func:`etl.formats.base.open_decoder`."""
-    return JsonDecoder(schema_files.read_ddl(spark, schema))
+    return JsonDecoder(schema_files.read_ddl_schema(spark, schema))
 
 
 @dataclass(frozen=True)
@@ -98,9 +99,9 @@ class JsonDecoder:
     Parameters
     ----------
     schema
-        Schema of the object, from :func:`etl.formats.schema_files.parse_schema`.
+        Schema of the object, from :func:`etl.formats.schema_files.parse_ddl_schema`.
     only_certain
-        See :func:`etl.formats.base.without_exact_way`.
+        See :func:`etl.formats.base.decoder_failing_if_uncertain`.
     """
 
     schema: StructType
@@ -110,8 +111,8 @@ class JsonDecoder:
     )
     """Projections by the kept columns. The driver needs longer to build them than to plan a batch with them."""
 
-    def without_exact_way(self) -> JsonDecoder:
-        """See :func:`etl.formats.base.without_exact_way`."""
+    def decoder_failing_if_uncertain(self) -> JsonDecoder:
+        """See :func:`etl.formats.base.decoder_failing_if_uncertain`."""
         return JsonDecoder(self.schema, only_certain=True)
 
     def decode(self, rows: DataFrame) -> DataFrame:
@@ -134,24 +135,30 @@ class JsonDecoder:
         """Decode rows and observe them once they are judged; see :func:`etl.formats.base.decode_and_observe`."""
         kept = tuple(c for c in rows.columns if c != "payload")
         if kept not in self._projections:
-            steps = self._make_projections(kept)
+            steps = self._successive_projections(kept)
             self._projections[kept] = [CachedSelect(partial(tuple, step)) for step in steps]
         *judging, taken_apart = self._projections[kept]
         for step in judging:
             rows = step.select_from(rows)
         return taken_apart.select_from(observe(rows, "exact.verdict.error"))
 
-    def _make_projections(self, kept: tuple[str, ...]) -> tuple[list[Column], ...]:
+    def _successive_projections(self, kept: tuple[str, ...]) -> tuple[list[Column], ...]:
         """Return projections: one makes the text to parse, one parses and judges, one splits the record into fields.
 
         A repeated expression in the second runs once, as Spark shares what is always evaluated. The first keeps it
         short, and the last keeps the plan linear in the number of fields. Conditions on the items of arrays and maps need one
-        more between them: see :func:`etl.formats.decoding.out_of_range_numbers.are_all_finite`.
+        more between them: see :func:`etl.formats.decoding.out_of_range_numbers.all_numbers_finite_condition`.
         """
-        raw = _parse(F.col(_TEXT), with_all_nullable(json_values.parser_schema(self.schema)))
+        raw = _parse_json_column(
+            F.col(_TEXT), with_all_fields_nullable(json_values.parser_schema(self.schema))
+        )
         flat, nested = (
             StructType(
-                [f for f in self._schema_with_units if out_of_range_numbers.is_flat(f.dataType) == one]
+                [
+                    f
+                    for f in self._schema_with_units
+                    if out_of_range_numbers.has_no_array_or_map(f.dataType) == one
+                ]
             )
             for one in (True, False)
         )
@@ -161,15 +168,15 @@ class JsonDecoder:
         values |= {f.name: json_values.quick_value(f.dataType, values[f.name]) for f in flat}
         record = F.struct(*(value.alias(name) for name, value in values.items()))
         present = [
-            ~absent for _, absent in missing_required_fields(self.schema, values.__getitem__, F.lit(True))
+            ~absent for _, absent in required_field_absences(self.schema, values.__getitem__, F.lit(True))
         ]
         # Before the parse: with it, this would be more code than Java compiles.
-        text = _all_true(exact_json.can_be_read_exactly(_payload_text()))
-        fine = _all_true(
+        text = _all_true_condition(exact_json.exactly_readable_condition(_payload_text()))
+        fine = _all_true_condition(
             F.col(_SUPPORTED),
             *_completeness_conditions(raw),
             *present,
-            *json_values.soundness_conditions(flat, raw.getField),
+            *json_values.certainty_conditions_of_quick_values(flat, raw.getField),
         )
         others = [F.col(name) for name in kept]
         to_parse = [
@@ -180,14 +187,14 @@ class JsonDecoder:
         ]
         parsed = [*others, F.col("payload"), record.alias("quick")]
         quick = F.col("quick")
-        within = list(json_values.soundness_conditions(nested, quick.getField))
+        within = list(json_values.certainty_conditions_of_quick_values(nested, quick.getField))
         steps = [to_parse]
         if within:
             steps.append([*parsed, fine.alias("fine")])
-            parsed, fine = [*others, F.col("payload"), quick], _all_true(F.col("fine"), *within)
+            parsed, fine = [*others, F.col("payload"), quick], _all_true_condition(F.col("fine"), *within)
         # This condition comes first: Spark does not share what only a later branch evaluates.
-        tombstone = self._dead_letter(dead_letter_verdict("decode", TOMBSTONE))
-        otherwise = F.raise_error(F.lit(UNCERTAIN)) if self.only_certain else self._parse_exactly()
+        tombstone = self._unparsed_dead_letter(dead_letter_verdict("decode", TOMBSTONE))
+        otherwise = F.raise_error(F.lit(UNCERTAIN)) if self.only_certain else self._exact_record_and_verdict()
         exact = F.when(~fine, F.when(F.col("payload").isNull(), tombstone).otherwise(otherwise))
         found = F.col("exact")
         bad = F.col("exact.verdict").isNotNull()
@@ -207,39 +214,41 @@ class JsonDecoder:
 
     @property
     def _schema_with_units(self) -> StructType:
-        return times.with_units(self.schema)
+        return times.schema_with_units_in_types(self.schema)
 
     def _text_for_first_parse(self) -> Column:
         """Return the text for the first parse; null where parsing could take too long, or misread a decimal."""
-        suspected = out_of_range_numbers.may_have_misread_decimal(_payload_text(), self.schema)
+        suspected = out_of_range_numbers.possible_misread_decimal_condition(_payload_text(), self.schema)
         return (
             _payload_with_end_member()
             if suspected is None
             else F.when(~suspected, _payload_with_end_member())
         )
 
-    def _dead_letter(self, verdict: Column) -> Column:
-        """Return a dead letter as :meth:`_parse_exactly` does, without a parse; with routes, most payloads are null for each decoder."""
-        none = F.lit(None).cast(with_all_nullable(self.schema))
+    def _unparsed_dead_letter(self, verdict: Column) -> Column:
+        """Return a dead letter as :meth:`_exact_record_and_verdict` does, without a parse; with routes, most payloads are null for each decoder."""
+        none = F.lit(None).cast(with_all_fields_nullable(self.schema))
         return F.struct(none.alias("record"), verdict.alias("verdict"))
 
-    def _parse_exactly(self) -> Column:
+    def _exact_record_and_verdict(self) -> Column:
         """Return ``record`` and ``verdict`` of a record that failed the first check; each parse runs once."""
-        suspected = out_of_range_numbers.may_have_large_exponent(_payload_text(), self.schema)
+        suspected = out_of_range_numbers.possible_large_exponent_condition(_payload_text(), self.schema)
         if suspected is None:
-            return _evaluate_once(self._parse_strictly_and_as_texts(), self._record_and_verdict)
-        fields = with_all_nullable(
-            json_values.parser_schema(out_of_range_numbers.fields_with_decimals(self.schema))
+            return evaluate_once(self._strict_and_text_parses(), self._record_and_verdict_of_parses)
+        fields = with_all_fields_nullable(
+            json_values.parser_schema(out_of_range_numbers.schema_of_decimal_fields(self.schema))
         )
-        harmless = _parse(
+        harmless = _parse_json_column(
             _text_with_end_member(out_of_range_numbers.without_large_exponents(_payload_text())), fields
         )
-        return _evaluate_once(
+        return evaluate_once(
             F.when(suspected, harmless),
-            lambda found: _evaluate_once(self._parse_strictly_and_as_texts(found), self._record_and_verdict),
+            lambda found: evaluate_once(
+                self._strict_and_text_parses(found), self._record_and_verdict_of_parses
+            ),
         )
 
-    def _parse_strictly_and_as_texts(self, harmless: Column | None = None) -> Column:
+    def _strict_and_text_parses(self, harmless: Column | None = None) -> Column:
         """Parse the record by its schema, and what is or may be a text in it as it was written.
 
         Parameters
@@ -248,26 +257,29 @@ class JsonDecoder:
             The fields with decimals, parsed from a text in which none takes too long. The original text is
             parsed only if none of these fields was refused.
         """
-        strict = _parse(
-            _text_with_end_member(_payload_text()), with_all_nullable(json_values.parser_schema(self.schema))
+        strict = _parse_json_column(
+            _text_with_end_member(_payload_text()),
+            with_all_fields_nullable(json_values.parser_schema(self.schema)),
         )
         if harmless is not None:
-            strict = F.when(harmless.isNull() | _all_true(*_completeness_conditions(harmless)), strict)
-        shape = json_values.types_read_as_text(self._schema_with_units)
+            strict = F.when(
+                harmless.isNull() | _all_true_condition(*_completeness_conditions(harmless)), strict
+            )
+        shape = json_values.type_reading_values_as_texts(self._schema_with_units)
         marked = _text_with_end_member(exact_json.with_marked_texts(_payload_text()))
-        texts = _parse(marked, shape) if isinstance(shape, StructType) else strict
+        texts = _parse_json_column(marked, shape) if isinstance(shape, StructType) else strict
         # For the reason of a refused record: parsed here, as one more lambda would double the time of planning.
         any_type = StructType([StructField(f.name, StringType()) for f in self.schema])
         return F.struct(
             strict.alias("strict"),
             texts.alias("texts"),
-            _parse(_text_with_end_member(_payload_text()), any_type).alias("loose"),
+            _parse_json_column(_text_with_end_member(_payload_text()), any_type).alias("loose"),
             *([] if harmless is None else [harmless.alias("harmless")]),
         )
 
-    def _record_and_verdict(self, parses: Column) -> Column:
+    def _record_and_verdict_of_parses(self, parses: Column) -> Column:
         """Return ``record`` and ``verdict``: each value of the type in the schema, made of what was written."""
-        groups = json_values.column_names_by_type(self._schema_with_units)
+        groups = json_values.column_names_read_from_text_by_type(self._schema_with_units)
         made = F.struct(
             parses.alias("parses"),
             *(
@@ -283,7 +295,7 @@ class JsonDecoder:
                 return of[f"_{group}"][at]
             strict, texts = (of["parses"][part][field.name] for part in ("strict", "texts"))
             return with_replaced_leaves(
-                field.dataType, strict, texts, json_values.is_converted_by_us, json_values.exact_value
+                field.dataType, strict, texts, json_values.is_read_as_other_type, json_values.exact_value
             )
 
         def record_struct(of: Column) -> Column:
@@ -295,36 +307,38 @@ class JsonDecoder:
                 of["record"], self._dead_letter_verdict(of["parses"], of["record"]).alias("verdict")
             )
 
-        return _evaluate_once(made, lambda of: _evaluate_once(record_struct(of), record_with_verdict))
+        return evaluate_once(made, lambda of: evaluate_once(record_struct(of), record_with_verdict))
 
     def _dead_letter_verdict(self, parses: Column, record: Column) -> Column:
         payload, strict, texts = F.col("payload"), parses["strict"], parses["texts"]
         verdict = (
             F.when(F.length(payload) == 0, dead_letter_verdict("decode", "empty record"))
-            .when(~is_valid_utf8(payload), dead_letter_verdict("decode", "not UTF-8"))
-            .when(exact_json.has_lone_surrogate(_payload_text()), dead_letter_verdict("decode", HALF))
-            .when(exact_json.has_long_name(_payload_text()), dead_letter_verdict("decode", LONG_NAME))
+            .when(~valid_utf8_condition(payload), dead_letter_verdict("decode", "not UTF-8"))
+            .when(exact_json.lone_surrogate_condition(_payload_text()), dead_letter_verdict("decode", HALF))
+            .when(
+                exact_json.too_long_name_condition(_payload_text()), dead_letter_verdict("decode", LONG_NAME)
+            )
         )
-        fields = out_of_range_numbers.fields_with_decimals(self.schema)
+        fields = out_of_range_numbers.schema_of_decimal_fields(self.schema)
         if fields.fields:
             harmless, text = parses["harmless"], "wrong type, or a number out of range: "
-            refused = harmless.isNotNull() & ~_all_true(*_completeness_conditions(harmless))
+            refused = harmless.isNotNull() & ~_all_true_condition(*_completeness_conditions(harmless))
             verdict = verdict.when(
-                refused, self._explain_refusal(harmless, fields, parses["loose"], text, {})
+                refused, self._refusal_verdict(harmless, fields, parses["loose"], text, {})
             )
         readable = {
             f.name: texts[f.name].isNull() | record[f.name].isNotNull()
             if times.is_time_type(f.dataType)
             else ok
             for f in self._schema_with_units
-            if (ok := holds_for_all_leaves(f.dataType, texts[f.name], json_values.is_written_as_type))
+            if (ok := all_leaves_condition(f.dataType, texts[f.name], json_values.written_as_type_condition))
             is not None
         }
         verdict = verdict.when(
-            ~_all_true(*_completeness_conditions(strict), *readable.values()),
-            self._explain_refusal(strict, self._schema_with_units, parses["loose"], "wrong type: ", readable),
+            ~_all_true_condition(*_completeness_conditions(strict), *readable.values()),
+            self._refusal_verdict(strict, self._schema_with_units, parses["loose"], "wrong type: ", readable),
         )
-        absences = missing_required_fields(self.schema, record.getField, strict.isNotNull())
+        absences = required_field_absences(self.schema, record.getField, strict.isNotNull())
         missing = F.concat_ws(", ", *(F.when(absent, F.lit(name)) for name, absent in absences))
         missed = dead_letter_verdict("schema", F.concat(F.lit("no value for a required field: "), missing))
         verdicts = (
@@ -338,7 +352,7 @@ class JsonDecoder:
     def _repeated_name_verdict(self, strict: Column) -> Column | None:
         """Return the verdict on a record with a map that has a name twice; None if there is no map in the schema."""
         once = {
-            f.name: holds_for_all_leaves(f.dataType, strict[f.name], json_values.map_has_distinct_keys)
+            f.name: all_leaves_condition(f.dataType, strict[f.name], json_values.map_keys_distinct_condition)
             for f in self.schema
         }
         named = [F.when(~each, F.lit(name)) for name, each in once.items() if each is not None]
@@ -349,10 +363,10 @@ class JsonDecoder:
             names != "", dead_letter_verdict("schema", F.concat(F.lit("a name twice in a map: "), names))
         )
 
-    def _explain_refusal(
+    def _refusal_verdict(
         self, record: Column, fields: StructType, loose: Column, text: str, readable: Mapping[str, Column]
     ) -> Column:
-        """Distinguish "not an object" from "wrong type", by a parse that allows any type."""
+        """Return the verdict "not an object" or "wrong type", by a parse that allows any type."""
 
         def refused_field_names() -> Iterator[Column]:
             for f in fields:
@@ -369,7 +383,7 @@ class JsonDecoder:
         # Not a `when`, which would contain the list of all fields twice.
         where = F.regexp_replace(F.concat_ws(", ", *refused_field_names()), "^$", "inside a nested field")
         return F.when(
-            _all_true(*_completeness_conditions(loose)),
+            _all_true_condition(*_completeness_conditions(loose)),
             dead_letter_verdict("schema", F.concat(F.lit(text), where)),
         ).otherwise(dead_letter_verdict("decode", NOT_ONE))
 
@@ -379,15 +393,6 @@ def _exact_values_of_type(kind: DataType, texts: Column, names: Sequence[str]) -
     return F.transform(
         F.array(*(texts[n] for n in names)), lambda text: json_values.exact_value(kind, text, text)
     )
-
-
-def _evaluate_once(value: Column, then: Callable[[Column], Column]) -> Column:
-    """Apply a function to a value that is evaluated once.
-
-    A lambda is the only way to name a value inside an expression; as a column, every good record
-    would carry it too.
-    """
-    return F.transform(F.array(value), then).getItem(0)
 
 
 def _payload_with_end_member() -> Column:
@@ -403,7 +408,7 @@ def _payload_with_end_member() -> Column:
 
 
 def _text_with_end_member(text: Column) -> Column:
-    """Do the same, slower, with any blanks after the brace, and for an object without members, where no comma is allowed."""
+    """Return the same of a text, slower, with any blanks after the brace, and for an object without members, where no comma is allowed."""
     ended = F.regexp_replace(text, rf"\}}{_BLANKS}\z", f",{_MARK}")
     return F.regexp_replace(ended, rf"^({_BLANKS}\{{){_BLANKS},({re.escape(_MARK)})\z", "$1$2")
 
@@ -413,12 +418,12 @@ def _without_last_bytes(value: Column, last: int) -> Column:
     return value.substr(F.lit(1), F.length(value) - last).cast("string")
 
 
-def _schema_with_end_and_corrupt(schema: StructType) -> StructType:
+def _schema_with_end_and_corrupt_fields(schema: StructType) -> StructType:
     return StructType([*schema, StructField(_END, IntegerType()), StructField(_CORRUPT, StringType())])
 
 
-def _parse(text: Column, schema: StructType) -> Column:
-    return F.from_json(text, _schema_with_end_and_corrupt(schema), _OPTIONS)
+def _parse_json_column(text: Column, schema: StructType) -> Column:
+    return F.from_json(text, _schema_with_end_and_corrupt_fields(schema), _OPTIONS)
 
 
 def _completeness_conditions(record: Column) -> tuple[Column, Column]:
@@ -426,7 +431,7 @@ def _completeness_conditions(record: Column) -> tuple[Column, Column]:
     return record[_CORRUPT].isNull(), record[_END].isNotNull()
 
 
-def _all_true(*conditions: Column) -> Column:
+def _all_true_condition(*conditions: Column) -> Column:
     """Return a conjunction that is false where a condition is null."""
     return F.coalesce(reduce(lambda a, b: a & b, conditions), F.lit(False))
 

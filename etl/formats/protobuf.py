@@ -34,7 +34,7 @@ from pyspark.sql.types import StructType
 from ..launch.formats import ProtobufFormat
 from . import protobuf_descriptors, protobuf_wire, schema_files
 from .decoding import arrow
-from .decoding.decoded_rows import TOMBSTONE, check_column_names
+from .decoding.decoded_rows import TOMBSTONE, schema_with_checked_names
 from .protobuf_descriptors import ENUM, MESSAGE, STRING, Field, Message
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -66,7 +66,7 @@ def open_decoder(
     form: ProtobufFormat, spark: SparkSession, schema: str, _open_up_to: int | None
 ) -> ProtobufDecoder:
     """Make the decoder, see :func:`etl.formats.base.open_decoder`."""
-    return make_protobuf_decoder(schema_files.read_file(spark, schema), form.message, schema)
+    return make_protobuf_decoder(schema_files.read_job_file(spark, schema), form.message, schema)
 
 
 class DescriptorMismatchError(ValueError):
@@ -77,7 +77,7 @@ Read = Callable[[Any], Any]
 """Converts a raw value to Python."""
 
 
-def _scalar_reader(one: Field) -> tuple[Read, Any]:
+def _scalar_reader_and_default(one: Field) -> tuple[Read, Any]:
     """Return the reader of a field's values, and the value of an absent field without presence."""
     fixed: dict[int, str] = {1: "<d", 2: "<f", 6: "<Q", 7: "<I", 15: "<i", 16: "<q"}
     if one.kind in fixed:
@@ -143,7 +143,7 @@ class ValueBudget:
             raise protobuf_wire.WireError(f"more than {MOST_VALUES:,} values")
 
 
-def message_reader(message: Message, room: ValueBudget) -> Callable[[bytes], dict[str, Any]]:
+def make_message_reader(message: Message, room: ValueBudget) -> Callable[[bytes], dict[str, Any]]:
     """Make the function that reads a message.
 
     Parameters
@@ -162,7 +162,7 @@ def message_reader(message: Message, room: ValueBudget) -> Callable[[bytes], dic
     slots: dict[int, _FieldTarget] = {}
     absent: dict[str, Any] = {}
     for one in message.fields:
-        read, zero = (bytes, None) if one.message is not None else _scalar_reader(one)
+        read, zero = (bytes, None) if one.message is not None else _scalar_reader_and_default(one)
         kind = _WIRE.get(one.kind, protobuf_wire.VARINT)
         slots[one.number] = _FieldTarget(one.name, kind, read, one.repeated, one.message is not None)
         if message.is_entry:
@@ -182,7 +182,7 @@ def message_reader(message: Message, room: ValueBudget) -> Callable[[bytes], dic
         if not (slot.repeated or slot.message or number in others) and number < _MOST_OF_TWO_BYTES
     }
     inner = {
-        f.name: (_parse_timestamp if f.message.is_timestamp else message_reader(f.message, room))
+        f.name: (_parse_timestamp if f.message.is_timestamp else make_message_reader(f.message, room))
         for f in message.fields
         if f.message
     }
@@ -320,7 +320,7 @@ class ProtobufDecoder:
     @property
     def schema(self) -> StructType:
         """Columns of the message's fields."""
-        return self.message.struct
+        return self.message.columns
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """Decode, see :meth:`etl.formats.base.Decoder.decode`."""
@@ -337,7 +337,7 @@ class _MessageDecoder:
     room: ValueBudget
 
     @property
-    def value_count(self) -> int:
+    def last_payload_value_count(self) -> int:
         """Number of values of the last payload."""
         return MOST_VALUES - self.room.left
 
@@ -356,7 +356,7 @@ class _MessageDecoder:
 def make_payload_decoder(message: Message) -> arrow.PayloadDecoder:
     """Make the decode function on the worker; only the message's description is serialized."""
     room = ValueBudget()
-    return _MessageDecoder(message_reader(message, room), room)
+    return _MessageDecoder(make_message_reader(message, room), room)
 
 
 def make_protobuf_decoder(data: bytes, message: str, path: str) -> ProtobufDecoder:
@@ -375,5 +375,5 @@ def make_protobuf_decoder(data: bytes, message: str, path: str) -> ProtobufDecod
         As in :func:`etl.formats.protobuf_descriptors.find_message`, or a table cannot have the names.
     """
     found = protobuf_descriptors.find_message(data, message, path)
-    check_column_names(found.struct, path)
+    schema_with_checked_names(found.columns, path)
     return ProtobufDecoder(found)

@@ -91,9 +91,9 @@ class Field:
         return self.repeated and self.message is not None and self.message.is_entry
 
     @property
-    def type(self) -> DataType:
+    def column_type(self) -> DataType:
         """Type of the column."""
-        kind = SCALARS[self.kind] if self.message is None else self.message.type
+        kind = SCALARS[self.kind] if self.message is None else self.message.column_type
         if self.is_map:
             assert isinstance(kind, StructType), "an entry is a message"
             return MapType(kind["key"].dataType, kind["value"].dataType)
@@ -114,14 +114,14 @@ class Message:
         return self.name == _TIMESTAMP
 
     @property
-    def type(self) -> DataType:
+    def column_type(self) -> DataType:
         """A struct of its fields, or a timestamp."""
-        return TimestampType() if self.is_timestamp else self.struct
+        return TimestampType() if self.is_timestamp else self.columns
 
     @property
-    def struct(self) -> StructType:
+    def columns(self) -> StructType:
         """Columns of its fields."""
-        return StructType([StructField(f.name, f.type, not f.required) for f in self.fields])
+        return StructType([StructField(f.name, f.column_type, not f.required) for f in self.fields])
 
 
 def find_message(data: bytes, name: str, where: str) -> Message:
@@ -141,7 +141,7 @@ def find_message(data: bytes, name: str, where: str) -> Message:
         a column).
     """
     try:
-        kinds = dict(_types_by_name(data))
+        kinds = dict(_named_messages_and_enums(data))
         if name not in kinds or kinds[name].enum:
             known = ", ".join(sorted(n for n, k in kinds.items() if not k.enum and not k.entry)) or "none"
             raise StartError(f"{where}: the file has no message {name}; its messages are {known}")
@@ -163,7 +163,7 @@ class _MessageOrEnum:
     entry: bool = False
 
 
-def _types_by_name(data: bytes) -> Iterator[tuple[str, _MessageOrEnum]]:
+def _named_messages_and_enums(data: bytes) -> Iterator[tuple[str, _MessageOrEnum]]:
     for file in protobuf_wire.values_by_field(data).get(1, []):
         parts = protobuf_wire.values_by_field(_require_bytes(file))
         package = _text_of_field(parts, 2)
@@ -184,7 +184,7 @@ def _nested_types(
         message = protobuf_wire.values_by_field(_require_bytes(each))
         options = protobuf_wire.values_by_field(b"".join(map(_require_bytes, message.get(7, []))))
         name = prefix + _text_of_field(message, 1)
-        yield name, _MessageOrEnum(message, proto3, entry=bool(_number_of_field(options, 7)))
+        yield name, _MessageOrEnum(message, proto3, entry=bool(_int_of_field(options, 7)))
         yield from _nested_types(message, 3, 4, name, proto3)
 
 
@@ -209,8 +209,8 @@ def _build_field(
     above: tuple[str, ...],
     where: str,
 ) -> Field:
-    name, number, kind = _text_of_field(parts, 1), _number_of_field(parts, 3), _number_of_field(parts, 5)
-    label = _number_of_field(parts, 4)
+    name, number, kind = _text_of_field(parts, 1), _int_of_field(parts, 3), _int_of_field(parts, 5)
+    label = _int_of_field(parts, 4)
     of = _text_of_field(parts, 6).lstrip(".")
     if kind == GROUP:
         raise StartError(
@@ -227,17 +227,17 @@ def _build_field(
     names = dict(reversed([*_enum_names_by_number(kinds[of])])) if kind == ENUM else None
     # Fields of a oneof have presence; so does proto3's `optional`, which is encoded as a oneof.
     presence = not proto3 or message is not None or 9 in parts
-    oneof = _number_of_field(parts, 9) if 9 in parts else None
+    oneof = _int_of_field(parts, 9) if 9 in parts else None
     return Field(name, number, kind, label == _REPEATED, label == _REQUIRED, presence, message, names, oneof)
 
 
 def _enum_names_by_number(enum: _MessageOrEnum) -> Iterator[tuple[int, str]]:
     for each in enum.parts.get(2, []):
         parts = protobuf_wire.values_by_field(_require_bytes(each))
-        yield protobuf_wire.to_signed(_number_of_field(parts, 2), 32), _text_of_field(parts, 1)
+        yield protobuf_wire.to_signed(_int_of_field(parts, 2), 32), _text_of_field(parts, 1)
 
 
-def _number_of_field(parts: Mapping[int, list[Any]], number: int) -> int:
+def _int_of_field(parts: Mapping[int, list[Any]], number: int) -> int:
     """Return a number; 0 if absent, which is no valid field number, type or label."""
     value = parts.get(number, [0])[-1]
     if not isinstance(value, int):

@@ -13,11 +13,11 @@ from pyspark.sql.types import StructType, _parse_datatype_string
 
 from ..record import hadoop_files
 from ..record.errors import StartError
-from .decoding.decoded_rows import check_column_names
+from .decoding.decoded_rows import schema_with_checked_names
 
 
-def read_schema(spark: SparkSession, path: str) -> str:
-    """Read a schema file that is text, see :func:`read_file`.
+def read_text_schema_file(spark: SparkSession, path: str) -> str:
+    """Read a schema file that is text, see :func:`read_job_file`.
 
     Raises
     ------
@@ -25,12 +25,12 @@ def read_schema(spark: SparkSession, path: str) -> str:
         The file does not exist, or is not UTF-8.
     """
     try:
-        return read_file(spark, path).decode()
+        return read_job_file(spark, path).decode()
     except UnicodeDecodeError as error:
         raise StartError(f"schema {path} is not UTF-8 text (byte {error.start})") from error
 
 
-def read_file(spark: SparkSession, path: str) -> bytes:
+def read_job_file(spark: SparkSession, path: str) -> bytes:
     """Read a file of the job, such as a schema: from the archive, beside the code, or from a URL.
 
     Parameters
@@ -60,18 +60,18 @@ def read_file(spark: SparkSession, path: str) -> bytes:
     return data
 
 
-def read_ddl(spark: SparkSession, path: str) -> StructType:
+def read_ddl_schema(spark: SparkSession, path: str) -> StructType:
     """Read a schema file of DDL.
 
     Raises
     ------
     StartError
-        As in :func:`read_schema` and :func:`parse_schema`.
+        As in :func:`read_text_schema_file` and :func:`parse_ddl_schema`.
     """
-    return parse_schema(spark, read_schema(spark, path), path)
+    return parse_ddl_schema(spark, read_text_schema_file(spark, path), path)
 
 
-def parse_schema(spark: SparkSession, ddl: str, name: str) -> StructType:
+def parse_ddl_schema(spark: SparkSession, ddl: str, name: str) -> StructType:
     """Parse a DDL schema, such as ``carrier STRING NOT NULL, dep_time INT``.
 
     Parameters
@@ -102,7 +102,7 @@ def parse_schema(spark: SparkSession, ddl: str, name: str) -> StructType:
         raise StartError(
             f"{name}: this is not a schema of Spark (name and type of each column): {_first_line(error)}"
         ) from error
-    return check_column_names(schema, name)
+    return schema_with_checked_names(schema, name)
 
 
 def _first_line(error: Exception) -> str:

@@ -19,7 +19,7 @@ from .decoding import decoded_rows as shared
 
 def open_decoder(_form: TextFormat, spark: SparkSession, schema: str, _open_up_to: int | None) -> TextDecoder:
     """Make the decoder, see :func:`etl.formats.base.open_decoder`."""
-    return TextDecoder(schema_files.read_ddl(spark, schema))
+    return TextDecoder(schema_files.read_ddl_schema(spark, schema))
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class TextDecoder:
         payload = F.col("payload")
         [field] = self.schema.fields
         verdict = F.when(payload.isNull(), shared.dead_letter_verdict("decode", shared.TOMBSTONE)).when(
-            ~shared.is_valid_utf8(payload), shared.dead_letter_verdict("decode", shared.NOT_UTF8)
+            ~shared.valid_utf8_condition(payload), shared.dead_letter_verdict("decode", shared.NOT_UTF8)
         )
         record = F.struct(payload.cast("string").alias(field.name))
         held = rows.withColumns({"_record": record, "_verdict": verdict})

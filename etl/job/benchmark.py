@@ -40,7 +40,7 @@ Opened = Callable[[JobRun, str, int | None], ReadyQuery]
 
 
 @dataclass(frozen=True)
-class BenchmarkRun:
+class BenchmarkRunSettings:
     """One run, with a new checkpoint and new tables.
 
     Attributes
@@ -81,7 +81,7 @@ class BenchmarkSchedule:
     queries: tuple[str, ...]
     topic_partitions: int
     result: str
-    runs: tuple[BenchmarkRun, ...]
+    runs: tuple[BenchmarkRunSettings, ...]
 
 
 VERSION = 1
@@ -106,7 +106,7 @@ def read_schedule(spark: SparkSession, url: str) -> BenchmarkSchedule:
 
 
 @dataclass
-class Benchmark:
+class BenchmarkRunner:
     """Runner of a schedule.
 
     Parameters
@@ -133,10 +133,10 @@ class Benchmark:
             A query cannot be measured this way.
         """
         chain = self._queries_in_order(schedule)
-        begun = batch_accounts.now()
+        begun = batch_accounts.utc_now()
         measured: list[dict[str, Any]] = []
         for run in schedule.runs:
-            measured.extend(self._measure_run(chain, run, schedule.topic_partitions))
+            measured.extend(self._measurements_of_run(chain, run, schedule.topic_partitions))
             self.job_run.report.emit(
                 "measured",
                 number=run.number,
@@ -149,7 +149,7 @@ class Benchmark:
             "job": self.job_run.job.job,
             "engine": self.job_run.job.engine,
             "begun_at": batch_accounts.iso_text(begun),
-            "ended_at": batch_accounts.iso_text(batch_accounts.now()),
+            "ended_at": batch_accounts.iso_text(batch_accounts.utc_now()),
             **describe_machine(self.job_run.spark),
             "runs": measured,
         }
@@ -188,32 +188,35 @@ class Benchmark:
                     )
         return chain
 
-    def _measure_run(
+    def _measurements_of_run(
         self,
         chain: Sequence[LandSettings | DirectSettings | DeriveSettings],
-        run: BenchmarkRun,
+        run: BenchmarkRunSettings,
         partitions: int,
     ) -> Iterator[dict[str, Any]]:
         job = dataclasses.replace(
             self.job_run.job,
             checkpoints=f"{self.job_run.job.checkpoints}/benchmark-{time.time_ns()}",
-            queries=tuple(self._query_from_start(query, run, partitions) for query in chain),
+            queries=tuple(self._query_reading_from_beginning(query, run, partitions) for query in chain),
         )
         fresh = dataclasses.replace(self.job_run, job=job)
         try:
             for query in chain:
-                batches = self._measure(self.opened(fresh, query.name, run.limit), run)
+                batches = self._run_and_measure_batches(self.opened(fresh, query.name, run.limit), run)
                 yield {"query": query.name, **dataclasses.asdict(run), "batches": batches}
         finally:
             self._drop_tables()
-            hadoop_files.delete(self.job_run.spark, job.checkpoints)
+            hadoop_files.delete_if_exists(self.job_run.spark, job.checkpoints)
 
-    def _query_from_start(
-        self, query: LandSettings | DirectSettings | DeriveSettings, run: BenchmarkRun, partitions: int
+    def _query_reading_from_beginning(
+        self,
+        query: LandSettings | DirectSettings | DeriveSettings,
+        run: BenchmarkRunSettings,
+        partitions: int,
     ) -> LandSettings | DirectSettings | DeriveSettings:
         """Return the query with the topic's beginning as its start, its own tables and no wait between triggers."""
         if isinstance(query, DeriveSettings):
-            table = self._benchmark_table(query.source_table)
+            table = self._benchmark_table_name(query.source_table)
             return dataclasses.replace(
                 query,
                 source_table=table,
@@ -225,7 +228,7 @@ class Benchmark:
             return dataclasses.replace(
                 query,
                 routes=(_route_from_topic_start(route, run, partitions),),
-                table=self._benchmark_table(query.table),
+                table=self._benchmark_table_name(query.table),
                 trigger_seconds=0.0,
                 repartition=None,
             )
@@ -236,15 +239,15 @@ class Benchmark:
         return dataclasses.replace(
             query,
             routes=(end,),
-            dead_letters=self._benchmark_table(query.dead_letters),
+            dead_letters=self._benchmark_table_name(query.dead_letters),
             trigger_seconds=0.0,
             repartition=None,
         )
 
     def _sink_into_benchmark_table(self, sink: SinkSettings) -> SinkSettings:
-        return sink.with_target(self._benchmark_table(str(sink.lake_table)))
+        return sink.with_target(self._benchmark_table_name(str(sink.lake_table)))
 
-    def _benchmark_table(self, table: str) -> str:
+    def _benchmark_table_name(self, table: str) -> str:
         name = f"{table}_benchmark"
         self._made.add(name)
         return name
@@ -253,7 +256,7 @@ class Benchmark:
         for name in sorted(self._made):
             self.job_run.spark.sql(f"DROP TABLE IF EXISTS {self.job_run.table(name)} PURGE")
 
-    def _measure(self, query: ReadyQuery, run: BenchmarkRun) -> list[dict[str, Any]]:
+    def _run_and_measure_batches(self, query: ReadyQuery, run: BenchmarkRunSettings) -> list[dict[str, Any]]:
         done = 0
 
         def handle_and_count(batch: DataFrame, batch_id: int) -> None:
@@ -299,7 +302,7 @@ class Benchmark:
         ]
 
 
-def _route_from_topic_start(route: Route, run: BenchmarkRun, partitions: int) -> Route:
+def _route_from_topic_start(route: Route, run: BenchmarkRunSettings, partitions: int) -> Route:
     """Return the route with a source that reads from the beginning of its topic, as far as the run needs."""
     source = route.source.starting_at_beginning(run.limit, run.partitions, partitions)
     assert source is not None, f"{route.source.name} was taken for one that can be measured"

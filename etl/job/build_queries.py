@@ -8,9 +8,9 @@ from functools import partial
 from pyspark.sql.types import StructType
 
 from ..checkpoints import bounded_run_end
-from ..checkpoints.batch_ends import with_allowed_batch_ends
+from ..checkpoints.allowed_batch_ends import query_with_allowed_batch_ends
 from ..checkpoints.checkpoint import Checkpoint
-from ..checkpoints.initial_snapshot import start_with_all_files
+from ..checkpoints.initial_snapshot import write_start_positions_with_all_files
 from ..commits.batch_commits import source_digest
 from ..formats.decoding import data_rules, routes
 from ..launch.settings import DeriveSettings, DirectSettings, LandSettings, QuerySettings
@@ -22,8 +22,8 @@ from ..queries.land import LandBatchWriter, landing_table_schema
 from ..queries.query_parts import (
     await_landing_table,
     batch_transform_and_schema,
-    direct_routes,
     landing_table_of,
+    make_direct_routes,
     make_enrich_then_transform,
     open_derived_stream,
     prepare_sink,
@@ -46,12 +46,15 @@ def build_queries(run: JobRun) -> tuple[ReadyQuery, ...]:
     StartError
         Settings, tables, checkpoints or sources that do not fit.
     """
-    spark_settings.prepare_session(run.spark, run.job)
+    spark_settings.prepare_or_refuse_session(run.spark, run.job)
     manifests = CheckpointCheck(run)
-    run = replace(run, job=manifests.check_all())
+    run = replace(run, job=manifests.check_all_and_apply_resets())
     # Landing tables first: a derive query of the same job reads one.
     order = sorted(run.job.queries, key=lambda q: isinstance(q, DeriveSettings))
-    queries = tuple(manifests.with_state_check(_with_handlers(run, q, _build_query(run, q))) for q in order)
+    queries = tuple(
+        manifests.query_with_state_check(_with_source_batch_handlers(run, q, _build_query(run, q)))
+        for q in order
+    )
     lacking = [query.name for query in queries if query.determine_end is None]
     if lacking and run.job.run_every_seconds is not None:
         raise StartError(
@@ -63,7 +66,7 @@ def build_queries(run: JobRun) -> tuple[ReadyQuery, ...]:
 
 def open_query_for_measurement(run: JobRun, name: str, most: int | None) -> ReadyQuery:
     """Open one query of a job for a measurement; ``most`` limits the rows of a batch of a derive query."""
-    spark_settings.prepare_session(run.spark, run.job)
+    spark_settings.prepare_or_refuse_session(run.spark, run.job)
     return _build_query(run, next(q for q in run.job.queries if q.name == name), most)
 
 
@@ -73,7 +76,7 @@ def _build_query(run: JobRun, query: QuerySettings, most: int | None = derive.RO
     return _build_land_or_direct_query(run, query)
 
 
-def _with_handlers(run: JobRun, settings: QuerySettings, query: ReadyQuery) -> ReadyQuery:
+def _with_source_batch_handlers(run: JobRun, settings: QuerySettings, query: ReadyQuery) -> ReadyQuery:
     """Add the batch handlers that the kinds of its sources need."""
     for source in {source.kind: source for source in settings.sources}.values():
         query = reader_of((source,)).with_batch_handlers(run, query, settings)
@@ -84,14 +87,14 @@ def _build_land_or_direct_query(run: JobRun, query: LandSettings | DirectSetting
     decoder = routes.query_decoder(run.spark, query.routes)
     table = run.table(query.table if isinstance(query, LandSettings) else query.dead_letters)
     read = sources.open_sources(run, query, table)
-    tables.create_or_evolve(run.spark, table, landing_table_schema(decoder.schema), report=run.report)
+    tables.create_or_evolve_table(run.spark, table, landing_table_schema(decoder.schema), report=run.report)
     handler: LandBatchWriter | DirectBatchWriter
     if isinstance(query, LandSettings):
         handler = LandBatchWriter(
             query, decoder, IcebergSink(table), read.checkpoint, run.report, read.guards
         )
     else:
-        ends = direct_routes(run, query, table)
+        ends = make_direct_routes(run, query, table)
         handler = DirectBatchWriter(
             query.name,
             decoder,
@@ -127,12 +130,12 @@ def _build_derive_query(run: JobRun, query: DeriveSettings, most: int | None) ->
     checkpoint = Checkpoint(f"{run.job.checkpoints}/{query.name}", source=source_digest(query.landings))
     compose = make_enrich_then_transform(run, query.name, query)
     rows = open_derived_stream(run, query, compose, landing, most)
-    for name in start_with_all_files(spark, rows, checkpoint, query.name):
+    for name in write_start_positions_with_all_files(spark, rows, checkpoint, query.name):
         run.report.emit(
             "started_from_full_table",
             query=query.name,
             table=name,
-            at=batch_accounts.iso_text(batch_accounts.now()),
+            at=batch_accounts.iso_text(batch_accounts.utc_now()),
         )
     compose, schema = batch_transform_and_schema(spark, query, compose, rows, landing)
     sink = prepare_sink(run, query.sink, schema, query.key, history=query.history)
@@ -153,7 +156,7 @@ def _build_derive_query(run: JobRun, query: DeriveSettings, most: int | None) ->
         query.trigger_seconds,
         rebuild=rebuild_if_schema_changed,
         output_mode=query.state.output_mode if query.state is not None and query.state.key else "append",
-        determine_end=partial(bounded_run_end.run_end_check, spark, rows, checkpoint),
+        determine_end=partial(bounded_run_end.checker_of_bounded_run_end, spark, rows, checkpoint),
         derives=True,
     )
-    return with_allowed_batch_ends(built, checkpoint, whole_commits=query.state is not None)
+    return query_with_allowed_batch_ends(built, checkpoint, whole_commits=query.state is not None)

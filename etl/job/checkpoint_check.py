@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame
 from ..checkpoints import manifest
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.manifest import Manifest, ManifestChange, ManifestError
-from ..checkpoints.stateful_operators import stateful_operators
-from ..formats.schema_files import read_file
+from ..checkpoints.stateful_operators import describe_stateful_operators
+from ..formats.schema_files import read_job_file
 from ..launch.settings import DeriveSettings, JobSettings, QuerySettings
 from ..launch.start_position import start_time
 from ..record import hadoop_files
@@ -36,7 +36,7 @@ class CheckpointCheck:
         self._old: dict[str, Manifest | None] = {}
         self._new: dict[str, Manifest] = {}
 
-    def check_all(self) -> JobSettings:
+    def check_all_and_apply_resets(self) -> JobSettings:
         """Compare every query with the checkpoint that it would continue from, before anything is read.
 
         Returns
@@ -56,15 +56,15 @@ class CheckpointCheck:
         queries = []
         for query in self._job.queries:
             try:
-                queries.append(self._check_query(query, file_names))
+                queries.append(self._check_query_and_apply_reset(query, file_names))
             except StartError as error:
                 wrong.append(str(error))
         if wrong:
             raise StartError("\n".join(wrong))
         return dataclasses.replace(self._job, queries=tuple(queries))
 
-    def with_state_check(self, query: ReadyQuery) -> ReadyQuery:
-        """Compare the state of a built query with its checkpoint, and keep the checkpoint's manifest current.
+    def query_with_state_check(self, query: ReadyQuery) -> ReadyQuery:
+        """Return a built query that keeps its checkpoint's manifest current, after a comparison of its state with the checkpoint.
 
         A checkpoint without a manifest gets one now. The manifest of another version is replaced after this version's
         first batch, so a version that completes no batch leaves no trace.
@@ -80,7 +80,9 @@ class CheckpointCheck:
             query = dataclasses.replace(query, check=partial(origin, query.check), handle=handle)
         new = self._new[query.name]
         if new.state is not None:
-            new = self._new[query.name] = dataclasses.replace(new, operators=stateful_operators(query.rows))
+            new = self._new[query.name] = dataclasses.replace(
+                new, operators=describe_stateful_operators(query.rows)
+            )
         old = self._old[query.name]
         if old is None:
             self._write_manifest(new)
@@ -98,14 +100,14 @@ class CheckpointCheck:
             query, handle=FirstBatchHandler(query.handle, after=partial(self._write_manifest, new))
         )
 
-    def _check_query(self, query: QuerySettings, file_names: set[str]) -> QuerySettings:
+    def _check_query_and_apply_reset(self, query: QuerySettings, file_names: set[str]) -> QuerySettings:
         location = f"{self._job.checkpoints}/{query.name}"
         self._new[query.name] = new = manifest.make_manifest(
             self._job,
             query,
             spark=self._spark.version,
             conf=lambda key: self._spark.conf.get(key, None),
-            schema_text=lambda path: read_file(self._spark, path),
+            schema_text=lambda path: read_job_file(self._spark, path),
         )
         begun = Checkpoint(location).has_batches(self._spark)
         if begun and "metadata" not in hadoop_files.list_names(self._spark, location):
@@ -186,7 +188,9 @@ class CheckpointCheck:
         return dataclasses.replace(query, routes=routes)
 
     def _write_manifest(self, new: Manifest) -> None:
-        hadoop_files.write_text(self._spark, f"{self._folder}/{_manifest_file_name(new.query)}", new.text())
+        hadoop_files.write_text(
+            self._spark, f"{self._folder}/{_manifest_file_name(new.query)}", new.to_json()
+        )
 
 
 class FirstBatchHandler:

@@ -21,7 +21,7 @@ from ..launch import launch_document as launch
 from ..launch.launch_document import BackfillRequest, ReplayRequest, ScriptArguments
 from ..main import DIGEST, is_original
 from ..metrics.metric_destinations import NonBlockingConsole, open_monitor
-from ..metrics.spark_metrics_output import SparkMetrics
+from ..metrics.spark_metrics_output import SparkGauges
 from ..record import hadoop_files
 from ..record.batch_accounts import EventReporter
 from ..record.errors import AccountsError, NoAnswerError, SinkError, StartError
@@ -58,22 +58,24 @@ def main(arguments: Sequence[str]) -> int:
     with ExitStack() as ending:
         try:
             document = _read_launch_document(spark, options.document)
-            job = launch.read_document(document, options)
+            job = launch.read_settings_of_document(document, options)
             content = json.loads(document)
-            _check_renamed_archive(spark, content)
+            _check_archive_renamed_by_engine(spark, content)
             # None in tests of the sandbox.
             region = content.get("region")
             if region is not None:
                 # AWS clients read these variables; no engine documents that it sets them.
                 os.environ.setdefault("AWS_REGION", region)
                 os.environ.setdefault("AWS_DEFAULT_REGION", region)
-            status = _run_once(JobRun(spark, job, options.binds, EventReporter(job.job)), options)
+            status = _run_requested_command(
+                JobRun(spark, job, options.binds, EventReporter(job.job)), options
+            )
             if status is not None:
                 return status
             console = NonBlockingConsole(sys.stdout)
             report = EventReporter(job.job, console)
             run = JobRun(spark, job, options.binds, report)
-            others = {"spark": SparkMetrics(spark).write}
+            others = {"spark": SparkGauges(spark).write}
             followers = {
                 query.name: follower
                 for query in job.queries
@@ -98,7 +100,7 @@ def main(arguments: Sequence[str]) -> int:
             finish = None
             if job.run_every_seconds is not None:
                 done = f"{job.checkpoints}/{lease.FOLDER}/maintenance.json"
-                finish = partial(housekeeping.run_due, done, timedelta(seconds=job.run_every_seconds))
+                finish = partial(housekeeping.run_due_chores, done, timedelta(seconds=job.run_every_seconds))
             else:
                 ending.callback(housekeeping.stop)
                 housekeeping.start()
@@ -116,26 +118,26 @@ def main(arguments: Sequence[str]) -> int:
             bounded=finish is not None,
             finish=finish,
         )
-        signal.signal(signal.SIGTERM, lambda _number, _frame: supervisor.stop())
-        signal.signal(signal.SIGINT, lambda _number, _frame: supervisor.stop())
+        signal.signal(signal.SIGTERM, lambda _number, _frame: supervisor.request_stop())
+        signal.signal(signal.SIGINT, lambda _number, _frame: supervisor.request_stop())
         # From here on the supervisor releases the lease, after all queries have stopped writing.
         unsupervised.pop_all()
-        status = supervisor.run(queries)
+        status = supervisor.run_to_exit_status(queries)
         spark.stop()
         return status
 
 
-def _run_once(run: JobRun, arguments: ScriptArguments) -> int | None:
+def _run_requested_command(run: JobRun, arguments: ScriptArguments) -> int | None:
     """Run the requested command instead of the job; return None if there is none."""
     work: Callable[[], int]
     if arguments.replay is not None:
-        query, work = arguments.replay.query, partial(_replay, run, arguments.replay)
+        query, work = arguments.replay.query, partial(_run_replay, run, arguments.replay)
     elif arguments.backfill is not None:
-        query, work = arguments.backfill.query, partial(_backfill, run, arguments.backfill)
+        query, work = arguments.backfill.query, partial(_run_backfill, run, arguments.backfill)
     elif arguments.benchmark is not None:
         schedule = benchmark.read_schedule(run.spark, arguments.benchmark)
         query = ", ".join(schedule.queries)
-        work = partial(benchmark.Benchmark(run, open_query_for_measurement), schedule)
+        work = partial(benchmark.BenchmarkRunner(run, open_query_for_measurement), schedule)
     else:
         return None
     try:
@@ -147,11 +149,11 @@ def _run_once(run: JobRun, arguments: ScriptArguments) -> int | None:
     return status
 
 
-def _replay(run: JobRun, request: ReplayRequest) -> int:
+def _run_replay(run: JobRun, request: ReplayRequest) -> int:
     return one_off_commands.make_replayer(run, request.query)(run.spark, request)
 
 
-def _backfill(run: JobRun, request: BackfillRequest) -> int:
+def _run_backfill(run: JobRun, request: BackfillRequest) -> int:
     if request.origin is None:
         return one_off_commands.make_backfiller(run, request.query)(run.spark, request)
     return backfill_landing.make_landing_backfiller(run, request)(run.spark, request)
@@ -176,7 +178,7 @@ def _read_launch_document(spark: SparkSession, url: str) -> str:
     return text
 
 
-def _check_renamed_archive(spark: SparkSession, document: Mapping[str, Any]) -> None:
+def _check_archive_renamed_by_engine(spark: SparkSession, document: Mapping[str, Any]) -> None:
     """Check the archive of the document where the engine gave its own copy another name, which the entry script cannot check."""
     url = str(document.get("archive", ""))
     if Path(url).name in {Path(entry).name for entry in sys.path} or not DIGEST.search(url):

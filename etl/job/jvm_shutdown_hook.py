@@ -22,7 +22,7 @@ _POOLS = ("getWorkerPool", "getDeleteWorkerPool")
 """Methods of Iceberg's ``ThreadPools``."""
 
 
-class _Hook:
+class _PythonRunnable:
     """A ``java.lang.Runnable`` in Python."""
 
     class Java:
@@ -35,7 +35,7 @@ class _Hook:
         self._action()
 
 
-def add_hook(spark: SparkSession, action: Callable[[], None]) -> Any:
+def add_jvm_shutdown_hook(spark: SparkSession, action: Callable[[], None]) -> Any:
     """Run an action before the JVM ends (an engine's SIGTERM goes to the JVM, not to Python).
 
     Parameters
@@ -46,20 +46,20 @@ def add_hook(spark: SparkSession, action: Callable[[], None]) -> Any:
     Returns
     -------
     object
-        The hook, for :func:`remove_hook`.
+        The hook, for :func:`remove_jvm_shutdown_hook`.
     """
     gateway: Any = spark.sparkContext._gateway
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
     # The JVM keeps the Thread, so the same object can be removed again.
-    hook = gateway.jvm.java.lang.Thread(_Hook(action))
+    hook = gateway.jvm.java.lang.Thread(_PythonRunnable(action))
     manager = gateway.jvm.org.apache.hadoop.util.ShutdownHookManager.get()
     seconds = gateway.jvm.java.util.concurrent.TimeUnit.SECONDS
     manager.addShutdownHook(hook, HOOK_PRIORITY, HOOK_SECONDS, seconds)
     return hook
 
 
-def remove_hook(spark: SparkSession, hook: Any) -> None:
-    """Remove a hook that :func:`add_hook` added."""
+def remove_jvm_shutdown_hook(spark: SparkSession, hook: Any) -> None:
+    """Remove a hook that :func:`add_jvm_shutdown_hook` added."""
     gateway: Any = spark.sparkContext._gateway
     try:
         gateway.jvm.org.apache.hadoop.util.ShutdownHookManager.get().removeShutdownHook(hook)

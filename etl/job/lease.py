@@ -108,7 +108,7 @@ class Lease:
         # Not every engine's boto3 knows the parameter; S3 knows the header.
         self._client.meta.events.register("before-call.s3.PutObject", self._add_condition_header)
         self._record = _make_record(self.run, self.processes)
-        if not self._call_until_answered(lambda: self._write_if(("If-None-Match", "*"))):
+        if not self._call_until_answered(lambda: self._write_record_if(("If-None-Match", "*"))):
             self._take_over()
         self._gone = None
         self._thread = threading.Thread(target=self._renew_until_released, name="millrace-lease", daemon=True)
@@ -129,7 +129,7 @@ class Lease:
             return
         self._record["released"] = True
         # If this write fails, the next run waits.
-        self._call_or_none(lambda: self._write_if(("If-Match", self._etag)))
+        self._call_or_none(lambda: self._write_record_if(("If-Match", self._etag)))
         self._gone = "it was given back"
 
     # ---- taking over another run's lease ----
@@ -137,7 +137,7 @@ class Lease:
     def _take_over(self) -> None:
         seen, looked, said = "", _monotonic_seconds(), False
         while True:
-            etag, record, age = self._call_until_answered(self._read_record)
+            etag, record, age = self._call_until_answered(self._read_tag_record_and_age)
             if record.get("holder") == self._record["holder"]:
                 self._etag = etag  # this run's after all: only the answer was lost
                 return
@@ -147,7 +147,7 @@ class Lease:
             # Its age in whole seconds, or the time that this run has watched it without a renewal.
             if free or age > LIVE_SECONDS + 1 or _monotonic_seconds() - looked > LIVE_SECONDS:
                 self._record["generation"] = int(record.get("generation", 0)) + 1
-                if self._call_until_answered(lambda etag=etag: self._write_if(("If-Match", etag))):  # type: ignore[misc]  # of this turn
+                if self._call_until_answered(lambda etag=etag: self._write_record_if(("If-Match", etag))):  # type: ignore[misc]  # of this turn
                     return
             elif not said:
                 self.on_wait(
@@ -157,7 +157,7 @@ class Lease:
             seen = seen or etag
             time.sleep(LOOK_SECONDS)
 
-    def _read_record(self) -> tuple[str, dict[str, Any], float]:
+    def _read_tag_record_and_age(self) -> tuple[str, dict[str, Any], float]:
         """Return the object's tag, its record, and its age by S3's clock."""
         response = self._client.get_object(Bucket=self.bucket, Key=self.key)
         said = response["ResponseMetadata"]["HTTPHeaders"].get("date")
@@ -172,7 +172,7 @@ class Lease:
         wait = RENEW_SECONDS
         while not self._end.wait(wait):
             self._record["renewals"] += 1
-            renewed = self._call_or_none(lambda: self._write_if(("If-Match", self._etag)))
+            renewed = self._call_or_none(lambda: self._write_record_if(("If-Match", self._etag)))
             wait = 1.0 if renewed is None else RENEW_SECONDS
             if renewed is False and not self._object_is_still_ours():
                 self._gone = self._gone or "another run has taken it"
@@ -181,7 +181,7 @@ class Lease:
 
     def _object_is_still_ours(self) -> bool:
         """Check that this run's object is still there: a renewal may have arrived although its answer did not."""
-        lease = self._call_or_none(self._read_record)
+        lease = self._call_or_none(self._read_tag_record_and_age)
         if lease is None:
             return True  # unknown; the clock decides
         if lease[1].get("holder") == self._record["holder"]:
@@ -189,7 +189,7 @@ class Lease:
             return True
         return False
 
-    def _write_if(self, condition: tuple[str, str]) -> bool:
+    def _write_record_if(self, condition: tuple[str, str]) -> bool:
         """Write the object under a condition; return False if the condition failed."""
         from botocore.exceptions import ClientError
 

@@ -54,7 +54,7 @@ def raise_if_lease_lost(lease: Lease | None) -> None:
         )
 
 
-class Fence:
+class LeaseFence:
     """Watcher of a lease that ends the process if queries continue after the loss.
 
     Parameters

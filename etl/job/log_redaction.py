@@ -44,4 +44,4 @@ def redacting_session() -> SparkSession:
     builder = SparkSession.builder
     for name, pattern in redaction_settings(settings).items():
         builder = builder.config(name, pattern)
-    return jvm_name_cache.cache_jvm_names(builder.getOrCreate())
+    return jvm_name_cache.session_with_cached_jvm_names(builder.getOrCreate())

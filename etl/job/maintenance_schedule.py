@@ -19,9 +19,9 @@ from ..record import hadoop_files
 from ..record.batch_accounts import EventReporter
 from ..record.errors import describe_error
 from ..record.job_run import JobRun
-from ..repair.erase import Erasure
+from ..repair.erase import ErasureTask
 
-MaintenanceTask = TableTask | Erasure
+MaintenanceTask = TableTask | ErasureTask
 
 FIRST = timedelta(minutes=10)
 """Delay after a job's start, which first has a backlog to process."""
@@ -52,13 +52,13 @@ class MaintenanceThread:
     def start(self) -> None:
         """Start in a daemon thread."""
         if self.chores:
-            threading.Thread(target=self._run, name="chores", daemon=True).start()
+            threading.Thread(target=self._run_chores_until_stopped, name="chores", daemon=True).start()
 
     def stop(self) -> None:
         """End after the current chore; return at once."""
         self._stop.set()
 
-    def _run(self) -> None:
+    def _run_chores_until_stopped(self) -> None:
         begun = time.monotonic()
         # A chore with a shorter interval (somebody waits for it) starts after that interval.
         due = {n: begun + min(self.first, c.every).total_seconds() for n, c in enumerate(self.chores)}
@@ -67,7 +67,7 @@ class MaintenanceThread:
             self._run_chore(self.chores[number])
             due[number] = time.monotonic() + self.chores[number].every.total_seconds()
 
-    def run_due(self, url: str, period: timedelta, stopping: threading.Event) -> None:
+    def run_due_chores(self, url: str, period: timedelta, stopping: threading.Event) -> None:
         """Run the chores whose interval has passed since the run that last did them, as a part of a bounded run.
 
         Parameters
@@ -109,7 +109,7 @@ class MaintenanceThread:
 def maintenance_tasks(run: JobRun) -> tuple[MaintenanceTask, ...]:
     """Return the chores of a job."""
     job, report = run.job, run.report
-    tasks: list[MaintenanceTask] = [Erasure(job, report)]
+    tasks: list[MaintenanceTask] = [ErasureTask(job, report)]
     if job.dead_letters_kept_seconds is not None:
         keep = timedelta(seconds=job.dead_letters_kept_seconds)
         names = (q.table if isinstance(q, LandSettings) else q.dead_letters for q in job.queries)

@@ -25,13 +25,13 @@ from ..record.errors import (
     SinkError,
     StartError,
     describe_error,
+    full_error_text,
     is_interruption,
-    uncut_messages,
 )
 from ..record.ready_query import BatchHandler, ReadyQuery
 from . import jvm_shutdown_hook, lease_fence
 from .lease import Lease
-from .lease_fence import Fence
+from .lease_fence import LeaseFence
 from .running_query import RunningQuery, StopRequestedError
 
 if TYPE_CHECKING:
@@ -114,12 +114,12 @@ class Supervisor:
     _stopping: threading.Event = field(default_factory=threading.Event)
     _done: threading.Event = field(default_factory=threading.Event)
 
-    def stop(self) -> None:
+    def request_stop(self) -> None:
         """Request an end after the current batches; returns at once and may be called from a signal handler."""
         self._stopping.set()
 
-    def run(self, queries: Sequence[ReadyQuery]) -> int:
-        """Run queries until they end.
+    def run_to_exit_status(self, queries: Sequence[ReadyQuery]) -> int:
+        """Run queries until they end, and return the exit status.
 
         Parameters
         ----------
@@ -132,15 +132,15 @@ class Supervisor:
             Exit status: 0 after a requested stop or the end of a bounded run, 1 after a failure.
         """
         jvm_shutdown_hook.keep_iceberg_thread_pools_alive(self.spark)
-        hook = jvm_shutdown_hook.add_hook(self.spark, self._stop_and_wait)
+        hook = jvm_shutdown_hook.add_jvm_shutdown_hook(self.spark, self._stop_and_wait)
         running: list[RunningQuery] = []
-        watched = self._watch_lease(running)
+        watched = self._start_lease_fence(running)
         try:
             if not self.bounded:
-                return int(self._start_and_wait(queries, running))
+                return int(self._start_all_and_tell_failure(queries, running))
             for derives in (False, True):
                 stage = [query for query in queries if query.derives is derives]
-                if self._start_and_wait(stage, running):
+                if self._start_all_and_tell_failure(stage, running):
                     return 1
                 if self._stopping.is_set():
                     return 0
@@ -159,9 +159,9 @@ class Supervisor:
             if self.lease is not None and ended:
                 self.lease.release()
             self._done.set()
-            jvm_shutdown_hook.remove_hook(self.spark, hook)
+            jvm_shutdown_hook.remove_jvm_shutdown_hook(self.spark, hook)
 
-    def _start_and_wait(self, queries: Sequence[ReadyQuery], running: list[RunningQuery]) -> bool:
+    def _start_all_and_tell_failure(self, queries: Sequence[ReadyQuery], running: list[RunningQuery]) -> bool:
         """Start queries and wait for their end; return True after a failure."""
         failed = False
         for query in queries:
@@ -173,20 +173,20 @@ class Supervisor:
                 one.query = self._start_query(query, one)
             except (CapturedException, NoAnswerError, OSError, Py4JJavaError, SinkError, StartError) as error:
                 one.error = error
-                failed = self._report_failure(one)
+                failed = self._report_failure_and_stop_all(one)
                 break
             running.append(one)
             self.report.emit("started", query=query.name)
             if self.monitor is not None:
                 self.monitor.watch(query.name, SparkProgress(self.spark, one.query))
-        return self._wait_for_all_queries(running) or failed
+        return self._wait_for_all_and_tell_failure(running) or failed
 
     def _stop_and_wait(self) -> None:
         """Stop and wait for the end, as a hook of the JVM's shutdown."""
-        self.stop()
+        self.request_stop()
         self._done.wait(jvm_shutdown_hook.HOOK_SECONDS)
 
-    def _watch_lease(self, running: list[RunningQuery]) -> Fence | None:
+    def _start_lease_fence(self, running: list[RunningQuery]) -> LeaseFence | None:
         if self.lease is None:
             return None
 
@@ -195,7 +195,7 @@ class Supervisor:
             for where in [{"query": one.spec.name, **one.failed_batch_field} for one in running] or [{}]:
                 self.report.report_failure(error, **where)
 
-        return Fence(
+        return LeaseFence(
             self.lease,
             report_lease_loss,
             self.kill or lease_fence.process_killer(self.spark),
@@ -222,10 +222,10 @@ class Supervisor:
         finally:
             context.setLocalProperty(POOL, None)  # type: ignore[arg-type]  # removes it
 
-    def _wait_for_all_queries(self, running: list[RunningQuery]) -> bool:
+    def _wait_for_all_and_tell_failure(self, running: list[RunningQuery]) -> bool:
         failed = False
         while running:
-            self._end_if_lost(running)
+            self._end_all_if_lease_lost(running)
             for one in list(running):
                 assert one.query is not None
                 if one.again_at is not None and not one.is_ending:
@@ -235,7 +235,7 @@ class Supervisor:
                     if isinstance(one.error, RestartQueryError) and self._restart_with_new_limits(one):
                         continue
                     one.error = one.error or one.query.exception()
-                    if self._start_after_lost_progress(one) or self._will_retry(one):
+                    if self._start_again_after_lost_progress(one) or self._schedule_retry(one):
                         continue
                     running.remove(one)
                     stopped = isinstance(one.error, StopRequestedError) or (
@@ -247,18 +247,18 @@ class Supervisor:
                         )
                     )
                     if one.error is not None and not stopped:
-                        failed = self._report_failure(one)
+                        failed = self._report_failure_and_stop_all(one)
                 elif one.is_ending and not one.query.status["isTriggerActive"]:
                     # The next trigger may start at this moment, and its reads are interrupted.
                     one.interrupted = True
                     _interrupt_and_wait(one)
                 else:
-                    self._check_source(one)
+                    self._end_query_if_source_loses_data(one)
                     self._stop_if_bounded_run_done(one)
             time.sleep(POLL_SECONDS)
         return failed
 
-    def _end_if_lost(self, running: list[RunningQuery]) -> None:
+    def _end_all_if_lease_lost(self, running: list[RunningQuery]) -> None:
         """End all queries if the lease is lost, even in the middle of a batch."""
         try:
             lease_fence.raise_if_lease_lost(self.lease)
@@ -272,7 +272,7 @@ class Supervisor:
             for one in running:
                 one.error, one.again_at = error, None
 
-    def _check_source(self, one: RunningQuery) -> None:
+    def _end_query_if_source_loses_data(self, one: RunningQuery) -> None:
         """Check the source of a running query; data that it would leave unread ends the query."""
         if one.look is None:
             if one.spec.check is not None and time.monotonic() >= one.checked_at + self.check_seconds:
@@ -307,7 +307,7 @@ class Supervisor:
         except (CapturedException, OSError, Py4JJavaError) as error:
             self.report.emit("unchecked", query=one.spec.name, error=describe_error(error))
 
-    def _will_retry(self, one: RunningQuery) -> bool:
+    def _schedule_retry(self, one: RunningQuery) -> bool:
         """Schedule and report the next attempt; return False if there is none."""
         final = (StopRequestedError, RestartQueryError, LossError, LeaseLostError, StartError)
         waits = one.again_at is not None  # the stop was requested while it waits
@@ -331,21 +331,27 @@ class Supervisor:
         return True
 
     def _restart_with_new_limits(self, one: RunningQuery) -> bool:
-        """Start a query again on its checkpoint; its current batch is planned but not committed, and is repeated."""
+        """Start a query again on its checkpoint; its current batch is planned but not committed, and is repeated.
+
+        Return whether it runs.
+        """
         if one.spec.reopen is None or one.is_ending:
             return False
         self.report.emit("reopened", query=one.spec.name, why=str(one.error))
         return self._start_again(one)
 
-    def _start_after_lost_progress(self, one: RunningQuery) -> bool:
-        """Start a query again that Spark ended after a committed batch; this does not count as an attempt."""
-        if one.error is None or one.is_ending or LOST_PROGRESS not in uncut_messages(one.error):
+    def _start_again_after_lost_progress(self, one: RunningQuery) -> bool:
+        """Start a query again that Spark ended after a committed batch; this does not count as an attempt.
+
+        Return whether it runs.
+        """
+        if one.error is None or one.is_ending or LOST_PROGRESS not in full_error_text(one.error):
             return False
         self.report.emit("reopened", query=one.spec.name, why="Spark lost the progress of a repeated batch")
         return self._start_again(one)
 
     def _start_again(self, one: RunningQuery) -> bool:
-        """Start a query on its checkpoint: its last batch is repeated. An error shows at the next check."""
+        """Start a query on its checkpoint: its last batch is repeated. Return whether it runs; an error shows at the next check."""
         one.again_at = one.error = one.failed_batch = None
         try:
             one.spec = _query_with_reopened_rows(one.spec)
@@ -357,7 +363,7 @@ class Supervisor:
             self.monitor.watch(one.spec.name, SparkProgress(self.spark, one.query))
         return True
 
-    def _report_failure(self, one: RunningQuery) -> bool:
+    def _report_failure_and_stop_all(self, one: RunningQuery) -> bool:
         assert one.error is not None
         self.report.report_failure(one.error, query=one.spec.name, **one.failed_batch_field)
         self._stopping.set()

@@ -51,6 +51,6 @@ class Engine(ABC):
         """
         return self.KINESIS_FORMAT
 
-    def credentials(self, environment: Mapping[str, str]) -> dict[str, str]:
+    def kinesis_credential_options(self, environment: Mapping[str, str]) -> dict[str, str]:
         """Return the connector's options for credentials; none if it uses the job's role."""
         return {}

@@ -18,7 +18,7 @@ ENGINES = {
 """Class of each engine, by its kind in launch documents; see :mod:`etl.launch.engine`."""
 
 
-def engine_loader(kind: str) -> str:
+def engine_class_path(kind: str) -> str:
     """Return the loader of an engine.
 
     Raises
@@ -32,6 +32,6 @@ def engine_loader(kind: str) -> str:
 
 
 def engine_of(kind: str) -> Engine:
-    """Return the engine of a kind; errors as in :func:`engine_loader`."""
-    engine: Engine = typed_json.import_object(engine_loader(kind))()
+    """Return the engine of a kind; errors as in :func:`engine_class_path`."""
+    engine: Engine = typed_json.import_object(engine_class_path(kind))()
     return engine

@@ -106,13 +106,15 @@ def parse_arguments(arguments: Sequence[str]) -> ScriptArguments:
     parser = argparse.ArgumentParser(prog="main.py", allow_abbrev=False)
     parser.add_argument("--launch-document", required=True, metavar="URL")
     parser.add_argument("--engine", choices=ENGINES)
-    parser.add_argument("--bind", action="append", default=[], metavar="NAME=VALUE", type=_parse_bind)
+    parser.add_argument(
+        "--bind", action="append", default=[], metavar="NAME=VALUE", type=_parse_name_and_value
+    )
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument("--replay", metavar="QUERY")
     instead.add_argument("--backfill", metavar="QUERY")
     instead.add_argument("--benchmark", metavar="URL")
     parser.add_argument(
-        "--id", action="extend", nargs="+", default=[], metavar="IDENTITY", type=_parse_identities
+        "--id", action="extend", nargs="+", default=[], metavar="IDENTITY", type=_parse_comma_separated
     )
     parser.add_argument("--corrected", metavar="URL")
     parser.add_argument("--since", metavar="TIME", type=_parse_time)
@@ -125,13 +127,15 @@ def parse_arguments(arguments: Sequence[str]) -> ScriptArguments:
         parser.error(f"{'--id' if ids else '--corrected'} works only with --replay QUERY")
     replay = None if known.replay is None else ReplayRequest(known.replay, ids, known.corrected)
     binds = MappingProxyType(dict(known.bind))
-    backfill = _backfill(parser, known)
+    backfill = _parse_backfill_request(parser, known)
     return ScriptArguments(
         known.launch_document, known.engine, binds, replay, backfill, known.benchmark, tuple(unknown)
     )
 
 
-def _backfill(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> BackfillRequest | None:
+def _parse_backfill_request(
+    parser: argparse.ArgumentParser, arguments: argparse.Namespace
+) -> BackfillRequest | None:
     if arguments.backfill is None:
         if arguments.since or arguments.until or arguments.replace or arguments.origin:
             parser.error("--since, --until, --replace and --from work only with --backfill QUERY")
@@ -159,7 +163,7 @@ def _parse_time(text: str) -> datetime:
     return moment
 
 
-def _parse_identities(text: str) -> tuple[str, ...]:
+def _parse_comma_separated(text: str) -> tuple[str, ...]:
     """Split a comma-separated argument: Glue accepts each name once. No topic or stream has a comma in its name."""
     ids = tuple(text.split(","))
     if not all(ids):
@@ -169,14 +173,14 @@ def _parse_identities(text: str) -> tuple[str, ...]:
     return ids
 
 
-def _parse_bind(text: str) -> tuple[str, str]:
+def _parse_name_and_value(text: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not separator or not name or not value:
         raise argparse.ArgumentTypeError(f"{text!r}: write NAME=VALUE")
     return name, value
 
 
-def read_document(text: str, arguments: ScriptArguments) -> JobSettings:
+def read_settings_of_document(text: str, arguments: ScriptArguments) -> JobSettings:
     """Read a launch document's settings, with the arguments applied.
 
     Parameters

@@ -10,7 +10,7 @@ from . import typed_json
 from .connections import Connection as Connection
 from .connections import SecretLogin as SecretLogin
 from .engine import Engine
-from .engine_kinds import engine_loader, engine_of
+from .engine_kinds import engine_class_path, engine_of
 from .formats import Format
 from .sinks import SinkSettings
 from .sources import Source
@@ -225,7 +225,7 @@ QuerySettings = LandSettings | DeriveSettings | DirectSettings
 
 
 @dataclass(frozen=True)
-class TableUpkeep:
+class MaintainedTableSettings:
     """Table (``database.table``) that the job maintains.
 
     Attributes
@@ -239,13 +239,13 @@ class TableUpkeep:
 
 
 @dataclass(frozen=True)
-class UpkeepSettings:
+class MaintenanceSettings:
     """Table maintenance: files of ``file_bytes``, and the ages at which old snapshots and orphan files are deleted."""
 
     file_bytes: int
     snapshots_kept_seconds: int
     orphans_kept_seconds: int
-    tables: tuple[TableUpkeep, ...]
+    tables: tuple[MaintainedTableSettings, ...]
 
 
 @dataclass(frozen=True)
@@ -281,7 +281,7 @@ class JobSettings:
     batch_retries: int
     dead_letters_kept_seconds: int | None
     erase_share: float
-    upkeep: UpkeepSettings | None
+    upkeep: MaintenanceSettings | None
     connections: Mapping[str, Connection]
     queries: tuple[QuerySettings, ...]
     run_every_seconds: float | None = None
@@ -306,7 +306,7 @@ def parse_job_settings(document: Any) -> JobSettings:
         An unknown or missing key or a value of the wrong type, with its path.
     """
     settings: JobSettings = typed_json.read_typed(JobSettings, document, "settings")
-    engine_loader(settings.engine)
+    engine_class_path(settings.engine)
     for place, query in enumerate(settings.queries):
         routes = () if isinstance(query, DeriveSettings) else query.routes
         if isinstance(query, DirectSettings) and not all(source.REPLAYS for source in query.sources):

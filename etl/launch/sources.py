@@ -65,7 +65,7 @@ class Source(ABC):
         return False
 
     @property
-    def partition_limit(self) -> int | None:
+    def partition_record_limit(self) -> int | None:
         """Most records of one partition in a batch; None if only the complete batch has a limit."""
         return None
 
@@ -80,7 +80,7 @@ class Source(ABC):
         return None
 
     @abstractmethod
-    def position_source(self, job: JobSettings) -> str:
+    def name_of_position_owner(self, job: JobSettings) -> str:
         """Return the stream, topic or connection to which a checkpoint's positions belong, for manifests."""
 
     def connector_name(self, engine: Engine, spark: str) -> str:
@@ -107,7 +107,7 @@ class Source(ABC):
 
 
 @dataclass(frozen=True)
-class KafkaReading:
+class KafkaReadingOptions:
     """Reading options of a topic, for queries that configure more than its name.
 
     Attributes
@@ -160,7 +160,7 @@ class KafkaSource(Source):
     start: str
     records_per_batch: int
     retention_seconds: int
-    reading: KafkaReading | None = None
+    reading: KafkaReadingOptions | None = None
     kind: Literal["kafka"] = "kafka"
 
     COUNTED = True
@@ -181,9 +181,9 @@ class KafkaSource(Source):
         return self.topic
 
     @property
-    def reading_options(self) -> KafkaReading:
+    def reading_options(self) -> KafkaReadingOptions:
         """Reading options, with defaults."""
-        return self.reading or KafkaReading()
+        return self.reading or KafkaReadingOptions()
 
     @property
     def is_pattern(self) -> bool:
@@ -214,7 +214,7 @@ class KafkaSource(Source):
             }
         return dict(offset.get(self.topic, {}))
 
-    def position_source(self, job: JobSettings) -> str:
+    def name_of_position_owner(self, job: JobSettings) -> str:
         """Return the name of the cluster; for one that is known by its brokers only, that of the connection."""
         return job.connections[self.connection].cluster or self.connection
 
@@ -277,11 +277,11 @@ class KinesisSource(Source):
         return self.stream
 
     @property
-    def partition_limit(self) -> int:
+    def partition_record_limit(self) -> int:
         """Limit of a shard."""
         return self.records_per_shard
 
-    def position_source(self, job: JobSettings) -> str:
+    def name_of_position_owner(self, job: JobSettings) -> str:
         """Return region and stream."""
         return f"{self.region}/{self.stream}"
 

@@ -42,6 +42,6 @@ def parse_time(text: str) -> datetime | None:
     return None if moment.tzinfo is None else moment.astimezone(UTC)
 
 
-def epoch_milliseconds(at: datetime) -> str:
+def epoch_milliseconds_text(at: datetime) -> str:
     """Return milliseconds since the epoch, as Kafka and Kinesis count them."""
     return str(round(at.timestamp() * 1000))

@@ -19,8 +19,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ..checkpoints.checkpoint import last_read_snapshots
-from ..checkpoints.initial_snapshot import newest_complete_snapshot
+from ..checkpoints.checkpoint import snapshots_last_read_by
+from ..checkpoints.initial_snapshot import newest_startable_snapshot
 from ..commits.snapshot_history import commit_time
 from ..record import batch_accounts
 from ..record.batch_accounts import EventReporter
@@ -101,7 +101,7 @@ class TableTask(ABC):
     def __call__(self, spark: SparkSession) -> None:
         """Run it now if the table exists."""
         if self.table.exists(spark):
-            self.work(spark, batch_accounts.now())
+            self.work(spark, batch_accounts.utc_now())
 
     @abstractmethod
     def work(self, spark: SparkSession, begun: datetime) -> None:
@@ -109,7 +109,7 @@ class TableTask(ABC):
 
     def report_done(self, event: str, begun: datetime, **fields: Any) -> None:
         """Report the work that was done."""
-        times = batch_accounts.batch_times(begun, batch_accounts.now())
+        times = batch_accounts.batch_time_fields(begun, batch_accounts.utc_now())
         self.report.emit(event, table=str(self.table), **fields, **times)
 
 
@@ -191,7 +191,7 @@ class Expiry(TableTask):
 
     def work(self, spark: SparkSession, begun: datetime) -> None:
         """Expire the snapshots that are old enough and that no reader needs."""
-        before = self._expire_before(spark, begun)
+        before = self._time_to_expire_before(spark, begun)
         if before is None:
             return
         needs = {reader: self._last_read_commit_time(spark, reader) for reader in self.readers}
@@ -215,7 +215,7 @@ class Expiry(TableTask):
                 "snapshots_expired", begun, older_than=batch_accounts.iso_text(before), files=files
             )
 
-    def _expire_before(self, spark: SparkSession, now: datetime) -> datetime | None:
+    def _time_to_expire_before(self, spark: SparkSession, now: datetime) -> datetime | None:
         """Return the time before which unread snapshots may be removed; None if there are none to remove."""
         committed = [
             row["committed_at"]
@@ -237,15 +237,15 @@ class Expiry(TableTask):
         This is the current snapshot, or the one before the last compaction or delete. For a table of results, which every batch
         rewrites, it would always be the first snapshot.
         """
-        metadata = self.table.metadata(spark)
+        metadata = self.table.load_java_table(spark)
         if metadata.schema().findField("_error") is None:
             return None
-        first = newest_complete_snapshot(metadata, MOST_SNAPSHOTS)
+        first = newest_startable_snapshot(metadata, MOST_SNAPSHOTS)
         return None if first is None else commit_time(first)
 
     def _last_read_commit_time(self, spark: SparkSession, reader: str) -> datetime | None:
         """Return the commit time of the snapshot that a reader has read last; the epoch where it is not known."""
-        states = last_read_snapshots(spark, reader, self.table.metadata(spark))
+        states = snapshots_last_read_by(spark, reader, self.table.load_java_table(spark))
         return None if states is None else min(map(commit_time, states), default=_EPOCH)
 
 

@@ -53,7 +53,7 @@ class BackgroundWriter(Generic[Item]):
         self._closing = threading.Event()
         self._lock = threading.Lock()
         self._dropped = 0
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._write_until_closed, name=name, daemon=True)
         self._thread.start()
 
     def put(self, item: Item) -> None:
@@ -69,13 +69,13 @@ class BackgroundWriter(Generic[Item]):
             dropped, self._dropped = self._dropped, 0
         return dropped
 
-    def finish(self) -> None:
+    def start_final_writes(self) -> None:
         """Start to write the waiting items, without gathering more; returns at once."""
         self._closing.set()
 
     def close(self, timeout: float) -> bool:
         """Wait up to ``timeout`` seconds until the waiting items are written; return True if all are."""
-        self.finish()
+        self.start_final_writes()
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
@@ -83,14 +83,14 @@ class BackgroundWriter(Generic[Item]):
         with self._lock:
             self._dropped += number
 
-    def _run(self) -> None:
-        while items := self._take_items():
+    def _write_until_closed(self) -> None:
+        while items := self._wait_for_items():
             try:
                 self._write(items)
             except (OSError, ValueError):
                 self._count_dropped(len(items))
 
-    def _take_items(self) -> list[Item]:
+    def _wait_for_items(self) -> list[Item]:
         """Wait for an item and gather those that follow; an empty list means the end."""
         items: list[Item] = []
         until = float("inf")

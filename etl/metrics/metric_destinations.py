@@ -101,7 +101,7 @@ def _backlog_source(query: QuerySettings) -> BacklogSource:
     if isinstance(query, DeriveSettings):
         return BacklogSource()
     # For several sources one number cannot show whose limit was reached.
-    limit = query.sources[0].partition_limit if len(query.sources) == 1 else None
+    limit = query.sources[0].partition_record_limit if len(query.sources) == 1 else None
     return BacklogSource(counted=all(source.COUNTED for source in query.sources), limit=limit)
 
 

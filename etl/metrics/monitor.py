@@ -82,7 +82,7 @@ class MetricsMonitor:
         self._lock = threading.Lock()
         self._lost = 0
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
+        self._thread = threading.Thread(target=self._measure_until_closed, name="metrics", daemon=True)
         self._put_sample(MetricSample(time.time(), None, {"Starts": 1}))
         self._thread.start()
 
@@ -112,12 +112,12 @@ class MetricsMonitor:
         done = not self._thread.is_alive()
         for pipes in (self._outputs, self._others):
             for pipe in pipes:
-                pipe.finish()  # all start at once: none waits for one that hangs
+                pipe.start_final_writes()  # all start at once: none waits for one that hangs
             for pipe in pipes:
                 done &= pipe.close(max(0.0, until - time.monotonic()))
         return done
 
-    def _run(self) -> None:
+    def _measure_until_closed(self) -> None:
         closing = False
         while not closing:
             # One more poll after the request to close, for the batches that ended meanwhile.
@@ -135,7 +135,7 @@ class MetricsMonitor:
             self._ended.clear()
         new = [(meter, feed.take_new_progress(), feed) for meter, feed in watched]
         # Only now: a batch reports its accounts before Spark reports its end.
-        self._take_heard_events()
+        self._store_heard_events()
         for meter, ended, feed in new:
             if ended:
                 self._notify_follower(meter.query, ended)
@@ -147,7 +147,7 @@ class MetricsMonitor:
         if dropped:
             self._put_sample(MetricSample(time.time(), None, {"DroppedSamples": dropped}))
 
-    def _take_heard_events(self) -> None:
+    def _store_heard_events(self) -> None:
         while True:
             try:
                 event = self._heard.get_nowait()
@@ -232,14 +232,14 @@ class SparkProgress:
                 data = self._context.statusStore().job(job)
                 if str(data.status()) == "RUNNING":
                     newest = job - 1
-                elif not self._is_own_repetition(data):
+                elif not self._is_job_ended_by_core(data):
                     failed += int(data.numFailedTasks())
             except Py4JJavaError:
                 continue  # so many jobs since then that Spark has dropped this one
         self._last_job = newest
         return failed
 
-    def _is_own_repetition(self, data: Any) -> bool:
+    def _is_job_ended_by_core(self, data: Any) -> bool:
         """Return whether a Spark job was ended by the core, which writes its batch another way."""
         if str(data.status()) != "FAILED":
             return False

@@ -18,7 +18,7 @@ from .trigger_metrics import MetricSample
 _QUANTILES = (0.5, 0.95, 0.99, 1.0)
 
 
-class SparkMetrics:
+class SparkGauges:
     """Gauges ``QUERY.METRIC`` of the driver's source ``AccumulatorSource``.
 
     Totals count from the start; the age of records has four gauges, such as ``QUERY.RecordAge.p95``.
@@ -40,7 +40,7 @@ class SparkMetrics:
         """
         figures = [each for sample in samples for each in _gauge_values(sample)]
         try:
-            self._register({name for name, _, _ in figures} - self._accumulators.keys())
+            self._register_gauges({name for name, _, _ in figures} - self._accumulators.keys())
             for name, value, total in figures:
                 # Add the difference to the new value: between a reset and an add a reader could see nothing.
                 change = value if total else value - self._levels.get(name, 0.0)
@@ -49,7 +49,7 @@ class SparkMetrics:
         except (Py4JError, CapturedException) as error:
             raise OSError(f"Spark's metrics: {error}") from error
 
-    def _register(self, names: set[str]) -> None:
+    def _register_gauges(self, names: set[str]) -> None:
         if not names:
             return
         made = {name: self._context.doubleAccumulator(name) for name in sorted(names)}

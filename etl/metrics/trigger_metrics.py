@@ -105,7 +105,7 @@ class TriggerMeter:
         parts: Mapping[str, float] = progress["durationMs"]
         length = parts.get("triggerExecution", 0) / 1000
         values: dict[str, float] = {"Triggers": 1}
-        values |= _backlog_records(self.origin, progress)
+        values |= _backlog_records_metric(self.origin, progress)
         values |= _state_metrics(progress, begun)
         if "addBatch" not in parts:
             return MetricSample(begun + length, self.query, values)
@@ -215,7 +215,7 @@ def _record_ages(
     return ages if most is None else ages.with_maximum(max(0.0, float(most)))
 
 
-def _backlog_records(origin: BacklogSource, progress: Mapping[str, Any]) -> dict[str, float]:
+def _backlog_records_metric(origin: BacklogSource, progress: Mapping[str, Any]) -> dict[str, float]:
     newest = _offsets_by_partition(progress, "latestOffset") if origin.counted else {}
     if not newest:
         return {}

@@ -30,7 +30,7 @@ from ..formats.changes.decoder import BY_TIME, DELETE, TRUNCATE
 from ..formats.decoding.decoded_rows import CHANGE
 from ..record.errors import SinkError
 from ..sinks.base import DELETED, ORDER, RowOrderLister, Sink
-from ..sinks.delivery.record_order import POSITION, not_older_condition, with_position
+from ..sinks.delivery.record_order import POSITION, not_older_sql, with_position
 from ..sinks.delivery.row_versions import delete_versions_of_every_key
 
 _AFTER = "_after"
@@ -56,10 +56,10 @@ def rows_of_changes(records: DataFrame) -> DataFrame:
     before = change["before"].dataType
     assert isinstance(before, StructType)
     sides = F.when(F.col(CHANGE)["before"].isNotNull(), F.array(F.lit(False), F.lit(True)))
-    sided = records.where(~_is_truncate()).select(
+    sided = records.where(~_truncate_condition()).select(
         "*", F.explode(sides.otherwise(F.array(F.lit(True)))).alias(_AFTER)
     )
-    after, old, place = F.col(_AFTER), F.col(CHANGE)["before"], _position_struct()
+    after, old, place = F.col(_AFTER), F.col(CHANGE)["before"], _position_struct_of_change()
     logged = F.col(CHANGE)["position"].isNotNull()
     removed = ~after | (logged & (F.col(CHANGE)["operation"] == DELETE))
     rank = F.when(removed, F.lit("0")).otherwise(F.lit("1"))
@@ -95,10 +95,12 @@ def truncate_versions(records: DataFrame, schema: StructType) -> DataFrame:
 
 
 def _positions_of_truncates(records: DataFrame) -> DataFrame:
-    return with_position(records.where(_is_truncate())).select(_position_struct().alias("_position"))
+    return with_position(records.where(_truncate_condition())).select(
+        _position_struct_of_change().alias("_position")
+    )
 
 
-def apply_truncates(rows: DataFrame, orders: list[str], sink: Sink) -> DataFrame:
+def rows_and_deletes_after_truncates(rows: DataFrame, orders: list[str], sink: Sink) -> DataFrame:
     """Return the rows that are later than the truncates, and a delete for each older row of the sink.
 
     Parameters
@@ -121,10 +123,10 @@ def apply_truncates(rows: DataFrame, orders: list[str], sink: Sink) -> DataFrame
             "delete them: delete the rows of the sink by hand, and let the connector skip truncates "
             "(skipped.operations=t)"
         )
-    later = rows.where(~is_older_than_any(orders))
+    later = rows.where(~older_than_any_condition(orders))
     gone = (
         sink.identities_and_orders(rows.sparkSession)
-        .where(is_older_than_any(orders))
+        .where(older_than_any_condition(orders))
         .join(later.select("_id"), "_id", "left_anti")
     )
     known = {ORDER: F.lit(max(orders)), DELETED: F.lit(True), "_id": F.col("_id")}
@@ -132,16 +134,16 @@ def apply_truncates(rows: DataFrame, orders: list[str], sink: Sink) -> DataFrame
     return later.unionByName(gone.select(*deletes))
 
 
-def is_older_than_any(orders: list[str]) -> Column:
+def older_than_any_condition(orders: list[str]) -> Column:
     """Return a condition: a row is older than one of the orders."""
-    return reduce(or_, (F.expr(f"NOT {not_older_condition(ORDER, repr(order))}") for order in orders))
+    return reduce(or_, (F.expr(f"NOT {not_older_sql(ORDER, repr(order))}") for order in orders))
 
 
-def _is_truncate() -> Column:
+def _truncate_condition() -> Column:
     return F.col(CHANGE)["operation"].eqNullSafe(TRUNCATE)
 
 
-def _position_struct() -> Column:
+def _position_struct_of_change() -> Column:
     """Return the place of a change, of the type of ``_position`` (:data:`~etl.sinks.delivery.record_order.POSITION`)."""
     change, own = F.col(CHANGE), F.col("_position")
     # Of two records of the same change, or of a snapshot's row and the change before it.

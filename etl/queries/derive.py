@@ -16,11 +16,11 @@ from pyspark.sql.types import StringType, StructType, TimestampType
 
 from ..checkpoints.checkpoint import Checkpoint
 from ..commits.duplicate_look_ups import (
-    LookUp,
-    OtherWriters,
+    CommitTimeOfOtherWriters,
+    DuplicateLookUp,
     TableHistory,
-    is_older_than,
-    look_up_in_whole_table,
+    older_than_condition,
+    whole_table_look_up,
 )
 from ..commits.snapshot_history import commit_time, count_added_files, snapshot_and_earlier
 from ..formats.changes.decoder import TRUNCATE
@@ -29,11 +29,11 @@ from ..formats.decoding.routes import DELETE, rows_of_route
 from ..launch import typed_json
 from ..launch.settings import DeriveSettings
 from ..record import batch_accounts
-from ..record.batch_accounts import BatchAccounts, EventReporter, ObservedFigures, row_count
-from ..record.envelope import CARRIED, time_outside_generated_code
+from ..record.batch_accounts import BatchAccounts, EventReporter, ObservedFigures, row_count_aggregate
+from ..record.envelope import CARRIED, time_column_outside_generated_code
 from ..record.errors import StartError, describe_error
 from ..record.tables import Table
-from ..sinks.base import DELETED, Sink, batch_identity, refuse_nothing
+from ..sinks.base import DELETED, Sink, batch_identity, raise_on_refused_rows
 from ..sinks.dead_letters import DeadLetterTable
 from ..sinks.delivery.kept_deletes import KeptDeletes
 from ..sinks.delivery.keyed_rows import newest_of_each_key
@@ -220,7 +220,7 @@ class EnrichThenTransform:
                 "history: true needs a landing table that holds changes of a database, and this one does not"
             )
         for reference in self.references:
-            rows = reference.join(rows, reference.current_rows(rows))
+            rows = reference.with_joined_columns(rows, reference.current_rows(rows))
         out = self.transform(rows)
         if not isinstance(out, DataFrame):
             raise StartError(
@@ -260,11 +260,13 @@ class EnrichThenTransform:
         written = (
             F.current_timestamp()
             if out.isStreaming
-            else time_outside_generated_code(batch_accounts.now(), "_id = ''")
+            else time_column_outside_generated_code(batch_accounts.utc_now(), "_id = ''")
         )
         return out.withColumn("_written_at", written)
 
-    def schema(self, spark: SparkSession, landing: Table, route: str | None = None) -> StructType:
+    def checked_sink_schema(
+        self, spark: SparkSession, landing: Table, route: str | None = None
+    ) -> StructType:
         """Return the columns of the sink; finds errors in the transform before the stream starts."""
         rows = good_records(spark.table(str(landing)).limit(0), deletes=bool(self.latest_by))
         given = rows_of_route(rows, route, str(landing))
@@ -324,7 +326,9 @@ class DeriveBatchWriter:
     letters: DeadLetterTable | None
     checkpoint: Checkpoint
     report: EventReporter
-    _others: OtherWriters = field(default_factory=OtherWriters, init=False, repr=False)
+    _others: CommitTimeOfOtherWriters = field(
+        default_factory=CommitTimeOfOtherWriters, init=False, repr=False
+    )
 
     @cached_property
     def _kept_deletes(self) -> KeptDeletes:
@@ -338,8 +342,8 @@ class DeriveBatchWriter:
         batch
             Good records of the landing table, or rows of a query with state.
         """
-        begun = batch_accounts.now()
-        read = CountedRows(self.sink, row_count("read"))
+        begun = batch_accounts.utc_now()
+        read = CountedRows(self.sink, row_count_aggregate("read"))
         lanes = ObservedFigures(F.expr("count_if(_lanes) AS unordered"))
         look_ups = partial(self._look_ups, batch_id)
         place = batch_identity(batch.sparkSession, self.checkpoint, batch_id, look_ups=look_ups)
@@ -347,7 +351,7 @@ class DeriveBatchWriter:
         def derived_rows() -> DataFrame:
             return self.compose(read.observe(batch))
 
-        refuse = refuse_nothing if self.letters is None else self.letters.refused_row_handler(place)
+        refuse = raise_on_refused_rows if self.letters is None else self.letters.refused_row_handler(place)
         unordered: dict[str, int] = {}
         if self.settings.latest_by:
             # Read for its deletes and for the sink.
@@ -356,13 +360,13 @@ class DeriveBatchWriter:
                 rows = rows.unionByName(change_order.truncate_versions(batch, rows.schema))
             else:
                 truncates = change_order.orders_of_truncates(batch)
-                rows = change_order.apply_truncates(
-                    self._kept_deletes.without_older(rows), truncates, self.sink
+                rows = change_order.rows_and_deletes_after_truncates(
+                    self._kept_deletes.without_rows_older_than_deletes(rows), truncates, self.sink
                 )
             rows = rows.persist()
             try:
                 if not self.compose.history:
-                    self._kept_deletes.keep(rows, truncates)
+                    self._kept_deletes.keep_deletes_of(rows, truncates)
                 inside = lanes.values()["unordered"]
                 done = self.sink.write(rows, place, refuse, lambda: rows)
                 # The lanes of changes are no partitions.
@@ -379,33 +383,33 @@ class DeriveBatchWriter:
             "batch",
             query=self.settings.name,
             batch=batch_id,
-            **balance.fields(),
+            **balance.event_fields(),
             **unordered,
-            **batch_accounts.batch_times(begun, batch_accounts.now()),
+            **batch_accounts.batch_time_fields(begun, batch_accounts.utc_now()),
         )
 
-    def _look_ups(self, batch_id: int, history: TableHistory) -> list[LookUp]:
+    def _look_ups(self, batch_id: int, history: TableHistory) -> list[DuplicateLookUp]:
         others = self._others.latest_commit_time(history)
         if others is None:
-            return [LookUp(nothing_later=True)]
+            return [DuplicateLookUp(nothing_later=True)]
         start = self.checkpoint.batch_start_offset(history.spark, batch_id)
-        since = earliest_landing_time(self.landing.metadata(history.spark), start)
+        since = earliest_landing_time(self.landing.load_java_table(history.spark), start)
         if since is None:
-            return [look_up_in_whole_table()]
+            return [whole_table_look_up()]
         state = self.settings.state
         joined = state is not None and state.join is not None
         # The second stream of a join has its own position.
         if not joined and since - SLACKS[-1] > others:
             return [
-                LookUp(None, is_older_than("_landed_at", others), nothing_later=True),
-                look_up_in_whole_table(),
+                DuplicateLookUp(None, older_than_condition("_landed_at", others), nothing_later=True),
+                whole_table_look_up(),
             ]
         look_ups = []
         for slack in SLACKS[-1:] if joined else SLACKS:
-            outside = is_older_than("_landed_at", since - slack)
+            outside = older_than_condition("_landed_at", since - slack)
             if joined:
                 # A joined row has the landing time of its first record, which may have waited in the state for the second; a
                 # row of the second stream alone has none.
                 outside |= F.col("_landed_at").isNull()
-            look_ups.append(LookUp(F.col("_landed_at") >= F.lit(since - slack), outside))
-        return [*look_ups, look_up_in_whole_table()]
+            look_ups.append(DuplicateLookUp(F.col("_landed_at") >= F.lit(since - slack), outside))
+        return [*look_ups, whole_table_look_up()]

@@ -26,10 +26,18 @@ from ..formats.decoding import redact
 from ..formats.decoding.data_rules import rules_field_of_accounts
 from ..formats.decoding.routes import COLUMN, rows_of_route
 from ..record import batch_accounts, envelope
-from ..record.batch_accounts import BatchAccounts, EventReporter, row_count
+from ..record.batch_accounts import BatchAccounts, EventReporter, row_count_aggregate
 from ..record.envelope import with_hash_and_landing_time
 from ..record.errors import AccountsError
-from ..sinks.base import STAGE, BatchIdentity, Reread, Sink, WriteCounts, batch_identity, refuse_nothing
+from ..sinks.base import (
+    STAGE,
+    BatchIdentity,
+    Reread,
+    Sink,
+    WriteCounts,
+    batch_identity,
+    raise_on_refused_rows,
+)
 from ..sinks.delivery.python_task_writes import CountedRows
 from ..sinks.iceberg import IcebergSink
 from ..sources.base import ReplayedLeg
@@ -37,7 +45,7 @@ from ..sources.batch_offsets import MOST_PARTITIONS, BatchOffsets, read_in_few_t
 from ..sources.source_union import batch_offsets_of_legs
 from .derive import DEAD_LETTER, EnrichThenTransform
 from .offset_overlap import OffsetOverlap, overlap_with_derived_table, overlap_with_landing_table
-from .small_batch_decoding import SmallBatches
+from .small_batch_decoding import SmallBatchWriter
 
 QUERY, RANGE = "millrace.query", "millrace.offsets"
 """Properties of a commit for the audit: the query and the offsets."""
@@ -80,14 +88,16 @@ class DirectRoute:
     sink: Sink
 
     @cached_property
-    def _overlap(self) -> OffsetOverlap:
+    def _overlap_with_sink(self) -> OffsetOverlap:
         return overlap_with_derived_table(self.source)
 
     def rows_for_sink(self, good: DataFrame) -> DataFrame:
         """Return the route's rows for the sink, from good records of all routes."""
         return self.compose(rows_of_route(good, self.name, "of the batch").drop(*DEAD_LETTER))
 
-    def batch_place(self, query: str, whole: BatchIdentity, offsets: BatchOffsets | None) -> BatchIdentity:
+    def batch_identity_for_sink(
+        self, query: str, whole: BatchIdentity, offsets: BatchOffsets | None
+    ) -> BatchIdentity:
         """Return the batch's identity for the route's sink.
 
         Parameters
@@ -96,7 +106,9 @@ class DirectRoute:
             Offsets of all that the query reads; None if the checkpoint does not know them.
         """
         own = f"{self.source}/"
-        look_ups = self._overlap.look_ups(None if offsets is None else offsets.with_prefix(own))
+        look_ups = self._overlap_with_sink.look_ups_as_function(
+            None if offsets is None else offsets.with_prefix(own)
+        )
         if self.name is None:
             plain = None if offsets is None else offsets.without_prefix(own)
             return replace(whole, properties=offsets_as_commit_properties(query, plain), look_ups=look_ups)
@@ -137,7 +149,7 @@ class DirectBatchWriter:
     checkpoint: Checkpoint
     report: EventReporter
     rules: tuple[Column, ...] = ()
-    _small_batches: SmallBatches = field(default_factory=SmallBatches, repr=False)
+    _small_batches: SmallBatchWriter = field(default_factory=SmallBatchWriter, repr=False)
 
     @cached_property
     def _dead_letter_overlap(self) -> OffsetOverlap:
@@ -153,30 +165,30 @@ class DirectBatchWriter:
         batch_id
             Spark's id; only the offsets in the checkpoint for it matter.
         """
-        begun = batch_accounts.now()
+        begun = batch_accounts.utc_now()
         spark = batch.sparkSession
         offsets = batch_offsets_of_legs(spark, self.replayed, batch_id)
         batch = read_in_few_tasks(batch, offsets)
         place = batch_identity(spark, self.checkpoint, batch_id)
-        of_letters = replace(place, look_ups=self._dead_letter_overlap.look_ups(offsets))
+        of_letters = replace(place, look_ups=self._dead_letter_overlap.look_ups_as_function(offsets))
         letters = _DeadLetterWriter(batch, offsets, self.decoder, self.letters, of_letters)
-        places = [route.batch_place(self.query, place, offsets) for route in self.routes]
-        write = self._write_one_route if len(places) == 1 else self._write_cached_routes
+        places = [route.batch_identity_for_sink(self.query, place, offsets) for route in self.routes]
+        write = self._write_batch_of_one_route if len(places) == 1 else self._write_batch_of_several_routes
         figures, done = write(places, letters)
         balance = BatchAccounts(figures["read"], done.offered, done.written, figures["bad"], done.refused)
-        times = batch_accounts.batch_times(begun, batch_accounts.now(), figures["oldest"])
-        fields = {**balance.fields(), **rules_field_of_accounts(figures), **times}
+        times = batch_accounts.batch_time_fields(begun, batch_accounts.utc_now(), figures["oldest"])
+        fields = {**balance.event_fields(), **rules_field_of_accounts(figures), **times}
         self.report.emit("batch", query=self.query, batch=batch_id, **fields)
 
-    def _write_one_route(
+    def _write_batch_of_one_route(
         self, places: Sequence[BatchIdentity], letters: _DeadLetterWriter
     ) -> tuple[Mapping[str, int], WriteCounts]:
         """Write a batch of one route, read once; a batch with dead letters is read a second time for them."""
         [route], [place] = self.routes, places
 
-        def attempt(decoder: Decoder) -> tuple[Mapping[str, int], WriteCounts]:
+        def write_attempt(decoder: Decoder) -> tuple[Mapping[str, int], WriteCounts]:
             read = CountedRows(
-                route.sink, row_count("read"), F.expr("min(unix_micros(_arrived_at)) AS oldest")
+                route.sink, row_count_aggregate("read"), F.expr("min(unix_micros(_arrived_at)) AS oldest")
             )
 
             def decoded_rows() -> DataFrame:
@@ -192,7 +204,7 @@ class DirectBatchWriter:
 
         # Other sinks may have delivered a part of a batch when a task fails.
         offsets = letters.offsets if isinstance(route.sink, IcebergSink) else None
-        figures, done = self._small_batches.write(self.decoder, offsets, attempt)
+        figures, done = self._small_batches.write(self.decoder, offsets, write_attempt)
         if figures["bad"]:
             decoded = self.decoder.decode
             letters.append(
@@ -200,13 +212,13 @@ class DirectBatchWriter:
             )
         return figures, done if route.name is None else _sum_of_counts([done])
 
-    def _write_cached_routes(
+    def _write_batch_of_several_routes(
         self, places: Sequence[BatchIdentity], letters: _DeadLetterWriter
     ) -> tuple[Mapping[str, int], WriteCounts]:
         """Write a batch of several routes, decoded once and cached for its readers."""
         decoded = self.decoder.decode(with_hash_and_landing_time(letters.batch)).persist()
         try:
-            figures, with_good_records = _count_batch(decoded, self.rules)
+            figures, with_good_records = _count_batch_and_find_good_routes(decoded, self.rules)
             good = decoded.where("_error IS NULL")
             done = []
             for route, place in zip(self.routes, places, strict=True):
@@ -237,13 +249,15 @@ class _DeadLetterWriter:
     place: BatchIdentity
 
     def append(self, letters: Reread) -> None:
-        self.sink.write(letters(), self.place, refuse_nothing, letters)
+        self.sink.write(letters(), self.place, raise_on_refused_rows, letters)
 
     def append_refused_rows(self, letters: DataFrame) -> None:
         self.append(lambda: refused_rows_as_landing_rows(self.batch, letters, self.decoder))
 
 
-def _count_batch(decoded: DataFrame, rules: Sequence[Column]) -> tuple[Mapping[str, int], set[str]]:
+def _count_batch_and_find_good_routes(
+    decoded: DataFrame, rules: Sequence[Column]
+) -> tuple[Mapping[str, int], set[str]]:
     """Count a batch, and return its routes with good records; the counting action also fills the cache."""
     bad = F.col("_error").isNotNull()
     aggregates = (F.count(F.lit(1)).alias("n"), F.expr("min(unix_micros(_arrived_at))").alias("oldest"))

@@ -96,12 +96,12 @@ class ReferenceTable:
     def _reload_if_changed(
         self, spark: SparkSession, ours: tuple[DataType | None, ...], loaded: LoadedReferenceTable | None
     ) -> LoadedReferenceTable:
-        current = self.table.metadata(spark).currentSnapshot()
+        current = self.table.load_java_table(spark).currentSnapshot()
         snapshot = None if current is None else int(current.snapshotId())
         if loaded is not None and loaded.snapshot == snapshot:
             # Spark has one copy of equal plans: to release the old one would release this one.
             return replace(loaded, read_at=self.clock())
-        fresh = self._read(spark, ours, snapshot)
+        fresh = self._load_one_row_per_key(spark, ours, snapshot)
         if loaded is not None:
             loaded.rows.unpersist()
         return fresh
@@ -132,7 +132,7 @@ class ReferenceTable:
                 )
             yield column
 
-    def _read(
+    def _load_one_row_per_key(
         self, spark: SparkSession, ours: tuple[DataType | None, ...], snapshot: int | None
     ) -> LoadedReferenceTable:
         """Load the table; of several rows with one key the smallest is used, so records never double and runs agree."""
@@ -163,7 +163,7 @@ class ReferenceTable:
         # VERSION AS OF Spark's cache does not distinguish the snapshot from the table.
         return spark.table(f"{self.table}.snapshot_id_{snapshot}")
 
-    def join(self, stream: DataFrame, rows: DataFrame) -> DataFrame:
+    def with_joined_columns(self, stream: DataFrame, rows: DataFrame) -> DataFrame:
         """Add the new columns; null where the table has no row for a record.
 
         Raises

@@ -20,21 +20,21 @@ from pyspark.sql.types import (
 )
 
 from ..checkpoints.checkpoint import Checkpoint
-from ..commits.batch_commits import CommitFence, TableCommits
-from ..commits.duplicate_look_ups import LookUp, TableHistory
+from ..commits.batch_commits import NoRowsSinceSnapshot, TableCommits
+from ..commits.duplicate_look_ups import DuplicateLookUp, TableHistory
 from ..formats.base import Decoder, decode_and_observe
 from ..formats.decoding import data_rules
 from ..launch.settings import LandSettings
 from ..record import batch_accounts, envelope
-from ..record.batch_accounts import BatchAccounts, EventReporter, ObservedFigures, row_count
+from ..record.batch_accounts import BatchAccounts, EventReporter, ObservedFigures, row_count_aggregate
 from ..record.column_expression_cache import CachedSelect
 from ..record.errors import LossError
-from ..record.tables import with_all_nullable
+from ..record.tables import with_all_fields_nullable
 from ..sinks.iceberg import AppendResult, IcebergSink
 from ..sources.batch_offsets import BatchOffsets, read_in_few_tasks
 from ..sources.source_union import LegGuards, Positions, batch_offsets_of_legs
 from .offset_overlap import OffsetOverlap, overlap_with_landing_table
-from .small_batch_decoding import SmallBatches
+from .small_batch_decoding import SmallBatchWriter
 
 MOST_READS = 3
 """Most reads in a row of a batch that does not replay, if a part of it had to be read again each time."""
@@ -50,7 +50,7 @@ def landing_table_schema(schema: StructType) -> StructType:
             *envelope.SCHEMA.fields,
             StructField("_hash", LongType()),
             StructField("_landed_at", TimestampType()),
-            *with_all_nullable(schema).fields,
+            *with_all_fields_nullable(schema).fields,
             StructField("_bytes", BinaryType()),
             StructField("_stage", StringType()),
             StructField("_error", StringType()),
@@ -94,7 +94,7 @@ class LandBatchWriter:
     _commits: TableCommits = field(init=False, repr=False)
     _overlap: OffsetOverlap = field(init=False, repr=False)
     _identified: CachedSelect | None = field(default=None, repr=False)
-    _small_batches: SmallBatches = field(default_factory=SmallBatches, repr=False)
+    _small_batches: SmallBatchWriter = field(default_factory=SmallBatchWriter, repr=False)
 
     def __post_init__(self) -> None:
         self._commits = TableCommits(self.sink.table)
@@ -118,7 +118,7 @@ class LandBatchWriter:
             Records were lost unread, or may have been.
         """
         spark, streams = batch.sparkSession, self.guards.streams
-        positions = [guard.check_before_batch(spark, batch_id) for guard in streams]
+        positions = [guard.checked_positions_before_batch(spark, batch_id) for guard in streams]
         if not self._positions_unreadable and any(guard.has_unreadable_positions for guard in streams):
             self._positions_unreadable = True
             self.report.emit("positions_unreadable", query=self.settings.name, batch=batch_id)
@@ -137,10 +137,10 @@ class LandBatchWriter:
             batch = read_in_few_tasks(batch, offsets)
         # An identity that the table holds more than once looks like a second read, unless the count is distinct.
         for distinct in (False, *[True] * (MOST_READS - 1)):
-            begun = batch_accounts.now()
+            begun = batch_accounts.utc_now()
             look_ups = partial(self._look_ups, offsets, begun)
-            write = partial(self._write, batch, offsets, positions, distinct)
-            done = self._commits.write(spark, which, look_ups, write)
+            write = partial(self._write_attempt, batch, offsets, positions, distinct)
+            done = self._commits.write_with_look_ups(spark, which, look_ups, write)
             self._report(done, batch_id, begun)
             self.guards.check_after_batch(positions, done.held)
             if done.whole:
@@ -156,43 +156,45 @@ class LandBatchWriter:
     def _report(self, landed: LandedBatchResult, batch_id: int, begun: datetime) -> None:
         oldest = landed.figures["oldest"]
         fields = {
-            **landed.balance.land_figures(),
+            **landed.balance.land_event_fields(),
             **data_rules.rules_field_of_accounts(landed.figures),
-            **batch_accounts.batch_times(begun, batch_accounts.now(), oldest),
+            **batch_accounts.batch_time_fields(begun, batch_accounts.utc_now(), oldest),
         }
         self.guards.take_arrivals_of_landed_batch(landed.figures)
         self.report.emit("batch", query=self.settings.name, batch=batch_id, **fields)
 
     def _look_ups(
         self, offsets: BatchOffsets | None, begun: datetime, history: TableHistory
-    ) -> Iterable[LookUp]:
+    ) -> Iterable[DuplicateLookUp]:
         # Before a batch is read, nothing is known of the legs that do not replay.
-        replayed = self._overlap.look_up(offsets, history) if self.guards.replayed else LookUp()
+        replayed = (
+            self._overlap.look_up_of_batch(offsets, history) if self.guards.replayed else DuplicateLookUp()
+        )
         return self.guards.look_ups(begun, replayed) if self.guards.streams else [replayed]
 
-    def _write(
+    def _write_attempt(
         self,
         batch: DataFrame,
         offsets: BatchOffsets | None,
         positions: Positions,
         distinct: bool,
-        look_up: LookUp,
-        fence: CommitFence,
+        look_up: DuplicateLookUp,
+        fence: NoRowsSinceSnapshot,
     ) -> LandedBatchResult:
-        append = partial(self._append, positions, distinct, look_up, fence)
+        append = partial(self._append_decoded_rows, positions, distinct, look_up, fence)
         if self.guards.streams:
             # Sources that replay return the same records in a second read; these do not.
-            read = ObservedFigures(row_count("read"))
+            read = ObservedFigures(row_count_aggregate("read"))
             return append(self._decode_with_unique_ids(batch, read), read)
         stamped = envelope.with_hash_and_landing_time(batch)
         return self._small_batches.write(self.decoder, offsets, lambda by: append(by.decode(stamped)))
 
-    def _append(
+    def _append_decoded_rows(
         self,
         positions: Positions,
         distinct: bool,
-        look_up: LookUp,
-        fence: CommitFence,
+        look_up: DuplicateLookUp,
+        fence: NoRowsSinceSnapshot,
         rows: DataFrame,
         read: ObservedFigures | None = None,
     ) -> LandedBatchResult:
@@ -202,8 +204,8 @@ class LandBatchWriter:
             F.expr("count(_error) AS bad"),
             F.expr("min(unix_micros(_arrived_at)) AS oldest"),
             *data_rules.broken_rule_counts(self.settings.routes),
-            of_offered=self.guards.arrival_figures(),
-            held=self.guards.count_held_positions(positions),
+            of_offered=self.guards.arrival_aggregates(),
+            held=self.guards.held_position_count_aggregate(positions),
             observed_elsewhere=[read] if read else (),
             fence=fence,
             distinct=distinct,
@@ -229,7 +231,7 @@ class LandBatchWriter:
         spread = decoded.repartition(tasks, "_id")
         if self._identified is None:
             others = [F.col(f"`{name}`") for name in decoded.columns if name not in ("_id", _CONTENT)]
-            refusals = (guard.same_identity_refusal for guard in self.guards.streams)
+            refusals = (guard.reason_to_refuse_same_identity for guard in self.guards.streams)
             refused = next(filter(None, refusals), None)
             self._identified = CachedSelect(
                 lambda: [
@@ -251,7 +253,7 @@ def _repetition_number() -> Column:
     # Records of an aggregate, for example, share its sequence number and are all in one batch. They are numbered by their
     # content, so each has the same identity in every replay.
     place = F.row_number().over(_window_of_same_record())
-    return F.when((place == 1) & _is_last_repetition(), F.col("_id")).otherwise(
+    return F.when((place == 1) & _last_repetition_condition(), F.col("_id")).otherwise(
         F.concat_ws("/", "_id", place)
     )
 
@@ -261,8 +263,8 @@ def _identity_or_failure_if_repeated(refused: str) -> Column:
         F.lit(refused), "_id", F.date_format("_arrived_at", "', arrived 'yyyy-MM-dd'T'HH:mm:ss'Z'")
     )
     failing = F.raise_error(which).cast("string")
-    return F.when(_is_last_repetition(), F.col("_id")).otherwise(failing)
+    return F.when(_last_repetition_condition(), F.col("_id")).otherwise(failing)
 
 
-def _is_last_repetition() -> Column:
+def _last_repetition_condition() -> Column:
     return F.lead("_source").over(_window_of_same_record()).isNull()

@@ -16,9 +16,9 @@ from functools import partial, reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ..commits.duplicate_look_ups import LookUp, LookUps, TableHistory
+from ..commits.duplicate_look_ups import DuplicateLookUp, LookUps, TableHistory
 from ..sinks.iceberg import any_file_may_match
-from ..sources.batch_offsets import MOST_PARTITIONS, BatchOffsets, Range, disjunction, is_in_offset_ranges
+from ..sources.batch_offsets import MOST_PARTITIONS, BatchOffsets, Range, disjunction, offset_ranges_condition
 
 Ends = Mapping[str, int]
 """By partition, as in a batch's offsets (``stream/partition``): the offset from which on a table holds no records."""
@@ -43,7 +43,7 @@ class OffsetOverlap:
     _covered: set[str] = field(default_factory=set, init=False, repr=False)
     """Partitions with known ends; one without an end has no records in the table."""
 
-    def look_ups(self, offsets: BatchOffsets | None) -> LookUps:
+    def look_ups_as_function(self, offsets: BatchOffsets | None) -> LookUps:
         """Return the only look-up of a batch, as a function of the table's history.
 
         Parameters
@@ -51,13 +51,13 @@ class OffsetOverlap:
         offsets
             Offsets of the batch; None if the checkpoint does not know them.
         """
-        return lambda history: [self.look_up(offsets, history)]
+        return lambda history: [self.look_up_of_batch(offsets, history)]
 
-    def look_up(self, offsets: BatchOffsets | None, history: TableHistory) -> LookUp:
-        """Return the look-up for the rows in which records of a batch can be; arguments as in :meth:`look_ups`."""
+    def look_up_of_batch(self, offsets: BatchOffsets | None, history: TableHistory) -> DuplicateLookUp:
+        """Return the look-up for the rows in which records of a batch can be; arguments as in :meth:`look_ups_as_function`."""
         ends = None if offsets is None else self._read_unknown_ends(history, offsets)
         if offsets is None or ends is None:
-            return LookUp(self.rows_of(None))
+            return DuplicateLookUp(self.rows_of(None))
         first = offsets.start
         ranges = {
             partition: (first.get(partition, 0), min(end, ends[partition]))
@@ -65,7 +65,7 @@ class OffsetOverlap:
             if ends.get(partition, 0) > first.get(partition, 0)
         }
         nothing_later = all(ends.get(partition, 0) <= end for partition, end in offsets.end.items())
-        return LookUp(self.rows_of(ranges) if ranges else None, nothing_later=nothing_later)
+        return DuplicateLookUp(self.rows_of(ranges) if ranges else None, nothing_later=nothing_later)
 
     def _read_unknown_ends(self, history: TableHistory, offsets: BatchOffsets) -> Ends | None:
         """Read the ends that are not known yet, and return all; None if they cannot be determined."""
@@ -103,7 +103,7 @@ def overlap_with_landing_table(names: Iterable[str]) -> OffsetOverlap:
         Logical names of the landed streams.
     """
     mine = sorted(names)
-    return OffsetOverlap(partial(landed_end_offsets, mine), partial(_landed_in_ranges, mine))
+    return OffsetOverlap(partial(landed_end_offsets, mine), partial(_landed_in_ranges_condition, mine))
 
 
 def overlap_with_derived_table(source: str) -> OffsetOverlap:
@@ -165,7 +165,7 @@ def derived_end_offsets(source: str, rows: DataFrame, partitions: Collection[str
     return ends
 
 
-def _landed_in_ranges(names: Sequence[str], ranges: Mapping[str, Range] | None) -> Column:
+def _landed_in_ranges_condition(names: Sequence[str], ranges: Mapping[str, Range] | None) -> Column:
     """Return the condition for records of some ranges in a landing table."""
     if ranges is None:
         return F.col("_source").isin([*names])
@@ -173,4 +173,4 @@ def _landed_in_ranges(names: Sequence[str], ranges: Mapping[str, Range] | None) 
     for partition, range_ in ranges.items():
         source, _, shard = partition.partition("/")
         by_source.setdefault(source, {})[shard] = range_
-    return disjunction([is_in_offset_ranges(source, mine) for source, mine in by_source.items()])
+    return disjunction([offset_ranges_condition(source, mine) for source, mine in by_source.items()])

@@ -50,7 +50,7 @@ def sources_digest(job: JobSettings, sources: Sequence[Source]) -> str:
     """Return the short name by which commits of a query name its streams, topics and partitions."""
     ordered = (each for leg in group_sources_into_legs(sources) for each in leg)
     return source_digest(
-        [(each.position_source(job), each.physical_name, each.assigned_partitions) for each in ordered]
+        [(each.name_of_position_owner(job), each.physical_name, each.assigned_partitions) for each in ordered]
     )
 
 
@@ -86,9 +86,9 @@ def open_sources(run: JobRun, query: LandSettings | DirectSettings, table: Table
     def open_all_legs() -> DataFrame:
         return union_of_legs([leg.open() for leg in opened])
 
-    def run_end_check_of_all_legs() -> IsEndReached:
+    def checker_of_all_bounded_run_ends() -> IsEndReached:
         ends = [fixer() for fixer in fixers]
         return lambda batch: all(reached(batch) for reached in ends)
 
-    fixed = run_end_check_of_all_legs if len(fixers) == len(opened) else None
+    fixed = checker_of_all_bounded_run_ends if len(fixers) == len(opened) else None
     return OpenedSources(open_all_legs(), whole, guards, open_all_legs, watch, fixed)

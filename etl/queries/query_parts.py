@@ -22,7 +22,7 @@ from . import derive, spark_settings
 from .derive import EnrichThenTransform
 from .direct import DirectRoute
 from .enrich import ReferenceTable
-from .stateful import StatefulPart
+from .stateful import StatefulTransform
 
 LANDING_SECONDS = 600.0
 """Longest wait of a job's start for a table that another job lands: one deployment starts both."""
@@ -49,7 +49,7 @@ def find_query_of_command(
     StartError
         None has this name.
     """
-    spark_settings.prepare_session(run.spark, run.job)
+    spark_settings.prepare_or_refuse_session(run.spark, run.job)
     by_name = {query.name: query for query in have}
     if name not in by_name:
         raise StartError(
@@ -120,7 +120,7 @@ def make_enrich_then_transform(
             query=name,
             table=str(table),
             keys=keys,
-            at=batch_accounts.iso_text(batch_accounts.now()),
+            at=batch_accounts.iso_text(batch_accounts.utc_now()),
         )
 
     references = tuple(ReferenceTable(e, run.table(e.table), report_ambiguous_keys) for e in written.enrich)
@@ -161,7 +161,7 @@ def prepare_sink(
     return sink
 
 
-def direct_routes(run: JobRun, query: DirectSettings, letters: Table) -> tuple[DirectRoute, ...]:
+def make_direct_routes(run: JobRun, query: DirectSettings, letters: Table) -> tuple[DirectRoute, ...]:
     """Make the routes of a direct query; ``letters`` is its existing table of dead letters.
 
     Raises
@@ -172,7 +172,7 @@ def direct_routes(run: JobRun, query: DirectSettings, letters: Table) -> tuple[D
     made = []
     for route in query.routes:
         compose = make_enrich_then_transform(run, query.name, route)
-        sink = prepare_sink(run, route.sink, compose.schema(run.spark, letters, route.name))
+        sink = prepare_sink(run, route.sink, compose.checked_sink_schema(run.spark, letters, route.name))
         made.append(DirectRoute(route.name, route.source.name, compose, sink))
     return tuple(made)
 
@@ -207,7 +207,7 @@ def open_derived_stream(
     if query.state.key:
         # Results have no arrival time: the ages are those of the input records.
         rows = arrival_times.observe_arrivals(rows)
-    build = StatefulPart(query.state, compose.transform, compose.name)
+    build = StatefulTransform(query.state, compose.transform, compose.name)
     with derive.name_transform_in_errors(compose.name, rows):
         return build(rows, joined)
 
@@ -232,7 +232,7 @@ def batch_transform_and_schema(
         A transform drops a column that every row must have.
     """
     if query.state is None:
-        return compose, compose.schema(spark, landing, query.route)
+        return compose, compose.checked_sink_schema(spark, landing, query.route)
     carries = ("_id",) if query.state.key else envelope.CARRIED
     after = EnrichThenTransform(compose.references, lambda out: out, compose.name, carries)
     return after, after(spark.createDataFrame([], rows.schema)).schema

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from ..formats.base import UNCERTAIN, Decoder, without_exact_way
-from ..record.errors import JVM_ERRORS, uncut_messages
+from ..formats.base import UNCERTAIN, Decoder, decoder_failing_if_uncertain
+from ..record.errors import JVM_ERRORS, full_error_text
 from ..sources.batch_offsets import BatchOffsets
 
 MOST_RECORDS = 1_000
@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 
 
 @dataclass
-class SmallBatches:
+class SmallBatchWriter:
     """Writer of a query's batches, the small ones without the exact way first."""
 
     _certain: tuple[Decoder, Decoder] | None = field(default=None, repr=False)
@@ -47,13 +47,13 @@ class SmallBatches:
             Writes the batch, decoded by a decoder, completely or not at all.
         """
         self._exact_batches = max(0, self._exact_batches - 1)
-        if not self._exact_batches and offsets is not None and sum(offsets.counts) <= MOST_RECORDS:
+        if not self._exact_batches and offsets is not None and sum(offsets.offset_counts) <= MOST_RECORDS:
             if self._certain is None or self._certain[0] is not decoder:
-                self._certain = decoder, without_exact_way(decoder)
+                self._certain = decoder, decoder_failing_if_uncertain(decoder)
             try:
                 return attempt(self._certain[1])
             except JVM_ERRORS as error:
-                if UNCERTAIN not in uncut_messages(error):
+                if UNCERTAIN not in full_error_text(error):
                     raise
                 self._exact_batches = EXACT_BATCHES
         return attempt(decoder)

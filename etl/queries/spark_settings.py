@@ -29,13 +29,15 @@ RUNTIME = {
     # default of Spark 4: such days are written unchanged, not converted to another calendar.
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
+    # Java compiles no method of more bytes: code of a whole stage, as of a change event's decoding, would be interpreted for each record.
+    "spark.sql.codegen.hugeMethodLimit": "8000",
     # Rates, latency, watermark and state of each query in Spark's own metrics system.
     "spark.sql.streaming.metricsEnabled": "true",
 }
 """Set on the session before the first query; each query works on a copy of them."""
 
 
-def prepare_session(spark: SparkSession, job: JobSettings) -> None:
+def prepare_or_refuse_session(spark: SparkSession, job: JobSettings) -> None:
     """Set the settings that the core depends on, and refuse a session that cannot run the job.
 
     Parameters

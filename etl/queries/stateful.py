@@ -41,7 +41,7 @@ _HIDDEN = {*COLUMNS, *CARRIED, "_hash"} - {"_id"}
 
 
 @dataclass(frozen=True)
-class StatefulPart:
+class StatefulTransform:
     """Stateful part of a query, as one function from good records to rows or results.
 
     Parameters

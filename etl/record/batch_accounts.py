@@ -66,8 +66,8 @@ class ObservedFigures:
         return self._observed
 
     def values(self) -> dict[str, Any]:
-        """Return the figures of the action, after it succeeded; see :func:`figures_of_observers`."""
-        return figures_of_observers(self)[0]
+        """Return the figures of the action, after it succeeded; see :func:`figures_of_each_observer`."""
+        return figures_of_each_observer(self)[0]
 
     def wait_for_figures(self) -> dict[str, Any]:
         """Wait for the figures; none where Spark 4.1 says that a plan ran without the observed part (SPARK-54620)."""
@@ -76,7 +76,7 @@ class ObservedFigures:
         except JVM_ERRORS:
             return {}
 
-    def wait_for_events(self) -> None:
+    def wait_for_listener_events(self) -> None:
         """Wait until Spark has told its listeners all that has happened, at most :data:`EVENT_SECONDS`."""
         spark: Any = self._observed_frame.sparkSession
         spark._jsc.sc().listenerBus().waitUntilEmpty(int(EVENT_SECONDS * 1000))
@@ -98,7 +98,7 @@ def compute_aggregates(rows: DataFrame, figures: Sequence[Column]) -> dict[str, 
     return dict(row.asDict())
 
 
-def figures_of_observers(*observed: ObservedFigures) -> list[dict[str, Any]]:
+def figures_of_each_observer(*observed: ObservedFigures) -> list[dict[str, Any]]:
     """Return the figures of an action with several observers, after it succeeded.
 
     Spark reports nothing of a part that its optimizer removed, as below ``where(false)``, and may drop an event: what has not
@@ -110,12 +110,12 @@ def figures_of_observers(*observed: ObservedFigures) -> list[dict[str, Any]]:
         found = answer.result(REPORT_SECONDS)
     except TimeoutError:
         with suppress(*JVM_ERRORS):
-            observed[0].wait_for_events()
+            observed[0].wait_for_listener_events()
         found = answer.result(0) if answer.done() else [{} for _ in observed]
     return [figures or one.compute_by_own_action() for figures, one in zip(found, observed, strict=True)]
 
 
-def row_count(name: str) -> Column:
+def row_count_aggregate(name: str) -> Column:
     """Return the aggregate that counts rows, under a name."""
     return F.expr(f"count(1) AS {name}")
 
@@ -170,7 +170,7 @@ class BatchAccounts:
         """
         return cls(read, read - bad, landed - bad, bad)
 
-    def fields(self) -> dict[str, int]:
+    def event_fields(self) -> dict[str, int]:
         """Return the figures for the event of a derive or direct query's batch, without missing ones."""
         done = self.written + (self.refused or 0)
         found: dict[str, int | None] = {"read": self.read, "bad": self.bad}
@@ -182,9 +182,9 @@ class BatchAccounts:
         found |= {"written": self.written, "refused": self.refused}
         return {name: count for name, count in found.items() if count is not None}
 
-    def land_figures(self) -> dict[str, int]:
+    def land_event_fields(self) -> dict[str, int]:
         """Return the figures for the event of a land query's batch."""
-        told = self.fields()
+        told = self.event_fields()
         landed = {"landed": told["written"] + told["bad"], "good": told["written"], "bad": told["bad"]}
         return {"read": told["read"], "duplicates": told["duplicates"], **landed}
 
@@ -224,7 +224,7 @@ class ReplayAccounts:
                 f"internal error of Millrace: the record counts of the batch do not add up: {self}"
             )
 
-    def fields(self) -> dict[str, int]:
+    def event_fields(self) -> dict[str, int]:
         """Return the figures for the event of a replay."""
         return {name: count for name, count in vars(self).items() if count is not None}
 
@@ -279,12 +279,12 @@ class EventReporter:
         self.emit("failed", **fields, error=describe_error(error), error_class=type(error).__name__)
 
 
-def now() -> datetime:
+def utc_now() -> datetime:
     """Return the current time, in UTC."""
     return datetime.now(UTC)
 
 
-def batch_times(begun: datetime, committed: datetime, oldest: int | None = None) -> dict[str, Any]:
+def batch_time_fields(begun: datetime, committed: datetime, oldest: int | None = None) -> dict[str, Any]:
     """Return duration and commit time, as fields of an event.
 
     Parameters

@@ -146,19 +146,19 @@ def with_bounded_arrival(
         Logical names of the Kafka streams; None if all are.
     """
     ends = (planned - max(retention, DAYS_KEPT), planned + timedelta(days=1), planned)
-    times = ", ".join(map(_micros_literal, (*ends, planned)))
+    times = ", ".join(map(_sql_micros_literal, (*ends, planned)))
     # All values that differ between batches, in one call into the JVM.
-    return _columns_with_bounded_arrival(tuple(topics or ())).select_from(
+    return _select_with_bounded_arrival(tuple(topics or ())).select_from(
         records.withColumn(_ENDS, F.expr(f"array({times})"))
     )
 
 
 _ENDS = "_ends"
-"""Column of the lower and upper limit and the replacement: outside the generated code, as in :func:`time_outside_generated_code`."""
+"""Column of the lower and upper limit and the replacement: outside the generated code, as in :func:`time_column_outside_generated_code`."""
 
 
 @cache
-def _columns_with_bounded_arrival(topics: tuple[str, ...]) -> CachedSelect:
+def _select_with_bounded_arrival(topics: tuple[str, ...]) -> CachedSelect:
     # No identity is empty. The optimizer knows that none is null; with that condition it would inline the array's elements.
     low, high, at = (f"{_ENDS}[CASE WHEN _id = '' THEN 3 ELSE {n} END]" for n in range(3))
     own = f"(unix_micros(_arrived_at) BETWEEN {low} AND {high})"
@@ -189,7 +189,7 @@ def datetime_of_micros(micros: int) -> datetime:
     return _EPOCH + timedelta(microseconds=min(max(micros, first), last))
 
 
-def _micros_literal(at: datetime) -> str:
+def _sql_micros_literal(at: datetime) -> str:
     return f"{(at.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)}L"
 
 
@@ -205,11 +205,11 @@ def with_hash_and_landing_time(records: DataFrame) -> DataFrame:
         Rows in the envelope's shape.
     """
     return _STAMPED.select_from(records).withColumn(
-        "_landed_at", time_outside_generated_code(batch_accounts.now())
+        "_landed_at", time_column_outside_generated_code(batch_accounts.utc_now())
     )
 
 
-def time_outside_generated_code(at: datetime, never: str = "_arrived_at IS NULL") -> Column:
+def time_column_outside_generated_code(at: datetime, never: str = "_arrived_at IS NULL") -> Column:
     """Return one time for all rows, in a form that is not part of Spark's generated code.
 
     A literal is part of it: then each batch would be different code, compiled and warmed up again. Arrays
@@ -222,5 +222,5 @@ def time_outside_generated_code(at: datetime, never: str = "_arrived_at IS NULL"
         SQL condition that is false for all rows without the optimizer's knowledge; the default is a null ``_arrived_at``.
     """
     # As text it is one call into the JVM; with functions it is twenty.
-    time = f"timestamp_micros({_micros_literal(at)})"
+    time = f"timestamp_micros({_sql_micros_literal(at)})"
     return F.expr(f"array({time}, {time})[CASE WHEN {never} THEN 1 ELSE 0 END]")

@@ -60,7 +60,7 @@ def java_causes(error: BaseException) -> Iterator[Any]:
         origin = origin.getCause()
 
 
-def uncut_messages(error: BaseException) -> str:
+def full_error_text(error: BaseException) -> str:
     """Return all messages of an error and of its causes in the JVM, uncut: a task's message is among them."""
     return "\n".join([str(error), *(str(cause.toString()) for cause in java_causes(error))])
 
@@ -68,7 +68,7 @@ def uncut_messages(error: BaseException) -> str:
 def is_interruption(error: BaseException | None) -> bool:
     """Check for the interruption of a thread; Spark recognises Java's own exceptions for it, but not those of every client."""
     return error is not None and any(
-        word in uncut_messages(error) for word in ("Interrupt", "interrupted", "Aborted")
+        word in full_error_text(error) for word in ("Interrupt", "interrupted", "Aborted")
     )
 
 

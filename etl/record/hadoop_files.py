@@ -58,7 +58,7 @@ def read_bytes(spark: SparkSession, url: str) -> bytes:
         It cannot be read.
     """
     jvm: Any = spark._jvm
-    with _path_and_file_system(spark, url) as (path, files), closing(files.open(path)) as stream:
+    with _file_system_with_python_errors(spark, url) as (path, files), closing(files.open(path)) as stream:
         return bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
 
 
@@ -72,7 +72,7 @@ def write_text(spark: SparkSession, url: str, text: str) -> None:
     OSError
         It cannot be written; an old file is unchanged.
     """
-    with _path_and_file_system(spark, url) as (path, files):
+    with _file_system_with_python_errors(spark, url) as (path, files):
         if files.getScheme() == "file":
             _write_and_rename(Path(str(path.toUri().getPath())), text)
             return
@@ -89,7 +89,7 @@ def _write_and_rename(path: Path, text: str) -> None:
     half.replace(path)
 
 
-def delete(spark: SparkSession, url: str) -> None:
+def delete_if_exists(spark: SparkSession, url: str) -> None:
     """Delete a folder with its content; a missing one is no error.
 
     Raises
@@ -97,7 +97,7 @@ def delete(spark: SparkSession, url: str) -> None:
     OSError
         It cannot be deleted.
     """
-    with _path_and_file_system(spark, url) as (path, files):
+    with _file_system_with_python_errors(spark, url) as (path, files):
         files.delete(path, True)
 
 
@@ -110,7 +110,7 @@ def list_names(spark: SparkSession, url: str) -> list[str]:
         It cannot be read.
     """
     try:
-        with _path_and_file_system(spark, url) as (path, files):
+        with _file_system_with_python_errors(spark, url) as (path, files):
             return sorted(str(status.getPath().getName()) for status in files.listStatus(path))
     except FileNotFoundError:
         return []
@@ -126,12 +126,12 @@ def modified_at(spark: SparkSession, url: str) -> datetime:
     OSError
         It cannot be read.
     """
-    with _path_and_file_system(spark, url) as (path, files):
+    with _file_system_with_python_errors(spark, url) as (path, files):
         return datetime.fromtimestamp(files.getFileStatus(path).getModificationTime() / 1000, tz=UTC)
 
 
 @contextmanager
-def _path_and_file_system(spark: SparkSession, url: str) -> Iterator[tuple[Any, Any]]:
+def _file_system_with_python_errors(spark: SparkSession, url: str) -> Iterator[tuple[Any, Any]]:
     """Yield a URL as the JVM's path, and its file system, whose errors become Python's."""
     jvm: Any = spark._jvm
     try:

@@ -46,20 +46,20 @@ def column_changes(current: StructType, target: StructType) -> list[ColumnChange
     return list(_field_changes(current, target, ()))
 
 
-def stored_type(kind: DataType) -> str:
+def iceberg_sql_type(kind: DataType) -> str:
     """Return a type as Iceberg stores it, in SQL: Iceberg has no integers below 32 bits and no text lengths."""
     if isinstance(kind, StructType):
-        return f"struct<{','.join(f'{_sql_name(f.name)}:{stored_type(f.dataType)}' for f in kind.fields)}>"
+        return f"struct<{','.join(f'{_quoted_sql_name(f.name)}:{iceberg_sql_type(f.dataType)}' for f in kind.fields)}>"
     if isinstance(kind, ArrayType):
-        return f"array<{stored_type(kind.elementType)}>"
+        return f"array<{iceberg_sql_type(kind.elementType)}>"
     if isinstance(kind, MapType):
-        return f"map<{stored_type(kind.keyType)},{stored_type(kind.valueType)}>"
+        return f"map<{iceberg_sql_type(kind.keyType)},{iceberg_sql_type(kind.valueType)}>"
     if isinstance(kind, ByteType | ShortType):
         return "int"
     return re.sub(r"^(varchar|char)\(\d+\)$", "string", kind.simpleString())
 
 
-def _sql_name(name: str) -> str:
+def _quoted_sql_name(name: str) -> str:
     """Return the name of a field, quoted if SQL requires it."""
     return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else _sql_path((name,))
 
@@ -69,7 +69,7 @@ def _field_changes(current: StructType, target: StructType, path: tuple[str, ...
     for field in target.fields:
         here = (*path, field.name)
         if field.name not in columns:
-            kind = stored_type(field.dataType)
+            kind = iceberg_sql_type(field.dataType)
             yield ColumnChange(
                 ".".join(here), f"ADD COLUMN {_sql_path(here)} {kind}", f"lacks {'.'.join(here)} {kind}"
             )
@@ -81,7 +81,7 @@ def _field_changes(current: StructType, target: StructType, path: tuple[str, ...
 
 
 def _type_changes(current: DataType, target: DataType, path: tuple[str, ...]) -> Iterator[ColumnChange]:
-    if stored_type(current) == stored_type(target):
+    if iceberg_sql_type(current) == iceberg_sql_type(target):
         return
     if isinstance(current, StructType) and isinstance(target, StructType):
         yield from _field_changes(current, target, path)
@@ -92,11 +92,11 @@ def _type_changes(current: DataType, target: DataType, path: tuple[str, ...]) ->
     if (
         isinstance(current, MapType)
         and isinstance(target, MapType)
-        and stored_type(current.keyType) == stored_type(target.keyType)
+        and iceberg_sql_type(current.keyType) == iceberg_sql_type(target.keyType)
     ):
         yield from _type_changes(current.valueType, target.valueType, (*path, "value"))
         return
-    name, old, new = ".".join(path), stored_type(current), stored_type(target)
+    name, old, new = ".".join(path), iceberg_sql_type(current), iceberg_sql_type(target)
     wider = (old, new) in _WIDER or (
         isinstance(current, DecimalType)
         and isinstance(target, DecimalType)

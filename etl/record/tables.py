@@ -95,23 +95,23 @@ class Table:
 
     def current_rows(self, spark: SparkSession) -> DataFrame | None:
         """Return all rows of the current snapshot, whatever is written meanwhile; None for a table without a snapshot."""
-        snapshot = self.metadata(spark).currentSnapshot()
+        snapshot = self.load_java_table(spark).currentSnapshot()
         if snapshot is None:
             return None
         return spark.sql(f"SELECT * FROM {self} VERSION AS OF {snapshot.snapshotId()}")  # noqa: S608 - plain names
 
-    def metadata(self, spark: SparkSession) -> Any:
+    def load_java_table(self, spark: SparkSession) -> Any:
         """Load the table as Iceberg's Java object."""
-        return load_table(spark, str(self))
+        return load_java_table(spark, str(self))
 
 
-def load_table(spark: SparkSession, table: str) -> Any:
+def load_java_table(spark: SparkSession, table: str) -> Any:
     """Return a table as Iceberg's Java object, with its current metadata."""
     jvm: Any = spark._jvm
     return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table)
 
 
-def create_or_evolve(
+def create_or_evolve_table(
     spark: SparkSession,
     table: Table,
     schema: StructType,
@@ -145,7 +145,7 @@ def create_or_evolve(
     # Spark first asks whether the database exists, so a role needs no right to create one.
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {table.catalog}.{table.database}")
     jvm: Any = spark._jvm
-    ddl = jvm.org.apache.spark.sql.types.DataType.fromJson(with_all_nullable(schema).json()).toDDL()
+    ddl = jvm.org.apache.spark.sql.types.DataType.fromJson(with_all_fields_nullable(schema).json()).toDDL()
     present = set(schema.fieldNames())
     properties = ", ".join(
         f"'{key}'='{value}'"
@@ -183,11 +183,14 @@ def _evolve_or_refuse(
         spark.sql(f"ALTER TABLE {table} {statement}")
     if statements and report is not None:
         report.emit(
-            "altered", table=str(table), changes=statements, at=batch_accounts.iso_text(batch_accounts.now())
+            "altered",
+            table=str(table),
+            changes=statements,
+            at=batch_accounts.iso_text(batch_accounts.utc_now()),
         )
 
 
-def refuse_other_columns(spark: SparkSession, table: Table, schema: StructType) -> None:
+def refuse_table_with_other_columns(spark: SparkSession, table: Table, schema: StructType) -> None:
     """Refuse a table whose columns differ from those that will be written.
 
     Raises
@@ -204,12 +207,13 @@ def refuse_other_columns(spark: SparkSession, table: Table, schema: StructType) 
         )
 
 
-def with_all_nullable(kind: StructType) -> StructType:
+def with_all_fields_nullable(kind: StructType) -> StructType:
     """Return the same columns with every field nullable, at every level of structs: dead letters have none of them."""
     return StructType(
         [
             StructField(
-                f.name, with_all_nullable(f.dataType) if isinstance(f.dataType, StructType) else f.dataType
+                f.name,
+                with_all_fields_nullable(f.dataType) if isinstance(f.dataType, StructType) else f.dataType,
             )
             for f in kind.fields
         ]

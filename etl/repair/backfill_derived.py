@@ -14,17 +14,17 @@ from datetime import datetime, timedelta
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ..commits.duplicate_look_ups import LookUp
+from ..commits.duplicate_look_ups import DuplicateLookUp
 from ..formats.decoding.routes import rows_of_route
 from ..launch.launch_document import BackfillRequest
 from ..queries.derive import EnrichThenTransform, good_records
 from ..record import batch_accounts
-from ..record.batch_accounts import BatchAccounts, EventReporter, ObservedFigures, row_count
+from ..record.batch_accounts import BatchAccounts, EventReporter, ObservedFigures, row_count_aggregate
 from ..record.envelope import IDENTITY
 from ..record.tables import Table
 from ..sinks.delivery.merge_source import cached_temporary_view
 from ..sinks.iceberg import IcebergSink
-from ..sources.base import backfill_steps, has_arrived_between
+from ..sources.base import arrived_between_condition, backfill_time_steps
 
 _VIEW, _GONE = "millrace_backfilled", "_gone"
 """Name of a view, and prefix of the identity columns in it for rows to delete."""
@@ -34,7 +34,7 @@ STEP = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
-class Backfiller:
+class DerivedTableBackfiller:
     """Backfill of a derived table from a range of its landing table.
 
     It may run beside the stream with the same sink. Without ``replace`` both append: a record that the
@@ -78,14 +78,14 @@ class Backfiller:
         int
             Exit status 0.
         """
-        begun = batch_accounts.now()
+        begun = batch_accounts.utc_now()
         # Records that land meanwhile belong to the stream.
         landed = self.landing.current_rows(spark)
         totals = dict.fromkeys(("read", "duplicates", "filtered", "written", "replaced"), 0)
         assert request.since is not None, "a landing table is read by time"
         assert request.until is not None, "a landing table is read by time"
         if landed is not None:
-            for since, until in backfill_steps(request, STEP, whole=True):
+            for since, until in backfill_time_steps(request, STEP, whole=True):
                 for name, count in self._backfill_range(
                     landed, since, until, replace=request.replace
                 ).items():
@@ -97,36 +97,38 @@ class Backfiller:
             since=batch_accounts.iso_text(request.since),
             until=batch_accounts.iso_text(request.until),
             **totals,
-            **batch_accounts.batch_times(begun, batch_accounts.now()),
+            **batch_accounts.batch_time_fields(begun, batch_accounts.utc_now()),
         )
         return 0
 
     def _backfill_range(
         self, landed: DataFrame, since: datetime, until: datetime, *, replace: bool
     ) -> dict[str, int]:
-        begun = batch_accounts.now()
-        within = has_arrived_between(since, until)
+        begun = batch_accounts.utc_now()
+        within = arrived_between_condition(since, until)
         rows = rows_of_route(good_records(landed.where(within)), self.route, str(self.landing))
         if rows.isEmpty():
             # Nothing landed then: the sink's rows of that time have another origin.
             return {}
-        read = ObservedFigures(row_count("read"))
+        read = ObservedFigures(row_count_aggregate("read"))
         out = self.compose(read.observe(rows))
         replaced = 0
         if replace:
             offered, replaced = self._replace_range(out, since, until)
             written = offered
         else:
-            appended = self.sink.append(out, LookUp(within))
+            appended = self.sink.append(out, DuplicateLookUp(within))
             offered, written = appended.offered, appended.written
-        counts = BatchAccounts(read.values()["read"], offered, written).fields() | {"replaced": replaced}
+        counts = BatchAccounts(read.values()["read"], offered, written).event_fields() | {
+            "replaced": replaced
+        }
         self.report.emit(
             "step",
             query=self.query,
             since=batch_accounts.iso_text(since),
             until=batch_accounts.iso_text(until),
             **counts,
-            **batch_accounts.batch_times(begun, batch_accounts.now()),
+            **batch_accounts.batch_time_fields(begun, batch_accounts.utc_now()),
         )
         return counts
 
@@ -137,7 +139,9 @@ class Backfiller:
         rows are deleted by their identity, and computed rows have no identity to match.
         """
         spark = rows.sparkSession
-        there = spark.table(str(self.sink.table)).where(has_arrived_between(since, until)).select(*IDENTITY)
+        there = (
+            spark.table(str(self.sink.table)).where(arrived_between_condition(since, until)).select(*IDENTITY)
+        )
         gone = there.distinct().select(*(F.col(c).alias(_GONE + c) for c in IDENTITY))
         offered = gone.unionByName(rows, allowMissingColumns=True)
         before = there.count()

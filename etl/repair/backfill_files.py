@@ -13,7 +13,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from ..commits.duplicate_look_ups import LookUp
+from ..commits.duplicate_look_ups import DuplicateLookUp
 from ..launch.launch_document import BackfillRequest
 from ..record import envelope
 from ..record.errors import StartError, describe_error
@@ -54,7 +54,7 @@ def file_parts_reader(name: str) -> Parts:
             # A name may hold characters of a glob pattern.
             file = spark.read.format("binaryFile").load(re.sub(r"([\[\]{}*?\\])", r"\\\1", path))
             lines = spark.createDataFrame(
-                file.select("path", "modificationTime", "content").rdd.flatMap(_lines_of_file), _LINES
+                file.select("path", "modificationTime", "content").rdd.flatMap(_yield_lines_of_file), _LINES
             )
             number = F.col("line").cast("string")
             records = lines.select(
@@ -67,12 +67,14 @@ def file_parts_reader(name: str) -> Parts:
                 F.col("modified").alias("_arrived_at"),
                 "payload",
             )
-            yield BackfillPart(path, records, LookUp((F.col("_source") == name) & (F.col("_shard") == path)))
+            yield BackfillPart(
+                path, records, DuplicateLookUp((F.col("_source") == name) & (F.col("_shard") == path))
+            )
 
     return backfill_parts
 
 
-def _lines_of_file(file: Any) -> Iterator[tuple[str, int, datetime, bytearray]]:
+def _yield_lines_of_file(file: Any) -> Iterator[tuple[str, int, datetime, bytearray]]:
     path, modified, content = file
     lines = (gzip.decompress(content) if path.endswith(".gz") else bytes(content)).split(b"\n")
     # The last line ends with the file; an empty line between others is a record, and a bad one.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ..commits.duplicate_look_ups import LookUp
+from ..commits.duplicate_look_ups import DuplicateLookUp
 from ..formats.base import Decoder
 from ..formats.decoding.routes import decoder_of_route as decoder_of
 from ..launch.launch_document import BackfillRequest
@@ -68,10 +68,10 @@ class LandingBackfiller:
         int
             Exit status 0.
         """
-        begun = batch_accounts.now()
+        begun = batch_accounts.utc_now()
         totals = {"read": 0, "written": 0, "bad": 0}
         for part in self.parts(spark, request):
-            at = batch_accounts.now()
+            at = batch_accounts.utc_now()
             appended = self._land_part(part)
             counts = {
                 "read": appended.offered,
@@ -84,7 +84,7 @@ class LandingBackfiller:
                 query=self.query,
                 part=part.name,
                 **counts,
-                **batch_accounts.batch_times(at, batch_accounts.now()),
+                **batch_accounts.batch_time_fields(at, batch_accounts.utc_now()),
             )
         self.report.emit(
             "backfilled",
@@ -95,19 +95,21 @@ class LandingBackfiller:
             duplicates=totals["read"] - totals["written"],
             filtered=0,
             replaced=0,
-            **batch_accounts.batch_times(begun, batch_accounts.now()),
+            **batch_accounts.batch_time_fields(begun, batch_accounts.utc_now()),
         )
         return 0
 
     def _land_part(self, part: BackfillPart) -> AppendResult:
         try:
-            return self._append(part.records, self.decoder, part.bound)
+            return self._decode_and_append(part.records, self.decoder, part.bound)
         except Exception as error:
             if part.around is None or not is_time_overflow(error) or (records := part.around()) is None:
                 raise
-            return self._append(records, OverflowingTimesDecoder(self.decoder), part.bound)
+            return self._decode_and_append(records, OverflowingTimesDecoder(self.decoder), part.bound)
 
-    def _append(self, records: DataFrame, decoder: Decoder, bound: LookUp) -> AppendResult:
+    def _decode_and_append(
+        self, records: DataFrame, decoder: Decoder, bound: DuplicateLookUp
+    ) -> AppendResult:
         return self.sink.append(
             decoder.decode(with_hash_and_landing_time(records)), bound, F.count("_error").alias("bad")
         )
@@ -132,18 +134,18 @@ def make_landing_backfiller(run: JobRun, request: BackfillRequest) -> LandingBac
     asked = f"--backfill {request.query} --from {request.origin}"
     query = find_query_of_command(run, asked, request.query, "land query", have)
     [route] = query.routes
-    parts = _parts_of_source(run, query.name, route, request)
+    parts = _parts_reader_of_source(run, query.name, route, request)
     table = run.table(query.table)
     if not table.exists(spark):
         raise StartError(
             f"--backfill {query.name}: table {table} does not exist; start the job, which creates it"
         )
     decoder = decoder_of(spark, route)
-    tables.refuse_other_columns(spark, table, land.landing_table_schema(decoder.schema))
+    tables.refuse_table_with_other_columns(spark, table, land.landing_table_schema(decoder.schema))
     return LandingBackfiller(query.name, parts, decoder, IcebergSink(table), run.report)
 
 
-def _parts_of_source(run: JobRun, query: str, route: RouteSettings, request: BackfillRequest) -> Parts:
+def _parts_reader_of_source(run: JobRun, query: str, route: RouteSettings, request: BackfillRequest) -> Parts:
     source = route.source
     if request.origin != "stream":
         if not route.format.is_line_of_text:
@@ -152,4 +154,4 @@ def _parts_of_source(run: JobRun, query: str, route: RouteSettings, request: Bac
                 "use --from stream"
             )
         return file_parts_reader(source.name)
-    return reader_of((source,)).backfill(run, query)
+    return reader_of((source,)).backfill_reader(run, query)

@@ -26,9 +26,15 @@ from ..launch.settings import JobSettings
 from ..record import batch_accounts, hadoop_files
 from ..record.batch_accounts import EventReporter
 from ..record.tables import Table
-from .erase_condition import ErasureCondition, first_line
-from .erase_old_snapshots import count_snapshots, expire_before_mark, has_read_past, mark_erasure, newest_mark
-from .erase_targets import ErasureTarget, erasure_targets
+from .erase_condition import ErasureCondition, first_line_of_error
+from .erase_old_snapshots import (
+    commit_mark_of_erasure,
+    count_snapshots,
+    expire_snapshots_before_mark,
+    has_query_read_past,
+    snapshot_id_of_newest_mark,
+)
+from .erase_targets import ErasureTarget, targets_left_out_and_problems
 
 FOLDER = "_millrace/erase"
 """Folder below the job's checkpoints: the request, and an answer for each id."""
@@ -67,7 +73,7 @@ class EraseRequest:
 
 
 @dataclass
-class Erasure:
+class ErasureTask:
     """Maintenance task that processes an erasure request, a step at a time.
 
     Parameters
@@ -108,14 +114,14 @@ class Erasure:
             return
         except ValueError as error:
             raise OSError(f"{self.folder}/request.json: {error}") from error
-        answer = self._read_answer(spark, request)
+        answer = self._read_last_answer(spark, request)
         if answer["state"] in ("previewed", "refused"):
             if not request.apply:
                 return
             answer = _new_answer(request)
         if answer["state"] != "done":
             condition = ErasureCondition(spark, request.where)
-            result, left_out, problems = erasure_targets(spark, self.job, condition)
+            result, left_out, problems = targets_left_out_and_problems(spark, self.job, condition)
             answer["left_out"] = left_out
             if problems:
                 answer |= {"state": "refused", "problems": problems}
@@ -123,7 +129,7 @@ class Erasure:
                 self._advance_all_tables(spark, condition, result, answer)
             else:
                 # Whoever can write a request can leave out the command's preview.
-                answer = _count_matches(spark, condition, result, answer, self.job.erase_share)
+                answer = _answer_with_match_counts(spark, condition, result, answer, self.job.erase_share)
                 if request.apply and answer["wide"]:
                     answer |= {"state": "refused", "problems": answer["wide"]}
                 elif request.apply and answer["state"] == "previewed":
@@ -133,9 +139,9 @@ class Erasure:
         if answer["state"] == "done":
             # The record first: the request is deleted only when everything is done.
             self._write_history_record(spark, request, answer)
-            hadoop_files.delete(spark, f"{self.folder}/request.json")
+            hadoop_files.delete_if_exists(spark, f"{self.folder}/request.json")
 
-    def _read_answer(self, spark: SparkSession, request: EraseRequest) -> dict[str, Any]:
+    def _read_last_answer(self, spark: SparkSession, request: EraseRequest) -> dict[str, Any]:
         """Return the progress of an erasure, from the last answer written."""
         try:
             content: dict[str, Any] = json.loads(
@@ -163,7 +169,7 @@ class Erasure:
             step = _TableStep(self, spark, condition, target, state, answer)
             while state["step"] != "done":
                 try:
-                    reason = step.advance()
+                    reason = step.advance_or_reason_to_wait()
                 except _TooManyMatchesError as error:
                     answer |= {"state": "refused", "problems": [str(error)]}
                     return
@@ -174,7 +180,7 @@ class Erasure:
         answer["waiting"] = waiting
         answer["state"] = "running" if waiting else "done"
         if waiting and waiting != self._waiting:
-            at = batch_accounts.iso_text(batch_accounts.now())
+            at = batch_accounts.iso_text(batch_accounts.utc_now())
             self.report.emit("erasure_waits", erasure=answer["id"], why=waiting, at=at)
         self._waiting = waiting
 
@@ -186,25 +192,25 @@ class Erasure:
             **{key: answer[key] for key in ("id", "begun_at", "tables")},
             "by": request.by,
             "asked_at": request.asked_at,
-            "done_at": batch_accounts.iso_text(batch_accounts.now()),
+            "done_at": batch_accounts.iso_text(batch_accounts.utc_now()),
             "condition_sha256": hashlib.sha256(request.where.encode()).hexdigest(),
             "not_covered": [*request.left_out, *answer["left_out"]],
         }
         if request.keep_condition:
             record["condition"] = request.where
-        for place in {self._parent_folder(spark, name) for name in answer["tables"]}:
+        for place in {self._parent_folder_of_table(spark, name) for name in answer["tables"]}:
             url = f"{place}/{RECORDS}/{self.job.job}/{request.id}.json"
             hadoop_files.write_text(spark, url, json.dumps(record, indent=2))
         rows = {name: state["rows"] for name, state in answer["tables"].items()}
         begun = datetime.fromisoformat(answer["begun_at"])
-        times = batch_accounts.batch_times(begun, batch_accounts.now())
+        times = batch_accounts.batch_time_fields(begun, batch_accounts.utc_now())
         # The whole record again: a job can write to its log, but not change what stands in it.
         self.report.emit("erased", erasure=request.id, rows=rows, record=record, **times)
 
-    def _parent_folder(self, spark: SparkSession, name: str) -> str:
+    def _parent_folder_of_table(self, spark: SparkSession, name: str) -> str:
         """Return the parent folder of a table's folder."""
         catalog, rest = name.split(".", 1)
-        location = str(Table.from_name(catalog, rest).metadata(spark).location())
+        location = str(Table.from_name(catalog, rest).load_java_table(spark).location())
         return location.rstrip("/").rpartition("/")[0]
 
 
@@ -212,7 +218,7 @@ def _new_answer(request: EraseRequest) -> dict[str, Any]:
     return {
         "id": request.id,
         "state": "new",
-        "begun_at": batch_accounts.iso_text(batch_accounts.now()),
+        "begun_at": batch_accounts.iso_text(batch_accounts.utc_now()),
         "tables": {},
         "left_out": [],
         "waiting": [],
@@ -232,7 +238,7 @@ def _describe_too_many_matches(name: str, matching: int, total: int, share: floa
     return f"{name}: {matching:,} of {total:,} rows, more than {100 * share:.4g}%"
 
 
-def _count_matches(
+def _answer_with_match_counts(
     spark: SparkSession,
     condition: ErasureCondition,
     targets: tuple[ErasureTarget, ...],
@@ -254,7 +260,7 @@ def _count_matches(
             }
     except (CapturedException, Py4JJavaError) as error:
         # Such as a text that is no number, which shows only when rows are read.
-        return {**answer, "state": "refused", "problems": [f"{target.table}: {first_line(error)}"]}
+        return {**answer, "state": "refused", "problems": [f"{target.table}: {first_line_of_error(error)}"]}
     counts = {name: (each["rows"] + each["dead_letters"], each["of"]) for name, each in tables.items()}
     wide = [
         line
@@ -268,21 +274,23 @@ def _count_matches(
 class _TableStep:
     """Next step for one table: ``erase``, ``again`` (records of batches in flight), ``past`` (history), ``done``."""
 
-    erasure: Erasure
+    erasure: ErasureTask
     spark: SparkSession
     condition: ErasureCondition
     target: ErasureTarget
     state: dict[str, Any]
     answer: dict[str, Any]
 
-    def advance(self) -> str | None:
+    def advance_or_reason_to_wait(self) -> str | None:
         """Do the step, and return the reason to wait; None if the next step is possible at once."""
         if self.state["step"] == "erase":
             reason = self._unerased_source(self.target.sources)
             if reason is not None:
                 return reason
             self._erase_matches()
-            planned = {url: Checkpoint(url).planned_batch(self.spark) for url in self.target.writers}
+            planned = {
+                url: Checkpoint(url).planned_uncommitted_batch(self.spark) for url in self.target.writers
+            }
             # A batch that had read the old records may still commit them; the next batch has none of them.
             self.state["in_flight"] = {url: n for url, n in planned.items() if n is not None}
             self.state["step"] = "again"
@@ -292,13 +300,13 @@ class _TableStep:
                 if done is None or done < number:
                     return f"{url} has yet to commit batch {number}"
             self._erase_matches()
-            self.state["mark"] = mark_erasure(self.spark, self.target.table, self.answer["id"])
+            self.state["mark"] = commit_mark_of_erasure(self.spark, self.target.table, self.answer["id"])
             self.state["step"] = "past" if self.target.kept else "done"
         elif self.state["step"] == "past":
             for url in self.target.readers:
-                if not has_read_past(self.spark, self.target.table, url, self.state["mark"]):
+                if not has_query_read_past(self.spark, self.target.table, url, self.state["mark"]):
                     return f"{url} has yet to read past snapshot {self.state['mark']}"
-            self.state["files_deleted"] = expire_before_mark(
+            self.state["files_deleted"] = expire_snapshots_before_mark(
                 self.spark, self.target.table, self.state["mark"]
             )
             self.state["step"] = "done"
@@ -309,10 +317,10 @@ class _TableStep:
         for landing, checkpoint in sources:
             # The answer also has the mark of this job's own table: after a long stop it may have expired in the table.
             noted = self.answer["tables"].get(str(landing), {}).get("mark")
-            result = newest_mark(self.spark, landing, self.answer["id"]) or noted
+            result = snapshot_id_of_newest_mark(self.spark, landing, self.answer["id"]) or noted
             if result is None:
                 return f"{landing} is not erased yet"
-            if not has_read_past(self.spark, landing, checkpoint, result):
+            if not has_query_read_past(self.spark, landing, checkpoint, result):
                 return f"{checkpoint} has yet to read past snapshot {result} of {landing}"
         return None
 
@@ -325,7 +333,7 @@ class _TableStep:
             More match than may: an answer that says that the erasure is under way may be forged, as the request may.
         """
         matches = self.target.count_matches(self.spark, self.condition)
-        count = matches.matching_rows
+        count = matches.matching_count
         wide = _describe_too_many_matches(
             str(self.target.table), count, matches.total, self.erasure.job.erase_share
         )
@@ -335,8 +343,8 @@ class _TableStep:
         if count:
             self.state["under_way"] = count
             self.erasure._write_answer(self.spark, self.answer)
-            self.target.erase(self.spark, self.condition, self.answer["id"])
+            self.target.erase_matching_rows(self.spark, self.condition, self.answer["id"])
             del self.state["under_way"]
             self.state["rows"] += count
-            snapshot = self.target.table.metadata(self.spark).currentSnapshot()
+            snapshot = self.target.table.load_java_table(self.spark).currentSnapshot()
             self.state.setdefault("snapshots", []).append(int(snapshot.snapshotId()))

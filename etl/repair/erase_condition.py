@@ -49,7 +49,7 @@ class ErasureCondition:
         session: Any = self.spark._jsparkSession
         return session.sessionState().sqlParser().parseExpression(self.where)
 
-    def check(self) -> None:
+    def raise_if_invalid(self) -> None:
         """Refuse a condition that is wrong for every table.
 
         Raises
@@ -61,7 +61,7 @@ class ErasureCondition:
             nodes = list(_all_nodes(self._parsed_expression))
         except (CapturedException, Py4JJavaError) as error:
             raise ErasureConditionError(
-                f"the condition is not valid in Spark SQL: {first_line(error)}"
+                f"the condition is not valid in Spark SQL: {first_line_of_error(error)}"
             ) from error
         if any("Subquery" in _node_type(node) or _node_type(node) == "Exists" for node in nodes):
             raise ErasureConditionError(
@@ -105,7 +105,7 @@ class ErasureCondition:
             if _is_known_empty(checked):
                 return "the condition is true of no record"
         except (CapturedException, Py4JJavaError) as error:
-            return first_line(error)
+            return first_line_of_error(error)
         return None
 
     @property
@@ -130,18 +130,20 @@ class ErasureCondition:
             SQL, never null; None if there is no value to search: other comparisons than ``=`` and ``IN`` cannot be
             checked by text. If such a comparison is combined with an equality by ``AND``, the equality alone decides.
         """
-        return _text_search(self._parsed_expression, columns, words)
+        return _text_search_sql(self._parsed_expression, columns, words)
 
 
-def _text_search(node: Any, columns: tuple[str, ...], words: bool) -> str | None:
+def _text_search_sql(node: Any, columns: tuple[str, ...], words: bool) -> str | None:
     kind, children = _node_type(node), _children(node)
     if kind in ("And", "Or"):
-        sides = [result for child in children if (result := _text_search(child, columns, words)) is not None]
+        sides = [
+            result for child in children if (result := _text_search_sql(child, columns, words)) is not None
+        ]
         # In `a OR b` a side that cannot be checked is ignored; in `a AND b` the other side decides.
         return f"({f' {kind.upper()} '.join(sides)})" if sides else None
     if kind in ("EqualTo", "EqualNullSafe", "In"):
         values = [value for child in children if (value := _literal_text(child)) is not None]
-        places = [_contains_text(column, value, words) for value in values for column in columns]
+        places = [_contains_text_sql(column, value, words) for value in values for column in columns]
         return f"({' OR '.join(places)})" if places else None
     return None
 
@@ -155,7 +157,7 @@ def _literal_text(node: Any) -> str | None:
     return text if len(text) > 1 else None
 
 
-def _contains_text(column: str, value: str, words: bool) -> str:
+def _contains_text_sql(column: str, value: str, words: bool) -> str:
     # Bytes are compared as Latin-1, which has a character for each byte.
     pattern = "".join(map(_json_spellings_pattern, value))
     if words:
@@ -194,6 +196,6 @@ def _node_type(node: Any) -> str:
     return str(node.getClass().getSimpleName())
 
 
-def first_line(error: CapturedException | Py4JJavaError) -> str:
+def first_line_of_error(error: CapturedException | Py4JJavaError) -> str:
     """Return the first line of an error of Spark."""
     return next((line.strip() for line in describe_error(error).splitlines() if line.strip()), "not SQL")

@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
-from ..checkpoints.checkpoint import last_read_snapshots
+from ..checkpoints.checkpoint import snapshots_last_read_by
 from ..commits.snapshot_history import commit_time, snapshot_and_earlier
 from ..maintenance.table_maintenance import call_procedure, first_row, sql_timestamp
 from ..record.tables import Table
@@ -16,8 +16,8 @@ MARK = "millrace.erasure"
 """Property of the commit that ends the old history of a table for an erasure: the erasure's id."""
 
 
-def mark_erasure(spark: SparkSession, table: Table, erasure: str) -> int:
-    """Remove the rest of erased rows from the current snapshot, and end the old history with a commit without rows.
+def commit_mark_of_erasure(spark: SparkSession, table: Table, erasure: str) -> int:
+    """Remove the rest of erased rows from the current snapshot, and end the old history with a commit without rows: its mark.
 
     A query that derives from the table reads that commit as an empty batch, so even a query without other data
     reads past it.
@@ -38,16 +38,16 @@ def mark_erasure(spark: SparkSession, table: Table, erasure: str) -> int:
         pairs = ", ".join(f"'{key}', '{value}'" for key, value in only_those.items())
         call_procedure(spark, table, "rewrite_data_files", options=f"map({pairs})")
     _rewrite_manifests(spark, table)
-    metadata = table.metadata(spark)
+    metadata = table.load_java_table(spark)
     metadata.newAppend().set(MARK, erasure).commit()
-    mark = newest_mark(spark, table, erasure)
+    mark = snapshot_id_of_newest_mark(spark, table, erasure)
     assert mark is not None, "it was committed"
     return mark
 
 
 def _rewrite_manifests(spark: SparkSession, table: Table) -> None:
     """Rewrite manifests that list deleted files: such entries have the smallest and largest values."""
-    metadata = table.metadata(spark)
+    metadata = table.load_java_table(spark)
     snapshot = metadata.currentSnapshot()
     if snapshot is None or not any(m.hasDeletedFiles() for m in snapshot.dataManifests(metadata.io())):
         return
@@ -66,16 +66,16 @@ class _SingleManifestFunction:
         implements = ("java.util.function.Function",)
 
 
-def newest_mark(spark: SparkSession, table: Table, erasure: str) -> int | None:
+def snapshot_id_of_newest_mark(spark: SparkSession, table: Table, erasure: str) -> int | None:
     """Return the snapshot id of an erasure's newest mark; None if there is none, or it has expired."""
-    metadata = table.metadata(spark)
+    metadata = table.load_java_table(spark)
     for snapshot in snapshot_and_earlier(metadata, metadata.currentSnapshot()):
         if snapshot.summary().get(MARK) == erasure:
             return int(snapshot.snapshotId())
     return None
 
 
-def has_read_past(spark: SparkSession, table: Table, reader: str, snapshot: int) -> bool:
+def has_query_read_past(spark: SparkSession, table: Table, reader: str, snapshot: int) -> bool:
     """Check that a query that derives from a table has read everything that was committed before a snapshot.
 
     Parameters
@@ -83,22 +83,22 @@ def has_read_past(spark: SparkSession, table: Table, reader: str, snapshot: int)
     reader
         Checkpoint of the query. The answer for a query that never started is true: it starts at a snapshot that is left.
     """
-    metadata = table.metadata(spark)
-    states, at = last_read_snapshots(spark, reader, metadata), metadata.snapshot(snapshot)
+    metadata = table.load_java_table(spark)
+    states, at = snapshots_last_read_by(spark, reader, metadata), metadata.snapshot(snapshot)
     if states is None or at is None:
         return True  # every reader has passed an expired snapshot
     return bool(states) and min(each.sequenceNumber() for each in states) >= at.sequenceNumber()
 
 
-def expire_before_mark(spark: SparkSession, table: Table, snapshot: int) -> int:
-    """Expire all snapshots before a mark, and delete the files that only they name.
+def expire_snapshots_before_mark(spark: SparkSession, table: Table, snapshot: int) -> int:
+    """Expire all snapshots before a mark, delete the files that only they name, and return how many these are.
 
     Returns
     -------
     int
         Number of files deleted.
     """
-    at = table.metadata(spark).snapshot(snapshot)
+    at = table.load_java_table(spark).snapshot(snapshot)
     if at is None:
         return 0  # it has expired already
     limits = {"older_than": sql_timestamp(commit_time(at)), "retain_last": "1"}

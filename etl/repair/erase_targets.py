@@ -32,7 +32,7 @@ Kind = Literal["landing", "rows", "refused"]
 
 
 @dataclass(frozen=True)
-class MatchingRows:
+class MatchingRowCounts:
     """Matching rows of a table.
 
     Attributes
@@ -51,7 +51,7 @@ class MatchingRows:
     total: int
 
     @property
-    def matching_rows(self) -> int:
+    def matching_count(self) -> int:
         """Number of good rows and dead letters."""
         return self.rows + self.letters
 
@@ -89,7 +89,7 @@ class ErasureTarget:
     by_columns: bool = True
     words: bool = True
 
-    def count_matches(self, spark: SparkSession, condition: ErasureCondition) -> MatchingRows:
+    def count_matches(self, spark: SparkSession, condition: ErasureCondition) -> MatchingRowCounts:
         """Count the rows to erase now.
 
         Returns
@@ -100,7 +100,7 @@ class ErasureTarget:
         rows = letters = 0
         files: set[str] = set()
         before = "false"
-        for sql, letter in self._conditions(spark, condition):
+        for sql, letter in self._conditions_of_rows_and_letters(spark, condition):
             [row] = spark.sql(
                 f"SELECT count(1) AS n, collect_set(t._file) AS files FROM {self.table} t "  # noqa: S608 - the user's own condition
                 f"WHERE {sql} AND NOT ({before}\n)"
@@ -110,9 +110,9 @@ class ErasureTarget:
             # A condition with another table must stand alone: only then Spark makes a join of it.
             before = before if "EXISTS" in sql else f"{before} OR {sql}"
         total = spark.table(str(self.table)).count()
-        return MatchingRows(rows, letters, len(files), total)
+        return MatchingRowCounts(rows, letters, len(files), total)
 
-    def erase(self, spark: SparkSession, condition: ErasureCondition, erasure: str) -> None:
+    def erase_matching_rows(self, spark: SparkSession, condition: ErasureCondition, erasure: str) -> None:
         """Erase the matching rows, each condition in its own transaction.
 
         Parameters
@@ -121,13 +121,13 @@ class ErasureTarget:
             Id of the erasure, which rows of landing tables keep in ``_error``.
         """
         _set_isolation_properties(spark, self.table)
-        for sql, _ in self._conditions(spark, condition):
+        for sql, _ in self._conditions_of_rows_and_letters(spark, condition):
             if self.kind == "landing":
-                spark.sql(f"UPDATE {self.table} AS t SET {self._set_clause(spark, erasure)} WHERE {sql}")  # noqa: S608 - as above
+                spark.sql(f"UPDATE {self.table} AS t SET {self._sql_set_clause(spark, erasure)} WHERE {sql}")  # noqa: S608 - as above
             else:
                 spark.sql(f"DELETE FROM {self.table} AS t WHERE {sql}")  # noqa: S608 - as above
 
-    def _set_clause(self, spark: SparkSession, erasure: str) -> str:
+    def _sql_set_clause(self, spark: SparkSession, erasure: str) -> str:
         known = {"_stage": f"'{ERASED}'", "_error": f"'erased: {erasure}'"}
         fields = spark.table(str(self.table)).schema.fields
         return ", ".join(
@@ -136,7 +136,9 @@ class ErasureTarget:
             if f.name not in KEEPS
         )
 
-    def _conditions(self, spark: SparkSession, condition: ErasureCondition) -> Iterator[tuple[str, bool]]:
+    def _conditions_of_rows_and_letters(
+        self, spark: SparkSession, condition: ErasureCondition
+    ) -> Iterator[tuple[str, bool]]:
         """Yield conditions on rows of the table ``t`` that no erased row meets, each with True for dead letters."""
         if self.kind == "landing":
             good = "t._error IS NULL AND t._stage IS NULL"
@@ -182,14 +184,14 @@ class ErasureTarget:
 
 
 def _set_isolation_properties(spark: SparkSession, table: Table) -> None:
-    has = table.metadata(spark).properties()
+    has = table.load_java_table(spark).properties()
     lacking = {name: value for name, value in _ISOLATION.items() if has.get(name) != value}
     if lacking:
         pairs = ", ".join(f"'{name}' = '{value}'" for name, value in lacking.items())
         spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({pairs})")
 
 
-def erasure_targets(
+def targets_left_out_and_problems(
     spark: SparkSession, job: JobSettings, condition: ErasureCondition
 ) -> tuple[tuple[ErasureTarget, ...], list[str], list[str]]:
     """Return the tables that a job writes and to which the condition applies, landing tables first.
@@ -200,7 +202,7 @@ def erasure_targets(
         The tables; sentences on data that is not reached; and all errors of the condition.
     """
     try:
-        condition.check()
+        condition.raise_if_invalid()
     except ErasureConditionError as error:
         return (), [], [str(error)]
     result, left_out, problems = [], [], []

@@ -10,9 +10,9 @@ from ..queries import land
 from ..queries.direct import write_replayed_to_sinks
 from ..queries.query_parts import (
     batch_transform_and_schema,
-    direct_routes,
     find_query_of_command,
     landing_table_of,
+    make_direct_routes,
     make_enrich_then_transform,
     open_derived_stream,
     prepare_sink,
@@ -22,7 +22,7 @@ from ..record.errors import StartError
 from ..record.job_run import JobRun
 from ..sinks.base import LETTER
 from ..sinks.iceberg import IcebergSink
-from .backfill_derived import Backfiller
+from .backfill_derived import DerivedTableBackfiller
 from .replay_dead_letters import DeadLetterReplayer
 from .replay_refused_rows import RefusedRowReplayer
 
@@ -44,14 +44,14 @@ def make_replayer(run: JobRun, name: str) -> DeadLetterReplayer | RefusedRowRepl
     table = run.table(target)
     if not table.exists(run.spark):
         raise StartError(f"--replay {name}: table {table} does not exist, because nothing was landed yet")
-    tables.refuse_other_columns(run.spark, table, land.landing_table_schema(decoder.schema))
+    tables.refuse_table_with_other_columns(run.spark, table, land.landing_table_schema(decoder.schema))
     onward = None
     if not isinstance(query, LandSettings):
-        onward = partial(write_replayed_to_sinks, direct_routes(run, query, table))
+        onward = partial(write_replayed_to_sinks, make_direct_routes(run, query, table))
     return DeadLetterReplayer(name, table, run.report, tuple(s.name for s in query.sources), decoder, onward)
 
 
-def make_backfiller(run: JobRun, name: str) -> Backfiller:
+def make_backfiller(run: JobRun, name: str) -> DerivedTableBackfiller:
     """Make the backfill of a range of a landing table; it touches neither source nor checkpoint.
 
     Parameters
@@ -83,10 +83,10 @@ def make_backfiller(run: JobRun, name: str) -> Backfiller:
     landing = landing_table_of(run, name, query.source_table)
     compose = make_enrich_then_transform(run, name, query)
     table = run.table(query.sink.lake_table)
-    tables.create_or_evolve(
-        run.spark, table, compose.schema(run.spark, landing, query.route), report=run.report
+    tables.create_or_evolve_table(
+        run.spark, table, compose.checked_sink_schema(run.spark, landing, query.route), report=run.report
     )
-    return Backfiller(name, landing, compose, IcebergSink(table), run.report, query.route)
+    return DerivedTableBackfiller(name, landing, compose, IcebergSink(table), run.report, query.route)
 
 
 def _make_refused_row_replayer(run: JobRun, query: DeriveSettings) -> RefusedRowReplayer:
@@ -104,7 +104,7 @@ def _make_refused_row_replayer(run: JobRun, query: DeriveSettings) -> RefusedRow
             f"--replay {query.name}: its sink has refused no row yet, so there is nothing to send again "
             f"(no table {letters})"
         )
-    tables.refuse_other_columns(run.spark, letters, LETTER)
+    tables.refuse_table_with_other_columns(run.spark, letters, LETTER)
     landing = landing_table_of(run, query.name, query.source_table)
     compose = make_enrich_then_transform(run, query.name, query)
     rows = open_derived_stream(run, query, compose, landing, None)

@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ..commits.duplicate_look_ups import LookUp
+from ..commits.duplicate_look_ups import DuplicateLookUp
 from ..formats.base import Decoder
 from ..launch.launch_document import ReplayRequest
 from ..record import batch_accounts, envelope, hadoop_files
@@ -181,7 +181,7 @@ class LetterReplay(ABC):
         StartError
             The corrected payloads cannot be read; nothing was written.
         """
-        begun, selection = batch_accounts.now(), None
+        begun, selection = batch_accounts.utc_now(), None
         if request.ids or request.corrected:
             corrected = (
                 read_corrected_payloads(spark, request.corrected, self.BETWEEN) if request.corrected else None
@@ -192,7 +192,7 @@ class LetterReplay(ABC):
         if rows is None or (selection is not None and not selection.payloads):
             balance, missing = self.NOTHING, [*(selection.payloads if selection else ())]
         else:
-            balance, missing = self.replay(rows, selection)
+            balance, missing = self.replay_and_list_missing(rows, selection)
         unknown: list[str] = []
         if selection is not None:
             unknown = [*selection.unknown, *(i for root in missing for i in selection.written[root])]
@@ -200,14 +200,16 @@ class LetterReplay(ABC):
             "replayed",
             query=self.query,
             table=str(self.table),
-            **balance.fields(),
+            **balance.event_fields(),
             unknown_ids=sorted(unknown),
-            **batch_accounts.batch_times(begun, batch_accounts.now()),
+            **batch_accounts.batch_time_fields(begun, batch_accounts.utc_now()),
         )
         return int(bool(unknown))
 
     @abstractmethod
-    def replay(self, rows: DataFrame, selection: LetterSelection | None) -> tuple[ReplayAccounts, list[str]]:
+    def replay_and_list_missing(
+        self, rows: DataFrame, selection: LetterSelection | None
+    ) -> tuple[ReplayAccounts, list[str]]:
         """Replay letters of a table; return the accounts, and the requested identities without a letter."""
 
 
@@ -241,9 +243,11 @@ class DeadLetterReplayer(LetterReplay):
     decoder: Decoder
     onward: Callable[[DataFrame], None] | None = None
 
-    def replay(self, rows: DataFrame, selection: LetterSelection | None) -> tuple[ReplayAccounts, list[str]]:
-        """See :meth:`LetterReplay.replay`."""
-        rows = rows.where(self._is_from_own_streams())
+    def replay_and_list_missing(
+        self, rows: DataFrame, selection: LetterSelection | None
+    ) -> tuple[ReplayAccounts, list[str]]:
+        """See :meth:`LetterReplay.replay_and_list_missing`."""
+        rows = rows.where(self._own_streams_condition())
         erased = F.col("_stage").eqNullSafe(envelope.ERASED)
         letters = with_root_and_attempt(rows.where(F.col("_error").isNotNull() & ~erased))
         selected, missing = None, list[str]()
@@ -260,12 +264,12 @@ class DeadLetterReplayer(LetterReplay):
             return self.NOTHING, missing
         # A replay has its record's arrival time, so a family is between the letters' first and last.
         first, last = (F.expr(f"timestamp_micros({span[end]})") for end in ("first", "last"))
-        within = self._is_from_own_streams() & F.col("_arrived_at").between(first, last)
+        within = self._own_streams_condition() & F.col("_arrived_at").between(first, last)
         return self._append_new_rows(
             self._next_attempts(letters, rows.where(within), selected), within
         ), missing
 
-    def _is_from_own_streams(self) -> Column:
+    def _own_streams_condition(self) -> Column:
         """Return the condition for rows of the query's streams: other queries may land into the same table."""
         return F.col("_source").isin([self.source] if isinstance(self.source, str) else [*self.source])
 
@@ -283,7 +287,7 @@ class DeadLetterReplayer(LetterReplay):
                 rows = tries.where(lands).drop("_done", "_last")
                 if self.onward is not None:
                     self.onward(rows.where(good))
-                written = IcebergSink(self.table).append(rows, LookUp(within)).written
+                written = IcebergSink(self.table).append(rows, DuplicateLookUp(within)).written
                 if written != balance.landed:
                     raise AccountsError(
                         f"the record counts of the replay do not match table {self.table}: it counted "
@@ -307,7 +311,7 @@ class DeadLetterReplayer(LetterReplay):
             payload = F.coalesce("_corrected", "_bytes")
         return self.decoder.decode(
             families.select(
-                next_identity(F.col("_root"), F.col("_attempt")).alias("_id"),
+                next_identity_column(F.col("_root"), F.col("_attempt")).alias("_id"),
                 *envelope.COLUMNS[1:],
                 F.xxhash64(payload).alias("_hash"),
                 F.current_timestamp().alias("_landed_at"),
@@ -352,7 +356,7 @@ def with_root_and_attempt(rows: DataFrame, mark: str = MARK) -> DataFrame:
     return rows.withColumns({"_root": F.regexp_replace("_id", suffix, ""), "_attempt": attempt})
 
 
-def next_identity(root: Column, attempt: Column, mark: str = MARK) -> Column:
+def next_identity_column(root: Column, attempt: Column, mark: str = MARK) -> Column:
     """Return the identity of a family's next row."""
     number = F.when(attempt == 0, "").otherwise((attempt + 1).cast("string"))
     return F.concat(root, F.lit(mark), number)

@@ -15,19 +15,19 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from ..commits.duplicate_look_ups import look_up_in_whole_table
+from ..commits.duplicate_look_ups import whole_table_look_up
 from ..formats.decoding.routes import rows_of_route
 from ..queries.derive import EnrichThenTransform, good_records
 from ..record.batch_accounts import ReplayAccounts
 from ..record.envelope import CARRIED
-from ..record.tables import Table, with_all_nullable
+from ..record.tables import Table, with_all_fields_nullable
 from ..sinks.base import JSON_OPTIONS, LETTER, STAGE, Sink
 from ..sinks.iceberg import IcebergSink
 from .replay_dead_letters import (
     FAMILY,
     LetterReplay,
     LetterSelection,
-    next_identity,
+    next_identity_column,
     refuse_ambiguous_corrections,
     with_root_and_attempt,
 )
@@ -75,8 +75,10 @@ class RefusedRowReplayer(LetterReplay):
     schema: StructType
     sink: Sink
 
-    def replay(self, held: DataFrame, selection: LetterSelection | None) -> tuple[ReplayAccounts, list[str]]:
-        """See :meth:`etl.repair.replay_dead_letters.LetterReplay.replay`."""
+    def replay_and_list_missing(
+        self, held: DataFrame, selection: LetterSelection | None
+    ) -> tuple[ReplayAccounts, list[str]]:
+        """See :meth:`etl.repair.replay_dead_letters.LetterReplay.replay_and_list_missing`."""
         # Results of many records have no source, and null equals nothing.
         held = held.fillna("", ["_source"])
         letters = with_root_and_attempt(held.where(F.col("_error").isNotNull()), MARK)
@@ -94,15 +96,21 @@ class RefusedRowReplayer(LetterReplay):
         still = last.join(settled, [*FAMILY], "left_anti").persist()
         try:
             count, open_ = last.count(), still.count()
-            figures = self._send(still) if open_ else {"good": 0, "filtered": 0, "bad": 0, "landed": 0}
+            figures = (
+                self._send_and_count(still) if open_ else {"good": 0, "filtered": 0, "bad": 0, "landed": 0}
+            )
             return ReplayAccounts(count, already=count - open_, **figures), missing
         finally:
             still.unpersist()
 
-    def _send(self, still: DataFrame) -> Mapping[str, int]:
+    def _send_and_count(self, still: DataFrame) -> Mapping[str, int]:
         spark = still.sparkSession
         as_it_was = self.landing is None or still.where("_corrected IS NOT NULL").limit(1).count() > 0
-        rows, failed = self._rows_from_letter_text(still) if as_it_was else self._derive_again(still)
+        rows, failed = (
+            self._rows_and_unreadable_letters(still)
+            if as_it_was
+            else self._derived_rows_and_letters_without_record(still)
+        )
         rows = rows.persist()
         try:
             refused: list[tuple[str, str, str]] = []
@@ -121,7 +129,7 @@ class RefusedRowReplayer(LetterReplay):
                 count, again = still.count(), bad.count()
                 self._append_settled(still, bad)
                 figures = {"good": offered - sendable.count(), "bad": again, "filtered": count - again}
-                changed = still.join(bad, [*FAMILY], "left_semi").where(_has_corrected_bytes()).count()
+                changed = still.join(bad, [*FAMILY], "left_semi").where(_corrected_bytes_condition()).count()
             finally:
                 bad.unpersist()
             figures["filtered"] -= figures["good"]
@@ -131,10 +139,12 @@ class RefusedRowReplayer(LetterReplay):
 
     def _append_settled(self, still: DataFrame, bad: DataFrame) -> None:
         """Append a row for each settled letter, and for each corrected one that is refused again."""
-        result = still.join(bad, [*FAMILY], "left").where(F.col(_ERROR).isNull() | _has_corrected_bytes())
+        result = still.join(bad, [*FAMILY], "left").where(
+            F.col(_ERROR).isNull() | _corrected_bytes_condition()
+        )
         again = F.col(_ERROR).isNotNull()
         known = {
-            "_id": next_identity(F.col("_root"), F.col("_attempt"), MARK),
+            "_id": next_identity_column(F.col("_root"), F.col("_attempt"), MARK),
             "_source": F.when(F.col("_source") != "", F.col("_source")),
             "_landed_at": F.current_timestamp(),
             "_bytes": F.when(again, F.col("_corrected")),
@@ -142,14 +152,14 @@ class RefusedRowReplayer(LetterReplay):
             "_error": F.col(_ERROR),
         }
         rows = result.select(*(known.get(name, F.col(name)).alias(name) for name in LETTER.fieldNames()))
-        IcebergSink(self.table).append(rows, look_up_in_whole_table())
+        IcebergSink(self.table).append(rows, whole_table_look_up())
 
-    def _rows_from_letter_text(self, still: DataFrame) -> tuple[DataFrame, DataFrame]:
+    def _rows_and_unreadable_letters(self, still: DataFrame) -> tuple[DataFrame, DataFrame]:
         """Return rows from letters or corrected payloads, and the letters from which no row can be read."""
         shape = StructType([*self.schema.fields, StructField(_CORRUPT, StringType())])
         options = {**JSON_OPTIONS, "columnNameOfCorruptRecord": _CORRUPT}
         text = F.coalesce("_corrected", "_bytes").cast("string")
-        read = still.withColumn("_row", F.from_json(text, with_all_nullable(shape), options))
+        read = still.withColumn("_row", F.from_json(text, with_all_fields_nullable(shape), options))
         broken = F.col("_row").isNull() | F.col(f"_row.{_CORRUPT}").isNotNull()
         own: dict[str, Column] = {"_id": F.col("_root"), "_written_at": F.current_timestamp()}
         own |= {name: F.col(name) for name in CARRIED[1:]}
@@ -160,7 +170,7 @@ class RefusedRowReplayer(LetterReplay):
         why = F.lit("millrace: no row of this sink's columns, in JSON").alias(_ERROR)
         return read.where(~broken).select(*fields), read.where(broken).select(*FAMILY, why)
 
-    def _derive_again(self, still: DataFrame) -> tuple[DataFrame, DataFrame]:
+    def _derived_rows_and_letters_without_record(self, still: DataFrame) -> tuple[DataFrame, DataFrame]:
         """Return rows that the current transform makes from their records, and letters without a record."""
         assert self.landing is not None, f"{self.query}: keeps state"
         spark = still.sparkSession
@@ -188,6 +198,6 @@ class RefusedRowReplayer(LetterReplay):
         return rows.select(*(F.col(f"`{c}`") for c in self.schema.fieldNames())), lost.select(*FAMILY, why)
 
 
-def _has_corrected_bytes() -> Column:
+def _corrected_bytes_condition() -> Column:
     """Return a condition: a letter was corrected, with other bytes."""
     return F.col("_corrected").isNotNull() & ~F.col("_corrected").eqNullSafe(F.col("_bytes"))

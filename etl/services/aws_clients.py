@@ -83,7 +83,7 @@ class RetryableError(Exception):
     """A request that may succeed if it is repeated: the service is busy or unreachable."""
 
 
-def call_once(call: Callable[[], Answer], *, once: bool = False) -> Answer:
+def call_and_classify_errors(call: Callable[[], Answer], *, once: bool = False) -> Answer:
     """Call a service, and distinguish errors that may be temporary.
 
     Parameters
@@ -125,7 +125,7 @@ def call_until_answered(call: Callable[[], Answer], backoff: Backoff, *, once: b
     Parameters
     ----------
     call, once
-        As in :func:`call_once`.
+        As in :func:`call_and_classify_errors`.
     backoff
         Waits between the calls.
 
@@ -134,11 +134,11 @@ def call_until_answered(call: Callable[[], Answer], backoff: Backoff, *, once: b
     SinkError
         The service stays busy or unreachable for longer than the patience.
     UnknownOutcomeError, botocore.exceptions.ClientError
-        As in :func:`call_once`.
+        As in :func:`call_and_classify_errors`.
     """
     while True:
         try:
-            return call_once(call, once=once)
+            return call_and_classify_errors(call, once=once)
         except RetryableError as error:
             backoff.wait(str(error))
 

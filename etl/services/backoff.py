@@ -44,7 +44,7 @@ class Backoff:
         """Reset the waits after a write."""
         self._tries, self._since = 0, None
 
-    def wait_before_rest(self, sent: int, left: int, reason: str) -> None:
+    def wait_before_sending_rest(self, sent: int, left: int, reason: str) -> None:
         """Wait if a request left some of its entries undone; any entry that it wrote is progress."""
         if left < sent:
             self.reset_after_write()

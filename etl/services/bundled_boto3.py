@@ -43,12 +43,12 @@ def import_boto3(what: str) -> Any:
             raise StartError(
                 f"boto3 is needed {what}, but the Python at {sys.executable} does not have it"
             ) from error
-    sys.path.append(str(_unpacked_archive(archive)))
+    sys.path.append(str(_unpack_archive(archive)))
     importlib.invalidate_caches()
     return importlib.import_module("boto3")
 
 
-def _unpacked_archive(archive: Path) -> Path:
+def _unpack_archive(archive: Path) -> Path:
     with zipfile.ZipFile(archive) as source:
         members = [each for each in source.infolist() if each.filename.startswith(f"{FOLDER}/")]
         digest = zlib.crc32(repr([(each.filename, each.CRC) for each in members]).encode())

@@ -31,8 +31,8 @@ SPARK_4_NAMES = (
 """Classes that PySpark 4 looks up by their full names."""
 
 
-def cache_jvm_names(spark: SparkSession) -> SparkSession:
-    """Look the names up once; later uses find them as attributes.
+def session_with_cached_jvm_names(spark: SparkSession) -> SparkSession:
+    """Return a session in which the names were looked up once; later uses find them as attributes.
 
     At each use py4j asks the JVM for the meaning of a name, part by part. The JVM searches every jar for a class
     ``org``, then ``org.apache``, or for ``functions`` in each imported package: about 0.7 ms for each

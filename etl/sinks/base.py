@@ -35,7 +35,7 @@ from pyspark.sql.types import (
 from ..checkpoints.checkpoint import Checkpoint
 from ..commits.batch_commits import BatchId
 from ..commits.duplicate_look_ups import LookUps
-from ..formats.decoding.decoded_rows import holds_for_all_leaves
+from ..formats.decoding.decoded_rows import all_leaves_condition
 from ..launch import typed_json
 from ..launch.sinks import SinkSettings
 from ..record.envelope import CARRIED, IDENTITY
@@ -187,7 +187,7 @@ class WriteCounts:
         Offered rows that became dead letters; None for a sink of the lake, which refuses none.
     unordered
         Rows that were compared with a row of the sink, of which only the arrival says which record is the later one
-        (:func:`etl.sinks.delivery.record_order.decided_by_arrival_condition`).
+        (:func:`etl.sinks.delivery.record_order.decided_by_arrival_sql`).
     ran
         DataFrame on whose RDD the action ran, for a sink that ``acts_on_rdd``.
     """
@@ -259,12 +259,12 @@ def row_as_json(rows: DataFrame) -> Column:
     return F.to_json(F.struct(*(F.col(f"`{c}`") for c in rows.columns)), dict(JSON_OPTIONS))
 
 
-def is_delete(rows: DataFrame) -> Column:
+def delete_condition(rows: DataFrame) -> Column:
     """Return a condition: a row deletes the row with its identity. Never null."""
     return F.col(DELETED) if DELETED in rows.columns else F.lit(False)
 
 
-def identity_and_times(rows: DataFrame) -> list[Column]:
+def identity_and_time_columns(rows: DataFrame) -> list[Column]:
     """Return identity and times of a row; null where a result of many records has none."""
     kinds: dict[str, DataType] = {f.name: f.dataType for f in LETTER.fields}
     have = set(rows.columns)
@@ -329,14 +329,14 @@ def reason_time_not_storable(rows: DataFrame) -> Column:
     """
     reason = F.lit(None).cast("string")
     for each in rows.schema.fields:
-        within = holds_for_all_leaves(each.dataType, F.col(f"`{each.name}`"), _is_storable_time)
+        within = all_leaves_condition(each.dataType, F.col(f"`{each.name}`"), _storable_time_condition)
         if within is not None:
             text = f"{each.name} holds a time outside the years {FIRST_DAY.year} to {LAST_DAY.year}"
             reason = F.when(~within, F.lit(text)).otherwise(reason)
     return reason
 
 
-def _is_storable_time(kind: DataType, value: Column) -> Column | None:
+def _storable_time_condition(kind: DataType, value: Column) -> Column | None:
     """Return a condition: a time is in those years. None for a type that is no time."""
     if isinstance(kind, DateType):
         first, last = (F.expr(f"date'{day}'") for day in (FIRST_DAY, LAST_DAY))
@@ -358,14 +358,14 @@ def dead_letters_of_refused_rows(rows: DataFrame, error: Column) -> DataFrame:
         Reason of the refusal of each row.
     """
     return rows.select(
-        *identity_and_times(rows),
+        *identity_and_time_columns(rows),
         row_as_json(rows).cast("binary").alias("_bytes"),
         F.lit(STAGE).alias("_stage"),
         error.alias("_error"),
     ).select(*LETTER.fieldNames())
 
 
-def refuse_nothing(letters: DataFrame) -> None:
+def raise_on_refused_rows(letters: DataFrame) -> None:
     """Stand in for ``refuse`` if a sink refuses no row.
 
     Raises

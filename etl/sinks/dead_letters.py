@@ -9,14 +9,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ..commits.duplicate_look_ups import (
-    LookUp,
-    OtherWriters,
+    CommitTimeOfOtherWriters,
+    DuplicateLookUp,
     TableHistory,
-    is_older_than,
-    look_up_in_whole_table,
+    older_than_condition,
+    whole_table_look_up,
 )
 from ..record.tables import Table
-from .base import LETTER, BatchIdentity, Refuse, refuse_nothing
+from .base import LETTER, BatchIdentity, Refuse, raise_on_refused_rows
 from .iceberg import IcebergSink
 
 
@@ -34,7 +34,9 @@ class DeadLetterTable:
 
     table: Table
     query: str
-    _others: OtherWriters = field(default_factory=OtherWriters, init=False, repr=False)
+    _others: CommitTimeOfOtherWriters = field(
+        default_factory=CommitTimeOfOtherWriters, init=False, repr=False
+    )
 
     @cached_property
     def _sink(self) -> IcebergSink:
@@ -75,12 +77,12 @@ class DeadLetterTable:
                 "_arrived_at": F.coalesce(F.col("_arrived_at"), F.current_timestamp()),
             }
         )
-        self._sink.write(kept, place, refuse_nothing)
+        self._sink.write(kept, place, raise_on_refused_rows)
 
-    def _look_ups(self, history: TableHistory) -> list[LookUp]:
+    def _look_ups(self, history: TableHistory) -> list[DuplicateLookUp]:
         until = self._others.latest_commit_time(history)
         if until is None:
-            return [LookUp(nothing_later=True)]
+            return [DuplicateLookUp(nothing_later=True)]
         # A row that landed after the last write of others is not among theirs; the landing time of results is unknown.
-        outside = F.col("_landed_at").isNull() | is_older_than("_landed_at", until)
-        return [LookUp(outside=outside, nothing_later=True), look_up_in_whole_table()]
+        outside = F.col("_landed_at").isNull() | older_than_condition("_landed_at", until)
+        return [DuplicateLookUp(outside=outside, nothing_later=True), whole_table_look_up()]

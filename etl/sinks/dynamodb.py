@@ -27,7 +27,7 @@ from .base import (
     version_of_results,
 )
 from .delivery import python_task_writes
-from .delivery.dynamodb_items import RowToItem
+from .delivery.dynamodb_items import RowToItemConverter
 from .delivery.python_task_writes import Entry, Refused, RequestWriter, RowToSend
 from .delivery.record_order import is_decided_by_arrival, kept_order, lane_and_place
 
@@ -45,7 +45,7 @@ LANE, PLACE = "_lane", "_place"
 """Attributes beside ``_order``: a condition can compare attributes, but not parts of them."""
 
 LATER = "attribute_not_exists(#order) OR (#lane = :lane AND #place <= :place) OR (#lane <> :lane AND #order <= :order)"
-"""Condition of the last record of a key (:func:`etl.sinks.delivery.record_order.not_older_condition`)."""
+"""Condition of the last record of a key (:func:`etl.sinks.delivery.record_order.not_older_sql`)."""
 
 AT_ONCE = 10
 """Concurrent requests of a task, one result each: equal to botocore's number of connections (``max_pool_connections``)."""
@@ -64,25 +64,25 @@ class ItemWriter(RequestWriter):
     MOST, MOST_BYTES = MOST_ITEMS, MOST_BYTES
 
     table: str
-    form: RowToItem
+    form: RowToItemConverter
 
-    def to_request(self, record: RowToSend) -> tuple[dict[str, Any], int]:
-        """Return an item, see :meth:`etl.sinks.delivery.dynamodb_items.RowToItem.item`."""
-        return self.form.item(record.text)
+    def to_entry_and_size(self, record: RowToSend) -> tuple[dict[str, Any], int]:
+        """Return an item, see :meth:`etl.sinks.delivery.dynamodb_items.RowToItemConverter.item_and_json_size`."""
+        return self.form.item_and_json_size(record.text)
 
     def unique_key(self, entry: Any) -> Any:
         """Return the item's key: one request must not name an item twice."""
         return tuple(str(entry.get(name)) for name in self.form.key)
 
-    def finish(self) -> Iterator[Refused]:
-        """Write the waiting rows."""
+    def write_rest_and_yield_refused(self) -> Iterator[Refused]:
+        """Write the waiting rows, and yield those that are refused."""
         from botocore.exceptions import ClientError
 
-        taken = self.take_waiting()
+        taken = self.take_waiting_entries()
         waiting = [item for _, item in taken]
         try:
             while waiting:
-                waiting = self._put_once(waiting)
+                waiting = self._put_items_and_return_unprocessed(waiting)
             self.written += len(taken)
         except ClientError as error:
             if aws_clients.error_code(error) not in _OF_AN_ITEM:
@@ -90,19 +90,19 @@ class ItemWriter(RequestWriter):
             # One item can fail a request of many; single requests show which one. Items that the table
             # already has are put again, unchanged.
             for record, item in taken:
-                yield from self._put_single_item(record, item)
+                yield from self._put_item_or_yield_refused(record, item)
 
-    def _put_once(self, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _put_items_and_return_unprocessed(self, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Write items in one request; return those that were not processed."""
         puts = {self.table: [{"PutRequest": {"Item": item}} for item in items]}
         answer = aws_clients.call_until_answered(
             lambda: self.client.batch_write_item(RequestItems=puts), self.backoff
         )
         left = [put["PutRequest"]["Item"] for put in answer.get("UnprocessedItems", {}).get(self.table, [])]
-        self.backoff.wait_before_rest(len(items), len(left), "items were left unprocessed")
+        self.backoff.wait_before_sending_rest(len(items), len(left), "items were left unprocessed")
         return left
 
-    def _put_single_item(self, record: RowToSend, item: dict[str, Any]) -> Iterator[Refused]:
+    def _put_item_or_yield_refused(self, record: RowToSend, item: dict[str, Any]) -> Iterator[Refused]:
         from botocore.exceptions import ClientError
 
         try:
@@ -130,18 +130,18 @@ class ResultWriter(ItemWriter):
     version: int | None = None
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(AT_ONCE), repr=False)
 
-    def to_request(self, record: RowToSend) -> tuple[dict[str, Any], int]:
+    def to_entry_and_size(self, record: RowToSend) -> tuple[dict[str, Any], int]:
         """Return a result with its version, or with the parts of its record's order."""
         if record.order is None:
-            return self.form.item(record.text, {VERSION: {"N": str(self.version)}})
+            return self.form.item_and_json_size(record.text, {VERSION: {"N": str(self.version)}})
         lane, place = lane_and_place(record.order)
-        return self.form.item(record.text, {LANE: {"S": lane}, PLACE: {"S": place}})
+        return self.form.item_and_json_size(record.text, {LANE: {"S": lane}, PLACE: {"S": place}})
 
-    def finish(self) -> Iterator[Refused]:
-        """Write the waiting rows, and repeat the throttled ones."""
-        waiting = self.take_waiting()
+    def write_rest_and_yield_refused(self) -> Iterator[Refused]:
+        """Write the waiting rows, repeat the throttled ones, and yield those that are refused."""
+        waiting = self.take_waiting_entries()
         while waiting:
-            answers = self._pool.map(self._put_result, waiting)
+            answers = self._pool.map(self._try_put_result, waiting)
             left, why = [], ""
             for entry, answer in zip(waiting, answers, strict=True):
                 if isinstance(answer, aws_clients.RetryableError):
@@ -151,10 +151,10 @@ class ResultWriter(ItemWriter):
                     yield entry[0], str(answer)
                 else:
                     self.written += answer
-            self.backoff.wait_before_rest(len(waiting), len(left), f"items: {why}")
+            self.backoff.wait_before_sending_rest(len(waiting), len(left), f"items: {why}")
             waiting = left
 
-    def _put_result(self, entry: Entry) -> bool | Exception:
+    def _try_put_result(self, entry: Entry) -> bool | Exception:
         """Put or delete one result, once: return True, False if a later one exists, or the error."""
         from botocore.exceptions import ClientError
 
@@ -172,7 +172,7 @@ class ResultWriter(ItemWriter):
             put = partial(self.client.put_item, TableName=self.table, ReturnValues="ALL_OLD")
             ask = partial(put, Item=item, **request)
         try:
-            old = aws_clients.call_once(ask).get("Attributes", {}).get(ORDER)
+            old = aws_clients.call_and_classify_errors(ask).get("Attributes", {}).get(ORDER)
             if old is not None and is_decided_by_arrival(str(record.order), old["S"]):
                 self.unordered += 1
             if old is not None and (order := kept_order(str(record.order), old["S"])) != record.order:
@@ -180,7 +180,7 @@ class ResultWriter(ItemWriter):
                 with_time = {**item, ORDER: {"S": order}}
                 same = {":order": item[ORDER]}
                 request = {"ExpressionAttributeNames": {"#order": ORDER}, "ExpressionAttributeValues": same}
-                aws_clients.call_once(
+                aws_clients.call_and_classify_errors(
                     partial(put, Item=with_time, ConditionExpression="#order = :order", **request)
                 )
         except aws_clients.RetryableError as busy:
@@ -207,7 +207,7 @@ def open_sink(settings: DynamoDbSinkSettings, run: JobRun, _key: tuple[str, ...]
 def _open_writer(
     settings: DynamoDbSinkSettings,
     endpoint: str | None,
-    form: RowToItem,
+    form: RowToItemConverter,
     version: int | None,
     *,
     replaces: bool,
@@ -247,7 +247,7 @@ class DynamoDbSink:
         StartError
             It does not exist, has another key, or cannot be described.
         """
-        name, wanted = self.settings.table, RowToItem.for_columns(schema).key
+        name, wanted = self.settings.table, RowToItemConverter.for_columns(schema).key
         refuse_unwritable_map_keys(schema, f"DynamoDB table {name}")
         client = aws_clients.make_client("dynamodb", self.settings.region, self.endpoint)
         description = aws_clients.call_at_start(
@@ -281,7 +281,7 @@ class DynamoDbSink:
         counts as a duplicate. If two programs
         write a record's item, the later write wins.
         """
-        form, version = RowToItem.for_columns(rows.schema), version_of_results(rows, place)
+        form, version = RowToItemConverter.for_columns(rows.schema), version_of_results(rows, place)
         replaces = version is not None or ORDER in rows.columns
         opening = partial(_open_writer, self.settings, self.endpoint, form, version, replaces=replaces)
         return python_task_writes.send_batch(rows, F.lit(None), opening, refuse)

@@ -12,13 +12,23 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ..commits.batch_commits import CommitFence, TableCommits
-from ..commits.duplicate_look_ups import OUTSIDE, LookUp, OutsideBoundError, look_up_in_whole_table
+from ..commits.batch_commits import NoRowsSinceSnapshot, TableCommits
+from ..commits.duplicate_look_ups import (
+    OUTSIDE,
+    DuplicateLookUp,
+    RecordOutsideBoundError,
+    whole_table_look_up,
+)
 from ..launch.sinks import IcebergSinkSettings
 from ..record import tables
-from ..record.batch_accounts import EventReporter, ObservedFigures, figures_of_observers, row_count
+from ..record.batch_accounts import (
+    EventReporter,
+    ObservedFigures,
+    figures_of_each_observer,
+    row_count_aggregate,
+)
 from ..record.envelope import IDENTITY
-from ..record.errors import JVM_ERRORS, ConflictError, LossError, java_causes, uncut_messages
+from ..record.errors import JVM_ERRORS, ConflictError, LossError, full_error_text, java_causes
 from ..record.job_run import JobRun
 from ..record.tables import Table
 from .base import HASH, BatchIdentity, Refuse, Reread, Sink, WriteCounts
@@ -67,7 +77,7 @@ class IcebergSink:
     Parameters
     ----------
     table
-        Its name; the table is made or checked by :func:`etl.record.tables.create_or_evolve`.
+        Its name; the table is made or checked by :func:`etl.record.tables.create_or_evolve_table`.
     report
         Gets an event for each alteration.
     """
@@ -88,7 +98,7 @@ class IcebergSink:
         StartError
             The table has another schema.
         """
-        tables.create_or_evolve(spark, self.table, schema, report=self.report)
+        tables.create_or_evolve_table(spark, self.table, schema, report=self.report)
 
     def write(
         self,
@@ -112,22 +122,22 @@ class IcebergSink:
             As in :meth:`append`, after several attempts.
         """
         if place is None:
-            done = self.append(rows, look_up_in_whole_table())
+            done = self.append(rows, whole_table_look_up())
             return WriteCounts(done.offered, done.written, None)
         first: list[DataFrame] = [rows]
 
-        def append_attempt(look_up: LookUp, fence: CommitFence) -> AppendResult:
+        def append_attempt(look_up: DuplicateLookUp, fence: NoRowsSinceSnapshot) -> AppendResult:
             # Counters are valid for one attempt.
             offered = first.pop() if first else rows if reread is None else reread()
             return self.append(offered, look_up, fence=fence)
 
-        look_ups = place.look_ups or (lambda _: [look_up_in_whole_table()])
-        done = self._commits.write(
+        look_ups = place.look_ups or (lambda _: [whole_table_look_up()])
+        done = self._commits.write_with_look_ups(
             rows.sparkSession, place.batch_id, look_ups, append_attempt, place.properties
         )
         return WriteCounts(done.offered, done.written, None)
 
-    def _append_files(self, rows: DataFrame, fence: CommitFence | None) -> None:
+    def _append_files(self, rows: DataFrame, fence: NoRowsSinceSnapshot | None) -> None:
         # Overrides the table's property, which another owner may have set (docs/design/tables.md#sorted-writes).
         writer = rows.writeTo(str(self.table)).option("fanout-enabled", "false")
         for name, value in (fence.properties if fence else {}).items():
@@ -152,12 +162,12 @@ class IcebergSink:
     def append(
         self,
         batch: DataFrame,
-        look_up: LookUp,
+        look_up: DuplicateLookUp,
         *figures: Column,
         of_offered: Sequence[Column] = (),
         held: Column | None = None,
         observed_elsewhere: Sequence[ObservedFigures] = (),
-        fence: CommitFence | None = None,
+        fence: NoRowsSinceSnapshot | None = None,
         distinct: bool = False,
         tasks: int | None = None,
     ) -> AppendResult:
@@ -198,7 +208,7 @@ class IcebergSink:
 
         Raises
         ------
-        OutsideBoundError
+        RecordOutsideBoundError
             The bound does not hold; nothing was written.
         LossError
             The table holds a record of the batch with another payload; nothing was written.
@@ -209,22 +219,24 @@ class IcebergSink:
         existing = self._existing_identities(batch.sparkSession, look_up, ask=held is None)
         looked = ObservedFigures(held.alias("held")) if existing is not None and held is not None else None
         if existing is None:
-            observed = [ObservedFigures(row_count("written"), *figures, *of_offered)]
+            observed = [ObservedFigures(row_count_aggregate("written"), *figures, *of_offered)]
             new = observed[0].observe(batch)
         else:
-            new, observed = _without_known_rows(
+            new, observed = _new_rows_and_their_figures(
                 batch, looked.observe(existing) if looked else existing, figures, of_offered, distinct, tasks
             )
-        with unwrapping_own_errors(str(self.table)):
-            self._append_files(look_up.fail_records_outside(new), fence)
-        found = figures_of_observers(
+        with own_errors_unwrapped(str(self.table)):
+            self._append_files(look_up.with_failure_outside_bound(new), fence)
+        found = figures_of_each_observer(
             *(one for one in (*observed, looked, *observed_elsewhere) if one is not None)
         )
         values = {name: value for figures_of_one in found for name, value in figures_of_one.items()}
         written = values.pop("written")
         return AppendResult(values.pop("offered", written), written, values, values.pop("held", None))
 
-    def _existing_identities(self, spark: SparkSession, look_up: LookUp, *, ask: bool) -> DataFrame | None:
+    def _existing_identities(
+        self, spark: SparkSession, look_up: DuplicateLookUp, *, ask: bool
+    ) -> DataFrame | None:
         """Return the identities to look up; None if ``ask`` is set and no file can hold one.
 
         Mostly there is none, which Iceberg's metadata shows: then there is no look-up, and all
@@ -250,7 +262,7 @@ def any_file_may_match(rows: DataFrame) -> bool:
     return bool(plan._jdf.queryExecution().toRdd().getNumPartitions())
 
 
-def _without_known_rows(
+def _new_rows_and_their_figures(
     batch: DataFrame,
     existing: DataFrame,
     figures: Sequence[Column],
@@ -269,8 +281,8 @@ def _without_known_rows(
     if distinct:
         marked = marked.dropDuplicates([*IDENTITY])
     offered, written = (
-        ObservedFigures(row_count("offered"), *of_offered),
-        ObservedFigures(row_count("written"), *figures),
+        ObservedFigures(row_count_aggregate("offered"), *of_offered),
+        ObservedFigures(row_count_aggregate("written"), *figures),
     )
     joined = offered.observe(batch.join(marked, list(IDENTITY), "left"))
     new = F.col(_KNOWN).isNull()
@@ -285,7 +297,7 @@ def _without_known_rows(
 
 
 @contextmanager
-def unwrapping_own_errors(what: str) -> Iterator[None]:
+def own_errors_unwrapped(what: str) -> Iterator[None]:
     """Convert errors of a write that this code's own checks raise; other errors pass unchanged.
 
     Parameters
@@ -295,7 +307,7 @@ def unwrapping_own_errors(what: str) -> Iterator[None]:
 
     Raises
     ------
-    OutsideBoundError
+    RecordOutsideBoundError
         A record is outside the bound.
     LossError
         A record has the identity of an existing one with another payload.
@@ -303,9 +315,9 @@ def unwrapping_own_errors(what: str) -> Iterator[None]:
     try:
         yield
     except JVM_ERRORS as error:
-        text = uncut_messages(error)
+        text = full_error_text(error)
         if OUTSIDE in text:
-            raise OutsideBoundError(what) from error
+            raise RecordOutsideBoundError(what) from error
         if OTHER_PAYLOAD in text:
             # Spark 4 appends its error class to the text.
             identity = text.split(OTHER_PAYLOAD, 1)[1].splitlines()[0].partition(" SQLSTATE: ")[0]

@@ -26,7 +26,7 @@ class IcebergHistorySink:
     Parameters
     ----------
     table
-        Table, made or checked by :func:`etl.record.tables.create_or_evolve`.
+        Table, made or checked by :func:`etl.record.tables.create_or_evolve_table`.
     report
         Gets an event for each alteration.
     """
@@ -48,7 +48,7 @@ class IcebergHistorySink:
                 f"table {self.table} keeps no history, because it lacks the column {VALID_FROM}: name "
                 "another table"
             )
-        tables.create_or_evolve(spark, self.table, schema, time=None, report=self.report)
+        tables.create_or_evolve_table(spark, self.table, schema, time=None, report=self.report)
 
     def write(
         self,

@@ -11,12 +11,12 @@ from pyspark.sql.types import StructType
 
 from ..record import tables
 from ..record.batch_accounts import EventReporter
-from ..record.errors import JVM_ERRORS, SinkError, uncut_messages
+from ..record.errors import JVM_ERRORS, SinkError, full_error_text
 from ..record.tables import Table
 from .base import DELETED, ORDER, BatchIdentity, Refuse, Reread, WriteCounts
 from .delivery.keyed_rows import first_timestamp_of_key
 from .delivery.merge_source import cached_temporary_view
-from .delivery.record_order import decided_by_arrival_condition, kept_order_expression, not_older_condition
+from .delivery.record_order import decided_by_arrival_sql, kept_order_sql, not_older_sql
 
 _VIEW = "millrace_results"
 
@@ -31,7 +31,7 @@ class KeyedIcebergSink:
     Parameters
     ----------
     table
-        Table, made or checked by :func:`etl.record.tables.create_or_evolve`.
+        Table, made or checked by :func:`etl.record.tables.create_or_evolve_table`.
     time
         A timestamp column of the identity; None for none. Only the part of the
         table within the batch's range of this column is read.
@@ -58,7 +58,7 @@ class KeyedIcebergSink:
         """
         self.time = first_timestamp_of_key(schema, self.key)
         shape = StructType([f for f in schema.fields if f.name != DELETED])
-        tables.create_or_evolve(spark, self.table, shape, time=self.time, report=self.report)
+        tables.create_or_evolve_table(spark, self.table, shape, time=self.time, report=self.report)
 
     def identities_and_orders(self, spark: SparkSession) -> DataFrame:
         """See :class:`~etl.sinks.base.RowOrderLister`."""
@@ -106,13 +106,13 @@ class KeyedIcebergSink:
             ).collect()
             unordered = 0
             if span["rows"]:
-                unordered = self._count_unordered(rows, span)
+                unordered = self._count_decided_by_arrival(rows, span)
                 try:
                     rows.sparkSession.sql(
-                        f"MERGE INTO {self.table} t USING {_VIEW} s ON t._id = s._id{self._time_range_condition(span)} {_merge_actions(rows)}"
+                        f"MERGE INTO {self.table} t USING {_VIEW} s ON t._id = s._id{self._time_range_sql(span)} {_merge_actions_sql(rows)}"
                     )
                 except JVM_ERRORS as error:
-                    if "MERGE_CARDINALITY_VIOLATION" not in uncut_messages(error):
+                    if "MERGE_CARDINALITY_VIOLATION" not in full_error_text(error):
                         raise
                     raise SinkError(
                         f"table {self.table}: two results of one batch have the same values of "
@@ -120,30 +120,30 @@ class KeyedIcebergSink:
                     ) from error
             return WriteCounts(None, span["rows"], None, unordered)
 
-    def _count_unordered(self, rows: DataFrame, span: Row) -> int:
+    def _count_decided_by_arrival(self, rows: DataFrame, span: Row) -> int:
         """Count rows of which only the arrival says that they are later than the table's; 0 in most batches, see above."""
         due = self._compared_at is None or clock.monotonic() - self._compared_at >= COMPARED_EVERY
         if ORDER not in rows.columns or not due:
             return 0
         self._compared_at = clock.monotonic()
-        apart = decided_by_arrival_condition(f"s.{ORDER}", f"t.{ORDER}")
+        apart = decided_by_arrival_sql(f"s.{ORDER}", f"t.{ORDER}")
         return rows.sparkSession.sql(
-            f"SELECT 1 FROM {_VIEW} s JOIN {self.table} t ON t._id = s._id{self._time_range_condition(span)} AND {apart}"  # noqa: S608 - plain names
+            f"SELECT 1 FROM {_VIEW} s JOIN {self.table} t ON t._id = s._id{self._time_range_sql(span)} AND {apart}"  # noqa: S608 - plain names
         ).count()
 
-    def _time_range_condition(self, span: Row) -> str:
+    def _time_range_sql(self, span: Row) -> str:
         """Return the condition for the batch's range of time; empty if some rows have no time."""
         if self.time is None or span["timed"] < span["rows"]:
             return ""
         return f" AND t.`{self.time}` BETWEEN timestamp_micros({span['first']}) AND timestamp_micros({span['last']})"
 
 
-def _merge_actions(rows: DataFrame) -> str:
+def _merge_actions_sql(rows: DataFrame) -> str:
     """Return the actions of the ``MERGE``, by the columns that say whether a row deletes and which record is the later one."""
     deletes, ordered = DELETED in rows.columns, ORDER in rows.columns
     new, old = f"s.{ORDER}", f"t.{ORDER}"
-    later = f" AND {not_older_condition(new, old)}" if ordered else ""
-    kept = {ORDER: kept_order_expression(new, old)} if ordered else {}
+    later = f" AND {not_older_sql(new, old)}" if ordered else ""
+    kept = {ORDER: kept_order_sql(new, old)} if ordered else {}
     values = ", ".join(
         f"t.`{name}` = {kept.get(name, f's.`{name}`')}" for name in rows.columns if name != DELETED
     )

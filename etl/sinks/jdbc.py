@@ -27,9 +27,9 @@ from .base import (
     refuse_unwritable_map_keys,
     version_of_results,
 )
-from .delivery.postgres_merge import TableShape
+from .delivery.postgres_merge import PostgresTable
 from .delivery.postgres_session import PostgresSession, connect, is_tls_refusal, sql_state, tls_properties
-from .delivery.python_task_writes import RowsCountedInPlan, through_rdd
+from .delivery.python_task_writes import RowsCountedInPlan, rows_through_rdd
 
 ROWS_PER_STATEMENT = 1000
 SOCKET_SECONDS = 600
@@ -79,13 +79,13 @@ class JdbcSink:
         StartError
             The database cannot be reached, has no trusted certificate, or its table does not fit.
         """
-        shape = TableShape.from_columns(self.settings.table, schema)
+        shape = PostgresTable.from_columns(self.settings.table, schema)
         refuse_unwritable_map_keys(schema, self._describe_target)
         waits = Backoff("at the start", patience=START_SECONDS)
         try:
             while True:
                 try:
-                    with self._session(spark, self.login()) as session:
+                    with self._open_session(spark, self.login()) as session:
                         shape.create_or_check_tables(session)
                     return
                 except JVM_ERRORS as error:
@@ -99,10 +99,10 @@ class JdbcSink:
     def _describe_target(self) -> str:
         return f"PostgreSQL table {self.settings.table} at {self.settings.url.split('?', 1)[0]}"
 
-    def _session(self, spark: SparkSession, login: tuple[str, str]) -> PostgresSession:
-        return connect(spark, self.settings.url, *login, SOCKET_SECONDS, self._tls(spark))
+    def _open_session(self, spark: SparkSession, login: tuple[str, str]) -> PostgresSession:
+        return connect(spark, self.settings.url, *login, SOCKET_SECONDS, self._tls_properties(spark))
 
-    def _tls(self, spark: SparkSession) -> Mapping[str, str]:
+    def _tls_properties(self, spark: SparkSession) -> Mapping[str, str]:
         if not self._secured:
             self._secured.update(tls_properties(spark, self.settings.tls, self.settings.authorities))
         return self._secured
@@ -124,7 +124,7 @@ class JdbcSink:
         restarting, the sink waits within limits.
         """
         shape, version = (
-            TableShape.from_columns(self.settings.table, rows.schema),
+            PostgresTable.from_columns(self.settings.table, rows.schema),
             version_of_results(rows, place),
         )
         if shape.has_replacing_rows:
@@ -147,22 +147,24 @@ class JdbcSink:
                 rows.unpersist()
 
     def _stage_and_merge(
-        self, rows: DataFrame, shape: TableShape, version: int | None, refuse: Refuse
+        self, rows: DataFrame, shape: PostgresTable, version: int | None, refuse: Refuse
     ) -> WriteCounts:
         login, attempt = self.login(), uuid.uuid4().hex
-        with self._session(rows.sparkSession, login) as session:
-            session.run(f"TRUNCATE {shape.staging}")
+        with self._open_session(rows.sparkSession, login) as session:
+            session.run_and_count_rows(f"TRUNCATE {shape.staging_table}")
         counted = RowsCountedInPlan(
             (F.count(F.lit(1)).alias("offered"), F.count("_refused").alias("refused"))
         )
         marked = counted.observe(rows.withColumn("_refused", _reason_not_stageable(rows)))
         fit = marked.where(F.col("_refused").isNull()).drop("_refused")
-        self._stage_rows(through_rdd(fit), shape, login, attempt)
+        self._stage_rows(rows_through_rdd(fit), shape, login, attempt)
         figures = counted.values(fit)
         offered, refused = figures["offered"], figures["refused"]
-        with self._session(rows.sparkSession, login) as session:
-            unordered = shape.count_unordered(session, attempt)
-            written, spoilt = shape.merge(session, attempt, least=offered - refused, version=version)
+        with self._open_session(rows.sparkSession, login) as session:
+            unordered = shape.count_decided_by_arrival(session, attempt)
+            written, spoilt = shape.merge_staged_rows(
+                session, attempt, least=offered - refused, version=version
+            )
         if refused:
             refuse(
                 dead_letters_of_refused_rows(rows, _reason_not_stageable(rows)).where(
@@ -173,19 +175,21 @@ class JdbcSink:
             refuse(self._refused_rows(rows, shape, login))
         return WriteCounts(offered, written, refused + spoilt, unordered, fit)
 
-    def _stage_rows(self, rows: DataFrame, shape: TableShape, login: tuple[str, str], attempt: str) -> None:
+    def _stage_rows(
+        self, rows: DataFrame, shape: PostgresTable, login: tuple[str, str], attempt: str
+    ) -> None:
         # Spark commits each partition in its own transaction; a repeated task may stage its
         # rows twice, which the merge handles.
-        rows.select(*shape.staging_columns(rows, attempt)).write.format("jdbc").mode("append").options(
-            **self._read_options(rows.sparkSession, login),
-            dbtable=shape.staging,
+        rows.select(*shape.columns_to_stage(rows, attempt)).write.format("jdbc").mode("append").options(
+            **self._jdbc_options(rows.sparkSession, login),
+            dbtable=shape.staging_table,
             numPartitions=str(self.settings.connections),
         ).save()
 
-    def _read_options(self, spark: SparkSession, login: tuple[str, str]) -> Mapping[str, str]:
+    def _jdbc_options(self, spark: SparkSession, login: tuple[str, str]) -> Mapping[str, str]:
         user, password = login
         return {
-            **self._tls(spark),
+            **self._tls_properties(spark),
             "url": self.settings.url,
             "driver": "org.postgresql.Driver",
             "user": user,
@@ -198,11 +202,11 @@ class JdbcSink:
             "ApplicationName": "millrace",
         }
 
-    def _refused_rows(self, rows: DataFrame, shape: TableShape, login: tuple[str, str]) -> DataFrame:
+    def _refused_rows(self, rows: DataFrame, shape: PostgresTable, login: tuple[str, str]) -> DataFrame:
         """Return the rows that the table refused, with its message."""
         said = (
             rows.sparkSession.read.format("jdbc")
-            .options(**self._read_options(rows.sparkSession, login), dbtable=shape.refused_table)
+            .options(**self._jdbc_options(rows.sparkSession, login), dbtable=shape.refused_identities_table)
             .load()
         )
         refusals = said.groupBy(*shape.identity).agg(F.first("_refused").alias("_refused"))

@@ -18,10 +18,10 @@ from ..record.job_run import JobRun
 from ..services.backoff import Backoff
 from ..sources.kafka import login
 from ..sources.kafka.connection import (
-    CachedOptions,
+    CachedConnectionOptions,
     apply_bind_options,
     bootstrap_servers,
-    open_admin_client,
+    closing_admin_client,
     with_resolved_brokers,
 )
 from .base import (
@@ -32,13 +32,13 @@ from .base import (
     Reread,
     WriteCounts,
     dead_letters_of_refused_rows,
-    is_delete,
+    delete_condition,
     reason_not_storable,
     refuse_unwritable_map_keys,
     row_as_json,
 )
 from .delivery.kafka_tail import BATCH_HEADER, ID_HEADER, ORDER_HEADER, SOURCE_HEADER, TopicTail
-from .delivery.stream_end_marks import TASK_RETRIED, StreamEndMarks
+from .delivery.stream_ends_before_batches import TASK_RETRIED, StreamEndMarks
 
 OVERHEAD_BYTES = 256
 """Bytes of a message beside key, value and header values: the record batch header (61), lengths, names of headers."""
@@ -79,18 +79,18 @@ class KafkaSink:
     acts_on_rdd: bool = False
 
     @cached_property
-    def _login_options(self) -> CachedOptions:
+    def _login_options(self) -> CachedConnectionOptions:
         """Options of the login to the brokers, cached until a batch fails."""
-        return CachedOptions(self.connection)
+        return CachedConnectionOptions(self.connection)
 
     @cached_property
     def _end_marks(self) -> StreamEndMarks:
         return StreamEndMarks(self.settings.topic)
 
-    def options(self) -> Mapping[str, str]:
+    def spark_sink_options(self) -> Mapping[str, str]:
         """Return the options of Spark's Kafka sink."""
         return {
-            **self._login_options.options(),
+            **self._login_options.cached_or_read_options(),
             "topic": self.settings.topic,
             "includeHeaders": "true",
             "kafka.acks": "all",
@@ -116,13 +116,15 @@ class KafkaSink:
             raise StartError(
                 f"Kafka topic {topic}: the sink's key is column {key}, which the rows do not have"
             )
-        topics = self._topics(spark)
+        topics = self._existing_topics(spark)
         if topic not in topics:
             raise StartError(f"Kafka topic {topic} does not exist on {bootstrap_servers(self.connection)}")
 
-    def _topics(self, spark: SparkSession) -> set[str]:
+    def _existing_topics(self, spark: SparkSession) -> set[str]:
         try:
-            with open_admin_client(spark, self._login_options.options(), _START_SECONDS) as (client, answer):
+            with closing_admin_client(
+                spark, self._login_options.cached_or_read_options(), _START_SECONDS
+            ) as (client, answer):
                 return {str(name) for name in answer(client.listTopics().names())}
         except NoAnswerError as error:
             said = login.login_advice(error.__cause__, self.connection) or str(error)
@@ -141,13 +143,13 @@ class KafkaSink:
             *(F.struct(F.lit(n).alias("key"), c.cast("binary").alias("value")) for n, c in names.items())
         )
         formed = rows.select(
-            *_identity_columns(rows),
+            *_identity_column_names(rows),
             self._message_key.cast("binary").alias("key"),
             _message_value(rows).cast("binary").alias("value"),
             headers.alias("headers"),
             reason_not_storable(rows).alias("_unstorable"),
         )
-        size = _total_bytes(
+        size = _total_bytes_column(
             F.col("key"), F.col("value"), *(F.col("headers")[i]["value"] for i in range(len(names)))
         )
         return formed.withColumn("_refused", F.coalesce("_unstorable", self._refusal_reason(size))).drop(
@@ -163,7 +165,9 @@ class KafkaSink:
         return F.when(size > most, F.format_string(f"the message has %d bytes; the limit is {most}", size))
 
     def _dead_letters(self, rows: DataFrame, batch: str) -> DataFrame:
-        size = _total_bytes(self._message_key, _message_value(rows), *_message_headers(rows, batch).values())
+        size = _total_bytes_column(
+            self._message_key, _message_value(rows), *_message_headers(rows, batch).values()
+        )
         why = F.coalesce(reason_not_storable(rows), self._refusal_reason(size))
         return dead_letters_of_refused_rows(rows, why).where(F.col("_error").isNotNull())
 
@@ -178,7 +182,7 @@ class KafkaSink:
 
         Guarantee: a repeated batch writes only the messages that the topic lacks, after a kill of the driver, a failure
         of the batch, or a repeated task. Every message has the name of its batch, and the topic
-        is read from its end before the batch (:mod:`etl.sinks.delivery.stream_end_marks`). Nothing is lost: the batch
+        is read from its end before the batch (:mod:`etl.sinks.delivery.stream_ends_before_batches`). Nothing is lost: the batch
         is complete when all in-sync brokers have every message. Duplicates remain possible if no read of the topic can
         detect them: from an executor that was cut off and still writes after that read, and from a batch after a reset
         of the checkpoint. A reader recognises them by the headers ``millrace-source`` and ``millrace-id``, which are the
@@ -187,39 +191,39 @@ class KafkaSink:
         """
         try:
             # With the cached secret of the last batch; it is read again after a failed batch.
-            self._login_options.options()
-            return self._write(rows, place, refuse, reread)
+            self._login_options.cached_or_read_options()
+            return self._write_compared_with_topic(rows, place, refuse, reread)
         except (StartError, NoAnswerError) as error:
-            self._login_options.forget()
+            self._login_options.forget_options()
             raise SinkError(
                 f"records cannot be written to Kafka topic {self.settings.topic}: {error}"
             ) from error
         except BaseException:
-            self._login_options.forget()
+            self._login_options.forget_options()
             raise
 
-    def _write(
+    def _write_compared_with_topic(
         self, rows: DataFrame, place: BatchIdentity | None, refuse: Refuse, reread: Reread | None
     ) -> WriteCounts:
         spark = rows.sparkSession
         if place is None or not place.name:
-            return self._send_missing(rows, "", None, refuse)
-        tail, name = TopicTail(self.settings.topic, self._login_options.options()), place.name
+            return self._send_messages_not_in_topic(rows, "", None, refuse)
+        tail, name = TopicTail(self.settings.topic, self._login_options.cached_or_read_options()), place.name
 
         def send_missing_since(offered: DataFrame, since: Mapping[str, int] | None) -> WriteCounts:
             known = None if since is None else tail.identities_in_topic(spark, since, name)
             try:
-                return self._send_missing(offered, name, known, refuse)
+                return self._send_messages_not_in_topic(offered, name, known, refuse)
             finally:
                 if known is not None:
                     known.unpersist()
 
         waits = Backoff(f"Kafka topic {self.settings.topic}")
-        return self._end_marks.write(
+        return self._end_marks.write_compared_with_mark(
             rows, place, reread, waits, lambda: tail.next_offsets(spark), send_missing_since
         )
 
-    def _send_missing(
+    def _send_messages_not_in_topic(
         self, rows: DataFrame, batch: str, existing: DataFrame | None, refuse: Refuse
     ) -> WriteCounts:
         """Write the messages that are not known; without a batch none are known."""
@@ -228,13 +232,13 @@ class KafkaSink:
         sent: ObservedFigures | None = None
         if existing is not None:
             # A broadcast join keeps the order of a key's messages.
-            good = good.join(F.broadcast(existing), _identity_columns(rows), "left_anti")
+            good = good.join(F.broadcast(existing), _identity_column_names(rows), "left_anti")
             sent = ObservedFigures(F.count(F.lit(1)).alias("sent"))
             good = sent.observe(good)
         _use_second_write_api(rows.sparkSession)
         value = _failing_in_repeated_task(F.col("value")) if batch else F.col("value")
         messages = good.select("key", value.alias("value"), "headers")
-        messages.write.format("kafka").options(**self.options()).mode("append").save()
+        messages.write.format("kafka").options(**self.spark_sink_options()).mode("append").save()
         figures = counted.values()
         refused = figures["refused"]
         if refused:
@@ -246,10 +250,10 @@ class KafkaSink:
 
 def _message_value(rows: DataFrame) -> Column:
     """Return a row as JSON; null for a delete, as in a compacted topic."""
-    return F.when(~is_delete(rows), row_as_json(rows.drop(DELETED, ORDER)))
+    return F.when(~delete_condition(rows), row_as_json(rows.drop(DELETED, ORDER)))
 
 
-def _identity_columns(rows: DataFrame) -> list[str]:
+def _identity_column_names(rows: DataFrame) -> list[str]:
     return [name for name in ("_id", "_source") if name in rows.columns]
 
 
@@ -283,5 +287,5 @@ def _use_second_write_api(spark: SparkSession) -> None:
     spark.conf.set(_FIRST_API, ",".join(name for name in old if name.strip() != "kafka"))
 
 
-def _total_bytes(*parts: Column) -> Column:
+def _total_bytes_column(*parts: Column) -> Column:
     return reduce(Column.__add__, (F.coalesce(F.octet_length(part), F.lit(0)) for part in parts))

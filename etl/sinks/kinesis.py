@@ -32,7 +32,7 @@ from .delivery.python_task_writes import (
     RowToSend,
     UnsupportedRowError,
 )
-from .delivery.stream_end_marks import TASK_RETRIED, StreamEndMarks
+from .delivery.stream_ends_before_batches import TASK_RETRIED, StreamEndMarks
 
 MOST_RECORDS = 500
 MOST_BYTES = 5 * 1024 * 1024
@@ -59,7 +59,7 @@ class RecordWriter(RequestWriter):
     max_record_bytes: int
     once: bool
 
-    def to_request(self, record: RowToSend) -> tuple[dict[str, Any], int]:
+    def to_entry_and_size(self, record: RowToSend) -> tuple[dict[str, Any], int]:
         """Return data and partition key."""
         key = record.key if record.key is not None else record.id
         if not 0 < len(key) <= KEY_CHARACTERS:
@@ -74,19 +74,19 @@ class RecordWriter(RequestWriter):
             )
         return {"Data": data, "PartitionKey": key}, size
 
-    def finish(self) -> Iterator[Refused]:
-        """Write the waiting rows, and repeat those that a shard refused, until all are written."""
+    def write_rest_and_yield_refused(self) -> Iterator[Refused]:
+        """Write the waiting rows, repeated until all are written; yield none, as a shard refuses only for a time."""
         from botocore.exceptions import ClientError
 
-        waiting = self.take_waiting()
+        waiting = self.take_waiting_entries()
         try:
             while waiting:
-                waiting = self._put_records(waiting)
+                waiting = self._put_records_and_return_refused(waiting)
         except ClientError as error:
             raise SinkError(f"Kinesis stream {self.tail.stream}: {error}") from error
         yield from ()
 
-    def _put_records(self, waiting: list[Entry]) -> list[Entry]:
+    def _put_records_and_return_refused(self, waiting: list[Entry]) -> list[Entry]:
         """Write records in one request; return those that were refused."""
         began = time.monotonic()
         entries = [entry for _, entry in waiting]
@@ -98,24 +98,24 @@ class RecordWriter(RequestWriter):
             )
         except UnknownOutcomeError as unsure:
             self.backoff.wait(str(unsure))
-            return self._not_in_stream(waiting, began)
+            return self._records_not_in_stream(waiting, began)
         error_codes = [result.get("ErrorCode") for result in answer["Records"]]
         left = [each for each, code in zip(waiting, error_codes, strict=True) if code]
         self.written += len(waiting) - len(left)
         codes = ", ".join(sorted({code for code in error_codes if code}))
-        self.backoff.wait_before_rest(len(waiting), len(left), f"records: {codes}")
+        self.backoff.wait_before_sending_rest(len(waiting), len(left), f"records: {codes}")
         return left
 
-    def _not_in_stream(self, waiting: list[Entry], began: float) -> list[Entry]:
+    def _records_not_in_stream(self, waiting: list[Entry], began: float) -> list[Entry]:
         """Return the records that the stream does not hold, after a request whose answer was lost."""
         time.sleep(QUIET_SECONDS)
-        now = self.tail.now(self.client)
+        now = self.tail.service_time(self.client)
         since = now - timedelta(seconds=time.monotonic() - began)
         wanted = {(record.source, record.id) for record, _ in waiting}
         identities = {
             identity
-            for shard in self.tail.shards(self.client)
-            for identity in self.tail.identities(self.client, shard, since, now)
+            for shard in self.tail.shard_ids(self.client)
+            for identity in self.tail.identities_in_shard(self.client, shard, since, now)
             if identity in wanted
         }
         left = [each for each in waiting if (each[0].source, each[0].id) not in identities]
@@ -133,7 +133,9 @@ def _make_writer(tail: StreamTail, max_record_bytes: int, once: bool) -> RecordW
     task = TaskContext.get()
     if once and task is not None and task.attemptNumber():
         raise SinkError(TASK_RETRIED)
-    return RecordWriter(tail.client(), Backoff(f"Kinesis stream {tail.stream}"), tail, max_record_bytes, once)
+    return RecordWriter(
+        tail.make_client(), Backoff(f"Kinesis stream {tail.stream}"), tail, max_record_bytes, once
+    )
 
 
 @dataclass(frozen=True)
@@ -174,7 +176,7 @@ class KinesisSink:
             raise StartError(f"{what}: the sink's key is column {key}, which the rows do not have")
         aws_clients.call_at_start(
             what,
-            self._tail.client(),
+            self._tail.make_client(),
             lambda asked: asked.describe_stream_summary(StreamName=self.settings.stream),
         )
 
@@ -189,7 +191,7 @@ class KinesisSink:
 
         Guarantee, for records: a repeated batch puts only the records that the stream lacks, after a kill of the driver,
         a failure of the batch or a task, or a lost answer to a request. Every record has its
-        identity, and the stream is read from the time before the batch (:mod:`etl.sinks.delivery.stream_end_marks`). Nothing is
+        identity, and the stream is read from the time before the batch (:mod:`etl.sinks.delivery.stream_ends_before_batches`). Nothing is
         lost: records that a shard refuses are put again until it accepts them. Duplicates remain possible if no read of
         the stream can detect them: from a task that Spark repeats after its end (a lost executor), from a batch after a
         reset of the checkpoint, and for results with state, whose identities are in the stream from earlier batches. A
@@ -200,14 +202,19 @@ class KinesisSink:
         if not once:
             return self._send(rows, refuse)
         assert place is not None
-        waits, send = Backoff(f"Kinesis stream {self.settings.stream}"), partial(self._send_lacking, refuse)
-        return self._end_marks.write(rows, place, reread, waits, self._stream_time, send)
+        waits, send = (
+            Backoff(f"Kinesis stream {self.settings.stream}"),
+            partial(self._send_rows_not_in_stream, refuse),
+        )
+        return self._end_marks.write_compared_with_mark(
+            rows, place, reread, waits, self._stream_time_text, send
+        )
 
-    def _stream_time(self) -> str:
-        with closing(self._tail.client()) as client:
-            return self._tail.now(client).isoformat()
+    def _stream_time_text(self) -> str:
+        with closing(self._tail.make_client()) as client:
+            return self._tail.service_time(client).isoformat()
 
-    def _send_lacking(self, refuse: Refuse, rows: DataFrame, since: str | None) -> WriteCounts:
+    def _send_rows_not_in_stream(self, refuse: Refuse, rows: DataFrame, since: str | None) -> WriteCounts:
         """Put the rows that the stream does not hold since a time; all of them if there is none."""
         known = None if since is None else self._tail.identities_in_stream(rows.sparkSession, since)
         if known is None:

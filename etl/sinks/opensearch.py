@@ -95,7 +95,7 @@ class SignedHttpClient:
     def send_until_answered(
         self, method: str, path: str, waits: Backoff, body: bytes = b""
     ) -> tuple[int, bytes]:
-        """Send a request, see :meth:`send_batch`, and repeat it while the domain is busy or unreachable.
+        """Send a request, see :meth:`send`, and repeat it while the domain is busy or unreachable.
 
         Raises
         ------
@@ -153,7 +153,7 @@ class DocumentWriter(RequestWriter):
         """Return the id of a row's document: identities of two sources may be equal, so the source is a part of it."""
         return record.id if record.source is None else f"{record.source}/{record.id}"
 
-    def to_request(self, record: RowToSend) -> tuple[bytes, int]:
+    def to_entry_and_size(self, record: RowToSend) -> tuple[bytes, int]:
         """Return the lines of a document, or of a delete."""
         identity = self.document_id(record)
         length = len(identity.encode())
@@ -163,11 +163,11 @@ class DocumentWriter(RequestWriter):
         entry += b"" if record.deleted else row_as_document(record.text) + b"\n"
         return entry, len(entry)
 
-    def finish(self) -> Iterator[Refused]:
-        """Write the waiting rows, and repeat those for which the domain was busy."""
-        yield from self._send_waiting(self.take_waiting())
+    def write_rest_and_yield_refused(self) -> Iterator[Refused]:
+        """Write the waiting rows, repeat those for which the domain was busy, and yield those that are refused."""
+        yield from self._send_and_yield_refused(self.take_waiting_entries())
 
-    def _send_waiting(self, waiting: list[Entry]) -> Iterator[Refused]:
+    def _send_and_yield_refused(self, waiting: list[Entry]) -> Iterator[Refused]:
         while waiting:
             body = b"".join(entry for _, entry in waiting)
             status, answer = self.client.send_until_answered(
@@ -182,10 +182,10 @@ class DocumentWriter(RequestWriter):
                     return
                 # The domain's limit is lower than this code's: send halves.
                 half = len(waiting) // 2
-                yield from self._send_waiting(waiting[:half])
-                yield from self._send_waiting(waiting[half:])
+                yield from self._send_and_yield_refused(waiting[:half])
+                yield from self._send_and_yield_refused(waiting[half:])
                 return
-            results = self._results_in_order(status, answer, len(waiting))
+            results = self._result_of_each_document(status, answer, len(waiting))
             left: list[Entry] = []
             for (record, entry), result in zip(waiting, results, strict=True):
                 code = result["status"]
@@ -199,10 +199,10 @@ class DocumentWriter(RequestWriter):
                     yield record, f"{code}: {json.dumps(result.get('error'))[:1000]}"
                 else:
                     self.written += 1
-            self.backoff.wait_before_rest(len(waiting), len(left), "documents: the domain is busy")
+            self.backoff.wait_before_sending_rest(len(waiting), len(left), "documents: the domain is busy")
             waiting = left
 
-    def _results_in_order(self, status: int, answer: bytes, count: int) -> list[dict[str, Any]]:
+    def _result_of_each_document(self, status: int, answer: bytes, count: int) -> list[dict[str, Any]]:
         """Return the domain's result for each document, in order.
 
         Raises
@@ -230,15 +230,15 @@ class LatestDocumentWriter(DocumentWriter):
     "Index document"). A script in the domain would do it in one request, but read the document's numbers as doubles.
     """
 
-    def finish(self) -> Iterator[Refused]:
-        """Write the waiting rows; those whose documents changed since the comparison are compared again."""
-        waiting = self.take_waiting()
+    def write_rest_and_yield_refused(self) -> Iterator[Refused]:
+        """Write the waiting rows, compared again where documents changed meanwhile; yield those that are refused."""
+        waiting = self.take_waiting_entries()
         while waiting:
             self._conflicts.clear()
-            yield from self._send_waiting(self._rows_later_than_documents(waiting))
+            yield from self._send_and_yield_refused(self._rows_later_than_documents(waiting))
             again = {id(record) for record in self._conflicts}
             waiting = [entry for entry in waiting if id(entry[0]) in again]
-            self.backoff.wait_before_rest(len(again) + 1, len(again), "documents: others write them")
+            self.backoff.wait_before_sending_rest(len(again) + 1, len(again), "documents: others write them")
 
     def _rows_later_than_documents(self, waiting: list[Entry]) -> list[Entry]:
         """Return the rows that are later than their documents, with their actions."""

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ..commits.duplicate_look_ups import LookUp, OutsideBoundError, is_older_than
+from ..commits.duplicate_look_ups import DuplicateLookUp, RecordOutsideBoundError, older_than_condition
 from ..launch.sinks import ParquetSinkSettings
 from ..record import hadoop_files
 from ..record.batch_accounts import ObservedFigures
@@ -19,8 +19,8 @@ from ..record.envelope import IDENTITY, datetime_of_micros
 from ..record.errors import StartError
 from ..record.job_run import JobRun
 from .base import BatchIdentity, Refuse, Reread, WriteCounts
-from .delivery.folder_manifest import FOLDER, BatchManifest, FolderManifests, batch_folder_name, files_in
-from .iceberg import unwrapping_own_errors
+from .delivery.folder_manifest import FOLDER, BatchManifest, FolderManifests, batch_folder_name, data_files_in
+from .iceberg import own_errors_unwrapped
 
 _SHAPE = "_schema.txt"
 
@@ -100,26 +100,29 @@ class ParquetSink:
             return WriteCounts(counted.values()["offered"], 0)
         horizon = self._newest_arrival_of_others(spark, whose.run) if place else _EVER
         if horizon is None:
-            return self._write(rows, whose, LookUp())
+            return self._write_folder_and_manifest(rows, whose, DuplicateLookUp())
         if horizon is not _EVER:
             # Rows of another checkpoint arrived up to the horizon: mostly the batch is younger, which is
             # checked during the write.
             try:
-                early = is_older_than("_arrived_at", horizon + timedelta(microseconds=1))
-                return self._write(rows, whose, LookUp(outside=early))
-            except OutsideBoundError:
+                early = older_than_condition("_arrived_at", horizon + timedelta(microseconds=1))
+                return self._write_folder_and_manifest(rows, whose, DuplicateLookUp(outside=early))
+            except RecordOutsideBoundError:
                 rows = reread() if reread is not None else rows
-        return self._write(
-            rows, whose, LookUp(), existing=self._existing_identities(rows, whose.run if place else "")
+        return self._write_folder_and_manifest(
+            rows,
+            whose,
+            DuplicateLookUp(),
+            existing=self._existing_identities(rows, whose.run if place else ""),
         )
 
     def _newest_arrival_of_others(self, spark: SparkSession, run: str) -> datetime | None:
         """Return the arrival of the youngest row that another checkpoint wrote; None if there is none."""
         if run not in self._horizons:
-            others = self._manifests.written_by_others(spark, run)
+            others = self._manifests.manifest_urls_of_other_writers(spark, run)
             last = None
             if others:
-                last = self._manifests.aggregate(spark, others, F.max("last").alias("last"))["last"]
+                last = self._manifests.aggregate_manifests(spark, others, F.max("last").alias("last"))["last"]
             self._horizons[run] = None if last is None else datetime_of_micros(last)
         return self._horizons[run]
 
@@ -130,22 +133,26 @@ class ParquetSink:
             F.expr("min(unix_micros(_arrived_at))").alias("first"),
             F.expr("max(unix_micros(_arrived_at))").alias("last"),
         ).first()
-        others = self._manifests.written_by_others(spark, run)
+        others = self._manifests.manifest_urls_of_other_writers(spark, run)
         if span is None or span["first"] is None or not others:
             return None
         within = (F.col("first") <= span["last"]) & (F.col("last") >= span["first"])
         files = _files_in_manifests(spark, self._manifests, others, within)
         return spark.read.parquet(*files).select(*IDENTITY) if files else None
 
-    def _write(
-        self, rows: DataFrame, place: BatchIdentity, look_up: LookUp, existing: DataFrame | None = None
+    def _write_folder_and_manifest(
+        self,
+        rows: DataFrame,
+        place: BatchIdentity,
+        look_up: DuplicateLookUp,
+        existing: DataFrame | None = None,
     ) -> WriteCounts:
         spark = rows.sparkSession
         name = batch_folder_name(place.run, place.batch)
         # Named like a partition by batch, so that readers find the files below the path.
         folder = f"{self.settings.path}/batch={name}"
         offered = ObservedFigures(F.count(F.lit(1)).alias("offered"))
-        new = offered.observe(look_up.fail_records_outside(rows))
+        new = offered.observe(look_up.with_failure_outside_bound(rows))
         if existing is not None:
             new = new.join(existing, list(IDENTITY), "left_anti").select(
                 *(F.col(f"`{c}`") for c in rows.columns)
@@ -157,12 +164,12 @@ class ParquetSink:
             F.expr("min(unix_micros(_arrived_at))").alias("first"),
             F.expr("max(unix_micros(_arrived_at))").alias("last"),
         )
-        with unwrapping_own_errors(folder):
+        with own_errors_unwrapped(folder):
             written.observe(new).write.mode("overwrite").parquet(folder)
         figures = written.values()
         if not figures["rows"]:
-            hadoop_files.delete(spark, folder)  # files without a row
-        self._manifests.commit(
+            hadoop_files.delete_if_exists(spark, folder)  # files without a row
+        self._manifests.write_manifest(
             spark,
             BatchManifest(
                 run=place.run,
@@ -171,7 +178,7 @@ class ParquetSink:
                 end=place.end,
                 rows=figures["rows"],
                 folder=f"batch={name}",
-                files=tuple(files_in(spark, folder)),
+                files=tuple(data_files_in(spark, folder)),
                 first=figures["first"],
                 last=figures["last"],
             ),
@@ -188,7 +195,7 @@ def _files_in_manifests(
 ) -> list[str]:
     """Return the files that manifests name, for manifests that meet a condition."""
     named = F.collect_list(F.when(within, F.struct("folder", "files"))).alias("named")
-    batches = manifests.aggregate(spark, urls, named)["named"]
+    batches = manifests.aggregate_manifests(spark, urls, named)["named"]
     return [f"{manifests.path}/{batch['folder']}/{file}" for batch in batches for file in batch["files"]]
 
 
@@ -205,5 +212,5 @@ def committed_files(spark: SparkSession, path: str) -> list[str]:
         A manifest is damaged, so the files of its batch are unknown.
     """
     manifests = FolderManifests(path)
-    urls = manifests.written_by_others(spark, "")
+    urls = manifests.manifest_urls_of_other_writers(spark, "")
     return sorted(_files_in_manifests(spark, manifests, urls, F.lit(True))) if urls else []

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ..checkpoints.checkpoint import Checkpoint
-from ..commits.duplicate_look_ups import LookUp
+from ..commits.duplicate_look_ups import DuplicateLookUp
 from ..launch import typed_json
 from ..launch.launch_document import BackfillRequest
 from ..launch.settings import QuerySettings
@@ -122,17 +122,17 @@ class LegGuard(ABC):
     table: Table
 
     @property
-    def same_identity_refusal(self) -> str | None:
+    def reason_to_refuse_same_identity(self) -> str | None:
         """Error text if records with one identity must not be numbered; None to number them by their content."""
         return None
 
     @property
     @abstractmethod
     def has_unreadable_positions(self) -> bool:
-        """True if a connector writes positions that cannot be read; known after :meth:`check_before_batch`."""
+        """True if a connector writes positions that cannot be read; known after :meth:`checked_positions_before_batch`."""
 
     @abstractmethod
-    def check_before_batch(self, spark: SparkSession, batch_id: int) -> Mapping[str, str]:
+    def checked_positions_before_batch(self, spark: SparkSession, batch_id: int) -> Mapping[str, str]:
         """Check that no record is between those that were landed and the start of the batch.
 
         Returns
@@ -151,11 +151,11 @@ class LegGuard(ABC):
         """
 
     def skipped_records(self, spark: SparkSession) -> Iterator[DataFrame]:
-        """Yield records that the connector will skip, in the envelope's shape, after :meth:`check_before_batch`."""
+        """Yield records that the connector will skip, in the envelope's shape, after :meth:`checked_positions_before_batch`."""
         yield from ()
 
     @abstractmethod
-    def look_ups(self, begun: datetime) -> Iterator[LookUp]:
+    def look_ups(self, begun: datetime) -> Iterator[DuplicateLookUp]:
         """Yield look-ups of the batch's records among the rows of this source, the tightest first.
 
         The caller takes the next one only if a record was outside the one before.
@@ -167,11 +167,11 @@ class LegGuard(ABC):
         """
 
     @abstractmethod
-    def count_held_positions(self, positions: Mapping[str, str]) -> Column | None:
+    def held_position_count_aggregate(self, positions: Mapping[str, str]) -> Column | None:
         """Return the aggregate that counts, over the rows of the look-up, how many of these positions are present."""
 
     @abstractmethod
-    def arrival_figures(self, suffix: str, where: str = "true") -> tuple[Column, ...]:
+    def arrival_aggregates(self, suffix: str, where: str = "true") -> tuple[Column, ...]:
         """Return aggregates of the oldest arrival, in microseconds since 1970, and the steps, of records that meet a condition.
 
         Records that have landed already are included.
@@ -207,14 +207,14 @@ class BackfillPart:
 
     name: str
     records: DataFrame
-    bound: LookUp
+    bound: DuplicateLookUp
     around: Callable[[], DataFrame | None] | None = None
 
 
 Parts = Callable[[SparkSession, BackfillRequest], Iterator[BackfillPart]]
 
 
-def backfill_steps(
+def backfill_time_steps(
     request: BackfillRequest, step: timedelta = STEP, *, whole: bool = False
 ) -> Iterator[tuple[datetime, datetime]]:
     """Yield the steps of a backfill's range of time: start, and end (excluded).
@@ -234,7 +234,7 @@ def backfill_steps(
         start = border
 
 
-def has_arrived_between(since: datetime, until: datetime) -> Column:
+def arrived_between_condition(since: datetime, until: datetime) -> Column:
     """Return a condition: rows arrived from a time to another one, which is excluded."""
     return (F.col("_arrived_at") >= F.lit(since)) & (F.col("_arrived_at") < F.lit(until))
 
@@ -270,7 +270,7 @@ class SourceReader(ABC, Generic[Kind]):
         """
 
     @abstractmethod
-    def identity(self, run: JobRun, query: QuerySettings) -> LegIdentity:
+    def leg_identity(self, run: JobRun, query: QuerySettings) -> LegIdentity:
         """Return the ids that distinguish its leg from others of the same names."""
 
     def with_batch_handlers(self, run: JobRun, query: ReadyQuery, settings: QuerySettings) -> ReadyQuery:
@@ -288,7 +288,7 @@ class SourceReader(ABC, Generic[Kind]):
         return None
 
     @abstractmethod
-    def backfill(self, run: JobRun, query: str) -> Parts:
+    def backfill_reader(self, run: JobRun, query: str) -> Parts:
         """Return the reader of a range of time.
 
         Raises

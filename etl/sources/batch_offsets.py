@@ -27,7 +27,7 @@ class BatchOffsets:
     end: Mapping[str, int]
 
     @property
-    def counts(self) -> list[int]:
+    def offset_counts(self) -> list[int]:
         """Number of offsets of each partition."""
         return [end - self.start.get(p, 0) for p, end in self.end.items()]
 
@@ -61,7 +61,7 @@ def read_in_few_tasks(batch: DataFrame, offsets: BatchOffsets | None) -> DataFra
     """
     if offsets is None:
         return batch
-    counts = offsets.counts
+    counts = offsets.offset_counts
     readers = sum(count > 0 for count in counts)
     tasks = max(1, ceil(sum(counts) / MOST_RECORDS), ceil(readers / MOST_READERS))
     return batch.coalesce(tasks) if tasks < readers else batch
@@ -83,7 +83,7 @@ def disjunction(conditions: Sequence[Column]) -> Column:
     return disjunction(conditions[:half]) | disjunction(conditions[half:])
 
 
-def is_in_offset_ranges(source: str, ranges: Mapping[str, Range]) -> Column:
+def offset_ranges_condition(source: str, ranges: Mapping[str, Range]) -> Column:
     """Return a condition for the rows of a landing table with offsets in some ranges; it may match more rows.
 
     Iceberg can evaluate every condition on a file's metadata. With more partitions
@@ -97,13 +97,16 @@ def is_in_offset_ranges(source: str, ranges: Mapping[str, Range]) -> Column:
         By partition, as in the envelope's ``_shard``; at least one.
     """
     if len(ranges) <= MOST_CONDITIONS:
-        rows = [(F.col("_shard") == shard) & _is_in_range(range_) for shard, range_ in sorted(ranges.items())]
+        rows = [
+            (F.col("_shard") == shard) & _offset_range_condition(range_)
+            for shard, range_ in sorted(ranges.items())
+        ]
     else:
-        rows = [_is_in_range(range_) for range_ in _merged_ranges(ranges.values())]
+        rows = [_offset_range_condition(range_) for range_ in _merged_ranges(ranges.values())]
     return (F.col("_source") == source) & disjunction(rows)
 
 
-def _is_in_range(range_: Range) -> Column:
+def _offset_range_condition(range_: Range) -> Column:
     first, end = (str(offset).zfill(POSITION_DIGITS) for offset in range_)
     return (F.col("_position") >= first) & (F.col("_position") < end)
 

@@ -50,12 +50,12 @@ class IdentityFile:
     checkpoint: Mapping[str, str] = field(default_factory=dict)
     streams: Mapping[str, KnownStream] = field(default_factory=dict)
 
-    def text(self) -> str:
+    def to_json(self) -> str:
         """Return it as JSON."""
         return json.dumps({"version": FORMAT, **typed_json.to_json_value(self)}, indent=1, sort_keys=True)
 
     @classmethod
-    def parse(cls, text: str) -> IdentityFile:
+    def from_json(cls, text: str) -> IdentityFile:
         """Parse the file.
 
         Raises
@@ -93,7 +93,7 @@ class LegIdentity:
         """Return the ids by names that are unique among the legs."""
         return {f"{what} of {self.of}": known for what, known in ids.items()}
 
-    def by_stream(self, ids: Ids) -> Iterator[tuple[str, KnownStream]]:
+    def known_streams_by_name(self, ids: Ids) -> Iterator[tuple[str, KnownStream]]:
         """Yield the ids of each stream: those that all of its records share, independent of the brokers' addresses."""
         for name, (into, topic) in self.streams.items():
             mine = ids if topic is None else {k: ids[k] for k in ("cluster", f"topic {topic}") if k in ids}
@@ -136,7 +136,7 @@ class StreamIdentities:
         StartError
             An object was made again, or the file cannot be read.
         """
-        if self._stored_file() is None:
+        if self._stored_identity_file() is None:
             return
         try:
             identities = self._ask_current_ids()
@@ -159,24 +159,24 @@ class StreamIdentities:
         NoAnswerError
             A service does not answer at present.
         """
-        self._compare(self._ask_current_ids() if self._found is None else self._found)
+        self._raise_if_changed(self._ask_current_ids() if self._found is None else self._found)
 
     def __call__(self, before: Callable[[], None] | None = None) -> None:
         """Compare while the query runs, after another check; errors as in :meth:`check_before_first_batch`."""
         if before is not None:
             before()
         if self._file is not None:  # otherwise nothing was written yet
-            self._compare(self._ask_current_ids(running=True))
+            self._raise_if_changed(self._ask_current_ids(running=True))
 
-    def _compare(self, current: list[Ids]) -> None:
+    def _raise_if_changed(self, current: list[Ids]) -> None:
         if wrong := self._describe_change(current):
             raise LossError(wrong)
         self._store_ids(current)
 
-    def _stored_file(self) -> IdentityFile | None:
+    def _stored_identity_file(self) -> IdentityFile | None:
         if self._file is None and (text := self.load()) is not None:
             try:
-                self._file = IdentityFile.parse(text)
+                self._file = IdentityFile.from_json(text)
             except ValueError as error:
                 raise StartError(
                     f"query {self.name}: the file {self.name}.sources.json beside the checkpoint cannot be "
@@ -190,12 +190,12 @@ class StreamIdentities:
 
     def _describe_change(self, current: list[Ids]) -> str:
         """Return the changed object and the advice; empty if nothing has changed."""
-        file = self._stored_file() or IdentityFile()
+        file = self._stored_identity_file() or IdentityFile()
         if self.begun and (changed := _describe_changes(file.checkpoint, self._ids_by_unique_name(current))):
             topics = any(leg.streams for leg in self.legs)
             out = f"{manifest.ANOTHER_NAME}; then {self.way_out}" if topics else self.way_out
             return f"query {self.name}: {changed}: the checkpoint's positions belong to the old one; {out}"
-        for name, now in self._streams(current):
+        for name, now in self._known_streams(current):
             known = file.streams.get(name)
             if (
                 known is not None
@@ -209,14 +209,14 @@ class StreamIdentities:
     def _store_ids(self, current: list[Ids]) -> None:
         old = self._file or IdentityFile()
         streams = dict(old.streams)
-        for name, now in self._streams(current):
+        for name, now in self._known_streams(current):
             held = streams.get(name)
             before = held.ids if held is not None and held.into == now.into else {}
             streams[name] = KnownStream(now.into, {**before, **now.ids})
         before = old.checkpoint if self.begun else {}
         new = IdentityFile({**before, **self._ids_by_unique_name(current)}, streams)
         if new != old:
-            self.save(new.text())
+            self.save(new.to_json())
         added = {what: known for what, known in new.checkpoint.items() if what not in before}
         if self.begun and added:
             self.report.emit("adopted_sources", query=self.name, ids=added)
@@ -226,9 +226,9 @@ class StreamIdentities:
         legs = zip(self.legs, current, strict=True)
         return {what: known for leg, ids_of_leg in legs for what, known in leg.unique_ids(ids_of_leg).items()}
 
-    def _streams(self, current: list[Ids]) -> Iterator[tuple[str, KnownStream]]:
+    def _known_streams(self, current: list[Ids]) -> Iterator[tuple[str, KnownStream]]:
         for leg, ids_of_leg in zip(self.legs, current, strict=True):
-            yield from leg.by_stream(ids_of_leg)
+            yield from leg.known_streams_by_name(ids_of_leg)
 
 
 def stream_identities(run: JobRun, query: QuerySettings, url: str, *, begun: bool) -> StreamIdentities | None:
@@ -245,7 +245,7 @@ def stream_identities(run: JobRun, query: QuerySettings, url: str, *, begun: boo
     if not query.sources:
         return None
     legs: tuple[LegIdentity, ...] = tuple(
-        typed_json.import_module_of(leg[0]).Reader(leg).identity(run, query)
+        typed_json.import_module_of(leg[0]).Reader(leg).leg_identity(run, query)
         for leg in group_sources_into_legs(query.sources)
     )
 

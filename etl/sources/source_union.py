@@ -18,7 +18,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ..commits.duplicate_look_ups import LookUp
+from ..commits.duplicate_look_ups import DuplicateLookUp
 from .base import LegGuard, ReplayedLeg, missing_records_error
 from .batch_offsets import BatchOffsets, disjunction
 
@@ -66,7 +66,7 @@ class LegGuards:
     replayed: tuple[ReplayedLeg, ...]
     streams: tuple[LegGuard, ...]
 
-    def look_ups(self, begun: datetime, replayed: LookUp) -> Iterator[LookUp]:
+    def look_ups(self, begun: datetime, replayed: DuplicateLookUp) -> Iterator[DuplicateLookUp]:
         """Yield look-ups of a batch's records, from the tightest to all rows of the streams.
 
         Times apply to rows of guarded streams only, and a record that is older than its stream's bound fails the write.
@@ -83,15 +83,17 @@ class LegGuards:
             # A stream with fewer levels keeps its last.
             looks = [now or before for now, before in zip(level, looks, strict=True)]
             outside = disjunction([look.outside for look in looks if look.outside is not None])
-            yield replace(_with_more_rows(replayed, [look.rows for look in looks]), outside=outside)
-        yield _with_more_rows(replayed, [F.col("_source") == guard.source.name for guard in self.streams])
+            yield replace(_look_up_with_more_rows(replayed, [look.rows for look in looks]), outside=outside)
+        yield _look_up_with_more_rows(
+            replayed, [F.col("_source") == guard.source.name for guard in self.streams]
+        )
 
-    def count_held_positions(self, positions: Positions) -> Column | None:
+    def held_position_count_aggregate(self, positions: Positions) -> Column | None:
         """Return the aggregate that counts, over the rows of the look-up, how many of these positions are present."""
         counts = [
             F.coalesce(count, F.lit(0))
             for guard, mine in zip(self.streams, positions, strict=False)
-            if (count := guard.count_held_positions(mine)) is not None
+            if (count := guard.held_position_count_aggregate(mine)) is not None
         ]
         return reduce(add, counts) if counts else None
 
@@ -110,12 +112,12 @@ class LegGuards:
             }
             raise missing_records_error(wanted, [guard.table for guard in self.streams])
 
-    def arrival_figures(self) -> tuple[Column, ...]:
+    def arrival_aggregates(self) -> tuple[Column, ...]:
         """Return the arrival figures of each stream, over all records of a batch, including those that have landed already."""
         return tuple(
             figure
             for place, guard in enumerate(self.streams)
-            for figure in guard.arrival_figures(f"_{place}", f"_source = '{guard.source.name}'")
+            for figure in guard.arrival_aggregates(f"_{place}", f"_source = '{guard.source.name}'")
         )
 
     def take_arrivals_of_landed_batch(self, figures: Mapping[str, Any]) -> None:
@@ -124,7 +126,7 @@ class LegGuards:
             guard.take_arrivals_of_landed_batch(figures[f"oldest_{place}"], figures[f"steps_{place}"])
 
 
-def _with_more_rows(look_up: LookUp, more: Sequence[Column | None]) -> LookUp:
+def _look_up_with_more_rows(look_up: DuplicateLookUp, more: Sequence[Column | None]) -> DuplicateLookUp:
     return replace(look_up, rows=disjunction([rows for rows in (*more, look_up.rows) if rows is not None]))
 
 

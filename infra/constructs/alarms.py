@@ -9,7 +9,7 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
 from millrace.config.aws.resource_names import Names
-from millrace.sizing.model import RUNBOOK, Alarm
+from millrace.sizing.plan_model import RUNBOOK, Alarm
 
 _LONGEST = 1024
 """Most characters of an alarm's description (botocore's model, ``PutMetricAlarm``); a cluster's topics alone may have more."""

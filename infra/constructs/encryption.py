@@ -7,9 +7,9 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
-from millrace.config.aws.regions import domain
+from millrace.config.aws.regions import endpoint_domain_of_region
 from millrace.config.model import Environment
-from millrace.sizing.costs.network_plan import created_keys
+from millrace.sizing.costs.network_plan import created_kms_keys_with_contents
 
 from ..removal_policies import removal_policy
 
@@ -41,7 +41,7 @@ def encryption_key_for_class(
     return kms.Key(
         scope,
         construct_id,
-        description=f"{environment.project} {environment.name}: {created_keys(environment)[data_class]}",
+        description=f"{environment.project} {environment.name}: {created_kms_keys_with_contents(environment)[data_class]}",
         enable_key_rotation=True,
         removal_policy=removal_policy(environment, disposable=disposable),
     )
@@ -57,7 +57,9 @@ def allow_cloudwatch_log_groups(key: kms.IKey, *, prefix: str) -> None:
     key.add_to_resource_policy(
         iam.PolicyStatement(
             sid="CloudWatchLogs",
-            principals=[iam.ServicePrincipal(f"logs.{stack.region}.{domain(stack.region)}")],
+            principals=[
+                iam.ServicePrincipal(f"logs.{stack.region}.{endpoint_domain_of_region(stack.region)}")
+            ],
             actions=[
                 "kms:Encrypt",
                 "kms:Decrypt",

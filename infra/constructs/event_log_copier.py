@@ -12,7 +12,7 @@ from aws_cdk import aws_events as events
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
-from millrace.config.aws.grants import FILES, Grant, allow, list_prefixes
+from millrace.config.aws.iam_statements import FILES, Grant, allow, allow_listing_prefixes
 from millrace.config.aws.resource_names import Names
 
 from .state_machine_base import RecordedStateMachine, allow_delivery_of_execution_logs
@@ -51,7 +51,7 @@ class EventLogCopier(RecordedStateMachine):
             log_name="event-logs",
             kind="EXPRESS",
             definition=copy_machine_definition(bucket, names.account),
-            grants=_copy_grants(f"arn:{names.partition}:s3:::{bucket}"),
+            grants=_copy_grants(f"arn:{names.aws_partition}:s3:::{bucket}"),
             key=key,
             logs_key=key,
             purpose=f"Copies event logs of {names.prefix} under one prefix",
@@ -71,7 +71,7 @@ def _copy_grants(bucket: str) -> list[Grant]:
     return [
         allow("Read", ["s3:GetObject"], [f"{bucket}/{p}/*" for p in ENGINE_PREFIXES], why=FILES),
         allow("Write", ["s3:DeleteObject", "s3:PutObject"], [f"{bucket}/{FLAT_PREFIX}/*"], why=FILES),
-        list_prefixes("List", bucket, list(ENGINE_PREFIXES)),
+        allow_listing_prefixes("List", bucket, list(ENGINE_PREFIXES)),
     ]
 
 

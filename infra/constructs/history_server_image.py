@@ -9,7 +9,7 @@ from aws_cdk import aws_ecr as ecr
 from constructs import Construct
 
 from millrace.config.aws.history_server_image import PUBLIC_IMAGE, TAG
-from millrace.config.aws.regions import domain
+from millrace.config.aws.regions import endpoint_domain_of_region
 from millrace.config.aws.resource_names import Names
 
 UPSTREAM = "public.ecr.aws"
@@ -60,9 +60,9 @@ class PullThroughCachedImage(Construct):
         repository.node.add_dependency(rule)
         region = names.environment.region
         self.repository_arn = (
-            f"arn:{names.partition}:ecr:{region}:{names.account}:repository/{prefix}/{PUBLIC_IMAGE}"
+            f"arn:{names.aws_partition}:ecr:{region}:{names.account}:repository/{prefix}/{PUBLIC_IMAGE}"
         )
-        self.uri = f"{names.account}.dkr.ecr.{region}.{domain(region)}/{prefix}/{PUBLIC_IMAGE}:{TAG}"
+        self.uri = f"{names.account}.dkr.ecr.{region}.{endpoint_domain_of_region(region)}/{prefix}/{PUBLIC_IMAGE}:{TAG}"
 
 
 def pull_through_cache_prefix(prefix: str) -> str:

@@ -8,11 +8,10 @@ from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from millrace.config.aws.grants import Grant
+from millrace.config.aws.iam_statements import Grant
 
-from ..accept_finding import acknowledge
+from ..accept_finding import accept_finding_at_construct
 from ..errors import InfrastructureError
-from ..grants import to_policy_statement
 from ..permissions.split_policies import (
     ATTACHED,
     INLINE,
@@ -20,6 +19,7 @@ from ..permissions.split_policies import (
     split_into_policies,
     statement_length,
 )
+from ..policy_statements import to_policy_statement
 
 
 class JobRole(iam.Role):
@@ -116,7 +116,9 @@ def _accept_findings_of_grants(policy: Construct, grants: Sequence[Grant]) -> No
     reasons: dict[str, list[str]] = {}
     for grant in grants:
         if grant.why is not None:
-            for resource in grant.wildcards:
+            for resource in grant.resources_with_wildcard:
                 reasons.setdefault(resource, []).append(grant.why)
     for resource, why in reasons.items():
-        acknowledge(policy, f"AwsSolutions-IAM5[Resource::{resource}]", "; ".join(dict.fromkeys(why)))
+        accept_finding_at_construct(
+            policy, f"AwsSolutions-IAM5[Resource::{resource}]", "; ".join(dict.fromkeys(why))
+        )

@@ -43,7 +43,7 @@ def add_lake_formation_grants(stack: JobStack) -> None:
         _add_lake_formation_grant(stack, f"Lake-{name.database}-{name.table}", {"table": table}, _READ)
     if names.environment.storage.lake_formation == "tables-and-location":
         location = of.DataLocationResourceProperty(
-            **where, resource_arn=f"arn:{names.partition}:s3:::{names.bucket('lake')}"
+            **where, resource_arn=f"arn:{names.aws_partition}:s3:::{names.bucket('lake')}"
         )
         _add_lake_formation_grant(
             stack, "LakeLocation", {"data_location": location}, ("DATA_LOCATION_ACCESS",)

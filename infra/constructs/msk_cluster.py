@@ -16,10 +16,10 @@ from constructs import Construct
 
 from millrace.config.aws.resource_names import Names
 from millrace.config.model import Environment, MskCluster
-from millrace.sizing.model import ClusterPlan
-from millrace.sizing.msk_clusters import replication_factor, zones_with_brokers
+from millrace.sizing.msk_clusters import broker_zone_count, replication_factor
+from millrace.sizing.plan_model import ClusterPlan
 
-from ..accept_finding import acknowledge
+from ..accept_finding import accept_finding_at_construct
 from ..removal_policies import removal_policy
 from ..stacks.network import MSK_PORTS
 from .log_groups import EncryptedLogGroup
@@ -66,7 +66,7 @@ class ProvisionedCluster(Construct):
             # The configuration is for any Kafka version: neither its name nor its versions can change, so a
             # configuration for the cluster's version would have to be replaced under the same name.
             name=f"{names.cluster(cluster)}-brokers",
-            server_properties=server_properties(settings, replicas=self.replicas),
+            server_properties=broker_properties_text(settings, replicas=self.replicas),
         )
         group = _broker_security_group(self, names=names, cluster=cluster, vpc=vpc, workers=workers)
         resource = msk.CfnCluster(
@@ -77,7 +77,7 @@ class ProvisionedCluster(Construct):
             number_of_broker_nodes=brokers,
             broker_node_group_info=msk.CfnCluster.BrokerNodeGroupInfoProperty(
                 instance_type=plan.broker_type.value,
-                client_subnets=[subnet.subnet_id for subnet in subnets[: zones_with_brokers(environment)]],
+                client_subnets=[subnet.subnet_id for subnet in subnets[: broker_zone_count(environment)]],
                 security_groups=[group.security_group_id],
                 storage_info=None
                 if plan.storage_gib_per_broker is None
@@ -115,7 +115,7 @@ class ProvisionedCluster(Construct):
             else self._broker_log_settings(environment, f"/{names.prefix}/kafka/{cluster}", logs_key),
         )
         if settings.tier == "express":
-            acknowledge(
+            accept_finding_at_construct(
                 resource, "AwsSolutions::AwsSolutions-MSK6", "MSK takes no broker logs of Express brokers"
             )
         resource.apply_removal_policy(removal_policy(environment, disposable=settings.disposable))
@@ -196,7 +196,7 @@ class ExistingCluster:
     replicas: int = _REPLICAS
 
 
-def server_properties(settings: MskCluster, *, replicas: int) -> str:
+def broker_properties_text(settings: MskCluster, *, replicas: int) -> str:
     """Write the brokers' properties, one ``name=value`` a line.
 
     Express brokers manage replication themselves and refuse those properties.

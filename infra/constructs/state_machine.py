@@ -10,10 +10,10 @@ from aws_cdk import aws_events as events
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sns as sns
 
-from millrace.config.aws.grants import allow
-from millrace.sizing.model import RUNBOOK, JobPlan
+from millrace.config.aws.iam_statements import allow
+from millrace.sizing.plan_model import RUNBOOK, JobPlan
 
-from ..accept_finding import acknowledge
+from ..accept_finding import accept_finding_at_construct
 from ..stacks.job_base import JobStack, RunCallsForStateMachine
 from .state_machine_base import RecordedStateMachine
 from .state_machine_definition import job_machine_definition
@@ -64,12 +64,13 @@ class JobStateMachine(RecordedStateMachine):
                 job=names.job(plan.name),
                 parameter=parameter,
                 topic=alerts.topic_arn,
-                starts_per_hour=plan.scheduled_starts + names.environment.jobs[plan.name].restarts_per_hour,
+                starts_per_hour=plan.scheduled_starts_per_hour
+                + names.environment.jobs[plan.name].restarts_per_hour,
                 default_grace_seconds=grace_seconds_from_plan(
                     plan, names.environment.jobs[plan.name].latency.total_seconds()
                 ),
                 silenced=silenced,
-                own_files=f"{names.checkpoints(plan.name)}/_millrace/",
+                own_files=f"{names.checkpoints_url(plan.name)}/_millrace/",
                 every_seconds=None if plan.run is None else plan.run.every_seconds.value,
             ),
             grants=[
@@ -93,7 +94,7 @@ class JobStateMachine(RecordedStateMachine):
         self._stack, self._runs, self._plan, self._alerts = stack, runs, plan, alerts
         for what, why in runs.acknowledged.items():
             for policy in self.role.policies:
-                acknowledge(policy, what, why)
+                accept_finding_at_construct(policy, what, why)
         self._add_event_rules()
         self._add_failure_alarms()
         CfnOutput(stack, "StateMachineArn", value=self.machine.attr_arn)

@@ -13,7 +13,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
-from millrace.config.aws.grants import NO_NARROWER, Grant, allow
+from millrace.config.aws.iam_statements import NO_NARROWER, Grant, allow
 from millrace.config.aws.resource_names import Names
 
 from .job_role import JobRole
@@ -87,7 +87,7 @@ class RecordedStateMachine(Construct):
             "Resource",
             state_machine_type=kind,
             definition_string=Stack.of(self).to_json_string(
-                _with_partition_in_arns(definition, names.partition)
+                _with_partition_in_arns(definition, names.aws_partition)
             ),
             role_arn=self.role.role_arn,
             logging_configuration=sfn.CfnStateMachine.LoggingConfigurationProperty(

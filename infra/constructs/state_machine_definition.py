@@ -144,8 +144,8 @@ def job_machine_definition(
     every_seconds
         Time from the start of one bounded run to the next; None for a job that runs all the time.
     """
-    newest, due, started = _differences_of_bounded_runs(engine, every_seconds)
-    write = _StateWriter(engine, parameter)
+    newest, due, started = _variables_choices_and_start_condition_of_run(engine, every_seconds)
+    write = _ServiceCallStates(engine, parameter)
     states: dict[str, State] = {
         "Begin": {
             "Comment": "Read the input, with a value for whatever was left out",
@@ -203,12 +203,12 @@ def job_machine_definition(
                 f"does not begin with a dash; a URL of {' or '.join(_OWN_FILES)} begins with {own_files}"
             ),
         },
-        "WantRunning": write.write_desired_state("running", "Look"),
-        "WantStopped": write.write_desired_state("stopped", "SwitchOffAlarms"),
+        "WantRunning": write.state_that_writes_desired_state("running", "Look"),
+        "WantStopped": write.state_that_writes_desired_state("stopped", "SwitchOffAlarms"),
         "SwitchOffAlarms": switch_alarm_actions_state("off", silenced, "Look"),
         # Some engines restart a failed run by themselves: they get the time to do so.
         "Settle": {"Type": "Wait", "Seconds": "{% $settle %}", "Next": "ReadWish"},
-        "ReadWish": write.read_desired_state("Look"),
+        "ReadWish": write.state_that_reads_desired_state("Look"),
         "NeverAsked": {"Type": "Pass", "Assign": {"desired_state": "stopped"}, "Next": "Look"},
         "Look": {"Type": "Pass", "Assign": {"runs": [], "newest": [], "token": ""}, "Next": "ListRuns"},
         "ListRuns": write.service_call_state(engine.list_runs, "MorePages"),
@@ -250,7 +250,7 @@ def job_machine_definition(
         ),
         "Begun": choice_state(("$verb = 'once'", "Once"), default="Confirm"),
         # Somebody who stopped the job during its start saw no run: read the desired state again.
-        "Confirm": write.read_desired_state("StillWanted"),
+        "Confirm": write.state_that_reads_desired_state("StillWanted"),
         "StillWanted": choice_state(("$desired_state = 'running'", "WaitForStart"), default="Revoked"),
         "Revoked": {"Type": "Pass", "Assign": {"verb": "stop"}, "Next": "Look"},
         "WaitForStart": _wait_state("LookAtRun"),
@@ -278,7 +278,7 @@ def job_machine_definition(
     }
 
 
-def _differences_of_bounded_runs(
+def _variables_choices_and_start_condition_of_run(
     engine: EngineCalls, every_seconds: int | None
 ) -> tuple[State, list[tuple[str, str]], str]:
     """Return what a job of bounded runs differs in.
@@ -337,14 +337,14 @@ def _wait_state(following: str) -> State:
 
 
 def _states_that_measure_batches(
-    engine: EngineCalls, write: _StateWriter, silenced: Sequence[str]
+    engine: EngineCalls, write: _ServiceCallStates, silenced: Sequence[str]
 ) -> dict[str, State]:
     if not engine.measure:
         return {}
     return {
         **engine.measure,
         # Nothing was stopped: the desired state and the alarms return to their values before the drain.
-        "KeepDesiredState": write.write_desired_state("running", "KeepAlarmsAfterAll"),
+        "KeepDesiredState": write.state_that_writes_desired_state("running", "KeepAlarmsAfterAll"),
         "KeepAlarmsAfterAll": switch_alarm_actions_state("on", silenced, "CannotDrain"),
         "CannotDrain": fail_state(
             "CannotDrain",
@@ -366,7 +366,7 @@ def _allowed_arguments_condition(own_files: str) -> str:
 
 
 @dataclass(frozen=True)
-class _StateWriter:
+class _ServiceCallStates:
     """Writer of the states that call a service: each retries temporary errors and reports the others."""
 
     engine: EngineCalls
@@ -398,7 +398,7 @@ class _StateWriter:
         }
         return {**state, "Retry": self.retry_rules, "Catch": [*catch, broken], "Next": following}
 
-    def write_desired_state(self, value: str, following: str) -> State:
+    def state_that_writes_desired_state(self, value: str, following: str) -> State:
         return self.service_call_state(
             {
                 "Type": "Task",
@@ -409,7 +409,7 @@ class _StateWriter:
             following,
         )
 
-    def read_desired_state(self, following: str) -> State:
+    def state_that_reads_desired_state(self, following: str) -> State:
         return self.service_call_state(
             {
                 "Type": "Task",

@@ -13,8 +13,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from millrace.sizing.alarms.metrics import BY_NAME, namespace
-from millrace.sizing.model import JobPlan
+from millrace.sizing.alarms.metrics import BY_NAME, metric_namespace
+from millrace.sizing.plan_model import JobPlan
 
 from .state_machine_definition import (
     LONGEST_GRACE_SECONDS,
@@ -63,7 +63,7 @@ def grace_seconds_from_plan(plan: JobPlan, latency_seconds: float) -> int:
     return max(SHORTEST_GRACE_SECONDS, min(LONGEST_GRACE_SECONDS, grace))
 
 
-def glue_calls(job_name: str, starts_per_hour: int = 0) -> EngineCalls:
+def glue_engine_calls(job_name: str, starts_per_hour: int = 0) -> EngineCalls:
     """Return the calls for a Glue job; its definition allows one run at a time.
 
     Parameters
@@ -118,7 +118,7 @@ def glue_calls(job_name: str, starts_per_hour: int = 0) -> EngineCalls:
     )
 
 
-def emr_calls(
+def emr_engine_calls(
     *,
     application_id: str,
     role_arn: str,
@@ -202,7 +202,7 @@ def emr_calls(
             "EmrServerless.ServiceQuotaExceededException",
             "EmrServerless.ValidationException",
         ),
-        measure=_metric_states(name, queries),
+        measure=_states_that_ask_slowest_batch(name, queries),
     )
 
 
@@ -221,7 +221,7 @@ def start_job_run_arguments(
     one. Logs and metrics are configured in the application: a monitoring configuration of the run
     would replace all of it, Prometheus included (user guide, "Default application configuration").
     """
-    plain, quoted = _split_spark_settings(document)
+    plain, quoted = _split_settings_by_command_line_fit(document)
     arguments = [*document["arguments"], "--launch-document", document_url]
     retries, batch = document["retries_per_hour"], document["settings"]["run_every_seconds"] is not None
     most, once_only = str(_LONGEST_BATCH_MINUTES), "{'MaxAttempts': 1}"
@@ -230,15 +230,15 @@ def start_job_run_arguments(
         "ClientToken": ("{% '" + application_id + "-' & ($count($newest) > 0 ? $newest[0].id : 'first') %}"),
         "ExecutionRoleArn": role_arn,
         "Name": name,
-        "Mode": "BATCH" if batch else _value_unless_own_arguments("'STREAMING'", "'BATCH'"),
+        "Mode": "BATCH" if batch else _conditional_value_for_own_arguments("'STREAMING'", "'BATCH'"),
         # By default a run is cancelled after 12 hours, without a grace period; 0 means no limit (EMR Serverless
         # user guide, "Other considerations"), which only streaming runs may have.
         "ExecutionTimeoutMinutes": _LONGEST_BATCH_MINUTES
         if batch
-        else _value_unless_own_arguments("0", most),
+        else _conditional_value_for_own_arguments("0", most),
         "RetryPolicy": {"MaxAttempts": 1}
         if batch
-        else _value_unless_own_arguments(f"{{'MaxFailedAttemptsPerHour': {retries}}}", once_only),
+        else _conditional_value_for_own_arguments(f"{{'MaxFailedAttemptsPerHour': {retries}}}", once_only),
         "JobDriver": {
             "SparkSubmit": {
                 "EntryPoint": document["entry_script"],
@@ -257,12 +257,12 @@ def start_job_run_arguments(
     return call
 
 
-def _value_unless_own_arguments(value: str, once: str) -> str:
+def _conditional_value_for_own_arguments(value: str, once: str) -> str:
     """Write a field's value, and another one for a run with arguments of its own; both are JSONata expressions."""
     return f"{{% $verb = 'once' ? {once} : {value} %}}"
 
 
-def _split_spark_settings(document: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
+def _split_settings_by_command_line_fit(document: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
     """Split the settings: those for the command line, and those with blanks or quotes, which would break it."""
     settings: dict[str, str] = dict(document["spark"])
     settings["spark.submit.pyFiles"] = document["archive"]
@@ -273,7 +273,7 @@ def _split_spark_settings(document: Mapping[str, Any]) -> tuple[dict[str, str], 
     return {key: settings[key] for key in sorted(settings.keys() - quoted.keys())}, quoted
 
 
-def _metric_states(job: str, queries: Sequence[str]) -> dict[str, State]:
+def _states_that_ask_slowest_batch(job: str, queries: Sequence[str]) -> dict[str, State]:
     """Return the states that ask the job's own metric for the slowest recent batch (``docs/metrics.md``)."""
     metric = BY_NAME["BatchDuration"]
     ask = _api_call_state(
@@ -286,7 +286,7 @@ def _metric_states(job: str, queries: Sequence[str]) -> dict[str, State]:
                     "Id": f"q{number}",
                     "MetricStat": {
                         "Metric": {
-                            "Namespace": namespace(job),
+                            "Namespace": metric_namespace(job),
                             "MetricName": metric.name,
                             "Dimensions": [
                                 {"Name": "job", "Value": job},

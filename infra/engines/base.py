@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from millrace.config.aws.grants import Grant
+from millrace.config.aws.iam_statements import Grant
 from millrace.config.engines import Job
-from millrace.sizing.model import JobPlan
+from millrace.sizing.plan_model import JobPlan
 
 if TYPE_CHECKING:
     from ..permission_scope import PermissionScope
@@ -28,7 +28,7 @@ class DeployedEngine:
         """Return the Spark settings of the engine."""
         return {}
 
-    def check_spark_settings(self, job: str, settings: Mapping[str, str]) -> None:
+    def raise_if_spark_settings_refused(self, job: str, settings: Mapping[str, str]) -> None:
         """Check all Spark settings of a job.
 
         Raises

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from millrace.config.aws.grants import TAGGED, Grant, allow
+from millrace.config.aws.iam_statements import TAGGED, Grant, allow
 from millrace.config.engines import Job
 from millrace.config.engines.base import GIB
 from millrace.config.engines.emr import EmrJob
-from millrace.sizing.model import JobPlan
+from millrace.sizing.plan_model import JobPlan
 from millrace.sizing.prices_and_limits import service_limits
 
 from .base import DeployedEngine

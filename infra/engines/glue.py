@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from millrace.config.aws.grants import Grant, allow
+from millrace.config.aws.iam_statements import Grant, allow
 from millrace.config.engines import Job
-from millrace.sizing.model import JobPlan
+from millrace.sizing.plan_model import JobPlan
 
 from ..errors import InfrastructureError
 from .base import DeployedEngine
@@ -29,7 +29,7 @@ class Glue(DeployedEngine):
         """
         return {"spark.eventLog.rolling.enabled": "true", "spark.eventLog.rolling.maxFileSize": "64m"}
 
-    def check_spark_settings(self, job: str, settings: Mapping[str, str]) -> None:
+    def raise_if_spark_settings_refused(self, job: str, settings: Mapping[str, str]) -> None:
         """Refuse settings with blanks: Glue takes all settings as one line."""
         for name, value in settings.items():
             if any(character.isspace() for character in name + value):

@@ -24,7 +24,7 @@ SERVICES = ("cloudwatch", "dynamodb", "kafka", "kinesis", "s3", "secretsmanager"
 """AWS services that the core calls; botocore's descriptions of all others, 25 MB, are left out."""
 
 
-def boto3_files() -> Mapping[str, Path]:
+def boto3_files_by_archive_path() -> Mapping[str, Path]:
     """Return boto3's files by their path in the archive, for an engine without it (:mod:`etl.services.bundled_boto3`).
 
     Raises
@@ -72,11 +72,11 @@ def _version_and_digest(name: str, files: Mapping[str, Path]) -> dict[str, str]:
     return {"version": distribution(name).version if files else "(none)", "sha256": digest.hexdigest()}
 
 
-def write_lock() -> None:
+def write_boto3_lock() -> None:
     """Write the lock of the packages that are installed here, from the wheels of ``requirements.txt``."""
     described = {name: _version_and_digest(name, _package_files(name)) for name in _CARRIED}
     LOCK.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    write_lock()
+    write_boto3_lock()

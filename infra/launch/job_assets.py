@@ -18,7 +18,7 @@ from millrace.config.model import Environment, Job
 
 from ..errors import InfrastructureError
 from ..sink_permissions import written_kafka_clusters
-from .carried_boto3 import boto3_files
+from .carried_boto3 import boto3_files_by_archive_path
 from .jars import locked_jars
 from .launch_document import AssetUrls
 from .launch_settings import connected_kafka_clusters, source_streams_of_job
@@ -42,12 +42,15 @@ def add_job_file_assets(scope: Construct, *, environment: Environment, job: Job,
     InfrastructureError
         A jar that the job needs has not been resolved.
     """
-    archive = write_archive(root, _staging_folder(scope), boto3_files() if job.carries_libraries else {})
+    archive = write_archive(
+        root, _staging_folder(scope), boto3_files_by_archive_path() if job.carries_libraries else {}
+    )
     return AssetUrls(
         entry_script=_publish_file(scope, "EntryScript", (_CORE / "main.py").resolve()),
         archive=_publish_file(scope, "Archive", archive),
         jars=tuple(
-            _publish_file(scope, f"Jar-{jar.stem}", jar) for jar in missing_jars(environment, job, root)
+            _publish_file(scope, f"Jar-{jar.stem}", jar)
+            for jar in jars_that_engine_lacks(environment, job, root)
         ),
     )
 
@@ -55,7 +58,7 @@ def add_job_file_assets(scope: Construct, *, environment: Environment, job: Job,
 def _publish_file(scope: Construct, construct_id: str, file: Path) -> str:
     # The CDK's own fingerprint also covers what a job does not know: with this one it can check what it loads (etl/main.py).
     content_digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    return writable_asset_url(Asset(scope, construct_id, path=str(file), asset_hash=content_digest))
+    return asset_url_for_file_text(Asset(scope, construct_id, path=str(file), asset_hash=content_digest))
 
 
 def add_text_asset(scope: Construct, construct_id: str, name: str, text: str) -> str:
@@ -66,7 +69,7 @@ def add_text_asset(scope: Construct, construct_id: str, name: str, text: str) ->
     return _publish_file(scope, construct_id, path)
 
 
-def missing_jars(environment: Environment, job: Job, root: Path) -> tuple[Path, ...]:
+def jars_that_engine_lacks(environment: Environment, job: Job, root: Path) -> tuple[Path, ...]:
     """Return the JVM jars that the job's engine does not ship, of the job's Spark line, sorted by name.
 
     Glue ships Spark's Kafka source, MSK's IAM library and, with ``--datalake-formats``,
@@ -135,7 +138,7 @@ def write_archive(root: Path, folder: Path, others: Mapping[str, Path], *, core:
     return archive
 
 
-def writable_asset_url(asset: Asset) -> str:
+def asset_url_for_file_text(asset: Asset) -> str:
     """Return an asset's ``s3://`` URL as text that can be written into a file.
 
     CDK knows an asset's address as a template expression; inside a file no template

@@ -5,7 +5,7 @@ from __future__ import annotations
 from millrace.config.aws.resource_names import Names
 from millrace.config.model import Environment, Job
 from millrace.config.queries import DeriveQuery
-from millrace.sizing.model import JobPlan
+from millrace.sizing.plan_model import JobPlan
 
 from .. import engines
 from .launch_settings import CATALOG, source_streams_of_job
@@ -59,7 +59,7 @@ def spark_settings(environment: Environment, job: Job, plan: JobPlan, names: Nam
     if any(isinstance(query, DeriveQuery) and query.state is not None for query in job.queries.values()):
         settings |= _STATE
     settings |= job.spark
-    engine.check_spark_settings(plan.name, settings)
+    engine.raise_if_spark_settings_refused(plan.name, settings)
     return dict(sorted(settings.items()))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from millrace.config.aws.resource_names import Names
 from millrace.config.model import Environment
 from millrace.etl.launch import typed_json
-from millrace.sizing.model import JobPlan
+from millrace.sizing.plan_model import JobPlan
 
 from .. import engines
 from .job_spark_settings import spark_settings

@@ -18,7 +18,7 @@ from millrace.config.queries import (
     Reading,
     Route,
     Rule,
-    SourceQuery,
+    SourceQueryBase,
     State,
     Watermark,
 )
@@ -27,8 +27,8 @@ from millrace.config.sources.base import StreamContext
 from millrace.config.table_writers import maintained_tables, readers_of_table
 from millrace.etl.launch import settings as launch
 from millrace.etl.launch.sources import Source
-from millrace.sizing.jobs.files_per_batch import batch_bytes
-from millrace.sizing.model import JobPlan, QueryPlan
+from millrace.sizing.jobs.files_per_batch import batch_bytes_at_peak
+from millrace.sizing.plan_model import JobPlan, QueryPlan
 from millrace.sizing.prices_and_limits import limit_per_second
 
 from ..sink_permissions import written_kafka_clusters
@@ -59,7 +59,7 @@ def job_settings(environment: Environment, job_plan: JobPlan, names: Names) -> l
         job=job_plan.name,
         engine=job.engine,
         catalog=CATALOG,
-        checkpoints=names.checkpoints(job_plan.name),
+        checkpoints=names.checkpoints_url(job_plan.name),
         batch_retries=job.batch_retries,
         dead_letters_kept_seconds=None if retention is None else int(retention.total_seconds()),
         erase_share=environment.storage.erase_share,
@@ -73,19 +73,20 @@ def job_settings(environment: Environment, job_plan: JobPlan, names: Names) -> l
     )
 
 
-def _upkeep_settings(environment: Environment, job: str, names: Names) -> launch.UpkeepSettings | None:
+def _upkeep_settings(environment: Environment, job: str, names: Names) -> launch.MaintenanceSettings | None:
     upkeep = environment.storage.upkeep
     if upkeep is None:
         return None
-    return launch.UpkeepSettings(
+    return launch.MaintenanceSettings(
         file_bytes=upkeep.file_size,
         snapshots_kept_seconds=int(upkeep.snapshots.total_seconds()),
         orphans_kept_seconds=int(upkeep.orphans.total_seconds()),
         tables=tuple(
-            launch.TableUpkeep(
+            launch.MaintainedTableSettings(
                 names.table(table),
                 tuple(
-                    f"{names.checkpoints(job)}/{query}" for job, query in readers_of_table(environment, table)
+                    f"{names.checkpoints_url(job)}/{query}"
+                    for job, query in readers_of_table(environment, table)
                 ),
             )
             for table in maintained_tables(environment, job)
@@ -95,7 +96,11 @@ def _upkeep_settings(environment: Environment, job: str, names: Names) -> launch
 
 def source_streams_of_job(environment: Environment, job: Job) -> dict[str, Stream]:
     """Return the streams that a job's queries read, by logical name and in the queries' order."""
-    return {name: environment.streams[name] for query in job.queries.values() for name in query.streams}
+    return {
+        name: environment.streams[name]
+        for query in job.queries.values()
+        for name in query.source_stream_names
+    }
 
 
 def connected_kafka_clusters(environment: Environment, job: Job) -> tuple[str, ...]:
@@ -139,7 +144,7 @@ def _query_settings(
     repartition = None if plan.repartition is None else plan.repartition.value
     routes = {
         place: _route_settings(environment, job, query, place[-1] if place else None, reading, plan, names)
-        for place, reading in query.readings.items()
+        for place, reading in query.stream_readings_by_place.items()
     }
     if isinstance(query, DirectQuery | DirectRouteQuery):
         return launch.DirectSettings(
@@ -148,7 +153,7 @@ def _query_settings(
                 launch.DirectRouteSettings(
                     **vars(routes[place]), **_settings_after_decoding(environment, end, plan, names)
                 )
-                for place, end in query.ends.items()
+                for place, end in query.sinks_by_place.items()
             ),
             kind=query.kind,
             dead_letters=names.table(query.dead_letters),
@@ -163,7 +168,7 @@ def _query_settings(
 def _route_settings(
     environment: Environment,
     job: str,
-    query: SourceQuery,
+    query: SourceQueryBase,
     name: str | None,
     route: Reading,
     plan: QueryPlan,
@@ -173,14 +178,14 @@ def _route_settings(
         name,
         origin=route.topic or names.stream(route.source) if isinstance(route, Route) else None,
         source=_source_settings(environment, job, query, route.source, plan, names),
-        format=route.format.settings(),
+        format=route.format.launch_settings(),
         schema=route.schema_,
         decompress_up_to=route.decompress_up_to,
         redact=route.redact,
         changes_of=route.changes_of if isinstance(route, Route) else None,
         rules=tuple(
             _rule_settings(rule, asked, name)
-            for rule, asked in route.all_rules(environment.places.root).items()
+            for rule, asked in route.all_rules(environment.value_locations.root).items()
         ),
     )
 
@@ -191,7 +196,7 @@ def _settings_after_decoding(
     return {
         "enrich": tuple(_enrichment_settings(item, names) for item in end.enrich),
         "transform": end.transform,
-        "sink": end.sink.settings(SinkContext(names, batch_bytes(environment, end, plan))),
+        "sink": end.sink.launch_settings(SinkContext(names, batch_bytes_at_peak(environment, end, plan))),
     }
 
 
@@ -216,7 +221,7 @@ def _watermark_settings(mark: Watermark) -> launch.WatermarkSettings:
 def _source_settings(
     environment: Environment,
     job: str,
-    query: SourceQuery,
+    query: SourceQueryBase,
     name: str,
     plan: QueryPlan,
     names: Names,
@@ -230,13 +235,13 @@ def _source_settings(
         query,
         # A shard is read for half of it. In a bounded run a batch takes longer than its trigger only after a backlog.
         plan.trigger_seconds.value
-        if not environment.jobs[job].in_turns
+        if not environment.jobs[job].has_bounded_runs
         else max(_SHORTEST_TRIGGER, 2 * plan.batch_seconds.value),
         _share_of_batch(environment, query, name, plan.records_per_batch.value),
         None if each is None else each.value,
         0.0 if each is None else _seconds_to_deliver(environment.streams[name], each.value),
     )
-    return environment.streams[name].settings(name, context)
+    return environment.streams[name].launch_settings(name, context)
 
 
 def _seconds_to_deliver(stream: Stream, records: int) -> float:
@@ -245,12 +250,12 @@ def _seconds_to_deliver(stream: Stream, records: int) -> float:
     return sum(records * stream.traffic.record_size / each for each in out)
 
 
-def _share_of_batch(environment: Environment, query: SourceQuery, name: str, records: int) -> int:
+def _share_of_batch(environment: Environment, query: SourceQueryBase, name: str, records: int) -> int:
     """Return a stream's share of a batch's records, in proportion to its peak arrivals; rounded up."""
     peaks = {
         each: environment.streams[each].traffic.records_per_second
         * environment.streams[each].traffic.peak_factor
-        for each in query.streams
+        for each in query.source_stream_names
     }
     return records if len(peaks) == 1 else math.ceil(records * peaks[name] / sum(peaks.values()))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from millrace.config.document.plain_text_secrets import first_line_with_secret
+from millrace.config.document.plain_text_secrets import number_of_first_line_with_secret
 
 from ..errors import InfrastructureError
 
@@ -67,5 +67,5 @@ def _reasons_not_packable(file: Path, root: Path) -> Iterator[str]:
         # Without the zeros of UTF-16.
         text = file.read_bytes().decode("utf-8", errors="ignore").replace("\0", "")
         # In a program a name before a sign of equality is a variable; only what has a secret's own form is one.
-        if line := first_line_with_secret(text, names=file.suffix != ".py"):
+        if line := number_of_first_line_with_secret(text, names=file.suffix != ".py"):
             yield f"line {line} holds a secret; allowed: a reference to Secrets Manager in the environment file"

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from millrace.config.aws.grants import Grant
+from millrace.config.aws.iam_statements import Grant
 
 from ..permission_scope import PermissionScope
 from . import data_commands as read
@@ -19,42 +19,54 @@ from . import run_commands as run
 from .split_policies import split_into_policies, statement_length
 
 _Part = Callable[[PermissionScope], list[Grant]]
-_ASK: tuple[_Part, ...] = (run.call_state_machines,)
-_ONCE: tuple[_Part, ...] = (*_ASK, run.watch_runs, run.read_log_lines)
+_ASK: tuple[_Part, ...] = (run.grants_to_call_state_machines,)
+_ONCE: tuple[_Part, ...] = (*_ASK, run.grants_to_watch_job_runs, run.grants_to_read_log_lines)
 _DEPLOY: tuple[_Part, ...] = (
     *(
-        run.assume_bootstrap_roles,
-        run.read_stacks,
+        run.grants_to_assume_bootstrap_roles,
+        run.grants_to_read_stacks,
         *_ASK,
-        run.stop_applications,
-        run.read_health_metrics,
-        run.read_log_lines,
+        run.grants_to_stop_applications,
+        run.grants_to_read_health_metrics,
+        run.grants_to_read_log_lines,
     ),
-    *(read.read_catalog_tables, read.read_checkpoints, run.keep_replaced_versions),
+    *(
+        read.grants_to_read_catalog_tables,
+        read.grants_to_read_checkpoints,
+        run.grants_to_keep_replaced_versions,
+    ),
 )
 _PARTS: dict[str, tuple[_Part, ...]] = {
-    "preflight": (run.assume_bootstrap_roles, run.read_stacks, read.read_what_decides_deployment),
-    "deploy": (*_DEPLOY, read.read_what_decides_deployment),
+    "preflight": (
+        run.grants_to_assume_bootstrap_roles,
+        run.grants_to_read_stacks,
+        read.grants_to_read_what_decides_deployment,
+    ),
+    "deploy": (*_DEPLOY, read.grants_to_read_what_decides_deployment),
     "upgrade": _DEPLOY,
     "rollback": _DEPLOY,
     "start": _ASK,
     "stop": _ASK,
     "drain": _ASK,
     "status": _ASK,
-    "logs": (run.read_log_lines,),
-    "checkpoint": (read.read_checkpoints, read.write_checkpoints),
-    "replay": (*_ONCE, read.write_checkpoints),
-    "bench": (*_ONCE, read.read_checkpoints, read.write_checkpoints),
-    "backfill": (*_ONCE, read.read_catalog_tables, read.read_table_files),
-    "erase": (read.read_checkpoints, read.write_checkpoints),
+    "logs": (run.grants_to_read_log_lines,),
+    "checkpoint": (read.grants_to_read_checkpoints, read.grants_to_write_checkpoints),
+    "replay": (*_ONCE, read.grants_to_write_checkpoints),
+    "bench": (*_ONCE, read.grants_to_read_checkpoints, read.grants_to_write_checkpoints),
+    "backfill": (*_ONCE, read.grants_to_read_catalog_tables, read.grants_to_read_table_files),
+    "erase": (read.grants_to_read_checkpoints, read.grants_to_write_checkpoints),
     "audit": (
-        *(read.read_catalog_tables, read.read_table_files, read.read_checkpoints),
-        *(read.read_streams, read.read_topics, run.read_stream_metrics),
+        *(
+            read.grants_to_read_catalog_tables,
+            read.grants_to_read_table_files,
+            read.grants_to_read_checkpoints,
+        ),
+        *(read.grants_to_read_streams, read.grants_to_read_topics, run.grants_to_read_stream_metrics),
     ),
-    "split": (read.read_topics,),
-    "schema": (read.read_catalog_tables,),
-    "history": (read.read_event_logs,),
-    "cost": (read.read_costs,),
+    "split": (read.grants_to_read_topics,),
+    "schema": (read.grants_to_read_catalog_tables,),
+    "history": (read.grants_to_read_event_logs,),
+    "cost": (read.grants_to_read_costs,),
 }
 
 ROLES: dict[str, tuple[str, ...]] = {

@@ -6,24 +6,32 @@ from typing import get_args
 
 from aws_cdk import DefaultStackSynthesizer
 
-from millrace.config.aws.grants import FILES, FINDS_BROKERS, NO_NARROWER, REMADE, Grant, allow, list_prefixes
+from millrace.config.aws.iam_statements import (
+    FILES,
+    FINDS_BROKERS,
+    NO_NARROWER,
+    REMADE,
+    Grant,
+    allow,
+    allow_listing_prefixes,
+)
 from millrace.config.infrastructure_sections import Bucket
-from millrace.config.job_networks import vpc_reason
+from millrace.config.job_networks import reason_job_runs_in_vpc
 from millrace.config.model import ExternalCluster, MskCluster
 from millrace.config.sources.kafka import READS_TOPIC, arn_within_cluster
 
 from ..constructs.event_log_copier import FLAT_PREFIX
 from ..launch.job_spark_settings import database_location
 from ..permission_scope import PermissionScope
-from .job_permissions import deny_writing_versions
+from .job_permissions import grants_denying_version_writes
 
 _AUDIT_GROUP = "millrace-audit"
 _ALL_ALARMS = "The quota counts all alarms of the account"
 
 
-def read_checkpoints(scope: PermissionScope) -> list[Grant]:
+def grants_to_read_checkpoints(scope: PermissionScope) -> list[Grant]:
     """Read the checkpoints of all jobs."""
-    bucket = scope.bucket("checkpoints")
+    bucket = scope.bucket_arn("checkpoints")
     return [
         # On the complete bucket: a caller that may not list it gets 403, not 404, for an object that does not exist (API
         # reference, GetObject), and a request for an object has no prefix for a condition.
@@ -38,9 +46,9 @@ def read_checkpoints(scope: PermissionScope) -> list[Grant]:
     ]
 
 
-def write_checkpoints(scope: PermissionScope) -> list[Grant]:
+def grants_to_write_checkpoints(scope: PermissionScope) -> list[Grant]:
     """Change the checkpoints of all jobs, and the files that commands put beside them for a run."""
-    bucket = scope.bucket("checkpoints")
+    bucket = scope.bucket_arn("checkpoints")
     actions = ["s3:DeleteObject", "s3:PutObject"]
     if "checkpoints" in scope.names.environment.storage.buckets:
         # The environment's own bucket keeps no versions; an existing one may, and corrected payloads must not stay in it.
@@ -52,12 +60,12 @@ def write_checkpoints(scope: PermissionScope) -> list[Grant]:
             [f"{bucket}/{folder}/*" for folder in scope.checkpoint_folders],
             why=FILES,
         ),
-        *deny_writing_versions(scope.names),
+        *grants_denying_version_writes(scope.names),
         *scope.s3_key_grants("Encrypt", ["kms:GenerateDataKey"], "data"),
     ]
 
 
-def read_catalog_tables(scope: PermissionScope) -> list[Grant]:
+def grants_to_read_catalog_tables(scope: PermissionScope) -> list[Grant]:
     """Read the columns and locations of the jobs' tables."""
     databases = dict.fromkeys(f"database/{name.split('.')[0]}" for name in scope.tables)
     tables = [f"table/{name.replace('.', '/')}" for name in scope.tables]
@@ -65,7 +73,7 @@ def read_catalog_tables(scope: PermissionScope) -> list[Grant]:
     return [allow("ReadCatalog", ["glue:GetTable"], [scope.names.arn("glue", each) for each in named])]
 
 
-def read_table_files(scope: PermissionScope) -> list[Grant]:
+def grants_to_read_table_files(scope: PermissionScope) -> list[Grant]:
     """Read the files of the environment's own tables."""
     own = [name.split(".")[1] for name in scope.tables if name.split(".")[0] == scope.names.database]
     if not own:
@@ -78,7 +86,7 @@ def read_table_files(scope: PermissionScope) -> list[Grant]:
     ]
 
 
-def read_streams(scope: PermissionScope) -> list[Grant]:
+def grants_to_read_streams(scope: PermissionScope) -> list[Grant]:
     """Read the streams of this account that have metrics of their own, as Kinesis has; others are not audited."""
     result = {
         name: each for name, each in scope.names.environment.streams.items() if each.metrics is not None
@@ -89,7 +97,7 @@ def read_streams(scope: PermissionScope) -> list[Grant]:
         if (arn := scope.names.stream_arn(name)).split(":")[4] == scope.names.account
     }
     created = any(result[name].is_created for name in arns)
-    keys = dict.fromkeys(key for name in arns if (key := result[name].owner_key) is not None)
+    keys = dict.fromkeys(key for name in arns if (key := result[name].foreign_kms_key) is not None)
     return [
         allow(
             "ReadStreams",
@@ -101,7 +109,7 @@ def read_streams(scope: PermissionScope) -> list[Grant]:
     ]
 
 
-def read_topics(scope: PermissionScope) -> list[Grant]:
+def grants_to_read_topics(scope: PermissionScope) -> list[Grant]:
     """Read topics and their offsets, with the consumer group of the audit, which commits nothing."""
     names, known = scope.names, scope.names.environment.kafka
     topics = {
@@ -125,29 +133,29 @@ def read_topics(scope: PermissionScope) -> list[Grant]:
     ]
 
 
-def read_event_logs(scope: PermissionScope) -> list[Grant]:
+def grants_to_read_event_logs(scope: PermissionScope) -> list[Grant]:
     """Read the jobs' Spark event logs."""
-    environment, bucket = scope.names.environment, scope.bucket("event-logs")
+    environment, bucket = scope.names.environment, scope.bucket_arn("event-logs")
     prefixes = [f"{section.engine}/{job}" for job, section in environment.jobs.items()]
     if environment.history is not None:
         prefixes.append(FLAT_PREFIX)
     return [
         allow("ReadEventLogs", ["s3:GetObject"], [f"{bucket}/{prefix}/*" for prefix in prefixes], why=FILES),
-        list_prefixes("ListEventLogs", bucket, prefixes),
+        allow_listing_prefixes("ListEventLogs", bucket, prefixes),
         *scope.s3_key_grants("Decrypt", ["kms:Decrypt"], "logs"),
     ]
 
 
-def read_costs(scope: PermissionScope) -> list[Grant]:
+def grants_to_read_costs(scope: PermissionScope) -> list[Grant]:
     """Ask Cost Explorer for what carries the environment's tags."""
-    view = f"arn:{scope.names.partition}:billing::{scope.names.account}:billingview/primary"
+    view = f"arn:{scope.names.aws_partition}:billing::{scope.names.account}:billingview/primary"
     return [
         allow("ReadBill", ["ce:GetCostAndUsage"], [view]),
         allow("ReadBillTags", ["ce:ListCostAllocationTags"], ["*"], why=NO_NARROWER),
     ]
 
 
-def read_what_decides_deployment(scope: PermissionScope) -> list[Grant]:
+def grants_to_read_what_decides_deployment(scope: PermissionScope) -> list[Grant]:
     """Ask the account what decides a deployment; a question without permission is not known, and stops nothing."""
     names = scope.names
     environment = names.environment
@@ -179,8 +187,8 @@ def read_what_decides_deployment(scope: PermissionScope) -> list[Grant]:
         anywhere.append("kinesis:DescribeLimits")
     if environment.storage.lake_formation != "off":
         anywhere.append("lakeformation:GetDataLakeSettings")
-    buckets = list(dict.fromkeys(scope.bucket(kind) for kind in get_args(Bucket)))
-    outside = any(vpc_reason(environment, job) is None for job in environment.jobs)
+    buckets = list(dict.fromkeys(scope.bucket_arn(kind) for kind in get_args(Bucket)))
+    outside = any(reason_job_runs_in_vpc(environment, job) is None for job in environment.jobs)
     policies = [scope.s3_arn(each) for each in environment.storage.buckets.values()] if outside else []
     keys = [key for _, key in environment.storage.keys if key is not None] if outside else []
     assets = scope.s3_arn(scope.bootstrap_name(DefaultStackSynthesizer.DEFAULT_FILE_ASSETS_BUCKET_NAME))

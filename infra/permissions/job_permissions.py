@@ -8,20 +8,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from millrace.config.aws.grants import FILES, INTERFACES, NO_NARROWER, Grant, allow, deny, list_prefixes
-from millrace.config.aws.regions import domain
+from millrace.config.aws.iam_statements import (
+    FILES,
+    INTERFACES,
+    NO_NARROWER,
+    Grant,
+    allow,
+    allow_listing_prefixes,
+    deny,
+)
+from millrace.config.aws.regions import endpoint_domain_of_region
 from millrace.config.aws.resource_names import VERSIONS, Names
 from millrace.config.infrastructure_sections import ExistingTable
-from millrace.config.queries import StreamQuery
+from millrace.config.queries import OneStreamQueryBase
 from millrace.config.table_writers import maintained_tables, readers_of_table
-from millrace.sizing.alarms.metrics import namespace
-from millrace.sizing.model import JobPlan
+from millrace.sizing.alarms.metrics import metric_namespace
+from millrace.sizing.plan_model import JobPlan
 
 from ..launch.job_spark_settings import database_location
 from ..launch.launch_document import event_log_prefix
 from ..launch.launch_settings import source_streams_of_job
 from ..sink_permissions import sink_grants
-from .source_permissions import kafka_secrets, source_grants
+from .source_permissions import kafka_secret_grants, source_grants
 
 __all__ = ["EncryptionKeyArns", "Grant", "JobPermissions", "glue_network_grants"]
 
@@ -63,13 +71,13 @@ class JobPermissions:
         statements = [
             *source_grants(self.names, self.plan.name),
             *sink_grants(self.names, self.names.environment.jobs[self.plan.name], self.keys.streams),
-            *kafka_secrets(self.names, self.names.environment.jobs[self.plan.name]),
+            *kafka_secret_grants(self.names, self.names.environment.jobs[self.plan.name]),
             *self._table_grants(),
             *self._s3_object_grants(),
             *self._key_grants(),
             *self._telemetry_grants(),
             allow("RemoteWrite", ["aps:RemoteWrite"], [self.workspace] if self.workspace else []),
-            *deny_writing_versions(self.names),
+            *grants_denying_version_writes(self.names),
         ]
         return [grant for grant in statements if grant.resources]
 
@@ -77,28 +85,29 @@ class JobPermissions:
     def written_tables(self) -> tuple[str, ...]:
         """Tables that the job makes and appends to."""
         queries = self.names.environment.jobs[self.plan.name].queries.values()
-        return tuple(table for query in queries for table in query.writes.values())
+        return tuple(table for query in queries for table in query.created_tables_by_place.values())
 
     @property
-    def measured_tables(self) -> tuple[str, ...]:
+    def benchmark_tables(self) -> tuple[str, ...]:
         """Tables of a benchmark beside the tables that queries on topics write; each run creates and drops them."""
         environment = self.names.environment
         queries = environment.jobs[self.plan.name].queries.values()
         on_topic = any(
-            isinstance(query, StreamQuery) and environment.streams[query.source].splits for query in queries
+            isinstance(query, OneStreamQueryBase) and environment.streams[query.source].splits
+            for query in queries
         )
         return tuple(f"{table}_benchmark" for table in self.written_tables) if on_topic else ()
 
     @property
-    def read_tables(self) -> tuple[str, ...]:
+    def tables_only_read(self) -> tuple[str, ...]:
         """Tables that the job reads without writing them: references, and other jobs' landing tables.
 
         Those of somebody else's databases are in :attr:`existing_tables_read`.
         """
         tables: list[str] = []
         for query in self.names.environment.jobs[self.plan.name].queries.values():
-            tables += [table for table, _ in query.reads]
-            tables += [item.table for end in query.ends.values() for item in end.enrich]
+            tables += [table for table, _ in query.source_tables_and_routes]
+            tables += [item.table for end in query.sinks_by_place.values() for item in end.enrich]
         others = self.names.environment.tables
         return tuple(t for t in dict.fromkeys(tables) if t not in self.written_tables and t not in others)
 
@@ -107,7 +116,7 @@ class JobPermissions:
         """Tables that somebody else owns and the job reads."""
         tables = self.names.environment.tables
         queries = self.names.environment.jobs[self.plan.name].queries.values()
-        named = [e.table for query in queries for end in query.ends.values() for e in end.enrich]
+        named = [e.table for query in queries for end in query.sinks_by_place.values() for e in end.enrich]
         return tuple(tables[name] for name in dict.fromkeys(named) if name in tables)
 
     def _table_grants(self) -> list[Grant]:
@@ -135,9 +144,13 @@ class JobPermissions:
             allow(
                 "BenchmarkTables",
                 ["glue:CreateTable", "glue:DeleteTable", "glue:GetTable", "glue:UpdateTable"],
-                table_arns(self.measured_tables) if self.measured_tables else [],
+                table_arns(self.benchmark_tables) if self.benchmark_tables else [],
             ),
-            allow("ReadTables", ["glue:GetTable"], table_arns(self.read_tables) if self.read_tables else []),
+            allow(
+                "ReadTables",
+                ["glue:GetTable"],
+                table_arns(self.tables_only_read) if self.tables_only_read else [],
+            ),
             # What EMR's extensions of Spark may ask of the catalog before its tables.
             allow("ReadCatalog", ["glue:GetCatalog"], catalog[:1]),
             allow("ReadGivenTables", ["glue:GetTable"], list(arns)),
@@ -146,24 +159,24 @@ class JobPermissions:
     def _s3_object_grants(self) -> list[Grant]:
         lake, location = self._bucket_arn("lake"), database_location(self.names).split("/", 3)[3]
         checkpoints, logs = self._bucket_arn("checkpoints"), self._bucket_arn("event-logs")
-        written = [f"{location}/{table}" for table in (*self.written_tables, *self.measured_tables)]
-        read = [f"{location}/{table}" for table in self.read_tables]
+        written = [f"{location}/{table}" for table in (*self.written_tables, *self.benchmark_tables)]
+        read = [f"{location}/{table}" for table in self.tables_only_read]
         folder = self.names.checkpoint_folder(self.plan.name)
         log_prefix, erasures = event_log_prefix(self.plan), f"{location}/_erasures/{self.plan.name}"
         return [
             allow("WriteTableFiles", _READ_WRITE, [f"{lake}/{prefix}/*" for prefix in written], why=FILES),
-            list_prefixes("ListTableFiles", lake, [*written, *read, erasures]),
+            allow_listing_prefixes("ListTableFiles", lake, [*written, *read, erasures]),
             # The record of an erasure lies beside the tables; nobody changes it, but a run that was killed writes it again.
             allow("Erasures", ["s3:GetObject", "s3:PutObject"], [f"{lake}/{erasures}/*"], why=FILES),
             allow("Checkpoints", _READ_WRITE, [f"{checkpoints}/{folder}/*"], why=FILES),
-            list_prefixes("ListCheckpoints", checkpoints, [folder]),
+            allow_listing_prefixes("ListCheckpoints", checkpoints, [folder]),
             *self._reader_checkpoint_grants(checkpoints),
             allow("EventLogs", _READ_WRITE, [f"{logs}/{log_prefix}/*"], why=FILES),
-            list_prefixes("ListEventLogs", logs, [log_prefix]),
+            allow_listing_prefixes("ListEventLogs", logs, [log_prefix]),
             allow(
                 "LoadFiles",
                 ["s3:GetObject"],
-                [f"arn:{self.names.partition}:s3:::{self.assets}/*"],
+                [f"arn:{self.names.aws_partition}:s3:::{self.assets}/*"],
                 why="Files are named by their content, and an executor that joins a run after the next deployment loads the files of the run's start",
             ),
             allow("ReadTableFiles", ["s3:GetObject"], [f"{lake}/{prefix}/*" for prefix in read], why=FILES),
@@ -190,12 +203,12 @@ class JobPermissions:
                 [f"{checkpoints}/{other}/{log}/*" for other in others for log in ("commits", "offsets")],
                 why=FILES,
             ),
-            list_prefixes("ListReadersCheckpoints", checkpoints, list(others)),
+            allow_listing_prefixes("ListReadersCheckpoints", checkpoints, list(others)),
         ]
 
     def _existing_table_file_grants(self) -> list[Grant]:
         places = [table.location.removeprefix("s3://").rstrip("/") for table in self.existing_tables_read]
-        files = [f"arn:{self.names.partition}:s3:::{place}/*" for place in places]
+        files = [f"arn:{self.names.aws_partition}:s3:::{place}/*" for place in places]
         buckets: dict[str, list[str]] = {}
         for place in places:
             bucket, prefix = place.split("/", 1)
@@ -203,8 +216,8 @@ class JobPermissions:
         return [
             allow("ReadGivenFiles", ["s3:GetObject"], files, why=FILES),
             *(
-                list_prefixes(
-                    f"ListGivenFiles{number}", f"arn:{self.names.partition}:s3:::{bucket}", prefixes
+                allow_listing_prefixes(
+                    f"ListGivenFiles{number}", f"arn:{self.names.aws_partition}:s3:::{bucket}", prefixes
                 )
                 for number, (bucket, prefixes) in enumerate(buckets.items(), start=1)
             ),
@@ -214,7 +227,9 @@ class JobPermissions:
         environment = self.names.environment
         read = source_streams_of_job(environment, environment.jobs[self.plan.name]).values()
         owned = [self.keys.streams for stream in read if stream.is_created and self.keys.streams is not None]
-        keys = [stream.owner_key for stream in read] + [table.key for table in self.existing_tables_read]
+        keys = [stream.foreign_kms_key for stream in read] + [
+            table.key for table in self.existing_tables_read
+        ]
         assets = environment.governance.bootstrap_key
         return [
             allow("EncryptData", ["kms:Decrypt", "kms:GenerateDataKey"], [self.keys.data, self.keys.logs]),
@@ -223,7 +238,7 @@ class JobPermissions:
                 "DecryptFiles",
                 ["kms:Decrypt"],
                 [] if assets is None else [assets],
-                {"StringEquals": {"kms:ViaService": self._via_service("s3")}},
+                {"StringEquals": {"kms:ViaService": self._via_service_names("s3")}},
             ),
             allow("DecryptStreams", ["kms:Decrypt"], owned[:1]),
             allow("DecryptGiven", ["kms:Decrypt"], [key for key in dict.fromkeys(keys) if key is not None]),
@@ -232,7 +247,7 @@ class JobPermissions:
                     "DecryptExistingStreams",
                     ["kms:Decrypt"],
                     [self.names.arn("kms", "key/*")],
-                    {"StringEquals": {"kms:ViaService": self._via_service(service)}},
+                    {"StringEquals": {"kms:ViaService": self._via_service_names(service)}},
                     why=f"The key of a stream that is not ours is not known; it is used through {service.title()} only",
                 )
                 for service in dict.fromkeys(stream.kms_via_service for stream in read)
@@ -240,11 +255,13 @@ class JobPermissions:
             ),
         ]
 
-    def _via_service(self, service: str) -> str | list[str]:
+    def _via_service_names(self, service: str) -> str | list[str]:
         """Return the name of a service in the condition ``kms:ViaService``."""
         region = self.names.environment.region
         # No document says which of the two names is used in China.
-        via = sorted({f"{service}.{region}.amazonaws.com", f"{service}.{region}.{domain(region)}"})
+        via = sorted(
+            {f"{service}.{region}.amazonaws.com", f"{service}.{region}.{endpoint_domain_of_region(region)}"}
+        )
         return via if len(via) > 1 else via[0]
 
     def _telemetry_grants(self) -> list[Grant]:
@@ -272,7 +289,7 @@ class JobPermissions:
 
     def _metric_grant(self) -> Grant:
         """Return the grant for metrics of this job only, as other jobs' alarms use theirs. Glue writes its own with this role."""
-        own = [namespace(self.names.job(self.plan.name))]
+        own = [metric_namespace(self.names.job(self.plan.name))]
         own += self.names.environment.jobs[self.plan.name].metric_namespaces
         return allow(
             "PutMetrics",
@@ -283,7 +300,7 @@ class JobPermissions:
         )
 
     def _bucket_arn(self, kind: str) -> str:
-        return f"arn:{self.names.partition}:s3:::{self.names.bucket(kind)}"  # type: ignore[arg-type]  # narrowed by callers
+        return f"arn:{self.names.aws_partition}:s3:::{self.names.bucket(kind)}"  # type: ignore[arg-type]  # narrowed by callers
 
 
 _READ_WRITE = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"]
@@ -293,7 +310,7 @@ WRITES = ["s3:DeleteObject", "s3:DeleteObjectVersion", "s3:PutObject", "s3:PutOb
 """Actions that change an object."""
 
 
-def deny_writing_versions(names: Names) -> list[Grant]:
+def grants_denying_version_writes(names: Names) -> list[Grant]:
     """Return the statements that keep the deployed versions from everybody but deployers.
 
     CloudFormation deploys a kept template with the rights of the bootstrap: whoever writes one is the account's administrator.
@@ -302,7 +319,7 @@ def deny_writing_versions(names: Names) -> list[Grant]:
         deny(
             "NeverVersions",
             WRITES,
-            [f"arn:{names.partition}:s3:::{names.bucket('checkpoints')}/{VERSIONS}/*"],
+            [f"arn:{names.aws_partition}:s3:::{names.bucket('checkpoints')}/{VERSIONS}/*"],
             why=FILES,
         ),
         deny(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from aws_cdk import DefaultStackSynthesizer
 
-from millrace.config.aws.grants import FILES, NO_NARROWER, TAGGED, Grant, allow
+from millrace.config.aws.iam_statements import FILES, NO_NARROWER, TAGGED, Grant, allow
 
 from .. import engines
 from ..permission_scope import PermissionScope
 
 
-def assume_bootstrap_roles(scope: PermissionScope) -> list[Grant]:
+def grants_to_assume_bootstrap_roles(scope: PermissionScope) -> list[Grant]:
     """Assume two roles of CDK's bootstrap; a third role, which the first one passes, deploys the templates."""
     roles = [
         scope.bootstrap_name(DefaultStackSynthesizer.DEFAULT_DEPLOY_ROLE_ARN),
@@ -23,7 +23,7 @@ def assume_bootstrap_roles(scope: PermissionScope) -> list[Grant]:
     ]
 
 
-def read_stacks(scope: PermissionScope) -> list[Grant]:
+def grants_to_read_stacks(scope: PermissionScope) -> list[Grant]:
     """Read the deployed templates, outputs and launch documents."""
     assets = scope.bootstrap_name(DefaultStackSynthesizer.DEFAULT_FILE_ASSETS_BUCKET_NAME)
     # Those that the file no longer has, too, which a deployment removes.
@@ -42,11 +42,11 @@ def read_stacks(scope: PermissionScope) -> list[Grant]:
     ]
 
 
-def keep_replaced_versions(scope: PermissionScope) -> list[Grant]:
+def grants_to_keep_replaced_versions(scope: PermissionScope) -> list[Grant]:
     """Keep the version that a deployment replaces, and find it again."""
     names = scope.names
-    places = [f"{scope.s3_arn(names.versions(job).removeprefix('s3://'))}/*" for job in scope.jobs]
-    digests = [names.arn("ssm", f"parameter{names.versions_parameter(job)}") for job in scope.jobs]
+    places = [f"{scope.s3_arn(names.versions_url(job).removeprefix('s3://'))}/*" for job in scope.job_names]
+    digests = [names.arn("ssm", f"parameter{names.versions_parameter(job)}") for job in scope.job_names]
     return [
         allow("KeepVersions", ["s3:GetObject", "s3:PutObject"], places, why=FILES),
         allow("KeepDigests", ["ssm:GetParameterHistory", "ssm:PutParameter"], digests),
@@ -54,7 +54,7 @@ def keep_replaced_versions(scope: PermissionScope) -> list[Grant]:
     ]
 
 
-def stop_applications(scope: PermissionScope) -> list[Grant]:
+def grants_to_stop_applications(scope: PermissionScope) -> list[Grant]:
     """Prepare engines for changes: an EMR Serverless application accepts them only when it is stopped."""
     return [
         grant
@@ -63,7 +63,7 @@ def stop_applications(scope: PermissionScope) -> list[Grant]:
     ]
 
 
-def read_health_metrics(scope: PermissionScope) -> list[Grant]:
+def grants_to_read_health_metrics(scope: PermissionScope) -> list[Grant]:
     """Read the metrics that tell whether a job works."""
     actions = ["cloudwatch:GetMetricData"]
     if any(stream.metrics is not None for stream in scope.names.environment.streams.values()):
@@ -71,10 +71,11 @@ def read_health_metrics(scope: PermissionScope) -> list[Grant]:
     return [allow("ReadMetrics", actions, ["*"], why=NO_NARROWER)]
 
 
-def call_state_machines(scope: PermissionScope) -> list[Grant]:
+def grants_to_call_state_machines(scope: PermissionScope) -> list[Grant]:
     """Call a job's state machine, whose ARN is an output of its stack."""
     stacks = [
-        scope.names.arn("cloudformation", f"stack/{scope.names.stack(f'job-{job}')}/*") for job in scope.jobs
+        scope.names.arn("cloudformation", f"stack/{scope.names.stack(f'job-{job}')}/*")
+        for job in scope.job_names
     ]
     return [
         allow("FindMachines", ["cloudformation:DescribeStacks"], stacks, why="A stack's ARN ends with an id"),
@@ -98,7 +99,7 @@ def call_state_machines(scope: PermissionScope) -> list[Grant]:
     ]
 
 
-def watch_runs(scope: PermissionScope) -> list[Grant]:
+def grants_to_watch_job_runs(scope: PermissionScope) -> list[Grant]:
     """Watch one run of a job with arguments of its own; its state machine starts it, and checks them."""
     return [
         grant
@@ -107,12 +108,12 @@ def watch_runs(scope: PermissionScope) -> list[Grant]:
     ]
 
 
-def read_stream_metrics(_: PermissionScope) -> list[Grant]:
+def grants_to_read_stream_metrics(_: PermissionScope) -> list[Grant]:
     """Read CloudWatch's counts of streams."""
     return [allow("ReadCounts", ["cloudwatch:GetMetricData"], ["*"], why=NO_NARROWER)]
 
 
-def read_log_lines(scope: PermissionScope) -> list[Grant]:
+def grants_to_read_log_lines(scope: PermissionScope) -> list[Grant]:
     """Read the lines of the jobs' runs."""
     groups = []
     for job, settings in scope.names.environment.jobs.items():

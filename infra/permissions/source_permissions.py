@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from millrace.config.aws.grants import Grant, allow
+from millrace.config.aws.iam_statements import Grant, allow
 from millrace.config.aws.resource_names import Names
-from millrace.config.kafka.login import secret_arns_of_login
+from millrace.config.kafka.login import secret_and_key_arns_of_login
 from millrace.config.model import Job
-from millrace.config.queries import SourceQuery
+from millrace.config.queries import SourceQueryBase
 from millrace.config.sources import KINDS
 from millrace.config.sources.base import ReadingJob
 
@@ -14,7 +14,7 @@ from ..launch.launch_settings import connected_kafka_clusters, source_streams_of
 from ..sink_permissions import written_kafka_clusters
 
 
-def kafka_secrets(names: Names, job: Job) -> list[Grant]:
+def kafka_secret_grants(names: Names, job: Job) -> list[Grant]:
     """Return the statements with which a job signs in to the Kafka clusters that it reads and writes."""
     environment = names.environment
     clusters = dict.fromkeys(
@@ -23,7 +23,7 @@ def kafka_secrets(names: Names, job: Job) -> list[Grant]:
     pairs = [
         arn
         for c in clusters
-        if (arn := secret_arns_of_login(environment.kafka[c].authentication)) is not None
+        if (arn := secret_and_key_arns_of_login(environment.kafka[c].authentication)) is not None
     ]
     secrets = dict.fromkeys(secret for secret, _ in pairs)
     keys = dict.fromkeys(key for _, key in pairs if key is not None)
@@ -42,7 +42,7 @@ def source_grants(names: Names, job: str) -> list[Grant]:
         The job's logical name.
     """
     settings = names.environment.jobs[job]
-    queries = {name: query for name, query in settings.queries.items() if isinstance(query, SourceQuery)}
+    queries = {name: query for name, query in settings.queries.items() if isinstance(query, SourceQueryBase)}
     context, grants = ReadingJob(names, job, queries), []
     for kind in KINDS.values():
         streams = source_streams_of_job(names.environment, settings).items()

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from millrace.config.aws.grants import Grant
+from millrace.config.aws.iam_statements import Grant
 
 INLINE = 10_240
 """Characters of all inline policies of a role."""
@@ -101,7 +101,7 @@ def _split_grant(grant: Grant, size: Size) -> list[Grant]:
             )
             + 1
         )
-        grants.append(_grant_for_values(grant, rest[:most]))
+        grants.append(_grant_limited_to_values(grant, rest[:most]))
         rest = rest[most:]
     if len(grants) == 1:
         return [grant]
@@ -109,7 +109,7 @@ def _split_grant(grant: Grant, size: Size) -> list[Grant]:
 
 
 def _length_with_first_values(grant: Grant, values: Sequence[str], size: Size, count: int) -> int:
-    return policy_length([_grant_for_values(grant, values[:count])], size)
+    return policy_length([_grant_limited_to_values(grant, values[:count])], size)
 
 
 def _divisible_values(grant: Grant) -> Sequence[str]:
@@ -120,7 +120,7 @@ def _divisible_values(grant: Grant) -> Sequence[str]:
     return grant.resources
 
 
-def _grant_for_values(grant: Grant, values: Sequence[str]) -> Grant:
+def _grant_limited_to_values(grant: Grant, values: Sequence[str]) -> Grant:
     if values and values[0] in grant.resources:
         return replace(grant, resources=tuple(values))
     like = {**grant.conditions["StringLike"], "s3:prefix": list(values)}

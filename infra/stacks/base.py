@@ -73,4 +73,4 @@ class EnvironmentStack(Stack):
 
         CDK would ask the account during synthesis, which needs no credentials here.
         """
-        return [Fn.select(index, Fn.get_azs()) for index in range(self.names.environment.zones)]
+        return [Fn.select(index, Fn.get_azs()) for index in range(self.names.environment.zone_count)]

@@ -9,12 +9,12 @@ from aws_cdk import CfnOutput
 from aws_cdk import aws_emrserverless as emr
 from constructs import Construct
 
-from millrace.config.aws.grants import NO_NARROWER, allow
+from millrace.config.aws.iam_statements import NO_NARROWER, allow
 from millrace.config.aws.resource_names import Names
 from millrace.config.engines.emr import EmrJob
-from millrace.sizing.model import JobPlan
+from millrace.sizing.plan_model import JobPlan
 
-from ..constructs.state_machine_engines import emr_calls
+from ..constructs.state_machine_engines import emr_engine_calls
 from ..engines.emr import format_gigabytes
 from .job_base import JobStack, RunCallsForStateMachine, SharedStacks
 
@@ -103,7 +103,7 @@ class EmrJobStack(JobStack):
         # Only CloudFormation knows the application's id; the rule pack writes it like this.
         written = self.names.arn("emr-serverless", "/applications/<Application.ApplicationId>")
         return RunCallsForStateMachine(
-            emr_calls(
+            emr_engine_calls(
                 application_id=self.application_id,
                 role_arn=self.role.role_arn,
                 name=self.names.job(self.plan.name),

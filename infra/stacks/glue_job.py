@@ -14,15 +14,15 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from millrace.config.aws.grants import allow
+from millrace.config.aws.iam_statements import allow
 from millrace.config.aws.resource_names import Names
 from millrace.config.engines.glue import GlueJob
-from millrace.sizing.model import JobPlan
+from millrace.sizing.plan_model import JobPlan
 
-from ..accept_finding import acknowledge
+from ..accept_finding import accept_finding_at_construct
 from ..constructs.job_role import JobRole
 from ..constructs.log_groups import EncryptedLogGroup
-from ..constructs.state_machine_engines import glue_calls
+from ..constructs.state_machine_engines import glue_engine_calls
 from ..engines.glue import join_for_glue_conf
 from ..launch.launch_document import event_log_prefix
 from ..permissions.job_permissions import Grant, glue_network_grants
@@ -64,7 +64,9 @@ class GlueJobStack(JobStack):
             ]
             or None,
             extra_python_files=[_code_from_url(self, "PythonFiles", self.document["archive"])],
-            glue_version=glue.GlueVersion[f"V{settings.listed_version(settings.version).replace('.', '_')}"],
+            glue_version=glue.GlueVersion[
+                f"V{settings.nearest_listed_version(settings.version).replace('.', '_')}"
+            ],
             worker_configuration=glue.WorkerConfiguration(
                 worker_type=glue.WorkerType[workers["type"].replace(".", "_")],
                 number_of_workers=workers["max"],
@@ -117,7 +119,7 @@ class GlueJobStack(JobStack):
         name = self.names.job(self.plan.name)
         restarts = self.names.environment.jobs[self.plan.name].restarts_per_hour
         return RunCallsForStateMachine(
-            glue_calls(name, self.plan.scheduled_starts + restarts),
+            glue_engine_calls(name, self.plan.scheduled_starts_per_hour + restarts),
             [
                 allow(
                     "RunJob",
@@ -146,7 +148,7 @@ class GlueJobStack(JobStack):
             for number, subnet in enumerate(self.network.subnets if self.network else (), start=1)
         )
         for connection in connections:
-            acknowledge(
+            accept_finding_at_construct(
                 connection,
                 "CloudFormation-Validate::W3010",
                 "The zone of a subnet that exists already, as the environment's file gives it",

@@ -8,11 +8,11 @@ from aws_cdk import aws_ecs as ecs
 from aws_cdk import aws_elasticloadbalancingv2 as elb
 from constructs import Construct
 
-from millrace.config.aws.grants import FILES, NO_NARROWER, Grant, allow, list_prefixes
+from millrace.config.aws.iam_statements import FILES, NO_NARROWER, Grant, allow, allow_listing_prefixes
 from millrace.config.aws.resource_names import Names
 from millrace.config.infrastructure_sections import HistoryServer, SignIn
 
-from ..accept_finding import acknowledge
+from ..accept_finding import accept_finding_at_construct
 from ..constructs.event_log_copier import FLAT_PREFIX, EventLogCopier
 from ..constructs.history_server_image import PUBLIC_URI, PullThroughCachedImage
 from ..constructs.job_role import JobRole
@@ -141,12 +141,12 @@ class HistoryStack(EnvironmentStack):
         server.add_container_dependencies(
             ecs.ContainerDependency(container=prepare, condition=ecs.ContainerDependencyCondition.SUCCESS)
         )
-        acknowledge(
+        accept_finding_at_construct(
             task,
             "Annotation::@aws-cdk/aws-ecs:ecrImageRequiresPolicy",
             "The execution role may pull from this one repository; its statement is written here",
         )
-        acknowledge(
+        accept_finding_at_construct(
             task,
             "AwsSolutions-ECS2",
             "Where the logs are and how much memory there is: no secret among the variables",
@@ -200,7 +200,7 @@ class HistoryStack(EnvironmentStack):
             registry, path = image.split("/", 1)
             account, region = registry.split(".")[0], registry.split(".")[3]
             name = path.split("@")[0].split(":")[0]
-            arn = f"arn:{self.names.partition}:ecr:{region}:{account}:repository/{name}"
+            arn = f"arn:{self.names.aws_partition}:ecr:{region}:{account}:repository/{name}"
             return ecs.ContainerImage.from_registry(image), _image_pull_grants(arn)
         if cached is None:
             return ecs.ContainerImage.from_registry(PUBLIC_URI), []
@@ -218,16 +218,16 @@ class HistoryStack(EnvironmentStack):
             construct_id,
             service="ecs-tasks.amazonaws.com",
             account=names.account,
-            source_arn=f"arn:{names.partition}:ecs:{names.environment.region}:{names.account}:*",
+            source_arn=f"arn:{names.aws_partition}:ecs:{names.environment.region}:{names.account}:*",
             description=f"{does}: history server of {names.prefix}",
             grants=grants,
         )
 
     def _read_log_grants(self) -> list[Grant]:
-        bucket = f"arn:{self.names.partition}:s3:::{self.names.bucket('event-logs')}"
+        bucket = f"arn:{self.names.aws_partition}:s3:::{self.names.bucket('event-logs')}"
         return [
             allow("ReadLogs", ["s3:GetObject"], [f"{bucket}/{FLAT_PREFIX}/*"], why=FILES),
-            list_prefixes("ListLogs", bucket, [FLAT_PREFIX]),
+            allow_listing_prefixes("ListLogs", bucket, [FLAT_PREFIX]),
             allow("Decrypt", ["kms:Decrypt"], [self._storage.logs_key.key_arn]),
         ]
 

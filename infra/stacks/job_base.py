@@ -14,9 +14,9 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
-from millrace.config.aws.grants import Grant
+from millrace.config.aws.iam_statements import Grant
 from millrace.config.aws.resource_names import Names
-from millrace.sizing.model import JobPlan
+from millrace.sizing.plan_model import JobPlan
 
 from ..constructs.job_role import JobRole
 from ..constructs.log_groups import EncryptedLogGroup

@@ -12,8 +12,8 @@ from constructs import Construct
 
 from millrace.config.aws.resource_names import Names
 from millrace.config.model import Environment, KafkaTopic, MskCluster
-from millrace.sizing.model import Plan
 from millrace.sizing.msk_clusters import TIME_LIMITS
+from millrace.sizing.plan_model import Plan
 
 from ..constructs.encryption import encryption_key_for_class
 from ..constructs.msk_cluster import ExistingCluster, ProvisionedCluster, ServerlessCluster
@@ -107,14 +107,14 @@ class KafkaStack(EnvironmentStack):
             topic_name=self.names.stream(name),
             partition_count=partitions.value,
             replication_factor=cluster.replicas,
-            configs=base64.b64encode(topic_properties(settings).encode()).decode(),
+            configs=base64.b64encode(topic_properties_text(settings).encode()).decode(),
         )
         topic.apply_removal_policy(removal_policy(self.names.environment, disposable=settings.disposable))
         Tags.of(topic).add("millrace:stream", name)
         return topic
 
 
-def topic_properties(settings: KafkaTopic) -> str:
+def topic_properties_text(settings: KafkaTopic) -> str:
     """Write a topic's properties, one ``name=value`` a line, as ``AWS::MSK::Topic`` takes them."""
     return "\n".join(
         (

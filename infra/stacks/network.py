@@ -12,12 +12,12 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_route53resolver as route53resolver
 from constructs import Construct
 
-from millrace.config.aws.grants import allow
+from millrace.config.aws.iam_statements import allow
 from millrace.config.aws.resource_names import Names
-from millrace.config.base import arn_parts
+from millrace.config.base import arn_region_account_resource
 from millrace.config.model import Environment, ExternalCluster
 from millrace.sizing.costs.network_plan import domains_to_resolve
-from millrace.sizing.model import NetworkPlan
+from millrace.sizing.plan_model import NetworkPlan
 
 from ..constructs.job_role import JobRole
 from ..constructs.log_groups import EncryptedLogGroup
@@ -149,7 +149,7 @@ class NetworkStack(EnvironmentStack):
             ip_addresses=ec2.IpAddresses.cidr(network.cidr),
             availability_zones=self.availability_zones,
             # One in each zone: a zone that fails takes only its own egress with it.
-            nat_gateways=self.names.environment.zones if nat else 0,
+            nat_gateways=self.names.environment.zone_count if nat else 0,
             subnet_configuration=subnets,
             # Closing the default group takes a Lambda function, and nothing here uses that group.
             restrict_default_security_group=False,
@@ -235,7 +235,7 @@ class NetworkStack(EnvironmentStack):
             "FlowLogsRole",
             service="vpc-flow-logs.amazonaws.com",
             account=self.names.account,
-            source_arn=f"arn:{self.names.partition}:ec2:{self.names.environment.region}:{self.names.account}:vpc-flow-log/*",
+            source_arn=f"arn:{self.names.aws_partition}:ec2:{self.names.environment.region}:{self.names.account}:vpc-flow-log/*",
             description=f"Writes the flow logs of {self.names.prefix}",
             grants=[
                 allow(
@@ -259,7 +259,7 @@ class NetworkStack(EnvironmentStack):
         group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTPS), "AWS services")
         for port in kafka_ports(self.names.environment):
             group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(port), "Kafka brokers")
-        for port in server_ports(self.names.environment):
+        for port in server_ports_without_kafka(self.names.environment):
             group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(port), "Databases")
         return group
 
@@ -354,16 +354,16 @@ def _endpoint_policy_statement(
 def stream_owner_accounts(environment: Environment) -> set[str]:
     """Return the accounts whose roles jobs assume to read streams."""
     return {
-        arn_parts(stream.cross_account_role)[1]
+        arn_region_account_resource(stream.cross_account_role)[1]
         for stream in environment.streams.values()
         if stream.cross_account_role is not None
     }
 
 
-def server_ports(environment: Environment) -> tuple[int, ...]:
+def server_ports_without_kafka(environment: Environment) -> tuple[int, ...]:
     """Return the ports of the servers of sinks and sources, such as databases, without Kafka's brokers."""
-    ports = [port for sink in environment.sinks for port in sink.ports]
-    ports += [port for stream in environment.streams.values() for port in stream.ports]
+    ports = [port for sink in environment.sinks for port in sink.ports_outside_vpc]
+    ports += [port for stream in environment.streams.values() for port in stream.ports_outside_vpc]
     return tuple(sorted(set(ports)))
 
 

@@ -15,8 +15,8 @@ from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from millrace.config.aws.resource_names import Names
-from millrace.sizing.alarms.alarm_stacks import alarm_stacks
-from millrace.sizing.model import Plan
+from millrace.sizing.alarms.alarm_stacks import alarms_divided_into_stacks
+from millrace.sizing.plan_model import Plan
 
 from ..constructs.alarms import add_alarms, alarm_name
 from ..constructs.log_groups import EncryptedLogGroup
@@ -64,7 +64,7 @@ class ObservabilityStack(EnvironmentStack):
         settings = names.environment.observability
         shown = dashboard_sections(names, plan)
         parts = split_into_dashboards(shown, len(plan.alarms))
-        shares = alarm_stacks(names.environment, plan.alarms)
+        shares = alarms_divided_into_stacks(names.environment, plan.alarms)
         apart = len(parts) > _MOST_BOARDS
         stacks: list[EnvironmentStack] = [self]
         for number in range(2, 1 + max(len(shares), len(parts) if apart else 1)):

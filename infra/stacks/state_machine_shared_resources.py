@@ -15,7 +15,7 @@ from ..removal_policies import is_disposable
 from .base import EnvironmentStack
 
 
-class LifecycleStack(EnvironmentStack):
+class StateMachineResourcesStack(EnvironmentStack):
     """The topic for alerts that need a person, and a key.
 
     Attributes

@@ -66,13 +66,13 @@ class StorageStack(EnvironmentStack):
         # Buckets that keep versions, with the reasons: docs/design/stacks.md#buckets
         self.lake = self._add_bucket("lake", self.data_key, versioned=True)
         self.checkpoints = self._add_bucket("checkpoints", self.data_key)
-        self._keep_versions_from_given_roles()
+        self._deny_version_writes_to_given_roles()
         self.dead_letters = self._add_bucket(
             "dead-letters", self.data_key, versioned=True, expires=storage.dead_letter_retention
         )
         self.event_logs = self._add_bucket("event-logs", self.logs_key, expires=storage.event_log_retention)
         if environment.history is not None:
-            _announce_objects(self.event_logs)
+            _send_object_events_to_eventbridge(self.event_logs)
         if storage.database is None:
             glue.Database(
                 self,
@@ -140,7 +140,7 @@ class StorageStack(EnvironmentStack):
             ),
         )
 
-    def _keep_versions_from_given_roles(self) -> None:
+    def _deny_version_writes_to_given_roles(self) -> None:
         """Deny roles that exist already to write versions for a rollback: nothing is added to such a role's own policies."""
         roles = sorted({job.role for job in self.names.environment.jobs.values() if job.role is not None})
         if roles:
@@ -184,7 +184,7 @@ class StorageStack(EnvironmentStack):
         )
 
 
-def _announce_objects(bucket: s3.IBucket) -> None:
+def _send_object_events_to_eventbridge(bucket: s3.IBucket) -> None:
     """Send an event for each object to EventBridge; the construct's own way needs a Lambda function."""
     resource = bucket.node.default_child
     if isinstance(resource, s3.CfnBucket):  # the owner configures an existing bucket

@@ -11,9 +11,9 @@ from constructs import Construct
 from millrace.config.aws.resource_names import Names
 from millrace.config.model import Environment, KinesisStream
 from millrace.config.queries import LandQuery
-from millrace.sizing.model import Plan
+from millrace.sizing.plan_model import Plan
 
-from ..accept_finding import acknowledge
+from ..accept_finding import accept_finding_at_construct
 from ..constructs.encryption import encryption_key_for_class
 from ..removal_policies import removal_policy
 from .base import EnvironmentStack
@@ -95,7 +95,7 @@ class StreamsStack(EnvironmentStack):
                 stream, construct_id, stream=stream, stream_consumer_name=consumer
             )
         Tags.of(stream).add("millrace:stream", name)
-        acknowledge(
+        accept_finding_at_construct(
             stream,
             "AwsSolutions-KDS3",
             "A key of the environment's own, so that its policy and rotation are ours",
@@ -104,7 +104,7 @@ class StreamsStack(EnvironmentStack):
 
     def _consumers_by_construct_id(self, stream: str) -> dict[str, str]:
         return {
-            f"Reader-{job}-{query}": self.names.consumer(job, query)
+            f"Reader-{job}-{query}": self.names.fan_out_consumer(job, query)
             for job, settings in self.names.environment.jobs.items()
             for query, each in settings.queries.items()
             if isinstance(each, LandQuery) and each.fan_out and each.source == stream

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import chain
 
-from millrace.advisor.findings import capacity, overhead, reads, state, tasks
+from millrace.advisor.findings import capacity, overhead, reads_and_writes, state, tasks
 from millrace.advisor.findings.advised_job import AdvisedJob
 from millrace.advisor.findings.model import Advice, Finding, Kind
 from millrace.advisor.findings.query_view import LEAST, QueryView
@@ -47,17 +47,17 @@ def advise(history: History, subject: AdvisedJob = NOBODY) -> Advice:
     # Queries of one application share its cores: each is judged by the cores of all.
     for view in views:
         findings += chain(
-            capacity.find(view),
-            overhead.find(view),
-            tasks.find(view, history.cores),
-            reads.find(view),
-            state.find(view),
+            capacity.capacity_findings(view),
+            overhead.overhead_findings(view),
+            tasks.task_findings(view, history.cores),
+            reads_and_writes.read_and_write_findings(view),
+            state.state_findings(view),
         )
         if (other := overhead.engine_without_batches_advice(view)) is not None:
             notes.append(other)
         if not view.has_enough_batches:
             notes.append(
-                f"{view.query.name} has {len(view.batches)} settled batches with records: its durations are judged "
+                f"{view.query.name} has {len(view.settled_batches)} settled batches with records: its durations are judged "
                 f"from {LEAST} on"
             )
     findings += capacity.idle_cores_finding(views)
@@ -94,5 +94,7 @@ def advise(history: History, subject: AdvisedJob = NOBODY) -> Advice:
         if undisturbed:
             kinds = ", ".join(dict.fromkeys(each.kind for each in undisturbed))
             notes.append(f"left out, because they depend on times of a disturbed run: {kinds}")
-    ranked = sorted(findings, key=lambda each: (each.dollars_a_month or 0.0, each.seconds), reverse=True)
+    ranked = sorted(
+        findings, key=lambda each: (each.dollars_a_month or 0.0, each.expected_gain_seconds), reverse=True
+    )
     return Advice(history, tuple(ranked), moved, tuple(notes))

@@ -123,13 +123,13 @@ def try_changes(file: Path, changes: Sequence[Change], root: Path) -> TriedChang
     """
     root = root.resolve()
     environment = load(str(file), root, open_engines=True)
-    tree = environment.places.tree
+    tree = environment.value_locations.tree
     assert tree is not None
     problems = []
     for change in changes:
-        now = _value_at_path(tree, parse_key(change.key))
+        now = _value_at_path(tree, parse_dotted_key(change.key))
         if not _is_same_value(now, change.old):
-            file_of_key, line = environment.places.of(parse_key(change.key))
+            file_of_key, line = environment.value_locations.file_and_line(parse_dotted_key(change.key))
             problems.append(
                 Problem(
                     file_of_key,
@@ -143,33 +143,33 @@ def try_changes(file: Path, changes: Sequence[Change], root: Path) -> TriedChang
         raise ConfigurationError(problems)
     texts: dict[Path, str] = {}
     for change in changes:
-        path = parse_key(change.key)
+        path = parse_dotted_key(change.key)
         target = _file_to_change(tree, path, file.resolve(), root)
         text = texts.get(target) or _read_text(target)
         try:
             removed = change.new is None
             texts[target] = remove_key(text, path) if removed else set_value(text, path, change.new)
         except EditError as error:
-            name, old = environment.places.name(target), _shown_value(change.old)
+            name, old = environment.value_locations.relative_file_name(target), _shown_value(change.old)
             allowed = f"an edit by hand, as {error}"
             raise _change_error(name, old, allowed, change.key) from None
     found = [
-        EditedFile(each, environment.places.name(each), _read_text(each), text)
+        EditedFile(each, environment.value_locations.relative_file_name(each), _read_text(each), text)
         for each, text in texts.items()
     ]
     changed = load(str(file), root, texts)
     after = plan(changed)
-    assert changed.places.tree is not None
-    _check_nothing_else_changed(tree, changed.places.tree, changes, found)
+    assert changed.value_locations.tree is not None
+    _check_nothing_else_changed(tree, changed.value_locations.tree, changes, found)
     return TriedChanges(tuple(found), plan(environment), after)
 
 
-def parse_key(key: str) -> Key:
+def parse_dotted_key(key: str) -> Key:
     """Split a dotted path into its keys.
 
     Examples
     --------
-    >>> parse_key("jobs.clicks.spark[spark.sql.shuffle.partitions]")
+    >>> parse_dotted_key("jobs.clicks.spark[spark.sql.shuffle.partitions]")
     ('jobs', 'clicks', 'spark', 'spark.sql.shuffle.partitions')
     """
     return tuple(
@@ -214,7 +214,7 @@ def _file_to_change(tree: Tree, path: Key, own_file: Path, root: Path) -> Path:
 def _tree_of_environment(file: Path, root: Path) -> Tree | None:
     """Return another environment's tree; None for an invalid one, which counts as sharing nothing."""
     try:
-        return load(str(file), root).places.tree
+        return load(str(file), root).value_locations.tree
     except ConfigurationError:
         return None
 
@@ -231,7 +231,7 @@ def _check_nothing_else_changed(
     before: Tree, after: Tree, changes: Sequence[Change], edited: Sequence[EditedFile]
 ) -> None:
     """Check that only the asked values changed: a value behind a YAML anchor changes others, too."""
-    values: Mapping[Key, object] = {parse_key(each.key): each.new for each in changes}
+    values: Mapping[Key, object] = {parse_dotted_key(each.key): each.new for each in changes}
     old, new = dict(before.leaves()), dict(after.leaves())
     moved = {path for path in {*old, *new} if (path in old, old.get(path)) != (path in new, new.get(path))}
     strange = [path for path in moved if not any(path[: len(key)] == key for key in values)]

@@ -39,7 +39,7 @@ class Batch(_Strict):
         return self.seconds["triggerExecution"]
 
     @property
-    def work(self) -> float:
+    def task_seconds(self) -> float:
         """Seconds of all tasks together."""
         return math.fsum(task for stage in self.tasks for task in stage)
 
@@ -122,7 +122,7 @@ class BatchPoint:
         return math.ceil(self.partitions / self.cores)
 
 
-def to_point(batch: Batch, run: Run, cores: int, group: int) -> BatchPoint:
+def to_batch_point(batch: Batch, run: Run, cores: int, group: int) -> BatchPoint:
     """Return a batch of a run as a point."""
     longest = [math.log(max(task, SHORTEST)) for task in max(batch.tasks, key=math.fsum, default=())]
     mean = math.fsum(longest) / len(longest) if longest else 0.0
@@ -131,7 +131,7 @@ def to_point(batch: Batch, run: Run, cores: int, group: int) -> BatchPoint:
         run.partitions,
         cores,
         batch.duration,
-        batch.work,
+        batch.task_seconds,
         tuple(each - mean for each in longest),
         group,
         run.limit,

@@ -15,7 +15,7 @@ _Cell = tuple[int, int]
 """Limit, partitions."""
 
 
-def disagreeing_settings(measured: Measurements, queries: Iterable[str]) -> list[Disturbance]:
+def disturbances_of_all_queries(measured: Measurements, queries: Iterable[str]) -> list[Disturbance]:
     """Find settings whose repetitions disagree, in any query.
 
     Raises
@@ -30,7 +30,9 @@ def disagreeing_settings(measured: Measurements, queries: Iterable[str]) -> list
     return outliers
 
 
-def schedule_again(runs: Sequence[PlannedRun], disturbances: Iterable[Disturbance]) -> tuple[PlannedRun, ...]:
+def schedule_disturbed_runs_again(
+    runs: Sequence[PlannedRun], disturbances: Iterable[Disturbance]
+) -> tuple[PlannedRun, ...]:
     """Schedule the settings that disagree again, all repetitions of each, after a run that warms up.
 
     The largest setting that agrees is measured again, too: the repetition is minutes after all the rest, and only a
@@ -70,7 +72,7 @@ def replace_disturbed_settings(
     Parameters
     ----------
     repeated_measurements
-        Measurements by :func:`schedule_again`.
+        Measurements by :func:`schedule_disturbed_runs_again`.
     disturbances
         The disturbances in ``measured``.
     """
@@ -89,8 +91,8 @@ def replace_disturbed_settings(
         for run in repeated
     )
     notes = {
-        "measured_again": _list_cells(cells),
-        "measured_again_beside": _list_cells({_cell_of_run(run) for run in repeated} - cells),
+        "measured_again": _cells_text(cells),
+        "measured_again_beside": _cells_text({_cell_of_run(run) for run in repeated} - cells),
     }
     return measured.model_copy(
         update={
@@ -109,5 +111,5 @@ def _disturbed_cells(disturbances: Iterable[Disturbance]) -> set[_Cell]:
     return {(each.limit, each.partitions) for each in disturbances}
 
 
-def _list_cells(cells: Iterable[_Cell]) -> str:
+def _cells_text(cells: Iterable[_Cell]) -> str:
     return ", ".join(f"{limit} over {partitions}" for limit, partitions in sorted(cells))

@@ -40,7 +40,7 @@ class BenchmarkOutcome:
         return tuple(each for result in self.fits.values() for each in result.disturbed)
 
 
-def fit_outcome(
+def fit_all_queries(
     measured: Sequence[Measurements],
     queries: Sequence[str],
     *,
@@ -121,7 +121,7 @@ def _batch_runs(run: Run, cores: int) -> list[BatchRun]:
             repetition=run.repetition,
             records=batch.records,
             seconds=batch.duration,
-            task_seconds=batch.work,
+            task_seconds=batch.task_seconds,
             warm_up=number < first,
         )
         for number, batch in enumerate(run.batches)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from millrace.benchmark.measurements import BatchPoint, Measurements, Run, to_point
+from millrace.benchmark.measurements import BatchPoint, Measurements, Run, to_batch_point
 from millrace.benchmark.warmup import LEAST, count_warmup_batches
 
 _DISTURBED = 0.25
@@ -84,7 +84,7 @@ def settled_points(measured: Iterable[Measurements], query: str) -> SettledPoint
             durations = [batch.duration for batch in run.batches]
             first = count_warmup_batches(durations)
             if len(run.batches) - first >= LEAST:
-                points += [to_point(batch, run, session.cores, group) for batch in run.batches[first:]]
+                points += [to_batch_point(batch, run, session.cores, group) for batch in run.batches[first:]]
                 cut += first
             else:
                 first = (
@@ -93,7 +93,7 @@ def settled_points(measured: Iterable[Measurements], query: str) -> SettledPoint
                     else len(durations)
                 )
                 short += [
-                    to_point(batch, run, session.cores, group)
+                    to_batch_point(batch, run, session.cores, group)
                     for batch in run.batches[first:]
                     if batch.records
                 ]

@@ -27,8 +27,8 @@ from millrace.cli.run import (
     traffic,
     upgrade,
 )
-from millrace.cli.shared.console import escape_invisible_output, print_problems
-from millrace.cli.shared.expected_failures import REFUSED, report_failures
+from millrace.cli.shared.console import invisible_output_escaped, print_problems
+from millrace.cli.shared.expected_failures import REFUSED, command_with_reported_failures
 from millrace.cli.watch import advise, cost, history, logs, status, verify
 from millrace.config import ConfigurationError
 
@@ -106,7 +106,7 @@ def _print_version_and_exit(wanted: bool) -> None:
 
 
 @app.callback()
-def _root_options(
+def _declare_root_options(
     version: Annotated[
         bool,
         typer.Option(
@@ -124,13 +124,15 @@ def _help_text(command: Callable[..., Any]) -> str:
 
 def _add_command(panel: str, name: str, command: Command) -> None:
     if not isinstance(command, typer.Typer):
-        app.command(name, help=_help_text(command), rich_help_panel=panel)(report_failures(name, command))
+        app.command(name, help=_help_text(command), rich_help_panel=panel)(
+            command_with_reported_failures(name, command)
+        )
         return
     for each in command.registered_commands:
         assert each.callback is not None
         each.name = each.name or each.callback.__name__
         each.help = _help_text(each.callback)
-        each.callback = report_failures(f"{name} {each.name}", each.callback)
+        each.callback = command_with_reported_failures(f"{name} {each.name}", each.callback)
     app.add_typer(command, name=name, rich_help_panel=panel)
 
 
@@ -147,7 +149,7 @@ def main() -> None:
     """
     # A large plan is millions of small values that stay: looking for cycles among them took a fifth of its time.
     gc.set_threshold(200_000)
-    with escape_invisible_output():
+    with invisible_output_escaped():
         try:
             app(prog_name="millrace")
         except ConfigurationError as error:

@@ -33,7 +33,7 @@ def require_sandbox_extra() -> None:
 
 
 def extra_of_missing_module(error: ModuleNotFoundError) -> str | None:
-    """Say which extra installs a missing module; None for a module of no extra, which is a defect."""
+    """Return the extra that installs a missing module; None for a module of no extra, which is a defect."""
     module = (error.name or "").partition(".")[0]
     extra = EXTRAS.get(module)
     if extra is None:

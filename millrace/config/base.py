@@ -78,12 +78,12 @@ def _installed_entry_points(group: str) -> EntryPoints:
     return entry_points(group=group)
 
 
-def arn_parts(arn: str) -> tuple[str, str, str]:
+def arn_region_account_resource(arn: str) -> tuple[str, str, str]:
     """Return region, account and resource of an ARN.
 
     Examples
     --------
-    >>> arn_parts("arn:aws:kinesis:us-east-1:111122223333:stream/clicks")
+    >>> arn_region_account_resource("arn:aws:kinesis:us-east-1:111122223333:stream/clicks")
     ('us-east-1', '111122223333', 'stream/clicks')
     """
     _, _, _, region, account, resource = arn.split(":", 5)

@@ -23,9 +23,9 @@ from millrace.config.document.problems import (
     Path,
     Problem,
     dotted_path,
-    one_per_path,
+    first_finding_of_each_path,
 )
-from millrace.config.document.values_to_fill_in import find_open_values
+from millrace.config.document.values_to_fill_in import findings_of_placeholders
 from millrace.config.document.yaml_tree import DocumentError, Tree, is_file, merge_trees, read_document
 from millrace.config.engines import KINDS
 from millrace.config.engines.base import JobBase
@@ -133,26 +133,26 @@ def load(
     tree = _read_file(file, root, problems, (), texts)
     places = Locations(tree, root)
     plain = {key: value for key, value in tree.to_json().items() if key != EXTENDS}
-    findings = [*find_open_values(tree), *plain_text_secrets.find_secrets(tree)]
+    findings = [*findings_of_placeholders(tree), *plain_text_secrets.findings_of_secrets(tree)]
     if "name" in plain:
         findings.append(
             Finding(("name",), str(plain.pop("name")), "no name: the file's name is the environment's")
         )
     plain["name"] = file.stem
     if open_engines:
-        _fill_engines(plain)
-    environment, wrong = _validate(plain, tree)
+        _set_missing_engines(plain)
+    environment, wrong = _environment_or_findings(plain, tree)
     findings += wrong
     findings += _shared_resource_findings(file, plain, root)
-    checked = _readable_parts(plain) if environment is None else environment
+    checked = _environment_of_valid_parts(plain) if environment is None else environment
     later = checks.run_checks(
         checked, _declared_names(plain, "streams"), _declared_names(plain, "kafka"), root
     )
-    findings += _new_findings(later, findings)
+    findings += _without_consequential_findings(later, findings)
     if checked.account is not None:
         foreign = accounts.foreign_account_findings(tree, checked.account, checked.governance.other_accounts)
-        findings += _new_findings(foreign, findings)
-    problems += [places.problem_of_finding(finding) for finding in one_per_path(findings)]
+        findings += _without_consequential_findings(foreign, findings)
+    problems += [places.problem_of_finding(finding) for finding in first_finding_of_each_path(findings)]
     if problems or environment is None:
         raise ConfigurationError(problems)
     environment._places = places
@@ -163,15 +163,15 @@ def _environment_file(name: str, root: FilePath, texts: Mapping[FilePath, str]) 
     if name.endswith((".yaml", ".yml")) or "/" in name:
         file = FilePath(name).resolve()
         if file not in texts and not is_file(file):
-            hint = explain_validation_errors.suggest_nearest(file.stem, environment_names(root))
+            hint = explain_validation_errors.did_you_mean_text(file.stem, environment_names(root))
             raise ConfigurationError([Problem(name, 0, "", "no such file", "an existing YAML file", hint)])
         return file
     file = root / "environments" / f"{name}.yaml"
     if not is_file(file):
         known = environment_names(root)
         allowed = f"one of {', '.join(known)}" if known else "a file in environments/"
-        shown = Locations(None, root).name(file)
-        hint = explain_validation_errors.suggest_nearest(name, known)
+        shown = Locations(None, root).relative_file_name(file)
+        hint = explain_validation_errors.did_you_mean_text(name, known)
         raise ConfigurationError([Problem(shown, 0, "", f"no environment {name!r}", allowed, hint)])
     return file
 
@@ -183,7 +183,7 @@ def _read_file(
     above: tuple[FilePath, ...],
     texts: Mapping[FilePath, str],
 ) -> Tree:
-    name = Locations(None, root).name(file)
+    name = Locations(None, root).relative_file_name(file)
     try:
         document = read_document(file, texts.get(file))
     except DocumentError as error:
@@ -206,7 +206,7 @@ def _read_file(
     )
     if parent is None or parent in (file, *above):
         known = sorted(each.stem for each in file.parent.glob("*.yaml") if each != file)
-        hint = explain_validation_errors.suggest_nearest(str(extends.value), known)
+        hint = explain_validation_errors.did_you_mean_text(str(extends.value), known)
         allowed = "the name of another file beside this one that does not extend it in turn"
         problems.append(
             Problem(
@@ -224,7 +224,7 @@ def _read_file(
 
 def _shared_resource_findings(file: FilePath, plain: dict[str, Any], root: FilePath) -> Iterator[Finding]:
     """Yield a finding for each existing bucket or database that another environment also uses: jobs of both would write there."""
-    alone = _exclusive_names(plain)
+    alone = _existing_buckets_and_database(plain)
     if not alone or file.parent != root / "environments":
         return
     for name in environment_names(root):
@@ -239,7 +239,7 @@ def _shared_resource_findings(file: FilePath, plain: dict[str, Any], root: FileP
         accounts = _value_at(plain, "account"), _value_at(theirs, "account")
         if None not in accounts and accounts[0] != accounts[1]:
             continue
-        names = _exclusive_names(theirs)
+        names = _existing_buckets_and_database(theirs)
         for path, value in alone.items():
             if names.get(path) == value:
                 allowed = (
@@ -248,7 +248,7 @@ def _shared_resource_findings(file: FilePath, plain: dict[str, Any], root: FileP
                 yield Finding(path, value, allowed)
 
 
-def _exclusive_names(plain: dict[str, Any]) -> dict[Path, str]:
+def _existing_buckets_and_database(plain: dict[str, Any]) -> dict[Path, str]:
     """Return the existing buckets and the database that only one environment may have; the file may be invalid."""
     kinds = ("checkpoints", "event-logs")
     paths: list[Path] = [("storage", "database"), *(("storage", "buckets", kind) for kind in kinds)]
@@ -256,17 +256,17 @@ def _exclusive_names(plain: dict[str, Any]) -> dict[Path, str]:
     return {path: value for path, value in values.items() if isinstance(value, str)}
 
 
-def _fill_engines(plain: dict[str, Any]) -> None:
+def _set_missing_engines(plain: dict[str, Any]) -> None:
     """Give each job without an engine the first one that takes its keys."""
     jobs = plain.get("jobs")
     for job in jobs.values() if isinstance(jobs, dict) else ():
         if isinstance(job, dict) and "engine" not in job:
             texts = {engine: json.dumps({**job, "engine": engine}) for engine in KINDS}
-            fitting = (engine for engine in KINDS if _is_valid(KINDS[engine], texts[engine]))
+            fitting = (engine for engine in KINDS if _is_valid_json_for_class(KINDS[engine], texts[engine]))
             job["engine"] = next(fitting, next(iter(KINDS)))
 
 
-def _is_valid(kind: type[JobBase], text: str) -> bool:
+def _is_valid_json_for_class(kind: type[JobBase], text: str) -> bool:
     try:
         kind.model_validate_json(text, strict=True)
     except ValidationError:
@@ -274,28 +274,30 @@ def _is_valid(kind: type[JobBase], text: str) -> bool:
     return True
 
 
-def _validate(plain: dict[str, Any], tree: Tree) -> tuple[Environment | None, list[Finding]]:
+def _environment_or_findings(plain: dict[str, Any], tree: Tree) -> tuple[Environment | None, list[Finding]]:
     try:
         # From JSON and strict: YAML has typed its scalars, so "4" is no number and true is not 1.
         return Environment.model_validate_json(json.dumps(plain), strict=True), []
     except ValidationError as error:
-        findings = explain_validation_errors.explain_errors(error, Environment, tree.scalar_text)
-        return None, [replace(each, hint=_hint(each)) for each in findings]
+        findings = explain_validation_errors.findings_of_validation_error(
+            error, Environment, tree.scalar_text
+        )
+        return None, [replace(each, hint=_hint_for_finding(each)) for each in findings]
 
 
-def _hint(finding: Finding) -> str | None:
+def _hint_for_finding(finding: Finding) -> str | None:
     if finding.path == ("name",):
         return "the name of the file"
     of_engine = finding.path[::2] == ("jobs", "engine") and finding.value == MISSING
     return "`millrace plan` takes the cheaper one" if of_engine else finding.hint
 
 
-def _readable_parts(plain: dict[str, Any]) -> Environment:
+def _environment_of_valid_parts(plain: dict[str, Any]) -> Environment:
     """Return an environment of the valid parts of a file, for the checks."""
     sections = {
         key: None
         if key == "history" and key not in plain
-        else _valid_part(Environment.model_fields[key].annotation, plain.get(key, {}))
+        else _read_without_broken_parts(Environment.model_fields[key].annotation, plain.get(key, {}))
         for key in _SECTIONS
     }
     texts = {key: plain[key] for key in ("project", "region", "account") if isinstance(plain.get(key), str)}
@@ -308,7 +310,7 @@ def _declared_names(plain: dict[str, Any], section: str) -> Set[str]:
     return members.keys() if isinstance(members, dict) else frozenset()
 
 
-def _valid_part(kind: Any, data: Any) -> Any:
+def _read_without_broken_parts(kind: Any, data: Any) -> Any:
     """Read a section without its broken parts: a broken value is removed, then everything that needs it.
 
     The rest is only checked, never planned or deployed.
@@ -357,7 +359,7 @@ def _value_at(data: Any, *path: str | int) -> Any:
     return data
 
 
-def _new_findings(later: Iterator[Finding], earlier: list[Finding]) -> Iterator[Finding]:
+def _without_consequential_findings(later: Iterator[Finding], earlier: list[Finding]) -> Iterator[Finding]:
     """Drop findings that only follow from a mistake that is reported already."""
     reported = {finding.path for finding in earlier if finding.value != MISSING or len(finding.path) > 1}
     for finding in later:

@@ -126,26 +126,26 @@ class Environment(Model):
                 yield job, name, query
 
     @property
-    def places(self) -> Locations:
+    def value_locations(self) -> Locations:
         """File and line of each value; empty for an environment that a program built."""
         return self._places
 
     @property
-    def deployed(self) -> DeployedSizes:
-        """Sizes of what exists of it; none unless somebody looked (:meth:`with_deployed`)."""
+    def deployed_sizes(self) -> DeployedSizes:
+        """Sizes of what exists of it; none unless somebody looked (:meth:`with_deployed_sizes`)."""
         return self._deployed
 
-    def with_deployed(self, sizes: DeployedSizes) -> Environment:
+    def with_deployed_sizes(self, sizes: DeployedSizes) -> Environment:
         """Return the environment with what exists of it: a plan keeps each size that suffices."""
         other = self.model_copy()
         other._deployed = sizes
         return other
 
     @property
-    def zones(self) -> int:
+    def zone_count(self) -> int:
         """Availability Zones of its network: as given, as deployed, else two or three by its region."""
         network = self.network
         if network.vpc is not None:
             return len(network.subnets)
-        number = network.availability_zones or len(network.zone_ids) or self.deployed.zones
+        number = network.availability_zones or len(network.zone_ids) or self.deployed_sizes.zones
         return number or (2 if self.region in TWO_ZONES else 3)

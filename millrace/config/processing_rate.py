@@ -33,7 +33,7 @@ class Rate(Model):
     )
 
     @model_validator(mode="after")
-    def _one_source(self) -> Rate:
+    def _require_one_source(self) -> Rate:
         if self.result is None and self.records_per_second_per_core is None:
             raise ValueError("either records_per_second_per_core, or result, the result file of a benchmark")
         keys = self.model_fields_set - {"result"}

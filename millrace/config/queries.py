@@ -136,7 +136,7 @@ class Payload(Model):
     def all_rules(self, root: FilePath) -> Mapping[RouteName, Rule]:
         """Return its data rules, with :data:`ANY_FIELD` for a schema that takes a record with none of its fields."""
         try:
-            where = self.format.any_field_condition(root / self.schema_)
+            where = self.format.any_field_set_condition(root / self.schema_)
         except (ValueError, OSError, TypeError, KeyError):
             where = None
         return {**({} if where is None else {ANY_FIELD: Rule(where=where)}), **self.rules}
@@ -163,43 +163,44 @@ class SinkSection(Model):
     sink: Sink = Field(description="Target of the rows.")
 
 
-class AnyQuery(Model):
+class QueryBase(Model):
     """A query in its normal form: what it reads and what it writes, each by its place below the query in the file.
 
     A query with one source or one sink has it at its own place, ``()``; one with routes has one at each route.
     """
 
     @property
-    def readings(self) -> Mapping[Place, Reading]:
+    def stream_readings_by_place(self) -> Mapping[Place, Reading]:
         """Streams that it reads itself, each with its decoding."""
         return {(): self} if isinstance(self, Reading) else {}
 
     @property
-    def ends(self) -> Mapping[Place, WritesSink]:
+    def sinks_by_place(self) -> Mapping[Place, WritesSink]:
         """Sinks that it writes, each with its transform; none for one that lands."""
         return {(): self} if isinstance(self, DeriveQuery | DirectQuery) else {}
 
     @property
-    def reads(self) -> tuple[tuple[TableName, RouteName | None], ...]:
+    def source_tables_and_routes(self) -> tuple[tuple[TableName, RouteName | None], ...]:
         """Landing tables that it derives from, each with its route."""
         return ()
 
     @property
-    def streams(self) -> tuple[str, ...]:
+    def source_stream_names(self) -> tuple[str, ...]:
         """Names of the streams that it reads itself, each once."""
-        return tuple(dict.fromkeys(each.source for each in self.readings.values()))
+        return tuple(dict.fromkeys(each.source for each in self.stream_readings_by_place.values()))
 
     @property
-    def writes(self) -> dict[Place, TableName]:
+    def created_tables_by_place(self) -> dict[Place, TableName]:
         """Tables that it creates and appends to, by the path of their names in the file."""
         sinks = {
-            (*place, "sink", end.sink.named_by): end.sink.catalog_table for place, end in self.ends.items()
+            (*place, "sink", end.sink.named_by): end.sink.catalog_table
+            for place, end in self.sinks_by_place.items()
         }
         own = {(key,): getattr(self, key, None) for key in ("table", "dead_letters")}
         return {place: table for place, table in (sinks | own).items() if table is not None}
 
 
-class SourceQuery(AnyQuery):
+class SourceQueryBase(QueryBase):
     """Keys of queries that read streams themselves."""
 
     start: Start = Field(
@@ -229,13 +230,13 @@ class SourceQuery(AnyQuery):
         return getattr(self, "fan_out", False)
 
 
-class StreamQuery(Reading, SourceQuery):
+class OneStreamQueryBase(Reading, SourceQueryBase):
     """Keys of queries that read one stream."""
 
     kafka: KafkaReading | None = Field(default=None, description="Options for reading a Kafka topic.")
 
 
-class LandingQuery(SourceQuery):
+class LandingQueryBase(SourceQueryBase):
     """Keys of queries that write an append-only landing table."""
 
     table: TableName = Field(
@@ -243,7 +244,7 @@ class LandingQuery(SourceQuery):
     )
 
 
-class LandQuery(StreamQuery, LandingQuery):
+class LandQuery(OneStreamQueryBase, LandingQueryBase):
     """Writes every record, good or bad, to an append-only landing table."""
 
     kind: Literal["land"]
@@ -273,18 +274,18 @@ class Route(Reading):
     )
 
 
-class Routing(SourceQuery):
+class RoutesBase(SourceQueryBase):
     """Keys of queries with routes."""
 
     routes: Mapping[RouteName, Route]
 
     @property
-    def readings(self) -> Mapping[Place, Route]:
+    def stream_readings_by_place(self) -> Mapping[Place, Route]:
         """Its routes."""
         return {("routes", name): route for name, route in self.routes.items()}
 
 
-class RouteQuery(Routing, LandingQuery):
+class RouteQuery(RoutesBase, LandingQueryBase):
     """Lands several streams in one table; each record is decoded as its route says, into a column with the route's name."""
 
     kind: Literal["route"]
@@ -294,7 +295,7 @@ class RouteQuery(Routing, LandingQuery):
     )
 
 
-class DirectQuery(SinkSection, StreamQuery):
+class DirectQuery(SinkSection, OneStreamQueryBase):
     """Writes a Kafka topic through a transform to a sink, without landing table and state, for lower latency."""
 
     kind: Literal["direct"]
@@ -307,7 +308,7 @@ class DirectRoute(SinkSection, Route):
     """A route with its own transform and sink."""
 
 
-class DirectRouteQuery(Routing):
+class DirectRouteQuery(RoutesBase):
     """Writes several Kafka topics, read once, each through a transform to its own sink; no landing table."""
 
     kind: Literal["direct-route"]
@@ -321,7 +322,7 @@ class DirectRouteQuery(Routing):
     )
 
     @property
-    def ends(self) -> Mapping[Place, WritesSink]:
+    def sinks_by_place(self) -> Mapping[Place, WritesSink]:
         """Its routes."""
         return {("routes", name): route for name, route in self.routes.items()}
 
@@ -346,7 +347,7 @@ class LatestBy(Model):
     )
 
 
-def _as_key(value: object) -> object:
+def _key_list_as_mapping(value: object) -> object:
     """Take a list for the key; as a tuple, since what a validator returns is no JSON any more."""
     if isinstance(value, list | tuple):
         return {"key": tuple(value)}
@@ -354,7 +355,7 @@ def _as_key(value: object) -> object:
     return {**value, "key": tuple(key)} if isinstance(value, dict) and isinstance(key, list) else value
 
 
-class DeriveQuery(SinkSection, AnyQuery):
+class DeriveQuery(SinkSection, QueryBase):
     """Reads the good records of a landing table, transforms them and writes a sink."""
 
     kind: Literal["derive"]
@@ -371,7 +372,8 @@ class DeriveQuery(SinkSection, AnyQuery):
         description="State for windows, aggregates, deduplication by fields of the payload, and joins of two streams.",
     )
     latest_by: Annotated[
-        LatestBy | None, BeforeValidator(_as_key, json_schema_input_type=LatestBy | list[Column] | None)
+        LatestBy | None,
+        BeforeValidator(_key_list_as_mapping, json_schema_input_type=LatestBy | list[Column] | None),
     ] = Field(
         default=None,
         description="Columns of the transform's result that identify a row, as a list or as `key` with `order`. The last record "
@@ -395,7 +397,7 @@ class DeriveQuery(SinkSection, AnyQuery):
         return () if self.state is None else self.state.key
 
     @property
-    def reads(self) -> tuple[tuple[TableName, RouteName | None], ...]:
+    def source_tables_and_routes(self) -> tuple[tuple[TableName, RouteName | None], ...]:
         """Landing tables that it reads, each with its route: its own, and the joined one."""
         join = None if self.state is None else self.state.join
         return ((self.source, self.route), *(() if join is None else ((join.source, join.route),)))

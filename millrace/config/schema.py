@@ -43,7 +43,7 @@ def json_schema() -> dict[str, Any]:
     }
     for each in (schema, *schema["$defs"].values()):
         for holder in ("properties", "patternProperties"):
-            each[holder] = {key: _or_null(kind) for key, kind in each.get(holder, {}).items()}
+            each[holder] = {key: _schema_of_kind_or_null(kind) for key, kind in each.get(holder, {}).items()}
             if not each[holder]:
                 del each[holder]
     properties = {EXTENDS: extends, **schema.pop("properties")}
@@ -69,15 +69,15 @@ def _complete_schema_key(key: dict[str, Any], model: dict[str, Any]) -> None:
 _BESIDE = ("title", "description", "default", "examples")
 
 
-def _or_null(kind: dict[str, Any]) -> dict[str, Any]:
+def _schema_of_kind_or_null(kind: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of a value or null; the same for a mapping's values."""
     inner = {
-        holder: {key: _or_null(each) for key, each in kind[holder].items()}
+        holder: {key: _schema_of_kind_or_null(each) for key, each in kind[holder].items()}
         for holder in ("patternProperties",)
         if holder in kind
     }
     if isinstance(kind.get("additionalProperties"), dict):
-        inner["additionalProperties"] = _or_null(kind["additionalProperties"])
+        inner["additionalProperties"] = _schema_of_kind_or_null(kind["additionalProperties"])
     kind = {**kind, **inner}
     null = {"type": "null"}
     for union in ("anyOf", "oneOf"):

@@ -17,7 +17,7 @@ def maintained_tables(environment: Environment, job: str) -> tuple[str, ...]:
     """
     owners: dict[str, str] = {}
     for name, _, query in environment.queries:
-        for table in query.writes.values():
+        for table in query.created_tables_by_place.values():
             owners.setdefault(table, name)
     return tuple(table for table, owner in owners.items() if owner == job)
 
@@ -31,5 +31,5 @@ def readers_of_table(environment: Environment, table: str) -> Iterator[tuple[str
         Name of the table in the file.
     """
     for job, name, query in environment.queries:
-        if table in dict(query.reads):
+        if table in dict(query.source_tables_and_routes):
             yield job, name

@@ -68,14 +68,14 @@ def require_size_unit(value: Any) -> Any:
     return value
 
 
-def require_one_byte(value: ByteSize) -> ByteSize:
+def require_at_least_one_byte(value: ByteSize) -> ByteSize:
     """Refuse a size below one byte, such as ``0B`` or ``0.4B``."""
     if value < 1:
         raise ValueError("a size larger than zero, such as 512KiB")
     return value
 
 
-def parse_start(value: Any) -> str:
+def validate_start_position(value: Any) -> str:
     """Read the start of a query without a checkpoint.
 
     Parameters
@@ -102,13 +102,13 @@ def parse_start(value: Any) -> str:
     except (ValueError, OverflowError):  # in UTC before the year 1, or after 9999
         utc = None
     if utc is None:
-        raise ValueError("earliest, latest, or a moment with its zone, such as 2026-01-31T00:00:00Z")
+        raise ValueError("earliest, latest, or a time with its zone, such as 2026-01-31T00:00:00Z")
     return utc.isoformat().replace("+00:00", "Z")
 
 
 Start = Annotated[
     str,
-    BeforeValidator(parse_start),
+    BeforeValidator(validate_start_position),
     WithJsonSchema(
         {
             "anyOf": [{"enum": ["earliest", "latest"]}, {"type": "string", "format": "date-time"}],
@@ -135,7 +135,7 @@ Duration = Annotated[
 Size = Annotated[
     ByteSize,
     BeforeValidator(require_size_unit),
-    AfterValidator(require_one_byte),
+    AfterValidator(require_at_least_one_byte),
     WithJsonSchema({"type": "string", "pattern": _SIZE.pattern, "examples": ["512KiB"]}),
 ]
 """Number of bytes, written with its unit."""

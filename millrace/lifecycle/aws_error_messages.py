@@ -115,7 +115,7 @@ class ThrottledError(TransientError):
     """A throttled request, which AWS will answer later."""
 
 
-def explain_aws_error(error: BotoCoreError | ClientError, failure: str) -> AwsError:
+def to_aws_error(error: BotoCoreError | ClientError, failure: str) -> AwsError:
     """Turn an error of boto3 into one message.
 
     Parameters
@@ -131,7 +131,7 @@ def explain_aws_error(error: BotoCoreError | ClientError, failure: str) -> AwsEr
         To be raised instead.
     """
     if isinstance(error, ClientError):
-        kind, text = _explain_refusal(error)
+        kind, text = _error_class_and_message(error)
     else:
         kind, form = next((kind, form) for errors, kind, form in _OF_CALLER if isinstance(error, errors))
         text = form.format(error=error)
@@ -163,7 +163,7 @@ _OF_CALLER: tuple[tuple[tuple[type[BotoCoreError], ...], type[AwsError], str], .
 """Errors of boto3 without an answer of a service, the more special first: their kind and their message."""
 
 
-def _explain_refusal(error: ClientError) -> tuple[type[AwsError], str]:
+def _error_class_and_message(error: ClientError) -> tuple[type[AwsError], str]:
     """Return kind and message of a service's refusal."""
     code = error.response["Error"].get("Code", "")
     message = error.response["Error"].get("Message", "")
@@ -218,9 +218,9 @@ def cdk_failure_message(verb: str, status: int, printed: str) -> str:
 
 
 @contextmanager
-def translate_aws_errors(failure: str) -> Iterator[None]:
+def translating_aws_errors(failure: str) -> Iterator[None]:
     """Raise boto3's errors as an :class:`AwsError`; a NotDeployedError passes."""
     try:
         yield
     except (BotoCoreError, ClientError) as error:
-        raise explain_aws_error(error, failure) from error
+        raise to_aws_error(error, failure) from error

@@ -7,13 +7,13 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from millrace.lifecycle.account.deployed_outputs import NotDeployedError, read_stack_outputs
-from millrace.lifecycle.aws_error_messages import AwsError, translate_aws_errors
+from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 from millrace.lifecycle.changes.deployed_diff import (
     DeploymentChanges,
     compare_with_deployed,
     job_settings_in_assembly,
     launch_document_in_assembly,
-    read_deployed_document,
+    read_deployed_url_and_document,
     with_new_jobs_stopped,
 )
 from millrace.lifecycle.changes.deployment_changes import JobChange
@@ -124,18 +124,18 @@ def deploy_around_jobs(
         deploying = True
         cdk_deploy()
     except (AwsError, DeployError, NotDeployedError) as error:
-        lines = [str(error), _restart_drained_jobs(aws, drained, progress)]
+        lines = [str(error), _restart_drained_jobs_and_report(aws, drained, progress)]
         if deploying and look_again is not None:
             rest = [
                 change for change in changes.jobs if change.job not in drained and change.after != "remove"
             ]
-            lines += _start_deployed_jobs(aws, rest, look_again, stopped, progress)
+            lines += _start_deployed_jobs_and_report(aws, rest, look_again, stopped, progress)
         raise DeployError("\n".join(lines)) from error
     except BaseException:
         if drained:
             way = f"`millrace start --env {aws.names.environment.name} JOB` does so, too"
             progress(f"interrupted: restarting the drained jobs: {', '.join(drained)}; {way}")
-        progress(_restart_drained_jobs(aws, drained, progress))
+        progress(_restart_drained_jobs_and_report(aws, drained, progress))
         raise
     # A problem of one job does not keep the others from running: it is reported at the end.
     started: dict[str, float] = {}
@@ -148,7 +148,7 @@ def deploy_around_jobs(
                 trouble.append(f"{removal.stack} is still there: {error}; deploy again")
     for number, change in enumerate(changes.jobs):
         try:
-            began = _start_unless_stopped(aws, change, stopped, progress)
+            began = _start_and_return_time(aws, change, stopped, progress)
             if began is not None:
                 started[change.job] = began
         except (AwsError, DeployError, NotDeployedError) as error:
@@ -194,7 +194,7 @@ def _remove_stack(
     cdk_remove(removal.stack)
 
 
-def _start_unless_stopped(
+def _start_and_return_time(
     aws: DeployedEnvironment, change: JobChange, stopped: Collection[str], progress: Callable[[str], None]
 ) -> float | None:
     """Start a job with the deployed version; return the time of the start, None without one."""
@@ -213,7 +213,9 @@ def _start_unless_stopped(
             _run_verb(aws, job, "drain", progress=progress)
         except BaseException as error:
             # It may have set the desired state to stopped.
-            outcome = _restart_drained_jobs(aws, [job], progress, then=_manual_start_text(aws, job))
+            outcome = _restart_drained_jobs_and_report(
+                aws, [job], progress, then=_manual_start_text(aws, job)
+            )
             if isinstance(error, AwsError | DeployError | NotDeployedError):
                 raise DeployError(f"{error}\n{outcome}") from error
             progress(outcome)
@@ -237,7 +239,7 @@ def _manual_start_text(aws: DeployedEnvironment, job: str) -> str:
     )
 
 
-def _start_deployed_jobs(
+def _start_deployed_jobs_and_report(
     aws: DeployedEnvironment,
     jobs: Sequence[JobChange],
     look_again: Callable[[], DeploymentChanges],
@@ -254,7 +256,7 @@ def _start_deployed_jobs(
         if change.job not in done:
             continue
         try:
-            if _start_unless_stopped(aws, change, stopped, progress) is not None:
+            if _start_and_return_time(aws, change, stopped, progress) is not None:
                 lines.append(
                     f"{change.job} was deployed anyway, and started: "
                     f"`millrace status --env {aws.names.environment.name} {change.job}`"
@@ -264,7 +266,7 @@ def _start_deployed_jobs(
     return lines
 
 
-def _restart_drained_jobs(
+def _restart_drained_jobs_and_report(
     aws: DeployedEnvironment,
     drained: Sequence[str],
     progress: Callable[[str], None],
@@ -290,7 +292,7 @@ def _restart_drained_jobs(
 
 def _stop_application(aws: DeployedEnvironment, job: str, progress: Callable[[str], None]) -> None:
     """Stop an EMR Serverless application, which accepts changes only when it is stopped."""
-    with translate_aws_errors(f"cannot stop the application of {job}"):
+    with translating_aws_errors(f"cannot stop the application of {job}"):
         application = read_stack_outputs(aws.client("cloudformation"), aws.names.stack(f"job-{job}")).get(
             "ApplicationId"
         )
@@ -323,6 +325,6 @@ __all__ = [
     "deployed_template",
     "job_settings_in_assembly",
     "launch_document_in_assembly",
-    "read_deployed_document",
+    "read_deployed_url_and_document",
     "with_new_jobs_stopped",
 ]

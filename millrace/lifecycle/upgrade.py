@@ -13,10 +13,10 @@ from pathlib import Path
 from millrace.lifecycle.aws_error_messages import AwsError
 from millrace.lifecycle.changes.deployment_changes import (
     JobChange,
+    build_job_change,
     compare_templates,
-    describe_job_change,
     document_differences,
-    stream_names,
+    stream_names_in_template,
 )
 from millrace.lifecycle.changes.stepwise_assemblies import write_assembly_with_templates
 from millrace.lifecycle.deploy import (
@@ -203,8 +203,8 @@ def rollback_changes(aws: DeployedEnvironment, version: JobVersion) -> Deploymen
     """
     now, s3 = read_deployed_version(aws, version.job), aws.client("s3")
     old, new = now.read_launch_document(s3), version.read_launch_document(s3)
-    owned = frozenset[str]().union(*(stream_names(t) for t in (now.template, version.template)))
-    change = describe_job_change(
+    owned = frozenset[str]().union(*(stream_names_in_template(t) for t in (now.template, version.template)))
+    change = build_job_change(
         version.job,
         stack=(now.template, version.template),
         document=(old, new),

@@ -16,10 +16,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from millrace.config.aws.pagination import list_all
-from millrace.lifecycle.account.deployed_outputs import MISSING_OBJECT, ignore_missing, split_s3_url
-from millrace.lifecycle.aws_error_messages import translate_aws_errors
-from millrace.lifecycle.changes.update_rules import Template
-from millrace.lifecycle.deploy import deployed_template, read_deployed_document
+from millrace.lifecycle.account.deployed_outputs import (
+    MISSING_OBJECT,
+    ignoring_not_found_errors,
+    split_s3_url,
+)
+from millrace.lifecycle.aws_error_messages import translating_aws_errors
+from millrace.lifecycle.changes.refused_updates import Template
+from millrace.lifecycle.deploy import deployed_template, read_deployed_url_and_document
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 
 
@@ -55,8 +59,8 @@ class JobVersion:
             AWS refused the call.
         """
         bucket, key = split_s3_url(self.document_url)
-        reading = translate_aws_errors(f"cannot read the launch document {self.document_url}")
-        with reading, ignore_missing(*MISSING_OBJECT):
+        reading = translating_aws_errors(f"cannot read the launch document {self.document_url}")
+        with reading, ignoring_not_found_errors(*MISSING_OBJECT):
             return dict(json.loads(s3.get_object(Bucket=bucket, Key=key)["Body"].read()))
         raise UpgradeError(
             f"the launch document {self.document_url} of {self.job} no longer exists (a lifecycle rule of CDK's "
@@ -78,8 +82,8 @@ def save_deployed_version(aws: DeployedEnvironment, job: str) -> JobVersion:
     version = read_deployed_version(aws, job)
     body = json.dumps({"version": 1, **dataclasses.asdict(version)}).encode()
     digest = hashlib.sha256(body).hexdigest()
-    bucket, folder = split_s3_url(aws.names.versions(job))
-    with translate_aws_errors(f"cannot save the deployed version of {job}"):
+    bucket, folder = split_s3_url(aws.names.versions_url(job))
+    with translating_aws_errors(f"cannot save the deployed version of {job}"):
         aws.client("s3").put_object(Bucket=bucket, Key=f"{folder}/{digest}.json", Body=body)
         aws.client("ssm").put_parameter(
             Name=aws.names.versions_parameter(job),
@@ -101,9 +105,9 @@ def read_deployed_version(aws: DeployedEnvironment, job: str) -> JobVersion:
         AWS refused a call.
     """
     stack = aws.names.stack(f"job-{job}")
-    with translate_aws_errors(f"cannot read stack {stack}"):
+    with translating_aws_errors(f"cannot read stack {stack}"):
         template = deployed_template(aws.client("cloudformation"), stack)
-    url = None if template is None else read_deployed_document(aws, stack)[0]
+    url = None if template is None else read_deployed_url_and_document(aws, stack)[0]
     if template is None or url is None:
         env = aws.names.environment.name
         raise UpgradeError(f"{job} is not deployed yet; deploy it with `millrace deploy --env {env}`")
@@ -123,8 +127,8 @@ def find_previous_version(aws: DeployedEnvironment, job: str) -> JobVersion:
     now, parameter = read_deployed_version(aws, job), aws.names.versions_parameter(job)
     versions: list[dict[str, str]] = []
     with (
-        translate_aws_errors(f"cannot read the list of deployed versions of {job}"),
-        ignore_missing("ParameterNotFound"),
+        translating_aws_errors(f"cannot read the list of deployed versions of {job}"),
+        ignoring_not_found_errors("ParameterNotFound"),
     ):
         history = list_all(aws.client("ssm"), "get_parameter_history", "Parameters", Name=parameter)
         versions = [json.loads(each["Value"]) for each in history]
@@ -135,9 +139,12 @@ def find_previous_version(aws: DeployedEnvironment, job: str) -> JobVersion:
 
 
 def _read_version(aws: DeployedEnvironment, job: str, digest: str) -> JobVersion:
-    place = f"{aws.names.versions(job)}/{digest}.json"
+    place = f"{aws.names.versions_url(job)}/{digest}.json"
     bucket, key = split_s3_url(place)
-    with translate_aws_errors(f"cannot read the saved versions of {job}"), ignore_missing(*MISSING_OBJECT):
+    with (
+        translating_aws_errors(f"cannot read the saved versions of {job}"),
+        ignoring_not_found_errors(*MISSING_OBJECT),
+    ):
         body = aws.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
         record = json.loads(body) if hashlib.sha256(body).hexdigest() == digest else None
         if record is not None and record["job"] == job:

@@ -55,7 +55,9 @@ class BenchmarkJob:
     references: Mapping[str, pa.Table]
 
 
-def fill_topic(bootstrap: str, payloads: Sequence[bytes], records: Mapping[int, int]) -> int:
+def fill_topic_and_count_records(
+    bootstrap: str, payloads: Sequence[bytes], records: Mapping[int, int]
+) -> int:
     """Fill the partitions of the topic with the payloads, again and again, each in the same order.
 
     Parameters
@@ -99,7 +101,7 @@ def fill_topic(bootstrap: str, payloads: Sequence[bytes], records: Mapping[int, 
     return sent
 
 
-def records_needed_per_partition(runs: Sequence[PlannedRun]) -> dict[int, int]:
+def records_needed_by_partition(runs: Sequence[PlannedRun]) -> dict[int, int]:
     """Return the records that each partition must hold so that all batches of all runs are full."""
     needed: dict[int, int] = {}
     for run in runs:
@@ -109,7 +111,7 @@ def records_needed_per_partition(runs: Sequence[PlannedRun]) -> dict[int, int]:
     return needed
 
 
-def run_schedule(
+def run_benchmark_schedule(
     subject: BenchmarkJob,
     runs: Sequence[PlannedRun],
     bootstrap: str,
@@ -118,7 +120,7 @@ def run_schedule(
     done: Callable[[int, int], None],
     driver_memory: str = "2g",
 ) -> Measurements:
-    """Run a schedule on local Spark, of the Spark line of the job's engine version.
+    """Run a schedule on local Spark and return its measurements; with the Spark line of the job's engine version.
 
     Parameters
     ----------

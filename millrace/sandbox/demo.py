@@ -18,11 +18,11 @@ from rich.table import Column, Table
 
 from millrace.config import load
 from millrace.config.engines.versions import VERSIONS, SparkLine
-from millrace.sandbox.deployment import Sandbox, deploy_sandbox, start_servers
+from millrace.sandbox.deployment import Sandbox, deploy_sandbox, running_servers
 from millrace.sandbox.failure_drill import DrillFeed, DrillProgress, DrillResult, FailureDrill
 from millrace.sandbox.payloads import flights
 from millrace.sandbox.programs.child_processes import RUN
-from millrace.sandbox.programs.history_server import start_sandbox_history_server
+from millrace.sandbox.programs.history_server import address_of_started_history_server
 from millrace.sandbox.programs.local_spark import EVENT_LOGS
 from millrace.sandbox.running_sandbox import save_endpoints as keep_record
 
@@ -114,7 +114,7 @@ def _feed_of_table(table: pa.Table) -> DrillFeed:
     return DrillFeed(backlog=events[:-live], live=events[-live:], live_per_second=live / _LIVE_SECONDS)
 
 
-def run_demo(console: Console, *, environment: str, records: Records, keep: bool) -> int:
+def exit_status_after_demo(console: Console, *, environment: str, records: Records, keep: bool) -> int:
     """Run the demo; print its one JSON line last.
 
     Returns
@@ -123,7 +123,7 @@ def run_demo(console: Console, *, environment: str, records: Records, keep: bool
         0 only if nothing was lost or duplicated and every dead letter is byte-identical.
     """
     phases = PhaseTimer(console)
-    with start_servers_as_phase(phases, keep=keep) as (stack, broker):
+    with running_servers_as_phase(phases, keep=keep) as (stack, broker):
         # Only now: no other demo uses them any more.
         for leftover in (RUN / "jobs", EVENT_LOGS):
             shutil.rmtree(leftover, ignore_errors=True)
@@ -138,9 +138,9 @@ def run_demo(console: Console, *, environment: str, records: Records, keep: bool
             outcomes[-1].ledger.write(RUN / "ledgers" / f"{job}.parquet")
         for outcome in outcomes:
             _print_outcome(console, sandbox, outcome)
-        _show_phases(console, phases)
+        _print_phase_seconds(console, phases)
         if keep:
-            _show_addresses(console, sandbox)
+            _print_addresses(console, sandbox)
         summary = demo_summary(outcomes)
     console.print_json(json.dumps(summary), indent=None) if console.is_terminal else console.out(
         json.dumps(summary)
@@ -149,16 +149,16 @@ def run_demo(console: Console, *, environment: str, records: Records, keep: bool
 
 
 @contextmanager
-def start_servers_as_phase(phases: PhaseTimer, *, keep: bool) -> Iterator[Any]:
+def running_servers_as_phase(phases: PhaseTimer, *, keep: bool) -> Iterator[Any]:
     """Start the servers as a timed phase; after a failure they are stopped, even with ``keep``."""
     with ExitStack() as stack:
         with phases.time_phase("start LocalStack and Kafka"):
-            pair = stack.enter_context(start_servers(keep=keep))
+            pair = stack.enter_context(running_servers(keep=keep))
         yield pair
 
 
 def demo_summary(outcomes: list[DrillResult]) -> dict[str, Any]:
-    """Sum up the jobs: the demo's closing JSON object, with one entry per job below ``jobs``."""
+    """Return the demo's closing JSON object: the sums of all jobs, with one entry per job below ``jobs``."""
     accounts = [outcome.account for outcome in outcomes]
     return {
         "produced": sum(a.produced for a in accounts),
@@ -221,7 +221,7 @@ def _print_outcome(console: Console, sandbox: Sandbox, outcome: DrillResult) -> 
             console.print(f"  {name:<9}{value}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _show_phases(console: Console, phases: PhaseTimer) -> None:
+def _print_phase_seconds(console: Console, phases: PhaseTimer) -> None:
     table = Table(
         "phase", Column("seconds", justify="right"), title="where the time went", title_justify="left"
     )
@@ -230,8 +230,8 @@ def _show_phases(console: Console, phases: PhaseTimer) -> None:
     console.print(table)
 
 
-def _show_addresses(console: Console, sandbox: Sandbox) -> None:
-    history = start_sandbox_history_server()
+def _print_addresses(console: Console, sandbox: Sandbox) -> None:
+    history = address_of_started_history_server()
     keep_record(sandbox)
     console.print("these servers keep running (stop them with `millrace sandbox stop`):")
     for what, where in (

@@ -17,10 +17,10 @@ from millrace.lifecycle.account.deployed_outputs import LaunchDocument, read_lau
 from millrace.sandbox.local_environment import make_stand_in
 from millrace.sandbox.payloads import flights
 from millrace.sandbox.programs import cdk, kafka_broker, localstack
-from millrace.sandbox.programs.child_processes import RUN, lock_sandbox
+from millrace.sandbox.programs.child_processes import RUN, locked_sandbox_without_left_programs
 from millrace.sandbox.programs.local_spark import SandboxSpark, delete_local_catalog
 from millrace.sizing import plan as compute_plan
-from millrace.sizing.model import Plan
+from millrace.sizing.plan_model import Plan
 
 
 @dataclass(frozen=True)
@@ -60,16 +60,18 @@ def deploy_to_localstack(
     millrace.lifecycle.deploy.DeployError
         A stack did not deploy.
     """
-    environment = stack.environment()
+    environment = stack.environment_variables()
     cdk.run_cdk(["bootstrap", f"aws://{account}/{stack.region}", "-a", str(assembly)], environment)
     cdk.deploy_stacks(assembly, environment=environment, tags=tags)
 
 
 @contextmanager
-def start_servers(*, keep: bool = False) -> Iterator[tuple[localstack.LocalStack, kafka_broker.KafkaBroker]]:
+def running_servers(
+    *, keep: bool = False
+) -> Iterator[tuple[localstack.LocalStack, kafka_broker.KafkaBroker]]:
     """Start LocalStack and a Kafka broker, both empty; stop them at the end unless ``keep`` is set."""
     with ExitStack() as stack:
-        stack.enter_context(lock_sandbox())
+        stack.enter_context(locked_sandbox_without_left_programs())
         delete_local_catalog()
         yield (
             stack.enter_context(localstack.running_localstack(keep=keep)),
@@ -93,11 +95,11 @@ def deploy_sandbox(name: str, stack: localstack.LocalStack, broker: kafka_broker
             broker.create_topic(
                 names.stream(stream_name), plan.streams[stream_name].expected_partitions.value
             )
-    _load_reference_tables(sandbox)
+    _write_reference_tables(sandbox)
     return sandbox
 
 
-def _load_reference_tables(sandbox: Sandbox) -> None:
+def _write_reference_tables(sandbox: Sandbox) -> None:
     catalog = sandbox.spark.catalog(sandbox.warehouse)
     catalog.create_namespace_if_not_exists(sandbox.names.database)
     queries = [query for job in sandbox.environment.jobs.values() for query in job.queries.values()]

@@ -14,7 +14,7 @@ from threading import Event as Flag
 from pyiceberg.catalog import Catalog
 
 from millrace.config.aws.resource_names import Names
-from millrace.lifecycle.aws_error_messages import ThrottledError, translate_aws_errors
+from millrace.lifecycle.aws_error_messages import ThrottledError, translating_aws_errors
 from millrace.sandbox.programs.child_processes import StalledError, wait_until
 from millrace.sandbox.records import lake_tables
 from millrace.sandbox.records.producer import BackgroundThread
@@ -99,7 +99,7 @@ class JobRunner(ABC):
         """Return why a job will not continue by itself; None while it runs, or where it is restarted within a time limit."""
         return None
 
-    def progress(self) -> str:
+    def progress_marker(self) -> str:
         """Return what changes while the jobs work, for waits; always the same where nothing shows it."""
         return ""
 
@@ -133,7 +133,7 @@ class JobsDrill:
         self._started: list[str] = []
 
     def send_in_background(self, work: Callable[[Flag], None], name: str) -> BackgroundThread:
-        """Send records in the background, with a function that ends soon after its flag is set."""
+        """Start to send records in a thread, which is returned, with a function that ends soon after its flag is set."""
         self.sending.append(BackgroundThread(work, name))
         return self.sending[-1]
 
@@ -182,22 +182,22 @@ class JobsDrill:
             self.runs.restart_killed_job(self.names, job)
         for job, groups in tables.items():
             self.say(f"{what}: waiting for the next commit of {job}")
-            back = max(self._wait_for_recovery(job, group, dead[job], what) for group in groups)
+            back = max(self._measure_recovery_seconds(job, group, dead[job], what) for group in groups)
             self.kills.append(JobKill(job, number, round(took[job], 1), round(back, 1)))
 
-    def _wait_for_recovery(self, job: str, tables: Sequence[str], dead: datetime, what: str) -> float:
+    def _measure_recovery_seconds(self, job: str, tables: Sequence[str], dead: datetime, what: str) -> float:
         """Wait for the first commit to one of some tables after their job's run ended; return the seconds to it."""
         after = dead.timestamp() * 1000
         event = f"a commit to {' or '.join(tables)} after {what}"
         self.wait_while_jobs_run(
-            lambda: self._first_commit_after(tables, after) is not None,
+            lambda: self._first_commit_ms_after(tables, after) is not None,
             self.runs.patience.recover,
             event,
             [job],
         )
-        return ((self._first_commit_after(tables, after) or after) - after) / 1000
+        return ((self._first_commit_ms_after(tables, after) or after) - after) / 1000
 
-    def wait_until_tables_complete(self, wanted: Mapping[str, int]) -> str:
+    def wait_for_rows_and_describe_missing(self, wanted: Mapping[str, int]) -> str:
         """Wait until tables have their rows.
 
         Parameters
@@ -249,7 +249,7 @@ class JobsDrill:
             self.runs.stop(self.names, job)
             self._started.pop()
 
-    def close(self) -> None:
+    def stop_traffic(self) -> None:
         """Stop the traffic, whatever its result."""
         for sending in self.sending:
             sending.ask_to_stop()
@@ -260,7 +260,7 @@ class JobsDrill:
         with translate_table_errors(table):
             return lake_tables.row_count(self.catalog, table)
 
-    def _first_commit_after(self, names: Sequence[str], after_ms: float) -> float | None:
+    def _first_commit_ms_after(self, names: Sequence[str], after_ms: float) -> float | None:
         """Return the time in ms of the first commit to some tables after a time, by the clock of the committing process."""
         times: list[int] = []
         for name in map(self.names.table, names):
@@ -284,7 +284,7 @@ class JobsDrill:
             self.raise_failures(self.jobs if jobs is None else jobs)
             return reached()
 
-        wait_for_condition(check_and_look, seconds, what, progress=self.runs.progress)
+        wait_for_condition(check_and_look, seconds, what, progress=self.runs.progress_marker)
 
     def raise_failures(self, jobs: Sequence[str]) -> None:
         """Raise the error of sending, or of a job that has ended by itself."""
@@ -328,7 +328,7 @@ def wait_for_condition(
         nonlocal last
         last = ""
         try:
-            with translate_aws_errors(f"error while waiting for {what}"):
+            with translating_aws_errors(f"error while waiting for {what}"):
                 return reached()
         except ThrottledError as error:
             last = f" ({error})"
@@ -354,7 +354,7 @@ def translate_table_errors(what: str) -> Iterator[None]:
         A file cannot be read.
     """
     try:
-        with translate_aws_errors(f"cannot read {what} from the catalog"):
+        with translating_aws_errors(f"cannot read {what} from the catalog"):
             yield
     except OSError as error:
         raise DrillError(f"{what} cannot be read: {error}") from error

@@ -16,8 +16,8 @@ from threading import Event as Flag
 from typing import Any
 
 from millrace.config.model import Environment
-from millrace.config.queries import DeriveQuery, LandingQuery
-from millrace.sandbox.deployment import Sandbox, deploy_sandbox, start_servers
+from millrace.config.queries import DeriveQuery, LandingQueryBase
+from millrace.sandbox.deployment import Sandbox, deploy_sandbox, running_servers
 from millrace.sandbox.drill import JobsDrill, Say
 from millrace.sandbox.local_runs import LocalJobRunner
 from millrace.sandbox.programs.child_processes import (
@@ -72,7 +72,7 @@ class DerivedTableComparison:
     reason: str | None = None
 
     @property
-    def wrong(self) -> bool:
+    def is_wrong(self) -> bool:
         """True if the table has other rows than the batch."""
         return bool(self.lost or self.doubled or self.different or self.unknown)
 
@@ -100,9 +100,11 @@ class TableAfterTrial:
     comparison: DerivedTableComparison | None = None
 
     @property
-    def wrong(self) -> bool:
+    def is_wrong(self) -> bool:
         """True if a record is lost or doubled, or a row is another one."""
-        return any((self.account and self.account.lost_or_doubled, self.comparison and self.comparison.wrong))
+        return any(
+            (self.account and self.account.has_lost_or_doubled, self.comparison and self.comparison.is_wrong)
+        )
 
 
 @dataclass(frozen=True)
@@ -123,18 +125,24 @@ def jobs_with_upstream(environment: Environment, job: str | None) -> tuple[str, 
     """Return a job and those that land, directly or indirectly, what it derives from; all jobs for None."""
     if job is None:
         return tuple(environment.jobs)
-    writer = {table: own for own, _, query in environment.queries for table in query.writes.values()}
+    writer = {
+        table: own
+        for own, _, query in environment.queries
+        for table in query.created_tables_by_place.values()
+    }
     needed = [job]
     for each in needed:
         for query in environment.jobs[each].queries.values():
-            others = (writer.get(table) for table, _ in query.reads)
+            others = (writer.get(table) for table, _ in query.source_tables_and_routes)
             needed += [other for other in others if other and other not in needed]
     return tuple(name for name in environment.jobs if name in needed)
 
 
 def streams_read_by(environment: Environment, jobs: Sequence[str]) -> tuple[str, ...]:
     """Return the streams that some jobs read, in the file's order."""
-    read = {stream for job, _, query in environment.queries if job in jobs for stream in query.streams}
+    read = {
+        stream for job, _, query in environment.queries if job in jobs for stream in query.source_stream_names
+    }
     return tuple(stream for stream in environment.streams if stream in read)
 
 
@@ -181,17 +189,17 @@ def run_trial(
         )
     with ExitStack() as stack:
         say("starting LocalStack and Kafka")
-        local, broker = stack.enter_context(start_servers(keep=keep))
+        local, broker = stack.enter_context(running_servers(keep=keep))
         say("deploying to LocalStack")
         sandbox = deploy_sandbox(name, local, broker)
         trial = _EnvironmentTrial(sandbox, jobs, feeds, say)
         stack.callback(trial.local.kill_all)
-        stack.callback(trial.close)
+        stack.callback(trial.stop_traffic)
         trial.start()
         say(f"running {', '.join(jobs)} on local Spark; sending to {', '.join(feeds)}")
         generated = [trial.send_stream(stream) for stream, feed in feeds.items() if feed.most is None]
         producers = [trial.send_stream(stream) for stream, feed in feeds.items() if feed.most is not None]
-        first = trial.wait_for_first_rows(began)
+        first = trial.measure_seconds_to_first_rows(began)
         trial.kill_and_restart_jobs("kill -9", {})
         until = time.monotonic() + (seconds if generated else 0.0)
         trial.wait_while_jobs_run(
@@ -204,10 +212,10 @@ def run_trial(
         )
         say("waiting until all sent records have landed")
         # Rows that are still missing after a long wait are lost.
-        trial.wait_until_tables_complete(
+        trial.wait_for_rows_and_describe_missing(
             {table: len(ledger) for table, ledger in trial.ledger_by_table().items()}
         )
-        trial.compare_derived_tables()
+        trial.store_derived_comparisons()
         # A table without any row is not a success either.
         tables = {
             table: trial.table_after_trial(table, first.get(table))
@@ -237,7 +245,7 @@ class _EnvironmentTrial(JobsDrill):
         }
 
     def send_stream(self, stream: str) -> BackgroundThread:
-        """Send the records of a stream."""
+        """Start to send the records of a stream, and return the thread that does so."""
         feed, producer = self._feeds[stream], self.producers[stream]
 
         def send_until_stopped(stop: Flag) -> None:
@@ -247,12 +255,12 @@ class _EnvironmentTrial(JobsDrill):
 
         return self.send_in_background(send_until_stopped, stream)
 
-    def wait_for_first_rows(self, began: float) -> dict[str, float]:
+    def measure_seconds_to_first_rows(self, began: float) -> dict[str, float]:
         """Wait for the first row of each table; return the seconds to it, by table."""
         written = [
             table
             for query in self._queries
-            for place, table in query.writes.items()
+            for place, table in query.created_tables_by_place.items()
             if place[-1] != "dead_letters"
         ]
         missing = list(dict.fromkeys(written))
@@ -280,14 +288,14 @@ class _EnvironmentTrial(JobsDrill):
             )
         return first
 
-    def compare_derived_tables(self) -> None:
+    def store_derived_comparisons(self) -> None:
         """Compare the derived tables of each job with one batch of their transforms, while the jobs may still write."""
         for job in self.jobs:
             tables = {
                 self.names.table(table): table
                 for query in self._environment.jobs[job].queries.values()
                 if isinstance(query, DeriveQuery)
-                for place, table in query.writes.items()
+                for place, table in query.created_tables_by_place.items()
                 if place[0] == "sink"
             }
             if not tables:
@@ -317,9 +325,9 @@ class _EnvironmentTrial(JobsDrill):
         """Return the ledgers of all streams of each landing table, without tables whose queries skip earlier records."""
         result: dict[str, set[str]] = {}
         skipping = set()
-        landing = (query for query in self._queries if isinstance(query, LandingQuery))
+        landing = (query for query in self._queries if isinstance(query, LandingQueryBase))
         for query in landing:
-            result.setdefault(query.table, set()).update(query.streams)
+            result.setdefault(query.table, set()).update(query.source_stream_names)
             if query.start != "earliest":
                 skipping.add(query.table)
         return {

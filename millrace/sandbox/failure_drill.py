@@ -18,7 +18,7 @@ from millrace.sandbox.deployment import Sandbox
 from millrace.sandbox.drill import DrillError, JobsDrill
 from millrace.sandbox.local_runs import LocalJobRunner
 from millrace.sandbox.payloads.flights import RecordToSend
-from millrace.sandbox.programs.local_spark import LocalJob, copy_event_logs
+from millrace.sandbox.programs.local_spark import LocalJob, copy_then_move_event_logs
 from millrace.sandbox.records.ledger import Ledger, LedgerComparison, compare_tables_with_ledger
 from millrace.sandbox.records.producer import MOST_AT_ONCE, yield_at_rate
 from millrace.sandbox.records.traffic_targets import sandbox_producer
@@ -33,7 +33,7 @@ class DrillFeed:
     live_per_second: float
 
     @property
-    def total(self) -> int:
+    def record_count(self) -> int:
         """Number of all records."""
         return len(self.backlog) + len(self.live)
 
@@ -107,12 +107,14 @@ class FailureDrill(JobsDrill):
         self._feed = feed
         self._report = report
         self._landed = land.table
-        (self._derived,) = (table for path, table in derive.writes.items() if path[0] == "sink")
+        (self._derived,) = (
+            table for path, table in derive.created_tables_by_place.items() if path[0] == "sink"
+        )
         self._producer = sandbox_producer(sandbox, land.source, MOST_AT_ONCE)
         self._phase = "sending"
 
     def run(self) -> DrillResult:
-        """Feed the job, kill it once, and account for every record.
+        """Feed the job, kill it once, and return the account of every record.
 
         Raises
         ------
@@ -131,18 +133,18 @@ class FailureDrill(JobsDrill):
             live_from = datetime.now(UTC)
             sending = self.send_in_background(self._send_live, "live-tail")
             self.wait_while_jobs_run(lambda: sending.done, math.inf, "the live records to be sent")
-            if lacking := self.wait_until_tables_complete(
+            if lacking := self.wait_for_rows_and_describe_missing(
                 {self._landed: len(ledger), self._derived: len(ledger) - ledger.dirty_count}
             ):
                 raise DrillError(f"job {self._job}: {lacking}")
             self.stop()
         finally:
-            self.close()
+            self.stop_traffic()
             self._local.kill_all()
         runs = [each.job for each in self._local.by_job[self._job]]
         logs = self._sandbox.launch_document(self._job).content["event_logs"]
         for run in runs:
-            copy_event_logs(self._sandbox.stack, run, logs)
+            copy_then_move_event_logs(self._sandbox.stack, run, logs)
         return self._drill_result(runs, live_from)
 
     def _send_live(self, stop: Flag) -> None:
@@ -156,7 +158,7 @@ class FailureDrill(JobsDrill):
 
     def _report_progress(self, landed: int, derived: int) -> None:
         self._report(
-            DrillProgress(self._phase, len(self._producer.ledger), landed, derived, self._feed.total)
+            DrillProgress(self._phase, len(self._producer.ledger), landed, derived, self._feed.record_count)
         )
 
     def _drill_result(self, runs: list[LocalJob], live_from: datetime) -> DrillResult:

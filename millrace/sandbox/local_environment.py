@@ -63,13 +63,13 @@ def make_stand_in(environment: Environment, name: str | None = None) -> LocalSta
         The stand-in is not valid.
     """
     given = name or environment.name
-    tree = environment.places.tree
+    tree = environment.value_locations.tree
     # No schedule starts runs here: a job that runs in turns runs all the time.
-    in_turns = any(job.in_turns or job.run == "auto" for job in environment.jobs.values())
+    in_turns = any(job.has_bounded_runs or job.run == "auto" for job in environment.jobs.values())
     if tree is None or (environment.account == ACCOUNT and not in_turns):
         return LocalStandIn(given, environment)
     document = copy.deepcopy({k: v for k, v in tree.to_json().items() if k not in ("extends", "name")})
-    said = tuple(_replace_remote_resources(document, environment))
+    said = tuple(_replace_remote_resources_and_describe(document, environment))
     if not said:
         return LocalStandIn(given, environment)
     document["account"] = ACCOUNT
@@ -82,12 +82,15 @@ def make_stand_in(environment: Environment, name: str | None = None) -> LocalSta
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(document, indent=1))
     try:
-        return LocalStandIn(str(file), load(file, environment.places.root), said)
+        return LocalStandIn(str(file), load(file, environment.value_locations.root), said)
     except ConfigurationError as error:
         where = "in the stand-in for this machine"
         raise ConfigurationError(
             replace(
-                each, file=environment.places.of(())[0], line=0, hint=f"{each.hint}; {where}".lstrip("; ")
+                each,
+                file=environment.value_locations.file_and_line(())[0],
+                line=0,
+                hint=f"{each.hint}; {where}".lstrip("; "),
             )
             if Path(each.file).name == file.name
             else each
@@ -95,22 +98,24 @@ def make_stand_in(environment: Environment, name: str | None = None) -> LocalSta
         ) from None
 
 
-def _replace_remote_resources(document: dict[str, Any], environment: Environment) -> Iterator[str]:
+def _replace_remote_resources_and_describe(
+    document: dict[str, Any], environment: Environment
+) -> Iterator[str]:
     """Change a document; yield a phrase for each change."""
     if environment.account not in (None, ACCOUNT):
         yield f"account {environment.account}"
     network, storage = document.get("network", {}), document.get("storage", {})
     if environment.network.vpc is not None:
-        network["availability_zones"] = min(3, max(2, environment.zones))
-    yield from (f"network.{key}" for key in _remove_keys(network, _NETWORK))
-    yield from (f"storage.{key}" for key in _remove_keys(storage, _STORAGE))
-    yield from (f"governance.{key}" for key in _remove_keys(document.get("governance", {}), _GOVERNANCE))
+        network["availability_zones"] = min(3, max(2, environment.zone_count))
+    yield from (f"network.{key}" for key in _pop_keys(network, _NETWORK))
+    yield from (f"storage.{key}" for key in _pop_keys(storage, _STORAGE))
+    yield from (f"governance.{key}" for key in _pop_keys(document.get("governance", {}), _GOVERNANCE))
     for name, cluster in document.get("kafka", {}).items():
         if cluster["kind"] != "msk" or cluster.get("existing"):
             document["kafka"][name] = {"kind": "msk", "disposable": True}
             yield f"cluster {name}"
     for name, stream in document["streams"].items():
-        if stream["kind"] == "kinesis" and _remove_keys(stream, _KINESIS):
+        if stream["kind"] == "kinesis" and _pop_keys(stream, _KINESIS):
             if stream.get("mode") == "on-demand":
                 stream.pop("shards", None)
             yield f"stream {name}"
@@ -122,9 +127,9 @@ def _replace_remote_resources(document: dict[str, Any], environment: Environment
         document["streams"][name]["topic"] = f"{document['streams'][name]['cluster']}.{topics[name]}"
         yield f"the topic of {name}, whose name another cluster has too"
     for name, job in document["jobs"].items():
-        yield from (f"{key} of job {name}" for key in _remove_keys(job, _JOB))
+        yield from (f"{key} of job {name}" for key in _pop_keys(job, _JOB))
 
 
-def _remove_keys(section: dict[str, Any], keys: tuple[str, ...]) -> list[str]:
+def _pop_keys(section: dict[str, Any], keys: tuple[str, ...]) -> list[str]:
     """Remove keys from a section; return those that it had."""
     return [key for key in keys if section.pop(key, None) is not None]

@@ -76,7 +76,7 @@ class LocalJobRunner(JobRunner):
         status = run.job.process.popen.returncode
         return f"its run ended by itself with status {status}:\n{run.job.process.last_log_lines(25)}"
 
-    def progress(self) -> str:
+    def progress_marker(self) -> str:
         """Return the length of the runs' logs, which grow from the start to the first commit and with each batch."""
         logs = (run.job.process.log for runs in self.by_job.values() for run in runs)
         return f"{sum(log.stat().st_size for log in logs)} bytes of logs"

@@ -85,7 +85,7 @@ def rehearse_starts(jobs: Sequence[Mapping[str, Any]], deployed: Mapping[str, st
     jobs
         Settings of launch documents.
     deployed
-        Columns by table (:func:`millrace.lifecycle.account.catalog_columns.columns_of_tables`). A missing table is created. None if no
+        Columns by table (:func:`millrace.lifecycle.account.catalog_columns.ddl_columns_by_table`). A missing table is created. None if no
         account was asked: queries that read tables of others are not checked.
 
     Raises
@@ -120,7 +120,7 @@ def rehearse_starts(jobs: Sequence[Mapping[str, Any]], deployed: Mapping[str, st
     )
 
 
-def _rehearse(spark: SparkSession, request: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
+def _rehearse_request(spark: SparkSession, request: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
     jobs = [
         replace(parse_job_settings(each), checkpoints=str(scratch / "checkpoints"))
         for each in request["jobs"]
@@ -138,7 +138,7 @@ def _rehearse(spark: SparkSession, request: Mapping[str, Any], scratch: Path) ->
     queries = [(job, query) for job in jobs for query in job.queries]
     for job, query in sorted(queries, key=lambda pair: isinstance(pair[1], DeriveSettings)):
         run = JobRun(spark, job, {}, report)
-        spark_settings.prepare_session(spark, job)
+        spark_settings.prepare_or_refuse_session(spark, job)
         unknown = [
             name for name in _tables_only_read(query) if not Table.from_name(job.catalog, name).exists(spark)
         ]
@@ -149,9 +149,9 @@ def _rehearse(spark: SparkSession, request: Mapping[str, Any], scratch: Path) ->
             continue
         try:
             if isinstance(query, DeriveSettings):
-                _build_derive_query(run, query)
+                _evolve_derive_query_tables(run, query)
             else:
-                _build_source_query(run, query)
+                _evolve_source_query_tables(run, query)
         except StartError as error:
             refused.append(RefusedStart(job.job, query.name, str(error)))
     return {"altered": altered, "refused": [asdict(each) for each in refused], "unchecked": unchecked}
@@ -173,17 +173,23 @@ def _note_altered_table(altered: dict[str, list[str]], event: Mapping[str, Any])
         altered.setdefault(event["table"].partition(".")[2], []).extend(event["changes"])
 
 
-def _build_source_query(run: JobRun, query: LandSettings | DirectSettings) -> None:
+def _evolve_source_query_tables(run: JobRun, query: LandSettings | DirectSettings) -> None:
     decoder = routes.query_decoder(run.spark, query.routes)
     landed = run.table(query.table if isinstance(query, LandSettings) else query.dead_letters)
-    tables.create_or_evolve(run.spark, landed, land.landing_table_schema(decoder.schema), report=run.report)
+    tables.create_or_evolve_table(
+        run.spark, landed, land.landing_table_schema(decoder.schema), report=run.report
+    )
     for end in query.routes if isinstance(query, DirectSettings) else ():
-        schema = make_enrich_then_transform(run, query.name, end).schema(run.spark, landed, end.name)
+        schema = make_enrich_then_transform(run, query.name, end).checked_sink_schema(
+            run.spark, landed, end.name
+        )
         if end.sink.lake_table is not None:
-            tables.create_or_evolve(run.spark, run.table(end.sink.lake_table), schema, report=run.report)
+            tables.create_or_evolve_table(
+                run.spark, run.table(end.sink.lake_table), schema, report=run.report
+            )
 
 
-def _build_derive_query(run: JobRun, query: DeriveSettings) -> None:
+def _evolve_derive_query_tables(run: JobRun, query: DeriveSettings) -> None:
     if query.sink.lake_table is not None:
         open_query_for_measurement(run, query.name, None)
         return
@@ -208,10 +214,10 @@ def main() -> None:
             "spark.local.dir": str(scratch / "tmp"),
             "spark.sql.warehouse.dir": str(scratch / "hive"),
         }
-        with local_session.open_session(
+        with local_session.running_spark_session(
             files, settings, warehouse=scratch / "lake", catalog=catalog
         ) as spark:
-            found = _rehearse(spark, asked, scratch)
+            found = _rehearse_request(spark, asked, scratch)
     sys.stdout.write(f"{json.dumps(found)}\n")
 
 

@@ -33,14 +33,14 @@ def cached_for_same_objects(function: Callable[P, R]) -> Callable[P, R]:
     """
 
     @lru_cache(maxsize=_LAST)
-    def cached(*keys: _KeyByIdentity) -> Any:
+    def call_with_keyed_arguments(*keys: _KeyByIdentity) -> Any:
         call: Any = function
         return call(*(each.value for each in keys))
 
     @wraps(function)
-    def by_identity(*args: P.args, **named: P.kwargs) -> R:
+    def call_through_cache(*args: P.args, **named: P.kwargs) -> R:
         assert not named, "arguments by position"
-        result: R = cached(*map(_KeyByIdentity, args))
+        result: R = call_with_keyed_arguments(*map(_KeyByIdentity, args))
         return result
 
-    return by_identity
+    return call_through_cache

@@ -10,9 +10,9 @@ from millrace.config.model import Job, Stream
 from millrace.config.sources.base import GB as GB
 from millrace.config.sources.base import HOURS as HOURS
 from millrace.config.sources.base import SECONDS as SECONDS
-from millrace.config.sources.base import Usage
-from millrace.sizing.model import CostItem, Figure, Inputs, RunPlan
-from millrace.sizing.prices_and_limits import PriceTable, known_prices
+from millrace.config.sources.base import MonthlyStreamUsage
+from millrace.sizing.plan_model import CostItem, Figure, Inputs, RunPlan
+from millrace.sizing.prices_and_limits import PriceTable, known_price_names
 
 CENT = 0.01
 """Dollars by which equal costs may differ, as sums depend on their order."""
@@ -36,7 +36,7 @@ def cost_item(
     return CostItem(name, usd, why, assumed, unconfirmed, lambda: (prices.as_input(price), *inputs))
 
 
-def cost_by_tier(
+def quantity_by_tier(
     quantity: float, tiers: Sequence[tuple[float, str]], before: float = 0
 ) -> list[tuple[float, str, float]]:
     """Divide a quantity over the tiers of a price.
@@ -55,7 +55,7 @@ def cost_by_tier(
 
     Examples
     --------
-    >>> cost_by_tier(15, [(0, ""), (10, "after_10.")])
+    >>> quantity_by_tier(15, [(0, ""), (10, "after_10.")])
     [(0, '', 10), (10, 'after_10.', 5)]
     """
     ends = [*(begin for begin, _ in tiers[1:]), math.inf]
@@ -66,7 +66,7 @@ def cost_by_tier(
     return [part for part in parts if part[2] > 0]
 
 
-def stream_cost(
+def stream_cost_items(
     name: str,
     stream: Stream,
     partitions: Figure[int],
@@ -91,7 +91,7 @@ def stream_cost(
     advantage
         Whether the account has Kinesis On-demand Advantage.
     """
-    usage = Usage(partitions.value, partitions.assumed, readers, consumers, advantage)
+    usage = MonthlyStreamUsage(partitions.value, partitions.assumed, readers, consumers, advantage)
     return tuple(
         cost_item(
             each.name,
@@ -106,7 +106,7 @@ def stream_cost(
     )
 
 
-def job_cost(
+def job_cost_items(
     name: str, job: Job, workers: Figure[int], prices: PriceTable, run: RunPlan | None = None
 ) -> tuple[CostItem, ...]:
     """Return the highest cost of a job: all its workers run all month, or in all its bounded runs.
@@ -122,7 +122,7 @@ def job_cost(
     key = f"jobs.{name}"
     inputs: Inputs = (f"{key}.max_workers",)
     if run is not None:
-        hours, inputs = HOURS * run.share, (*inputs, f"{key}.run.every_seconds", f"{key}.run.seconds")
+        hours, inputs = HOURS * run.billed_share, (*inputs, f"{key}.run.every_seconds", f"{key}.run.seconds")
         runs, minutes = SECONDS / run.every_seconds.value, run.seconds.value / 60
         how = f"{runs:,.0f} runs of {minutes:.1f} minutes, {hours:,.0f}"
     return tuple(
@@ -135,11 +135,11 @@ def job_cost(
             assumed=workers.assumed or run is not None,
             inputs=inputs,
         )
-        for bill in job.bills
+        for bill in job.hourly_bill_items
     )
 
 
 def price_name(bill: HourlyBillItem) -> str:
     """Return the name of an item's own price if a table has it, else that of the common price."""
     own, common = bill.price
-    return own if own in known_prices() else common
+    return own if own in known_price_names() else common

@@ -18,10 +18,14 @@ from millrace.config.document.problems import ConfigurationError, Path, dotted_p
 from millrace.config.document.yaml_tree import Tree
 from millrace.config.engines import KINDS, Job
 from millrace.config.engines.emr import EmrJob, EmrWorker
-from millrace.config.job_networks import need_for_vpc, network_reasons, vpc_reason
+from millrace.config.job_networks import (
+    reason_job_requires_vpc,
+    reason_job_runs_in_vpc,
+    reasons_for_vpc_by_user,
+)
 from millrace.config.model import Environment, KinesisStream, MskCluster
 from millrace.config.units import format_duration
-from millrace.sizing.model import Plan
+from millrace.sizing.plan_model import Plan
 from millrace.sizing.planning import plan, total_cost
 from millrace.sizing.prices_and_limits import service_limits
 
@@ -87,7 +91,7 @@ class _Change:
     jobs: tuple[str, ...] = ()
 
     @property
-    def value(self) -> Any:
+    def model_value(self) -> Any:
         return self.new if self.parsed is None else self.parsed
 
 
@@ -105,24 +109,24 @@ def find_moves(environment: Environment, now: Plan, keeps: Keeps) -> tuple[Move,
     keeps
         Simulates the plan of a move.
     """
-    tree = environment.places.tree
-    if tree is None or environment.places.root is None:
+    tree = environment.value_locations.tree
+    if tree is None or environment.value_locations.root is None:
         return ()
     before = total_cost(now).value
-    costs = {key: sum(line.usd for line in lines) for key, lines in now.costs.items()}
+    costs = {key: sum(line.usd for line in lines) for key, lines in now.cost_items_by_key.items()}
     changes = sorted(
         _possible_changes(environment, now),
         key=lambda each: -costs.get(".".join(map(str, each.path[:2])).replace("kafka.", "clusters."), before),
     )
     found = []
     for change in changes[: _TRIED // len(environment.jobs)]:
-        changed, node = _with_change(environment, change), tree.at(change.path)
-        with_it = tuple(_keys_of_merged_jobs(change, tree))
+        changed, node = _changed_environment_or_none(environment, change), tree.at(change.path)
+        with_it = tuple(_key_changes_of_merged_jobs(change, tree))
         elsewhere = change.new is None and any(
             each is not None and each.file != tree.file
             for each in (node, *(tree.at(("jobs", name)) for name in change.jobs))
         )
-        if changed is None or elsewhere or not _is_allowed(changed):
+        if changed is None or elsewhere or not _passes_project_checks(changed):
             continue
         try:
             after = plan(changed)
@@ -158,7 +162,7 @@ def _move_of_chosen_engines(environment: Environment, usd: float) -> Iterator[Mo
         yield Move(*keys[0], usd, 0.0, lost, tuple(keys[1:]))
 
 
-def _keys_of_merged_jobs(change: _Change, tree: Tree) -> Iterator[tuple[str, Any, Any]]:
+def _key_changes_of_merged_jobs(change: _Change, tree: Tree) -> Iterator[tuple[str, Any, Any]]:
     """Yield keys with old and new values for jobs that are merged: queries that come, and jobs that go."""
     for name in change.jobs:
         node = tree.at(("jobs", name))
@@ -196,11 +200,18 @@ def _possible_changes(environment: Environment, now: Plan) -> Iterator[_Change]:
             yield from _changes_of_cluster(environment, name, cluster)
     for name, job in environment.jobs.items():
         yield from _changes_of_job(name, job)
-        if need_for_vpc(environment, job) is None and vpc_reason(environment, name) is not None:
+        if (
+            reason_job_requires_vpc(environment, job) is None
+            and reason_job_runs_in_vpc(environment, name) is not None
+        ):
             yield _Change(("jobs", name, "network"), "none", _PRIVATE)
     network = environment.network
-    if network.vpc is None and environment.deployed.zones is None and network_reasons(environment):
-        if environment.zones == 3 and not network.zone_ids:
+    if (
+        network.vpc is None
+        and environment.deployed_sizes.zones is None
+        and reasons_for_vpc_by_user(environment)
+    ):
+        if environment.zone_count == 3 and not network.zone_ids:
             zone = "the third Availability Zone"
             if any(
                 isinstance(each, MskCluster) and each.existing is None for each in environment.kafka.values()
@@ -222,7 +233,7 @@ def _changes_of_stream(environment: Environment, name: str, stream: Any) -> Iter
     elif isinstance(stream, KinesisStream) and stream.shards is None:
         lost = "a fixed number of shards: a new stream takes 4 MiB/s, and later twice its highest peak"
         yield _Change((*path, "mode"), "on-demand", lost)
-    if stream.given_partitions is not None and name not in environment.deployed.partitions:
+    if stream.given_partitions is not None and name not in environment.deployed_sizes.partitions:
         key = "shards" if isinstance(stream, KinesisStream) else "partitions"
         yield _Change((*path, key), None, f"{stream.given_partitions} {key} as pinned")
     if stream.retention > _DAY:
@@ -240,7 +251,7 @@ def _changes_of_stream(environment: Environment, name: str, stream: Any) -> Iter
 
 def _changes_of_cluster(environment: Environment, name: str, cluster: MskCluster) -> Iterator[_Change]:
     path = ("kafka", name)
-    new = name not in environment.deployed.clusters
+    new = name not in environment.deployed_sizes.clusters
     pins = ("broker_type", "brokers", "storage")
     for key in pins:
         if getattr(cluster, key) is not None and new:
@@ -265,16 +276,18 @@ def _changes_of_job(name: str, job: Job) -> Iterator[_Change]:
         lost = "a driver with two cores, on which fixed costs of batches were measured"
         small = {"vcpu": 1, "memory": "4GiB"}
         yield _Change((*path, "worker"), small, lost, EmrWorker.model_validate(small))
-    measured = f"the rate's validity: it is that of {job.release}, and `millrace bench` measures the other"
-    versions = list(job.spark_versions)
-    for version in versions[versions.index(job.listed_version(job.version)) + 1 :]:
+    measured = (
+        f"the rate's validity: it is that of {job.display_version}, and `millrace bench` measures the other"
+    )
+    versions = list(job.spark_version_by_engine_version)
+    for version in versions[versions.index(job.nearest_listed_version(job.version)) + 1 :]:
         yield _Change((*path, "version"), version, measured)
     if getattr(job, "architecture", None) == "x86_64":
         lost = "the rate's validity: it is that of x86_64, and images and libraries of your own must be for arm64"
         yield _Change((*path, "architecture"), "arm64", lost)
     for engine in KINDS.keys() - {job.engine}:
         yield _Change((*path, "engine"), engine, measured)
-    if job.run in (None, "continuous") and not job.in_turns and job.latency >= _IN_TURNS:
+    if job.run in (None, "continuous") and not job.has_bounded_runs and job.latency >= _IN_TURNS:
         lost = (
             f"records at once: runs start in turns, take up to {service_limits()['bounded.start_seconds'] / 60:g} min to start (assumed), and "
             "are taken to be billed by the second"
@@ -286,7 +299,7 @@ def _changes_of_job(name: str, job: Job) -> Iterator[_Change]:
         yield _Change((*path, "latency"), format_duration(latency), lost, latency)
 
 
-def _with_change(environment: Environment, change: _Change) -> Environment | None:
+def _changed_environment_or_none(environment: Environment, change: _Change) -> Environment | None:
     """Return the environment with one value changed; None if the key does not fit the others."""
     section, *rest = map(str, change.path)
     if change.jobs:
@@ -296,22 +309,26 @@ def _with_change(environment: Environment, change: _Change) -> Environment | Non
             for name in (rest[0], *change.jobs)
             for query, asked in environment.jobs[name].queries.items()
         }
-        return _with_value(
-            environment, section, {**kept, rest[0]: _with_value(kept[rest[0]], "queries", queries)}
+        return _model_with_value(
+            environment, section, {**kept, rest[0]: _model_with_value(kept[rest[0]], "queries", queries)}
         )
     if not rest:
-        return _with_value(environment, section, change.value)
+        return _model_with_value(environment, section, change.model_value)
     if section == "network":
-        return _with_value(environment, section, _with_value(environment.network, rest[0], change.value))
+        return _model_with_value(
+            environment, section, _model_with_value(environment.network, rest[0], change.model_value)
+        )
     members: Mapping[str, Any] = getattr(environment, section)
     name, key = rest
     member: Model = members[name]
     if key == "engine":
-        return with_engine(environment, [name], change.value)
-    return _with_value(environment, section, {**members, name: _with_value(member, key, change.value)})
+        return environment_on_engine_or_none(environment, [name], change.model_value)
+    return _model_with_value(
+        environment, section, {**members, name: _model_with_value(member, key, change.model_value)}
+    )
 
 
-def with_engine(
+def environment_on_engine_or_none(
     environment: Environment, names: Iterable[str], engine: str, **keys: str
 ) -> Environment | None:
     """Return the environment with jobs on an engine, and with other keys; None if a key does not fit it."""
@@ -325,7 +342,7 @@ def with_engine(
     return environment.model_copy(update={"jobs": jobs})
 
 
-def with_cheapest_engines(environment: Environment, keeps: Keeps) -> Environment:
+def environment_with_cheapest_engines(environment: Environment, keeps: Keeps) -> Environment:
     """Return the environment with the engines that cost the least and keep every SLA, for jobs whose file gives none.
 
     Parameters
@@ -338,19 +355,24 @@ def with_cheapest_engines(environment: Environment, keeps: Keeps) -> Environment
     names = _jobs_without_engine(environment)
     # Jobs on one engine may share a network, so all of them change together first.
     for group in (names, *([each] for each in names)) if names else ():
-        others = (with_engine(environment, group, engine) for engine in KINDS)
-        possible = [environment, *(each for each in others if each is not None and _is_allowed(each))]
-        environment = min(possible, key=lambda each: _rank_engines(each, names, keeps))
+        others = (environment_on_engine_or_none(environment, group, engine) for engine in KINDS)
+        possible = [
+            environment,
+            *(each for each in others if each is not None and _passes_project_checks(each)),
+        ]
+        environment = min(possible, key=lambda each: _sort_key_of_engines(each, names, keeps))
     return environment
 
 
 def _jobs_without_engine(environment: Environment) -> list[str]:
     """Return the jobs whose file gives no engine."""
-    tree = environment.places.tree
+    tree = environment.value_locations.tree
     return [name for name in environment.jobs if tree and tree.at(("jobs", name, "engine")) is None]
 
 
-def _rank_engines(environment: Environment, names: Iterable[str], keeps: Keeps) -> tuple[bool, bool, float]:
+def _sort_key_of_engines(
+    environment: Environment, names: Iterable[str], keeps: Keeps
+) -> tuple[bool, bool, float]:
     """Return whether a plan breaks an SLA, whether the bill of jobs is unproven, and the dollars a month; the least is best."""
     try:
         sized = plan(environment)
@@ -362,13 +384,13 @@ def _rank_engines(environment: Environment, names: Iterable[str], keeps: Keeps) 
     return not keeps(environment, sized), unproven, total_cost(sized).value
 
 
-def _is_allowed(environment: Environment) -> bool:
-    root = environment.places.root
+def _passes_project_checks(environment: Environment) -> bool:
+    root = environment.value_locations.root
     assert root is not None
     return not any(run_checks(environment, environment.streams.keys(), environment.kafka.keys(), root))
 
 
-def _with_value(model: M, key: str, value: Any) -> M:
+def _model_with_value(model: M, key: str, value: Any) -> M:
     """Return a model with one value; without the key if the value is None, as if the file did not have it."""
     if value is not None:
         return model.model_copy(update={key: value})

@@ -7,13 +7,13 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from millrace.sizing.model import CostItem, Plan
+from millrace.sizing.plan_model import CostItem, Plan
 from millrace.sizing.planning import total_cost
 
 VERSION = 1
 
 
-def to_json(plan: Plan) -> dict[str, Any]:
+def plan_as_plain_data(plan: Plan) -> dict[str, Any]:
     """Return a plan as an object that ``json.dumps`` takes.
 
     Returns
@@ -25,7 +25,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
         ``origin`` (``computed`` or ``pinned``), ``assumed``, ``formula`` and ``inputs`` (each an object, or the key of another
         figure), or null if there is none. A cost is an object of ``usd_month``, ``assumed`` and ``items``.
     """
-    document, costs = _as_plain_data(plan), plan.costs
+    document, costs = _as_plain_data(plan), plan.cost_items_by_key
     document["shared"] = _cost_section(plan.shared)
     for section in ("streams", "clusters", "jobs"):
         for name, member in document[section].items():

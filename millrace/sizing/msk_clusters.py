@@ -12,7 +12,7 @@ from millrace.config.document.problems import Finding
 from millrace.config.kafka.clusters import Tier
 from millrace.config.model import Environment, MskCluster
 from millrace.sizing.cost import HOURS, cost_item
-from millrace.sizing.model import ClusterPlan, CostItem, Figure, FigureInput, Inputs, pinned
+from millrace.sizing.plan_model import ClusterPlan, CostItem, Figure, FigureInput, Inputs, pinned_figure
 from millrace.sizing.prices_and_limits import VOLUME_BYTES, LimitTable, PriceTable, service_limits
 
 MIB, GIB = 1024**2, 1024**3
@@ -67,14 +67,14 @@ def replication_factor(environment: Environment, cluster: str) -> int:
 
     It follows the zones and not the brokers, so that a cluster can grow: no topic ever changes it. Topics that exist keep theirs.
     """
-    deployed = environment.deployed.clusters.get(cluster)
-    return (deployed and deployed.replication) or zones_with_brokers(environment)
+    deployed = environment.deployed_sizes.clusters.get(cluster)
+    return (deployed and deployed.replication) or broker_zone_count(environment)
 
 
 def cluster_load(
     environment: Environment, cluster: str, partitions: Mapping[str, int], readers: Mapping[str, int]
 ) -> ClusterLoad:
-    """Add up the topics of one cluster, including topics of others on it.
+    """Return the sum of all topics of one cluster, including topics of others on it.
 
     Parameters
     ----------
@@ -102,14 +102,14 @@ def cluster_load(
         readers=max((readers[name] for name in topics), default=0),
         assumed=any(t.traffic.basis == "assumed" for t in topics.values()),
         copies=copies,
-        deployed=environment.deployed.clusters.get(cluster),
+        deployed=environment.deployed_sizes.clusters.get(cluster),
         inputs=tuple(f"streams.{name}.expected_partitions" for name in topics),
     )
 
 
-def zones_with_brokers(environment: Environment) -> int:
+def broker_zone_count(environment: Environment) -> int:
     """Return the number of Availability Zones with brokers."""
-    return min(3, environment.zones)
+    return min(3, environment.zone_count)
 
 
 def possible_tiers(environment: Environment, name: str, prices: PriceTable) -> tuple[Tier, ...]:
@@ -117,17 +117,17 @@ def possible_tiers(environment: Environment, name: str, prices: PriceTable) -> t
 
     Express takes part where AWS's documents name the version, and the region's own prices say that it is offered there.
     """
-    cluster, deployed = environment.kafka[name], environment.deployed.clusters.get(name)
+    cluster, deployed = environment.kafka[name], environment.deployed_sizes.clusters.get(name)
     assert isinstance(cluster, MskCluster)
     if deployed is not None and not cluster.tier_is_given:
         return ("express" if deployed.broker_type.startswith("express.") else "standard",)
     if cluster.tier_is_given or cluster.broker_type is not None or cluster.storage is not None:
         return (cluster.tier,)
     offered = kafka_versions.EXPRESS.get(cluster.version, False) and prices.region == environment.region
-    return ("standard", "express") if offered and zones_with_brokers(environment) == 3 else ("standard",)
+    return ("standard", "express") if offered and broker_zone_count(environment) == 3 else ("standard",)
 
 
-def plan_cluster(
+def cluster_plan_and_findings(
     name: str,
     cluster: MskCluster,
     load_: ClusterLoad,
@@ -143,7 +143,7 @@ def plan_cluster(
         The plan, or ``None`` with the findings that prevent one.
     """
     each = [
-        _plan_of_tier(name, cluster.model_copy(update={"tier": tier}), load_, zone_count, prices)
+        _tier_plan_and_findings(name, cluster.model_copy(update={"tier": tier}), load_, zone_count, prices)
         for tier in tiers
     ]
     able = [sized for sized, _ in each if sized is not None]
@@ -156,7 +156,7 @@ def plan_cluster(
     return chosen, []
 
 
-def _plan_of_tier(
+def _tier_plan_and_findings(
     name: str, cluster: MskCluster, load_: ClusterLoad, zone_count: int, prices: PriceTable
 ) -> tuple[ClusterPlan | None, list[Finding]]:
     """Size a cluster of the tier that it names.
@@ -167,7 +167,7 @@ def _plan_of_tier(
         The plan, or ``None`` with the findings that prevent one.
     """
     if cluster.tier == "serverless":
-        return ClusterPlan(name, cluster.tier, None, None, None, _serverless_cost(load_, prices)), []
+        return ClusterPlan(name, cluster.tier, None, None, None, _serverless_cost_items(load_, prices)), []
     known = service_limits()
     prefix = "express." if cluster.tier == "express" else "kafka."
     types = [each for each in known.brokers if each.startswith(prefix)]
@@ -200,10 +200,10 @@ def _plan_of_tier(
         chosen = replace(chosen, brokers=max(chosen.brokers, deployed.brokers))
     storage = None
     if disk:
-        storage, finding = _volume_size(name, cluster, cluster.brokers or chosen.brokers, load_)
+        storage, finding = _volume_size_and_finding(name, cluster, cluster.brokers or chosen.brokers, load_)
         if finding is not None:
             return None, [finding]
-    return _plan_provisioned(name, cluster, chosen, storage, load_, zone_count, prices), []
+    return _provisioned_cluster_plan(name, cluster, chosen, storage, load_, zone_count, prices), []
 
 
 @dataclass(frozen=True)
@@ -250,7 +250,7 @@ def _broker_options(
         yield _BrokerOption(kind, number, volume, takes, usd)
 
 
-def _plan_provisioned(
+def _provisioned_cluster_plan(
     name: str,
     cluster: MskCluster,
     chosen: _BrokerOption,
@@ -266,17 +266,21 @@ def _plan_provisioned(
     taken = f"{chosen.takes:.4g} MiB/s in, {broker.partitions:,} partitions"
 
     def inputs() -> Inputs:
-        return (*load_.inputs, FigureInput(kind, taken, origin=broker.origin), *known.as_inputs("msk."))
+        return (
+            *load_.inputs,
+            FigureInput(kind, taken, origin=broker.origin),
+            *known.as_inputs_with_prefix("msk."),
+        )
 
     brokers = (
-        pinned(cluster.brokers, "brokers", f"pinned; {needed} would do: {why}", (*path, "brokers"))
+        pinned_figure(cluster.brokers, "brokers", f"pinned; {needed} would do: {why}", (*path, "brokers"))
         if cluster.brokers is not None
         else Figure(
             needed, "brokers", f"as deployed; {why}" if kept else why, assumed=load_.assumed, inputs=inputs
         )
     )
     broker_type = (
-        pinned(kind, "type", "pinned", (*path, "broker_type"))
+        pinned_figure(kind, "type", "pinned", (*path, "broker_type"))
         if cluster.broker_type is not None
         else Figure(kind, "type", "the cheapest that carries the load", assumed=load_.assumed, inputs=inputs)
     )
@@ -322,10 +326,10 @@ def _plan_provisioned(
     return ClusterPlan(name, cluster.tier, brokers, broker_type, storage, tuple(cost), chosen.volume)
 
 
-def _volume_size(
+def _volume_size_and_finding(
     name: str, cluster: MskCluster, brokers: int, load_: ClusterLoad
 ) -> tuple[Figure[int] | None, Finding | None]:
-    """Size the volume of a Standard broker: as pinned, as deployed where that suffices, else the next coarse step."""
+    """Return the volume of a Standard broker, or why it is too small: as pinned, as deployed where that suffices, else the next coarse step."""
     known = service_limits()
     room, most = known["msk.storage.headroom"], int(known["msk.broker.storage_gib"])
     needed = max(1, math.ceil(load_.stored_gib * room / brokers))
@@ -334,9 +338,9 @@ def _volume_size(
         size, path = math.ceil(cluster.storage / GIB), ("kafka", name, "storage")
         if size < needed:
             return None, Finding(path, f"{size}GiB", f"at least {needed}GiB: {why}")
-        return pinned(size, "GiB", f"pinned; {why}", path), None
+        return pinned_figure(size, "GiB", f"pinned; {why}", path), None
     deployed = 0 if load_.deployed is None else load_.deployed.storage_gib or 0
-    size = max(coarse_gib(needed), deployed and deployed + SMALLEST_GROWTH_GIB)
+    size = max(next_volume_step_gib(needed), deployed and deployed + SMALLEST_GROWTH_GIB)
     if deployed >= needed:
         size, why = deployed, f"as deployed, as a volume never shrinks; {why}"
     return Figure(
@@ -344,16 +348,16 @@ def _volume_size(
         "GiB",
         why,
         assumed=load_.assumed,
-        inputs=lambda: (*load_.inputs, f"clusters.{name}.brokers", *known.as_inputs("msk.")),
+        inputs=lambda: (*load_.inputs, f"clusters.{name}.brokers", *known.as_inputs_with_prefix("msk.")),
     ), None
 
 
-def coarse_gib(needed: int) -> int:
+def next_volume_step_gib(needed: int) -> int:
     """Return the next size of a volume, at least a sixth larger than the one before it, so that a plan seldom changes it.
 
     Examples
     --------
-    >>> [coarse_gib(size) for size in (1, 41, 81, 85, 101, 5001)]
+    >>> [next_volume_step_gib(size) for size in (1, 41, 81, 85, 101, 5001)]
     [10, 50, 100, 100, 120, 6000]
     """
     # Steps of a decade, in tenths of it; two sizes below 100 GiB differ by 10 GiB at least.
@@ -393,7 +397,7 @@ def _reason_for_option(
     return f"{load_.mib_in:,.1f} MiB/s in at peak ({taken}), as many in each of {zone_count} zones"
 
 
-def _serverless_cost(load_: ClusterLoad, prices: PriceTable) -> tuple[CostItem, ...]:
+def _serverless_cost_items(load_: ClusterLoad, prices: PriceTable) -> tuple[CostItem, ...]:
     name, guess = "msk.serverless.", load_.assumed
     out = load_.gb_month * load_.readers
     stored = load_.stored_gib

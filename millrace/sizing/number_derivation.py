@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, is_dataclass
 from typing import Any
 
-from millrace.config.document.explain_validation_errors import suggest_nearest
+from millrace.config.document.explain_validation_errors import did_you_mean_text
 from millrace.config.document.problems import ConfigurationError, Problem, dotted_path
 from millrace.config.model import Environment
-from millrace.sizing.model import CostItem, Figure, FigureInput, Plan
+from millrace.sizing.plan_model import CostItem, Figure, FigureInput, Plan
 from millrace.sizing.planning import total_cost
 
 Number = Figure[Any] | CostItem
@@ -27,7 +27,7 @@ def number_keys(plan: Plan) -> tuple[str, ...]:
     return tuple(_numbers_by_key(plan))
 
 
-def explain(environment: Environment, plan: Plan, key: str) -> DerivationNode:
+def derivation_of_number(environment: Environment, plan: Plan, key: str) -> DerivationNode:
     """Return the derivation of a number.
 
     Parameters
@@ -51,7 +51,7 @@ def explain(environment: Environment, plan: Plan, key: str) -> DerivationNode:
         ]
         allowed = f"one of the plan's {len(known)} numbers, such as {', '.join(like[:5] or known[:5])}"
         raise ConfigurationError(
-            [Problem("command line", 0, "--explain", key, allowed, suggest_nearest(key, known))]
+            [Problem("command line", 0, "--explain", key, allowed, did_you_mean_text(key, known))]
         )
     return _derivation_node(environment, numbers, key)
 
@@ -59,14 +59,14 @@ def explain(environment: Environment, plan: Plan, key: str) -> DerivationNode:
 def _derivation_node(
     environment: Environment, numbers: Mapping[str, Number], figure: FigureInput | str
 ) -> DerivationNode:
-    step = figure if isinstance(figure, FigureInput) else _node_of_plan(figure, numbers[figure])
+    step = figure if isinstance(figure, FigureInput) else _number_as_input(figure, numbers[figure])
     inputs = tuple(_derivation_node(environment, numbers, each) for each in step.inputs)
     return DerivationNode(
         step.name, step.value, step.how, _origin_of_input(environment, step), step.path, inputs
     )
 
 
-def _node_of_plan(key: str, number: Number) -> FigureInput:
+def _number_as_input(key: str, number: Number) -> FigureInput:
     if isinstance(number, CostItem):
         return FigureInput(key, f"${number.usd:,.2f}", number.why, inputs=number.inputs())
     value = (
@@ -84,7 +84,10 @@ def _node_of_plan(key: str, number: Number) -> FigureInput:
 def _origin_of_input(environment: Environment, step: FigureInput) -> str:
     if not step.path:
         return step.origin
-    (file, line), tree = environment.places.of(step.path), environment.places.tree
+    (file, line), tree = (
+        environment.value_locations.file_and_line(step.path),
+        environment.value_locations.tree,
+    )
     place = f"{file}:{line}" if line else file
     if step.origin:
         return f"{step.origin} ({place})" if line else step.origin
@@ -93,10 +96,10 @@ def _origin_of_input(environment: Environment, step: FigureInput) -> str:
 
 
 def _numbers_by_key(plan: Plan) -> dict[str, Number]:
-    return {**_numbers_within(plan, ()), "total": total_cost(plan)}
+    return {**_numbers_within_by_key(plan, ()), "total": total_cost(plan)}
 
 
-def _numbers_within(value: Any, path: tuple[str, ...]) -> dict[str, Number]:
+def _numbers_within_by_key(value: Any, path: tuple[str, ...]) -> dict[str, Number]:
     if isinstance(value, Figure | CostItem):
         return {".".join(path): value}
     parts: Iterable[tuple[object, Any]] = ()
@@ -107,5 +110,7 @@ def _numbers_within(value: Any, path: tuple[str, ...]) -> dict[str, Number]:
     elif is_dataclass(value):
         parts = vars(value).items()
     return {
-        key: each for name, part in parts for key, each in _numbers_within(part, (*path, str(name))).items()
+        key: each
+        for name, part in parts
+        for key, each in _numbers_within_by_key(part, (*path, str(name))).items()
     }

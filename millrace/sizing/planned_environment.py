@@ -9,23 +9,25 @@ from typing import Any
 from millrace.config.base import Model
 from millrace.config.model import Environment
 from millrace.sizing.cache_by_identity import cached_for_same_objects
-from millrace.sizing.model import Plan
+from millrace.sizing.plan_model import Plan
 
 
 @cached_for_same_objects
-def as_planned(environment: Environment, plan: Plan) -> Environment:
+def environment_as_planned(environment: Environment, plan: Plan) -> Environment:
     """Return an environment with the periods, modes and tiers of its plan; itself where they are those of the file."""
     runs = {name: job.run.every_seconds.value for name, job in plan.jobs.items() if job.run is not None}
     periods = {name: timedelta(seconds=every) for name, every in runs.items()}
-    environment = with_choices(environment, "jobs", "run_every", periods)
+    environment = environment_with_choices(environment, "jobs", "run_every", periods)
     modes = {name: stream.mode for name, stream in plan.streams.items()}
-    environment = with_choices(environment, "streams", "mode", modes)
-    return with_choices(
+    environment = environment_with_choices(environment, "streams", "mode", modes)
+    return environment_with_choices(
         environment, "kafka", "tier", {name: cluster.tier for name, cluster in plan.clusters.items()}
     )
 
 
-def with_choices(environment: Environment, section: str, key: str, values: Mapping[str, Any]) -> Environment:
+def environment_with_choices(
+    environment: Environment, section: str, key: str, values: Mapping[str, Any]
+) -> Environment:
     """Return an environment with values for a key that members of a section leave open: it still counts as not given."""
     members: Mapping[str, Model] = getattr(environment, section)
     changed = {}

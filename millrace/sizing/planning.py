@@ -12,25 +12,38 @@ from millrace.config.aws import kafka_versions
 from millrace.config.document.problems import Finding
 from millrace.config.engines import versions
 from millrace.config.model import Environment, MskCluster
-from millrace.config.queries import SourceQuery
+from millrace.config.queries import SourceQueryBase
 from millrace.sizing.alarms.alarms import alarms
 from millrace.sizing.alternatives import other_services
-from millrace.sizing.alternatives.choices_left_to_plan import cheapest_choices
 from millrace.sizing.alternatives.partition_search import JobPlanner, cheapest_partitions
-from millrace.sizing.alternatives.remedies import with_remedies
-from millrace.sizing.alternatives.risks import risks
-from millrace.sizing.cost import CENT, stream_cost
-from millrace.sizing.costs.network_plan import dns_cost, jobs_in_vpc, plan_network
-from millrace.sizing.costs.shared_cost import shared_cost
+from millrace.sizing.alternatives.remedies import findings_with_remedies
+from millrace.sizing.alternatives.risks import risk_lines
+from millrace.sizing.alternatives.runs_and_stream_modes import environment_with_cheapest_choices
+from millrace.sizing.cost import CENT, stream_cost_items
+from millrace.sizing.costs.network_plan import (
+    dns_firewall_cost_items,
+    jobs_in_vpc,
+    network_plan_and_cost_items,
+)
+from millrace.sizing.costs.shared_cost import shared_cost_items
 from millrace.sizing.costs.storage_cost import unpriced_costs
-from millrace.sizing.jobs.core_spreads import joined_source, own_spread
-from millrace.sizing.model import ClusterPlan, Figure, FigureInput, JobPlan, Plan, StreamPlan
-from millrace.sizing.msk_clusters import cluster_load, plan_cluster, possible_tiers, zones_with_brokers
-from millrace.sizing.planned_environment import with_choices
+from millrace.sizing.jobs.queries_on_cores import joined_source_partitions, spread_over_own_fewest_cores
+from millrace.sizing.msk_clusters import (
+    broker_zone_count,
+    cluster_load,
+    cluster_plan_and_findings,
+    possible_tiers,
+)
+from millrace.sizing.plan_model import ClusterPlan, Figure, FigureInput, JobPlan, Plan, StreamPlan
+from millrace.sizing.planned_environment import environment_with_choices
 from millrace.sizing.prices_and_limits import PRICES, PriceTable, prices, service_limits
 from millrace.sizing.queries.demand import QueryDemand
-from millrace.sizing.queries.environment_demands import query_demands
-from millrace.sizing.streams import StreamWithReaders, keep_partitions, plan_partitions
+from millrace.sizing.queries.environment_demands import query_demands_and_findings
+from millrace.sizing.streams import (
+    StreamWithReaders,
+    partitions_figure_and_finding,
+    partitions_never_below_existing,
+)
 
 
 def plan(environment: Environment) -> Plan:
@@ -53,34 +66,40 @@ def plan(environment: Environment) -> Plan:
         or an unreadable price table of the project; all of them at once.
     """
     try:
-        table = prices(environment.region, environment.places.root)
+        table = prices(environment.region, environment.value_locations.root)
     except ValueError as error:
         allowed = f"a region whose price table can be read: {error}"
-        raise environment.places.error([Finding(("region",), environment.region, allowed)]) from error
-    environment = cheapest_choices(
+        raise environment.value_locations.error_of_findings(
+            [Finding(("region",), environment.region, allowed)]
+        ) from error
+    environment = environment_with_cheapest_choices(
         environment,
         table,
-        lambda other: _monthly_usd(other, table),
+        lambda other: _monthly_usd_or_none(other, table),
         lambda other: _is_confirmed_by_simulation(other, table),
     )
-    return _plan(environment, table)
+    return _plan_with_choices_made(environment, table)
 
 
-def _plan(environment: Environment, table: PriceTable) -> Plan:
-    """Size an environment in which nothing but sizes and tiers is left to the plan."""
-    sized, problems = _size_environment(environment, table)
+def _plan_with_choices_made(environment: Environment, table: PriceTable) -> Plan:
+    """Return the plan of an environment in which nothing but sizes and tiers is left to the plan."""
+    sized, problems = _environment_sizes_and_findings(environment, table)
     if sized is None:
-        raise environment.places.error(
-            with_remedies(environment, problems, lambda other: _size_environment(other, table)[1])
+        raise environment.value_locations.error_of_findings(
+            findings_with_remedies(
+                environment, problems, lambda other: _environment_sizes_and_findings(other, table)[1]
+            )
         )
     demands, streams, clusters, jobs = sized
     tiers = {name: cluster.tier for name, cluster in clusters.items()}
-    environment = with_choices(environment, "kafka", "tier", tiers)
-    network, way_out = plan_network(environment, table)
-    dns = dns_cost(environment, sum(jobs[name].max_workers.value for name in jobs_in_vpc(environment)), table)
+    environment = environment_with_choices(environment, "kafka", "tier", tiers)
+    network, way_out = network_plan_and_cost_items(environment, table)
+    dns = dns_firewall_cost_items(
+        environment, sum(jobs[name].max_workers.value for name in jobs_in_vpc(environment)), table
+    )
     watched = alarms(environment, jobs, clusters)
     # SimPy and NumPy take long to import.
-    from millrace.sizing.simulation.expected_cost import fix_workers_where_late
+    from millrace.sizing.simulation.expected_cost import plan_with_fixed_workers_where_late
 
     found = Plan(
         environment=environment.name,
@@ -92,21 +111,21 @@ def _plan(environment: Environment, table: PriceTable) -> Plan:
         jobs=MappingProxyType(jobs),
         network=network,
         alarms=watched,
-        shared=shared_cost(environment, streams, (*way_out, *dns), watched, table),
+        shared=shared_cost_items(environment, streams, (*way_out, *dns), watched, table),
         warnings=(
             *_price_warnings(environment, table),
             *_plan_warnings(environment, demands),
             *_quota_warnings(environment, clusters),
-            *risks(environment, demands, streams, jobs),
+            *risk_lines(environment, demands, streams, jobs),
         ),
         left_out=unpriced_costs(environment),
     )
-    found = fix_workers_where_late(environment, found)
+    found = plan_with_fixed_workers_where_late(environment, found)
     return replace(found, advice=tuple(other_services.cheaper_service_advice(environment, found)))
 
 
 def _quota_warnings(environment: Environment, clusters: Mapping[str, ClusterPlan]) -> Iterator[str]:
-    """Warn about numbers of brokers for which AWS has to raise a quota first."""
+    """Yield a line for each number of brokers for which AWS has to raise a quota first."""
     known = service_limits()
     counts = {name: each.brokers.value for name, each in clusters.items() if each.brokers is not None}
     for name, number in counts.items():
@@ -120,15 +139,15 @@ def _quota_warnings(environment: Environment, clusters: Mapping[str, ClusterPlan
 
 def _is_confirmed_by_simulation(environment: Environment, table: PriceTable) -> bool:
     """Return whether the simulation of a plan confirms all that it promises."""
-    from millrace.sizing.simulation.plan_simulation_check import self_check
+    from millrace.sizing.simulation.plan_simulation_check import simulated_queries_of_plan
 
-    played = self_check(environment, _plan(environment, table))
-    return all(each.meets_sla and not each.slow and not any(each.contradictions()) for each in played)
+    played = simulated_queries_of_plan(environment, _plan_with_choices_made(environment, table))
+    return all(each.meets_sla and not each.is_slow and not any(each.contradictions()) for each in played)
 
 
-def _monthly_usd(environment: Environment, table: PriceTable) -> float | None:
+def _monthly_usd_or_none(environment: Environment, table: PriceTable) -> float | None:
     """Return the dollars a month of streams, clusters and jobs; None if they cannot be planned."""
-    sized = _size_environment(environment, table)[0]
+    sized = _environment_sizes_and_findings(environment, table)[0]
     if sized is None:
         return None
     return sum(line.usd for section in sized[1:] for each in section.values() for line in each.cost)
@@ -137,12 +156,14 @@ def _monthly_usd(environment: Environment, table: PriceTable) -> float | None:
 _Sized = tuple[list[QueryDemand], dict[str, StreamPlan], dict[str, ClusterPlan], dict[str, JobPlan]]
 
 
-def _size_environment(environment: Environment, table: PriceTable) -> tuple[_Sized | None, list[Finding]]:
+def _environment_sizes_and_findings(
+    environment: Environment, table: PriceTable
+) -> tuple[_Sized | None, list[Finding]]:
     """Size streams, clusters and jobs, or return all findings that prevent it.
 
     A job that its pins keep from catching up within a day is sized for the peak alone.
     """
-    found, problems = _size_for_demands(environment, table)
+    found, problems = _sizes_for_demands_and_findings(environment, table)
     if not problems:
         return found, []
     places = {tuple(map(str, each.path[:2])) for each in problems}
@@ -151,25 +172,25 @@ def _size_environment(environment: Environment, table: PriceTable) -> tuple[_Siz
         for job, _, query in environment.queries
         if {("jobs", job), *(("streams", name) for name in getattr(query, "streams", ()))} & places
     )
-    return _size_for_demands(environment, table, tuple(dict.fromkeys(pinned)))
+    return _sizes_for_demands_and_findings(environment, table, tuple(dict.fromkeys(pinned)))
 
 
-def _size_for_demands(
+def _sizes_for_demands_and_findings(
     environment: Environment, table: PriceTable, as_asked: tuple[str, ...] = ()
 ) -> tuple[_Sized | None, list[Finding]]:
-    demands, problems = query_demands(environment, as_asked)
+    demands, problems = query_demands_and_findings(environment, as_asked)
     if problems:
         return None, problems
     planner = JobPlanner(environment, demands, table)
     if planner.problems:
         return None, planner.problems
-    streams, problems = _plan_streams(planner, demands)
-    clusters, wrong = _plan_clusters(environment, demands, streams, table)
+    streams, problems = _stream_plans_and_findings(planner, demands)
+    clusters, wrong = _cluster_plans_and_findings(environment, demands, streams, table)
     problems += wrong
     jobs = {}
     counts = {name: each.expected_partitions.value for name, each in streams.items()}
     for name in environment.jobs:
-        sized, wrong = planner.plan(name, counts)
+        sized, wrong = planner.plan_or_findings(name, counts)
         problems += wrong
         if sized is not None:
             jobs[name] = sized
@@ -181,11 +202,11 @@ def _demands_by_stream(demands: list[QueryDemand]) -> dict[str, list[QueryDemand
     found: dict[str, list[QueryDemand]] = {}
     for demand in demands:
         for stream in demand.streams if demand.lands else ():
-            found.setdefault(stream, []).append(demand.of(stream))
+            found.setdefault(stream, []).append(demand.part_of_stream(stream))
     return found
 
 
-def _plan_streams(
+def _stream_plans_and_findings(
     planner: JobPlanner, demands: list[QueryDemand]
 ) -> tuple[dict[str, StreamPlan], list[Finding]]:
     found, problems = {}, []
@@ -195,49 +216,54 @@ def _plan_streams(
         readers = by_stream.get(name, [])
         pinned = (
             bool(readers)
-            and environment.jobs[StreamWithReaders(name, stream, readers).main.job].cores is not None
+            and environment.jobs[StreamWithReaders(name, stream, readers).main_reader.job].cores is not None
         )
         readings[name] = StreamWithReaders(
             name, stream, readers, 0.0 if pinned else environment.partition_buffer
         )
-    planner.least = {name: each.least for name, each in readings.items()}
+    planner.least = {name: each.partitions_for_traffic for name, each in readings.items()}
     given = {
-        name: plan_partitions(each, None)[0].value for name, each in readings.items() if not each.is_free
+        name: partitions_figure_and_finding(each, None)[0].value
+        for name, each in readings.items()
+        if not each.is_left_to_plan
     }
     chosen = cheapest_partitions(planner, readings, given)
-    free = _without_shared_pins(environment)
+    free = _environment_without_shared_pins(environment)
     if free is not environment:
         # Pins may refuse what leads the search to the best design, so what it finds without them is a design, too.
-        unpinned, refused_free = query_demands(free)
+        unpinned, refused_free = query_demands_and_findings(free)
         other = JobPlanner(free, unpinned, planner.prices)
-        found_free = {} if refused_free or other.problems else _plan_streams(other, unpinned)[0]
+        found_free = {} if refused_free or other.problems else _stream_plans_and_findings(other, unpinned)[0]
         for job in environment.jobs:
-            own = [name for name, each in readings.items() if each.readers and each.main.job == job]
+            own = [name for name, each in readings.items() if each.readers and each.main_reader.job == job]
             tried = {
                 **chosen,
                 **{name: each.expected_partitions.value for name, each in found_free.items() if name in own},
                 **given,
             }
-            if planner.usd(job, readings, own, tried) < planner.usd(job, readings, own, chosen) - CENT:
+            if (
+                planner.monthly_usd(job, readings, own, tried)
+                < planner.monthly_usd(job, readings, own, chosen) - CENT
+            ):
                 chosen = tried
-    cores = _pinned_cores(planner, readings, chosen)
+    cores = _pinned_cores_by_stream(planner, readings, chosen)
     for name, stream in environment.streams.items():
         reading = readings[name]
-        expected, wrong = plan_partitions(reading, cores.get(name), chosen[name])
+        expected, wrong = partitions_figure_and_finding(reading, cores.get(name), chosen[name])
         if wrong is not None:
             problems.append(wrong)
-        expected = keep_partitions(environment, name, expected)
-        if wrong is None and (refused := stream.refuse_resize(name, expected.value)) is not None:
+        expected = partitions_never_below_existing(environment, name, expected)
+        if wrong is None and (refused := stream.finding_if_resize_refused(name, expected.value)) is not None:
             problems.append(refused)
         shared = sum(not demand.fan_out for demand in reading.readers)
-        consumers = len(reading.readers) - shared + len(stream.consumers)
+        consumers = len(reading.readers) - shared + len(stream.consumers_of_other_programs)
         found[name] = StreamPlan(
             name=name,
             kind=stream.kind,
-            mode=stream.sizing,
-            partitions=expected if stream.elastic_limits is None else None,
+            mode=stream.sizing_key,
+            partitions=expected if stream.elastic_limit_names is None else None,
             expected_partitions=expected,
-            cost=stream_cost(
+            cost=stream_cost_items(
                 name,
                 stream,
                 expected,
@@ -250,31 +276,34 @@ def _plan_streams(
     return found, problems
 
 
-def _without_shared_pins(environment: Environment) -> Environment:
+def _environment_without_shared_pins(environment: Environment) -> Environment:
     """Return the environment without the sizes that are pinned for jobs of several queries."""
     several = {name: job for name, job in environment.jobs.items() if len(job.queries) > 1}
     for key in ("cores", "max_workers"):
-        environment = with_choices(environment, "jobs", key, dict.fromkeys(several))
+        environment = environment_with_choices(environment, "jobs", key, dict.fromkeys(several))
     queries = {
         name: {
             query: settings.model_copy(update={"records_per_batch": None})
-            if isinstance(settings, SourceQuery) and settings.records_per_batch is not None
+            if isinstance(settings, SourceQueryBase) and settings.records_per_batch is not None
             else settings
             for query, settings in job.queries.items()
         }
         for name, job in several.items()
     }
-    environment = with_choices(environment, "jobs", "queries", queries)
+    environment = environment_with_choices(environment, "jobs", "queries", queries)
     for name in {
-        each for job in several.values() for query in job.queries.values() for each in query.streams
+        each
+        for job in several.values()
+        for query in job.queries.values()
+        for each in query.source_stream_names
     }:
         stream = environment.streams[name]
-        if not stream.belongs_to_others and name not in environment.deployed.partitions:
-            environment = with_choices(environment, "streams", stream.parts, {name: None})
+        if not stream.belongs_to_others and name not in environment.deployed_sizes.partitions:
+            environment = environment_with_choices(environment, "streams", stream.parts, {name: None})
     return environment
 
 
-def _pinned_cores(
+def _pinned_cores_by_stream(
     planner: JobPlanner, readings: Mapping[str, StreamWithReaders], chosen: Mapping[str, int]
 ) -> dict[str, int]:
     """Return the pinned cores of a query that has its job alone, by stream, where they are more than it needs.
@@ -283,19 +312,23 @@ def _pinned_cores(
     """
     found: dict[str, int] = {}
     for name, reading in readings.items():
-        job = planner.environment.jobs[reading.main.job] if reading.readers else None
+        job = planner.environment.jobs[reading.main_reader.job] if reading.readers else None
         cores = None if job is None or job.run_every is not None else job.cores
-        own = planner.demands[reading.main.job] if cores is not None else []
+        own = planner.demands[reading.main_reader.job] if cores is not None else []
         if cores is not None and len(own) == 1:
-            fewest = own_spread(own[0], joined_source(own[0], planner.sources(own, chosen))).cores
-            part = cores * reading.main.least_cores / own[0].least_cores - 1e-9
+            fewest = spread_over_own_fewest_cores(
+                own[0], joined_source_partitions(own[0], planner.source_partitions(own, chosen))
+            ).cores
+            part = cores * reading.main_reader.least_cores / own[0].least_cores - 1e-9
             # Fewer cores than the cheapest partitions take may do with more partitions.
-            if cores > fewest or (cores < fewest and part > min(reading.options(), default=math.inf)):
+            if cores > fewest or (
+                cores < fewest and part > min(reading.fewest_partitions_by_cores(), default=math.inf)
+            ):
                 found[name] = max(1, math.ceil(part))
     return found
 
 
-def _plan_clusters(
+def _cluster_plans_and_findings(
     environment: Environment, demands: list[QueryDemand], streams: dict[str, StreamPlan], table: PriceTable
 ) -> tuple[dict[str, ClusterPlan], list[Finding]]:
     found, problems = {}, []
@@ -308,7 +341,9 @@ def _plan_clusters(
             continue
         asked = cluster_load(environment, name, counts, readers)
         tiers = possible_tiers(environment, name, table)
-        sized, wrong = plan_cluster(name, cluster, asked, zones_with_brokers(environment), table, tiers)
+        sized, wrong = cluster_plan_and_findings(
+            name, cluster, asked, broker_zone_count(environment), table, tiers
+        )
         problems += wrong
         if sized is not None:
             found[name] = sized
@@ -335,18 +370,18 @@ def _plan_warnings(environment: Environment, demands: list[QueryDemand]) -> tupl
         and kafka_versions.is_unconfirmed(cluster.tier, cluster.version)
     ]
     found += [
-        f"jobs.{name}.version: {job.release} is newer than the table of versions (as of {versions.AS_OF}): it is packed, priced and "
+        f"jobs.{name}.version: {job.display_version} is newer than the table of versions (as of {versions.AS_OF}): it is packed, priced and "
         f"simulated like {listed}, with the jars of Spark {job.spark_line.name}, and no test ran its Spark; AWS says whether it "
         "exists when the job is deployed"
         for name, job in environment.jobs.items()
-        if (listed := job.listed_version(job.version)) != job.version
+        if (listed := job.nearest_listed_version(job.version)) != job.version
     ]
-    chosen = zone_tables.warn_if_aws_chooses_zones(environment)
+    chosen = zone_tables.warning_if_aws_chooses_zones(environment)
     return (*found, *([] if chosen is None else [chosen]))
 
 
 def total_cost(items: Plan) -> Figure[float]:
-    """Add up everything a plan costs in a month, in USD."""
+    """Return everything a plan costs in a month, in USD."""
     lines = [
         *items.shared,
         *(line for stream in items.streams.values() for line in stream.cost),
@@ -361,13 +396,13 @@ def total_cost(items: Plan) -> Figure[float]:
         assumed=any(each.assumed for each in lines),
         inputs=lambda: tuple(
             FigureInput(name, f"${sum(line.usd for line in part):,.2f}", "its items' sum")
-            for name, part in items.costs.items()
+            for name, part in items.cost_items_by_key.items()
             if part
         ),
     )
 
 
-def cost_limit_exceeded(environment: Environment, plan: Plan) -> str | None:
+def text_if_cost_limit_exceeded(environment: Environment, plan: Plan) -> str | None:
     """Return that a plan costs more than the environment allows; None if it does not."""
     most = environment.governance.max_month
     usd = total_cost(plan).value

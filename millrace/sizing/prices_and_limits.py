@@ -14,7 +14,7 @@ from ruamel.yaml.error import YAMLError
 
 from millrace.config.base import Model
 from millrace.config.sources.base import PartitionLimit
-from millrace.sizing.model import FigureInput
+from millrace.sizing.plan_model import FigureInput
 
 OLD = timedelta(days=90)
 """Age from which prices are reported as old. It is our own choice, because AWS gives no date until which a price holds."""
@@ -29,11 +29,11 @@ ELSEWHERE = "us-east-1"
 """Region whose prices replace those of a region without a table."""
 
 
-class _Row(Model):
+class _ConfirmableValue(Model):
     confirmed: bool = True
 
 
-class Price(_Row):
+class Price(_ConfirmableValue):
     """One price in USD; the end of its name is its unit.
 
     Attributes
@@ -92,7 +92,7 @@ class PriceTable(Model):
         )
 
 
-class _Sourced(_Row):
+class _ValueWithSource(_ConfirmableValue):
     source: str
 
     @property
@@ -101,13 +101,13 @@ class _Sourced(_Row):
         return f"limits.yaml: {self.source}{'' if self.confirmed else ', unconfirmed'}"
 
 
-class Limit(_Sourced):
+class Limit(_ValueWithSource):
     """A figure of a service, with its source."""
 
     value: float = Field(gt=0)
 
 
-class Broker(_Sourced):
+class Broker(_ValueWithSource):
     """Limits of one MSK broker of a type.
 
     Attributes
@@ -154,7 +154,7 @@ class LimitTable(Model):
         """Return a limit as an input of a figure."""
         return FigureInput(name, f"{self[name]:,.12g}", origin=self.limits[name].origin)
 
-    def as_inputs(self, start: str) -> tuple[FigureInput, ...]:
+    def as_inputs_with_prefix(self, start: str) -> tuple[FigureInput, ...]:
         """Return all limits whose names begin so, as inputs of a figure."""
         return tuple(self.as_input(name) for name in self.limits if name.startswith(start))
 
@@ -183,7 +183,7 @@ def prices(region: str, root: Path | None = None) -> PriceTable:
     ValueError
         The project's own table is invalid or incomplete; the message names the file.
     """
-    own = _project_table(region, root)
+    own = _project_table_or_none(region, root)
     if own is None:
         return _shipped_table(region if region in price_regions() else ELSEWHERE)
     lacking = sorted(_shipped_table(ELSEWHERE).prices.keys() - own.prices.keys())
@@ -195,7 +195,7 @@ def prices(region: str, root: Path | None = None) -> PriceTable:
     return own
 
 
-def complete_price_list(region: str, root: Path | None = None) -> dict[str, Price]:
+def complete_prices_by_name(region: str, root: Path | None = None) -> dict[str, Price]:
     """Return every price that a region's table must hold, with its date and source, so that a table can be written.
 
     The project's own prices have precedence over the shipped ones; those of :data:`ELSEWHERE`, marked as unconfirmed, replace
@@ -214,7 +214,7 @@ def complete_price_list(region: str, root: Path | None = None) -> dict[str, Pric
     tables = [_shipped_table(ELSEWHERE)]
     if region in price_regions():
         tables.append(_shipped_table(region))
-    own = _project_table(region, root)
+    own = _project_table_or_none(region, root)
     if own is not None:
         tables.append(own)
     found: dict[str, Price] = {}
@@ -230,7 +230,7 @@ def complete_price_list(region: str, root: Path | None = None) -> dict[str, Pric
     return found
 
 
-def _project_table(region: str, root: Path | None) -> PriceTable | None:
+def _project_table_or_none(region: str, root: Path | None) -> PriceTable | None:
     file = None if root is None else root / PRICES / f"{region}.yaml"
     if file is None or not file.is_file():
         return None
@@ -253,14 +253,14 @@ def _shipped_table(name: str) -> PriceTable:
 
 
 @cache
-def known_prices() -> Set[str]:
+def known_price_names() -> Set[str]:
     """Return the names of all prices; every table holds all names of :data:`ELSEWHERE`."""
     return prices(ELSEWHERE).prices.keys()
 
 
 @cache
 def service_limits() -> LimitTable:
-    """Read the limits of the services."""
+    """Return the limits of the services."""
     text = (resources.files("millrace.sizing") / "limits.yaml").read_text(encoding="utf-8")
     return LimitTable.model_validate(YAML(typ="safe").load(text))
 

@@ -9,9 +9,9 @@ from functools import cached_property
 
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment, Stream
-from millrace.sizing.model import Figure, FigureInput, Inputs, pinned
+from millrace.sizing.plan_model import Figure, FigureInput, Inputs, pinned_figure
 from millrace.sizing.prices_and_limits import limit_input, limit_per_second, service_limits
-from millrace.sizing.queries.capacity import choose_cores, partitions_for, whole_cores
+from millrace.sizing.queries.capacity import choose_core_spread, partitions_for, whole_cores
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.demand_inputs import spare_inputs, traffic_inputs
 from millrace.sizing.readable_numbers import count
@@ -34,7 +34,7 @@ class PartitionDemand:
         return math.floor(self.partitions) + 1 if self.strictly else math.ceil(self.partitions)
 
 
-def demands_at_peak(
+def partition_demands_at_peak(
     stream: Stream, readers: int, catch_up_rate: float = 0.0, stretch: float = 1.0
 ) -> tuple[PartitionDemand, ...]:
     """Return the demands of a stream's traffic at its peak.
@@ -60,11 +60,11 @@ def demands_at_peak(
     for limit in stream.limits:
         each = limit_per_second(limit)
         if limit.of == "records in":
-            puts = stream.written.records_per_second * traffic.peak_factor
+            puts = stream.written_traffic.records_per_second * traffic.peak_factor
             found.append(
                 PartitionDemand(
                     puts / each,
-                    f"{puts:,.0f} {'records' if stream.written == traffic else 'aggregates'}/s in at peak, {each:,g} a {part}",
+                    f"{puts:,.0f} {'records' if stream.written_traffic == traffic else 'aggregates'}/s in at peak, {each:,g} a {part}",
                 )
             )
         elif limit.of == "bytes in":
@@ -101,7 +101,7 @@ class StreamWithReaders:
     spare: float = 0.0
 
     @cached_property
-    def main(self) -> QueryDemand:
+    def main_reader(self) -> QueryDemand:
         """Reader with the most work."""
         return max(self.readers, key=lambda demand: demand.least_cores)
 
@@ -113,15 +113,17 @@ class StreamWithReaders:
             FigureInput(f"{self.name} record size", f"{size:,} B", path=path),
             *spare_inputs(self.spare),
             *map(limit_input, self.stream.limits),
-            *map(service_limits().as_input, self.stream.elastic_limits or ()),
+            *map(service_limits().as_input, self.stream.elastic_limit_names or ()),
             *(f"{demand.key}.cores" for demand in self.readers),
         )
 
     @property
-    def is_free(self) -> bool:
+    def is_left_to_plan(self) -> bool:
         """True if the plan chooses the partitions together with the cores that read them."""
         return (
-            bool(self.readers) and self.stream.given_partitions is None and self.stream.elastic_limits is None
+            bool(self.readers)
+            and self.stream.given_partitions is None
+            and self.stream.elastic_limit_names is None
         )
 
     def largest_demand(self, *, one_wave: bool) -> PartitionDemand:
@@ -148,63 +150,63 @@ class StreamWithReaders:
             ),
             default=1.0,
         )
-        asked = demands_at_peak(self.stream, len(shared), again, stretch)
+        asked = partition_demands_at_peak(self.stream, len(shared), again, stretch)
         held = max((demand.held_by for demand in self.readers), default=0.0)
-        if self.stream.elastic_limits is not None:  # AWS opens them for what arrives, whoever reads it
+        if self.stream.elastic_limit_names is not None:  # AWS opens them for what arrives, whoever reads it
             asked = tuple(each for each in asked if not each.strictly)
         # A stated number may be smaller; one that is not is read as if the plan had chosen it.
-        elif held and (one_wave or self.is_free):
+        elif held and (one_wave or self.is_left_to_plan):
             asked += (PartitionDemand(held, "a task holds what a partition gets between two runs"),)
         return max(asked, key=lambda demand: (demand.fewest, demand.partitions))
 
-    def fewest(self, *, one_wave: bool) -> int:
+    def fewest_with_spare(self, *, one_wave: bool) -> int:
         """Return the fewest partitions, with the spare ones."""
         binding = self.largest_demand(one_wave=one_wave)
         return max(1, math.ceil(binding.partitions * (1 + self.spare)) if self.spare else binding.fewest)
 
     @cached_property
-    def least(self) -> float:
+    def partitions_for_traffic(self) -> float:
         """The partitions that the traffic needs, as a real number; as a whole one where readers at exactly it never catch up."""
         binding = self.largest_demand(one_wave=True)
-        if self.stream.elastic_limits is None:
+        if self.stream.elastic_limit_names is None:
             return max(
                 1.0, float(binding.fewest) if binding.strictly else binding.partitions * (1 + self.spare)
             )
-        first, headroom = (service_limits()[name] for name in self.stream.elastic_limits)
+        first, headroom = (service_limits()[name] for name in self.stream.elastic_limit_names)
         return max(first, binding.partitions * headroom)
 
-    def options(self) -> dict[int, int]:
+    def fewest_partitions_by_cores(self) -> dict[int, int]:
         """Return the fewest partitions by number of the main reader's cores, fewer partitions with more cores.
 
         More partitions than the fewest can save the cores that are idle in the last wave. Of two numbers of partitions with
         which the traffic is read, the plan takes the cheaper one together with its cores.
         """
-        least = self.main.least_cores
-        most = partitions_for(whole_cores(least), least, self.fewest(one_wave=True))
+        least = self.main_reader.least_cores
+        most = partitions_for(whole_cores(least), least, self.fewest_with_spare(one_wave=True))
         found: dict[int, int] = {}
-        for number in range(self.fewest(one_wave=False), most + 1):
-            cores = self.cores_of(number)
+        for number in range(self.fewest_with_spare(one_wave=False), most + 1):
+            cores = self.main_reader_cores(number)
             if cores is not None and cores < min(found, default=math.inf):
                 found[cores] = number
         return found
 
-    def cores_of(self, number: int) -> int | None:
+    def main_reader_cores(self, number: int) -> int | None:
         """Return the cores of the main reader with so many partitions; None if they hand over too little to a reader."""
         overhead, found = service_limits()["spark.repartition.overhead"], 0
         for demand in self.readers:
             if demand.partitions_read_in_waves >= number:
                 return None
-            spread = choose_cores(
+            spread = choose_core_spread(
                 number, demand.needed, overhead, read_at_once=demand.partitions_read_in_waves
             )
             if spread.waves == 1 and demand.partitions_read_in_one_wave >= number:
                 return None
-            if demand is self.main:
+            if demand is self.main_reader:
                 found = spread.cores
         return found
 
 
-def plan_partitions(
+def partitions_figure_and_finding(
     reading: StreamWithReaders, cores: int | None, chosen: int = 0
 ) -> tuple[Figure[int], Finding | None]:
     """Size a stream.
@@ -222,34 +224,34 @@ def plan_partitions(
         Partitions that readers find, and a finding if a pinned number is below the need of the traffic.
     """
     stream, unit = reading.stream, reading.stream.parts
-    binding = reading.largest_demand(one_wave=stream.elastic_limits is not None)
+    binding = reading.largest_demand(one_wave=stream.elastic_limit_names is not None)
     fewest = max(1, binding.fewest)
     assumed = stream.traffic.basis == "assumed"
     given, path = stream.given_partitions, ("streams", reading.name, unit)
     if given is not None:
         whose = "the existing stream has them" if stream.belongs_to_others else "pinned"
-        figure = pinned(given, unit, f"{whose}; the traffic needs {fewest}: {binding.why}", path)
+        figure = pinned_figure(given, unit, f"{whose}; the traffic needs {fewest}: {binding.why}", path)
         if stream.refuses_fewer and given < fewest:
             return figure, Finding(path, str(given), f"at least {fewest}: {binding.why}")
         return figure, None
-    if stream.elastic_limits is not None:
-        first, headroom = (service_limits()[name] for name in stream.elastic_limits)
+    if stream.elastic_limit_names is not None:
+        first, headroom = (service_limits()[name] for name in stream.elastic_limit_names)
         opened = max(int(first), math.ceil(binding.partitions * headroom))
         why = f"AWS opens {first:g} at first, later about {headroom:g} times what {binding.why} needs"
         return Figure(opened, unit, why, assumed=True, inputs=reading.inputs), None
     if reading.spare:
         binding = replace(binding, why=f"{binding.why}, {reading.spare:.0%} to spare")
     if not reading.readers:
-        number = reading.fewest(one_wave=False)
+        number = reading.fewest_with_spare(one_wave=False)
         return Figure(
             number, unit, f"{binding.why}; no job reads it", assumed=assumed, inputs=reading.inputs
         ), None
-    main = reading.main
+    main = reading.main_reader
     assumed = assumed or main.assumed
     if cores is not None:
-        shards, own = partitions_for(cores, main.least_cores, reading.fewest(one_wave=True)), cores
+        shards, own = partitions_for(cores, main.least_cores, reading.fewest_with_spare(one_wave=True)), cores
     else:
-        shards, own = chosen, reading.cores_of(chosen) or 1
+        shards, own = chosen, reading.main_reader_cores(chosen) or 1
     if shards <= own:
         one = reading.largest_demand(one_wave=True)
         binding = one if one.partitions > binding.partitions and not reading.spare else binding
@@ -268,9 +270,9 @@ def plan_partitions(
     ), None
 
 
-def keep_partitions(environment: Environment, name: str, planned: Figure[int]) -> Figure[int]:
+def partitions_never_below_existing(environment: Environment, name: str, planned: Figure[int]) -> Figure[int]:
     """Return the partitions of a topic that exists where the plan has fewer: a topic never loses one."""
-    deployed = environment.deployed.partitions.get(name, 0)
+    deployed = environment.deployed_sizes.partitions.get(name, 0)
     if planned.origin == "pinned" or planned.value >= deployed:
         return planned
     why = f"as deployed, as a topic never loses a partition; {planned.value} would do: {planned.why}"

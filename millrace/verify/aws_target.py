@@ -19,17 +19,21 @@ from millrace.config.aws.pagination import list_all
 from millrace.config.aws.resource_names import Names
 from millrace.config.model import EmrJob, Environment, ExternalCluster, GlueJob, KinesisStream
 from millrace.lifecycle.account import kafka_access
-from millrace.lifecycle.account.deployed_outputs import NotDeployedError, ignore_missing, read_stack_outputs
+from millrace.lifecycle.account.deployed_outputs import (
+    NotDeployedError,
+    ignoring_not_found_errors,
+    read_stack_outputs,
+)
 from millrace.lifecycle.account.kafka_access import Settings
 from millrace.lifecycle.audits import query_audit as audit_job
-from millrace.lifecycle.aws_error_messages import AwsError, translate_aws_errors
+from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 from millrace.lifecycle.deploy import STOPPABLE
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, execute_verb_for_answer
 from millrace.lifecycle.preflight.account import check_bootstrap
 from millrace.lifecycle.preflight.questions import PreflightAccount
 from millrace.sandbox.drill import DrillError, TimeLimits, wait_for_condition
 from millrace.sandbox.programs import cdk
-from millrace.sizing.model import Plan
+from millrace.sizing.plan_model import Plan
 from millrace.verify.environment_copy import SHARDS, VerificationCopy, cluster_section
 from millrace.verify.removals.removal import kafka_admin_client
 from millrace.verify.removals.removal_scope import all_stacks
@@ -85,20 +89,20 @@ class AwsAccountTarget(VerificationTarget):
         """
         names = copy.names
         assert self.plan is not None
-        with translate_aws_errors("cannot read the version of CDK's bootstrap"):
+        with translating_aws_errors("cannot read the version of CDK's bootstrap"):
             (row,) = check_bootstrap(PreflightAccount(DeployedEnvironment(names, self.aws.client), self.plan))
         if row.verdict != "ok":
             raise NotDeployedError(f"{row.found}: run `{row.command}`, with an administrator's credentials")
-        with translate_aws_errors("cannot list the stacks"):
+        with translating_aws_errors("cannot list the stacks"):
             stacks = [stack["StackName"] for stack in all_stacks(self.client)]
         existing = [stack for stack in stacks if stack.startswith(f"{names.prefix}-")]
         if existing:
             raise AwsError(
                 f"stack {existing[0]} already exists; repeat the command, which chooses another name"
             )
-        with translate_aws_errors("cannot list tagged resources"):
+        with translating_aws_errors("cannot list tagged resources"):
             self.client("resourcegroupstaggingapi").get_resources(ResourcesPerPage=1)
-        with translate_aws_errors("cannot list the log groups"):
+        with translating_aws_errors("cannot list the log groups"):
             self.client("logs").describe_log_groups(limit=1)
         if any(isinstance(stream, KinesisStream) for stream in copy.environment.streams.values()):
             self._check_shards(copy)
@@ -108,14 +112,14 @@ class AwsAccountTarget(VerificationTarget):
 
     def _check_engines(self, copy: VerificationCopy) -> None:
         for engine in {job.engine for job in copy.environment.jobs.values()}:
-            with translate_aws_errors(f"cannot list the jobs of {engine}"):
+            with translating_aws_errors(f"cannot list the jobs of {engine}"):
                 if engine == "glue":
                     self.client("glue").get_jobs(MaxResults=1)
                 else:
                     self.client("emr-serverless").list_applications(maxResults=1)
 
     def _check_shards(self, copy: VerificationCopy) -> None:
-        with translate_aws_errors("cannot read the shard quota"):
+        with translating_aws_errors("cannot read the shard quota"):
             limits = self.client("kinesis").describe_limits()
         left = limits["ShardLimit"] - limits["OpenShardCount"]
         if left < 2 * SHARDS:
@@ -175,7 +179,7 @@ class AwsAccountTarget(VerificationTarget):
         live, glue = self._live_glue_runs(name), self.client("glue")
         if not live:
             raise DrillError(f"Glue job {name} has no run that the verification could kill")
-        with translate_aws_errors(f"cannot stop the run of {name}"):
+        with translating_aws_errors(f"cannot stop the run of {name}"):
             glue.batch_stop_job_run(JobName=name, JobRunIds=live)
         self._wait_for_end(
             name,
@@ -187,10 +191,10 @@ class AwsAccountTarget(VerificationTarget):
         if not live:
             raise DrillError(f"EMR application {application} has no run that the verification could kill")
         emr, target = self.client("emr-serverless"), {"applicationId": application}
-        with translate_aws_errors(f"cannot stop the run of {application}"):
+        with translating_aws_errors(f"cannot stop the run of {application}"):
             for run in live:
                 # Refused if it is being cancelled, or has just ended (opensearch-project/sql#2577).
-                with ignore_missing("ValidationException"):
+                with ignoring_not_found_errors("ValidationException"):
                     emr.cancel_job_run(**target, jobRunId=run, shutdownGracePeriodInSeconds=0)
         self._wait_for_end(
             application,
@@ -205,7 +209,7 @@ class AwsAccountTarget(VerificationTarget):
         )
 
     def _live_glue_runs(self, name: str) -> list[str]:
-        with translate_aws_errors(f"cannot read the runs of {name}"):
+        with translating_aws_errors(f"cannot read the runs of {name}"):
             return [r["Id"] for r in self._glue_runs(name) if r["JobRunState"] not in _GLUE_ENDED]
 
     def _glue_runs(self, name: str) -> Iterator[Mapping[str, Any]]:
@@ -217,19 +221,19 @@ class AwsAccountTarget(VerificationTarget):
         return list_all(emr, "list_job_runs", "jobRuns", applicationId=application)
 
     def _application_id(self, names: Names, job: str) -> str:
-        with translate_aws_errors(f"cannot read the stack of {job}"):
+        with translating_aws_errors(f"cannot read the stack of {job}"):
             return read_stack_outputs(self.client("cloudformation"), names.stack(f"job-{job}"))[
                 "ApplicationId"
             ]
 
     def _live_emr_runs(self, application: str) -> list[str]:
-        with translate_aws_errors(f"cannot read the runs of {application}"):
+        with translating_aws_errors(f"cannot read the runs of {application}"):
             return [run["id"] for run in self._emr_runs(application) if run["state"] not in _EMR_ENDED]
 
     def end_all_runs(self, prefix: str, jobs: Mapping[str, Mapping[str, str]]) -> None:
         """Set the desired state of all jobs to stopped, end all runs, and stop the applications, to allow their deletion."""
         for job, resources in jobs.items():
-            with translate_aws_errors(f"cannot set the desired state of {job} to stopped"):
+            with translating_aws_errors(f"cannot set the desired state of {job} to stopped"):
                 self.client("ssm").put_parameter(
                     Name=f"/{prefix}/jobs/{job}/wish", Type="String", Value="stopped", Overwrite=True
                 )
@@ -249,7 +253,7 @@ class AwsAccountTarget(VerificationTarget):
         def application_state() -> str:
             return str(emr.get_application(applicationId=application)["application"]["state"])
 
-        with translate_aws_errors(f"cannot stop application {application}"):
+        with translating_aws_errors(f"cannot stop application {application}"):
             if application_state() in STOPPABLE:
                 emr.stop_application(applicationId=application)
             wait_for_condition(
@@ -259,20 +263,20 @@ class AwsAccountTarget(VerificationTarget):
                 poll_seconds=self.poll_seconds,
             )
 
-    def runs(self, names: Names, job: str) -> list[BilledRun]:
+    def billed_runs(self, names: Names, job: str) -> list[BilledRun]:
         """Return the runs with the engine's counts; without counts, with the same seconds of all workers."""
         settings = names.environment.jobs[job]
         assert self.plan is not None, "runs are those of a copy"
         workers = self.plan.jobs[job].max_workers.value
         if isinstance(settings, GlueJob):
-            with translate_aws_errors(f"cannot read the usage of the runs of {job}"):
+            with translating_aws_errors(f"cannot read the usage of the runs of {job}"):
                 return [
                     _billed_glue_run(job, settings, workers, run) for run in self._glue_runs(names.job(job))
                 ]
         assert isinstance(settings, EmrJob), "an engine of Millrace"
         application = self._application_id(names, job)
         emr = self.client("emr-serverless")
-        with translate_aws_errors(f"cannot read the usage of the runs of {job}"):
+        with translating_aws_errors(f"cannot read the usage of the runs of {job}"):
             requests = [
                 {"applicationId": application, "jobRunId": run["id"]} for run in self._emr_runs(application)
             ]
@@ -282,7 +286,7 @@ class AwsAccountTarget(VerificationTarget):
             ]
 
 
-def existing_clusters_for_topic(environment: Environment) -> dict[str, dict[str, Any]]:
+def existing_cluster_sections_for_topic(environment: Environment) -> dict[str, dict[str, Any]]:
     """Return the clusters for a verification's topic: external ones, and existing ones in an existing network."""
     clusters = {}
     for name, cluster in environment.kafka.items():

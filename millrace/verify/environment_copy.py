@@ -16,7 +16,7 @@ from millrace.config import load
 from millrace.config.aws.resource_names import Names
 from millrace.config.document.problems import ConfigurationError, Finding
 from millrace.config.infrastructure_sections import Bucket, Disposable
-from millrace.config.job_networks import network_reasons, vpc_reason
+from millrace.config.job_networks import reason_job_runs_in_vpc, reasons_for_vpc_by_user
 from millrace.config.model import EmrJob, Environment, GlueJob, Job, KafkaTopic, MskCluster
 from millrace.config.queries import Payload
 from millrace.lifecycle.account.real_cost import ENVIRONMENT, PROJECT
@@ -144,7 +144,7 @@ def write_verification_environment(
     clusters: Mapping[str, Mapping[str, Any]],
     without_kafka: bool = False,
 ) -> VerificationCopy:
-    """Write the environment that verifies another one.
+    """Write and return the environment that verifies another one.
 
     It has the other's account, region, governance, network, keys, and version and worker of each engine in use. Its data is
     its own, and disposable. Existing resources of the other (buckets, database, roles of jobs, streams) are not used, as a
@@ -174,7 +174,7 @@ def write_verification_environment(
     ConfigurationError
         It is not possible: no schema for generated records, a cluster that cannot be used, or a name that is too long.
     """
-    streams = _first_stream_by_kind(environment, root)
+    streams = _first_payload_and_writers_by_kind(environment, root)
     kinds = _stream_kinds_by_engine(environment, streams, without_kafka=without_kafka)
     used = tuple(dict.fromkeys(kind for own in kinds.values() for kind in own))
     document: dict[str, Any] = {
@@ -220,12 +220,12 @@ def write_verification_environment(
     legs = []
     for engine, own in kinds.items():
         first, job = next((key, each) for key, each in environment.jobs.items() if each.engine == engine)
-        outside = vpc_reason(environment, first) is None and "kafka" not in own
+        outside = reason_job_runs_in_vpc(environment, first) is None and "kafka" not in own
         queries: dict[str, Any] = {}
         for kind in own:
             leg = StreamThroughJob(engine, kind, f"{engine}_{kind}_landed", f"{engine}_{kind}_derived")
             legs.append(leg)
-            queries |= _query_sections(leg, _payload_writers_of_kind(streams, kind)[0])
+            queries |= _query_sections(leg, _payload_and_writers_of_kind(streams, kind)[0])
         document["jobs"][engine] = {
             **_job_section(job),
             **({"network": "none"} if outside else {}),
@@ -240,15 +240,15 @@ def write_verification_environment(
     except ConfigurationError as error:
         file.unlink()
         raise _error_in_users_file(error, environment, file) from None
-    sources = tuple(CopiedStream(kind, _payload_writers_of_kind(streams, kind)[1]) for kind in used)
+    sources = tuple(CopiedStream(kind, _payload_and_writers_of_kind(streams, kind)[1]) for kind in used)
     return VerificationCopy(file, copy, Names(copy, account), sources, tuple(legs))
 
 
 def _error_in_users_file(
     error: ConfigurationError, environment: Environment, generated: Path
 ) -> ConfigurationError:
-    """Name the user's file instead of the generated one."""
-    file = environment.places.of(())[0]
+    """Return an error that names the user's file instead of the generated one."""
+    file = environment.value_locations.file_and_line(())[0]
     where = "in the small environment that `millrace verify` makes of this one"
     return ConfigurationError(
         replace(each, file=file, line=0, hint=f"{each.hint}; {where}" if each.hint else where)
@@ -261,24 +261,24 @@ def _error_in_users_file(
 _Streams = Mapping[str, tuple[Payload, PayloadWriters]]
 
 
-def _payload_writers_of_kind(streams: _Streams, kind: str) -> tuple[Payload, PayloadWriters]:
+def _payload_and_writers_of_kind(streams: _Streams, kind: str) -> tuple[Payload, PayloadWriters]:
     """Return the writers of records of a kind of stream; those of another kind where the environment has no such stream."""
     return streams[kind] if kind in streams else next(iter(streams.values()))
 
 
-def _formats_read(environment: Environment) -> Iterator[tuple[str, str, Payload]]:
+def _engines_stream_kinds_and_formats(environment: Environment) -> Iterator[tuple[str, str, Payload]]:
     """Yield the engine, the kind of the stream, and the format there, of all that queries of the environment read."""
     for job in environment.jobs.values():
         for query in job.queries.values():
-            for reading in query.readings.values():
+            for reading in query.stream_readings_by_place.values():
                 yield job.engine, environment.streams[reading.source].kind, reading
 
 
-def _first_stream_by_kind(environment: Environment, root: Path) -> _Streams:
+def _first_payload_and_writers_by_kind(environment: Environment, root: Path) -> _Streams:
     """Return, for each kind of stream, the first payloads for which records can be generated."""
     streams: dict[str, tuple[Payload, PayloadWriters]] = {}
     refused: list[str] = []
-    for _, kind, payload in _formats_read(environment):
+    for _, kind, payload in _engines_stream_kinds_and_formats(environment):
         if kind in streams:
             continue
         try:
@@ -288,7 +288,7 @@ def _first_stream_by_kind(environment: Environment, root: Path) -> _Streams:
     if not streams:
         why = "; ".join(dict.fromkeys(refused)) or "no query reads a stream"
         allowed = "a query of whose schema records can be made (docs/verify.md)"
-        raise environment.places.error([Finding(("jobs",), why, allowed)])
+        raise environment.value_locations.error_of_findings([Finding(("jobs",), why, allowed)])
     return streams
 
 
@@ -297,7 +297,7 @@ def _stream_kinds_by_engine(
 ) -> dict[str, tuple[str, ...]]:
     """Return the kinds of streams that each engine in use reads."""
     engines: dict[str, list[str]] = {job.engine: [] for job in environment.jobs.values()}
-    for engine, kind, _ in _formats_read(environment):
+    for engine, kind, _ in _engines_stream_kinds_and_formats(environment):
         if kind in streams and kind not in engines[engine] and not (without_kafka and kind == "kafka"):
             engines[engine].append(kind)
     return {engine: tuple(sorted(kinds)) or ("kinesis",) for engine, kinds in engines.items()}
@@ -312,7 +312,7 @@ def _short_project_name(environment: Environment, name: str, account: str) -> st
 
 
 def _network_section(environment: Environment) -> dict[str, Any]:
-    if not network_reasons(environment):
+    if not reasons_for_vpc_by_user(environment):
         return {}
     section: dict[str, Any] = environment.network.model_dump(mode="json", exclude_none=True)
     if environment.network.vpc is None:
@@ -326,7 +326,7 @@ def _reachable_cluster(environment: Environment, clusters: Mapping[str, Any]) ->
     for cluster in cluster_names:
         if cluster in clusters:
             return cluster
-    raise environment.places.error(
+    raise environment.value_locations.error_of_findings(
         [
             Finding(
                 ("kafka", cluster_names[0]),

@@ -17,7 +17,7 @@ from millrace.lifecycle.deploy import DeployError
 from millrace.sandbox.drill import DrillError, Say
 from millrace.sandbox.programs import cdk
 from millrace.sandbox.programs.child_processes import SandboxError
-from millrace.sizing.model import Plan
+from millrace.sizing.plan_model import Plan
 from millrace.verify.account.check_claims import ClaimAnswer
 from millrace.verify.environment_copy import CLUSTER_TAG, SHARDS, TAG, VerificationCopy, VerificationSettings
 from millrace.verify.removals.manual_removal import TOPIC, UNKNOWN
@@ -145,7 +145,7 @@ class Verification:
     _removed: float | None = None
 
     def run(self) -> VerificationOutcome:
-        """Deploy the copy, run it, compare, and remove it, whatever happens.
+        """Deploy the copy, run it, compare, and remove it, whatever happens; return the outcome.
 
         An interruption is reported like any other trouble; a second one also ends the removal.
         """
@@ -166,14 +166,14 @@ class Verification:
 
     def _stop_and_remove(self, clock: StepTimer, trouble: list[str], remains: list[str]) -> None:
         if self._story is not None:
-            self._story.close()
+            self._story.stop_traffic()
         if self._made is None:
             return
         if self.keep:
             self._runs = self._job_runs_with_usage(trouble)
             return
         try:
-            self._remove(clock, remains)
+            self._remove_copy(clock, remains)
         except TROUBLE as error:
             # The search stopped at this error: more may be left.
             trouble.append(str(error))
@@ -199,7 +199,7 @@ class Verification:
             story.kill_and_reshard()
             remark(f"{self.settings.kills} kills of each job, {len(story.reshards)} reshards")
         with clock.time_step("land and derive all") as remark:
-            lacking = story.send_rest_and_stop_jobs()
+            lacking = story.send_rest_stop_jobs_and_describe_missing()
             remark(f"{sum(len(t.ledger) for t in story.traffic.values()):,} records")
         if lacking:
             trouble.append(lacking)
@@ -212,13 +212,15 @@ class Verification:
     def _job_runs_with_usage(self, trouble: list[str]) -> tuple[BilledRun, ...]:
         try:
             return tuple(
-                run for job in self.copy.environment.jobs for run in self.place.runs(self.copy.names, job)
+                run
+                for job in self.copy.environment.jobs
+                for run in self.place.billed_runs(self.copy.names, job)
             )
         except TROUBLE as error:
             trouble.append(f"the usage of the runs is not known: {error}")
             return ()
 
-    def _remove(self, clock: StepTimer, remains: list[str]) -> None:
+    def _remove_copy(self, clock: StepTimer, remains: list[str]) -> None:
         unknown: list[str] = []
         with clock.time_step("tear down") as remark:
             own = scope_of_copy(self.copy)
@@ -227,7 +229,10 @@ class Verification:
                 self._end_runs(self._story)
                 self._runs = self._job_runs_with_usage(unknown)
             removed = remove_verification(
-                self.place, own, say=self.say, topics=lambda: self._delete_copy_topic(own)
+                self.place,
+                own,
+                say=self.say,
+                topics=lambda: self._delete_copy_topic_and_report_remaining(own),
             )
             self._objects, self._removed = removed.objects, time.monotonic()
             remains += removed.remains
@@ -236,7 +241,7 @@ class Verification:
             for each in unknown:
                 remark(each)
 
-    def _delete_copy_topic(self, scope: VerificationScope) -> list[str]:
+    def _delete_copy_topic_and_report_remaining(self, scope: VerificationScope) -> list[str]:
         """Delete the topic; return a line for one that is left."""
         names, cluster = self.copy.names, self.copy.kafka_cluster
         if not self._topics or cluster is None:
@@ -269,7 +274,7 @@ class Verification:
             deployed_seconds=0.0 if self._made is None else now - self._made,
         )
         return VerificationOutcome(
-            environment=own.environment,
+            environment=own.environment_name,
             name=own.name,
             where=self.place.where,
             steps=tuple(clock.steps),

@@ -15,9 +15,9 @@ from millrace.sandbox import deployment
 from millrace.sandbox.drill import DrillError
 from millrace.sandbox.local_runs import LocalJobRunner
 from millrace.sandbox.programs import kafka_broker, localstack
-from millrace.sandbox.programs.child_processes import lock_sandbox
+from millrace.sandbox.programs.child_processes import locked_sandbox_without_left_programs
 from millrace.sandbox.programs.local_spark import SandboxSpark, delete_local_catalog
-from millrace.sizing.model import Plan
+from millrace.sizing.plan_model import Plan
 from millrace.verify.environment_copy import VerificationCopy
 from millrace.verify.verification_cost import BilledRun, billed_quantities
 from millrace.verify.verification_target import StepSeconds, VerificationTarget
@@ -65,7 +65,7 @@ class SandboxTarget(LocalJobRunner, VerificationTarget):
         self.kill_all()
         delete_local_catalog()
 
-    def runs(self, names: Names, job: str) -> list[BilledRun]:
+    def billed_runs(self, names: Names, job: str) -> list[BilledRun]:
         """Return the runs, with the quantities that AWS would bill for the same seconds."""
         settings, workers = names.environment.jobs[job], self.plan.jobs[job].max_workers.value
         return [
@@ -74,7 +74,7 @@ class SandboxTarget(LocalJobRunner, VerificationTarget):
         ]
 
 
-def sandbox_clusters(environment: Environment) -> dict[str, dict[str, Any]]:
+def sandbox_cluster_sections(environment: Environment) -> dict[str, dict[str, Any]]:
     """Return the clusters of an environment in LocalStack: one broker replaces each, whatever its kind."""
     return {name: {"kind": "msk", "disposable": True} for name in environment.kafka}
 
@@ -94,7 +94,7 @@ def open_sandbox_target(copy: VerificationCopy, plan: Plan) -> Iterator[SandboxT
             f"account {localstack.ACCOUNT}"
         )
     with ExitStack() as stack:
-        stack.enter_context(lock_sandbox())
+        stack.enter_context(locked_sandbox_without_left_programs())
         delete_local_catalog()
         local = stack.enter_context(localstack.running_localstack(copy.environment.region))
         broker = (

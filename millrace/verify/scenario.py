@@ -14,7 +14,7 @@ from pyiceberg.catalog import Catalog
 
 from millrace.config.model import KafkaTopic
 from millrace.lifecycle.audits.kinesis import list_shards
-from millrace.lifecycle.aws_error_messages import AwsError, ThrottledError, translate_aws_errors
+from millrace.lifecycle.aws_error_messages import AwsError, ThrottledError, translating_aws_errors
 from millrace.sandbox.drill import JobsDrill, Say, translate_table_errors, wait_for_condition
 from millrace.sandbox.payloads.flights import RecordToSend
 from millrace.sandbox.records import lake_tables
@@ -42,7 +42,7 @@ Turn = Literal["reshard", "kill"]
 
 
 def order_disturbances(kills: int, reshards: int) -> list[Turn]:
-    """Order the disturbances while records flow: a kill follows each reshard at once, while old shards are still read."""
+    """Return the order of disturbances while records flow: a kill follows each reshard at once, while old shards are still read."""
     resharding: list[Turn] = ["reshard"] * reshards
     killing: list[Turn] = ["kill"] * kills
     return [turn for pair in zip_longest(resharding, killing) for turn in pair if turn is not None]
@@ -86,7 +86,7 @@ class StreamTraffic:
         )
         feed = TrafficFeed(RecordGenerator(payloads.schema, choose).record, payloads, shape, choose)
         try:
-            with translate_aws_errors(f"cannot send records to {self.source.kind}"):
+            with translating_aws_errors(f"cannot send records to {self.source.kind}"):
                 self.producer.send(self._paced_events(feed, stop), sent=lambda _: None)
         except ThrottledError as error:
             # The producer has given up after its retries: callers must not retry.
@@ -178,7 +178,7 @@ class VerificationScenario(JobsDrill):
         # To double the shards and back: a split of each shard, then a merge of each pair.
         after = 2 * SHARDS if before == SHARDS else SHARDS
         self.say(f"resharding: {before} to {after} shards")
-        with translate_aws_errors(f"cannot reshard {stream}"):
+        with translating_aws_errors(f"cannot reshard {stream}"):
             kinesis.update_shard_count(
                 StreamName=stream, TargetShardCount=after, ScalingType="UNIFORM_SCALING"
             )
@@ -204,7 +204,7 @@ class VerificationScenario(JobsDrill):
         shards = list_shards(kinesis, stream)
         return sum("EndingSequenceNumber" not in shard["SequenceNumberRange"] for shard in shards)
 
-    def send_rest_and_stop_jobs(self) -> str:
+    def send_rest_stop_jobs_and_describe_missing(self) -> str:
         """Send the missing records up to the wanted number, wait until no more rows come, and stop the jobs.
 
         Returns
@@ -217,7 +217,7 @@ class VerificationScenario(JobsDrill):
         for sending in self.sending:
             sending.stop()
         self.say("waiting until all records are landed and derived")
-        lacking = self.wait_until_tables_complete(self._expected_rows())
+        lacking = self.wait_for_rows_and_describe_missing(self._expected_rows_by_table())
         if not lacking:
             time.sleep(_SETTLE_SECONDS)
         self.stop()
@@ -229,7 +229,7 @@ class VerificationScenario(JobsDrill):
         seconds = self._settings.records / self._settings.per_second * 2 + 60
         self.wait_while_jobs_run(lambda: len(traffic.ledger) >= self._settings.records, seconds, what, ())
 
-    def _expected_rows(self) -> dict[str, int]:
+    def _expected_rows_by_table(self) -> dict[str, int]:
         """Return the number of rows by table, after all records were sent."""
         counts: dict[str, int] = {}
         for leg in self._copy.legs:
@@ -238,7 +238,7 @@ class VerificationScenario(JobsDrill):
         return counts
 
     def compare_tables(self) -> tuple[TableComparison, ...]:
-        """Compare every leg's tables with the sent records."""
+        """Return the comparison of every leg's tables with the sent records."""
         ledgers = {name: traffic.ledger for name, traffic in self.traffic.items()}
         return compare_with_ledgers(self.catalog, self._copy, ledgers)
 
@@ -246,7 +246,7 @@ class VerificationScenario(JobsDrill):
 def compare_with_ledgers(
     catalog: Catalog, copy: VerificationCopy, ledgers: Mapping[str, Ledger]
 ) -> tuple[TableComparison, ...]:
-    """Compare every leg's landing table and derived table with the ledger of its stream, as multisets.
+    """Return the comparison of every leg's two tables with the ledger of its stream, as multisets.
 
     Parameters
     ----------

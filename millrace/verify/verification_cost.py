@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from millrace.config.model import Environment, Job
 from millrace.sizing.cost import HOURS, cost_item, price_name
-from millrace.sizing.model import CostItem, Plan
+from millrace.sizing.plan_model import CostItem, Plan
 from millrace.sizing.prices_and_limits import PriceTable, prices
 
 PUT_UNIT_BYTES = 25_000
@@ -86,13 +86,14 @@ def billed_quantities(job: Job, workers: int, seconds: float) -> dict[str, float
     """
     hours = max(_SHORTEST_RUN_SECONDS, math.ceil(seconds)) / 3600 * workers
     return {
-        price: hours * each.units for price, each in zip(price_names_of_engine(job), job.bills, strict=True)
+        price: hours * each.units
+        for price, each in zip(price_names_of_engine(job), job.hourly_bill_items, strict=True)
     }
 
 
 def price_names_of_engine(job: Job) -> list[str]:
     """Return the names of a job's prices, in the order of its engine's bill."""
-    return [price_name(each) for each in job.bills]
+    return [price_name(each) for each in job.hourly_bill_items]
 
 
 def cost_items(
@@ -107,7 +108,7 @@ def cost_items(
     expected
         Whether it is expected: then no figure was measured.
     """
-    table = prices(environment.region, environment.places.root)
+    table = prices(environment.region, environment.value_locations.root)
     items = [*_run_cost_items(usage.runs, table, expected=expected)]
     if usage.shard_seconds:
         hours = usage.shard_seconds / 3600

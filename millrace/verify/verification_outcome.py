@@ -8,7 +8,7 @@ from typing import Any
 
 from millrace.sandbox.drill import JobKill
 from millrace.sandbox.records.ledger import LedgerComparison
-from millrace.sizing.model import CostItem
+from millrace.sizing.plan_model import CostItem
 from millrace.verify.account import check_claims
 from millrace.verify.environment_copy import StreamThroughJob
 

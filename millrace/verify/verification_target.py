@@ -65,5 +65,5 @@ class VerificationTarget(JobRunner):
         """
 
     @abstractmethod
-    def runs(self, names: Names, job: str) -> list[BilledRun]:
+    def billed_runs(self, names: Names, job: str) -> list[BilledRun]:
         """Return all runs of a job, with their billed quantities."""

@@ -23,7 +23,7 @@ from millrace.advisor.logs.event_log_reader import read_history
 from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.sandbox.programs import kafka_broker
 from millrace.sandbox.programs.toolchain import ROOT
-from tests.advisor.runs import RUNS, SPARKS, Run, folder, play
+from tests.advisor.runs_with_known_faults import RUNS, SPARKS, Run, folder, play
 
 PAGE = ROOT / "docs" / "advisor.md"
 _MARKED = re.compile(r"(?<=<!-- runs -->\n).*?(?=<!-- /runs -->)", re.S)
@@ -45,7 +45,7 @@ class Judged:
     def settled(self) -> int:
         """Batches that could be judged: on a busy machine a run has few."""
         views = (QueryView(self.advice.history, query, AdvisedJob()) for query in self.advice.history.queries)
-        return sum(len(view.batches) for view in views)
+        return sum(len(view.settled_batches) for view in views)
 
     @property
     def met(self) -> bool:

@@ -26,10 +26,10 @@ from millrace.advisor.findings.model import Advice
 from millrace.advisor.logs.event_log_reader import read_history
 from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.config import load
-from millrace.sandbox.deployment import Sandbox, start_servers
+from millrace.sandbox.deployment import Sandbox, running_servers
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
 from millrace.sandbox.programs.kafka_broker import KafkaBroker
-from millrace.sandbox.programs.local_spark import EVENT_LOGS, LocalJob, copy_event_logs
+from millrace.sandbox.programs.local_spark import EVENT_LOGS, LocalJob, copy_then_move_event_logs
 from millrace.sandbox.programs.localstack import ACCOUNT, LocalStack
 from millrace.sandbox.records import lake_tables
 from millrace.sandbox.records.producer import BackgroundThread, KafkaProducer, yield_at_rate
@@ -105,7 +105,11 @@ class Loop:
         shown = f" > {into.name}" if into is not None else ""
         sys.stdout.write(f"$ millrace {' '.join(words)}{shown}\n")
         sys.stdout.flush()
-        environment = {**self.stack.environment(), "COLUMNS": "120", "PYTHONPATH": os.pathsep.join(sys.path)}
+        environment = {
+            **self.stack.environment_variables(),
+            "COLUMNS": "120",
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        }
         done = run([sys.executable, "-m", "millrace", *words], self.project, environment)
         if into is not None:
             into.write_text(done.stdout)
@@ -144,7 +148,7 @@ class Loop:
             job.process.kill()
         [name] = [each.name for each in job.event_logs.iterdir()]
         place = sandbox.launch_document(JOB).content["event_logs"]
-        copy_event_logs(self.stack, job, place)
+        copy_then_move_event_logs(self.stack, job, place)
         self.logs.append(EVENT_LOGS / name)
         return f"{place.rstrip('/')}/{name}"
 
@@ -178,7 +182,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run, advise, apply, plan, deploy, run, advise."""
     options = parser().parse_args(arguments)
     shutil.rmtree(HOME, ignore_errors=True)
-    with start_servers() as (stack, broker):
+    with running_servers() as (stack, broker):
         write(HOME / "project", ENVIRONMENT)
         choose = random.Random(options.seed)
         loop = Loop(stack, broker, options.seconds, choose)

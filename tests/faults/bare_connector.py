@@ -10,9 +10,9 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from millrace.etl.engines.glue import GlueFamily
+from millrace.etl.engines.glue import EngineWithGlueConnector
 from millrace.etl.launch.sources import KinesisSource
-from millrace.etl.sources.kinesis import stream as kinesis
+from millrace.etl.sources.kinesis import connector_stream as kinesis
 from millrace.etl.sources.kinesis.missed_records_guard import KinesisLossGuard
 
 MEASURES = ("kinesis.client.describeShardInterval", "kinesis.client.numRetries")
@@ -20,10 +20,13 @@ MEASURES = ("kinesis.client.describeShardInterval", "kinesis.client.numRetries")
 
 def strip() -> None:
     """Leave the connector's options at their defaults, take a start at its word, and guard nothing."""
-    options, read = GlueFamily.kinesis_options, kinesis.read_stream
+    options, read = EngineWithGlueConnector.kinesis_options, kinesis.open_kinesis_stream
 
     def plain(
-        engine: GlueFamily, source: KinesisSource, endpoint: str | None, shards: Sequence[str] = ()
+        engine: EngineWithGlueConnector,
+        source: KinesisSource,
+        endpoint: str | None,
+        shards: Sequence[str] = (),
     ) -> dict[str, str]:
         return {k: v for k, v in options(engine, source, endpoint, shards).items() if k not in MEASURES}
 
@@ -33,9 +36,9 @@ def strip() -> None:
     def unguarded(_guard: KinesisLossGuard, _spark: SparkSession, _batch: int) -> Mapping[str, str]:
         return {}
 
-    GlueFamily.kinesis_options = plain  # type: ignore[method-assign]
-    kinesis.read_stream = at_its_word  # type: ignore[assignment]
-    KinesisLossGuard.check_before_batch = unguarded  # type: ignore[method-assign]
+    EngineWithGlueConnector.kinesis_options = plain  # type: ignore[method-assign]
+    kinesis.open_kinesis_stream = at_its_word  # type: ignore[assignment]
+    KinesisLossGuard.checked_positions_before_batch = unguarded  # type: ignore[method-assign]
 
 
 strip()

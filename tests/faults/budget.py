@@ -82,15 +82,15 @@ PARTS = (
     ),
     _part("moves between engines", "to a job on another engine by its checkpoint, twenty times", f"tests.faults.job_moves --engine {ANY} --times 20", 25),
     _part("sinks", "kill -9 in the middle of writes to every sink", "tests.faults.kill_during_sink_writes --kills 3 --records 3000", 6),
-    _part("throttle", "sinks that are slow or take nothing", "tests.faults.throttle", 6),
-    _part("upkeep", "tables kept up while they are written and read", "tests.faults.upkeep --minutes 10", 12),
+    _part("throttle", "sinks that are slow or take nothing", "tests.faults.throttled_sinks", 6),
+    _part("upkeep", "tables kept up while they are written and read", "tests.faults.maintenance_under_load --minutes 10", 12),
     *(
         _part(f"deployed {name}", "deployed jobs under kill -9", f"tests.faults.kill_deployed_jobs --only {name} --kills 3 --records 6000", 8)
         for name in DEPLOYED
     ),
     _part("deployed sinks", "one deployed job, five kinds of sink, kill -9", "tests.faults.kill_during_sink_writes --deployed --kills 1 --records 2000", 8),
     _part("change data", "tables and history of a database's changes are PostgreSQL's", "tests.faults.change_data --transactions 100000", 15),
-    _part("load", "10^7 records", "tests.faults.load --events 10000000", 15),
+    _part("load", "10^7 records", "tests.faults.ten_million_records --events 10000000", 15),
     _part(
         "load kinesis", "10^6 records, with kills in the middle of reshards",
         "tests.faults --only killed_while_splitting --records 1000000", 20,

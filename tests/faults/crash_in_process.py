@@ -151,9 +151,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     lines, held = [], True
     with servers() as given:
         # The lease is not cut: it is renewed by the clock.
-        os.environ |= {k: v for k, v in given.stack.environment().items() if k.startswith("AWS_")}
+        os.environ |= {k: v for k, v in given.stack.environment_variables().items() if k.startswith("AWS_")}
         files = [path for name in JAR_SETS for path in jars.jar_files(name)]
-        with local_session.open_session(files, spark_settings(given), warehouse=HOME / "lake") as spark:
+        with local_session.running_spark_session(
+            files, spark_settings(given), warehouse=HOME / "lake"
+        ) as spark:
             for number, kind in enumerate(asked.kind):
                 done = []
                 for outcome in points(spark, given, given.broker, number, kind, every=asked.every):

@@ -258,7 +258,7 @@ class Crashed:
             "secretsmanager.endpoint": self.servers.stack.endpoint,
             "kinesis.endpoint": self.servers.kinesis.endpoint,
         }
-        environment = {**stack.environment(), maintenance_on_request.ASKS: str(self.asks)}
+        environment = {**stack.environment_variables(), maintenance_on_request.ASKS: str(self.asks)}
         prelude = f"import {maintenance_on_request.__name__}  # noqa\n" if self.kind.chores else ""
         self.runs.append(
             start(

@@ -32,7 +32,7 @@ import pyarrow.compute as pc
 from confluent_kafka import Producer
 from ruamel.yaml import YAML
 
-from millrace.sandbox.deployment import Sandbox, start_servers
+from millrace.sandbox.deployment import Sandbox, running_servers
 from millrace.sandbox.programs import jars, local_driver
 from millrace.sandbox.programs.child_processes import RUN, ChildProcess, SandboxError
 from millrace.sandbox.programs.local_spark import SandboxSpark, local_catalog_settings
@@ -128,7 +128,7 @@ class Theirs:
             "spark.eventLog.rolling.enabled": "false",
             "spark.eventLog.dir": (self.home / "logs").as_uri(),
         }
-        environment = self.spark.stack.environment()
+        environment = self.spark.stack.environment_variables()
         job = local_driver.start_driver(
             "old-job", self.home, OLD, settings, arguments, environment=environment, log="log"
         )
@@ -181,7 +181,7 @@ def service(brokers: str) -> Iterator[dict[str, str]]:
             WorkerType="G.1X",
             NumberOfWorkers=3,
         )
-        yield stack.environment()
+        yield stack.environment_variables()
 
 
 def imported(project: Path, environment: Mapping[str, str], name: str, *more: str) -> dict[str, Any]:
@@ -329,7 +329,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     shutil.rmtree(HOME, ignore_errors=True)
     with ExitStack() as ending:
-        stack, broker = ending.enter_context(start_servers())
+        stack, broker = ending.enter_context(running_servers())
         glue = ending.enter_context(service(broker.bootstrap))
         broker.create_topic(TOPIC, PARTITIONS)
         stack.client("s3").create_bucket(Bucket=BUCKET)

@@ -173,7 +173,7 @@ def main() -> int:
         broker = ending.enter_context(kafka_broker.running_broker())
         os.environ["SPARK_LOCAL_DIRS"] = str(HOME / "local")
         files = [*jars.jar_files("sandbox"), *jars.jar_files("kafka-client")]
-        spark = ending.enter_context(local_session.open_session(files, warehouse=HOME / "lake"))
+        spark = ending.enter_context(local_session.running_spark_session(files, warehouse=HOME / "lake"))
         # Only where blocks and shuffles lie; libraries are beside it.
         (blocks,) = (HOME / "local").rglob("blockmgr-*")
         disks = {"local": ending.enter_context(disk(blocks)), "tables": tables}

@@ -133,7 +133,7 @@ class Job:
         watch = threading.Thread(target=self._end, args=(supervisor, len(queries), over), daemon=True)
         if not bounded:
             watch.start()
-        status = supervisor.run(queries)
+        status = supervisor.run_to_exit_status(queries)
         over.set()
         if not bounded:
             watch.join()
@@ -155,7 +155,7 @@ class Job:
                 over.wait(0.2)
                 continue
             if len(self._spark.streams.active) == count:
-                supervisor.stop()
+                supervisor.request_stop()
                 return
             over.wait(0.1)
 

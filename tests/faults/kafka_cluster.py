@@ -67,7 +67,9 @@ def cluster(home: Path, count: int, settings: Mapping[str, str]) -> Iterator[Clu
     made = Cluster(home, ports[:count])
     try:
         for number in range(1, count + 1):
-            kafka_broker.write_broker_settings(home, number, ports[:count], ports[count:], {}, settings)
+            kafka_broker.write_broker_settings_and_format(
+                home, number, ports[:count], ports[count:], {}, settings
+            )
             made.start(number)
         answering = partial(kafka_broker.broker_count, made.bootstrap)
         runs = tuple(made.processes.values())

@@ -24,7 +24,7 @@ from typing import Any
 from millrace.lifecycle.audits.hourly_audit import HOUR, AuditResult
 from millrace.lifecycle.audits.query_audit import audit_query
 from millrace.sandbox import running_sandbox
-from millrace.sandbox.deployment import Sandbox, start_servers
+from millrace.sandbox.deployment import Sandbox, running_servers
 from millrace.sandbox.payloads.flights import RecordToSend
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
 from millrace.sandbox.programs.local_spark import LocalJob
@@ -306,7 +306,7 @@ def opened(seed: int) -> Iterator[Shop]:
     """Deploy the shop, and end all its runs at last."""
     shutil.rmtree(HOME, ignore_errors=True)
     with ExitStack() as ending:
-        stack, broker = ending.enter_context(start_servers())
+        stack, broker = ending.enter_context(running_servers())
         kinesis = ending.enter_context(kinesalite.running(seed=seed))
         choose = random.Random(seed)
         shop = Shop(deployed(HOME, stack, broker), kinesis, choose)

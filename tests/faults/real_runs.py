@@ -11,7 +11,7 @@ from typing import Any
 
 from millrace.lifecycle.account.deployed_outputs import LaunchDocument, split_s3_url
 from millrace.sandbox.programs import localstack
-from millrace.sandbox.programs.child_processes import lock_sandbox
+from millrace.sandbox.programs.child_processes import locked_sandbox_without_left_programs
 from millrace.sandbox.programs.local_spark import LocalJob, SandboxSpark, delete_local_catalog
 from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sandbox.programs.toolchain import ROOT
@@ -85,7 +85,7 @@ def beside_localstack(engines: RealRuns) -> Iterator[LocalStack]:
     """Start a LocalStack whose state machines call these engines; ends all runs at last."""
     script = ROOT / "tests" / "integration" / "lifecycle" / "localstack_forwarder.py"
     with ExitStack() as ending:
-        ending.enter_context(lock_sandbox())
+        ending.enter_context(locked_sandbox_without_left_programs())
         delete_local_catalog()
         ending.enter_context(serving(engines))
         settings = {"ENGINES_URL": engines.url}

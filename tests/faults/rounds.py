@@ -13,7 +13,7 @@ from tests.faults.keyed_round_setup import KeyedStage
 from tests.faults.round_setup import Stage
 from tests.faults.routed_round_setup import RoutedStage
 from tests.faults.sent_records import DDL
-from tests.faults.split import SplitStage, split_topic
+from tests.faults.topic_split import SplitStage, split_topic
 
 Story = Callable[[Stage, int], None]
 

@@ -189,13 +189,15 @@ def main() -> int:
         faults = ending.enter_context(s3_proxy.before(stack.endpoint))
         failing = LocalStack(faults.endpoint, stack.region, None)
         # Of the session's JVM, and of boto3 in this process: the lease is its own.
-        os.environ |= {k: v for k, v in failing.environment().items() if k.startswith("AWS_")}
+        os.environ |= {k: v for k, v in failing.environment_variables().items() if k.startswith("AWS_")}
         database = HOME / "catalog.db"
         SqlCatalog("lake", uri=f"sqlite:///{database}", warehouse=f"s3a://{BUCKET}/lake").close()
         settings = local_catalog_settings("lake", database, f"s3a://{BUCKET}/lake")
         settings |= SandboxSpark(failing, broker.bootstrap).s3_file_system_settings()
         files = [*jars.jar_files("sandbox"), *jars.jar_files("kafka-client")]
-        spark = ending.enter_context(local_session.open_session(files, settings, warehouse=HOME / "lake"))
+        spark = ending.enter_context(
+            local_session.running_spark_session(files, settings, warehouse=HOME / "lake")
+        )
         kinds = [KINDS[number % len(KINDS)] for number in range(len(options.only))]
         stories = enumerate(zip(kinds, options.only, strict=True))
         return report_results(

@@ -28,7 +28,7 @@ import numpy as np
 import psutil
 from scipy import stats
 
-from millrace.sandbox.deployment import Sandbox, deploy_sandbox, start_servers
+from millrace.sandbox.deployment import Sandbox, deploy_sandbox, running_servers
 from millrace.sandbox.payloads import flights
 from millrace.sandbox.payloads.flights import RecordToSend
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
@@ -163,7 +163,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run, measure, compare, print."""
     options = parser().parse_args(arguments)
     shutil.rmtree(RUN / "jobs", ignore_errors=True)
-    with start_servers() as (stack, broker):
+    with running_servers() as (stack, broker):
         sandbox = deploy_sandbox("local", stack, broker)
         producer = KafkaProducer(sandbox.kafka.bootstrap, sandbox.names.stream("flights"))
         producer.send(itertools.islice(endless(), 1_000), sent=lambda _: None)

@@ -26,7 +26,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from millrace.cli.run.checkpoint_compatibility import check_lines_by_version, checkpoint_refusals
+from millrace.cli.run.checkpoint_compatibility import checkpoint_lines_of_jobs, checkpoint_refusals
 from millrace.lifecycle.deploy import compare_with_deployed, launch_document_in_assembly
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, execute_verb
 from millrace.lifecycle.upgrade import roll_back_job, upgrade_job
@@ -113,7 +113,7 @@ class Scene:
 
     def cdk_deploy(self, assembly: Path, stack: str) -> None:
         """As ``millrace upgrade``, for a LocalStack that is not the environment's."""
-        cdk.deploy_stacks(assembly, stack, environment=self.stack.environment())
+        cdk.deploy_stacks(assembly, stack, environment=self.stack.environment_variables())
 
     def upgrade(self, assembly: Path) -> bool:
         return upgrade_job(
@@ -196,7 +196,7 @@ def story(scene: Scene) -> Iterator[tuple[str, bool]]:
 
     runs = scene.runs
     other = scene.version("environments/shop.yaml", "source: orders\n", "source: shipments\n")
-    (refusal,) = check_lines_by_version(checkpoint_refusals, scene.aws, other, [JOB])
+    (refusal,) = checkpoint_lines_of_jobs(checkpoint_refusals, scene.aws, other, [JOB])
     untouched = scene.runs == runs and scene.live.process.alive
     sources = [
         query["routes"][0]["source"]["topic"]

@@ -144,7 +144,7 @@ def played() -> Iterator[Played]:
         shutil.rmtree(HOME, ignore_errors=True)
         HOME.mkdir(parents=True)
         account = f"aws://{localstack.ACCOUNT}/{stack.region}"
-        run(["cdklocal", "bootstrap", account], HOME, stack.environment())
+        run(["cdklocal", "bootstrap", account], HOME, stack.environment_variables())
         SandboxSpark(stack=stack, kafka="").catalog("s3://none")  # makes the catalog's own tables
         with BackgroundThread(events, "events"):
             yield engines
@@ -163,7 +163,7 @@ def verified(engines: Played, given: argparse.Namespace) -> int:
         [sys.executable, "-m", "millrace", *words, "--reshards", str(given.reshards)],
         cwd=ROOT,
         # PyIceberg's files know nothing of AWS_ENDPOINT_URL.
-        env={**stack.environment(), "PYICEBERG_CATALOG__LAKE__S3__ENDPOINT": stack.endpoint},
+        env={**stack.environment_variables(), "PYICEBERG_CATALOG__LAKE__S3__ENDPOINT": stack.endpoint},
         stdout=subprocess.PIPE,
         text=True,
         check=False,

@@ -39,7 +39,7 @@ def main() -> int:
         return 2
     files = [*jars.jar_files("sandbox"), *jars.jar_files("kafka-client")]
     extensions = {"spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"}
-    with local_session.open_session(files, extensions) as spark, release.place():
+    with local_session.running_spark_session(files, extensions) as spark, release.place():
         release.open_catalog(spark)
         for kind in wanted:
             MAKERS[kind](spark)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from millrace.cli.plan.init import project_files
+from millrace.cli.plan.init import new_project_texts_by_path
 
 FOLDER = Path(__file__).parent
 NAME = "my-streams"
@@ -20,7 +20,11 @@ def keep(version: str) -> Path:
     """Write this version's project."""
     file = kept(version)
     # The JSON Schema is for editors; no command reads it.
-    made = {name: text for name, text in project_files(NAME).items() if not name.endswith("schema.json")}
+    made = {
+        name: text
+        for name, text in new_project_texts_by_path(NAME).items()
+        if not name.endswith("schema.json")
+    }
     file.write_text(json.dumps(made, indent=1, sort_keys=True) + "\n")
     return file
 

@@ -17,7 +17,7 @@ from millrace.infra.constructs.alarms import alarm_name
 from millrace.sandbox.failure_drill import DrillResult
 from millrace.sandbox.programs.child_processes import RUN
 from millrace.sandbox.programs.local_spark import METRICS_FILE
-from millrace.sizing.alarms.metrics import namespace
+from millrace.sizing.alarms.metrics import metric_namespace
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +34,7 @@ def sums(client: Any, job: str) -> dict[str | None, dict[str, float]]:
     """What a job told of itself (None) and of each query: metrics by name, added up."""
     result: dict[str | None, dict[str, float]] = {}
     now = datetime.now(UTC)
-    for metric in client.list_metrics(Namespace=namespace(job))["Metrics"]:
+    for metric in client.list_metrics(Namespace=metric_namespace(job))["Metrics"]:
         dimensions = {d["Name"]: d["Value"] for d in metric["Dimensions"]}
         assert dimensions.pop("job") == job
         (told,) = client.get_metric_statistics(

@@ -24,7 +24,7 @@ from millrace.lifecycle.audits.direct_query_records import (
     ranges_in_commits,
 )
 from millrace.lifecycle.audits.hourly_audit import HOUR, AuditResult, complete_hours
-from millrace.lifecycle.audits.kafka import TopicReader, compare_offsets
+from millrace.lifecycle.audits.kafka import TopicReader, compare_offsets_by_hour
 from millrace.lifecycle.audits.landing_table import LandedRecords
 from millrace.lifecycle.audits.query_audit import audit_query
 from millrace.lifecycle.aws_error_messages import AwsError
@@ -144,7 +144,7 @@ def test_what_is_missing_is_named(sandbox, holed):
     now = datetime.now(UTC)
     topic = TopicReader(TOPIC, {"bootstrap.servers": sandbox.kafka.bootstrap})
     unread = holed.sent[-2]
-    hours, holes = compare_offsets(
+    hours, holes = compare_offsets_by_hour(
         topic, holed.landed, complete_hours(now - HOUR, now), only=None, read={0: unread}, whole=True
     )
     markers = sorted(set(range(unread)) - set(holed.sent))
@@ -167,7 +167,7 @@ def test_a_topic_that_is_not_there_is_told(sandbox, holed):
     now = datetime.now(UTC)
     nowhere = TopicReader("nowhere", {"bootstrap.servers": sandbox.kafka.bootstrap})
     with pytest.raises(AwsError, match="topic nowhere"):
-        compare_offsets(
+        compare_offsets_by_hour(
             nowhere, holed.landed, complete_hours(now - HOUR, now), only=None, read={}, whole=True
         )
 
@@ -211,7 +211,7 @@ def test_a_direct_query_is_held_against_its_sink_its_letters_and_its_commits(san
     )
 
     def told(held):
-        hours, holes = compare_offsets(
+        hours, holes = compare_offsets_by_hour(
             topic,
             running_sandbox,
             complete_hours(now - HOUR, now),

@@ -47,10 +47,10 @@ class InAccount(localstack.LocalStack):
 
     account: str = localstack.ACCOUNT
 
-    def environment(self) -> dict[str, str]:
+    def environment_variables(self) -> dict[str, str]:
         credentials = {"AWS_ACCESS_KEY_ID": self.account, "AWS_SECRET_ACCESS_KEY": "test"}
         # cdklocal drops credentials that are not named there.
-        return super().environment() | credentials | {"AWS_ENVAR_ALLOWLIST": ",".join(credentials)}
+        return super().environment_variables() | credentials | {"AWS_ENVAR_ALLOWLIST": ",".join(credentials)}
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ def test_the_vpc_is_private(dev: Deployed) -> None:
     ec2 = dev.client("ec2")
     subnets = dev.of_vpc("describe_subnets", "Subnets")
     zones = {subnet["AvailabilityZone"] for subnet in subnets}
-    assert len(subnets) == len(zones) == dev.names.environment.zones
+    assert len(subnets) == len(zones) == dev.names.environment.zone_count
     assert not any(subnet["MapPublicIpOnLaunch"] for subnet in subnets)
     assert ec2.describe_internet_gateways()["InternetGateways"] == []
     assert ec2.describe_nat_gateways()["NatGateways"] == []

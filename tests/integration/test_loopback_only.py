@@ -74,7 +74,7 @@ SERVERS = """
 import time
 from millrace.sandbox.programs import child_processes, kafka_broker, localstack
 from tests import postgres
-with child_processes.lock_sandbox(), localstack.running_localstack() as cloud, kafka_broker.running_broker(), postgres.running():
+with child_processes.locked_sandbox_without_left_programs(), localstack.running_localstack() as cloud, kafka_broker.running_broker(), postgres.running():
     cloud.client("kinesis").create_stream(StreamName="s", ShardCount=1)
     print("all is there", flush=True)
     time.sleep(600)

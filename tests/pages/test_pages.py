@@ -14,9 +14,9 @@ from playwright.sync_api import Browser, Page, Route
 
 from millrace.advisor.advise import advise
 from millrace.advisor.forecasts.what_if import parse_what_if_changes, twin_of_application
-from millrace.benchmark.result import fit_outcome
+from millrace.benchmark.result import fit_all_queries
 from millrace.cli.plan.bench.report import benchmark_page as benchmark_page
-from millrace.cli.plan.plan import simulate_and_check_plan
+from millrace.cli.plan.plan import simulated_plan_with_warnings
 from millrace.cli.plan.report.plan_document import plan_document
 from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.cli.plan.report.simulate_page import simulation_page
@@ -31,7 +31,7 @@ from millrace.config import load
 from millrace.sizing import plan
 from millrace.sizing.alternatives.other_services import alternatives
 from millrace.sizing.simulation import Arrivals, simulate
-from millrace.sizing.simulation.plan_scenario import scenario, streams_of
+from millrace.sizing.simulation.plan_scenario import scenario_of_job, streams_of_job
 from tests.pages import browser
 from tests.unit.advisor.synthetic_runs import Truth, history
 from tests.unit.benchmark.synthetic_measurements import session
@@ -60,7 +60,8 @@ def advice(file: Path) -> None:
     assert result.findings
     twin = twin_of_application(result.history, 0.44)
     asked = [
-        twin.what_if(parse_what_if_changes(text, ["short"]), draws=3) for text in ("cores=4", "limit=6000")
+        twin.forecast_what_if(parse_what_if_changes(text, ["short"]), draws=3)
+        for text in ("cores=4", "limit=6000")
     ]
     document = advice_json(result) | {"verdict": verdict_json(advice_verdict(result))}
     write_page(file, advice_page(document, result.history, twin, asked))
@@ -69,8 +70,10 @@ def advice(file: Path) -> None:
 def simulated(file: Path) -> None:
     environment = load(str(ROOT / "docs" / "examples" / "spiky.yaml"), ROOT)
     sized = plan(environment)
-    arrivals = {name: Arrivals.spikes(100, 9000, 300, 1200) for name in streams_of(environment, "on-glue")}
-    result = simulate(scenario(environment, sized, "on-glue", arrivals))
+    arrivals = {
+        name: Arrivals.spikes(100, 9000, 300, 1200) for name in streams_of_job(environment, "on-glue")
+    }
+    result = simulate(scenario_of_job(environment, sized, "on-glue", arrivals))
     played = {"on-glue": result}
     verdict = simulation_verdict(
         environment, sized, played, env="x", repeat_command="millrace simulate", fixed=False
@@ -82,7 +85,7 @@ def simulated(file: Path) -> None:
 
 def planned(file: Path) -> None:
     environment = load("prod", ROOT)
-    result = simulate_and_check_plan(environment, plan(environment))
+    result = simulated_plan_with_warnings(environment, plan(environment))
     write_page(
         file, html_page("plan", "flights-prod: plan", plan_document(result, plan_verdict(result, "prod")))
     )
@@ -92,7 +95,7 @@ def measured(file: Path) -> None:
     environment = load("prod", ROOT)
     job = next(iter(environment.jobs))
     told = {"record_bytes": 300, "where": "sandbox", "worker": "a core", "architecture": "x86_64"}
-    result = fit_outcome([session(2, alpha=0.2), session(1)], ("a", "b"), **told)  # type: ignore[arg-type]
+    result = fit_all_queries([session(2, alpha=0.2), session(1)], ("a", "b"), **told)  # type: ignore[arg-type]
     write_page(file, benchmark_page(environment, job, result))
 
 

@@ -146,13 +146,13 @@ class Bench:
         whole = compose(good_records(landed, deletes=True)).drop(DELETED)
         for name, made in (("ours", whole), ("plain", None)):
             stored = self.spark.table(str(self.table("ours"))).drop(ORDER) if made is None else made
-            tables.create_or_evolve(self.spark, self.table(name), stored.schema, time=None)
+            tables.create_or_evolve_table(self.spark, self.table(name), stored.schema, time=None)
             stored.writeTo(str(self.table(name))).append()
 
     def copy(self, name: str, of: str) -> Table:
         """A table with the files of another one."""
         made, lender = self.table(f"{name}_{self.number}"), self.table(of)
-        tables.create_or_evolve(self.spark, made, self.spark.table(str(lender)).schema, time=None)
+        tables.create_or_evolve_table(self.spark, made, self.spark.table(str(lender)).schema, time=None)
         borrowed(self.spark, made, lender, self.keys, {})
         return made
 
@@ -210,7 +210,7 @@ def by_hand(bench: Bench, name: str, out: Table, landed: Table | None) -> None:
         "timestamp",
     )
     if landed is not None:
-        tables.create_or_evolve(bench.spark, landed, parsed.schema, time=None)
+        tables.create_or_evolve_table(bench.spark, landed, parsed.schema, time=None)
     stored = ("_id", *names, "_written_at")
 
     def merge(batch: DataFrame, _number: int) -> None:

@@ -9,7 +9,7 @@ read
 envelope
     With identity, position, key, headers and times.
 by hand
-    With ``from_json``: the case ``same_columns`` of :mod:`tests.performance.core`.
+    With ``from_json``: the case ``same_columns`` of :mod:`tests.performance.landing_speed`.
 times as text
     The same, and the moments of a record are not parsed.
 with an end
@@ -41,14 +41,14 @@ from rich.console import Console
 from millrace.etl.formats import json as decode
 from millrace.etl.formats.decoding import json_values
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schema_files import parse_schema, read_schema
+from millrace.etl.formats.schema_files import parse_ddl_schema, read_text_schema_file
 from millrace.etl.record import envelope
-from millrace.etl.record.tables import with_all_nullable
+from millrace.etl.record.tables import with_all_fields_nullable
 from millrace.sandbox.programs.child_processes import RUN
 from tests.performance.case_order import in_turn
-from tests.performance.core import pairs
 from tests.performance.cpu import task_seconds
 from tests.performance.hand_written_baselines import SCHEMA
+from tests.performance.landing_speed import pairs
 from tests.performance.median_intervals import interval
 from tests.performance.preloaded_input import clean
 from tests.performance.session import spark_session
@@ -78,8 +78,11 @@ def prepare(records: int) -> None:
 
 def steps(spark: SparkSession) -> Mapping[str, Step]:
     """The plans, each with what the one before it has."""
-    schema = parse_schema(spark, read_schema(spark, SCHEMA), SCHEMA)
-    plain, as_text = with_all_nullable(schema), with_all_nullable(json_values.parser_schema(schema))
+    schema = parse_ddl_schema(spark, read_text_schema_file(spark, SCHEMA), SCHEMA)
+    plain, as_text = (
+        with_all_fields_nullable(schema),
+        with_all_fields_nullable(json_values.parser_schema(schema)),
+    )
     decoder = JsonDecoder(schema)
 
     def records() -> DataFrame:
@@ -88,7 +91,7 @@ def steps(spark: SparkSession) -> Mapping[str, Step]:
         )
 
     kept = tuple(name for name in records().columns if name != "payload")
-    texts, judging, _ = decoder._make_projections(kept)
+    texts, judging, _ = decoder._successive_projections(kept)
     record, exact = judging[-2:]
 
     def with_record(rows: DataFrame, record: Column, *more: Column) -> DataFrame:
@@ -106,7 +109,7 @@ def steps(spark: SparkSession) -> Mapping[str, Step]:
         "envelope": lambda: records().drop("payload"),
         "by hand": lambda: by_hand(plain),
         "times as text": lambda: by_hand(as_text),
-        "with an end": lambda: with_record(ended(), decode._parse(F.col(decode._TEXT), as_text)),
+        "with an end": lambda: with_record(ended(), decode._parse_json_column(F.col(decode._TEXT), as_text)),
         "record": lambda: with_record(ended(), record),
         "judged": lambda: with_record(ended(), record, exact.isNull().alias("_fine")),
         "decoder": lambda: decoder.decode(records()),

@@ -39,7 +39,7 @@ from millrace.etl.formats import avro, protobuf
 from millrace.etl.formats.base import Decoder
 from millrace.etl.formats.csv import CsvDecoder
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schema_files import parse_schema
+from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.formats.text import TextDecoder
 from millrace.etl.launch.formats import AvroFormat, CsvFormat
 from millrace.sandbox.payloads import flights, payload_writers
@@ -104,7 +104,7 @@ def write(name: str, made: Iterator[bytes]) -> None:
 
 def prepare(spark: SparkSession, count: int) -> dict[str, tuple[str, Decoder]]:
     """Write the flights in every format; give folder and decoder of each case."""
-    schema = parse_schema(spark, DDL.read_text(), str(DDL))
+    schema = parse_ddl_schema(spark, DDL.read_text(), str(DDL))
     fields = {f.name: (f.dataType.simpleString(), not f.nullable) for f in schema}
     avsc, descriptor = schemas(fields)
     HOME.mkdir(parents=True)
@@ -127,7 +127,7 @@ def prepare(spark: SparkSession, count: int) -> dict[str, tuple[str, Decoder]]:
     return {
         "json": ("json", JsonDecoder(schema)),
         "csv": ("csv", CsvDecoder(schema, CsvFormat(",", '"', ""))),
-        "text": ("json", TextDecoder(parse_schema(spark, "line STRING", "text"))),
+        "text": ("json", TextDecoder(parse_ddl_schema(spark, "line STRING", "text"))),
         "avro": ("avro", of_avro),
         "confluent": ("confluent", registered),
         "protobuf": ("protobuf", protobuf.ProtobufDecoder(message, True)),

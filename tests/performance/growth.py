@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from millrace.sandbox.programs.child_processes import RUN
-from tests.performance import core
+from tests.performance import landing_speed
 from tests.performance.case_order import in_turn
 from tests.performance.growth_bench import Bench
 from tests.performance.growth_cases import CASES
@@ -166,7 +166,7 @@ def parser() -> argparse.ArgumentParser:
     """What the command takes."""
     reading = argparse.ArgumentParser(prog="tests.performance.growth", description=__doc__.splitlines()[0])
     reading.add_argument("--only", nargs="+", choices=[kind.name for kind in CASES], metavar="CASE")
-    reading.add_argument("--rounds", type=core.pairs, default=5, help="measured rounds")
+    reading.add_argument("--rounds", type=landing_speed.pairs, default=5, help="measured rounds")
     reading.add_argument("--largest", type=int, help="leave larger sizes out, but for the smallest of a case")
     reading.add_argument("--rows", type=int, default=10_000, help="of a batch")
     reading.add_argument("--list", action="store_true", help="name the cases")

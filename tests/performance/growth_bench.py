@@ -183,7 +183,7 @@ class Bench:
         """Make a table of the shape of another."""
         schema = self.spark.table(str(table)).schema
         times = [c for c in ("_arrived_at", "minute") if c in schema.fieldNames()]
-        tables.create_or_evolve(self.spark, made, schema, time=times[0] if times else None)
+        tables.create_or_evolve_table(self.spark, made, schema, time=times[0] if times else None)
 
     def step(
         self, built: Built, rows: DataFrame, batch: int, plain: Callable[[DataFrame], DataFrame]
@@ -210,7 +210,7 @@ class Bench:
 
     def added(self, table: Table) -> int:
         """Rows that the newest commit of a table has added."""
-        newest = table.metadata(self.spark).currentSnapshot()
+        newest = table.load_java_table(self.spark).currentSnapshot()
         return int(newest.summary().get("added-records") or 0)
 
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from millrace.etl.queries.derive import DEAD_LETTER
 from millrace.etl.record import tables
 from millrace.etl.record.tables import Table
-from millrace.etl.sinks.base import DELETED, ORDER, refuse_nothing
+from millrace.etl.sinks.base import DELETED, ORDER, raise_on_refused_rows
 from millrace.etl.sinks.delivery.keyed_rows import result_identity
 from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
 from tests.performance import growth_transforms
@@ -118,7 +118,7 @@ class _Derive(Numbering):
         )
 
     def at(self, *, whole: bool, position: int) -> Mapping[str, Any]:
-        newest = self.landing.metadata(self.bench.spark).currentSnapshot().snapshotId()
+        newest = self.landing.load_java_table(self.bench.spark).currentSnapshot().snapshotId()
         return {"version": 1, "snapshot_id": newest, "position": position, "scan_all_files": whole}
 
 
@@ -245,7 +245,7 @@ class LatestBy(_Derive):
         ordered = self.composed(self.records(0, self.size)).drop(DELETED)
         files = ordered.repartitionByRange(max(1, self.size // PER_FILE), "key").persist()
         plain = files.drop(ORDER)
-        tables.create_or_evolve(self.bench.spark, self.plain, plain.schema, time=None)
+        tables.create_or_evolve_table(self.bench.spark, self.plain, plain.schema, time=None)
         for table, rows in ((self.query.table, files), (self.plain, plain)):
             write(self.bench.spark, table, rows)
         files.unpersist()
@@ -303,7 +303,7 @@ class OrderCompared(LatestBy):
     def batch(self) -> Step:
         rows = self.composed(self.next_records()).localCheckpoint()
         ours, plain = (
-            partial(sink.write, each, None, refuse_nothing)
+            partial(sink.write, each, None, raise_on_refused_rows)
             for sink, each in zip(self.sinks, (rows, rows.drop(ORDER)), strict=True)
         )
         return Step(ours, plain, partial(self.bench.added, self.query.table))

@@ -19,7 +19,7 @@ from millrace.etl.queries.query_parts import make_enrich_then_transform
 from millrace.etl.record import envelope
 from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.job_run import JobRun
-from millrace.etl.sources.kinesis import stream as kinesis_source
+from millrace.etl.sources.kinesis import connector_stream as kinesis_source
 from tests.performance.growth_bench import PER_FILE, Bench, Built, Step, kafka, kinesis, now
 from tests.performance.growth_tables import (
     SEQUENCE_DIGITS,
@@ -139,7 +139,9 @@ class _Kinesis(Numbering):
 
     def prepare(self) -> None:
         known = mock.patch.object(
-            kinesis_source, "oldest_record_lookup", return_value=lambda shards: dict.fromkeys(shards, "0")
+            kinesis_source,
+            "make_oldest_record_finder",
+            return_value=lambda shards: dict.fromkeys(shards, "0"),
         )
         with known:  # the query asks no server where its shards begin
             self.built.append(self.bench.build(self.land(kinesis(self.bench.rows))))

@@ -64,7 +64,7 @@ def listed(
         Of each commit.
     """
     jvm: Any = spark._jvm
-    found = table.metadata(spark)
+    found = table.load_java_table(spark)
     builders = jvm.org.apache.iceberg.DataFiles
 
     def begun() -> Any:
@@ -243,13 +243,13 @@ def borrowed(
 
     Writing real rows takes longer than anything that is measured, so they are written once for all sizes.
     """
-    found = donor.metadata(spark)
+    found = donor.load_java_table(spark)
     files = found.newScan().planFiles().iterator()
     there = []
     while files.hasNext():
         file = files.next().file()
         there.append((str(file.path()), int(file.recordCount()), file))
-    append = table.metadata(spark).newAppend()
+    append = table.load_java_table(spark).newAppend()
     for name, value in properties.items():
         append.set(name, value)
     held = 0

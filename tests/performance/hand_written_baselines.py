@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from millrace.etl.formats.schema_files import parse_schema, read_schema
+from millrace.etl.formats.schema_files import parse_ddl_schema, read_text_schema_file
 from millrace.etl.record import envelope, tables
 from millrace.etl.record.tables import Table
 from millrace.sandbox.programs.child_processes import RUN
 
 if TYPE_CHECKING:
-    from tests.performance.core import Bench
+    from tests.performance.landing_speed import Bench
 
 SCHEMA = "pipelines/flights/schemas/flight.ddl"
 HOME = RUN / "bench-core"
 
 
 def plain(bench: Bench, name: str) -> Any:
-    schema = parse_schema(bench.spark, read_schema(bench.spark, SCHEMA), SCHEMA)
+    schema = parse_ddl_schema(bench.spark, read_text_schema_file(bench.spark, SCHEMA), SCHEMA)
     parsed = F.from_json(F.col("value").cast("string"), schema)
     rows = bench.source(bench.per_batch).select(parsed.alias("r"), F.col("timestamp").alias("_arrived_at"))
     rows = rows.select("r.*", "_arrived_at")
-    tables.create_or_evolve(bench.spark, Table("lake", "bench", name), rows.schema)
+    tables.create_or_evolve_table(bench.spark, Table("lake", "bench", name), rows.schema)
     return (
         rows.writeStream.format("iceberg")
         .option("checkpointLocation", str(HOME / name))
@@ -41,12 +41,12 @@ def _like_ours(bench: Bench, limit: int | None) -> tuple[DataFrame, list[Column]
 
 
 def same_columns(bench: Bench, name: str) -> Any:
-    schema = parse_schema(bench.spark, read_schema(bench.spark, SCHEMA), SCHEMA)
+    schema = parse_ddl_schema(bench.spark, read_text_schema_file(bench.spark, SCHEMA), SCHEMA)
     parsed = F.from_json(F.col("payload").cast("string"), schema)
     records, columns = _like_ours(bench, bench.per_batch)
     rows = records.select(*columns, parsed.alias("r"))
     rows = rows.select(*(c for c in rows.columns if c != "r"), "r.*")
-    tables.create_or_evolve(bench.spark, Table("lake", "bench", name), rows.schema)
+    tables.create_or_evolve_table(bench.spark, Table("lake", "bench", name), rows.schema)
     query = rows.writeStream.format("iceberg").option("checkpointLocation", str(HOME / name))
     return query.toTable(f"lake.bench.{name}")
 
@@ -61,7 +61,7 @@ def tutorial_same_columns(bench: Bench, name: str) -> Any:
 
 
 def _taught(bench: Bench, name: str, rows: DataFrame, columns: list[Column]) -> Any:
-    schema = parse_schema(bench.spark, read_schema(bench.spark, SCHEMA), SCHEMA)
+    schema = parse_ddl_schema(bench.spark, read_text_schema_file(bench.spark, SCHEMA), SCHEMA)
     kinds: dict[str, type | tuple[type, ...]] = {
         f.name: {"int": int, "double": (int, float)}.get(f.dataType.simpleString(), str) for f in schema
     }
@@ -91,7 +91,7 @@ def _taught(bench: Bench, name: str, rows: DataFrame, columns: list[Column]) -> 
         return batch.where("checked.good is null").select("payload", "_arrived_at", told)
 
     for table, part in ((name, fine), (f"{name}_bad", bad)):
-        tables.create_or_evolve(bench.spark, Table("lake", "bench", table), part(checked).schema)
+        tables.create_or_evolve_table(bench.spark, Table("lake", "bench", table), part(checked).schema)
 
     def write(batch: DataFrame, _id: int) -> None:
         fine(batch).writeTo(f"lake.bench.{name}").append()

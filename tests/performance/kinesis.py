@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
 
-from millrace.etl.formats.schema_files import parse_schema, read_schema
+from millrace.etl.formats.schema_files import parse_ddl_schema, read_text_schema_file
 from millrace.etl.job import build_queries
 from millrace.etl.launch import engine_kinds, settings
 from millrace.etl.launch.sources import KinesisSource
@@ -36,8 +36,8 @@ from millrace.sandbox.records.producer import KinesisProducer
 from tests import kinesalite
 from tests.kinesalite import CREDENTIALS, REGION
 from tests.launch_documents import with_route
-from tests.performance.core import pairs
 from tests.performance.hand_written_baselines import HOME, SCHEMA
+from tests.performance.landing_speed import pairs
 from tests.performance.median_intervals import interval
 from tests.performance.preloaded_input import clean
 from tests.performance.session import spark_session
@@ -54,13 +54,13 @@ def append(spark: SparkSession, endpoint: str, name: str, per_shard: int, _log: 
     """Start the query that is written by hand."""
     module = engine_kinds.engine_of("sandbox")
     source = KinesisSource(STREAM, STREAM, REGION, "earliest", per_shard, FETCH_SECONDS, 86_400)
-    options = module.kinesis_options(source, endpoint, []) | module.credentials(os.environ)
+    options = module.kinesis_options(source, endpoint, []) | module.kinesis_credential_options(os.environ)
     records = spark.readStream.format(module.KINESIS_FORMAT).options(**options).load()
-    schema = parse_schema(spark, read_schema(spark, SCHEMA), SCHEMA)
+    schema = parse_ddl_schema(spark, read_text_schema_file(spark, SCHEMA), SCHEMA)
     parsed = F.from_json(F.col("data").cast("string"), schema).alias("r")
     rows = records.select(parsed, F.col("approximateArrivalTimestamp").alias("_arrived_at"))
     rows = rows.select("r.*", "_arrived_at")
-    tables.create_or_evolve(spark, Table("lake", "bench", name), rows.schema)
+    tables.create_or_evolve_table(spark, Table("lake", "bench", name), rows.schema)
     written = rows.writeStream.format("iceberg").option("checkpointLocation", str(HOME / name))
     return written.toTable(f"lake.bench.{name}")
 

@@ -24,7 +24,7 @@ from millrace.config import load
 from millrace.sandbox.programs.toolchain import ROOT
 from millrace.sizing import plan
 from millrace.sizing.simulation import Arrivals, simulate
-from millrace.sizing.simulation.plan_scenario import scenario, streams_of
+from millrace.sizing.simulation.plan_scenario import scenario_of_job, streams_of_job
 from tests.performance.median_intervals import interval
 from tests.performance.synth import Took
 
@@ -98,10 +98,10 @@ def day(job: str, trigger: float | None = None) -> Callable[[], object]:
     environment = load("prod", root=ROOT)
     sized = plan(environment)
     arrivals = {}
-    for name in streams_of(environment, job):
+    for name in streams_of_job(environment, job):
         traffic = environment.streams[name].traffic
         arrivals[name] = Arrivals.constant(traffic.records_per_second, 86_400.0).poisson(1)
-    made = scenario(environment, sized, job, arrivals)
+    made = scenario_of_job(environment, sized, job, arrivals)
     if trigger is not None:
         made = replace(made, queries=tuple(replace(q, trigger=trigger, overhead=0.2) for q in made.queries))
     return lambda: simulate(made)

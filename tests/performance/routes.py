@@ -20,7 +20,7 @@ from rich.console import Console
 from millrace.etl.formats.base import Decoder
 from millrace.etl.formats.decoding.routes import DecodingRoute, RoutingDecoder
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schema_files import parse_schema
+from millrace.etl.formats.schema_files import parse_ddl_schema
 from tests.performance.case_order import in_turn
 from tests.performance.formats import DDL, HOME, write
 from tests.performance.median_intervals import interval
@@ -30,7 +30,7 @@ from tests.performance.session import spark_session
 
 def decoders(spark: SparkSession) -> dict[str, Decoder]:
     """By case; every route has the same schema, so that nothing but the routes differs."""
-    schema = parse_schema(spark, DDL.read_text(), str(DDL))
+    schema = parse_ddl_schema(spark, DDL.read_text(), str(DDL))
     found: dict[str, Decoder] = {"unrouted": JsonDecoder(schema)}
     for count in (1, 2, 4):
         routes = (DecodingRoute(f"r{n}", f"s{n}", f"t{n}", JsonDecoder(schema)) for n in range(count))

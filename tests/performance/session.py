@@ -60,7 +60,7 @@ def spark_session(
     builder = SparkSession.builder.master(f"local[{cores}]").appName("benchmark")
     for key, value in settings.items():
         builder = builder.config(key, value)
-    spark = jvm_name_cache.cache_jvm_names(builder.getOrCreate())
+    spark = jvm_name_cache.session_with_cached_jvm_names(builder.getOrCreate())
     try:
         yield spark
     finally:

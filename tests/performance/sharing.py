@@ -210,12 +210,12 @@ def _running(spark: SparkSession, job: dict[str, Any], endpoint: str, log: TextI
         JobRun(spark, settings.parse_job_settings(job), {"kinesis.endpoint": endpoint}, report)
     )
     supervisor = Supervisor(spark, report)
-    thread = threading.Thread(target=supervisor.run, args=(built,))
+    thread = threading.Thread(target=supervisor.run_to_exit_status, args=(built,))
     thread.start()
     try:
         yield
     finally:
-        supervisor.stop()
+        supervisor.request_stop()
         thread.join()
 
 

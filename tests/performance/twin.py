@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from millrace.advisor.forecasts.forecast import next_interval, observed_figures
 from millrace.advisor.forecasts.forecast_figures import FIGURES
+from millrace.advisor.forecasts.forecast_scores import expected_interval_of_next_log, observed_figures
 from millrace.advisor.forecasts.what_if import ApplicationTwin, parse_what_if_changes, twin_of_application
 from millrace.advisor.logs.event_log_reader import read_history
 from millrace.advisor.logs.event_logs import find_event_logs
@@ -137,13 +137,13 @@ def covered(number: int) -> None:
             truth = Truth(swing=0.4, seconds=600.0, seed=seed)
             twin = twin_of_application(history([truth]))
             changes = parse_what_if_changes(text, [truth.name]) if text else ()
-            told = twin.what_if(changes).queries[truth.name].figures
+            told = twin.forecast_what_if(changes).queries[truth.name].figures
             real = observed_figures(
                 twin_of_application(history([replace(truth, **then, seed=seed + 10_000)])).queries[truth.name]
             )
             for key in FIGURES:
                 missed[key].append(abs(told[key].value - real[key]) / real[key])
-                wide = next_interval(told[key])
+                wide = expected_interval_of_next_log(told[key])
                 inside[key].append(wide.low <= real[key] <= wide.high)
         for key, words in FIGURES.items():
             sys.stdout.write(
@@ -162,19 +162,21 @@ def main() -> int:
         covered(asked.made)
         return 0
     twin = played(TRAINING, asked.seconds)
-    before = twin.replay()
+    before = twin.forecast_replay()
     sys.stdout.write(
-        f"the twin's replay misses the median duration by {twin.relative_errors(before)[QUERY]:.1%}\n"
+        f"the twin's replay misses the median duration by {twin.relative_duration_errors(before)[QUERY]:.1%}\n"
     )
     sys.stdout.write(
         "| what if | of | foretold, s | happened, s | missed by | inside |\n|---|---|---|---|---|---|\n"
     )
     for text in asked.only:
         conditions = OTHERS[text]
-        foretold = before if text == "as it ran" else twin.what_if(parse_what_if_changes(text, [QUERY]))
+        foretold = (
+            before if text == "as it ran" else twin.forecast_what_if(parse_what_if_changes(text, [QUERY]))
+        )
         happened = observed_figures(played(conditions, asked.seconds).queries[QUERY])
         for key, words in FIGURES.items():
-            told, then = next_interval(foretold.queries[QUERY].figures[key]), happened[key]
+            told, then = expected_interval_of_next_log(foretold.queries[QUERY].figures[key]), happened[key]
             inside = "yes" if told.low <= then <= told.high else "no"
             sys.stdout.write(
                 f"| {text} | {words} | {told.value:.2f} [{told.low:.2f}, {told.high:.2f}] | {then:.2f} | "

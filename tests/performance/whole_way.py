@@ -26,7 +26,7 @@ import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.formats.schema_files import parse_schema, read_schema
+from millrace.etl.formats.schema_files import parse_ddl_schema, read_text_schema_file
 from millrace.etl.job import build_queries
 from millrace.etl.launch import settings
 from millrace.etl.queries.derive import good_records
@@ -111,7 +111,7 @@ class Whole:
 
     def by_hand(self, name: str) -> list[Any]:
         spark = self.spark
-        schema = parse_schema(spark, read_schema(spark, SCHEMA), SCHEMA)
+        schema = parse_ddl_schema(spark, read_text_schema_file(spark, SCHEMA), SCHEMA)
         reader = spark.readStream.format("kafka").option("kafka_broker.bootstrap.servers", self.bootstrap)
         reader = reader.option("maxOffsetsPerTrigger", str(self.per_batch)).option("includeHeaders", "true")
         source = reader.option("subscribe", TOPIC).option("startingOffsets", "earliest").load()
@@ -131,7 +131,7 @@ class Whole:
 
         empty = spark.createDataFrame([], rows.schema)
         for table, shape in (("landed", empty), ("out", joined(empty))):
-            tables.create_or_evolve(spark, Table("lake", "bench", f"{name}_{table}"), shape.schema)
+            tables.create_or_evolve_table(spark, Table("lake", "bench", f"{name}_{table}"), shape.schema)
 
         def both(batch: DataFrame, _number: int) -> None:
             batch.persist()
@@ -183,7 +183,7 @@ class Stateful:
             records = Numbered(0, 1, self.since, 500.0, partitions=PARTITIONS).good(self.spark, 1)
             shape = records.select("*", *(F.lit(None).cast(t).alias(c) for c, t in
                                           (("_bytes", "binary"), ("_stage", "string"), ("_error", "string"))))  # fmt: skip
-            tables.create_or_evolve(self.spark, Table("lake", "bench", self.landing(way)), shape.schema)
+            tables.create_or_evolve_table(self.spark, Table("lake", "bench", self.landing(way)), shape.schema)
             write(self.spark, Table("lake", "bench", self.landing(way)), records)
             self.queries[way] = getattr(self, way)()
 
@@ -212,7 +212,7 @@ class Stateful:
         source = self.spark.readStream.format("iceberg").table(f"lake.bench.{self.landing('by_hand')}")
         rows = self.transform(good_records(source).withWatermark("_arrived_at", "600 seconds"))
         table = Table("lake", "bench", f"{self.kind}_by_hand")
-        tables.create_or_evolve(self.spark, table, rows.schema, time=self.key[0])
+        tables.create_or_evolve_table(self.spark, table, rows.schema, time=self.key[0])
         results = rows.writeStream.outputMode(self.mode).option(
             "checkpointLocation", str(HOME / f"{self.kind}_by_hand")
         )

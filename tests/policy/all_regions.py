@@ -17,7 +17,7 @@ from rich.console import Console
 from ruamel.yaml import YAML
 
 from millrace.config import environment_names, load
-from millrace.config.aws.regions import LACKING, domain, partition
+from millrace.config.aws.regions import LACKING, aws_partition_of_region, endpoint_domain_of_region
 from millrace.sandbox.programs.toolchain import ROOT
 from tests.policy.assembly import synthesise
 from tests.policy.findings import Finding, accepted, unexplained
@@ -108,8 +108,8 @@ def written(name: str, region: str, folder: Path) -> Path:
         text = _NEWEST.format(
             account=ACCOUNT,
             region=region,
-            partition=partition(region),
-            domain=domain(region),
+            partition=aws_partition_of_region(region),
+            domain=endpoint_domain_of_region(region),
             channels=""
             if region in LACKING["AWS::Chatbot::SlackChannelConfiguration"]
             else _CHANNELS.format(ACCOUNT),
@@ -119,8 +119,8 @@ def written(name: str, region: str, folder: Path) -> Path:
         file.write_text(text)
         return file
     environment = load(name, root=ROOT)
-    assert environment.places.tree is not None
-    plain = environment.places.tree.to_json() | {"region": region}
+    assert environment.value_locations.tree is not None
+    plain = environment.value_locations.tree.to_json() | {"region": region}
     plain.pop("extends", None)
     if region in LACKING["AWS::APS::Workspace"]:
         plain.get("observability", {}).pop("prometheus", None)
@@ -134,7 +134,7 @@ def look(region: str, names: list[str], scratch: Path) -> list[Finding]:
     assemblies = [
         synthesise(name, folder / name, written(name, region, scratch / "files" / region)) for name in names
     ]
-    elsewhere = partition(region) != "aws"
+    elsewhere = aws_partition_of_region(region) != "aws"
     return [
         finding
         for result in scan(assemblies).values()
@@ -142,7 +142,7 @@ def look(region: str, names: list[str], scratch: Path) -> list[Finding]:
         if not (
             elsewhere
             and finding.check == _PARTITIONS
-            and f"'arn:{partition(region)}:states:::" in finding.message
+            and f"'arn:{aws_partition_of_region(region)}:states:::" in finding.message
         )
     ]
 

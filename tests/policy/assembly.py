@@ -118,7 +118,7 @@ def synthesise(name: str, folder: Path, file: Path | None = None) -> Assembly:
 
     context = json.loads((ROOT / "cdk.json").read_text())["context"]
     shutil.rmtree(folder, ignore_errors=True)
-    status = app.synthesise(
+    status = app.synthesise_and_return_status(
         App(outdir=str(folder), context=context | {"env": str(file or name)}, analytics_reporting=False)
     )
     if status not in (0, 1) or not (folder / "manifest.json").exists():

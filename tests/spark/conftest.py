@@ -70,8 +70,10 @@ def spark(warehouse: Path, request: pytest.FixtureRequest) -> Iterator[SparkSess
             for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
                 patch.setenv(name, "test")
             patch.setenv("PYTHONPATH", str(KINESIS_READER), prepend=os.pathsep)
-            running = ending.enter_context(local_session.open_session(brought, settings, warehouse=warehouse))
-        yield jvm_name_cache.cache_jvm_names(running)
+            running = ending.enter_context(
+                local_session.running_spark_session(brought, settings, warehouse=warehouse)
+            )
+        yield jvm_name_cache.session_with_cached_jvm_names(running)
 
 
 @pytest.fixture(scope="session")

@@ -18,9 +18,9 @@ from millrace.etl.launch.settings import (
     DeriveSettings,
     JobSettings,
     LandSettings,
+    MaintainedTableSettings,
+    MaintenanceSettings,
     RouteSettings,
-    TableUpkeep,
-    UpkeepSettings,
 )
 from millrace.etl.launch.sinks import IcebergSinkSettings
 from millrace.etl.queries import derive
@@ -28,7 +28,7 @@ from millrace.etl.queries.derive import DeriveBatchWriter, EnrichThenTransform
 from millrace.etl.record import tables
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.tables import Table
-from millrace.etl.repair.erase import Erasure
+from millrace.etl.repair.erase import ErasureTask
 from millrace.etl.sinks.iceberg import IcebergSink
 from tests.spark.source_batches import KAFKA, Events, frame, kafka_rows, lander, log_offsets
 
@@ -60,7 +60,7 @@ class Shop:
         self.next_batch, self.next_offset = 0, 0
         self.lander = self.new_lander()
         self.compose = EnrichThenTransform((), by_customer, "by_customer")
-        tables.create_or_evolve(spark, self.sink, self.compose.schema(spark, self.landing))
+        tables.create_or_evolve_table(spark, self.sink, self.compose.checked_sink_schema(spark, self.landing))
         self.job = self._job()
 
     def new_lander(self, log: Path | None = None) -> Any:
@@ -73,8 +73,11 @@ class Shop:
         land = LandSettings("land-orders", (route,), "land", names[0], 1.0, None)
         settings = DeriveSettings("orders", names[0], (), None, IcebergSinkSettings(names[1]), 0.1, None)
         readers = (str(self.folder / "orders"),)
-        upkeep = UpkeepSettings(
-            2**26, 86400, 7 * 86400, (TableUpkeep(names[0], readers), TableUpkeep(names[1], ()))
+        upkeep = MaintenanceSettings(
+            2**26,
+            86400,
+            7 * 86400,
+            (MaintainedTableSettings(names[0], readers), MaintainedTableSettings(names[1], ())),
         )
         return JobSettings(
             1,
@@ -147,7 +150,7 @@ class Shop:
 
     def step(self, name: str = "e1") -> dict[str, Any]:
         """What a job that has just begun does for it, and its answer."""
-        Erasure(self.job, self.events.reporter)(self.spark)
+        ErasureTask(self.job, self.events.reporter)(self.spark)
         result: dict[str, Any] = json.loads(
             (self.folder / "_millrace" / "erase" / f"{name}.json").read_text()
         )

@@ -9,9 +9,9 @@ from pathlib import Path
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from millrace.etl.checkpoints.batch_ends import with_allowed_batch_ends
+from millrace.etl.checkpoints.allowed_batch_ends import query_with_allowed_batch_ends
 from millrace.etl.checkpoints.checkpoint import Checkpoint
-from millrace.etl.checkpoints.initial_snapshot import start_with_all_files
+from millrace.etl.checkpoints.initial_snapshot import write_start_positions_with_all_files
 from millrace.etl.maintenance.table_maintenance import Compaction, Expiry
 from millrace.etl.queries import derive
 from millrace.etl.record.ready_query import ReadyQuery
@@ -51,7 +51,9 @@ def land(pipe: Pipeline, first: int, batches: int, rows: int = 2) -> None:
 
 def begin(pipe: Pipeline, rows: DataFrame | None = None) -> tuple[str, ...]:
     rows = derive.read_landing_table(pipe.spark, pipe.landing) if rows is None else rows
-    return start_with_all_files(pipe.spark, rows, Checkpoint(str(pipe.checkpoint)), "derive-flights")
+    return write_start_positions_with_all_files(
+        pipe.spark, rows, Checkpoint(str(pipe.checkpoint)), "derive-flights"
+    )
 
 
 def read(pipe: Pipeline, most: int | None = None, rows: DataFrame | None = None) -> tuple[list[int], int]:
@@ -63,7 +65,7 @@ def read(pipe: Pipeline, most: int | None = None, rows: DataFrame | None = None)
 
     rows = derive.read_landing_table(pipe.spark, pipe.landing, most) if rows is None else rows
     bare = ReadyQuery("derive-flights", rows, take, str(pipe.checkpoint), 0.0)
-    query = with_allowed_batch_ends(bare, Checkpoint(str(pipe.checkpoint)), whole_commits=False)
+    query = query_with_allowed_batch_ends(bare, Checkpoint(str(pipe.checkpoint)), whole_commits=False)
     assert query.reopen is not None
     for cuts in range(9):
         running = (

@@ -15,10 +15,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
-from millrace.etl.commits.duplicate_look_ups import LookUp
-from millrace.etl.formats.decoding.data_rules import with_rules
+from millrace.etl.commits.duplicate_look_ups import DuplicateLookUp
+from millrace.etl.formats.decoding.data_rules import decoder_with_rules
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schema_files import parse_schema
+from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.launch.formats import JsonFormat
 from millrace.etl.launch.settings import LandSettings, RouteSettings, RuleSettings
 from millrace.etl.launch.sources import KafkaSource, KinesisSource
@@ -116,8 +116,8 @@ def lander(
     ddl: str = DDL,
     rules: tuple[RuleSettings, ...] = (),
 ) -> land.LandBatchWriter:
-    schema = parse_schema(spark, ddl, "test.ddl")
-    tables.create_or_evolve(spark, table, land.landing_table_schema(schema))
+    schema = parse_ddl_schema(spark, ddl, "test.ddl")
+    tables.create_or_evolve_table(spark, table, land.landing_table_schema(schema))
     route = RouteSettings(None, None, source, JsonFormat(), "test.ddl", None, (), rules=rules)
     settings = LandSettings("land-flights", (route,), "land", str(table), 1.0, None)
     log = Checkpoint(str(checkpoint or tempfile.mkdtemp()))
@@ -128,11 +128,11 @@ def lander(
         else LegGuards((ReplayedLeg((source,), log),), ())
     )
     sink = sink or IcebergSink(table)
-    decoder = with_rules(spark, JsonDecoder(schema), rules)
+    decoder = decoder_with_rules(spark, JsonDecoder(schema), rules)
     return land.LandBatchWriter(settings, decoder, sink, log, events.reporter, guards)
 
 
-def first_time(look_up: LookUp) -> datetime:
+def first_time(look_up: DuplicateLookUp) -> datetime:
     """The time before which a record of a batch fails the write."""
     found = re.search(r"timestamp_micros\((\d+)", str(look_up.outside))
     assert found is not None, look_up

@@ -18,7 +18,7 @@ from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 from millrace.config import Environment, Names, environment_names, load
 from millrace.infra.environment_stacks import build_stacks
 from millrace.lifecycle.changes.permission_changes import JOB_RIGHTS, DeployedPermissionKinds
-from millrace.lifecycle.changes.update_rules import RESOURCE_TYPES
+from millrace.lifecycle.changes.refused_updates import RESOURCE_TYPES
 from millrace.sandbox.programs.toolchain import ROOT
 from millrace.sizing import plan
 from tests.policy.all_regions import ACCOUNT, NEWEST, written

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from aws_cdk import App
 
-from millrace.infra.app import synthesise
+from millrace.infra.app import synthesise_and_return_status
 from tests.template.conftest import ENVIRONMENTS, ROOT
 
 Run = Callable[[dict[str, str]], int]
@@ -28,7 +28,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     def call(context: dict[str, str]) -> int:
         settings = json.loads((ROOT / "cdk.json").read_text())["context"]
         app = App(context=settings | context, outdir=str(tmp_path / "out"))
-        return synthesise(app)
+        return synthesise_and_return_status(app)
 
     return call
 

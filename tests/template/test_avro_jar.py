@@ -11,7 +11,7 @@ from millrace.config.formats import PayloadFormat
 from millrace.config.formats.avro import AvroFormat
 from millrace.config.formats.csv import CsvFormat
 from millrace.infra.errors import InfrastructureError
-from millrace.infra.launch.job_assets import missing_jars
+from millrace.infra.launch.job_assets import jars_that_engine_lacks
 from tests.template.conftest import ROOT, Synthesis
 
 
@@ -32,6 +32,6 @@ def test_avros_jar_travels_with_the_job(prod: Synthesis) -> None:
 
 def test_other_jobs_have_no_jar_and_a_missing_one_is_one_clear_message(tmp_path: Path) -> None:
     with_csv, with_avro = with_format(CsvFormat(kind="csv")), with_format(AvroFormat(kind="avro"))
-    assert missing_jars(with_csv, with_csv.jobs["clicks"], tmp_path) == ()
+    assert jars_that_engine_lacks(with_csv, with_csv.jobs["clicks"], tmp_path) == ()
     with pytest.raises(InfrastructureError, match="run `make jars`"):
-        missing_jars(with_avro, with_avro.jobs["clicks"], tmp_path)
+        jars_that_engine_lacks(with_avro, with_avro.jobs["clicks"], tmp_path)

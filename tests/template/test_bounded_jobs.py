@@ -8,7 +8,7 @@ import pytest
 from cfnlint import api as cfn_lint
 
 from millrace.config import load
-from millrace.sizing.alarms.alarms import silenced_by_stop
+from millrace.sizing.alarms.alarms import alarm_names_silenced_by_stop
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 from tests.template.test_state_machines import definition
 
@@ -96,7 +96,7 @@ def test_one_alarm_tells_of_a_run_that_did_not_start(turns: Synthesis, job: str)
     seconds = 600 + run.start_seconds.value + run.longest_seconds.value
     assert mine["no-run"].period * mine["no-run"].of >= seconds
     assert mine["no-run"].period * mine["no-run"].of < seconds + 60
-    assert silenced_by_stop(turns.plan.alarms, job) == (mine["no-run"].name,)
+    assert alarm_names_silenced_by_stop(turns.plan.alarms, job) == (mine["no-run"].name,)
     assert mine["restarts"].threshold >= 6 + 1
     assert mine["record-age"].threshold in (900, 840)
 

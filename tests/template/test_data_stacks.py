@@ -11,7 +11,7 @@ import pytest
 
 from millrace.config import load
 from millrace.config.model import KafkaTopic, KinesisStream
-from millrace.infra.stacks.kafka import topic_properties
+from millrace.infra.stacks.kafka import topic_properties_text
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 
 DATA_TYPES = (
@@ -214,7 +214,7 @@ def test_topics_carry_retention_and_compression(prod: Synthesis) -> None:
             if r["Properties"]["TopicName"] == prod.names.stream(name)
         ]
         written = base64.b64decode(topic["Configs"]).decode()
-        assert written == topic_properties(settings)
+        assert written == topic_properties_text(settings)
         assert f"retention.ms={settings.retention // timedelta(milliseconds=1)}" in written
         assert f"compression.type={settings.compression}" in written
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from millrace.config.model import EmrJob, GlueJob, KinesisStream
-from millrace.sizing.model import Figure
+from millrace.sizing.plan_model import Figure
 from tests.template.conftest import Synthesis
 
 Locate = Callable[[Synthesis, tuple[str, ...]], Any]
@@ -193,7 +193,7 @@ def check(found: Synthesis, leaf: Leaf) -> str | None:
             job, name = match.groups()
             kinesis = any(
                 isinstance(found.environment.streams[each], KinesisStream)
-                for each in found.environment.jobs[job].queries[name].streams  # type: ignore[union-attr]
+                for each in found.environment.jobs[job].queries[name].source_stream_names  # type: ignore[union-attr]
             )
             if kinesis and key == "records_per_batch":
                 return None

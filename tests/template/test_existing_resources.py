@@ -42,8 +42,8 @@ EXISTING: dict[str, Any] = {
 
 def everything_exists(environment: Environment) -> Environment:
     """Production with all that can be somebody else's being so."""
-    assert environment.places.tree is not None
-    plain = environment.places.tree.to_json()
+    assert environment.value_locations.tree is not None
+    plain = environment.value_locations.tree.to_json()
     del plain["extends"]
     plain["history"] = {"clients": ["10.0.0.0/8"]}
     plain["network"] = {

@@ -28,8 +28,8 @@ Change = Callable[[Plain], None]
 def full() -> Plain:
     """Environment dev with three zones and something of each kind that crosses stacks."""
     environment = load("dev", root=ROOT)
-    assert environment.places.tree is not None
-    plain = environment.places.tree.to_json()
+    assert environment.value_locations.tree is not None
+    plain = environment.value_locations.tree.to_json()
     plain.pop("extends", None)
     plain["network"] = {"availability_zones": 3}
     # One job with each thing that a job alone may take from another stack.

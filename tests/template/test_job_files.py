@@ -19,7 +19,7 @@ from millrace.etl.main import is_original
 from millrace.infra.errors import InfrastructureError
 from millrace.infra.launch import carried_boto3
 from millrace.infra.launch.jars import locked_jars
-from millrace.infra.launch.job_assets import missing_jars, write_archive
+from millrace.infra.launch.job_assets import jars_that_engine_lacks, write_archive
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 from tests.template.test_security import listed
 
@@ -102,15 +102,15 @@ def test_no_job_writes_a_metric_that_another_jobs_alarms_rest_on(each: Synthesis
 def test_a_jar_that_was_changed_after_set_up_is_no_asset(tmp_path: Path) -> None:
     environment = load("prod", root=ROOT)
     shutil.copytree(Path(ROOT, ".millrace/jars/kafka-client"), tmp_path / ".millrace/jars/kafka-client")
-    jars = missing_jars(environment, environment.jobs["flights"], tmp_path)
+    jars = jars_that_engine_lacks(environment, environment.jobs["flights"], tmp_path)
     (tmp_path / ".millrace/jars/kafka-client/stray.jar").write_bytes(b"not of the lock")
-    assert missing_jars(environment, environment.jobs["flights"], tmp_path) == jars
+    assert jars_that_engine_lacks(environment, environment.jobs["flights"], tmp_path) == jars
     with jars[0].open("ab") as changed:
         changed.write(b"\0")
     with pytest.raises(
         InfrastructureError, match=rf"{jars[0].name} is not the file that jars\.lock\.json pins"
     ):
-        missing_jars(environment, environment.jobs["flights"], tmp_path)
+        jars_that_engine_lacks(environment, environment.jobs["flights"], tmp_path)
     jars[0].unlink()
     with pytest.raises(InfrastructureError, match="run `make jars`"):
         locked_jars(tmp_path, "kafka-client", "a test needs")
@@ -143,7 +143,7 @@ def test_a_bootstrap_with_a_key_of_its_own_lets_jobs_read_their_files(
 def test_what_is_carried_to_an_engine_is_the_locks_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    files = carried_boto3.boto3_files()
+    files = carried_boto3.boto3_files_by_archive_path()
     # Its digests are those of the wheels, whose own record is a second witness.
     for name, wanted in json.loads(carried_boto3.LOCK.read_text()).items():
         installed = distribution(name)
@@ -164,7 +164,7 @@ def test_what_is_carried_to_an_engine_is_the_locks_and_nothing_else(
         InfrastructureError,
         match=r"boto3 .* are not those of .* in the lock file, .* pip install --require-hashes",
     ):
-        carried_boto3.boto3_files()
+        carried_boto3.boto3_files_by_archive_path()
 
 
 def test_what_may_not_travel_is_refused_all_at_once(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_glue_arguments_disarm_the_defaults(prod: Synthesis, glue: tuple[str, Gl
 def test_glue_stands_in_the_vpc_in_every_zone(prod: Synthesis, glue: tuple[str, GlueJob]) -> None:
     part = f"job-{glue[0]}"
     connections = prod.resources("AWS::Glue::Connection", part)
-    assert len(connections) == prod.environment.zones
+    assert len(connections) == prod.environment.zone_count
     for resource in connections.values():
         requirements = resource["Properties"]["ConnectionInput"]["PhysicalConnectionRequirements"]
         assert requirements.keys() == {"AvailabilityZone", "SubnetId", "SecurityGroupIdList"}

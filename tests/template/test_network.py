@@ -93,7 +93,7 @@ def test_alarms_are_those_of_the_bill(each: Synthesis) -> None:
 
 
 def test_each_zone_has_a_gateway_of_its_own(gateways: Synthesis) -> None:
-    zones = gateways.environment.zones
+    zones = gateways.environment.zone_count
     assert len(gateways.resources("AWS::EC2::NatGateway")) == zones
     routes = [
         r["Properties"]["NatGatewayId"]["Ref"]

@@ -15,8 +15,8 @@ from millrace.config.model import Environment
 from millrace.lifecycle.changes.deployment_changes import StackChange, compare_templates
 from millrace.lifecycle.changes.permission_changes import (
     DeployedPermissionKinds,
+    permission_kinds_of_new_job,
     permission_lines,
-    rights_of_new_job,
 )
 from tests.template.cloudformation import Template
 from tests.template.resource_types import new_rights, swapped
@@ -67,7 +67,7 @@ def wider(new: dict[str, Template], *changes: Change, old: dict[str, Template] |
     return [
         f"{each.stack}: {line}"
         for each in compared(new, *changes, old=old)
-        for line in each.wider_permissions
+        for line in each.wider_permission_lines
     ]
 
 
@@ -104,7 +104,7 @@ def test_the_first_job_of_an_engine_needs_no_word_more(engine: str) -> None:
 
 
 def test_the_kinds_of_new_jobs_are_those_of_the_templates() -> None:
-    assert rights_of_new_job() == new_rights(), "make lock writes them"
+    assert permission_kinds_of_new_job() == new_rights(), "make lock writes them"
 
 
 def test_a_deployed_job_that_gets_the_rights_of_another_engine_is_told() -> None:
@@ -170,7 +170,7 @@ def test_each_right_of_another_kind_is_told(job: str, engine: str | None) -> Non
             if edited.get("Condition", 0) is None:
                 del edited["Condition"]
             tried += 1
-            if not compare_templates(stack, None, template, rights).wider_permissions:
+            if not compare_templates(stack, None, template, rights).wider_permission_lines:
                 missed.append(f"{json.dumps(statement)} with {change}")
     assert (tried > 100, missed) == (True, [])
 

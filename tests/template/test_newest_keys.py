@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from millrace.config import load
-from millrace.config.aws.regions import partition
+from millrace.config.aws.regions import aws_partition_of_region
 from millrace.verify.account.checks import RESOURCE_TYPES
 from tests.policy.all_regions import NEWEST, REGIONS, written
 from tests.template.conftest import ROOT, Synthesis, Synthesise
@@ -26,7 +26,9 @@ def test_it_is_valid_in_every_partition(region: str, tmp_path: Path) -> None:
     assert environment.region == region
     assert environment.history is not None
     # A registry of China ends with .cn, and the key took none that did.
-    assert str(environment.history.image).split("/")[0].endswith(".cn") is (partition(region) == "aws-cn")
+    assert str(environment.history.image).split("/")[0].endswith(".cn") is (
+        aws_partition_of_region(region) == "aws-cn"
+    )
 
 
 def test_metrics_outlive_their_stack_as_other_data_does(newest: Synthesis, dev: Synthesis) -> None:

@@ -15,7 +15,7 @@ from millrace.config import load
 from millrace.etl.metrics import metric_names
 from millrace.infra.dashboard_sections import dashboard_sections
 from millrace.infra.dashboards import cloudwatch_dashboard_body, grafana_dashboard, split_into_dashboards
-from millrace.sizing.alarms.metrics import BY_NAME, METRICS, namespace
+from millrace.sizing.alarms.metrics import BY_NAME, METRICS, metric_namespace
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 from tests.template.test_security import listed
 
@@ -60,12 +60,12 @@ def test_records_with_none_of_their_fields_have_an_alarm(
     synthesise: Synthesise, dev: Synthesis, tmp_path: Path
 ) -> None:
     """Their rule is in the launch document, although the file has no rules."""
-    root, environment = dev.environment.places.root, dev.environment.model_copy()
-    landing = environment.jobs["flights"].queries["land-flights"].readings[()]
+    root, environment = dev.environment.value_locations.root, dev.environment.model_copy()
+    landing = environment.jobs["flights"].queries["land-flights"].stream_readings_by_place[()]
     assert not landing.all_rules(root)
     (tmp_path / landing.schema_).parent.mkdir(parents=True)
     (tmp_path / landing.schema_).write_text("carrier STRING, `air time` INT")
-    environment._places = replace(environment.places, root=tmp_path)
+    environment._places = replace(environment.value_locations, root=tmp_path)
     result = synthesise(environment)
     assert "job/flights/land-flights/broken-rules" in alarms(result).keys() - alarms(dev).keys()
     queries = result.documents["flights"]["settings"]["queries"]
@@ -88,7 +88,7 @@ def test_every_alarm_tells_the_topic(each: Synthesis) -> None:
 
 def test_the_topic_is_encrypted_and_refuses_plain_http(each: Synthesis) -> None:
     topic = each.the("AWS::SNS::Topic", "lifecycle")
-    assert topic["TopicName"] == each.names.alerts
+    assert topic["TopicName"] == each.names.alerts_topic
     assert "Fn::GetAtt" in topic["KmsMasterKeyId"]
     statements = each.the("AWS::SNS::TopicPolicy", "lifecycle")["PolicyDocument"]["Statement"]
     denied = [s for s in statements if s["Effect"] == "Deny"]
@@ -125,7 +125,7 @@ def test_the_core_is_told_the_name_that_alarms_watch(each: Synthesis) -> None:
         watched = {
             alarm.dimensions["job"]
             for alarm in each.plan.alarms
-            if alarm.subject == f"job/{job}" and alarm.namespace == namespace(document["name"])
+            if alarm.subject == f"job/{job}" and alarm.namespace == metric_namespace(document["name"])
         }
         assert watched == {document["name"]}
 
@@ -264,7 +264,7 @@ def test_dashboards_ask_for_metrics_that_are_reported(prod: Synthesis) -> None:
         for panel in board(prod)["panels"]
         for target in panel.get("targets", ())
     }
-    jobs = {namespace(document["name"]) for document in prod.documents.values()}
+    jobs = {metric_namespace(document["name"]) for document in prod.documents.values()}
     ours = {each for each in asked if each[0] in jobs}
     # No query of prod has latest_by.
     assert {name for _, name, *_ in ours} == set(BY_NAME) - {"UnorderedKeys"}, "every metric of ours is shown"
@@ -292,13 +292,13 @@ def test_the_document_lists_the_metrics() -> None:
     text = (ROOT / "docs" / "metrics.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| ([\w/]+) \| (job, query|job) \|", text, re.MULTILINE)
     assert rows == [(m.name, m.unit, "job, query" if m.per_query else "job") for m in METRICS]
-    assert f"`{namespace('flights-prod-departures')}`" in text
+    assert f"`{metric_namespace('flights-prod-departures')}`" in text
 
 
 def test_the_core_sends_what_is_promised() -> None:
     sent = [(m.name, m.unit, m.per_query) for m in metric_names.METRICS]
     assert sent == [(m.name, m.unit, m.per_query) for m in METRICS]
-    assert namespace("a-job") == f"{metric_names.PREFIX}/a-job"
+    assert metric_namespace("a-job") == f"{metric_names.PREFIX}/a-job"
 
 
 def test_standard_output_goes_where_cloudwatch_reads_metrics_out_of_it(each: Synthesis) -> None:

@@ -9,7 +9,7 @@ import boto3
 import pytest
 
 from millrace.config import load
-from millrace.config.aws.regions import REGIONS, domain, partition
+from millrace.config.aws.regions import REGIONS, aws_partition_of_region, endpoint_domain_of_region
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 
 pytestmark = pytest.mark.slow
@@ -26,9 +26,9 @@ def test_the_table_of_regions_is_botocores() -> None:
         for region in set.intersection(*(set(session.get_available_regions(s, each)) for s in services))
     }
     assert set(REGIONS) == known.keys()
-    assert {region: partition(region) for region in REGIONS} == known
+    assert {region: aws_partition_of_region(region) for region in REGIONS} == known
     endpoints = {r: boto3.client("kinesis", region_name=r).meta.endpoint_url for r in REGIONS}
-    assert {r: f"https://kinesis.{r}.{domain(r)}" for r in REGIONS} == endpoints
+    assert {r: f"https://kinesis.{r}.{endpoint_domain_of_region(r)}" for r in REGIONS} == endpoints
 
 
 @pytest.fixture(
@@ -45,10 +45,10 @@ def test_every_arn_is_of_the_regions_partition(elsewhere: Synthesis) -> None:
     texts |= {f"{n} (launch)": json.dumps(d) for n, d in elsewhere.documents.items()}
     for name, text in texts.items():
         matches = set(re.findall(r"arn:(aws[a-z-]*):", text))
-        assert matches <= {partition(region)}, name
+        assert matches <= {aws_partition_of_region(region)}, name
         hosts = set(re.findall(rf"[a-z0-9-]+\.{region}\.(amazonaws\.com(?:\.cn)?)", text))
         via = {"amazonaws.com"} if "kms:ViaService" in text else set()
-        assert hosts - via <= {domain(region)}, name
+        assert hosts - via <= {endpoint_domain_of_region(region)}, name
         assert "us-east-1" not in text, name
 
 

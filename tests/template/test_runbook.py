@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from millrace.sizing.model import RUNBOOK
+from millrace.sizing.plan_model import RUNBOOK
 from tests.template.conftest import ROOT, Synthesis
 
 SECTIONS = dict(

@@ -11,7 +11,7 @@ import pytest
 from millrace.config import load
 from millrace.config.infrastructure_sections import Network
 from millrace.config.model import GlueJob, KafkaTopic
-from millrace.config.queries import StreamQuery
+from millrace.config.queries import OneStreamQueryBase
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 
 
@@ -101,7 +101,7 @@ def test_no_job_changes_what_stands_in_a_log(each: Synthesis) -> None:
 def test_no_job_writes_what_a_rollback_deploys(each: Synthesis) -> None:
     """An explicit refusal: CloudFormation deploys a kept template with the rights of the bootstrap."""
     for job in each.environment.jobs:
-        place = each.names.versions(job).replace("s3://", "arn:aws:s3:::") + "/1.json"
+        place = each.names.versions_url(job).replace("s3://", "arn:aws:s3:::") + "/1.json"
         parameter = each.names.arn("ssm", f"parameter{each.names.versions_parameter(job)}")
         for own in each.environment.jobs:
             told = {
@@ -256,7 +256,7 @@ def test_the_vpc_has_no_way_out(each: Synthesis) -> None:
         assert each.resources("AWS::EC2::VPC") == {}
         return
     subnets = each.resources("AWS::EC2::Subnet", "network")
-    assert len(subnets) == each.environment.zones
+    assert len(subnets) == each.environment.zone_count
     assert not any(subnet["Properties"]["MapPublicIpOnLaunch"] for subnet in subnets.values())
     assert len(each.resources("AWS::EC2::FlowLog", "network")) == 1
 
@@ -299,11 +299,11 @@ def test_a_vpc_of_ones_own_is_left_as_it_is(synthesise: Synthesise) -> None:
 
 def test_a_job_writes_below_its_own_prefixes_only(each: Synthesis) -> None:
     for name, job in each.environment.jobs.items():
-        tables = [table for query in job.queries.values() for table in query.writes.values()]
+        tables = [table for query in job.queries.values() for table in query.created_tables_by_place.values()]
         if any(
             isinstance(each.environment.streams[query.source], KafkaTopic)
             for query in job.queries.values()
-            if isinstance(query, StreamQuery)
+            if isinstance(query, OneStreamQueryBase)
         ):
             # What a benchmark of the job makes and drops.
             tables += [f"{table}_benchmark" for table in tables]

@@ -10,10 +10,9 @@ import pytest
 from aws_cdk import App, Stack
 
 from millrace.config import Environment, load
-from millrace.config.aws.grants import Grant, allow, list_prefixes
+from millrace.config.aws.iam_statements import Grant, allow, allow_listing_prefixes
 from millrace.infra.constructs.job_role import JobRole
 from millrace.infra.errors import InfrastructureError
-from millrace.infra.grants import to_policy_statement
 from millrace.infra.permissions.split_policies import (
     ATTACHED,
     INLINE,
@@ -21,6 +20,7 @@ from millrace.infra.permissions.split_policies import (
     split_into_policies,
     statement_length,
 )
+from millrace.infra.policy_statements import to_policy_statement
 from tests.template.conftest import ROOT, Resource, Synthesis, Synthesise
 from tests.template.test_security import listed
 
@@ -30,8 +30,8 @@ LONGEST_ARN = "arn:aws:aps:ap-southeast-1:111122223333:workspace/ws-12345678-123
 
 def many_streams(environment: Environment) -> Environment:
     """Environment dev with a job that reads twenty topics into tables, and each table into another."""
-    assert environment.places.tree is not None
-    plain = environment.places.tree.to_json()
+    assert environment.value_locations.tree is not None
+    plain = environment.value_locations.tree.to_json()
     plain.pop("extends", None)
     plain.pop("history", None)
     plain["governance"] = {"role_path": "/streaming/"}
@@ -155,7 +155,7 @@ def test_a_statement_that_is_too_long_becomes_several() -> None:
     prefixes = [f"warehouse/shop.db/{number:060}" for number in range(90)]
     grants = [
         allow("First", ["s3:GetObject"], [f"arn:aws:s3:::lake/{prefix}/*" for prefix in prefixes]),
-        list_prefixes("Second", "arn:aws:s3:::lake", prefixes),
+        allow_listing_prefixes("Second", "arn:aws:s3:::lake", prefixes),
         allow("Third", ["sns:Publish"], ["*"]),
     ]
     parts = split_into_policies(

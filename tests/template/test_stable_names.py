@@ -13,7 +13,7 @@ import pytest
 
 from millrace.config import Environment, load
 from millrace.infra.errors import InfrastructureError
-from millrace.infra.launch.job_assets import missing_jars, write_archive
+from millrace.infra.launch.job_assets import jars_that_engine_lacks, write_archive
 from millrace.infra.stacks.base import TAGGED_FOR_GOOD
 from tests.template.cloudformation import at, created_only
 from tests.template.conftest import ROOT, Synthesis, Synthesise
@@ -36,8 +36,8 @@ def made_anew(before: Synthesis, after: Synthesis) -> Iterator[str]:
 
 def with_fan_out_and_clusters(environment: Environment, version: str, tags: dict[str, str]) -> Environment:
     """Environment dev with a query on fan-out, a serverless cluster, a Kafka version and tags."""
-    assert environment.places.tree is not None
-    plain = environment.places.tree.to_json()
+    assert environment.value_locations.tree is not None
+    plain = environment.value_locations.tree.to_json()
     plain.pop("extends", None)
     plain.pop("history", None)
     plain["tags"] = tags
@@ -149,14 +149,14 @@ def test_the_archive_holds_packages_and_schemas_at_its_root(tmp_path: Path) -> N
 def test_missing_jars_are_one_clear_message(tmp_path: Path) -> None:
     environment = load("prod", root=ROOT)
     with pytest.raises(InfrastructureError, match="run `make jars`"):
-        missing_jars(environment, environment.jobs["flights"], tmp_path)
+        jars_that_engine_lacks(environment, environment.jobs["flights"], tmp_path)
 
 
 @pytest.mark.parametrize("version", ["emr-7.13.0", "emr-spark-8.0.0"])
 def test_jars_are_those_of_the_spark_that_the_release_runs(version: str) -> None:
     environment = load("prod", root=ROOT)
     job = environment.jobs["flights"].model_copy(update={"version": version})
-    names = [jar.name for jar in missing_jars(environment, job, ROOT)]
+    names = [jar.name for jar in jars_that_engine_lacks(environment, job, ROOT)]
     line = job.spark_line
     pinned = {
         f"spark-sql-kafka-0-10_{line.scala}-{line.spark}.jar",
@@ -169,4 +169,4 @@ def test_jars_are_those_of_the_spark_that_the_release_runs(version: str) -> None
 
 def test_engines_that_lack_nothing_need_no_jars(tmp_path: Path) -> None:
     environment = load("prod", root=ROOT)
-    assert missing_jars(environment, environment.jobs["departures"], tmp_path) == ()
+    assert jars_that_engine_lacks(environment, environment.jobs["departures"], tmp_path) == ()

@@ -8,7 +8,7 @@ import pytest
 
 from millrace.config import ConfigurationError, load
 from millrace.config.aws.resource_names import Names
-from millrace.etl.launch.settings import TableUpkeep
+from millrace.etl.launch.settings import MaintainedTableSettings
 from millrace.infra.launch.launch_settings import job_settings
 from millrace.infra.permissions.job_permissions import EncryptionKeyArns, JobPermissions
 from millrace.sizing import plan
@@ -52,9 +52,9 @@ def test_a_job_may_see_where_the_readers_of_its_tables_are(tmp_path: Path) -> No
     loaded = environment(tmp_path)
     names = Names(loaded, "111122223333")
     upkeep = job_settings(loaded, plan(loaded).jobs["land"], names).upkeep
-    reader = f"{names.checkpoints('derive')}/copy"
+    reader = f"{names.checkpoints_url('derive')}/copy"
     assert upkeep is not None
-    assert upkeep.tables == (TableUpkeep(names.table("landed"), (reader,)),)
+    assert upkeep.tables == (MaintainedTableSettings(names.table("landed"), (reader,)),)
     seen = permissions(tmp_path, "land")["ReadersCheckpoints"]
     place = reader.removeprefix("s3://")
     assert [arn.split(":::")[1] for arn in seen] == [f"{place}/commits/*", f"{place}/offsets/*"]

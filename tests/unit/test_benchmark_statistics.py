@@ -17,7 +17,7 @@ from tests.performance.growth_bench import Step
 from tests.performance.growth_cases import CASES
 from tests.performance.growth_parts import Parts, split
 from tests.performance.growth_sources import Case
-from tests.performance.verdict import Target, screen
+from tests.performance.target_comparison import Target, screen
 
 # Of user and of system time, a hundredth each can be lost where the kernel counts in ticks.
 _BURN = "import time\nwhile time.process_time() < 0.52: pass"

@@ -38,7 +38,7 @@ def test_the_bill_has_every_package_and_every_jar() -> None:
     }
     assert "pkg:pypi/boto3@" in "".join(result)
     pinned = [line for line in (ROOT / "requirements.txt").read_text().splitlines() if "==" in line]
-    locked = {jar for each in jars.read_lock().values() for jar in each}
+    locked = {jar for each in jars.read_jar_lock_file().values() for jar in each}
     assert len(result) == len(pinned) + len(locked)
     assert all(component.hashes for component in release.bill_of_materials("9.9.9").components)
 

@@ -41,12 +41,12 @@ def open_decoder(
     StartError
         As in :func:`etl.formats.avro.make_avro_decoder`.
     """
-    avro.set_limits(spark)
+    avro.set_avro_limits_in_driver(spark)
     writers = {
-        identity: json.dumps(_without_logical_types(text))
+        identity: json.dumps(_parse_without_logical_types(text))
         for identity, text in avro.writer_schemas(spark, form, path).items()
     }
-    types = {identity: avro.datum_type(spark, text, path) for identity, text in writers.items()}
+    types = {identity: avro.spark_type_of_datum(spark, text, path) for identity, text in writers.items()}
     schema = StructType([StructField(_JSON, StringType())])
     text = json.dumps({"type": "record", "name": "Event", "fields": [{"name": _JSON, "type": "string"}]})
     return AvroChangeDecoder(
@@ -54,7 +54,7 @@ def open_decoder(
     )
 
 
-def _without_logical_types(text: str) -> Any:
+def _parse_without_logical_types(text: str) -> Any:
     """Return a schema without its logical types."""
 
     def without_logical_type(part: Any) -> Any:
@@ -83,22 +83,22 @@ class _AvroToJsonDecoder(avro.AvroDecoder):
 
     types: Mapping[str, StructType] = field(default_factory=dict, kw_only=True)
 
-    def _read_by_writer_schema(self, shape: Callable[[str], str], condition: Column) -> Column:
+    def _column_read_by_writer_schema(self, shape: Callable[[str], str], condition: Column) -> Column:
         found = F.lit(None)
         for identity, writer in self.writers.items():
             one, kind = (
-                avro.datum_and_end_mark(
-                    self._datum_with_end_mark(condition),
-                    avro.schema_with_end_mark(writer, dates_as_long=False),
+                avro.parse_datum_and_end_mark(
+                    self._datum_bytes_with_end_mark(condition),
+                    avro.widened_schema_json_with_end_mark(writer, dates_as_long=False),
                 ),
                 self.types[identity],
             )
-            text = F.to_json(avro_values.with_booleans(kind, one["datum"]))
-            if (readable := shared.all_texts_are_utf8(kind, one["datum"])) is not None:
+            text = F.to_json(avro_values.with_booleans_from_bytes(kind, one["datum"]))
+            if (readable := shared.all_texts_utf8_condition(kind, one["datum"])) is not None:
                 # In the place of bytes that are no text it would write another character.
                 text = F.when(readable, text).otherwise(F.lit(bytearray(b"\xff")).cast("string"))
             flags, end = (
-                shared.holds_for_all_leaves(kind, one["datum"], avro_values.is_boolean_byte),
+                shared.all_leaves_condition(kind, one["datum"], avro_values.boolean_byte_condition),
                 one["end"],
             )
             result = F.struct(

@@ -1,6 +1,6 @@
 """Change events of Debezium: with and without the schema wrapper of Kafka Connect, or flattened by ExtractNewRecordState.
 
-The order of changes is that of the database's log (:func:`_place_of_change`). The rows of a snapshot have a lane of their own: a
+The order of changes is that of the database's log (:func:`_columns_of_change_place`). The rows of a snapshot have a lane of their own: a
 transaction that was open during the snapshot has an earlier place in the log and is later all the same, so between them the record
 that arrived later decides. Rows of an incremental snapshot are among the changes, with the place of the change before them.
 """
@@ -25,10 +25,10 @@ from ...launch.formats import DebeziumFormat
 from .. import schema_files
 from ..base import Decoder
 from ..decoding import times
-from ..decoding.decoded_rows import dead_letter_verdict, is_valid_utf8
+from ..decoding.decoded_rows import dead_letter_verdict, valid_utf8_condition
 from . import avro_events
 from .decoder import CONTROL, DELETE, TRUNCATE, ChangeDecoder, ChangeEnvelope
-from .wire_types import WireTypes, has_no_placeholder
+from .wire_types import WireTypes, no_placeholder_condition
 
 _TEXTS = (
     "connector",
@@ -79,7 +79,7 @@ _DIGITS = 20
 def open_decoder(form: DebeziumFormat, spark: SparkSession, schema: str, open_up_to: int | None) -> Decoder:
     """Make the decoder, see :func:`etl.formats.base.open_decoder`."""
     envelope = debezium_envelope(unscaled=form.decimals == "precise", flattened=form.flattened)
-    decoder = ChangeDecoder(schema_files.read_ddl(spark, schema), envelope)
+    decoder = ChangeDecoder(schema_files.read_ddl_schema(spark, schema), envelope)
     return (
         decoder
         if form.avro is None
@@ -109,7 +109,7 @@ class _ConnectorEvents(ChangeEnvelope):
     def source_struct(self, head: Column) -> Column:
         return head["source"]
 
-    def change_and_rows(self, head: Column, raw: Column, wire: StructType) -> Mapping[str, Column]:
+    def columns_of_change_and_rows(self, head: Column, raw: Column, wire: StructType) -> Mapping[str, Column]:
         heartbeat = _without_schema_wrapper(raw).rlike(_HEARTBEAT)
         ends = head["status"].isin("BEGIN", "END") & head["ts_ms"].isNotNull()
         control = head["op"].isNull() & (head["tableChanges"].isNotNull() | ends | heartbeat)
@@ -121,21 +121,21 @@ class _ConnectorEvents(ChangeEnvelope):
             "before": F.col("before"),
         }
 
-    def place_of_change(self, source: Column, operation: Column) -> Mapping[str, Column]:
-        return _place_of_change(source, operation)
+    def columns_of_change_place(self, source: Column, operation: Column) -> Mapping[str, Column]:
+        return _columns_of_change_place(source, operation)
 
     def row_completed_from_before(self, row: StructType, after: Column, before: Column) -> Column:
-        """Take a value that the database did not log from the row before, if that has it."""
+        """Return the row after a change, with values that the database did not log from the row before it."""
         values = []
         for f in row:
             value, old = after[f.name], before[f.name]
-            given = has_no_placeholder(f.dataType, value)
+            given = no_placeholder_condition(f.dataType, value)
             known = value if given is None else F.when(given | old.isNull(), value).otherwise(old)
             values.append(known.alias(f.name))
         return F.when(after.isNotNull(), F.struct(*values))
 
     def reason_against_event(self, row: StructType, after: Column) -> Column | None:
-        given = ((f.name, has_no_placeholder(f.dataType, after[f.name])) for f in row)
+        given = ((f.name, no_placeholder_condition(f.dataType, after[f.name])) for f in row)
         absent = [F.when(~each, F.lit(name)) for name, each in given if each is not None]
         if not absent:
             return None
@@ -162,7 +162,7 @@ class _FlattenedEvents(_ConnectorEvents):
         """Return the row; for a tombstone, which is all that the default leaves of a delete, its key."""
         return F.coalesce(
             _without_schema_wrapper(payload),
-            _without_schema_wrapper(F.when(payload.isNull() & is_valid_utf8(key), key)),
+            _without_schema_wrapper(F.when(payload.isNull() & valid_utf8_condition(key), key)),
         )
 
     def source_struct(self, head: Column) -> Column:
@@ -170,7 +170,7 @@ class _FlattenedEvents(_ConnectorEvents):
             *(F.coalesce(*(head[f"{p}{f.name}"] for p in _PREFIXES)).alias(f.name) for f in _SOURCE)
         )
 
-    def change_and_rows(self, head: Column, raw: Column, wire: StructType) -> Mapping[str, Column]:
+    def columns_of_change_and_rows(self, head: Column, raw: Column, wire: StructType) -> Mapping[str, Column]:
         fields = [F.col(f"`{f.name}`") for f in wire]
         deletes = F.coalesce((head["__deleted"] == "true") | raw.isNull(), F.lit(False))
         named = F.when(head["__op"].isNull(), F.lit("update")).otherwise(_operation_name(head["__op"]))
@@ -194,7 +194,7 @@ def _operation_name(op: Column) -> Column:
     return F.coalesce(*(F.when(op == letter, name) for letter, name in _OPERATIONS.items()))
 
 
-def _place_of_change(source: Column, operation: Column) -> dict[str, Column]:
+def _columns_of_change_place(source: Column, operation: Column) -> dict[str, Column]:
     """Return the place of a change: its table, lane and position in it, and time."""
     sequence = F.from_json(source["sequence"], "array<string>")
     # Rows of an incremental snapshot are among the changes.
@@ -205,7 +205,10 @@ def _place_of_change(source: Column, operation: Column) -> dict[str, Column]:
     first = sequence.isNotNull() & sequence[0].isNull() & ~whole
     commit = F.when(~whole, sequence[0])
     position = F.coalesce(
-        *(F.when(_are_hexadecimal(parts), _join_positions(parts)) for parts in _log_positions(source, commit))
+        *(
+            F.when(_hexadecimal_parts_condition(parts), _join_position_parts(parts))
+            for parts in _log_position_of_each_database(source, commit)
+        )
     )
     # Another server has other files, and the same numbers of transactions.
     origin = F.when(source["gtid"].rlike(_GTID), F.regexp_replace(source["gtid"], _GTID, ""))
@@ -224,7 +227,7 @@ def _place_of_change(source: Column, operation: Column) -> dict[str, Column]:
     }
 
 
-def _log_positions(source: Column, before: Column) -> Sequence[tuple[Column, Column, Column]]:
+def _log_position_of_each_database(source: Column, before: Column) -> Sequence[tuple[Column, Column, Column]]:
     """Return the position in the log of each database, as three texts that are compared in turn; null where it has no such log.
 
     ``before`` is the commit before the transaction, in PostgreSQL.
@@ -262,7 +265,7 @@ def _log_positions(source: Column, before: Column) -> Sequence[tuple[Column, Col
     )
 
 
-def _are_hexadecimal(parts: tuple[Column, Column, Column]) -> Column:
+def _hexadecimal_parts_condition(parts: tuple[Column, Column, Column]) -> Column:
     fits = (part.rlike(rf"^[0-9a-f]{{1,{digits}}}\z") for part, digits in zip(parts, _WIDTHS, strict=True))
     return F.coalesce(reduce(lambda one, other: one & other, fits), F.lit(False))
 
@@ -270,5 +273,5 @@ def _are_hexadecimal(parts: tuple[Column, Column, Column]) -> Column:
 _WIDTHS = (_DIGITS, _DIGITS, 10)
 
 
-def _join_positions(parts: tuple[Column, Column, Column]) -> Column:
+def _join_position_parts(parts: tuple[Column, Column, Column]) -> Column:
     return F.concat(*(F.lpad(part, digits, "0") for part, digits in zip(parts, _WIDTHS, strict=True)))

@@ -25,14 +25,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
 from ...record.column_expression_cache import CachedSelect
-from ...record.tables import with_all_nullable
+from ...record.tables import with_all_fields_nullable
 from ..decoding.decoded_rows import (
     CHANGE,
     NOT_UTF8,
     TOMBSTONE,
     dead_letter_verdict,
-    is_valid_utf8,
-    missing_required_fields,
+    required_field_absences,
+    valid_utf8_condition,
 )
 from ..json import JsonDecoder
 from .wire_types import WireTypes
@@ -60,7 +60,11 @@ def change_column_type(row_schema: StructType) -> StructType:
     """
     texts = (StructField(name, StringType()) for name in _TEXTS)
     return StructType(
-        [*texts, StructField("at", TimestampType()), StructField("before", with_all_nullable(row_schema))]
+        [
+            *texts,
+            StructField("at", TimestampType()),
+            StructField("before", with_all_fields_nullable(row_schema)),
+        ]
     )
 
 
@@ -94,7 +98,7 @@ class ChangeEnvelope(ABC):
         """Return the struct that says where a change is, from a struct of :attr:`fields_beside_rows`."""
 
     @abstractmethod
-    def change_and_rows(self, head: Column, raw: Column, wire: StructType) -> Mapping[str, Column]:
+    def columns_of_change_and_rows(self, head: Column, raw: Column, wire: StructType) -> Mapping[str, Column]:
         """Return ``operation`` and ``transaction``, and the structs ``after`` and ``before``.
 
         ``operation`` is null for what is no event; a row that is deleted may be in either struct.
@@ -108,7 +112,7 @@ class ChangeEnvelope(ABC):
         """
 
     @abstractmethod
-    def place_of_change(self, source: Column, operation: Column) -> Mapping[str, Column]:
+    def columns_of_change_place(self, source: Column, operation: Column) -> Mapping[str, Column]:
         """Return ``table``, ``lane``, ``position`` and ``at`` of :func:`change_column_type`."""
 
     def reason_against_event(self, row: StructType, after: Column) -> Column | None:
@@ -152,33 +156,39 @@ class ChangeDecoder:
         """Columns of a row, and :data:`CHANGE`."""
         return StructType([*self.row, StructField(CHANGE, change_column_type(self.row))])
 
-    def table_of(self, payload: Column) -> Column:
+    def changed_table_name(self, payload: Column) -> Column:
         """Return the table of the change in a payload; null or empty for what is no change of a table."""
         event = self.envelope.event_text(payload, F.lit(None).cast("binary"))
         source = self.envelope.source_struct(F.from_json(event, self.envelope.fields_beside_rows))
-        return self.envelope.place_of_change(source, F.lit(None).cast("string"))["table"]
+        return self.envelope.columns_of_change_place(source, F.lit(None).cast("string"))["table"]
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """Decode, see :meth:`etl.formats.base.Decoder.decode`; ``_stage`` without ``_error`` as in the module."""
         kept = tuple(c for c in rows.columns if c != "payload")
         if kept not in self._steps:
-            self._steps[kept] = [CachedSelect(partial(tuple, step)) for step in self._make_projections(kept)]
+            self._steps[kept] = [
+                CachedSelect(partial(tuple, step)) for step in self._successive_projections(kept)
+            ]
         unwrapped, headed, *rest = self._steps[kept]
         found = self._events.decode(headed.select_from(unwrapped.select_from(rows)))
         for step in rest:
             found = step.select_from(found)
         return found
 
-    def _make_projections(self, kept: tuple[str, ...]) -> tuple[list[Column], ...]:
+    def _successive_projections(self, kept: tuple[str, ...]) -> tuple[list[Column], ...]:
         """Return projections: two before the rows in an event are decoded, and three after."""
         others, payload = [F.col(f"`{name}`") for name in kept], F.col("payload")
         key = F.col("_key") if "_key" in kept else F.lit(None).cast("binary")
-        event = F.when(is_valid_utf8(payload) | payload.isNull(), self.envelope.event_text(payload, key))
+        event = F.when(
+            valid_utf8_condition(payload) | payload.isNull(), self.envelope.event_text(payload, key)
+        )
         head = F.from_json(payload.cast("string"), self.envelope.fields_beside_rows).alias(_HEAD)
         values, raw = self.envelope.values, F.col(_RAW)
-        wire = dict(self.envelope.change_and_rows(F.col(_HEAD), raw, self._wire_schema))
+        wire = dict(self.envelope.columns_of_change_and_rows(F.col(_HEAD), raw, self._wire_schema))
         after, before = wire.pop("after"), wire.pop("before")
-        wrong = [name for part in (after, before) for name in values.misread_field_names(self.row, part)]
+        wrong = [
+            name for part in (after, before) for name in values.misread_field_name_columns(self.row, part)
+        ]
         rows = (
             values.row_struct(self.row, after).alias("after"),
             values.row_struct(self.row, before).alias("before"),
@@ -186,7 +196,7 @@ class ChangeDecoder:
         letter = F.when(F.col("_error").isNotNull(), F.struct("_stage", "_error")).alias(_LETTER)
         read = F.col(_READ)
         completed = self.envelope.row_completed_from_before(self.row, read["after"], read["before"])
-        place = self.envelope.place_of_change(read["source"], read["operation"])
+        place = self.envelope.columns_of_change_place(read["source"], read["operation"])
         whole = F.struct(
             *(read[name].alias(name) for name in ("operation", "transaction", "before", "wrong")),
             *(value.alias(name) for name, value in place.items()),
@@ -216,7 +226,7 @@ class ChangeDecoder:
         raw, read, letter = F.col(_RAW), F.col(_READ), F.col(_LETTER)
         operation, after = read["operation"], read["after"]
         tombstone = letter["_error"].eqNullSafe(TOMBSTONE)
-        found = F.when(raw.isNotNull() & ~is_valid_utf8(raw), dead_letter_verdict("decode", NOT_UTF8))
+        found = F.when(raw.isNotNull() & ~valid_utf8_condition(raw), dead_letter_verdict("decode", NOT_UTF8))
         found = found.when(tombstone & operation.isNull(), F.lit(None))
         found = found.when(
             letter.isNotNull(), F.struct(letter["_stage"].alias("stage"), letter["_error"].alias("error"))
@@ -233,7 +243,7 @@ class ChangeDecoder:
             (operation == DELETE) & read["before"].isNull() & after.isNull(),
             dead_letter_verdict("schema", "a delete without the row before it, not even its key"),
         )
-        absences = missing_required_fields(self.row, after.getField, kept)
+        absences = required_field_absences(self.row, after.getField, kept)
         missing = F.concat_ws(", ", *(F.when(absent, F.lit(name)) for name, absent in absences))
         missed = dead_letter_verdict("schema", F.concat(F.lit("no value for a required field: "), missing))
         own = self.envelope.reason_against_event(self.row, after)

@@ -32,7 +32,7 @@ def open_decoder(
     _form: DmsFormat, spark: SparkSession, schema: str, _open_up_to: int | None
 ) -> ChangeDecoder:
     """Make the decoder, see :func:`etl.formats.base.open_decoder`."""
-    return ChangeDecoder(schema_files.read_ddl(spark, schema), EVENTS)
+    return ChangeDecoder(schema_files.read_ddl_schema(spark, schema), EVENTS)
 
 
 class _DmsEvents(ChangeEnvelope):
@@ -46,7 +46,7 @@ class _DmsEvents(ChangeEnvelope):
     def source_struct(self, head: Column) -> Column:
         return head["metadata"]
 
-    def change_and_rows(self, head: Column, raw: Column, wire: StructType) -> Mapping[str, Column]:
+    def columns_of_change_and_rows(self, head: Column, raw: Column, wire: StructType) -> Mapping[str, Column]:
         metadata, data, image = head["metadata"], F.col("data"), F.col("`before-image`")
         operation = metadata["operation"]
         rows = reduce(lambda found, each: found.when(operation == each[0], each[1]), _DATA.items(), F)
@@ -61,7 +61,7 @@ class _DmsEvents(ChangeEnvelope):
             "before": image,
         }
 
-    def place_of_change(self, source: Column, operation: Column) -> Mapping[str, Column]:
+    def columns_of_change_place(self, source: Column, operation: Column) -> Mapping[str, Column]:
         return {
             "table": F.concat_ws(".", source["schema-name"], source["table-name"]),
             "lane": F.lit(BY_TIME),

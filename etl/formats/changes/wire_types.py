@@ -4,12 +4,12 @@ Debezium (``documentation/modules/ROOT/pages/connectors/postgresql.adoc``, "Data
 1970, a time without a zone as a number whose unit depends on the column, and with ``decimal.handling.mode=precise`` a number as
 the bytes of its unscaled value; the scale stands in the event's schema only. AWS DMS writes bytes as hexadecimal digits.
 
-What a type does not hold exactly is null here, and the record a dead letter (:func:`misread_field_names`).
+What a type does not hold exactly is null here, and the record a dead letter (:func:`misread_field_name_columns`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pyspark.sql import Column
@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 )
 
 from ..decoding import times
-from ..decoding.decoded_rows import contains_type, holds_for_all_leaves, with_replaced_leaves
+from ..decoding.decoded_rows import all_leaves_condition, contains_type, evaluate_once, with_replaced_leaves
 
 UNAVAILABLE = "__debezium_unavailable_value"
 """Debezium's placeholder for a value that the database did not log, such as an unchanged TOAST value of PostgreSQL."""
@@ -93,7 +93,7 @@ class WireTypes:
             or (self.hexadecimal and isinstance(kind, BinaryType))
         )
 
-    def _converted(self, kind: DataType, value: Column) -> Column:
+    def _converted_from_wire(self, kind: DataType, value: Column) -> Column:
         if isinstance(kind, DateType):
             return F.when(
                 value.between(_FIRST_DAY, _LAST_DAY), F.date_add(F.lit("1970-01-01").cast("date"), value)
@@ -114,7 +114,7 @@ class WireTypes:
             lambda kind: (
                 self._needs_conversion(kind) and not (declares_time_unit(field) and is_timestamp_type(kind))
             ),
-            lambda kind, value, _: self._converted(kind, value),
+            lambda kind, value, _: self._converted_from_wire(kind, value),
         )
 
     def row_struct(self, row: StructType, wire: Column) -> Column:
@@ -122,16 +122,20 @@ class WireTypes:
         values = (self.field_value(f, wire[f.name]).alias(f.name) for f in row)
         return F.when(wire.isNotNull(), F.struct(*values))
 
-    def misread_field_names(self, row: StructType, wire: Column) -> Iterator[Column]:
+    def misread_field_name_columns(self, row: StructType, wire: Column) -> Iterator[Column]:
         """Yield the name of each field whose value its type does not hold, and null for all others."""
         for field in row:
             declared = declares_time_unit(field)
 
-            def leaf_is_misread(kind: DataType, value: Column, declared: bool = declared) -> Column | None:
+            def misread_leaf_condition(
+                kind: DataType, value: Column, declared: bool = declared
+            ) -> Column | None:
                 made = self._needs_conversion(kind) and not (declared and is_timestamp_type(kind))
-                return self._converted(kind, value).isNotNull() if made else None
+                return self._converted_from_wire(kind, value).isNotNull() if made else None
 
-            if (fits := holds_for_all_leaves(field.dataType, wire[field.name], leaf_is_misread)) is not None:
+            if (
+                fits := all_leaves_condition(field.dataType, wire[field.name], misread_leaf_condition)
+            ) is not None:
                 yield F.when(~fits, F.lit(field.name))
 
 
@@ -142,21 +146,21 @@ def is_timestamp_type(kind: DataType) -> bool:
 
 def declares_time_unit(field: StructField) -> bool:
     """Check that a field declares the unit of its numbers."""
-    declared = times.with_units(StructType([field])).fields[0].dataType
+    declared = times.schema_with_units_in_types(StructType([field])).fields[0].dataType
     return contains_type(
         declared, lambda kind: type(kind) is not TimestampType and isinstance(kind, TimestampType)
     )
 
 
-def has_no_placeholder(kind: DataType, value: Column) -> Column | None:
+def no_placeholder_condition(kind: DataType, value: Column) -> Column | None:
     """Return a condition: no part of a value is Debezium's placeholder; None for a type that cannot be one."""
 
-    def is_no_placeholder(kind: DataType, value: Column) -> Column | None:
+    def not_placeholder_condition(kind: DataType, value: Column) -> Column | None:
         if isinstance(kind, StringType):
             return value != UNAVAILABLE
         return value != F.lit(bytearray(UNAVAILABLE.encode())) if isinstance(kind, BinaryType) else None
 
-    return holds_for_all_leaves(kind, value, is_no_placeholder)
+    return all_leaves_condition(kind, value, not_placeholder_condition)
 
 
 def _decimal_of_unscaled(kind: DecimalType, text: Column) -> Column:
@@ -165,19 +169,15 @@ def _decimal_of_unscaled(kind: DecimalType, text: Column) -> Column:
     own = F.from_json(text, "scale INT, value STRING")
     parts = F.when(text.startswith("{"), own).otherwise(plain)
     # Lambdas name values; as columns they would be computed once for each place that uses them.
-    return _bind_value(
+    return evaluate_once(
         parts,
-        lambda each: _bind_value(
+        lambda each: evaluate_once(
             F.hex(F.unbase64(F.when(each["value"].rlike(_BASE64), each["value"]))),
             lambda digits: F.concat(
                 _digits_of_twos_complement(digits), F.lit("E"), (-each["scale"]).cast("string")
             ).cast(kind),
         ),
     )
-
-
-def _bind_value(value: Column, then: Callable[[Column], Column]) -> Column:
-    return F.transform(F.array(value), then).getItem(0)
 
 
 def _digits_of_twos_complement(given: Column) -> Column:

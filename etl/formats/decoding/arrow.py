@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from ...record.tables import with_all_nullable
+from ...record.tables import with_all_fields_nullable
 from .decoded_rows import decoded_or_dead_letter
 from .worker_batch_limit import run_in_portions
 
@@ -23,7 +23,7 @@ class PayloadDecoder(Protocol):
     """Decoder of one payload after the other."""
 
     @property
-    def value_count(self) -> int:
+    def last_payload_value_count(self) -> int:
         """Number of values of the last payload."""
 
     def __call__(self, payload: bytes | None) -> Decoded:
@@ -57,7 +57,7 @@ def decode_payloads(
     """
     answer = StructType(
         [
-            StructField("record", with_all_nullable(schema)),
+            StructField("record", with_all_fields_nullable(schema)),
             StructField("stage", StringType()),
             StructField("error", StringType()),
         ]
@@ -71,11 +71,11 @@ def decode_payloads(
 
             def decode_portion(frame: DataFrame) -> DataFrame:
                 shape = StructType([*frame.schema.fields, StructField("_answer", answer)])
-                return frame.mapInArrow(_arrow_column_function(make_decoder, answer), shape)
+                return frame.mapInArrow(_function_over_arrow_batches(make_decoder, answer), shape)
 
             answered = run_in_portions(rows, decode_portion, by_arrow=True)
         else:
-            one = F.udf(_row_function(make_decoder), answer).asNondeterministic()("payload")
+            one = F.udf(_function_per_payload(make_decoder), answer).asNondeterministic()("payload")
             payload = F.col("payload")
             answered = run_in_portions(
                 rows, lambda given: given.withColumn("_answer", one), by_arrow=False, handed=payload
@@ -88,7 +88,7 @@ def decode_payloads(
     return decoded_or_dead_letter(held.drop("_answer"), schema, "_record", "_verdict")
 
 
-def _arrow_column_function(
+def _function_over_arrow_batches(
     make_decoder: Callable[[], PayloadDecoder], answer: StructType
 ) -> Callable[[Iterable[Any]], Iterable[Any]]:
     def decode_batches(batches: Iterable[Any]) -> Iterator[Any]:
@@ -116,11 +116,13 @@ def _decode_in_parts(decoder: PayloadDecoder, payloads: Any) -> Iterator[tuple[i
             yield begin, answers
             begin, answers, held = begin + len(answers), [], 0
         answers.append(decoder(payload))
-        held += decoder.value_count
+        held += decoder.last_payload_value_count
     yield begin, answers
 
 
-def _row_function(make_decoder: Callable[[], PayloadDecoder]) -> Callable[[bytearray | None], Decoded]:
+def _function_per_payload(
+    make_decoder: Callable[[], PayloadDecoder],
+) -> Callable[[bytearray | None], Decoded]:
     held: list[PayloadDecoder] = []
 
     def decode_payload(payload: bytearray | None) -> Decoded:

@@ -27,7 +27,7 @@ _FIGURE = "rule "
 class RuleCheckingDecoder(DecoderWrapper):
     """Decoder that checks its good records against rules.
 
-    A condition that is null counts as broken. Deletes (:class:`.routes.TombstoneDecoder`) have no fields and break no rule.
+    A condition that is null counts as broken. Deletes (:class:`.routes.TombstoneAsDeleteDecoder`) have no fields and break no rule.
 
     Parameters
     ----------
@@ -62,19 +62,23 @@ class RuleCheckingDecoder(DecoderWrapper):
     def _broken_rule_names(self) -> Column:
         """Return the names of the broken rules; null if there are none."""
         names = [
-            F.when(_is_broken(rule.where), F.lit(rule.name)) for rule in self.rules if not _fails_query(rule)
+            F.when(_broken_rule_condition(rule.where), F.lit(rule.name))
+            for rule in self.rules
+            if not _stops_query_if_broken(rule)
         ]
         listed = F.concat_ws(", ", *names) if names else F.lit("")
         verdict = F.when(listed != "", listed)
         return reduce(
-            lambda found, rule: F.when(_is_broken(rule.where), _raise_broken_rule(rule)).otherwise(found),
-            [rule for rule in self.rules if _fails_query(rule)],
+            lambda found, rule: F.when(
+                _broken_rule_condition(rule.where), _column_raising_broken_rule(rule)
+            ).otherwise(found),
+            [rule for rule in self.rules if _stops_query_if_broken(rule)],
             verdict,
         )
 
 
-def with_rules(spark: SparkSession, decoder: Decoder, rules: tuple[RuleSettings, ...]) -> Decoder:
-    """Add rules to a decoder.
+def decoder_with_rules(spark: SparkSession, decoder: Decoder, rules: tuple[RuleSettings, ...]) -> Decoder:
+    """Return a decoder that also checks rules; the same one without rules.
 
     Raises
     ------
@@ -94,7 +98,7 @@ def with_rules(spark: SparkSession, decoder: Decoder, rules: tuple[RuleSettings,
             raise StartError(
                 f"rule {rule.name}: the condition {rule.where} has type {kind.simpleString()}; it must be BOOLEAN"
             )
-    # Also if all rules warn: the counts need the columns of a record (see `decode_observed`).
+    # Also if all rules warn: the counts need the columns of a record (see `decode_and_observe`).
     return (
         RuleCheckingDecoder(decoder, tuple(rule for rule in rules if rule.action != "warn"))
         if rules
@@ -105,12 +109,12 @@ def with_rules(spark: SparkSession, decoder: Decoder, rules: tuple[RuleSettings,
 def broken_rule_counts(routes: Sequence[RouteSettings]) -> tuple[Column, ...]:
     """Return aggregates over landed rows that count the records breaking each rule, named for :func:`rules_field_of_accounts`."""
     return tuple(
-        F.expr(f"count_if({_broken_records_condition(route, rule)})").alias(
+        F.expr(f"count_if({_sql_condition_of_broken_records(route, rule)})").alias(
             f"{_FIGURE}{qualified_rule_name(route, rule)}"
         )
         for route in routes
         for rule in route.rules
-        if not _fails_query(rule)
+        if not _stops_query_if_broken(rule)
     )
 
 
@@ -125,7 +129,7 @@ def rules_field_of_accounts(figures: Mapping[str, Any]) -> dict[str, dict[str, i
     return {"rules": found} if found else {}
 
 
-def _broken_records_condition(route: RouteSettings, rule: RuleSettings) -> str:
+def _sql_condition_of_broken_records(route: RouteSettings, rule: RuleSettings) -> str:
     mine = "" if route.name is None else f"_route = '{route.name}' AND "
     if rule.action == "dead-letter":
         # Redaction may add a note in brackets.
@@ -133,15 +137,15 @@ def _broken_records_condition(route: RouteSettings, rule: RuleSettings) -> str:
     return f"{mine}_error IS NULL AND _stage IS NULL AND NOT coalesce({rule.where_landed}, false)"
 
 
-def _is_broken(where: str) -> Column:
+def _broken_rule_condition(where: str) -> Column:
     return ~F.coalesce(F.expr(where), F.lit(False))
 
 
-def _fails_query(rule: RuleSettings) -> bool:
+def _stops_query_if_broken(rule: RuleSettings) -> bool:
     return rule.action == "fail"
 
 
-def _raise_broken_rule(rule: RuleSettings) -> Column:
+def _column_raising_broken_rule(rule: RuleSettings) -> Column:
     said = F.concat(F.lit(f"rule {rule.name} (action fail) is broken by record "), F.col("_id"))
     return F.raise_error(said).cast("string")
 

@@ -28,7 +28,7 @@ def dead_letter_verdict(stage: str, error: Column | str) -> Column:
     return F.struct(F.lit(stage).alias("stage"), text.alias("error")).cast(VERDICT_DDL)
 
 
-def is_valid_utf8(value: Column) -> Column:
+def valid_utf8_condition(value: Column) -> Column:
     """Return a condition: bytes or a text are UTF-8. Java's strings replace invalid bytes, so they differ after a round trip.
 
     ``split`` into one part makes the trip by Java's vector instructions. Spark 4 validates byte by byte (``encode``), which took
@@ -42,7 +42,7 @@ Leaf = Callable[[DataType, Column], "Column | None"]
 """Condition on a value without parts, or on a map; None for a type without a condition."""
 
 
-def all_texts_are_utf8(kind: DataType, value: Column) -> Column | None:
+def all_texts_utf8_condition(kind: DataType, value: Column) -> Column | None:
     """Return a condition: every text in a value, at any depth, is UTF-8. None for a type without text.
 
     Parameters
@@ -50,12 +50,12 @@ def all_texts_are_utf8(kind: DataType, value: Column) -> Column | None:
     value
         The column; null meets the condition.
     """
-    return holds_for_all_leaves(
-        kind, value, lambda k, v: is_valid_utf8(v) if isinstance(k, StringType) else None
+    return all_leaves_condition(
+        kind, value, lambda k, v: valid_utf8_condition(v) if isinstance(k, StringType) else None
     )
 
 
-def holds_for_all_leaves(kind: DataType, value: Column, leaf: Leaf) -> Column | None:
+def all_leaves_condition(kind: DataType, value: Column, leaf: Leaf) -> Column | None:
     """Return a condition on every part of a value, at any depth; None for a type without a condition.
 
     Parameters
@@ -67,33 +67,46 @@ def holds_for_all_leaves(kind: DataType, value: Column, leaf: Leaf) -> Column | 
     """
     found: Column | None = None
     if isinstance(kind, ArrayType):
-        if holds_for_all_leaves(kind.elementType, value, leaf) is not None:
-            found = F.forall(value, _element_condition(kind.elementType, leaf))
+        if all_leaves_condition(kind.elementType, value, leaf) is not None:
+            found = F.forall(value, _condition_function_for_element(kind.elementType, leaf))
     elif isinstance(kind, MapType):
         found = leaf(kind, value)
         for part, taken in ((kind.keyType, F.map_keys), (kind.valueType, F.map_values)):
-            if holds_for_all_leaves(part, value, leaf) is not None:
-                found = _and_if_any(found, F.forall(taken(value), _element_condition(part, leaf)))
+            if all_leaves_condition(part, value, leaf) is not None:
+                found = _and_ignoring_none(
+                    found, F.forall(taken(value), _condition_function_for_element(part, leaf))
+                )
     elif isinstance(kind, StructType):
         for field in kind.fields:
-            found = _and_if_any(found, holds_for_all_leaves(field.dataType, value.getField(field.name), leaf))
+            found = _and_ignoring_none(
+                found, all_leaves_condition(field.dataType, value.getField(field.name), leaf)
+            )
     else:
         found = leaf(kind, value)
     return None if found is None else value.isNull() | found
 
 
-def _and_if_any(one: Column | None, other: Column | None) -> Column | None:
+def evaluate_once(value: Column, then: Callable[[Column], Column]) -> Column:
+    """Apply a function to a value that is evaluated once.
+
+    A lambda is the only way to name a value inside an expression; as a column, every good record
+    would carry it too.
+    """
+    return F.transform(F.array(value), then).getItem(0)
+
+
+def _and_ignoring_none(one: Column | None, other: Column | None) -> Column | None:
     return other if one is None else one if other is None else one & other
 
 
-def _element_condition(kind: DataType, leaf: Leaf) -> Callable[[Column], Column]:
-    """Return :func:`holds_for_all_leaves` as a function of one element only: Spark counts the parameters."""
+def _condition_function_for_element(kind: DataType, leaf: Leaf) -> Callable[[Column], Column]:
+    """Return :func:`all_leaves_condition` as a function of one element only: Spark counts the parameters."""
 
-    def is_met_by_element(value: Column) -> Column:
-        result = holds_for_all_leaves(kind, value, leaf)
+    def element_condition(value: Column) -> Column:
+        result = all_leaves_condition(kind, value, leaf)
         return F.lit(True) if result is None else result
 
-    return is_met_by_element
+    return element_condition
 
 
 def contains_type(kind: DataType, matches: Callable[[DataType], bool]) -> bool:
@@ -104,18 +117,20 @@ def contains_type(kind: DataType, matches: Callable[[DataType], bool]) -> bool:
     return matches(kind) or any(contains_type(each, matches) for each in inner if each is not None)
 
 
-def with_leaf_types(kind: DataType, leaf: Callable[[DataType], DataType]) -> DataType:
+def with_replaced_leaf_types(kind: DataType, leaf: Callable[[DataType], DataType]) -> DataType:
     """Return a type with other types for its values without parts, at any depth; keys of maps keep theirs."""
     if isinstance(kind, ArrayType):
-        return ArrayType(with_leaf_types(kind.elementType, leaf))
+        return ArrayType(with_replaced_leaf_types(kind.elementType, leaf))
     if isinstance(kind, MapType):
-        return MapType(kind.keyType, with_leaf_types(kind.valueType, leaf))
+        return MapType(kind.keyType, with_replaced_leaf_types(kind.valueType, leaf))
     if isinstance(kind, StructType):
-        return StructType([StructField(f.name, with_leaf_types(f.dataType, leaf)) for f in kind.fields])
+        return StructType(
+            [StructField(f.name, with_replaced_leaf_types(f.dataType, leaf)) for f in kind.fields]
+        )
     return leaf(kind)
 
 
-def has_distinct_keys(value: Column) -> Column:
+def distinct_keys_condition(value: Column) -> Column:
     """Return a condition: a map has each name once. Spark's parser of JSON keeps all of them, and readers differ in which they find."""
     return (F.size(value) < 2) | (F.size(F.array_distinct(F.map_keys(value))) == F.size(value))
 
@@ -152,7 +167,7 @@ def with_replaced_leaves(
         values = F.zip_with(
             F.map_values(value), F.map_values(other), lambda one, two: rebuilt_part(kind.valueType, one, two)
         )
-        alike = (F.size(value) == F.size(other)) & has_distinct_keys(value)
+        alike = (F.size(value) == F.size(other)) & distinct_keys_condition(value)
         return F.when(alike, F.map_from_arrays(F.map_keys(value), values))
     if isinstance(kind, StructType):
         parts = (
@@ -165,7 +180,7 @@ def with_replaced_leaves(
     return leaf(kind, value, value if other is None else other)
 
 
-def missing_required_fields(
+def required_field_absences(
     schema: StructType, value_of: Callable[[str], Column], present: Column, prefix: str = ""
 ) -> Iterator[tuple[str, Column]]:
     """Yield name (dotted) and "is absent" of each NOT NULL field; a field in a struct counts only if the struct is present.
@@ -186,7 +201,7 @@ def missing_required_fields(
         if not field.nullable:
             yield prefix + field.name, present & value.isNull()
         if isinstance(field.dataType, StructType):
-            yield from missing_required_fields(
+            yield from required_field_absences(
                 field.dataType, value.getField, value.isNotNull(), f"{prefix}{field.name}."
             )
 
@@ -224,7 +239,7 @@ def decoded_or_dead_letter(
     )
 
 
-def check_column_names(schema: StructType, where: str) -> StructType:
+def schema_with_checked_names(schema: StructType, where: str) -> StructType:
     """Return the schema if a table can have these columns.
 
     Raises

@@ -326,11 +326,11 @@ class DecompressingDecoder(DecoderWrapper):
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """Decompress, then decode; a dead letter keeps the original bytes."""
-        marked = F.when(_starts_like_compressed(), F.col("payload"))
+        marked = F.when(_compressed_start_condition(), F.col("payload"))
         content_of = with_decompressed_column(
             rows.withColumn("_came", F.col("payload")), marked, self.limit, arrow=self.arrow
         )
-        content = F.when(_starts_like_compressed(), F.col("_opened.content")).otherwise(F.col("payload"))
+        content = F.when(_compressed_start_condition(), F.col("_opened.content")).otherwise(F.col("payload"))
         failed = F.col("_failed")
         decoded = self.decoder.decode(
             content_of.select(
@@ -357,7 +357,7 @@ class DecompressingDecoder(DecoderWrapper):
         )
 
 
-def _starts_like_compressed() -> Column:
+def _compressed_start_condition() -> Column:
     """Return a condition: the payload begins like a compressed one."""
     beginning = F.hex(F.substring("payload", 1, _LONGEST))
     marks = [mark for each in MAGIC.values() for mark in each]

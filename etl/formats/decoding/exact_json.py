@@ -6,7 +6,7 @@ mark.
 
 So a record that may hold such a value is parsed once more, from a text in which each value says what it is: a number becomes a
 text that begins with one mark, and a text begins with another (:func:`with_marked_texts`). What the parser copies is then told apart from
-what it reads, and numbers are never read at all (:func:`as_sender_wrote_it`).
+what it reads, and numbers are never read at all (:func:`value_as_sender_wrote_it`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StringType, StructType
 
-from .decoded_rows import contains_type, is_valid_utf8
+from .decoded_rows import contains_type, valid_utf8_condition
 
 _TEXT, _NUMBER = (f"{secrets.token_hex(8)}{kind}" for kind in "tn")
 """Before a text, and before a number that has become one; no payload knows them."""
@@ -49,34 +49,36 @@ _LONG_NAME = rf'(?s)\A(?:[^"]++|"{_CHARACTER}{{0,{LONGEST_NAME}}}+"|{_STRING}(?!
 """From the beginning, text by text: a look from each quote would take hours for a value full of them."""
 
 
-def has_long_name(text: Column) -> Column:
+def too_long_name_condition(text: Column) -> Column:
     """Return a condition: a name in a JSON text is longer than the parser of every Spark line takes."""
     return (F.octet_length(text) > LONGEST_NAME) & text.rlike(_LONG_NAME)
 
 
-def has_lone_surrogate(text: Column) -> Column:
+def lone_surrogate_condition(text: Column) -> Column:
     """Return a condition: a JSON text has an escape of half a character."""
     alone = F.regexp_replace(F.replace(text, F.lit("\\\\"), F.lit(" ")), _PAIR, " ")
     return text.contains(r"\u") & alone.rlike(r"\\u[dD][89a-fA-F]")
 
 
-def can_be_read_exactly(text: Column) -> Column:
-    """Return a condition: a text is UTF-8, and neither :func:`has_long_name` nor :func:`has_lone_surrogate`.
+def exactly_readable_condition(text: Column) -> Column:
+    """Return a condition: a text is UTF-8, and neither :func:`too_long_name_condition` nor :func:`lone_surrogate_condition`.
 
     A text without a backslash, and therefore without an escape, needs one look: what stands before its first one is all of it
-    (as in :func:`is_valid_utf8`).
+    (as in :func:`valid_utf8_condition`).
     """
     plain = F.split(text, _BACKSLASH, 2).getItem(0) == text
-    return ~has_long_name(text) & (plain | (is_valid_utf8(text) & ~has_lone_surrogate(text)))
+    return ~too_long_name_condition(text) & (
+        plain | (valid_utf8_condition(text) & ~lone_surrogate_condition(text))
+    )
 
 
-def is_as_written(value: Column) -> Column:
+def text_not_rewritten_condition(value: Column) -> Column:
     """Return a condition: a text that the parser returned cannot be one that it wrote itself."""
     number = (value.contains(".") & value.rlike(_COPIED)) | value.isin(*_OTHER_COPIES)
     return ~(value.startswith("{") | value.startswith("[") | ((value < ":") & number))
 
 
-def all_are_as_written(values: Iterable[Column]) -> Column:
+def texts_not_rewritten_condition(values: Iterable[Column]) -> Column:
     """Return the same condition on several texts; an expression for each makes the code longer than Java compiles."""
     joined = F.concat_ws("\1", F.lit(""), *values)
     # The first search is a third of the time of the second.
@@ -95,7 +97,7 @@ def text_field_names(kind: DataType, name: str = "") -> Iterator[str]:
                 yield from text_field_names(inner, name)
 
 
-def may_have_other_than_text(text: Column, names: Iterable[str]) -> Column:
+def possible_non_text_condition(text: Column, names: Iterable[str]) -> Column:
     """Return a condition: in a JSON text, the value of one of these names may be a number, an object or an array."""
     any_name = "|".join(map(re.escape, sorted(set(names))))
     return text.contains(r"\u") | text.rlike(rf'"(?:{any_name})"[ \t\r\n]*+:[ \t\r\n]*+[-0-9{{\[]')
@@ -107,23 +109,23 @@ def with_marked_texts(text: Column) -> Column:
     return F.regexp_replace(numbers, _TEXTS, rf'$1"{_TEXT}$2')
 
 
-def was_number(value: Column) -> Column:
+def marked_number_condition(value: Column) -> Column:
     """Return a condition: a value of a marked text was a number."""
     return value.startswith(_TEXT + _NUMBER)
 
 
-def without_mark(value: Column) -> Column:
+def scalar_without_mark(value: Column) -> Column:
     """Return a text or number of a marked text as its sender wrote it."""
     return F.regexp_replace(value, f"^{_TEXT}(?:{_NUMBER})?+", "")
 
 
-def as_sender_wrote_it(value: Column) -> Column:
+def value_as_sender_wrote_it(value: Column) -> Column:
     """Return a value of a marked text as its sender wrote it.
 
     An object or array is compact JSON: without blanks between its parts, its texts with no more escapes than they need.
     """
     return (
-        F.when(value.startswith(_TEXT), without_mark(value))
+        F.when(value.startswith(_TEXT), scalar_without_mark(value))
         .when(value.startswith("{") | value.startswith("["), _container_without_marks(value))
         .otherwise(value)
     )

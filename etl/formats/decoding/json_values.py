@@ -24,10 +24,15 @@ from pyspark.sql.types import (
 )
 
 from . import exact_json, out_of_range_numbers, times
-from .decoded_rows import has_distinct_keys, holds_for_all_leaves, with_leaf_types, with_replaced_leaves
+from .decoded_rows import (
+    all_leaves_condition,
+    distinct_keys_condition,
+    with_replaced_leaf_types,
+    with_replaced_leaves,
+)
 
 
-def is_converted_by_us(kind: DataType) -> bool:
+def is_read_as_other_type(kind: DataType) -> bool:
     """Check that a value of a type is made here, of what Spark's parser reads for another type."""
     return isinstance(kind, StringType | ByteType) or times.is_time_type(kind)
 
@@ -40,27 +45,31 @@ def parser_schema(schema: StructType) -> StructType:
             StringType() if times.is_time_type(kind) else ShortType() if isinstance(kind, ByteType) else kind
         )
 
-    found = with_leaf_types(schema, parser_type)
+    found = with_replaced_leaf_types(schema, parser_type)
     assert isinstance(found, StructType)
     return found
 
 
-def types_read_as_text(kind: DataType) -> DataType | None:
+def type_reading_values_as_texts(kind: DataType) -> DataType | None:
     """Return a type with a text for each value whose writing matters, and without all others."""
     if isinstance(kind, StructType):
-        parts = [(f.name, part) for f in kind.fields if (part := types_read_as_text(f.dataType)) is not None]
+        parts = [
+            (f.name, part)
+            for f in kind.fields
+            if (part := type_reading_values_as_texts(f.dataType)) is not None
+        ]
         return StructType([StructField(*each) for each in parts]) if parts else None
     if isinstance(kind, ArrayType):
-        part = types_read_as_text(kind.elementType)
+        part = type_reading_values_as_texts(kind.elementType)
         return part and ArrayType(part)
     if isinstance(kind, MapType):
-        part = types_read_as_text(kind.valueType)
+        part = type_reading_values_as_texts(kind.valueType)
         return part and MapType(StringType(), part)
-    return StringType() if is_converted_by_us(kind) or isinstance(kind, DecimalType) else None
+    return StringType() if is_read_as_other_type(kind) or isinstance(kind, DecimalType) else None
 
 
 def quick_value(kind: DataType, value: Column) -> Column:
-    """Return a value of the schema's type, or null where that is not certain (:func:`soundness_conditions`)."""
+    """Return a value of the schema's type, or null where that is not certain (:func:`certainty_conditions_of_quick_values`)."""
 
     def quick_leaf_value(kind: DataType, value: Column, _: Column) -> Column:
         return times.time_from_common_form(kind, value) if times.is_time_type(kind) else value.cast("tinyint")
@@ -70,58 +79,65 @@ def quick_value(kind: DataType, value: Column) -> Column:
     )
 
 
-def _is_sound(kind: DataType, value: Column) -> Column | None:
+def _quick_value_certain_condition(kind: DataType, value: Column) -> Column | None:
     """Return a condition: a parsed value without parts is what :func:`quick_value` makes of it. Null meets it."""
     if times.is_time_type(kind):
         return times.time_from_common_form(kind, value).isNotNull()
     if isinstance(kind, ByteType):
-        return _fits_tinyint(value)
+        return _tinyint_fits_condition(value)
     if isinstance(kind, MapType):
-        return has_distinct_keys(value)
-    return out_of_range_numbers.are_all_finite(kind, value)
+        return distinct_keys_condition(value)
+    return out_of_range_numbers.all_numbers_finite_condition(kind, value)
 
 
-def map_has_distinct_keys(kind: DataType, value: Column) -> Column | None:
+def map_keys_distinct_condition(kind: DataType, value: Column) -> Column | None:
     """Return a condition: a map has each name once; None for a type that is no map."""
-    return has_distinct_keys(value) if isinstance(kind, MapType) else None
+    return distinct_keys_condition(value) if isinstance(kind, MapType) else None
 
 
-def soundness_conditions(fields: StructType, value_of: Callable[[str], Column]) -> Iterator[Column]:
+def certainty_conditions_of_quick_values(
+    fields: StructType, value_of: Callable[[str], Column]
+) -> Iterator[Column]:
     """Yield conditions on parsed values; a record that does not meet them all is parsed again."""
     for each in fields:
-        if (sound := holds_for_all_leaves(each.dataType, value_of(each.name), _is_sound)) is not None:
+        if (
+            sound := all_leaves_condition(each.dataType, value_of(each.name), _quick_value_certain_condition)
+        ) is not None:
             yield sound
 
-    def text_is_as_written(kind: DataType, value: Column) -> Column | None:
-        return exact_json.is_as_written(value) if isinstance(kind, StringType) else None
+    def leaf_text_not_rewritten_condition(kind: DataType, value: Column) -> Column | None:
+        return exact_json.text_not_rewritten_condition(value) if isinstance(kind, StringType) else None
 
     texts = []
-    if flat := [text for each in fields for text in _flat_texts(each.dataType, value_of(each.name))]:
-        texts.append(exact_json.all_are_as_written(flat))
+    if flat := [
+        text for each in fields for text in _texts_outside_arrays_and_maps(each.dataType, value_of(each.name))
+    ]:
+        texts.append(exact_json.texts_not_rewritten_condition(flat))
     for each in fields:
-        nested = None if out_of_range_numbers.is_flat(each.dataType) else value_of(each.name)
+        nested = None if out_of_range_numbers.has_no_array_or_map(each.dataType) else value_of(each.name)
         if (
             nested is not None
-            and (as_written := holds_for_all_leaves(each.dataType, nested, text_is_as_written)) is not None
+            and (as_written := all_leaves_condition(each.dataType, nested, leaf_text_not_rewritten_condition))
+            is not None
         ):
             texts.append(as_written)
     if texts:
         names = exact_json.text_field_names(fields)
-        yield reduce(lambda a, b: a & b, texts) | ~exact_json.may_have_other_than_text(
+        yield reduce(lambda a, b: a & b, texts) | ~exact_json.possible_non_text_condition(
             F.col("payload").cast("string"), names
         )
 
 
-def _flat_texts(kind: DataType, value: Column) -> Iterator[Column]:
+def _texts_outside_arrays_and_maps(kind: DataType, value: Column) -> Iterator[Column]:
     """Yield the texts of a value that has neither arrays nor maps."""
     if isinstance(kind, StringType):
         yield value
-    elif isinstance(kind, StructType) and out_of_range_numbers.is_flat(kind):
+    elif isinstance(kind, StructType) and out_of_range_numbers.has_no_array_or_map(kind):
         for field in kind.fields:
-            yield from _flat_texts(field.dataType, value[field.name])
+            yield from _texts_outside_arrays_and_maps(field.dataType, value[field.name])
 
 
-def _fits_tinyint(value: Column) -> Column:
+def _tinyint_fits_condition(value: Column) -> Column:
     return value.between(-128, 127)
 
 
@@ -129,10 +145,12 @@ def exact_value(kind: DataType, value: Column, text: Column) -> Column:
     """Return a value of a record, of its text by :func:`etl.formats.decoding.exact_json.with_marked_texts`."""
     if isinstance(kind, ByteType):
         return value.cast("tinyint")
-    return _time_of_text(kind, text) if times.is_time_type(kind) else exact_json.as_sender_wrote_it(text)
+    return (
+        _time_of_text(kind, text) if times.is_time_type(kind) else exact_json.value_as_sender_wrote_it(text)
+    )
 
 
-def column_names_by_type(schema: StructType) -> list[tuple[DataType, list[str]]]:
+def column_names_read_from_text_by_type(schema: StructType) -> list[tuple[DataType, list[str]]]:
     """Return the columns that :func:`exact_value` makes of a text alone, by their types."""
     made = [f for f in schema if isinstance(f.dataType, StringType) or times.is_time_type(f.dataType)]
     kinds = {str(f.dataType): f.dataType for f in made}
@@ -140,17 +158,19 @@ def column_names_by_type(schema: StructType) -> list[tuple[DataType, list[str]]]
 
 
 def _time_of_text(kind: DataType, text: Column) -> Column:
-    written = exact_json.without_mark(text)
-    number = F.when(exact_json.was_number(text), times.time_from_epoch_number(kind, written))
-    return F.coalesce(number, F.when(~exact_json.was_number(text), times.time_from_text(kind, written)))
+    written = exact_json.scalar_without_mark(text)
+    number = F.when(exact_json.marked_number_condition(text), times.time_from_epoch_number(kind, written))
+    return F.coalesce(
+        number, F.when(~exact_json.marked_number_condition(text), times.time_from_text(kind, written))
+    )
 
 
-def is_written_as_type(kind: DataType, text: Column) -> Column | None:
+def written_as_type_condition(kind: DataType, text: Column) -> Column | None:
     """Return a condition: a value is written as one of its type, as far as the parser does not know."""
     if times.is_time_type(kind):
         return _time_of_text(kind, text).isNotNull()
     if isinstance(kind, ByteType):
-        return _fits_tinyint(exact_json.without_mark(text).cast("int"))
+        return _tinyint_fits_condition(exact_json.scalar_without_mark(text).cast("int"))
     if isinstance(kind, DecimalType):
-        return exact_json.was_number(text) | ~text.contains(",")
+        return exact_json.marked_number_condition(text) | ~text.contains(",")
     return None

@@ -1,14 +1,14 @@
 r"""Numbers out of range: decimals that take too long to read, and numbers that become Infinity.
 
 A number larger than its ``DOUBLE`` or ``FLOAT`` holds becomes Infinity when it is read, and is checked then
-(:func:`are_all_finite`). Decimals are checked in the text before it is read.
+(:func:`all_numbers_finite_condition`). Decimals are checked in the text before it is read.
 
 Java expands a decimal to its column's scale before it checks whether it fits: ``1e10000000`` becomes ten million digits,
 and reading millions of digits takes quadratic time. A JSON text is checked in three steps. Each is linear, and runs only
 if the step before found something:
 
 1. Is the value after each name of a ``DECIMAL`` field a plain number of a few digits? The search is for the quoted name, which
-      Java's regular expressions find by skipping; any other search costs several times as much (:func:`may_have_large_exponent`).
+      Java's regular expressions find by skipping; any other search costs several times as much (:func:`possible_large_exponent_condition`).
 2. Is there a long exponent, or a run of very many digits, anywhere in the text (same function)?
 3. Is one of those in a ``DECIMAL`` field? The text is changed where reading takes long, so that such a
       field is refused, and only the fields with a decimal are read (:func:`without_large_exponents`).
@@ -32,7 +32,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from .decoded_rows import dead_letter_verdict, holds_for_all_leaves
+from .decoded_rows import all_leaves_condition, dead_letter_verdict
 
 MOST_DIGITS = 1000
 """Most digits of a decimal; Jackson reads no longer number since 2.15."""
@@ -68,7 +68,7 @@ _GROUPED = r'"(?=[^"]*?(?:,|\\u002[cC]))(?=[^"]*?(?:\p{Nd}|\\u003))(?:[-+.,eE]|\
 """A text with commas, which Spark removes before it reads a decimal."""
 
 
-def are_all_finite(kind: DataType, value: Column) -> Column | None:
+def all_numbers_finite_condition(kind: DataType, value: Column) -> Column | None:
     """Return a condition: no number in a value, at any depth, is infinite. None for a type without ``DOUBLE`` or ``FLOAT``.
 
     Parameters
@@ -77,7 +77,7 @@ def are_all_finite(kind: DataType, value: Column) -> Column | None:
         The column. With arrays or maps it must not be an expression that takes long: Spark evaluates it again, because
         it generates no code for a condition on each item.
     """
-    return holds_for_all_leaves(
+    return all_leaves_condition(
         kind, value, lambda k, v: F.abs(v) != float("inf") if isinstance(k, DoubleType | FloatType) else None
     )
 
@@ -92,19 +92,19 @@ def out_of_range_verdict(schema: StructType, record: Column) -> Column | None:
     Parameters
     ----------
     record
-        As in :func:`are_all_finite`.
+        As in :func:`all_numbers_finite_condition`.
     """
-    asked = {f.name: are_all_finite(f.dataType, record.getField(f.name)) for f in schema.fields}
+    asked = {f.name: all_numbers_finite_condition(f.dataType, record.getField(f.name)) for f in schema.fields}
     names = F.concat_ws(", ", *(F.when(~fits, F.lit(n)) for n, fits in asked.items() if fits is not None))
     if not any(fits is not None for fits in asked.values()):
         return None
     return F.when(names != "", dead_letter_verdict("schema", F.concat(F.lit(RANGE), names)))
 
 
-def is_flat(kind: DataType) -> bool:
+def has_no_array_or_map(kind: DataType) -> bool:
     """Check that a type contains neither an array nor a map."""
     if isinstance(kind, StructType):
-        return all(is_flat(field.dataType) for field in kind.fields)
+        return all(has_no_array_or_map(field.dataType) for field in kind.fields)
     return not isinstance(kind, ArrayType | MapType)
 
 
@@ -113,7 +113,7 @@ def contains_decimal(kind: DataType) -> bool:
     return next(_decimal_field_names(kind, ""), None) is not None
 
 
-def fields_with_decimals(schema: StructType) -> StructType:
+def schema_of_decimal_fields(schema: StructType) -> StructType:
     """Return the fields that hold a decimal, unchanged."""
     return StructType([f for f in schema.fields if contains_decimal(f.dataType)])
 
@@ -136,7 +136,7 @@ def decimal_of_text(text: Column, kind: DecimalType) -> Column:
     return F.when(text.rlike(_PLAIN), text.cast(kind))
 
 
-def may_have_large_exponent(text: Column, schema: StructType) -> Column | None:
+def possible_large_exponent_condition(text: Column, schema: StructType) -> Column | None:
     """Return a condition: a JSON text may hold a decimal that takes long to read. None if the schema has no decimal.
 
     Parameters
@@ -144,19 +144,19 @@ def may_have_large_exponent(text: Column, schema: StructType) -> Column | None:
     text
         JSON or any other text.
     """
-    return _is_met_in_decimal_fields(text, schema, _has_large_exponent(text))
+    return _condition_in_decimal_fields(text, schema, _large_exponent_condition(text))
 
 
-def may_have_misread_decimal(text: Column, schema: StructType) -> Column | None:
+def possible_misread_decimal_condition(text: Column, schema: StructType) -> Column | None:
     """Return the same condition, or: a JSON text may hold a decimal of which Spark makes another number."""
-    return _is_met_in_decimal_fields(text, schema, _has_large_exponent(text) | text.rlike(_GROUPED))
+    return _condition_in_decimal_fields(text, schema, _large_exponent_condition(text) | text.rlike(_GROUPED))
 
 
-def _has_large_exponent(text: Column) -> Column:
+def _large_exponent_condition(text: Column) -> Column:
     return text.rlike(_LONG) | ((F.length(text) >= MOST_DIGITS) & text.rlike(_MANY))
 
 
-def _is_met_in_decimal_fields(text: Column, schema: StructType, condition: Column) -> Column | None:
+def _condition_in_decimal_fields(text: Column, schema: StructType, condition: Column) -> Column | None:
     names = sorted(set(_decimal_field_names(schema, "")))
     if not names:
         return None

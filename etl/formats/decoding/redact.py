@@ -24,7 +24,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ..base import Decoder, DecoderWrapper, Observe, decode_and_observe
-from .decoded_rows import CHANGE, is_valid_utf8
+from .decoded_rows import CHANGE, valid_utf8_condition
 
 WITHHELD = " (bytes withheld, as the query redacts fields)"
 """Suffix of a dead letter's error when its bytes are withheld."""
@@ -38,7 +38,7 @@ of the comment could continue to the end of the record, for each name again."""
 
 
 @runtime_checkable
-class PayloadRedactor(Protocol):
+class DecoderRedactingPayloads(Protocol):
     """Decoder that knows which bytes of a payload a dead letter may hold."""
 
     def redacted_payload(self, payload: Column) -> Column:
@@ -64,13 +64,13 @@ class RedactingDecoder(DecoderWrapper):
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """Decode, then remove the fields; columns as in :meth:`etl.formats.base.Decoder.decode`."""
-        return self._without_fields(self.decoder.decode(rows))
+        return self._without_redacted_fields(self.decoder.decode(rows))
 
     def decode_and_observe(self, rows: DataFrame, observe: Observe) -> DataFrame:
         """Do the same for rows that are observed; redaction does not change whether a row is good."""
-        return self._without_fields(decode_and_observe(self.decoder, rows, observe))
+        return self._without_redacted_fields(decode_and_observe(self.decoder, rows, observe))
 
-    def _without_fields(self, decoded: DataFrame) -> DataFrame:
+    def _without_redacted_fields(self, decoded: DataFrame) -> DataFrame:
         bare = self.redacted_payload(F.col("_bytes"))
         gone = {name: F.lit(None).cast(self.schema[name].dataType) for name in self.fields}
         if CHANGE in self.schema.fieldNames():
@@ -90,16 +90,18 @@ class RedactingDecoder(DecoderWrapper):
         payload
             Bytes as they arrived.
         """
-        return F.when(self._may_be_kept(payload), self._without_values(payload).cast("binary"))
+        return F.when(
+            self._payload_kept_condition(payload), self._payload_without_values(payload).cast("binary")
+        )
 
-    def _may_be_kept(self, payload: Column) -> Column:
+    def _payload_kept_condition(self, payload: Column) -> Column:
         if not self.readable:
             return F.length(payload) == 0
-        return _has_no_hidden_name(payload) & ~payload.cast("string").rlike(
+        return _no_hidden_name_condition(payload) & ~payload.cast("string").rlike(
             rf"(?iu){_any_pattern(map(_escaped_name_pattern, self.fields))}"
         )
 
-    def _without_values(self, payload: Column) -> Column:
+    def _payload_without_values(self, payload: Column) -> Column:
         name = rf"""(?<!\w)({_any_pattern(map(re.escape, self.fields))}(?!\w)["'`]?+)"""
         value = rf"(?:(\s*+[:=]\s*+)(?:{_SCALAR}|.*+)|.*+)"
         return F.regexp_replace(payload.cast("string"), f"(?siu){name}{value}", "$1$2null")
@@ -110,7 +112,7 @@ def _any_pattern(patterns: Iterable[str]) -> str:
 
 
 def _escaped_name_pattern(name: str) -> str:
-    """Match a name of which at least one letter is written as an escape."""
+    """Return a pattern of a name of which at least one letter is written as an escape."""
     return rf"(?=[^\\]{{0,{len(name) - 1}}}+\\){''.join(map(_letter_or_escape_pattern, name))}"
 
 
@@ -123,7 +125,7 @@ def _letter_or_escape_pattern(letter: str) -> str:
 
 def redacted_payload(decoder: Decoder, payload: Column) -> Column:
     """Return a payload as a dead letter may hold it, for any decoder: unchanged if the decoder redacts nothing."""
-    return decoder.redacted_payload(payload) if isinstance(decoder, PayloadRedactor) else payload
+    return decoder.redacted_payload(payload) if isinstance(decoder, DecoderRedactingPayloads) else payload
 
 
 def redacted_error(error: Column, payload: Column, redacted: Column) -> Column:
@@ -131,9 +133,9 @@ def redacted_error(error: Column, payload: Column, redacted: Column) -> Column:
     return F.when(payload.isNotNull() & redacted.isNull(), F.concat(error, F.lit(WITHHELD))).otherwise(error)
 
 
-def _has_no_hidden_name(payload: Column) -> Column:
+def _no_hidden_name_condition(payload: Column) -> Column:
     """Return a condition: no name in the bytes can hide. They are empty, or UTF-8 that starts an object, with no escaped name."""
     text = payload.cast("string")
     return (F.length(payload) == 0) | (
-        is_valid_utf8(payload) & text.rlike(r"\A\s*+\{") & ~text.rlike(_ESCAPED_NAME)
+        valid_utf8_condition(payload) & text.rlike(r"\A\s*+\{") & ~text.rlike(_ESCAPED_NAME)
     )

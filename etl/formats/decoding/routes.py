@@ -19,10 +19,10 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from ...launch.settings import RouteSettings
 from ...record.errors import StartError
-from ...record.tables import with_all_nullable
-from ..base import Decoder, DecoderWrapper, open_decoder, without_exact_way
+from ...record.tables import with_all_fields_nullable
+from ..base import Decoder, DecoderWrapper, decoder_failing_if_uncertain, open_decoder
 from . import redact
-from .data_rules import with_rules
+from .data_rules import decoder_with_rules
 from .decoded_rows import TOMBSTONE
 from .decompress import DecompressingDecoder
 
@@ -60,25 +60,25 @@ class DecodingRoute:
     decoder: Decoder
     changes_of: str | None = None
 
-    def is_own_record(self) -> Column:
+    def own_record_condition(self) -> Column:
         """Return a condition: a record is of this topic or stream. True or false, never null."""
         mine = (F.col("_source") == self.source) & F.col("_id").startswith(f"{self.origin}/")
         return F.coalesce(mine, F.lit(False))
 
-    def table_of(self, payload: Column) -> Column:
+    def changed_table_name(self, payload: Column) -> Column:
         """Return the table of the change in a payload, empty for what is no change of a table."""
         decoder = self.decoder
         while isinstance(decoder, DecoderWrapper):
             decoder = decoder.decoder
-        assert isinstance(decoder, NamesChangedTable)
-        return F.coalesce(decoder.table_of(payload), F.lit(""))
+        assert isinstance(decoder, DecoderNamingChangedTable)
+        return F.coalesce(decoder.changed_table_name(payload), F.lit(""))
 
 
 @runtime_checkable
-class NamesChangedTable(Protocol):
+class DecoderNamingChangedTable(Protocol):
     """Decoder of changes of a database."""
 
-    def table_of(self, payload: Column) -> Column:
+    def changed_table_name(self, payload: Column) -> Column:
         """Return the table of the change in a payload; null or empty for what is no change of a table."""
 
 
@@ -100,14 +100,17 @@ class RoutingDecoder:
         return StructType(
             [
                 StructField(COLUMN, StringType()),
-                *(StructField(route.name, with_all_nullable(route.decoder.schema)) for route in self.routes),
+                *(
+                    StructField(route.name, with_all_fields_nullable(route.decoder.schema))
+                    for route in self.routes
+                ),
             ]
         )
 
-    def without_exact_way(self) -> RoutingDecoder:
-        """See :func:`etl.formats.base.without_exact_way`."""
+    def decoder_failing_if_uncertain(self) -> RoutingDecoder:
+        """See :func:`etl.formats.base.decoder_failing_if_uncertain`."""
         return RoutingDecoder(
-            tuple(replace(each, decoder=without_exact_way(each.decoder)) for each in self.routes)
+            tuple(replace(each, decoder=decoder_failing_if_uncertain(each.decoder)) for each in self.routes)
         )
 
     def decode(self, rows: DataFrame) -> DataFrame:
@@ -123,7 +126,9 @@ class RoutingDecoder:
         """
         kept = [F.col(f"`{name}`") for name in rows.columns if name != "payload"]
         name = reduce(
-            lambda found, route: found.when(self._takes_route(route), F.lit(route.name)), self.routes, F
+            lambda found, route: found.when(self._takes_route_condition(route), F.lit(route.name)),
+            self.routes,
+            F,
         )
         # A projection of its own only where routes ask for it.
         asked = any(route.changes_of is not None for route in self.routes)
@@ -135,7 +140,7 @@ class RoutingDecoder:
         letters = [F.col(_letter_column_name(place)) for place in range(len(self.routes))]
         letter = F.coalesce(*letters, self._dead_letter_without_route())
         parts = {part: letter.getField(part) for part in _LETTER}
-        if len(self._routes_by_origin) < len(self.routes):
+        if len(self._routes_grouped_by_origin) < len(self.routes):
             # What names no table may be of any, so each table's fields are cut out of it.
             whole, error = parts["_bytes"], parts["_error"]
             parts["_bytes"] = bare = self.redacted_payload(whole)
@@ -150,18 +155,18 @@ class RoutingDecoder:
     def redacted_payload(self, payload: Column) -> Column:
         """See :func:`etl.formats.decoding.redact.redacted_payload`; each payload is redacted by the routes of its topic or stream."""
         cut = []
-        for routes in self._routes_by_origin:
+        for routes in self._routes_grouped_by_origin:
             hiding = [each.decoder for each in routes if isinstance(each.decoder, redact.RedactingDecoder)]
             bare = payload
             if hiding:
                 names = dict.fromkeys(name for each in hiding for name in each.fields)
                 bare = replace(hiding[0], fields=tuple(names)).redacted_payload(payload)
-            cut.append((routes[0].is_own_record(), bare))
+            cut.append((routes[0].own_record_condition(), bare))
         kept: Column = reduce(lambda found, one: found.when(*one), cut, F).otherwise(payload)
         return kept
 
     @cached_property
-    def _routes_by_origin(self) -> list[list[DecodingRoute]]:
+    def _routes_grouped_by_origin(self) -> list[list[DecodingRoute]]:
         """Routes of each topic or stream: several if they are of tables of a database."""
         found: dict[tuple[str, str], list[DecodingRoute]] = {}
         for route in self.routes:
@@ -170,16 +175,19 @@ class RoutingDecoder:
 
     def _changed_table(self) -> Column:
         """Return the table of the change in a payload; empty for a topic or stream whose routes do not ask for it."""
-        named = [routes[0] for routes in self._routes_by_origin if routes[0].changes_of is not None]
-        tables = (F.when(route.is_own_record(), route.table_of(F.col("payload"))) for route in named)
+        named = [routes[0] for routes in self._routes_grouped_by_origin if routes[0].changes_of is not None]
+        tables = (
+            F.when(route.own_record_condition(), route.changed_table_name(F.col("payload")))
+            for route in named
+        )
         return F.coalesce(*tables, F.lit(""))
 
-    def _takes_route(self, route: DecodingRoute) -> Column:
+    def _takes_route_condition(self, route: DecodingRoute) -> Column:
         """Return a condition: a record takes a route; what is no change of a table takes the first of its stream."""
         if route.changes_of is None:
-            return route.is_own_record()
-        first = any(routes[0] is route for routes in self._routes_by_origin)
-        return route.is_own_record() & F.col(_TABLE).isin(route.changes_of, *([""] if first else []))
+            return route.own_record_condition()
+        first = any(routes[0] is route for routes in self._routes_grouped_by_origin)
+        return route.own_record_condition() & F.col(_TABLE).isin(route.changes_of, *([""] if first else []))
 
     def _decode_route(self, rows: DataFrame, place: int, route: DecodingRoute) -> DataFrame:
         """Decode one route's payloads; its decoder gets a null payload for other rows, and their result is dropped."""
@@ -220,8 +228,8 @@ def decoder_of_route(spark: SparkSession, query: RouteSettings) -> Decoder:
     if query.decompress_up_to is not None:
         made = DecompressingDecoder(made, query.decompress_up_to)
     if query.source.null_payload_deletes:
-        made = TombstoneDecoder(made)
-    made = with_rules(spark, made, query.rules)
+        made = TombstoneAsDeleteDecoder(made)
+    made = decoder_with_rules(spark, made, query.rules)
     readable = query.format.has_field_names
     return redact.RedactingDecoder(made, query.redact, readable=readable) if query.redact else made
 
@@ -286,7 +294,7 @@ def rows_of_route(rows: DataFrame, route: str | None, table: str) -> DataFrame:
 
 
 @dataclass(frozen=True)
-class TombstoneDecoder(DecoderWrapper):
+class TombstoneAsDeleteDecoder(DecoderWrapper):
     """Decoder that takes a null payload for the delete of its key, as in a compacted topic: it is no bad data."""
 
     def decode(self, rows: DataFrame) -> DataFrame:

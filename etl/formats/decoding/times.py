@@ -78,7 +78,7 @@ def _leaf_types(kind: DataType) -> Iterator[DataType]:
         yield kind
 
 
-def with_units(schema: StructType) -> StructType:
+def schema_with_units_in_types(schema: StructType) -> StructType:
     """Return a schema in which the declared unit of each time stands in its type, and maps have no keys to check.
 
     The comment ``epoch UNIT`` of a field applies to the times in its arrays and maps, too.
@@ -90,7 +90,7 @@ def with_units(schema: StructType) -> StructType:
 
 def _type_with_unit(kind: DataType, metadata: Mapping[str, Any]) -> DataType:
     if isinstance(kind, StructType):
-        return with_units(kind)
+        return schema_with_units_in_types(kind)
     if isinstance(kind, ArrayType):
         return ArrayType(_type_with_unit(kind.elementType, metadata))
     if isinstance(kind, MapType):
@@ -114,7 +114,7 @@ def time_from_common_form(kind: DataType, text: Column) -> Column:
     binary = text.cast("binary")
     without_zone = binary.substr(F.lit(1), F.length(binary) - 1).cast("string")
     found = F.when(text.rlike(_UTC), without_zone.cast("timestamp")).when(
-        text.rlike(_INSIDE) & _has_clear_zone(text), text.cast("timestamp")
+        text.rlike(_INSIDE) & _clear_zone_condition(text), text.cast("timestamp")
     )
     return (
         found.when(text.rlike(_WHOLE), time_from_epoch_number(kind, text))
@@ -123,7 +123,7 @@ def time_from_common_form(kind: DataType, text: Column) -> Column:
     )
 
 
-def _has_clear_zone(text: Column) -> Column:
+def _clear_zone_condition(text: Column) -> Column:
     """Return a condition: a text does not end with an abbreviation of Java's alone; a look at its last character mostly suffices."""
     last = F.substring(text, -1, 1)
     return ((last > " ") & (last != "T")) | ~text.rlike(_ABBREVIATED)
@@ -137,7 +137,8 @@ def time_from_text(kind: DataType, text: Column) -> Column:
     if isinstance(kind, TimestampNTZType):
         return time_from_common_form(kind, text)
     found = F.when(
-        text.rlike(_DATED) & _has_clear_zone(text), null_outside_years(kind, text.cast("timestamp"))
+        text.rlike(_DATED) & _clear_zone_condition(text),
+        time_or_null_outside_years(kind, text.cast("timestamp")),
     )
     # Before the year: quickly read, four digits are a number, too.
     return (
@@ -158,12 +159,12 @@ def time_from_epoch_number(kind: DataType, text: Column) -> Column:
     digits = kind.digits if isinstance(kind, _TimestampWithUnit) else 0
     below = 10 ** abs(digits - _MICROS)
     micros = F.floor(number / below) if digits > _MICROS else number * below
-    return F.when(_lies_in_years(number, digits), F.timestamp_micros(micros.cast("bigint")))
+    return F.when(_number_in_years_condition(number, digits), F.timestamp_micros(micros.cast("bigint")))
 
 
 def time_from_milliseconds(number: Column) -> Column:
     """Return the time of a BIGINT of epoch milliseconds; null out of range."""
-    return F.when(_lies_in_years(number, UNITS["milliseconds"]), F.timestamp_millis(number))
+    return F.when(_number_in_years_condition(number, UNITS["milliseconds"]), F.timestamp_millis(number))
 
 
 def unit_hint(kind: DataType, text: Column) -> Column:
@@ -180,18 +181,18 @@ def unit_hint(kind: DataType, text: Column) -> Column:
     own = next((each.digits for each in _leaf_types(kind) if isinstance(each, _TimestampWithUnit)), 0)
     said = ((f" (looks like {name})", digits) for name, digits in UNITS.items() if digits > own)
     return F.coalesce(
-        *(F.when(_lies_in_years(large, digits), F.lit(name)) for name, digits in said), F.lit("")
+        *(F.when(_number_in_years_condition(large, digits), F.lit(name)) for name, digits in said), F.lit("")
     )
 
 
-def _lies_in_years(number: Column, digits: int) -> Column:
+def _number_in_years_condition(number: Column, digits: int) -> Column:
     bounds = FIRST_SECOND * 10**digits, (LAST_SECOND + 1) * 10**digits - 1
     return F.coalesce(
         number.between(*(F.lit(str(each)).cast("decimal(38,0)") for each in bounds)), F.lit(False)
     )
 
 
-def null_outside_years(kind: DataType, value: Column) -> Column:
+def time_or_null_outside_years(kind: DataType, value: Column) -> Column:
     """Return a time or day that lies in the years 1 to 9999; null for any other."""
     last = _LAST_DAY if isinstance(kind, DateType) else f"{_LAST_DAY} 23:59:59.999999"
     name = "timestamp" if isinstance(kind, TimestampType) else kind.simpleString()

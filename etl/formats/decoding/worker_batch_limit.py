@@ -33,7 +33,7 @@ _PLACE = "_place"
 def run_in_portions(
     rows: DataFrame, work: Callable[[DataFrame], DataFrame], *, by_arrow: bool, handed: Column | None = None
 ) -> DataFrame:
-    """Let Python work on rows, in portions of limited bytes.
+    """Return what Python makes of rows, which it gets in portions of limited bytes.
 
     Spark 4 limits bytes too, at a higher price. It stops where these portions hold, unless somebody has set its limit: in the
     session of the rows, which each query has of its own.
@@ -59,7 +59,7 @@ def run_in_portions(
         return work(rows)
     if by_arrow and rows.sparkSession.conf.get(ARROW_BYTES, None) is None:
         rows.sparkSession.conf.set(ARROW_BYTES, UNCOUNTED)
-    size = _plus_value_bytes(F.lit(0), handed) if handed is not None else _row_bytes(rows)
+    size = _plus_value_bytes(F.lit(0), handed) if handed is not None else _row_size_in_bytes(rows)
     more = F.floor(size / max(MOST_BYTES // most, FEWEST_BYTES)).cast("int")
     one = F.array(F.lit(0))
     places = F.when(more > 0, F.sequence(F.lit(0), more)).otherwise(one)
@@ -72,7 +72,7 @@ def run_in_portions(
     return work(spread.select(*emptied, _PLACE)).where(first).drop(_PLACE)
 
 
-def _row_bytes(rows: DataFrame) -> Column:
+def _row_size_in_bytes(rows: DataFrame) -> Column:
     """Return the bytes of the columns that a record's producer fills."""
     size = F.lit(0)
     for each in rows.schema:

@@ -55,22 +55,22 @@ def to_dynamodb_value(value: Any) -> dict[str, Any] | None:
     }
 
 
-def first_not_finite(value: Any, kind: DataType | None) -> str | None:
+def first_nan_or_infinity(value: Any, kind: DataType | None) -> str | None:
     """Return the first NaN or infinity in a JSON value of a type, as Spark writes it; None if there is none."""
     if isinstance(kind, FloatType | DoubleType):
         return value if isinstance(value, str) else None
     result: Iterator[str | None] = iter(())
     if isinstance(kind, ArrayType):
-        result = (first_not_finite(each, kind.elementType) for each in value or ())
+        result = (first_nan_or_infinity(each, kind.elementType) for each in value or ())
     elif isinstance(kind, MapType):
-        result = (first_not_finite(each, kind.valueType) for each in (value or {}).values())
+        result = (first_nan_or_infinity(each, kind.valueType) for each in (value or {}).values())
     elif isinstance(kind, StructType):
-        result = (first_not_finite((value or {}).get(f.name), f.dataType) for f in kind.fields)
+        result = (first_nan_or_infinity((value or {}).get(f.name), f.dataType) for f in kind.fields)
     return next((each for each in result if each is not None), None)
 
 
 @dataclass(frozen=True)
-class RowToItem:
+class RowToItemConverter:
     """Conversion of rows to items.
 
     Attributes
@@ -88,7 +88,7 @@ class RowToItem:
     keyed: bool
 
     @classmethod
-    def for_columns(cls, schema: StructType) -> RowToItem:
+    def for_columns(cls, schema: StructType) -> RowToItemConverter:
         """Make it from the columns of the rows."""
         return cls(
             frozenset(f.name for f in schema.fields if isinstance(f.dataType, BinaryType)),
@@ -105,7 +105,9 @@ class RowToItem:
         """Attributes of the table's key: partition key, sort key."""
         return ("_id",) if self.keyed else ("_id", "_source")
 
-    def item(self, text: str, more: Mapping[str, Any] | None = None) -> tuple[dict[str, Any], int]:
+    def item_and_json_size(
+        self, text: str, more: Mapping[str, Any] | None = None
+    ) -> tuple[dict[str, Any], int]:
         """Return an item from a row's JSON, and the size of the JSON in bytes, which is about that of the item.
 
         Parameters
@@ -127,7 +129,7 @@ class RowToItem:
                 continue
             if name in self.binary:
                 item[name] = {"B": base64.b64decode(value)}
-            elif (odd := first_not_finite(value, self.floating.get(name))) is not None:
+            elif (odd := first_nan_or_infinity(value, self.floating.get(name))) is not None:
                 raise UnsupportedRowError(
                     f"the value of {name} is {odd}, which DynamoDB cannot store as a number"
                 )

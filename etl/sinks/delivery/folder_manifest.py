@@ -102,7 +102,7 @@ class FolderManifests:
             )
         return manifest
 
-    def written_by_others(self, spark: SparkSession, run: str) -> list[str]:
+    def manifest_urls_of_other_writers(self, spark: SparkSession, run: str) -> list[str]:
         """Return the URLs of manifests that another checkpoint, or a replay, wrote."""
         return [
             f"{self.location}/{name}"
@@ -110,7 +110,7 @@ class FolderManifests:
             if name.endswith(".json") and not name.startswith(f"{run}-")
         ]
 
-    def aggregate(self, spark: SparkSession, urls: Sequence[str], *wanted: Column) -> Row:
+    def aggregate_manifests(self, spark: SparkSession, urls: Sequence[str], *wanted: Column) -> Row:
         """Compute aggregates over manifests, in one action that also checks that each of them is complete.
 
         Parameters
@@ -145,7 +145,7 @@ class FolderManifests:
             )
         return aggregates
 
-    def commit(self, spark: SparkSession, manifest: BatchManifest) -> None:
+    def write_manifest(self, spark: SparkSession, manifest: BatchManifest) -> None:
         """Write a manifest, completely or not at all."""
         url = f"{self.location}/{batch_folder_name(manifest.run, manifest.batch)}.json"
         hadoop_files.write_text(spark, url, json.dumps(asdict(manifest)))
@@ -155,6 +155,6 @@ def _manifest_file_name(url: str) -> str:
     return url.rpartition("/")[2]
 
 
-def files_in(spark: SparkSession, folder: str) -> Sequence[str]:
+def data_files_in(spark: SparkSession, folder: str) -> Sequence[str]:
     """Return the names of the data files in a batch's folder."""
     return [name for name in hadoop_files.list_names(spark, folder) if not name.startswith(("_", "."))]

@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ...sources.kafka.range_reader import Partition, RangeReader
+from ...sources.kafka.range_reader import KafkaRangeReader, Partition
 
 Edges = dict[Partition, tuple[int, int]]
 """Offsets of the oldest message and of the next one, by partition."""
@@ -50,7 +50,7 @@ class TopicTail:
         NoAnswerError
             The brokers do not answer.
         """
-        with self._reader(spark).open_consumer() as consumer:
+        with self._range_reader(spark).closing_consumer() as consumer:
             return {str(p): end for (_, p), (_, end) in self._first_and_next_offsets(spark, consumer).items()}
 
     def identities_in_topic(
@@ -75,20 +75,23 @@ class TopicTail:
         NoAnswerError
             The brokers do not answer.
         """
-        with self._reader(spark).open_consumer() as consumer:
-            edges = _wait_for_equal_ends(lambda: self._first_and_next_offsets(spark, consumer))
+        with self._range_reader(spark).closing_consumer() as consumer:
+            edges = _ends_once_equal(lambda: self._first_and_next_offsets(spark, consumer))
         ranges = {
             place: (start, end)
             for place, (first, end) in edges.items()
-            if (start := _first_offset(first, since.get(str(place[1])), end)) < end
+            if (start := _first_offset_to_read(first, since.get(str(place[1])), end)) < end
         }
         if not ranges:
             return None
         identities = (
-            self._reader(spark)
+            self._range_reader(spark)
             .read_range(ranges)
-            .where(_header_value(BATCH_HEADER) == batch)
-            .select(_header_value(ID_HEADER).alias("_id"), _header_value(SOURCE_HEADER).alias("_source"))
+            .where(_header_text_column(BATCH_HEADER) == batch)
+            .select(
+                _header_text_column(ID_HEADER).alias("_id"),
+                _header_text_column(SOURCE_HEADER).alias("_source"),
+            )
             .persist()
         )
         if identities.isEmpty():
@@ -96,23 +99,23 @@ class TopicTail:
             return None
         return identities
 
-    def _reader(self, spark: SparkSession) -> RangeReader:
+    def _range_reader(self, spark: SparkSession) -> KafkaRangeReader:
         # Messages that have expired meanwhile cannot be found.
         options = {"failOnDataLoss": "false", "includeHeaders": "true"}
         options["kafka.isolation.level"] = "read_uncommitted"
-        return RangeReader(spark, self.connecting, options, PATIENCE_SECONDS)
+        return KafkaRangeReader(spark, self.connecting, options, PATIENCE_SECONDS)
 
     def _first_and_next_offsets(self, spark: SparkSession, consumer: Any) -> Edges:
-        reader = self._reader(spark)
+        reader = self._range_reader(spark)
         return reader.oldest_and_next_offsets(consumer, reader.partitions(consumer, self.topic))
 
 
-def _first_offset(first: int, since: int | None, end: int) -> int:
+def _first_offset_to_read(first: int, since: int | None, end: int) -> int:
     """Return the first offset to read: for a new partition, or a topic that was made again, that of its first message."""
     return first if since is None or since > end else max(first, since)
 
 
-def _wait_for_equal_ends(ask_ends: Callable[[], Edges]) -> Edges:
+def _ends_once_equal(ask_ends: Callable[[], Edges]) -> Edges:
     """Return the ends of a topic after some time without new messages."""
     begun = quiet_since = time.monotonic()
     last = ask_ends()
@@ -124,6 +127,6 @@ def _wait_for_equal_ends(ask_ends: Callable[[], Edges]) -> Edges:
     return last
 
 
-def _header_value(name: str) -> Column:
+def _header_text_column(name: str) -> Column:
     """Return the text of a message's header; empty if it has no header of the name."""
     return F.expr(f"cast(try_element_at(filter(headers, h -> h.key = '{name}'), 1).value AS string)")

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from ...record import batch_accounts, hadoop_files
 from ..base import DELETED, ORDER
-from .record_order import not_older_condition
+from .record_order import not_older_sql
 
 HORIZON = timedelta(days=7)
 """Time for which a delete is kept: the longest retention with which most streams replay. It bounds the personal data in keys, too."""
@@ -49,7 +49,7 @@ class KeptDeletes:
 
     _merged_at: datetime | None = field(default=None, init=False, repr=False)
 
-    def without_older(self, rows: DataFrame) -> DataFrame:
+    def without_rows_older_than_deletes(self, rows: DataFrame) -> DataFrame:
         """Return the rows whose key was not deleted by a later record.
 
         Parameters
@@ -61,22 +61,22 @@ class KeptDeletes:
         if deletes is None:
             return rows
         gone = deletes.select(F.col("_id").alias("_gone"), F.col(ORDER).alias("_gone_order"))
-        older = ~F.expr(not_older_condition(ORDER, "_gone_order"))
+        older = ~F.expr(not_older_sql(ORDER, "_gone_order"))
         rows = rows.join(gone, (F.col("_id") == F.col("_gone")) & older, "left_anti")
         # Two joins: a condition for any key would make the first one compare all rows.
         return rows.join(F.broadcast(gone.where(f"_gone = '{_EVERY}'")), older, "left_anti")
 
-    def keep(self, rows: DataFrame, truncates: Sequence[str] = ()) -> None:
+    def keep_deletes_of(self, rows: DataFrame, truncates: Sequence[str] = ()) -> None:
         """Keep the deletes among the rows of a batch; a repeated batch keeps them twice, which changes nothing.
 
         Parameters
         ----------
         rows
-            As in :meth:`without_older`, with :data:`~etl.sinks.base.DELETED`; persisted, as they are read twice.
+            As in :meth:`without_rows_older_than_deletes`, with :data:`~etl.sinks.base.DELETED`; persisted, as they are read twice.
         truncates
             Orders of deletes of every key.
         """
-        spark, now = rows.sparkSession, batch_accounts.now()
+        spark, now = rows.sparkSession, batch_accounts.utc_now()
         deletes = rows.where(DELETED).select("_id", ORDER, F.lit(now).alias("_kept_at"))
         if truncates:
             every = spark.createDataFrame([(_EVERY, each, now) for each in truncates], _SCHEMA)
@@ -92,7 +92,7 @@ class KeptDeletes:
         deletes.coalesce(1).write.parquet(f"{self.folder}/{name}")
         self._segments = [*(each for each in self._segments or () if each not in merged), name]
         for each in merged:
-            hadoop_files.delete(spark, f"{self.folder}/{each}")
+            hadoop_files.delete_if_exists(spark, f"{self.folder}/{each}")
 
     def _read_deletes(self, spark: SparkSession) -> DataFrame | None:
         if self._segments is None:

@@ -17,7 +17,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ...formats.decoding.decoded_rows import CHANGE, is_valid_utf8
+from ...formats.decoding.decoded_rows import CHANGE, valid_utf8_condition
 from ...formats.decoding.routes import COLUMN as ROUTE
 from ...record.envelope import CARRIED, COLUMNS
 from ...record.errors import StartError
@@ -99,12 +99,12 @@ def result_identity(schema: StructType, key: tuple[str, ...]) -> Column:
     """
     kinds = {field.name: field.dataType for field in schema.fields}
     result = F.to_json(F.struct(*key))
-    timed = [_is_finer_than_millisecond(F.col(c), kinds[c]) for c in key if _holds_time(kinds[c])]
+    timed = [_finer_than_millisecond_condition(F.col(c), kinds[c]) for c in key if _holds_time(kinds[c])]
     if timed:
         result = F.when(reduce(or_, timed), F.to_json(F.struct(*key), dict(JSON_OPTIONS))).otherwise(result)
     texts = [c for c in key if isinstance(kinds[c], StringType)]
     if texts:
-        valid = reduce(and_, (is_valid_utf8(F.col(c)) | F.col(c).isNull() for c in texts))
+        valid = reduce(and_, (valid_utf8_condition(F.col(c)) | F.col(c).isNull() for c in texts))
         plain = (F.col(c).cast("binary").alias(f"{c} (base64)") if c in texts else c for c in key)
         result = F.when(~valid, F.to_json(F.struct(*plain), dict(JSON_OPTIONS))).otherwise(result)
     return result
@@ -118,14 +118,16 @@ def _holds_time(kind: DataType) -> bool:
     return isinstance(kind, TimestampType | TimestampNTZType)
 
 
-def _is_finer_than_millisecond(value: Column, kind: DataType) -> Column:
+def _finer_than_millisecond_condition(value: Column, kind: DataType) -> Column:
     """Return a condition: a value with times has one that is not a full millisecond. True or false, never null."""
     if isinstance(kind, ArrayType):
         element = kind.elementType
-        result = F.exists(value, lambda each: _is_finer_than_millisecond(each, element))
+        result = F.exists(value, lambda each: _finer_than_millisecond_condition(each, element))
     elif isinstance(kind, StructType):
         inner = [f for f in kind.fields if _holds_time(f.dataType)]
-        result = reduce(or_, (_is_finer_than_millisecond(value.getField(f.name), f.dataType) for f in inner))
+        result = reduce(
+            or_, (_finer_than_millisecond_condition(value.getField(f.name), f.dataType) for f in inner)
+        )
     else:
         result = F.date_format(value, "SSSSSS").substr(4, 3) != "000"
     return F.coalesce(result, F.lit(False))

@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-from ...sources.kinesis.time_range_reader import StreamReader
+from ...sources.kinesis.time_range_reader import KinesisTimeRangeReader
 
 QUIET_SECONDS = 2.0
 """Seconds after which a request whose answer was lost has been carried out, or never will be."""
@@ -24,7 +24,7 @@ Identity = tuple[str, str]
 _KNOWN = StructType([StructField("_source", StringType()), StructField("_id", StringType())])
 
 
-class StreamTail(StreamReader):
+class StreamTail(KinesisTimeRangeReader):
     """Records of a stream from a time on, of which a sink has written some."""
 
     def identities_in_stream(self, spark: SparkSession, since: str) -> DataFrame | None:
@@ -35,7 +35,7 @@ class StreamTail(StreamReader):
         spark
             Session that runs a task for each shard.
         since
-            ISO 8601, from :meth:`now` before any of them was written.
+            ISO 8601, from :meth:`service_time` before any of them was written.
 
         Returns
         -------
@@ -43,9 +43,9 @@ class StreamTail(StreamReader):
             ``_source`` and ``_id``; None if it holds none.
         """
         time.sleep(QUIET_SECONDS)
-        with closing(self.client()) as client:
-            until, shards = self.now(client), self.shards(client)
-        read = partial(self.read_shards, datetime.fromisoformat(since), until)
+        with closing(self.make_client()) as client:
+            until, shards = self.service_time(client), self.shard_ids(client)
+        read = partial(self.yield_records_of_shards, datetime.fromisoformat(since), until)
         records = spark.sparkContext.parallelize(shards, len(shards)).mapPartitions(read)
         identities = records.map(lambda record: identity_of_record(record["Data"])).filter(bool)
         rows = spark.createDataFrame(identities, _KNOWN).persist()
@@ -54,9 +54,14 @@ class StreamTail(StreamReader):
             return None
         return rows
 
-    def identities(self, client: Any, shard: str, since: datetime, until: datetime) -> Iterator[Identity]:
-        """Return the identities of one shard's records, see :meth:`records`; records of other producers are left out."""
-        result = (identity_of_record(record["Data"]) for record in self.records(client, shard, since, until))
+    def identities_in_shard(
+        self, client: Any, shard: str, since: datetime, until: datetime
+    ) -> Iterator[Identity]:
+        """Return the identities of one shard's records, see :meth:`records_of_shard`; records of other producers are left out."""
+        result = (
+            identity_of_record(record["Data"])
+            for record in self.records_of_shard(client, shard, since, until)
+        )
         return filter(None, result)
 
 

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 from ...record.errors import SinkError, StartError
 from ..base import DELETED, JSON_OPTIONS, ORDER
 from .postgres_session import PostgresSession, sql_state
-from .record_order import decided_by_arrival_condition, kept_order_expression, not_older_condition
+from .record_order import decided_by_arrival_sql, kept_order_sql, not_older_sql
 
 _TYPES: dict[type[DataType], str] = {
     BooleanType: "boolean",
@@ -84,7 +84,7 @@ def quote_identifier(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class TableShape:
+class PostgresTable:
     """Table and the columns of its rows.
 
     Attributes
@@ -106,7 +106,7 @@ class TableShape:
     deletes: bool = False
 
     @classmethod
-    def from_columns(cls, name: str, rows: StructType) -> TableShape:
+    def from_columns(cls, name: str, rows: StructType) -> PostgresTable:
         """Make it from ``schema.table`` and the columns of the rows.
 
         Raises
@@ -138,25 +138,25 @@ class TableShape:
         """True if each row has the order of its record."""
         return ORDER in self.columns
 
-    def _table_name(self, suffix: str = "") -> str:
+    def _quoted_table_name(self, suffix: str = "") -> str:
         return f"{quote_identifier(self.schema)}.{quote_identifier(self.table + suffix)}"
 
     @property
-    def staging(self) -> str:
+    def staging_table(self) -> str:
         """Table that collects the rows of a batch; emptied before each."""
-        return self._table_name("_millrace")
+        return self._quoted_table_name("_millrace")
 
     @property
-    def refused_table(self) -> str:
+    def refused_identities_table(self) -> str:
         """Table with the identities of the last batch's refused rows."""
-        return self._table_name("_refused")
+        return self._quoted_table_name("_refused")
 
     @property
-    def merged_table(self) -> str:
+    def merged_version_table(self) -> str:
         """Table with one row, for results without an order: the version of the latest merged batch."""
-        return self._table_name("_merged")
+        return self._quoted_table_name("_merged")
 
-    def staging_columns(self, rows: DataFrame, attempt: str) -> list[Column]:
+    def columns_to_stage(self, rows: DataFrame, attempt: str) -> list[Column]:
         """Return the columns of the staging table: nested values as JSON text, ``ByteType`` as ``ShortType``."""
         columns = []
         for field in rows.schema.fields:
@@ -178,11 +178,13 @@ class TableShape:
             type to which the rows' type cannot be cast.
         """
         if not session.query("SELECT 1 FROM pg_namespace WHERE nspname = ?", self.schema):
-            session.run(f"CREATE SCHEMA {quote_identifier(self.schema)}")
+            session.run_and_count_rows(f"CREATE SCHEMA {quote_identifier(self.schema)}")
         types = self._existing_column_types(session)
         if types and self._has_record_order and ORDER not in types:
             # A table from before the order was kept: its rows are older than every record.
-            session.run(f"ALTER TABLE {self._table_name()} ADD COLUMN {quote_identifier(ORDER)} text")
+            session.run_and_count_rows(
+                f"ALTER TABLE {self._quoted_table_name()} ADD COLUMN {quote_identifier(ORDER)} text"
+            )
             types = self._existing_column_types(session)
         if not types:
             columns = [
@@ -190,25 +192,27 @@ class TableShape:
                 for name, kind in self.columns.items()
             ]
             key = ", ".join(map(quote_identifier, self.identity))
-            session.run(f"CREATE TABLE {self._table_name()} ({', '.join(columns)}, PRIMARY KEY ({key}))")
+            session.run_and_count_rows(
+                f"CREATE TABLE {self._quoted_table_name()} ({', '.join(columns)}, PRIMARY KEY ({key}))"
+            )
         else:
-            self._check_columns(session, types)
+            self._refuse_unfit_columns(session, types)
         staged = [f"{quote_identifier(n)} {'text' if k == 'jsonb' else k}" for n, k in self.columns.items()]
         staged += [f"{DELETED} boolean"] if self.deletes else []
         staged.append(f"{quote_identifier(ATTEMPT)} text")
         if self.has_replacing_rows and not self._has_record_order:
-            session.run(
-                f"CREATE TABLE IF NOT EXISTS {self.merged_table} (one boolean PRIMARY KEY, version bigint NOT NULL)"
+            session.run_and_count_rows(
+                f"CREATE TABLE IF NOT EXISTS {self.merged_version_table} (one boolean PRIMARY KEY, version bigint NOT NULL)"
             )
         definitions = [f"{quote_identifier(n)} text" for n in self.identity]
         for name, columns in (
-            (self.staging, staged),
-            (self.refused_table, [*definitions, '"_refused" text']),
+            (self.staging_table, staged),
+            (self.refused_identities_table, [*definitions, '"_refused" text']),
         ):
-            session.run(f"DROP TABLE IF EXISTS {name}")
+            session.run_and_count_rows(f"DROP TABLE IF EXISTS {name}")
             # Unlogged: half the writes. A crash of the server empties the table, which
             # the merge detects.
-            session.run(f"CREATE UNLOGGED TABLE {name} ({', '.join(columns)})")
+            session.run_and_count_rows(f"CREATE UNLOGGED TABLE {name} ({', '.join(columns)})")
 
     def _existing_column_types(self, session: PostgresSession) -> dict[str, tuple[str, bool]]:
         """Return type and "needs a value" of each column of the table; empty if there is no table.
@@ -227,7 +231,7 @@ class TableShape:
         )
         return {str(name): (str(kind), bool(needed)) for name, kind, needed in rows}
 
-    def _check_columns(self, session: PostgresSession, types: dict[str, tuple[str, bool]]) -> None:
+    def _refuse_unfit_columns(self, session: PostgresSession, types: dict[str, tuple[str, bool]]) -> None:
         problems = [
             f"it lacks column {name} {kind}" for name, kind in self.columns.items() if name not in types
         ]
@@ -266,7 +270,7 @@ class TableShape:
             return False
         return True
 
-    def merge(
+    def merge_staged_rows(
         self, session: PostgresSession, attempt: str, *, least: int, version: int | None = None
     ) -> tuple[int, int]:
         """Merge staged rows into the table, in the session's transaction.
@@ -284,7 +288,7 @@ class TableShape:
         -------
         tuple
             Number of rows that were inserted or replaced, and of rows that the table refused, which are then in
-            :attr:`refused_table`.
+            :attr:`refused_identities_table`.
 
         Raises
         ------
@@ -295,7 +299,7 @@ class TableShape:
         # Only results can share an identity that replaces; for records the server need not sort all of them.
         ids = "DISTINCT _id" if self.has_replacing_rows else "*"
         ((staged, different),) = session.query(
-            f"SELECT count(*), count({ids}) FROM {self._rows_of_attempt(attempt)}"  # noqa: S608 - quoted
+            f"SELECT count(*), count({ids}) FROM {self._sql_from_rows_of_attempt(attempt)}"  # noqa: S608 - quoted
         )
         if int(staged) < least:
             raise SinkError(
@@ -309,41 +313,43 @@ class TableShape:
                 "name every column by which the transform groups. Nothing was merged"
             )
         # The row stays locked until the transaction ends: two runs merge one after the other.
-        if version is not None and not session.run(
-            f"INSERT INTO {self.merged_table} AS m VALUES (true, {version}) ON CONFLICT (one) "  # noqa: S608 - quoted
+        if version is not None and not session.run_and_count_rows(
+            f"INSERT INTO {self.merged_version_table} AS m VALUES (true, {version}) ON CONFLICT (one) "  # noqa: S608 - quoted
             "DO UPDATE SET version = EXCLUDED.version WHERE m.version <= EXCLUDED.version"
         ):
-            session.run(f"TRUNCATE {self.staging}")
+            session.run_and_count_rows(f"TRUNCATE {self.staging_table}")
             return 0, 0
         before = session.connection.setSavepoint()
         try:
-            deleted = session.run(self._delete_statement(attempt)) if self.deletes else 0
-            written, spoilt = deleted + session.run(self._merge_statement(session, attempt)), 0
+            deleted = session.run_and_count_rows(self._delete_statement(attempt)) if self.deletes else 0
+            written, spoilt = deleted + session.run_and_count_rows(self._merge_statement(session, attempt)), 0
         except Py4JJavaError as error:
             if not (sql_state(error) or "").startswith(_DATA):
                 raise
             session.connection.rollback(before)
             written, spoilt = self._merge_row_by_row(session, attempt)
-        session.run(f"TRUNCATE {self.staging}")
+        session.run_and_count_rows(f"TRUNCATE {self.staging_table}")
         return written, spoilt
 
-    def count_unordered(self, session: PostgresSession, attempt: str) -> int:
+    def count_decided_by_arrival(self, session: PostgresSession, attempt: str) -> int:
         """Count staged rows with a row in the table, of which only the arrival says which record is the later one."""
         if not self._has_record_order:
             return 0
-        apart = decided_by_arrival_condition(_order_expression("s"), _order_expression("t"))
+        apart = decided_by_arrival_sql(_order_expression("s"), _order_expression("t"))
         ((count,),) = session.query(
-            f"SELECT count(DISTINCT s._id) FROM {self._table_name()} t, {self._rows_of_attempt(attempt)} AND t._id = s._id AND {apart}"  # noqa: S608 - quoted
+            f"SELECT count(DISTINCT s._id) FROM {self._quoted_table_name()} t, {self._sql_from_rows_of_attempt(attempt)} AND t._id = s._id AND {apart}"  # noqa: S608 - quoted
         )
         return int(count)
 
-    def _cast_columns(self, session: PostgresSession, row: str) -> str:
+    def _sql_of_cast_columns(self, session: PostgresSession, row: str) -> str:
         types = self._existing_column_types(session)
         return ", ".join(f"CAST({row}.{quote_identifier(c)} AS {types[c][0]})" for c in self.columns)
 
     @property
     def _insert_clause(self) -> str:
-        return f"INSERT INTO {self._table_name()} AS t ({', '.join(map(quote_identifier, self.columns))})"
+        return (
+            f"INSERT INTO {self._quoted_table_name()} AS t ({', '.join(map(quote_identifier, self.columns))})"
+        )
 
     @property
     def _conflict_clause(self) -> str:
@@ -351,7 +357,7 @@ class TableShape:
         if not self.has_replacing_rows:
             return f"ON CONFLICT ({key}) DO NOTHING"
         ordering = (
-            {ORDER: kept_order_expression(_order_expression("EXCLUDED"), _order_expression("t"))}
+            {ORDER: kept_order_sql(_order_expression("EXCLUDED"), _order_expression("t"))}
             if self._has_record_order
             else {}
         )
@@ -360,24 +366,24 @@ class TableShape:
             for c in self.columns
             if c not in self.identity
         )
-        return f"ON CONFLICT ({key}) DO UPDATE SET {values}{self._not_older_condition('EXCLUDED', ' WHERE ')}"
+        return f"ON CONFLICT ({key}) DO UPDATE SET {values}{self._not_older_sql('EXCLUDED', ' WHERE ')}"
 
-    def _not_older_condition(self, row: str, word: str) -> str:
+    def _not_older_sql(self, row: str, word: str) -> str:
         """Return the condition that a row's record is not older than that of the table's row; empty without an order."""
         return (
-            f"{word}{not_older_condition(_order_expression(row), _order_expression('t'))}"
+            f"{word}{not_older_sql(_order_expression(row), _order_expression('t'))}"
             if self._has_record_order
             else ""
         )
 
-    def _rows_of_attempt(self, attempt: str) -> str:
-        return f"{self.staging} s WHERE s.{quote_identifier(ATTEMPT)} = '{attempt}'"
+    def _sql_from_rows_of_attempt(self, attempt: str) -> str:
+        return f"{self.staging_table} s WHERE s.{quote_identifier(ATTEMPT)} = '{attempt}'"
 
     def _delete_statement(self, attempt: str) -> str:
         same = " AND ".join(f"t.{quote_identifier(c)} = s.{quote_identifier(c)}" for c in self.identity)
         return (
-            f"DELETE FROM {self._table_name()} t USING {self._rows_of_attempt(attempt)} AND s.{DELETED} AND {same}"  # noqa: S608 - quoted
-            f"{self._not_older_condition('s', ' AND ')}"
+            f"DELETE FROM {self._quoted_table_name()} t USING {self._sql_from_rows_of_attempt(attempt)} AND s.{DELETED} AND {same}"  # noqa: S608 - quoted
+            f"{self._not_older_sql('s', ' AND ')}"
         )
 
     def _merge_statement(self, session: PostgresSession, attempt: str) -> str:
@@ -386,30 +392,30 @@ class TableShape:
         once = f"DISTINCT ON ({key}) " if self.has_replacing_rows else ""
         condition = f" AND NOT s.{DELETED}" if self.deletes else ""
         return (
-            f"{self._insert_clause} SELECT {once}{self._cast_columns(session, 's')} FROM {self._rows_of_attempt(attempt)}{condition} "  # noqa: S608 - quoted
+            f"{self._insert_clause} SELECT {once}{self._sql_of_cast_columns(session, 's')} FROM {self._sql_from_rows_of_attempt(attempt)}{condition} "  # noqa: S608 - quoted
             f"{self._conflict_clause}"
         )
 
     def _merge_row_by_row(self, session: PostgresSession, attempt: str) -> tuple[int, int]:
         """Merge row by row, each in a subtransaction: slower, and only for a batch in which the table refused one."""
-        session.run(f"TRUNCATE {self.refused_table}")
+        session.run_and_count_rows(f"TRUNCATE {self.refused_identities_table}")
         names = ", ".join(map(quote_identifier, self.identity))
         values = ", ".join(f"r.{quote_identifier(c)}" for c in self.identity)
-        put = f"{self._insert_clause} VALUES ({self._cast_columns(session, 'r')}) {self._conflict_clause};"
+        put = f"{self._insert_clause} VALUES ({self._sql_of_cast_columns(session, 'r')}) {self._conflict_clause};"
         if self.deletes:
             same = " AND ".join(f"t.{quote_identifier(c)} = r.{quote_identifier(c)}" for c in self.identity)
-            gone = f"{same}{self._not_older_condition('r', ' AND ')}"
-            put = f"IF r.{DELETED} THEN DELETE FROM {self._table_name()} t WHERE {gone}; ELSE {put} END IF;"  # noqa: S608 - quoted
-        session.run(
+            gone = f"{same}{self._not_older_sql('r', ' AND ')}"
+            put = f"IF r.{DELETED} THEN DELETE FROM {self._quoted_table_name()} t WHERE {gone}; ELSE {put} END IF;"  # noqa: S608 - quoted
+        session.run_and_count_rows(
             "DO $millrace$ DECLARE r record; one bigint; written bigint := 0; "  # noqa: S608 - quoted
-            f"BEGIN FOR r IN SELECT DISTINCT s.* FROM {self._rows_of_attempt(attempt)} LOOP BEGIN "
+            f"BEGIN FOR r IN SELECT DISTINCT s.* FROM {self._sql_from_rows_of_attempt(attempt)} LOOP BEGIN "
             f"{put} GET DIAGNOSTICS one = ROW_COUNT; written := written + one; "
             "EXCEPTION WHEN data_exception OR integrity_constraint_violation OR program_limit_exceeded THEN "
-            f"INSERT INTO {self.refused_table} ({names}, \"_refused\") VALUES ({values}, SQLSTATE || ': ' || SQLERRM); "
+            f"INSERT INTO {self.refused_identities_table} ({names}, \"_refused\") VALUES ({values}, SQLSTATE || ': ' || SQLERRM); "
             "END; END LOOP; PERFORM set_config('millrace.written', written::text, true); END $millrace$"
         )
         ((written,),) = session.query("SELECT current_setting('millrace.written')")
-        ((spoilt,),) = session.query(f"SELECT count(*) FROM {self.refused_table}")  # noqa: S608 - quoted
+        ((spoilt,),) = session.query(f"SELECT count(*) FROM {self.refused_identities_table}")  # noqa: S608 - quoted
         return int(written), int(spoilt)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from ...formats.schema_files import read_file
+from ...formats.schema_files import read_job_file
 from ...record import driver_files
 from ...record.errors import java_causes
 
@@ -43,7 +43,7 @@ class PostgresSession:
         finally:
             self.connection.close()
 
-    def run(self, sql: str) -> int:
+    def run_and_count_rows(self, sql: str) -> int:
         """Run a statement; return the number of changed rows."""
         with closing(self.connection.createStatement()) as statement:
             return int(statement.executeUpdate(sql))
@@ -82,7 +82,9 @@ def tls_properties(spark: SparkSession, kind: str, authorities: str | None) -> d
         return {"sslmode": "disable"}
     if authorities is None:
         return {"sslmode": "verify-full", "sslfactory": "org.postgresql.ssl.DefaultJavaSSLFactory"}
-    file = driver_files.ship_file_to_jvms(spark.sparkContext, "authorities", read_file(spark, authorities))
+    file = driver_files.ship_file_to_jvms(
+        spark.sparkContext, "authorities", read_job_file(spark, authorities)
+    )
     return {"sslmode": "verify-full", "sslrootcert": file}
 
 

@@ -27,8 +27,8 @@ from ..base import (
     Refuse,
     Sink,
     WriteCounts,
-    identity_and_times,
-    is_delete,
+    delete_condition,
+    identity_and_time_columns,
     reason_not_storable,
     row_as_json,
 )
@@ -140,7 +140,7 @@ class CountedRows:
         return self._by.values() if self._by is not None else {}
 
 
-def through_rdd(rows: DataFrame) -> DataFrame:
+def rows_through_rdd(rows: DataFrame) -> DataFrame:
     """Return the same rows as a DataFrame on an RDD: any action on it runs the plan of ``rows``.
 
     Spark's writers plan their input again, and Spark 4 does not report figures observed in that plan: they are
@@ -177,11 +177,13 @@ def send_batch(
     more = {
         "_key": key.cast("string"),
         "_text": row_as_json(rows),
-        "_deleted": is_delete(rows),
+        "_deleted": delete_condition(rows),
         ORDER: F.col(ORDER) if ORDER in rows.columns else F.lit(None).cast("string"),
         "_unstorable": reason_not_storable(rows),
     }
-    whole = rows.select(*identity_and_times(rows), *(column.alias(name) for name, column in more.items()))
+    whole = rows.select(
+        *identity_and_time_columns(rows), *(column.alias(name) for name, column in more.items())
+    )
     sent = whole.select("_id", "_source", *micros, *more)
     outcome = spark.createDataFrame(sent.rdd.mapPartitions(partial(_send_partition, open_writer)), _OUTCOME)
     # Two readers: the accounts, and the dead letters if there are some. It has one row for each partition
@@ -195,7 +197,7 @@ def send_batch(
             F.sum("_unordered").alias("unordered"),
         ).collect()
         if figures["refused"]:
-            refuse(_dead_letters(outcome))
+            refuse(_dead_letters_of_outcome(outcome))
     finally:
         outcome.unpersist()
     return WriteCounts(
@@ -203,7 +205,7 @@ def send_batch(
     )
 
 
-def _dead_letters(outcome: DataFrame) -> DataFrame:
+def _dead_letters_of_outcome(outcome: DataFrame) -> DataFrame:
     times = [F.expr(f"timestamp_micros(`{c}`)").alias(c) for c in _TIMES]
     return (
         outcome.where(F.col("_error").isNotNull())
@@ -231,11 +233,11 @@ def _send_partition(
             writer = writer or open_writer()
             offered += 1
             record = RowToSend(*fields)
-            for refused in writer.add(record) if why is None else ((record, why),):
+            for refused in writer.add_and_yield_refused(record) if why is None else ((record, why),):
                 yield _refused_row_tuple(refused)
         if writer is None:
             return
-        for refused in writer.finish():
+        for refused in writer.write_rest_and_yield_refused():
             yield _refused_row_tuple(refused)
         yield (None, None, None, None, None, None, offered, writer.written, writer.unordered)
     finally:
@@ -279,7 +281,7 @@ class RequestWriter(ABC):
     _size: int = field(default=0, kw_only=True, repr=False)
 
     @abstractmethod
-    def to_request(self, record: RowToSend) -> tuple[Any, int]:
+    def to_entry_and_size(self, record: RowToSend) -> tuple[Any, int]:
         """Return a row in the service's form, and its size in bytes.
 
         Raises
@@ -292,10 +294,10 @@ class RequestWriter(ABC):
         """Return the key that must be unique among the rows of a request."""
         return object()
 
-    def add(self, record: RowToSend) -> Iterable[Refused]:
-        """Add a row; if the request is full, write the waiting rows first."""
+    def add_and_yield_refused(self, record: RowToSend) -> Iterable[Refused]:
+        """Add a row; if the request is full, write the waiting rows first, and yield those that are refused."""
         try:
-            entry, size = self.to_request(record)
+            entry, size = self.to_entry_and_size(record)
         except UnsupportedRowError as error:
             yield record, str(error)
             return
@@ -304,19 +306,19 @@ class RequestWriter(ABC):
             self._size + size > self.MOST_BYTES or len(self._waiting) >= self.MOST,
         )
         if self._waiting and (full or key in self._waiting):
-            yield from self.finish()
+            yield from self.write_rest_and_yield_refused()
         self._waiting[key] = record, entry
         self._size += size
 
-    def take_waiting(self) -> list[Entry]:
+    def take_waiting_entries(self) -> list[Entry]:
         """Return all waiting rows, and empty the queue."""
         taken = [*self._waiting.values()]
         self._waiting, self._size = {}, 0
         return taken
 
     @abstractmethod
-    def finish(self) -> Iterable[Refused]:
-        """Write the waiting rows."""
+    def write_rest_and_yield_refused(self) -> Iterable[Refused]:
+        """Write the waiting rows, and yield those that are refused."""
 
     def close(self) -> None:
         """Close connections; also after an error."""

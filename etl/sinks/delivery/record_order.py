@@ -108,7 +108,7 @@ def with_position(records: DataFrame) -> DataFrame:
     )
 
 
-def split_order(order: Column) -> tuple[Column, Column, Column]:
+def time_lane_and_position_of_order(order: Column) -> tuple[Column, Column, Column]:
     """Return the time with what is before it, the lane and the position of an order."""
     begin, lane = (
         order.substr(F.lit(1), F.length(order) - CHANGE_WIDTH),
@@ -191,7 +191,7 @@ def latest_row_of_each_id(rows: DataFrame, prefix: Column) -> DataFrame:
     )
 
 
-def not_older_condition(new: str, old: str) -> str:
+def not_older_sql(new: str, old: str) -> str:
     """Return a condition in SQL of Spark and PostgreSQL: a record is not older than the one of a row.
 
     Parameters
@@ -200,25 +200,25 @@ def not_older_condition(new: str, old: str) -> str:
         Orders, as expressions in SQL.
     """
     return (
-        f"({old} IS NULL OR CASE WHEN {_same_lane_condition(new, old)} "
+        f"({old} IS NULL OR CASE WHEN {_same_lane_sql(new, old)} "
         f"THEN right({new}, {_PLACE}) >= right({old}, {_PLACE}) ELSE {new} >= {old} END)"
     )
 
 
-def kept_order_expression(new: str, old: str) -> str:
+def kept_order_sql(new: str, old: str) -> str:
     """Return the order of a row after a record has replaced another, in the same SQL: the time is the later of the two."""
     before, rest = f"left({new}, length({new}) - {_TAIL})", f"right({new}, {_LANE + _PLACE})"
     return (
-        f"CASE WHEN {old} IS NOT NULL AND {_same_lane_condition(new, old)} "
-        f"THEN concat({before}, greatest({_time_expression(new)}, {_time_expression(old)}), {rest}) ELSE {new} END"
+        f"CASE WHEN {old} IS NOT NULL AND {_same_lane_sql(new, old)} "
+        f"THEN concat({before}, greatest({_time_sql(new)}, {_time_sql(old)}), {rest}) ELSE {new} END"
     )
 
 
-def _time_expression(order: str) -> str:
+def _time_sql(order: str) -> str:
     return f"left(right({order}, {_TAIL}), {_TIME})"
 
 
-def _same_lane_condition(one: str, other: str) -> str:
+def _same_lane_sql(one: str, other: str) -> str:
     """Return a condition: two orders have the same first part and lane."""
     return " AND ".join(
         f"{part.format(one)} = {part.format(other)}"
@@ -229,14 +229,14 @@ def _same_lane_condition(one: str, other: str) -> str:
     )
 
 
-def decided_by_arrival_condition(new: str, old: str) -> str:
+def decided_by_arrival_sql(new: str, old: str) -> str:
     """Return a condition in the same SQL: nothing but the arrival says which of two records of streams is the later one."""
     streamed = (f"length({each}) = {_TAIL} AND left({each}, 1) = '{_STREAM}'" for each in (new, old))
-    return f"({' AND '.join(streamed)} AND NOT ({_same_lane_condition(new, old)}))"
+    return f"({' AND '.join(streamed)} AND NOT ({_same_lane_sql(new, old)}))"
 
 
 def is_decided_by_arrival(new: str, old: str) -> bool:
-    """Return what :func:`decided_by_arrival_condition` says of two texts."""
+    """Return what :func:`decided_by_arrival_sql` says of two texts."""
     streamed = all(len(each) == _TAIL and each.startswith(_STREAM) for each in (new, old))
     return streamed and lane_and_place(new)[0] != lane_and_place(old)[0]
 
@@ -247,13 +247,13 @@ def lane_and_place(order: str) -> tuple[str, str]:
 
 
 def is_not_older(new: str, old: str) -> bool:
-    """Return what :func:`not_older_condition` says of two texts."""
+    """Return what :func:`not_older_sql` says of two texts."""
     (lane, place), (old_lane, old_place) = lane_and_place(new), lane_and_place(old)
     return place >= old_place if lane == old_lane else new >= old
 
 
 def kept_order(new: str, old: str) -> str:
-    """Return what :func:`kept_order_expression` says of two texts."""
+    """Return what :func:`kept_order_sql` says of two texts."""
     if lane_and_place(new)[0] != lane_and_place(old)[0]:
         return new
     times = (each[-_TAIL : -_LANE - _PLACE] for each in (new, old))

@@ -14,7 +14,7 @@ from pyspark.sql.types import BooleanType, LongType, StructField, StructType, Ti
 
 from ..base import DELETED, HASH, JSON_OPTIONS, ORDER, refuse_unwritable_map_keys
 from .keyed_rows import columns_without_ours, result_identity
-from .record_order import CHANGE_WIDTH, split_order
+from .record_order import CHANGE_WIDTH, time_lane_and_position_of_order
 
 IS_DELETE, VALID_FROM, VALID_TO = "_is_delete", "_valid_from", "_valid_to"
 """Columns of a table of versions: true if the row was deleted then, and the interval, whose end is null for the row of now."""
@@ -125,7 +125,7 @@ def new_and_newly_ended_versions(new: DataFrame, stored: DataFrame, *, every: bo
         touched = new.select(_OF).union(new.sparkSession.createDataFrame([("",)], f"{_OF} STRING"))
         stored = stored.join(touched.distinct(), _OF, "left_semi")
     both = stored.withColumn(NEW, F.lit(False)).unionByName(new.withColumn(NEW, F.lit(True)))
-    time, lane, position = split_order(F.col(ORDER))
+    time, lane, position = time_lane_and_position_of_order(F.col(ORDER))
     content = F.struct(IS_DELETE, HASH, VALID_FROM, NEW, position.alias(_POSITION))
     one = both.groupBy(_OF, "_id").agg(
         F.max_by(content, F.struct(position, NEW)).alias("_content"),

@@ -8,16 +8,16 @@ from datetime import datetime, timedelta
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ...commits.duplicate_look_ups import LookUp
+from ...commits.duplicate_look_ups import DuplicateLookUp
 from ...launch.connections import Connection
 from ...launch.launch_document import BackfillRequest
 from ...launch.sources import KafkaSource
 from ...record import batch_accounts, envelope
-from ..base import BackfillPart, Parts, backfill_steps, has_arrived_between
-from ..batch_offsets import is_in_offset_ranges
+from ..base import BackfillPart, Parts, arrived_between_condition, backfill_time_steps
+from ..batch_offsets import offset_ranges_condition
 from .connection import connection_options, sign_in
-from .range_reader import RangeReader, Ranges
-from .topic_stream import batch_options
+from .range_reader import KafkaRangeReader, Ranges
+from .topic_stream import options_of_streams_and_batches
 
 APART = timedelta(hours=1)
 """Largest distance of a record's time from those of its neighbours: the range of offsets is extended by it."""
@@ -41,23 +41,25 @@ def topic_range_reader(source: KafkaSource, connection: Connection) -> Parts:
 
     def backfill_parts(spark: SparkSession, request: BackfillRequest) -> Iterator[BackfillPart]:
         sign_in(spark, connection)
-        reader = RangeReader(spark, connection_options(connection), batch_options(source))
-        planned = batch_accounts.now()
+        reader = KafkaRangeReader(
+            spark, connection_options(connection), options_of_streams_and_batches(source)
+        )
+        planned = batch_accounts.utc_now()
         latest = planned + AHEAD
-        with reader.open_consumer() as consumer:
+        with reader.closing_consumer() as consumer:
             only = source.reading_options.partitions
             places = reader.partitions(consumer, source.topic, pattern=pattern, only=only)
 
         def in_envelope_with_bounded_times(records: DataFrame, since: datetime, until: datetime) -> DataFrame:
             result = envelope.from_kafka(records, source.name, several=pattern)
             own = F.col("_arrived_at").between(F.expr("timestamp_micros(0)"), F.lit(latest))
-            kept = result.where(~F.coalesce(own, F.lit(False)) | has_arrived_between(since, until))
+            kept = result.where(~F.coalesce(own, F.lit(False)) | arrived_between_condition(since, until))
             return envelope.with_bounded_arrival(kept, planned, timedelta(seconds=source.retention_seconds))
 
-        for since, until in backfill_steps(request):
-            with reader.open_consumer() as consumer:
+        for since, until in backfill_time_steps(request):
+            with reader.closing_consumer() as consumer:
                 bounds = (round(at.timestamp() * 1000) for at in (since - APART, until + APART, latest))
-                apart = reader.offsets_between(consumer, places, *bounds)
+                apart = reader.offsets_between_times(consumer, places, *bounds)
             if not apart:
                 continue
 
@@ -66,17 +68,21 @@ def topic_range_reader(source: KafkaSource, connection: Connection) -> Parts:
             ) -> DataFrame | None:
                 odd = reader.find_overflowing_times(apart)
                 return (
-                    in_envelope_with_bounded_times(reader.read_without(apart, odd), since, until)
+                    in_envelope_with_bounded_times(
+                        reader.read_without_overflowing_times(apart, odd), since, until
+                    )
                     if odd
                     else None
                 )
 
             shards = {f"{t}/{n}" if pattern else str(n): offsets for (t, n), offsets in apart.items()}
-            records = in_envelope_with_bounded_times(reader.read_without(apart, {}), since, until)
+            records = in_envelope_with_bounded_times(
+                reader.read_without_overflowing_times(apart, {}), since, until
+            )
             yield BackfillPart(
                 batch_accounts.iso_text(since),
                 records,
-                LookUp(is_in_offset_ranges(source.name, shards)),
+                DuplicateLookUp(offset_ranges_condition(source.name, shards)),
                 read_around_overflowing_times,
             )
 

@@ -25,8 +25,8 @@ from ...record.job_run import JobRun
 from ...record.ready_query import ReadyQuery
 from ..source_union import union_of_legs
 from . import connection
-from .range_reader import LATEST, RangeReader, Ranges, is_time_overflow
-from .topic_stream import batch_options, to_envelope
+from .range_reader import LATEST, KafkaRangeReader, Ranges, is_time_overflow
+from .topic_stream import options_of_streams_and_batches, to_envelope
 
 STAGE = "timestamp"
 """Stage of dead letters whose time overflows."""
@@ -49,13 +49,15 @@ class RereadableLeg:
     connecting: Callable[[], Mapping[str, str]]
     partitions: int | None
 
-    def reader(self, spark: SparkSession) -> RangeReader:
+    def reader(self, spark: SparkSession) -> KafkaRangeReader:
         """Return the reader of its topics."""
-        return RangeReader(spark, self.connecting(), batch_options(self.sources[0], self.partitions))
+        return KafkaRangeReader(
+            spark, self.connecting(), options_of_streams_and_batches(self.sources[0], self.partitions)
+        )
 
     def offset_ranges_of_batch(self, spark: SparkSession, batch_id: int) -> Ranges:
         """Return the offsets of a batch."""
-        start = self.checkpoint.batch_start_offset(spark, batch_id) or self._first_batch_start(spark)
+        start = self.checkpoint.batch_start_offset(spark, batch_id) or self._first_batch_start_offsets(spark)
         begun, ends = (
             {(t, int(p)): int(at) for t, positions in offset.items() for p, at in positions.items()}
             for offset in (start, self.checkpoint.batch_end_offset(spark, batch_id) or {})
@@ -63,7 +65,7 @@ class RereadableLeg:
         # A partition that only the end names is new, and is read from its beginning.
         return {p: (begun.get(p, 0), at) for p, at in ends.items() if begun.get(p, 0) < at}
 
-    def _first_batch_start(self, spark: SparkSession) -> Any:
+    def _first_batch_start_offsets(self, spark: SparkSession) -> Any:
         """Return the start of a checkpoint's first batch, as Spark's Kafka source stores it."""
         text = hadoop_files.read_text(spark, f"{self.checkpoint.location}/sources/{self.checkpoint.place}/0")
         return json.loads(text[text.index("{") :])
@@ -118,7 +120,7 @@ class BoundedTimesHandler:
                 reader = leg.reader(spark)
                 result.append((leg, reader, ranges, reader.find_overflowing_times(ranges)))
         passed = [f"{t}/{p}/{at}" for *_, odd in result for (t, p), offsets in odd.items() for at in offsets]
-        streams = rows_of_streams(batch, len(result)) if self.mixed else []
+        streams = frames_without_kafka_topics(batch, len(result)) if self.mixed else []
         if not passed or streams is None:
             return None
         # If good records and dead letters have separate tables, that of the dead letters.
@@ -133,13 +135,14 @@ class BoundedTimesHandler:
             stage=STAGE,
         )
         parts = [
-            to_envelope(reader.read_without(ranges, odd), leg.sources) for leg, reader, ranges, odd in result
+            to_envelope(reader.read_without_overflowing_times(ranges, odd), leg.sources)
+            for leg, reader, ranges, odd in result
         ]
         return union_of_legs([*parts, *streams])
 
     def _with_bounded_times(self, batch: DataFrame, batch_id: int) -> DataFrame:
         checkpoint: Checkpoint = self.handle.checkpoint
-        planned = checkpoint.planned_at(batch.sparkSession, batch_id) or batch_accounts.now()
+        planned = checkpoint.batch_planning_time(batch.sparkSession, batch_id) or batch_accounts.utc_now()
         sources = [source for leg in self.legs for source in leg.sources]
         retention = timedelta(seconds=max(source.retention_seconds for source in sources))
         names = [source.name for source in sources] if self.mixed else None
@@ -178,7 +181,7 @@ class OverflowingTimesDecoder(DecoderWrapper):
         return redact.redacted_payload(self.decoder, payload)
 
 
-def with_bounded_times(run: JobRun, query: ReadyQuery, settings: QuerySettings) -> ReadyQuery:
+def query_with_bounded_times(run: JobRun, query: ReadyQuery, settings: QuerySettings) -> ReadyQuery:
     """Make a Kafka query write its batches with limited times.
 
     Parameters
@@ -199,7 +202,7 @@ def with_bounded_times(run: JobRun, query: ReadyQuery, settings: QuerySettings) 
     return replace(query, handle=handle)
 
 
-def rows_of_streams(batch: DataFrame, topics: int) -> list[DataFrame] | None:
+def frames_without_kafka_topics(batch: DataFrame, topics: int) -> list[DataFrame] | None:
     """Return the streams' part of a batch of topics and streams: the tasks that Spark planned, without those of topics.
 
     Only a connector's own tasks can read its part of a batch; the tasks of Spark's Kafka source are recognised by their class.
@@ -220,7 +223,9 @@ def rows_of_streams(batch: DataFrame, topics: int) -> list[DataFrame] | None:
     frame: Any = batch  # PySpark's types do not include its JVM objects
     session: Any = batch.sparkSession
     made = session._jsparkSession.internalCreateDataFrame
-    parts = [(part, _is_kafka_rdd(leaf)) for part, leaf in _union_parts(frame._jdf.queryExecution().toRdd())]
+    parts = [
+        (part, _is_kafka_rdd(leaf)) for part, leaf in _parts_of_union_rdd(frame._jdf.queryExecution().toRdd())
+    ]
     if sum(of_kafka for _, of_kafka in parts) != topics:
         return None
     return [
@@ -230,7 +235,7 @@ def rows_of_streams(batch: DataFrame, topics: int) -> list[DataFrame] | None:
     ]
 
 
-def _union_parts(rdd: Any) -> Iterator[tuple[Any, Any]]:
+def _parts_of_union_rdd(rdd: Any) -> Iterator[tuple[Any, Any]]:
     """Yield the parts of a union, each with the RDD at its start; any other RDD is one part."""
     below = rdd
     while (parents := below.dependencies()).size() == 1:
@@ -238,7 +243,7 @@ def _union_parts(rdd: Any) -> Iterator[tuple[Any, Any]]:
     if not parents.size():
         yield rdd, below
     for n in range(parents.size()):
-        yield from _union_parts(parents.apply(n).rdd())
+        yield from _parts_of_union_rdd(parents.apply(n).rdd())
 
 
 def _is_kafka_rdd(leaf: Any) -> bool:

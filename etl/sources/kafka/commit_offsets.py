@@ -49,7 +49,7 @@ class ConsumerGroupWriter:
     spark: SparkSession
     name: str
     source: KafkaSource
-    entry: connection.CachedOptions
+    entry: connection.CachedConnectionOptions
     failed: Callable[[str], None]
     _told: bool = field(default=False, init=False)
 
@@ -61,7 +61,7 @@ class ConsumerGroupWriter:
         OSError
             The brokers do not answer, or refuse; the next write includes this one's offsets.
         """
-        offsets = end_offsets(self.source, ended[-1])
+        offsets = end_offsets_of_batch(self.source, ended[-1])
         if not offsets:
             return
         try:
@@ -82,11 +82,11 @@ class ConsumerGroupWriter:
         place = jvm.org.apache.kafka.common.TopicPartition
         end = jvm.org.apache.kafka.clients.consumer.OffsetAndMetadata
         places = {place(*partition): end(offset) for partition, offset in offsets.items()}
-        with connection.open_admin_client(self.spark, connecting, PATIENCE_SECONDS) as (client, answer):
+        with connection.closing_admin_client(self.spark, connecting, PATIENCE_SECONDS) as (client, answer):
             answer(client.alterConsumerGroupOffsets(self.name, places).all())
 
 
-def end_offsets(source: KafkaSource, progress: Progress) -> dict[tuple[str, int], int]:
+def end_offsets_of_batch(source: KafkaSource, progress: Progress) -> dict[tuple[str, int], int]:
     """Return the end of a batch in a query's topic, or the topics of its pattern, by topic and partition."""
     offsets: dict[tuple[str, int], int] = {}
     for each in progress.get("sources", ()):
@@ -99,7 +99,7 @@ def end_offsets(source: KafkaSource, progress: Progress) -> dict[tuple[str, int]
     return offsets
 
 
-def open_group_writer(run: JobRun, query: str, source: KafkaSource) -> BackgroundWriter[Progress]:
+def open_consumer_group_writer(run: JobRun, query: str, source: KafkaSource) -> BackgroundWriter[Progress]:
     """Open the follower of a query whose topic has a ``lag_group``.
 
     Parameters
@@ -117,7 +117,7 @@ def open_group_writer(run: JobRun, query: str, source: KafkaSource) -> Backgroun
     def report_failure(error: str) -> None:
         run.report.emit("lag_unwritten", query=query, group=name, error=error)
 
-    entry = connection.CachedOptions(connection.connection_of_topic(source, run))
-    entry.options()
+    entry = connection.CachedConnectionOptions(connection.connection_of_topic(source, run))
+    entry.cached_or_read_options()
     group = ConsumerGroupWriter(run.spark, name, source, entry, report_failure)
     return BackgroundWriter(f"lag-{query}", group.write, gather_seconds=GATHER_SECONDS)

@@ -132,13 +132,13 @@ def connection_options(connection: Connection) -> dict[str, str]:
 
 
 @dataclass
-class CachedOptions:
+class CachedConnectionOptions:
     """Cache of :func:`connection_options`, valid until they fail: a secret may have changed since."""
 
     connection: Connection
     _options: Mapping[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def options(self) -> Mapping[str, str]:
+    def cached_or_read_options(self) -> Mapping[str, str]:
         """Return the cached options, or read them.
 
         Raises
@@ -149,7 +149,7 @@ class CachedOptions:
         self._options = result = self._options or connection_options(self.connection)
         return result
 
-    def forget(self) -> None:
+    def forget_options(self) -> None:
         """Clear the cache."""
         self._options = {}
 
@@ -167,11 +167,11 @@ class CachedOptions:
             The brokers do not answer or refuse, or the login data cannot be read at present.
         """
         try:
-            return question(self.options())
+            return question(self.cached_or_read_options())
         except StartError as error:
             raise NoAnswerError(str(error)) from error
         except NoAnswerError:
-            self.forget()
+            self.forget_options()
             raise
 
 
@@ -194,7 +194,7 @@ def sign_in(spark: SparkSession, connection: Connection) -> None:
         return
     entered = connection_options(connection)
     try:
-        with open_admin_client(spark, entered, SIGN_IN_SECONDS) as (client, answer):
+        with closing_admin_client(spark, entered, SIGN_IN_SECONDS) as (client, answer):
             answer(client.describeCluster().nodes())
     except NoAnswerError as error:
         if (why := kafka_login.login_advice(error.__cause__, connection)) is not None:
@@ -202,7 +202,7 @@ def sign_in(spark: SparkSession, connection: Connection) -> None:
 
 
 @contextmanager
-def open_admin_client(
+def closing_admin_client(
     spark: SparkSession, connecting: Mapping[str, str], seconds: int
 ) -> Iterator[tuple[Any, Callable[[Any], Any]]]:
     """Yield Kafka's own admin client, in the JVM, and the function that waits for one of its futures.

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ...record.envelope import HEADERS, TIME_HEADER
-from ...record.errors import NoAnswerError, uncut_messages
+from ...record.errors import NoAnswerError, full_error_text
 from ..source_union import union_of_legs
 from .connection import client_properties, closing_client
 
@@ -52,14 +52,14 @@ _TIMES = re.compile(r"offset = (\d+), \w+ = (-?\d+), serialized key size")
 def is_time_overflow(error: BaseException | None) -> bool:
     """Check that a batch failed because of the time of one of its records."""
     while error is not None:
-        text = uncut_messages(error)
+        text = full_error_text(error)
         if "long overflow" in text and "KafkaRecordToRowConverter" in text:
             return True
         error = error.__cause__
     return False
 
 
-def split_around_unreadable(
+def split_ranges_around_unreadable(
     ranges: Ranges, odd: Mapping[Partition, Sequence[int]]
 ) -> tuple[dict[Partition, list[tuple[int, int]]], dict[Partition, list[tuple[int, int]]]]:
     """Split a batch into ranges without unreadable records, at most ``MOST_RANGES`` of a partition, and the rest.
@@ -71,7 +71,7 @@ def split_around_unreadable(
 
     Examples
     --------
-    >>> split_around_unreadable({("t", 0): (5, 9)}, {("t", 0): [6]})
+    >>> split_ranges_around_unreadable({("t", 0): (5, 9)}, {("t", 0): [6]})
     ({('t', 0): [(5, 6), (7, 9)]}, {('t', 0): [(6, 7)]})
     """
     clean: dict[Partition, list[tuple[int, int]]] = {}
@@ -90,7 +90,7 @@ def split_around_unreadable(
 
 
 @dataclass(frozen=True)
-class RangeReader:
+class KafkaRangeReader:
     """Reader of offset ranges and of partition offsets.
 
     Parameters
@@ -98,7 +98,7 @@ class RangeReader:
     connecting
         Options of :func:`etl.sources.kafka.connection.connection_options`.
     options
-        Further options of Spark's Kafka source, such as those of :func:`etl.sources.kafka.topic_stream.batch_options`.
+        Further options of Spark's Kafka source, such as those of :func:`etl.sources.kafka.topic_stream.options_of_streams_and_batches`.
     seconds
         Longest time without an answer of the brokers, or without records while some are left.
     """
@@ -135,7 +135,7 @@ class RangeReader:
         others = ("key", "value", "topic", "partition", "offset", "timestamp")
         return rows.select(*others, headers.cast(HEADERS).alias("headers"))
 
-    def open_consumer(self) -> AbstractContextManager[Any]:
+    def closing_consumer(self) -> AbstractContextManager[Any]:
         """Open Kafka's own consumer in the JVM, without a group: nothing is committed, and no ACL of a group is needed.
 
         Raises
@@ -157,7 +157,7 @@ class RangeReader:
         return closing_client(lambda: kind(settings, as_bytes(), as_bytes()))
 
     @property
-    def _poll_timeout(self) -> Any:
+    def _java_poll_timeout(self) -> Any:
         jvm: Any = self.spark._jvm
         return jvm.java.time.Duration.ofSeconds(self.seconds)
 
@@ -182,7 +182,8 @@ class RangeReader:
         """
         jvm: Any = self.spark._jvm
         there = {
-            str(e.getKey()): len(e.getValue()) for e in consumer.listTopics(self._poll_timeout).entrySet()
+            str(e.getKey()): len(e.getValue())
+            for e in consumer.listTopics(self._java_poll_timeout).entrySet()
         }
         matches = jvm.java.util.regex.Pattern.matches if pattern else str.__eq__
         places = [(name, n) for name, count in there.items() if matches(topic, name) for n in range(count)]
@@ -195,16 +196,16 @@ class RangeReader:
         self, consumer: Any, places: Sequence[Partition]
     ) -> dict[Partition, tuple[int, int]]:
         """Return the offsets of the oldest record and of the next one, by partition."""
-        parts = [self._topic_partition(place) for place in places]
-        begins = consumer.beginningOffsets(parts, self._poll_timeout)
-        ends = consumer.endOffsets(parts, self._poll_timeout)
+        parts = [self._java_topic_partition(place) for place in places]
+        begins = consumer.beginningOffsets(parts, self._java_poll_timeout)
+        ends = consumer.endOffsets(parts, self._java_poll_timeout)
         return {place: (int(begins[a]), int(ends[a])) for place, a in zip(places, parts, strict=True)}
 
-    def _topic_partition(self, place: Partition) -> Any:
+    def _java_topic_partition(self, place: Partition) -> Any:
         jvm: Any = self.spark._jvm
         return jvm.org.apache.kafka.common.TopicPartition(*place)
 
-    def offsets_between(
+    def offsets_between_times(
         self, consumer: Any, places: Sequence[Partition], since: int, until: int, latest: int
     ) -> Ranges:
         """Find the offsets of a range of time, by the times of single records.
@@ -229,7 +230,7 @@ class RangeReader:
 
             def first_offset_at(low: int, moment: int, place: Partition = place, end: int = end) -> int:
                 def is_at_or_after_moment(offset: int) -> bool:
-                    at = self._time_after(consumer, place, (offset, end), latest)
+                    at = self._first_time_in_range(consumer, place, (offset, end), latest)
                     return at is None or at >= moment
 
                 return low + bisect_left(range(low, end), True, key=is_at_or_after_moment)
@@ -240,11 +241,11 @@ class RangeReader:
                 ranges[place] = (start, stop)
         return ranges
 
-    def _time_after(
+    def _first_time_in_range(
         self, consumer: Any, place: Partition, within: tuple[int, int], latest: int
     ) -> int | None:
         """Return the time of the first record in a range that has a valid time."""
-        for record in self._records(consumer, place, within):
+        for record in self._records_of_range(consumer, place, within):
             if 0 <= (at := int(record.timestamp())) < latest:
                 return at
         return None
@@ -264,7 +265,7 @@ class RangeReader:
         """
         jvm: Any = self.spark._jvm
         odd: dict[Partition, set[int]] = {}
-        with self.open_consumer() as consumer:
+        with self.closing_consumer() as consumer:
             for place, within in ranges.items():
                 for page in self._poll_pages(consumer, place, within):
                     # One call for a page instead of one for each record.
@@ -274,7 +275,9 @@ class RangeReader:
         result = {place: sorted(o for o in offsets if o < ranges[place][1]) for place, offsets in odd.items()}
         return {place: offsets for place, offsets in result.items() if offsets}
 
-    def read_without(self, ranges: Ranges, odd: Mapping[Partition, Sequence[int]]) -> DataFrame:
+    def read_without_overflowing_times(
+        self, ranges: Ranges, odd: Mapping[Partition, Sequence[int]]
+    ) -> DataFrame:
         """Read a batch although Spark cannot read some of its records.
 
         Parameters
@@ -294,18 +297,18 @@ class RangeReader:
         NoAnswerError
             The brokers do not answer.
         """
-        clean, rest = split_around_unreadable(ranges, odd)
+        clean, rest = split_ranges_around_unreadable(ranges, odd)
         turns = range(max((len(each) for each in clean.values()), default=0))
         parts = [self.read_range({p: each[n] for p, each in clean.items() if n < len(each)}) for n in turns]
-        return union_of_legs([*parts, *(self._read_in_driver(rest) if rest else ())])
+        return union_of_legs([*parts, *(self._yield_frames_read_in_driver(rest) if rest else ())])
 
     def _poll_pages(self, consumer: Any, place: Partition, within: tuple[int, int]) -> Iterator[Any]:
         """Yield pages of a partition's records, which may go a little beyond the range."""
-        part = self._topic_partition(place)
+        part = self._java_topic_partition(place)
         consumer.assign([part])
         consumer.seek(part, within[0])
         while (before := int(consumer.position(part))) < within[1]:
-            records = consumer.poll(self._poll_timeout).records(part)
+            records = consumer.poll(self._java_poll_timeout).records(part)
             if int(consumer.position(part)) == before:
                 raise NoAnswerError(
                     f"topic {place[0]}, partition {place[1]}: the brokers sent no record after offset "
@@ -314,7 +317,7 @@ class RangeReader:
             if records.size():
                 yield records
 
-    def _records(self, consumer: Any, place: Partition, within: tuple[int, int]) -> Iterator[Any]:
+    def _records_of_range(self, consumer: Any, place: Partition, within: tuple[int, int]) -> Iterator[Any]:
         """Yield the records of a range of one partition."""
         for page in self._poll_pages(consumer, place, within):
             for record in page:
@@ -322,13 +325,15 @@ class RangeReader:
                     return
                 yield record
 
-    def _read_in_driver(self, ranges: Mapping[Partition, Sequence[tuple[int, int]]]) -> Iterator[DataFrame]:
+    def _yield_frames_read_in_driver(
+        self, ranges: Mapping[Partition, Sequence[tuple[int, int]]]
+    ) -> Iterator[DataFrame]:
         """Read ranges in the driver and send the records to the executors, a chunk at a time."""
         rows: list[tuple[Any, ...]] = []
         size = 0
-        with self.open_consumer() as consumer:
+        with self.closing_consumer() as consumer:
             parts = ((place, part) for place, result in ranges.items() for part in result)
-            for record in (each for part in parts for each in self._records(consumer, *part)):
+            for record in (each for part in parts for each in self._records_of_range(consumer, *part)):
                 rows.append(self._row_of_record(record))
                 size += sum(len(each) for each in rows[-1][:2] if each is not None)
                 if size > CHUNK_BYTES or len(rows) >= 10 * POLL_RECORDS:

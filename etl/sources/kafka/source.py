@@ -11,9 +11,9 @@ from ...record.job_run import JobRun
 from ...record.ready_query import ReadyQuery
 from ..base import Follower, Leg, Parts, SourceContext, SourceReader
 from ..recreated_source_check import Ids, LegIdentity
-from . import commit_offsets, connection, topic_state, topic_stream
+from . import commit_offsets, connection, topic_ids_and_partitions, topic_stream
 from .backfill import topic_range_reader
-from .bounded_record_times import with_bounded_times
+from .bounded_record_times import query_with_bounded_times
 from .connection import connection_of_topic
 
 
@@ -25,35 +25,44 @@ class Reader(SourceReader[KafkaSource]):
         spark = context.run.spark
         reached = connection.with_resolved_brokers(connection_of_topic(self.source, context.run))
         connection.sign_in(spark, reached)
-        watch = topic_state.unlisted_partitions_check(spark, self.source, reached)
-        opened = partial(topic_stream.read_topics, spark, self.leg, reached, partitions=context.partitions)
-        determine_end = partial(topic_state.run_end_check, spark, self.leg, reached, context.checkpoint)
+        watch = topic_ids_and_partitions.checker_of_unlisted_partitions(spark, self.source, reached)
+        opened = partial(
+            topic_stream.open_topic_stream, spark, self.leg, reached, partitions=context.partitions
+        )
+        determine_end = partial(
+            topic_ids_and_partitions.checker_of_bounded_run_end, spark, self.leg, reached, context.checkpoint
+        )
         return Leg(opened, watch=watch, determine_end=determine_end)
 
-    def identity(self, run: JobRun, query: QuerySettings) -> LegIdentity:
+    def leg_identity(self, run: JobRun, query: QuerySettings) -> LegIdentity:
         """Return the ids of the cluster and of the topics."""
         # Cached: a running job does not ask AWS for the brokers again.
-        entry = connection.CachedOptions(connection_of_topic(self.source, run))
+        entry = connection.CachedConnectionOptions(connection_of_topic(self.source, run))
 
         def ask_identifiers() -> Ids:
-            return entry.ask_brokers(lambda options: topic_state.identifiers(run.spark, self.leg, options))
+            return entry.ask_brokers(
+                lambda options: topic_ids_and_partitions.cluster_and_topic_ids(run.spark, self.leg, options)
+            )
 
         streams = {
-            each.name: (manifest.sinks_of_stream(query, each.name), None if each.is_pattern else each.topic)
+            each.name: (
+                manifest.describe_sinks_of_stream(query, each.name),
+                None if each.is_pattern else each.topic,
+            )
             for each in self.leg
         }
-        return LegIdentity(self.source.position_source(run.job), ask_identifiers, streams)
+        return LegIdentity(self.source.name_of_position_owner(run.job), ask_identifiers, streams)
 
     def with_batch_handlers(self, run: JobRun, query: ReadyQuery, settings: QuerySettings) -> ReadyQuery:
         """Limit record times, whatever producers wrote."""
-        return with_bounded_times(run, query, settings)
+        return query_with_bounded_times(run, query, settings)
 
     def commit_listener(self, run: JobRun, query: str) -> Follower | None:
         """Return the writer of committed batches' ends to a consumer group, for tools that show the lag."""
         if not self.source.reading_options.lag_group:
             return None
-        return commit_offsets.open_group_writer(run, query, self.source)
+        return commit_offsets.open_consumer_group_writer(run, query, self.source)
 
-    def backfill(self, run: JobRun, query: str) -> Parts:
+    def backfill_reader(self, run: JobRun, query: str) -> Parts:
         """Return the reader of a range of the times that producers wrote."""
         return topic_range_reader(self.source, connection_of_topic(self.source, run))

@@ -10,13 +10,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ...launch.connections import Connection
-from ...launch.sources import KafkaReading, KafkaSource
-from ...launch.start_position import epoch_milliseconds, start_time
+from ...launch.sources import KafkaReadingOptions, KafkaSource
+from ...launch.start_position import epoch_milliseconds_text, start_time
 from ...record import envelope
 from .connection import connection_options
 
 
-def read_topics(
+def open_topic_stream(
     spark: SparkSession, sources: Sequence[KafkaSource], connection: Connection, *, partitions: int | None
 ) -> DataFrame:
     """Open the topics of a leg as one streaming DataFrame in the envelope's shape.
@@ -74,11 +74,11 @@ def stream_options(source: KafkaSource, connection: Connection, *, partitions: i
         **_start_options(source, source.reading_options),
         "maxOffsetsPerTrigger": str(source.records_per_batch),
         **_minimum_options(source.reading_options),
-        **batch_options(source, partitions),
+        **options_of_streams_and_batches(source, partitions),
     }
 
 
-def batch_options(source: KafkaSource, partitions: int | None = None) -> dict[str, str]:
+def options_of_streams_and_batches(source: KafkaSource, partitions: int | None = None) -> dict[str, str]:
     """Return the options of Spark's Kafka source that streams and batches share; ``partitions`` as in :func:`stream_options`."""
     said = source.reading_options
     chosen = {
@@ -95,7 +95,7 @@ def batch_options(source: KafkaSource, partitions: int | None = None) -> dict[st
     return chosen
 
 
-def _topic_option(topic: str, reading: KafkaReading) -> dict[str, str]:
+def _topic_option(topic: str, reading: KafkaReadingOptions) -> dict[str, str]:
     if reading.pattern:
         return {"subscribePattern": topic}
     if reading.partitions is not None:
@@ -103,7 +103,7 @@ def _topic_option(topic: str, reading: KafkaReading) -> dict[str, str]:
     return {"subscribe": topic}
 
 
-def _minimum_options(reading: KafkaReading) -> dict[str, str]:
+def _minimum_options(reading: KafkaReadingOptions) -> dict[str, str]:
     if reading.min_records_per_batch is None:
         return {}
     chosen = {"minOffsetsPerTrigger": str(reading.min_records_per_batch)}
@@ -112,11 +112,14 @@ def _minimum_options(reading: KafkaReading) -> dict[str, str]:
     return chosen
 
 
-def _start_options(source: KafkaSource, reading: KafkaReading) -> dict[str, str]:
+def _start_options(source: KafkaSource, reading: KafkaReadingOptions) -> dict[str, str]:
     if reading.start_offsets is not None:
         return {"startingOffsets": json.dumps({source.topic: dict(reading.start_offsets)})}
     moment = start_time(source.start)
     if moment is None:
         return {"startingOffsets": source.start}
     # A partition without a record since then starts at its end.
-    return {"startingTimestamp": epoch_milliseconds(moment), "startingOffsetsByTimestampStrategy": "latest"}
+    return {
+        "startingTimestamp": epoch_milliseconds_text(moment),
+        "startingOffsetsByTimestampStrategy": "latest",
+    }

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from pyspark.sql import functions as F
 
-from ...commits.duplicate_look_ups import LookUp, is_older_than
+from ...commits.duplicate_look_ups import DuplicateLookUp, older_than_condition
 from ..batch_offsets import disjunction
 
 MOST_RANGES = 8
@@ -59,7 +59,9 @@ def next_arrival_ranges(steps: Collection[int], further: int, recent: int) -> tu
     return (*ranges, (first, None))
 
 
-def look_up_of_arrivals(source: str, ranges: Sequence[Steps], time_of: Callable[[int], datetime]) -> LookUp:
+def look_up_of_arrivals(
+    source: str, ranges: Sequence[Steps], time_of: Callable[[int], datetime]
+) -> DuplicateLookUp:
     """Return the look-up of a stream's records that arrived in some ranges; any other fails the write.
 
     Iceberg evaluates the condition for the rows on a file's metadata. The times of the other are outside the generated code.
@@ -80,9 +82,10 @@ def look_up_of_arrivals(source: str, ranges: Sequence[Steps], time_of: Callable[
     inside = [(arrived >= F.lit(begin)) & (arrived < F.lit(end)) for begin, end in pairs]
     gaps = zip(ends, begins[1:], strict=True)
     outside = [
-        ~is_older_than("_arrived_at", end) & is_older_than("_arrived_at", begin) for end, begin in gaps
+        ~older_than_condition("_arrived_at", end) & older_than_condition("_arrived_at", begin)
+        for end, begin in gaps
     ]
-    return LookUp(
+    return DuplicateLookUp(
         mine & disjunction([*inside, arrived >= F.lit(begins[-1])]),
-        mine & disjunction([is_older_than("_arrived_at", begins[0]), *outside]),
+        mine & disjunction([older_than_condition("_arrived_at", begins[0]), *outside]),
     )

@@ -10,13 +10,13 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from ...commits.duplicate_look_ups import LookUp
+from ...commits.duplicate_look_ups import DuplicateLookUp
 from ...launch.launch_document import BackfillRequest
 from ...launch.sources import KinesisSource
 from ...record import batch_accounts, envelope
-from ..base import BackfillPart, Parts, backfill_steps, has_arrived_between
+from ..base import BackfillPart, Parts, arrived_between_condition, backfill_time_steps
 from .closed_shards import AGGREGATE, COLUMNS
-from .time_range_reader import StreamReader
+from .time_range_reader import KinesisTimeRangeReader
 
 
 def stream_range_reader(source: KinesisSource, endpoint: str | None) -> Parts:
@@ -29,22 +29,22 @@ def stream_range_reader(source: KinesisSource, endpoint: str | None) -> Parts:
     endpoint
         Endpoint other than the region's own.
     """
-    reader = StreamReader(source.stream, source.region, endpoint)
+    reader = KinesisTimeRangeReader(source.stream, source.region, endpoint)
 
     def backfill_parts(spark: SparkSession, request: BackfillRequest) -> Iterator[BackfillPart]:
-        with closing(reader.client()) as client:
-            shards = reader.shards(client)
-        for since, until in backfill_steps(request):
+        with closing(reader.make_client()) as client:
+            shards = reader.shard_ids(client)
+        for since, until in backfill_time_steps(request):
             entries = spark.sparkContext.parallelize(shards, len(shards)).mapPartitions(
-                partial(reader.read_shards, since, until)
+                partial(reader.yield_records_of_shards, since, until)
             )
             read = spark.createDataFrame(entries.map(partial(_row_of_record, source.stream)), COLUMNS)
-            within = has_arrived_between(since, until)
+            within = arrived_between_condition(since, until)
             records = envelope.from_kinesis(read, source.name).where(within)
             yield BackfillPart(
                 batch_accounts.iso_text(since),
                 records,
-                LookUp((F.col("_source") == source.name) & within),
+                DuplicateLookUp((F.col("_source") == source.name) & within),
             )
 
     return backfill_parts

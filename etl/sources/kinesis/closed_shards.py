@@ -122,7 +122,7 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class ShardRest:
+class UnreadShardRest:
     """Rest of a closed shard, after a record or (None) from its beginning."""
 
     shard: str
@@ -131,7 +131,7 @@ class ShardRest:
 
 def unread_shard_rests(
     shards: Iterable[Shard], before: ShardPositions, current: ShardPositions
-) -> list[ShardRest]:
+) -> list[UnreadShardRest]:
     """Find closed shards that the connector no longer reads and that may have unread records.
 
     Parameters
@@ -144,7 +144,7 @@ def unread_shard_rests(
 
     Returns
     -------
-    list of ShardRest
+    list of UnreadShardRest
         Parents first. They include the records that the batch before did read.
     """
     by_id = {s.id: s for s in shards}
@@ -155,13 +155,13 @@ def unread_shard_rests(
         return any(is_recent(p) for p in by_id[shard].parents if p in by_id)
 
     return [
-        ShardRest(s.id, before.read.get(s.id))
+        UnreadShardRest(s.id, before.read.get(s.id))
         for s in sorted(by_id.values(), key=lambda s: s.id)
         if s.closed and s.id not in current.shards_read and s.id not in before.ended and is_recent(s.id)
     ]
 
 
-def split_aggregate(data: bytes) -> Packed | None:
+def split_kinesis_aggregate(data: bytes) -> Packed | None:
     """Split an aggregate into its records; return None if the data is no aggregate, as the connectors do.
 
     Any producer can write the first bytes of an aggregate. A real one ends with the MD5 of the message in between.
@@ -215,7 +215,7 @@ def list_shards(client: Any, stream: str) -> list[Shard]:
 def read_shard_pages(
     client: Any,
     stream: str,
-    tail: ShardRest,
+    tail: UnreadShardRest,
     since: datetime | None = None,
     limit: int = PAGE,
     ask: Callable[..., Any] = lambda call, **asked: call(**asked),
@@ -279,7 +279,7 @@ def _as_unaggregated_record(
 ) -> tuple[bytearray, str, str, str, datetime]:
     """Return a record of the Kinesis API in the form of a connector."""
     number, arrived = record["SequenceNumber"], record["ApproximateArrivalTimestamp"]
-    packed = split_aggregate(record["Data"])
+    packed = split_kinesis_aggregate(record["Data"])
     # Data that is no aggregate, or an empty one, is an ordinary record; the only record of an aggregate has its number.
     if not packed:
         return bytearray(record["Data"]), stream, record["PartitionKey"], number, arrived

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ...checkpoints.checkpoint import Checkpoint
-from ...commits.duplicate_look_ups import LookUp
+from ...commits.duplicate_look_ups import DuplicateLookUp
 from ...launch.sources import KinesisSource
 from ...record import batch_accounts
 from ...record.errors import LossError, NoAnswerError, RestartQueryError, StartError
@@ -107,7 +107,7 @@ class KinesisLossGuard(LegGuard):
     _batch: int | None = field(default=None)
     _entries: tuple[ShardPositions, ShardPositions] = field(default=(_NOWHERE, _NOWHERE))
 
-    def look_ups(self, begun: datetime) -> Iterator[LookUp]:
+    def look_ups(self, begun: datetime) -> Iterator[DuplicateLookUp]:
         """See :meth:`etl.sources.base.LegGuard.look_ups`.
 
         A shard is read forward, so a batch is seldom older than the one before, and mostly shortly after that one's
@@ -134,12 +134,12 @@ class KinesisLossGuard(LegGuard):
         return datetime.fromtimestamp(step * self.step_seconds, tz=UTC)
 
     @property
-    def same_identity_refusal(self) -> str | None:
+    def reason_to_refuse_same_identity(self) -> str | None:
         """Error text where records of an aggregate share its number, and each read may end at another of them."""
         return SPLIT_AGGREGATE if self.splits_aggregates else None
 
-    def arrival_figures(self, suffix: str, where: str = "true") -> tuple[Column, ...]:
-        """See :meth:`etl.sources.base.LegGuard.arrival_figures`.
+    def arrival_aggregates(self, suffix: str, where: str = "true") -> tuple[Column, ...]:
+        """See :meth:`etl.sources.base.LegGuard.arrival_aggregates`.
 
         The next batch continues after the last record of each shard, which may have landed already.
         """
@@ -162,8 +162,8 @@ class KinesisLossGuard(LegGuard):
         if self._right == RIGHT:
             self.further, self._right = max(FURTHER, self.further // 2), 0
 
-    def check_before_batch(self, spark: SparkSession, batch_id: int) -> Mapping[str, str]:
-        """Check, see :meth:`etl.sources.base.LegGuard.check_before_batch`; reopen the stream if its number of shards changed."""
+    def checked_positions_before_batch(self, spark: SparkSession, batch_id: int) -> Mapping[str, str]:
+        """Check, see :meth:`etl.sources.base.LegGuard.checked_positions_before_batch`; reopen the stream if its number of shards changed."""
         here = self._start_positions(spark, batch_id)
         follows = self._batch is not None and self._batch == batch_id - 1
         earlier = self._entries[1] if follows else self._start_positions(spark, batch_id - 1)
@@ -175,7 +175,7 @@ class KinesisLossGuard(LegGuard):
         retained = timedelta(seconds=self.source.retention_seconds) - TRIM_MARGIN
         if first_of_run:
             committed = self.checkpoint.commit_time(spark, batch_id - 1) if batch_id else None
-            recent = committed is not None and batch_accounts.now() - committed < retained
+            recent = committed is not None and batch_accounts.utc_now() - committed < retained
             # A shard at its last record has lost nothing, if the last batch is recent.
             self._fail_if_records_expired(moved if recent else here.read)
             self._check_last_batch_landed(spark, batch_id, moved)
@@ -184,9 +184,9 @@ class KinesisLossGuard(LegGuard):
             # These shards are at records of the last batch.
             before = self._not_before
             self._not_before = before | {s: max(self.oldest, before.get(s, self.oldest)) for s in moved}
-        if self.oldest is not None and batch_accounts.now() - self.oldest > retained:
+        if self.oldest is not None and batch_accounts.utc_now() - self.oldest > retained:
             self._fail_if_records_expired(
-                self._shards_with_old_last_record(spark, here.read, batch_accounts.now() - retained)
+                self._shards_with_old_last_record(spark, here.read, batch_accounts.utc_now() - retained)
             )
         return moved
 
@@ -198,10 +198,12 @@ class KinesisLossGuard(LegGuard):
 
     @property
     def has_unreadable_positions(self) -> bool:
-        """True if the connector writes positions that cannot be read; known after :meth:`check_before_batch`."""
+        """True if the connector writes positions that cannot be read; known after :meth:`checked_positions_before_batch`."""
         return not all(entry.known for entry in self._entries)
 
-    def has_read(self, spark: SparkSession, batch_id: int, ends: Mapping[str, tuple[str, datetime]]) -> bool:
+    def has_landed_up_to(
+        self, spark: SparkSession, batch_id: int, ends: Mapping[str, tuple[str, datetime]]
+    ) -> bool:
         """Check that the batches before one have landed the records of some positions, and so all before them.
 
         Parameters
@@ -253,7 +255,7 @@ class KinesisLossGuard(LegGuard):
                 f"restarts by itself with limits for {count} shards"
             )
 
-    def count_held_positions(self, positions: Mapping[str, str]) -> Column | None:
+    def held_position_count_aggregate(self, positions: Mapping[str, str]) -> Column | None:
         """Return the aggregate that counts, over the rows of the look-up, how many of these positions are present."""
         if not positions:
             return None

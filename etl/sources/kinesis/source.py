@@ -13,7 +13,7 @@ from ...record.errors import StartError
 from ...record.job_run import JobRun
 from ..base import Leg, Parts, SourceContext, SourceReader
 from ..recreated_source_check import LegIdentity
-from . import shard_ends, stream
+from . import bounded_run_ends, connector_stream
 from .backfill import stream_range_reader
 from .missed_records_guard import KinesisLossGuard
 
@@ -28,38 +28,49 @@ class Reader(SourceReader[KinesisSource]):
         """Make its guard, and the function that opens it with limits for its current shards."""
         spark, engine, endpoint = context.run.spark, context.run.job.runs_on, context.run.binds.get(ENDPOINT)
         tails = (
-            stream.closed_shard_reader(self.source, endpoint) if engine.PASSES_OVER_CLOSED_SHARDS else None
+            connector_stream.make_closed_shard_reader(self.source, endpoint)
+            if engine.PASSES_OVER_CLOSED_SHARDS
+            else None
         )
-        horizon = stream.oldest_record_lookup(self.source, endpoint)
+        horizon = connector_stream.make_oldest_record_finder(self.source, endpoint)
         guard = KinesisLossGuard(self.source, context.checkpoint, context.table, horizon, tails)
         guard.splits_aggregates = engine.SPLITS_AGGREGATES
         guard.ends_planned = engine.kinesis_format(spark.version) == KINESIS_IN_PYTHON
 
         def count_open_shards() -> int:
-            return stream.count_open_shards(self.source, endpoint)
+            return connector_stream.count_open_shards(self.source, endpoint)
 
         def open_with_current_limits() -> DataFrame:
             read = self.source
             if self.source.records_per_batch is not None:
                 guard.count_shards, guard.shards = count_open_shards, count_open_shards()
-                read = stream.with_limits_per_shard(self.source, guard.shards)
+                read = connector_stream.with_limits_per_shard(self.source, guard.shards)
             begun = context.checkpoint.has_batches(spark)
-            return stream.read_stream(spark, read, engine=engine, endpoint=endpoint, begun=begun)
+            return connector_stream.open_kinesis_stream(
+                spark, read, engine=engine, endpoint=endpoint, begun=begun
+            )
 
         determine_end = partial(
-            shard_ends.run_end_check, spark, self.source, endpoint, guard, closed=tails is None
+            bounded_run_ends.checker_of_bounded_run_end,
+            spark,
+            self.source,
+            endpoint,
+            guard,
+            closed=tails is None,
         )
         return Leg(open_with_current_limits, guard, determine_end=determine_end)
 
-    def identity(self, run: JobRun, query: QuerySettings) -> LegIdentity:
+    def leg_identity(self, run: JobRun, query: QuerySettings) -> LegIdentity:
         """Return the time at which the stream was made."""
         endpoint = run.binds.get(ENDPOINT)
         # While the query runs its connector detects it: it requests records after a number that another stream does not have.
         return LegIdentity(
-            self.source.region, lambda: stream.identifiers(self.source, endpoint), while_running=False
+            self.source.region,
+            lambda: connector_stream.stream_creation_time_as_id(self.source, endpoint),
+            while_running=False,
         )
 
-    def backfill(self, run: JobRun, query: str) -> Parts:
+    def backfill_reader(self, run: JobRun, query: str) -> Parts:
         """Return the reader of a range by the Kinesis API."""
         if self.source.role is not None:
             raise StartError(

@@ -12,14 +12,14 @@ from typing import Any
 
 from ...services import aws_clients
 from ...services.backoff import Backoff
-from .closed_shards import ShardRest, list_shards, read_shard_pages
+from .closed_shards import UnreadShardRest, list_shards, read_shard_pages
 
 SLACK = timedelta(seconds=5)
 """Subtracted from a time: the answer's clock has whole seconds, and a stream's servers have different clocks."""
 
 
 @dataclass(frozen=True)
-class StreamReader:
+class KinesisTimeRangeReader:
     """Reader of one stream.
 
     Parameters
@@ -32,11 +32,11 @@ class StreamReader:
     region: str
     endpoint: str | None
 
-    def client(self) -> Any:
+    def make_client(self) -> Any:
         """Make a client."""
         return aws_clients.make_client("kinesis", self.region, self.endpoint)
 
-    def now(self, client: Any) -> datetime:
+    def service_time(self, client: Any) -> datetime:
         """Return the time, by the clock of the service.
 
         Raises
@@ -51,22 +51,24 @@ class StreamReader:
         date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
         return datetime.now(UTC) if date is None else parsedate_to_datetime(date).astimezone(UTC)
 
-    def shards(self, client: Any) -> list[str]:
+    def shard_ids(self, client: Any) -> list[str]:
         """Return the ids of all shards, including closed ones, which hold the records before a split or merge."""
         shards = aws_clients.call_until_answered(
             lambda: list_shards(client, self.stream), Backoff(self._describe_stream)
         )
         return [shard.id for shard in shards]
 
-    def read_shards(
+    def yield_records_of_shards(
         self, since: datetime, until: datetime, shards: Iterable[str]
     ) -> Iterator[dict[str, Any]]:
         """Yield the records of some shards, in a task."""
-        with closing(self.client()) as client:
+        with closing(self.make_client()) as client:
             for shard in shards:
-                yield from self.records(client, shard, since, until)
+                yield from self.records_of_shard(client, shard, since, until)
 
-    def records(self, client: Any, shard: str, since: datetime, until: datetime) -> Iterator[dict[str, Any]]:
+    def records_of_shard(
+        self, client: Any, shard: str, since: datetime, until: datetime
+    ) -> Iterator[dict[str, Any]]:
         """Yield the records of one shard that arrived between two times, extended by :data:`SLACK`.
 
         Parameters
@@ -88,7 +90,7 @@ class StreamReader:
             backoff.reset_after_write()
             return answer
 
-        whole = ShardRest(shard, None)
+        whole = UnreadShardRest(shard, None)
         for page in read_shard_pages(client, self.stream, whole, since - SLACK, ask=call_with_backoff):
             yield from page
             if page[-1]["ApproximateArrivalTimestamp"] > until + SLACK:

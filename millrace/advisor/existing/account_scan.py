@@ -19,7 +19,7 @@ from millrace.advisor.existing.foreign_jobs import (
     emr_spark_settings,
     emr_usage_usd,
     find_log_of_run,
-    glue_run_usd,
+    glue_run_cost,
     look_up_emr_application,
     look_up_glue_job,
 )
@@ -142,7 +142,7 @@ def _scanned_glue_job(
             if not share:
                 continue
             whole = ((ended or window.ends) - begun).total_seconds()
-            cost = None if table is None else glue_run_usd({**job, **run}, whole, table)
+            cost = None if table is None else glue_run_cost({**job, **run}, whole, table)
             usd = None if usd is None or cost is None else usd + share * cost.usd
             at_most |= cost is not None and cost.at_most
     except UNREAD as error:
@@ -251,7 +251,7 @@ def with_event_log_figures(job: ScannedJob, client: Client, region: str) -> Scan
             job, notes=(*job.notes, f"no event log of run {job.run} with a streaming query at {subject.logs}")
         )
     advice = advise(history, subject.subject)
-    ends = [each.batches[-1].ended for each in history.queries if each.batches]
+    ends = [each.batches[-1].ended_at for each in history.queries if each.batches]
     return replace(
         job,
         last_batch=max(ends, default=None),

@@ -20,8 +20,8 @@ from millrace.advisor.findings.advised_job import AdvisedJob
 from millrace.advisor.logs import events
 from millrace.advisor.logs.event_logs import EventLog, LogLines
 from millrace.config.aws.pagination import list_all
-from millrace.config.document.problems import wrong_option
-from millrace.config.engines.glue import glue_bills, glue_workers
+from millrace.config.document.problems import wrong_option_error
+from millrace.config.engines.glue import glue_hourly_bill_items, glue_workers
 from millrace.sizing.cost import HOURS, price_name
 from millrace.sizing.prices_and_limits import PriceTable, price_regions, prices
 
@@ -72,7 +72,7 @@ def aws_errors_as_wrong_option(option: str, value: str, allowed: str) -> Iterato
     try:
         yield
     except (ClientError, BotoCoreError) as error:
-        raise wrong_option(option, value, f"{allowed} ({error})") from error
+        raise wrong_option_error(option, value, f"{allowed} ({error})") from error
 
 
 def look_up_glue_job(client: Any, name: str, region: str, run: str | None = None) -> ForeignJob:
@@ -100,7 +100,7 @@ def look_up_glue_job(client: Any, name: str, region: str, run: str | None = None
     }
     logs = arguments.get("--spark-event-logs-path", "")
     if not logs or arguments.get("--enable-spark-ui", "true") != "true":
-        raise wrong_option(
+        raise wrong_option_error(
             "--glue-job",
             name,
             "a job with the arguments --enable-spark-ui true and --spark-event-logs-path "
@@ -121,7 +121,7 @@ def _glue_monthly_usd(version: str, worker: str | None, workers: int | None, reg
     if region not in price_regions():
         return None
     run = {"GlueVersion": version, "WorkerType": worker, "NumberOfWorkers": workers}
-    cost = glue_run_usd(run, HOURS * 3600, prices(region))
+    cost = glue_run_cost(run, HOURS * 3600, prices(region))
     return None if cost is None else cost.usd
 
 
@@ -140,7 +140,7 @@ class RunCost(NamedTuple):
     at_most: bool
 
 
-def glue_run_usd(run: Mapping[str, Any], seconds: float, table: PriceTable) -> RunCost | None:
+def glue_run_cost(run: Mapping[str, Any], seconds: float, table: PriceTable) -> RunCost | None:
     """Return the cost of a run of Glue; ``None`` for workers or a version without a price.
 
     Parameters
@@ -157,7 +157,7 @@ def glue_run_usd(run: Mapping[str, Any], seconds: float, table: PriceTable) -> R
         str(run.get("GlueVersion", "")),
     )
     try:
-        (bill,) = glue_bills(version, glue_workers(version)[kind or "G.1X"])
+        (bill,) = glue_hourly_bill_items(version, glue_workers(version)[kind or "G.1X"])
     except (KeyError, ValueError):
         return None  # a version or worker that the tables do not know has no price
     usd = table.usd(price_name(bill)) / 3600
@@ -193,13 +193,13 @@ def look_up_emr_application(client: Any, application: str, region: str, run: str
             runs = list(list_all(client, "list_job_runs", "jobRuns", applicationId=application))
             streaming = [each for each in runs if each.get("mode") == "STREAMING"] or runs
             if not streaming:
-                raise wrong_option("--emr-app", application, "an application with at least one job run")
+                raise wrong_option_error("--emr-app", application, "an application with at least one job run")
             run = max(streaming, key=lambda each: each["createdAt"])["id"]
         job = client.get_job_run(applicationId=application, jobRunId=run)["jobRun"]
     overrides = job.get("configurationOverrides", {})
     target = _log_uri(overrides) or _log_uri(app)
     if not target:
-        raise wrong_option(
+        raise wrong_option_error(
             "--emr-app",
             application,
             "a run whose monitoringConfiguration has s3MonitoringConfiguration.logUri, because logs in "

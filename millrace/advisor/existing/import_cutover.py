@@ -20,7 +20,7 @@ from millrace.advisor.existing.job_import import RunningJob
 from millrace.advisor.existing.job_names import name_without_run_id
 from millrace.config.document.edit import EditError, remove_key, set_value
 from millrace.config.document.problems import Path, dotted_path
-from millrace.config.document.values_to_fill_in import is_open_value
+from millrace.config.document.values_to_fill_in import is_placeholder
 
 _IDENTIFY = "in Spark SQL ALTER TABLE old ADD COLUMNS (_id STRING), then UPDATE old SET _id = to_json(struct(KEY, ...))"
 
@@ -65,7 +65,7 @@ def is_imported_from(text: str, source: str) -> bool:
     return match is not None and name_without_run_id(match[1]) == name_without_run_id(source)
 
 
-def set_start_position(text: str, imported: Mapping[str, Any]) -> tuple[str, StartPosition]:
+def text_with_start_position(text: str, imported: Mapping[str, Any]) -> tuple[str, StartPosition]:
     """Write the start position of a job into its file, for each of its streams.
 
     Parameters
@@ -87,12 +87,14 @@ def set_start_position(text: str, imported: Mapping[str, Any]) -> tuple[str, Sta
     changed: list[StartPosition] = []
     for name, query in settings["queries"].items():
         if query["kind"] == "land":
-            text, one = _set_query_start(text, ("jobs", job, "queries", name), query)
+            text, one = _text_with_query_start(text, ("jobs", job, "queries", name), query)
             changed.append(one)
     return text, changed[0]
 
 
-def _set_query_start(text: str, path: tuple[str, ...], query: Mapping[str, Any]) -> tuple[str, StartPosition]:
+def _text_with_query_start(
+    text: str, path: tuple[str, ...], query: Mapping[str, Any]
+) -> tuple[str, StartPosition]:
     node = _query_section(text, path)
     offsets = query.get("kafka", {}).get("start_offsets")
     kafka = node.get("kafka")
@@ -142,7 +144,7 @@ def only_stream_name(text: str) -> str | None:
     return str(next(iter(streams))) if isinstance(streams, Mapping) and len(streams) == 1 else None
 
 
-def fill_in_open_values(
+def text_with_placeholders_filled_in(
     text: str, imported: Mapping[str, Any]
 ) -> tuple[str, dict[Path, Any], dict[Path, str]]:
     """Write into an imported file what was open in it and is known now.
@@ -164,7 +166,7 @@ def fill_in_open_values(
         value: Any = imported
         for step in path:
             value = value.get(str(step)) if isinstance(value, Mapping) else None
-        if value is None or is_open_value(value):
+        if value is None or is_placeholder(value):
             left[path] = question
             continue
         try:

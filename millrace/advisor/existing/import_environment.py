@@ -11,10 +11,10 @@ from millrace.advisor.existing.import_transforms import derive_query_sections
 from millrace.advisor.existing.job_import import RunningJob
 from millrace.advisor.existing.job_names import name_without_run_id, slug
 from millrace.advisor.existing.kafka_sign_in import bootstrap_servers_of, broker_authentication
-from millrace.advisor.existing.stream_choice import ProgramSettings
+from millrace.advisor.existing.stream_choice import ImportedStreamSettings
 from millrace.advisor.forecasts.query_twin import QueryTwin
-from millrace.config.document.problems import Path, wrong_option
-from millrace.config.document.values_to_fill_in import is_open_value, open_value
+from millrace.config.document.problems import Path, wrong_option_error
+from millrace.config.document.values_to_fill_in import is_placeholder, placeholder_for_question
 from millrace.config.engines.base import JobBase
 from millrace.config.units import format_duration, parse_duration
 
@@ -76,19 +76,19 @@ def environment_document(
     """
     program = running.program
     if program.kind is None:
-        raise wrong_option(
+        raise wrong_option_error(
             "SOURCE",
             running.where,
             f"a job whose Python program names its Kinesis stream or Kafka topic ({program.why_not})",
             "name the source with --stream, or with --topic and --brokers",
         )
     job = slug(name_without_run_id(running.where).partition(":")[2])
-    turns = _bounded_run_keys(latency) if all(each.ends for each in program.streams) else {}
+    turns = _bounded_run_keys(latency) if all(each.ends for each in program.settings_of_all_streams) else {}
     made: dict[str, Any] = {"project": project, "account": running.account, "region": running.region}
     if running.vpc is not None:
         made["network"] = {"vpc": running.vpc, "subnets": sorted(set(running.subnets))}
     clusters, streams, queries, triggers = dict[str, Any](), dict[str, Any](), dict[str, Any](), [0.0]
-    for each in program.streams:
+    for each in program.settings_of_all_streams:
         name = called or (slug(each.name.rpartition("/")[2]) if each.name is not None else job)
         stream = next(
             one for n in itertools.count(1) if (one := f"{name}-{n}" if n > 1 else name) not in streams
@@ -98,7 +98,9 @@ def environment_document(
             "source": stream,
             "table": f"{stream.replace('-', '_')}_landed",
             "schema": schema
-            or open_value("a file below pipelines/ for `millrace schema infer`; --schema FILE names it"),
+            or placeholder_for_question(
+                "a file below pipelines/ for `millrace schema infer`; --schema FILE names it"
+            ),
         }
         trigger = each.trigger or (twin.trigger if twin is not None and twin.trigger else None)
         if trigger and not turns:
@@ -113,15 +115,17 @@ def environment_document(
         )
         if each.kind == "kafka":
             source = _topic_section(
-                each, parts, _add_cluster(clusters, _cluster_section(running, each, cluster, secret))
+                each,
+                parts,
+                _add_cluster_and_return_name(clusters, _cluster_section(running, each, cluster, secret)),
             )
             kafka: dict[str, Any] = {"partitions": list(each.partitions)} if each.partitions else {}
             if offsets:
                 kafka["start_offsets"] = dict(sorted(offsets.items()))
             query |= {"kafka": kafka} if kafka else {}
         else:
-            source = {"kind": "kinesis", "existing": each.name or open_value(each.open["name"])}
-            source["shards"] = parts or open_value(
+            source = {"kind": "kinesis", "existing": each.name or placeholder_for_question(each.open["name"])}
+            source["shards"] = parts or placeholder_for_question(
                 "Kinesis does not show how many it has; give it with --partitions N"
             )
         if not offsets or each.kind != "kafka":
@@ -140,7 +144,7 @@ def environment_document(
     return made
 
 
-def _add_cluster(clusters: dict[str, Any], cluster: Mapping[str, Any]) -> str:
+def _add_cluster_and_return_name(clusters: dict[str, Any], cluster: Mapping[str, Any]) -> str:
     """Return the name of a cluster among those of the file, to which it is added."""
     same = next((name for name, each in clusters.items() if each == cluster), None)
     name = same or ("theirs" if not clusters else f"theirs-{len(clusters) + 1}")
@@ -148,13 +152,15 @@ def _add_cluster(clusters: dict[str, Any], cluster: Mapping[str, Any]) -> str:
     return name
 
 
-def _topic_section(program: ProgramSettings, parts: int | None, cluster: str) -> dict[str, Any]:
+def _topic_section(program: ImportedStreamSettings, parts: int | None, cluster: str) -> dict[str, Any]:
     return {
         "kind": "kafka",
         "cluster": cluster,
-        "pattern" if program.pattern else "topic": program.name or open_value(program.open["name"]),
+        "pattern" if program.pattern else "topic": program.name
+        or placeholder_for_question(program.open["name"]),
         "existing": True,
-        "partitions": parts or open_value("no event log shows how many it has; give it with --partitions N"),
+        "partitions": parts
+        or placeholder_for_question("no event log shows how many it has; give it with --partitions N"),
     }
 
 
@@ -163,14 +169,16 @@ def find_values_to_fill_in(section: Mapping[str, Any], path: Path = ()) -> Itera
     for key, value in section.items():
         if isinstance(value, Mapping):
             yield from find_values_to_fill_in(value, (*path, key))
-        elif is_open_value(value):
+        elif is_placeholder(value):
             yield (*path, key), value
 
 
 def _traffic_section(rate: float | None, record_size: str, twin: QueryTwin | None) -> dict[str, Any]:
     pace = rate if rate is not None or twin is None else twin.records_per_second
     if pace is None:
-        missing = open_value("records a second, as no event log shows them; give it with --rate N")
+        missing = placeholder_for_question(
+            "records a second, as no event log shows them; give it with --rate N"
+        )
         return {"records_per_second": missing, "record_size": record_size}
     traffic: dict[str, Any] = {"records_per_second": float(f"{pace:.4g}"), "record_size": record_size}
     return traffic if rate is not None else traffic | {"basis": "measured"}
@@ -198,27 +206,27 @@ def _bounded_run_keys(latency: str | None) -> dict[str, Any]:
 
 
 def _cluster_section(
-    running: RunningJob, program: ProgramSettings, cluster: str | None, secret: str | None
+    running: RunningJob, program: ImportedStreamSettings, cluster: str | None, secret: str | None
 ) -> dict[str, Any]:
     servers = bootstrap_servers_of(program)
     login = broker_authentication(program)
     made: dict[str, Any] = {
         "kind": "external",
         "bootstrap_servers": servers
-        or open_value(program.open.get("brokers", "give them with --brokers HOST:PORT,...")),
+        or placeholder_for_question(program.open.get("brokers", "give them with --brokers HOST:PORT,...")),
     }
     if login.kind is None:
-        made["authentication"] = open_value(login.open)
+        made["authentication"] = placeholder_for_question(login.open)
     elif login.secret is None:
         made["authentication"] = login.kind
     else:
-        missing = open_value(
+        missing = placeholder_for_question(
             "the program signs in by a password or a certificate; --secret ARN names a secret of Secrets Manager with it"
         )
         made["authentication"] = {"kind": login.kind, "secret": secret or login.secret or missing}
     if login.kind == "iam":
         why = f" ({running.cluster.refused})" if running.cluster.refused else ""
-        missing = open_value(
+        missing = placeholder_for_question(
             f"no cluster seen here offers {servers or 'the brokers'} for IAM{why}; --cluster ARN names it"
         )
         made["arn"] = cluster or running.cluster.arn or missing
@@ -229,7 +237,7 @@ def _rate_keys(twin: QueryTwin | None) -> dict[str, Any]:
     """Return the measured speed of the log; without a log the plan takes its default."""
     if twin is None:
         return {}
-    costs = twin.batch_times(twin.cores, fixed=0.0)
+    costs = twin.fit_batch_durations(twin.cores, fixed=0.0)
     each = max(costs.per_record, 1e-9)
     overhead = costs.overhead + costs.rest[0] + costs.wave
     return {
@@ -241,7 +249,7 @@ def _rate_keys(twin: QueryTwin | None) -> dict[str, Any]:
     }
 
 
-def _batch_limit(program: ProgramSettings, shards: int | None, twin: QueryTwin | None) -> int | None:
+def _batch_limit(program: ImportedStreamSettings, shards: int | None, twin: QueryTwin | None) -> int | None:
     """Return the limit of a batch: Kinesis connectors have one for each shard."""
     whole = program.first_option("maxOffsetsPerTrigger")
     if whole is not None and whole.isdecimal():

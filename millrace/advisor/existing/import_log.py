@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from millrace.advisor.existing.foreign_jobs import find_log_of_run
 from millrace.advisor.existing.job_import import RunningJob
-from millrace.advisor.existing.stream_choice import ProgramSettings
+from millrace.advisor.existing.stream_choice import ImportedStreamSettings
 from millrace.advisor.forecasts.query_twin import QueryTwin, twin_of_query
 from millrace.advisor.logs.application_history import BatchSource, History, Query
 from millrace.advisor.logs.event_log_reader import read_history
 from millrace.advisor.logs.event_logs import EventLog, find_event_logs
-from millrace.config.document.problems import wrong_option
+from millrace.config.document.problems import wrong_option_error
 
 
 class ImportLogFigures(NamedTuple):
@@ -65,7 +65,7 @@ def figures_of_history(history: History, log: str, running: RunningJob) -> Impor
     if not queries:
         described = {one.description for each in history.queries for one in _sources_of_last_batch(each)}
         allowed = f"a log with a batch that reads {program.name}; its batches read {', '.join(sorted(described)) or 'nothing'}"
-        raise wrong_option("--logs", log, allowed)
+        raise wrong_option_error("--logs", log, allowed)
     query = queries[-1]
     fitted = twin_of_query(history, query)
     if program.kind == "kinesis":
@@ -79,7 +79,7 @@ def figures_of_history(history: History, log: str, running: RunningJob) -> Impor
         refused = f"it was not read to its end: {history.ended_at}"
     if refused:
         return ImportLogFigures(fitted, None, (f"no offsets are taken from the log: {refused}",))
-    ended = datetime.fromtimestamp(query.batches[-1].ended, UTC).isoformat(timespec="seconds")
+    ended = datetime.fromtimestamp(query.batches[-1].ended_at, UTC).isoformat(timespec="seconds")
     return ImportLogFigures(
         fitted,
         _end_offsets_of_topic(query, program.name),
@@ -92,7 +92,7 @@ def _log_of_latest_run(place: str, logs: Sequence[EventLog], running: RunningJob
     if running.run:
         own = find_log_of_run(logs, running.run)
         if own is None:
-            raise wrong_option(
+            raise wrong_option_error(
                 "--logs",
                 place,
                 f"the event log of run {running.run}, the latest of {running.where}; no log in this "
@@ -100,7 +100,7 @@ def _log_of_latest_run(place: str, logs: Sequence[EventLog], running: RunningJob
             )
         return own
     if len(logs) > 1:
-        raise wrong_option(
+        raise wrong_option_error(
             "--logs",
             place,
             f"a place with one event log: {running.where} has no run, so it is unknown which of the "
@@ -113,7 +113,7 @@ def _sources_of_last_batch(query: Query) -> Sequence[BatchSource]:
     return query.batches[-1].sources if query.batches else ()
 
 
-def _reads_stream(query: Query, program: ProgramSettings) -> bool:
+def _reads_stream(query: Query, program: ImportedStreamSettings) -> bool:
     """Return whether a query reads a stream of exactly this name."""
     name = str(program.name).rpartition("/")[2]
     if program.kind == "kafka":

@@ -103,7 +103,9 @@ def queries_to_derive(
         )
         if name in found and found[name].reads != reads:  # the same lines for another stream
             name = f"{name}_{reads[0] + 1}"
-        text = "" if node is None else _program_lines(program, node.lineno, node.end_lineno or node.lineno)
+        text = (
+            "" if node is None else _program_lines_text(program, node.lineno, node.end_lineno or node.lineno)
+        )
         line = query.line if node is None else node.lineno
         found.setdefault(name, ProgramQuery(name, line, sink, text, reads))
     return tuple(found.values())
@@ -113,7 +115,7 @@ def _snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
-def _program_lines(program: str, first: int, last: int) -> str:
+def _program_lines_text(program: str, first: int, last: int) -> str:
     lines = program.split("\n")[first - 1 : min(last, first + _LONGEST - 1)]
     shown = ("(this line may hold a secret)" if _may_hold_secret(each) else each for each in lines)
     return textwrap.dedent("\n".join(shown))
@@ -124,7 +126,7 @@ def _may_hold_secret(line: str) -> bool:
     return censor(("line",), line) != line or any(is_secret_key(each) for each in words)
 
 
-def package_of_job(name: str) -> str:
+def pipelines_folder_of_job(name: str) -> str:
     """Return the folder below ``pipelines/`` for a job of the file."""
     return name.replace("-", "_")
 
@@ -137,7 +139,7 @@ def derive_query_sections(written: Sequence[ProgramQuery], job: str, landed: Seq
     landed
         Landing tables of the streams.
     """
-    module = f"pipelines.{package_of_job(job)}.{MODULE}"
+    module = f"pipelines.{pipelines_folder_of_job(job)}.{MODULE}"
     return {
         f"derive-{each.name.replace('_', '-')}"[:40].rstrip("-"): {
             "kind": "derive",
@@ -179,7 +181,7 @@ def write_transforms(root: Path, running: RunningJob, job: str) -> Path | None:
     Path or None
         The new file.
     """
-    file = root / "pipelines" / package_of_job(job) / f"{MODULE}.py"
+    file = root / "pipelines" / pipelines_folder_of_job(job) / f"{MODULE}.py"
     if not running.program.written or file.exists():
         return None
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -36,14 +36,14 @@ from millrace.advisor.existing.kafka_sign_in import (
 from millrace.advisor.existing.stream_candidates import LookUpRefusedError
 from millrace.advisor.existing.stream_choice import (
     NO_ANSWERS,
-    ProgramSettings,
+    ImportedStreamSettings,
     StreamAnswers,
-    read_program_settings,
+    read_stream_settings_of_program,
 )
 from millrace.advisor.programs.library_functions import LaunchArguments
 from millrace.advisor.programs.program_streams import LONGEST
 from millrace.config.checks.jobs import FIXED_IN_CORE, is_reserved_spark_key
-from millrace.config.document.problems import wrong_option
+from millrace.config.document.problems import wrong_option_error
 from millrace.config.engines.emr import EMR_DISK_GIB, EMR_MEMORY_GIB
 from millrace.config.engines.versions import version_row
 from millrace.config.model import EmrJob, GlueJob
@@ -79,7 +79,7 @@ class RunningJob:
     account: str
     region: str
     job: Mapping[str, Any]
-    program: ProgramSettings
+    program: ImportedStreamSettings
     subnets: tuple[str, ...] = ()
     vpc: str | None = None
     shards: Mapping[str, int] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class _GlueCatalog:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def table(self, database: str, name: str) -> dict[str, str]:
+    def table_parameters(self, database: str, name: str) -> dict[str, str]:
         """Return the parameters of a table, and its location: the name of a Kinesis stream."""
         try:
             table = self._client("glue").get_table(DatabaseName=database, Name=name)["Table"]
@@ -106,7 +106,7 @@ class _GlueCatalog:
         properties = {**table.get("Parameters", {}), **storage.get("Parameters", {})}
         return properties | ({"location": storage["Location"]} if storage.get("Location") else {})
 
-    def connection(self, name: str) -> dict[str, str]:
+    def connection_properties(self, name: str) -> dict[str, str]:
         """Return the properties of a connection, without its password."""
         try:
             answer = self._client("glue").get_connection(Name=name, HidePassword=True)
@@ -129,7 +129,7 @@ def _environment_variables(arguments: Mapping[str, str]) -> dict[str, str]:
     return {name.strip(): value.strip('"') for name, _, value in pairs if name.strip()}
 
 
-def import_glue_job(
+def read_running_glue_job(
     client: Client, name: str, region: str, answers: StreamAnswers = NO_ANSWERS
 ) -> RunningJob:
     """Look up a Glue job.
@@ -158,13 +158,13 @@ def import_glue_job(
             ordered=False,
         )
         text = _download_program(client, str(job["Command"].get("ScriptLocation", "")))
-        program = read_program_settings(text, launch, answers, _GlueCatalog(client))
+        program = read_stream_settings_of_program(text, launch, answers, _GlueCatalog(client))
         subnets = [
             subnet
             for each in job.get("Connections", {}).get("Connections", ())
             if (subnet := _subnet_of_connection(client, each)) is not None
         ]
-    version, notes = _supported_version(GlueJob, str(job.get("GlueVersion", "")))
+    version, notes = _supported_version_and_notes(GlueJob, str(job.get("GlueVersion", "")))
     pinned: dict[str, Any] = {"engine": "glue", "version": version}
     if job.get("WorkerType"):
         pinned["worker"] = job["WorkerType"]
@@ -198,7 +198,7 @@ def import_glue_job(
 _DRIVER = "spark.emr-serverless.driverEnv."
 
 
-def import_emr_job(
+def read_running_emr_job(
     client: Client, application: str, run: str, region: str, answers: StreamAnswers = NO_ANSWERS
 ) -> RunningJob:
     """Look up a job run of an EMR Serverless application.
@@ -222,9 +222,9 @@ def import_emr_job(
         }
         launch = LaunchArguments(tuple(map(str, submit.get("entryPointArguments", ()))), variables)
         text = _download_program(client, str(submit.get("entryPoint", "")))
-        program = read_program_settings(text, launch, answers, _GlueCatalog(client))
-    version, notes = _supported_version(EmrJob, str(app.get("releaseLabel", "")))
-    worker, more = _emr_worker_keys(settings)
+        program = read_stream_settings_of_program(text, launch, answers, _GlueCatalog(client))
+    version, notes = _supported_version_and_notes(EmrJob, str(app.get("releaseLabel", "")))
+    worker, more = _emr_worker_keys_and_notes(settings)
     pinned: dict[str, Any] = {
         "engine": "emr",
         "version": version,
@@ -272,13 +272,13 @@ def _with_network_and_shards(client: Client, running: RunningJob) -> RunningJob:
                 notes += (
                     f"it runs in {place}, one zone alone: name two or more subnets in network, or a VPC is made",
                 )
-        for stream in running.program.streams:
+        for stream in running.program.settings_of_all_streams:
             if stream.kind == "kinesis" and stream.name:
                 argument = {"StreamARN" if stream.name.startswith("arn:") else "StreamName": stream.name}
                 with suppress(ClientError):  # a stream of another account; the shards stay open
                     answer = client("kinesis").describe_stream_summary(**argument)
                     shards[stream.name] = answer["StreamDescriptionSummary"]["OpenShardCount"]
-                notes += _other_region_note(stream, running.region)
+                notes += _other_region_notes(stream, running.region)
             elif cluster.arn is None and broker_authentication(stream).kind == "iam":
                 cluster = find_msk_cluster(client, bootstrap_servers_of(stream))
     return replace(running, vpc=vpc, shards=shards, cluster=cluster, notes=notes)
@@ -293,7 +293,7 @@ def _download_program(client: Client, place: str) -> str:
     return body.decode("utf-8", errors="replace")
 
 
-def _other_region_note(program: ProgramSettings, ours: str) -> tuple[str, ...]:
+def _other_region_notes(program: ImportedStreamSettings, ours: str) -> tuple[str, ...]:
     """Return a note on a stream that is named without its ARN and is in another region."""
     place = (
         program.first_option("kinesis.region", "region", "awsRegion", "kinesis.endpointUrl", "endpointUrl")
@@ -311,9 +311,9 @@ def _subnet_of_connection(client: Client, connection: str) -> str | None:
     return None if subnet is None else str(subnet)
 
 
-def _supported_version(model: type[GlueJob | EmrJob], version: str) -> tuple[str, list[str]]:
+def _supported_version_and_notes(model: type[GlueJob | EmrJob], version: str) -> tuple[str, list[str]]:
     """Return the version, or the oldest that Millrace runs on, which is a change."""
-    known = list(model.spark_versions)
+    known = list(model.spark_version_by_engine_version)
     with contextlib.suppress(KeyError):
         version_row(version)
         return version, []
@@ -322,7 +322,7 @@ def _supported_version(model: type[GlueJob | EmrJob], version: str) -> tuple[str
     ]
 
 
-def _emr_worker_keys(settings: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+def _emr_worker_keys_and_notes(settings: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
     """Return EMR's worker for an executor: heap and overhead, rounded up to a size that EMR has."""
     cores_text = settings.get("spark.executor.cores", "4")
     cores = int(cores_text) if COUNT.fullmatch(cores_text) else 0
@@ -330,7 +330,7 @@ def _emr_worker_keys(settings: Mapping[str, str]) -> tuple[dict[str, Any], list[
     memory_gib = math.ceil(round(heap * OVERHEAD, 3))
     sizes = EMR_MEMORY_GIB.get(cores)
     if sizes is None:
-        raise wrong_option(
+        raise wrong_option_error(
             "spark.executor.cores", cores_text, f"one of {', '.join(map(str, EMR_MEMORY_GIB))}"
         )
     memory = next((each for each in sizes if each >= memory_gib), sizes[-1])

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from botocore.exceptions import ClientError
 
-from millrace.advisor.existing.stream_choice import ProgramSettings
+from millrace.advisor.existing.stream_choice import ImportedStreamSettings
 from millrace.config.aws.pagination import list_all
 
 
-def bootstrap_servers_of(program: ProgramSettings) -> str:
+def bootstrap_servers_of(program: ImportedStreamSettings) -> str:
     """Return the bootstrap servers that a program names; empty without any."""
     return program.first_option("kafka.bootstrap.servers", "bootstrap.servers") or ""
 
@@ -21,10 +21,10 @@ _PORTS = {":9094": "SSL", ":9096": "SCRAM-SHA-512", ":9098": "AWS_MSK_IAM"}
 """Ports of MSK's brokers (MSK developer guide, "Port information")."""
 
 
-def broker_authentication(program: ProgramSettings) -> Login:
+def broker_authentication(program: ImportedStreamSettings) -> BrokerAuthentication:
     """Return the authentication that a program uses for its brokers."""
     if "authentication" in program.open:
-        return Login(None, program.open["authentication"])
+        return BrokerAuthentication(None, program.open["authentication"])
     mechanism = program.first_option("kafka.sasl.mechanism", "sasl.mechanism") or ""
     protocol = program.first_option("kafka.security.protocol", "security.protocol") or ""
     if program.by_port and not (mechanism or protocol):
@@ -32,22 +32,22 @@ def broker_authentication(program: ProgramSettings) -> Login:
         mechanism = next((value for port, value in _PORTS.items() if port in servers), "")
         protocol = "SSL" if mechanism == "SSL" else "SASL_SSL" if mechanism else ""
     if "AWS_MSK_IAM" in mechanism:
-        return Login("iam")
+        return BrokerAuthentication("iam")
     if protocol.startswith("SASL"):
         kind = _PASSWORDS.get(mechanism)
         if kind is None or protocol != "SASL_SSL":
             how = f"{protocol} with {mechanism or 'no mechanism'}"
-            return Login(
+            return BrokerAuthentication(
                 None,
                 f"the program signs in by {how}, which is none of iam, scram-sha-512 and plain over TLS: offer one of these on the cluster",
             )
-        return Login(kind, secret=program.first_option("secret") or "")
+        return BrokerAuthentication(kind, secret=program.first_option("secret") or "")
     if program.first_option("kafka.ssl.keystore.location", "ssl.keystore.location"):
-        return Login("mutual-tls", secret="")
-    return Login("tls" if "SSL" in protocol else "none")
+        return BrokerAuthentication("mutual-tls", secret="")
+    return BrokerAuthentication("tls" if "SSL" in protocol else "none")
 
 
-class Login(NamedTuple):
+class BrokerAuthentication(NamedTuple):
     """Authentication of a job at its brokers.
 
     Attributes

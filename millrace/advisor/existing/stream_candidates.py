@@ -33,10 +33,10 @@ class LookUpRefusedError(Exception):
 class DataCatalog(Protocol):
     """Tables and connections of Glue's Data Catalog; :class:`LookUpRefusedError` for one that cannot be read."""
 
-    def table(self, database: str, name: str) -> Mapping[str, str]:
+    def table_parameters(self, database: str, name: str) -> Mapping[str, str]:
         """Return the parameters of a table."""
 
-    def connection(self, name: str) -> Mapping[str, str]:
+    def connection_properties(self, name: str) -> Mapping[str, str]:
         """Return the properties of a connection."""
 
 
@@ -117,7 +117,7 @@ def _names_of_option(key: str, option: Alternative, at: int) -> list[StreamName]
     return [StreamName(text, line, pattern=key == "subscribePattern")]
 
 
-def streams_with_candidates(
+def candidates_by_stream(
     candidates: Iterable[StreamCandidate],
 ) -> list[tuple[StreamName, list[StreamCandidate]]]:
     """Return the streams that a program reads, each with its sources; none if the name of one has several values or none."""
@@ -140,16 +140,21 @@ def candidate_from_source(source: ProgramSource, catalog: DataCatalog | None) ->
     refused = ""
     try:
         if CATALOG in options:
-            database, name = (_single_text(options.get(key, ())) for key in ("database", "table_name"))
+            database, name = (
+                _single_text_or_raise(options.get(key, ())) for key in ("database", "table_name")
+            )
             options = (
-                _options_as_values(source.line, _require_catalog(catalog).table(database, name)) | options
+                _options_as_values(source.line, _require_catalog(catalog).table_parameters(database, name))
+                | options
             )
         if "connectionname" in options:
             options = (
                 _options_as_values(
                     source.line,
                     _connection_options(
-                        _require_catalog(catalog).connection(_single_text(options["connectionname"]))
+                        _require_catalog(catalog).connection_properties(
+                            _single_text_or_raise(options["connectionname"])
+                        )
                     ),
                 )
                 | options
@@ -167,9 +172,9 @@ def _require_catalog(catalog: DataCatalog | None) -> DataCatalog:
     return catalog
 
 
-def _single_text(values: Values) -> str:
+def _single_text_or_raise(values: Values) -> str:
     if len(values) != 1 or isinstance(values[0].value, Unknown):
-        raise LookUpRefusedError(names_in_words(values) or "not named")
+        raise LookUpRefusedError(describe_values_with_lines(values) or "not named")
     return str(values[0].value)
 
 
@@ -200,7 +205,7 @@ def _stream_kind_of_options(options: Mapping[str, Values]) -> Kind | None:
     return next((kind for kind in kinds if any(key.lower() in options for key in NAMES[kind][:-1])), None)
 
 
-def names_in_words(values: Values) -> str:
+def describe_values_with_lines(values: Values) -> str:
     """Return what values are, each with its line."""
     texts = [
         (each.value.origin if isinstance(each.value, Unknown) else str(each.value))
@@ -211,7 +216,7 @@ def names_in_words(values: Values) -> str:
     return " or ".join(dict.fromkeys(texts))
 
 
-def question_for_names(names: Iterable[StreamName]) -> str:
+def names_to_choose_from_text(names: Iterable[StreamName]) -> str:
     """Return names to choose from, each with its line."""
     return ", or ".join(
         dict.fromkeys(

@@ -16,16 +16,23 @@ from millrace.advisor.existing.stream_candidates import (
     StreamCandidate,
     StreamName,
     candidate_from_source,
-    names_in_words,
-    question_for_names,
-    streams_with_candidates,
+    candidates_by_stream,
+    describe_values_with_lines,
+    names_to_choose_from_text,
 )
 from millrace.advisor.programs.library_functions import LaunchArguments
 from millrace.advisor.programs.possible_values import DictValue, Unknown, Values
-from millrace.advisor.programs.program_streams import FORMAT, GLUE, TRIGGER, Program, ProgramSource, Query
-from millrace.advisor.programs.program_streams import read_program as read_program
+from millrace.advisor.programs.program_streams import (
+    FORMAT,
+    GLUE,
+    TRIGGER,
+    ProgramSource,
+    ProgramStreams,
+    Query,
+)
+from millrace.advisor.programs.program_streams import read_program_streams as read_program_streams
 from millrace.advisor.programs.trigger_interval import trigger_interval_seconds
-from millrace.config.document.problems import wrong_option
+from millrace.config.document.problems import wrong_option_error
 
 _LIMIT = ("maxOffsetsPerTrigger", "maxFetchRecordsPerShard", "kinesis.maxFetchRecordsPerShard")
 _BROKERS = ("kafka.bootstrap.servers", "bootstrap.servers")
@@ -45,7 +52,7 @@ NO_ANSWERS = StreamAnswers()
 
 
 @dataclass(frozen=True)
-class ProgramSettings:
+class ImportedStreamSettings:
     """Settings of the stream that is imported.
 
     Attributes
@@ -90,10 +97,10 @@ class ProgramSettings:
     written: tuple[ProgramQuery, ...] = ()
     why_not: str = ""
     ends: bool = False
-    also: tuple[ProgramSettings, ...] = ()
+    also: tuple[ImportedStreamSettings, ...] = ()
 
     @property
-    def streams(self) -> tuple[ProgramSettings, ...]:
+    def settings_of_all_streams(self) -> tuple[ImportedStreamSettings, ...]:
         """Its streams, the first of them this one."""
         return (self, *self.also)
 
@@ -102,12 +109,12 @@ class ProgramSettings:
         return next((self.options[each.lower()] for each in names if each.lower() in self.options), None)
 
 
-def read_program_settings(
+def read_stream_settings_of_program(
     text: str,
     launch: LaunchArguments | Mapping[str, str],
     answers: StreamAnswers = NO_ANSWERS,
     catalog: DataCatalog | None = None,
-) -> ProgramSettings:
+) -> ImportedStreamSettings:
     r"""Read a Python program.
 
     Parameters
@@ -129,14 +136,14 @@ def read_program_settings(
     Examples
     --------
     >>> text = "args = getResolvedOptions(sys.argv, ['TOPIC'])\ns.readStream.format('kafka').option('subscribe', args['TOPIC']).load()"
-    >>> read_program_settings(text, {"TOPIC": "orders"}).name
+    >>> read_stream_settings_of_program(text, {"TOPIC": "orders"}).name
     'orders'
     """
     if not isinstance(launch, LaunchArguments):
         launch = LaunchArguments(
             tuple(word for name, value in launch.items() for word in (f"--{name}", value))
         )
-    program = read_program(text, launch)
+    program = read_program_streams(text, launch)
     return _StreamChoice(program, answers, catalog, text).choose()
 
 
@@ -144,7 +151,7 @@ class _StreamChoice:
     """Choice of the streams of a program."""
 
     def __init__(
-        self, program: Program, answers: StreamAnswers, catalog: DataCatalog | None, text: str
+        self, program: ProgramStreams, answers: StreamAnswers, catalog: DataCatalog | None, text: str
     ) -> None:
         self.program = program
         self.text = text
@@ -162,7 +169,7 @@ class _StreamChoice:
             if (each.kind is not None or each.refused) and (each.source in written or not written)
         ]
 
-    def choose(self) -> ProgramSettings:
+    def choose(self) -> ImportedStreamSettings:
         wanted = self.answers.stream or self.answers.topic
         kind: Kind | None = (
             "kinesis"
@@ -177,21 +184,23 @@ class _StreamChoice:
             same = [one for each in chosen for one in each.names if one.name == wanted]
             streams = [(same[0] if same else StreamName(wanted, 0), chosen)]
         elif not self.program.doubtful:
-            streams = streams_with_candidates(chosen)
+            streams = candidates_by_stream(chosen)
         else:
             streams = []
         kinds = {each.kind for each in chosen if each.kind is not None}
         if len(streams) < 2:
             kind = kind or (kinds.pop() if len(kinds) == 1 else None)
             if kind is None:
-                return ProgramSettings(None, None, {}, None, why_not=self._reason_nothing_chosen(chosen))
+                return ImportedStreamSettings(
+                    None, None, {}, None, why_not=self._reason_nothing_chosen(chosen)
+                )
             streams = streams or [(self._only_name(chosen, kind), chosen)]
         if not chosen:
             self.notes.append(
                 f"{self._reason_nothing_chosen(chosen)}: this file has only what the options give"
             )
         self.notes += [
-            f"line {each.source.line} reads {names_in_words(each.options.get(FORMAT, ())) or 'another stream'} too, which is not in this file"
+            f"line {each.source.line} reads {describe_values_with_lines(each.options.get(FORMAT, ())) or 'another stream'} too, which is not in this file"
             for each in self.others
             if GLUE not in each.options  # by Glue, what is no stream is a table that is joined
         ]
@@ -202,14 +211,14 @@ class _StreamChoice:
 
     def _settings_of_stream(
         self, kind: Kind | None, name: StreamName, chosen: Sequence[StreamCandidate]
-    ) -> ProgramSettings:
+    ) -> ImportedStreamSettings:
         kind = kind or chosen[0].kind or "kafka"
         options = self._common_options(chosen, kind)
         if options.get("kinesis.consumertype", "").lower() == "subscribetoshard":
             self.notes.append("it reads by enhanced fan-out: fan_out: true in the land query keeps that")
         self.ends = False
         trigger = self._shortest_trigger([each.source for each in chosen])
-        settings = ProgramSettings(
+        settings = ImportedStreamSettings(
             kind,
             name.name,
             options,
@@ -268,13 +277,13 @@ class _StreamChoice:
         if self.program.why_not:
             return self.program.why_not
         if chosen:
-            return question_for_names([one for each in chosen for one in each.names])
+            return names_to_choose_from_text([one for each in chosen for one in each.names])
         outside = next((each.line for each in self.program.queries if not each.sources), None)
         if outside is not None:
             return f"line {outside} writes a stream that is read outside this program"
         if self.others:
             return "; ".join(
-                f"line {each.source.line} reads {names_in_words(each.options.get(FORMAT, ())) or 'a table that is no stream'}"
+                f"line {each.source.line} reads {describe_values_with_lines(each.options.get(FORMAT, ())) or 'a table that is no stream'}"
                 for each in self.others
             )
         if read := re.search(r"^[^#\n]*\.\s*(readStream|create_data_frame)\b", self.text, re.MULTILINE):
@@ -287,22 +296,22 @@ class _StreamChoice:
     ) -> list[StreamCandidate]:
         """Return the candidates that read a stream, or that may read it."""
 
-        def reads(name: str | None) -> bool:
+        def is_chosen_name(name: str | None) -> bool:
             return name is not None and name.rpartition("/")[2] == chosen.rpartition("/")[2]
 
-        same = [each for each in candidates if any(reads(one.name) for one in each.names)]
+        same = [each for each in candidates if any(is_chosen_name(one.name) for one in each.names)]
         matches = same or [each for each in candidates if any(one.name is None for one in each.names)]
         known_ones = [one for each in candidates for one in each.names if one.name is not None]
         if candidates and not matches:
-            raise wrong_option(
+            raise wrong_option_error(
                 _ASKED[kind],
                 chosen,
-                f"a stream that the program reads, one of {question_for_names(known_ones)}",
+                f"a stream that the program reads, one of {names_to_choose_from_text(known_ones)}",
             )
-        left = [one for one in known_ones if same and not reads(one.name)]
+        left = [one for one in known_ones if same and not is_chosen_name(one.name)]
         if left:
             self.notes.append(
-                f"it reads other streams too, which are not in this file: {question_for_names(left)}"
+                f"it reads other streams too, which are not in this file: {names_to_choose_from_text(left)}"
             )
         return matches
 
@@ -312,7 +321,7 @@ class _StreamChoice:
         if len(distinct) == 1 and names[0].name is not None:
             return names[0]
         what = "the program reads several" if len(names) > 1 else "the program does not name it"
-        self.open["name"] = f"{what}: {question_for_names(names)}; give it with {_ASKED[kind]} NAME"
+        self.open["name"] = f"{what}: {names_to_choose_from_text(names)}; give it with {_ASKED[kind]} NAME"
         return StreamName(None, names[0].line if names else 0)
 
     def _common_options(self, candidates: Sequence[StreamCandidate], kind: Kind) -> dict[str, str]:
@@ -333,7 +342,7 @@ class _StreamChoice:
         if kind == "kafka":
             self._set_brokers(options, unclear, candidates)
             security = [
-                f"{key} is {names_in_words(values)}"
+                f"{key} is {describe_values_with_lines(values)}"
                 for key, values in unclear.items()
                 if key.removeprefix("kafka.") in _SECURITY
             ]
@@ -361,7 +370,7 @@ class _StreamChoice:
             options.pop(each, None)
         why = f"{addresses} is not HOST:PORT" if addresses else ""
         why = why or next(
-            (f"{key} is {names_in_words(unclear[key])}" for key in _BROKERS if key in unclear), ""
+            (f"{key} is {describe_values_with_lines(unclear[key])}" for key in _BROKERS if key in unclear), ""
         )
         why = why or next((each.refused or each.source.more for each in candidates), "") or "not named"
         line = candidates[0].source.line if candidates else 0
@@ -370,7 +379,9 @@ class _StreamChoice:
     def _set_limit(self, options: Mapping[str, str], unclear: Mapping[str, Values]) -> None:
         for key in (each.lower() for each in _LIMIT):
             if key in unclear:
-                self.notes.append(f"its limit {key} is {names_in_words(unclear[key])}: {_INSTEAD}")
+                self.notes.append(
+                    f"its limit {key} is {describe_values_with_lines(unclear[key])}: {_INSTEAD}"
+                )
             elif key in options and not options[key].isdecimal():
                 self.notes.append(f"its limit {options[key]} is no number: {_INSTEAD}")
 

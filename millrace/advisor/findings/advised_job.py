@@ -12,7 +12,7 @@ from millrace.advisor.findings.model import Change, Value
 from millrace.advisor.logs.application_history import History, Query
 from millrace.config import Environment
 from millrace.config.document.problems import dotted_path
-from millrace.config.queries import SourceQuery, StreamQuery
+from millrace.config.queries import OneStreamQueryBase, SourceQueryBase
 from millrace.sizing import Plan
 
 Setting = Literal[
@@ -49,7 +49,7 @@ _OPTIONS: Mapping[str, Mapping[str, str]] = {
 """Option names of the sources on Spark, Glue and EMR (``docs/kinesis.md``, Spark's own guides)."""
 
 
-def connector_of_query(query: Query, engine: str) -> str:
+def option_family_of_query(query: Query, engine: str) -> str:
     """Return the family of options for the query's source; empty for an unknown one."""
     text = " ".join({each.description for batch in query.batches[:3] for each in batch.sources}).lower()
     if "kinesis" in text:
@@ -97,14 +97,14 @@ class AdvisedJob:
         """
         place, engine = self.where or "the job", history.engine
         if setting in _SPARK:
-            key, said = self._spark_setting(history, setting)
+            key, said = self._spark_setting_name_and_value(history, setting)
             return (Change("argument", place, f"--conf {key}", said, new),)
         if setting == "cores":
-            return self._core_changes(place, history, new) if isinstance(new, int) else ()
+            return self._task_slot_changes(place, history, new) if isinstance(new, int) else ()
         if query is None:
             return ()
         name = f"query {query.name}" + (f" of {self.where}" if self.where else "")
-        option = _OPTIONS.get(connector_of_query(query, engine), {}).get(setting)
+        option = _OPTIONS.get(option_family_of_query(query, engine), {}).get(setting)
         if option == "avoidEmptyBatches" or option == "kinesis.client.avoidEmptyBatches":
             new = "true"
         if option is not None and option.endswith("PerShard"):
@@ -132,7 +132,7 @@ class AdvisedJob:
         }
         return (Change("code", name, words.get(setting, setting), old, new),)
 
-    def _spark_setting(self, history: History, setting: Setting) -> tuple[str, str | None]:
+    def _spark_setting_name_and_value(self, history: History, setting: Setting) -> tuple[str, str | None]:
         """Return the name of one of Spark's own settings, and its value; ``None`` for the default."""
         settings = {**history.properties, **self.arguments}
         key = SHUFFLE
@@ -144,9 +144,9 @@ class AdvisedJob:
             )
         return key, settings.get(key)
 
-    def _core_changes(self, place: str, history: History, new: int) -> tuple[Change, ...]:
+    def _task_slot_changes(self, place: str, history: History, new: int) -> tuple[Change, ...]:
         """Return the change of task slots in the service's unit: Glue's workers, with the driver's; executors for most others."""
-        each, engine = history.executor_cores, history.engine
+        each, engine = history.smallest_executor_cores, history.engine
         settings = {**history.properties, **self.arguments}
         if each < 1:
             return ()
@@ -182,7 +182,7 @@ class AdvisedJob:
         """Return a change of the program, which no setting can make."""
         return (Change("code", where, key, None, new),)
 
-    def latency_seconds(self, query: Query) -> float | None:
+    def latency_limit_seconds(self, query: Query) -> float | None:
         """Return the age in seconds that a record may have at its commit, ``None`` where unknown."""
         del query
         return None
@@ -210,7 +210,7 @@ class EnvironmentJob(AdvisedJob):
         file, root = f"environments/{self.environment.name}.yaml", f"jobs.{self.job}"
         job = self.environment.jobs[self.job]
         if setting in _SPARK:
-            key, _ = self._spark_setting(history, setting)
+            key, _ = self._spark_setting_name_and_value(history, setting)
             path = dotted_path(("jobs", self.job, "spark", key))
             return (Change("environment", file, path, job.spark.get(key), str(new)),)
         if setting == "cores":
@@ -231,9 +231,9 @@ class EnvironmentJob(AdvisedJob):
                     f"{_plain_value(new)}s",
                 ),
             )
-        if setting == "limit" and isinstance(said, SourceQuery):
+        if setting == "limit" and isinstance(said, SourceQueryBase):
             return (Change("environment", file, f"{base}.records_per_batch", said.records_per_batch, new),)
-        if setting in {"partitions", "least"} and isinstance(said, StreamQuery):
+        if setting in {"partitions", "least"} and isinstance(said, OneStreamQueryBase):
             key = "min_partitions" if setting == "partitions" else "min_records_per_batch"
             stream = self.environment.streams[said.source]
             if stream.read_in_ways:
@@ -258,8 +258,8 @@ class EnvironmentJob(AdvisedJob):
             )
         return super().changes_for(query, history, setting, old, new)
 
-    def latency_seconds(self, query: Query) -> float | None:
-        """Return what :meth:`AdvisedJob.latency_seconds` does, from the plan."""
+    def latency_limit_seconds(self, query: Query) -> float | None:
+        """Return what :meth:`AdvisedJob.latency_limit_seconds` does, from the plan."""
         assert self.plan is not None
         planned = self.plan.jobs[self.job].queries.get(query.name)
         return None if planned is None else planned.latency_seconds.value

@@ -10,7 +10,7 @@ import numpy as np
 from millrace.advisor.findings.model import Effect, Evidence, Finding
 from millrace.advisor.findings.query_view import BOUND, QueryView, figure_evidence
 from millrace.advisor.logs.application_history import Batch, Flags, Floats
-from millrace.advisor.logs.query_observations import records_left_behind
+from millrace.advisor.logs.query_observations import records_left_behind_by_batch
 from millrace.advisor.logs.statistics import Estimate, median_with_interval, slope_with_interval
 
 HIT = 0.8
@@ -43,7 +43,7 @@ _EVEN_SOURCES = ("ratestream", "ratepermicrobatch", "rate per micro")
 """Sources that make records by the clock, for tests: nothing waits there, and equal batches mean nothing."""
 
 
-def find(view: QueryView) -> Iterator[Finding]:
+def capacity_findings(view: QueryView) -> Iterator[Finding]:
     """Yield the findings about a query's limit, its first batch and its empty batches."""
     if view.has_enough_batches:
         yield from _limit_finding(view)
@@ -51,32 +51,36 @@ def find(view: QueryView) -> Iterator[Finding]:
     yield from _empty_batches_finding(view)
 
 
-def are_batches_at_limit(view: QueryView) -> Flags | None:
+def flags_of_batches_at_limit(view: QueryView) -> Flags | None:
     """Tell which settled batches ended at their limit; ``None`` where the limit does not end batch after batch."""
     if not view.has_enough_batches:
         return None
-    behind = records_left_behind(view.batches)
+    behind = records_left_behind_by_batch(view.settled_batches)
     if behind is not None:
         left: Flags = behind > 0
         return left if left.mean() >= HIT and left[-EQUAL:].all() else None
-    records = view.records
+    records = view.records_per_batch
     same = np.concatenate([[False], (records[1:] == records[:-1]) & (records[1:] > 0)])
-    return same if same[-EQUAL:].all() and not _has_rate_source(view.batches[-1]) else None
+    return same if same[-EQUAL:].all() and not _has_rate_source(view.settled_batches[-1]) else None
 
 
 def _limit_finding(view: QueryView) -> Iterator[Finding]:
-    begun = np.array([each.begun for each in view.batches])
-    records = view.records
-    hit = are_batches_at_limit(view)
+    begun = np.array([each.begun for each in view.settled_batches])
+    records = view.records_per_batch
+    hit = flags_of_batches_at_limit(view)
     if hit is None:
         yield from _growing_batches_finding(view, begun)
         return
-    behind = records_left_behind(view.batches)
-    growth = slope_with_interval(begun, behind) if behind is not None else _age_growth(view, begun)
+    behind = records_left_behind_by_batch(view.settled_batches)
+    growth = (
+        slope_with_interval(begun, behind)
+        if behind is not None
+        else _growth_of_oldest_record_age(view, begun)
+    )
     span = float(begun[-1] - begun[0])
     processed = float(records[1:].sum() / max(span, 1e-3))
     arriving = _arrival_rate(view, begun) or processed
-    limit = math.ceil(max(arriving * ROOM * view.interval, float(np.median(records)) * ROOM))
+    limit = math.ceil(max(arriving * ROOM * view.median_interval, float(np.median(records)) * ROOM))
     evidence = (
         figure_evidence("batches that hit the limit", float(hit.mean()) * 100, "%"),
         figure_evidence("records a batch", median_with_interval(records), "records"),
@@ -99,7 +103,7 @@ def _limit_finding(view: QueryView) -> Iterator[Finding]:
         age, age * spread, age * max(1.0, growth.high / growth.value if growth.value > 0 else 1.0)
     )
     now = int(np.median(records))
-    batches = tuple(each.id for each, was in zip(view.batches, hit, strict=True) if was)
+    batches = tuple(each.id for each, was in zip(view.settled_batches, hit, strict=True) if was)
     if view.runs_back_to_back:
         bound = view.overhead_share.low >= BOUND
         why = ", and more cores shorten only the rest" if bound else ""
@@ -112,7 +116,7 @@ def _limit_finding(view: QueryView) -> Iterator[Finding]:
         more = view.changes_for("cores", cores, max(needed, cores + 1))
         higher = view.changes_for("limit", now, limit)
         changes = higher + more if bound else more + higher
-        yield view.finding("at-capacity", words, evidence, batches, changes, saved, "record age")
+        yield view.make_finding("at-capacity", words, evidence, batches, changes, saved, "record age")
         return
     words = (
         f"{view.query.name} takes {now:,} records a batch, its limit, and rests {1 - view.busy_share:.0%} of its time while "
@@ -120,14 +124,16 @@ def _limit_finding(view: QueryView) -> Iterator[Finding]:
     )
     # Where the limit cannot be set, as many records are taken more often.
     changes = view.changes_for("limit", now, limit) or view.changes_for(
-        "trigger", None, _shorter_interval(view, now / limit)
+        "trigger", None, _interval_times_share(view, now / limit)
     )
-    yield view.finding("silent-backlog", words, evidence, batches, changes, saved, "record age")
+    yield view.make_finding("silent-backlog", words, evidence, batches, changes, saved, "record age")
 
 
-def _shorter_interval(view: QueryView, share: float) -> float:
+def _interval_times_share(view: QueryView, share: float) -> float:
     """Return a share of the interval, in tenths of a second; no shorter than a batch."""
-    return max(1, math.floor(view.interval * share * 10), math.ceil(view.duration.value * 10)) / 10
+    return (
+        max(1, math.floor(view.median_interval * share * 10), math.ceil(view.median_duration.value * 10)) / 10
+    )
 
 
 def _has_rate_source(batch: Batch) -> bool:
@@ -136,7 +142,7 @@ def _has_rate_source(batch: Batch) -> bool:
 
 def _arrival_rate(view: QueryView, begun: Floats) -> float | None:
     """Return the records that arrive in a second, by the latest positions (not by what batches took)."""
-    latest = [[each.latest for each in batch.sources] for batch in view.batches]
+    latest = [[each.latest for each in batch.sources] for batch in view.settled_batches]
     if any(each is None for every in latest for each in every):
         return None
     growth = slope_with_interval(
@@ -145,10 +151,12 @@ def _arrival_rate(view: QueryView, begun: Floats) -> float | None:
     return growth.value if growth.value > 0 else None
 
 
-def _age_growth(view: QueryView, begun: Floats) -> Estimate:
+def _growth_of_oldest_record_age(view: QueryView, begun: Floats) -> Estimate:
     """Return the growth of the age of a batch's oldest record, where the core observes arrivals."""
-    ages = [batch.ended - batch.arrivals[0] for batch in view.batches if batch.arrivals is not None]
-    if len(ages) < len(view.batches):
+    ages = [
+        batch.ended_at - batch.arrivals[0] for batch in view.settled_batches if batch.arrivals is not None
+    ]
+    if len(ages) < len(view.settled_batches):
         return Estimate(0.0, 0.0, 0.0)
     return slope_with_interval(begun, ages)
 
@@ -157,14 +165,14 @@ def _growing_batches_finding(view: QueryView, begun: Floats) -> Iterator[Finding
     """Yield a finding for batches without a limit that keep growing: each takes what arrived during the one before."""
     if not view.runs_back_to_back or len(begun) < 3:
         return
-    growth = slope_with_interval(begun, view.durations)
+    growth = slope_with_interval(begun, view.batch_durations)
     gained = growth.low * float(begun[-1] - begun[0])
-    if growth.low <= 0 or gained < float(np.median(view.durations[: max(3, len(begun) // 4)])) / 2:
+    if growth.low <= 0 or gained < float(np.median(view.batch_durations[: max(3, len(begun) // 4)])) / 2:
         return
     cores = view.history.cores
     evidence = (
         figure_evidence("batch duration grows by", growth, "s/s"),
-        figure_evidence("batch duration", view.duration, "s"),
+        figure_evidence("batch duration", view.median_duration, "s"),
         figure_evidence("time in batches", view.busy_share * 100, "%"),
     )
     words = (
@@ -173,8 +181,8 @@ def _growing_batches_finding(view: QueryView, begun: Floats) -> Iterator[Finding
     )
     span = float(begun[-1] - begun[0])
     saved = Estimate(growth.value * span, growth.low * span, growth.high * span)
-    ids = tuple(each.id for each in view.batches)
-    yield view.finding(
+    ids = tuple(each.id for each in view.settled_batches)
+    yield view.make_finding(
         "at-capacity", words, evidence, ids, view.changes_for("cores", cores, math.ceil(cores * 1.5)), saved
     )
 
@@ -182,38 +190,40 @@ def _growing_batches_finding(view: QueryView, begun: Floats) -> Iterator[Finding
 def _heavy_first_batch_finding(view: QueryView) -> Iterator[Finding]:
     """Yield a finding for a first batch that takes all waiting records."""
     first = next((each for each in view.query.batches if each.records), None)
-    usual = median_with_interval(view.records)
-    if first is None or first.id in {each.id for each in view.batches} or _has_rate_source(first):
+    usual = median_with_interval(view.records_per_batch)
+    if first is None or first.id in {each.id for each in view.settled_batches} or _has_rate_source(first):
         return
-    heavy = max(view.query.batches[: view.startup_batches], key=lambda each: each.records)
-    longer = heavy.duration / max(view.duration.value, 1e-3)
+    heavy = max(view.query.batches[: view.startup_batch_count], key=lambda each: each.records)
+    longer = heavy.duration / max(view.median_duration.value, 1e-3)
     if (
         heavy.records < FIRST * usual.high
         or longer < FIRST / 2
-        or heavy.duration < max(COLD, 2 * view.interval)
+        or heavy.duration < max(COLD, 2 * view.median_interval)
     ):
         return
     # Records that arrive during an application's start are no backlog, and the start's waits are not the records' cost.
-    came = usual.high / max(view.interval, 1e-3) * STARTING * (heavy.begun - _started_at(view))
+    came = (
+        usual.high / max(view.median_interval, 1e-3) * STARTING * (heavy.begun - _start_time_of_query(view))
+    )
     cost = float(np.median(view.task_seconds)) * heavy.records / max(usual.value, 1.0)
-    if heavy.records < came or cost < max(COLD, 2 * view.interval):
+    if heavy.records < came or cost < max(COLD, 2 * view.median_interval):
         return
     speed = heavy.records / heavy.duration
-    limit = math.ceil(max(view.interval * speed, 2 * usual.value))
+    limit = math.ceil(max(view.median_interval * speed, 2 * usual.value))
     again = limit / speed
     saved = heavy.duration - again
     evidence = (
         figure_evidence("records of its first batches", heavy.records, "records"),
         figure_evidence("its duration", heavy.duration, "s"),
         figure_evidence("records a batch later", usual, "records"),
-        figure_evidence("batch duration later", view.duration, "s"),
+        figure_evidence("batch duration later", view.median_duration, "s"),
     )
     words = (
         f"Batch {heavy.id} of {view.query.name} took all that waited, {heavy.records:,} records in {heavy.duration:.1f} s, "
         f"{longer:.0f} times the usual: nothing was committed meanwhile, and a failure in it begins it again."
     )
     effect = Estimate(saved, heavy.duration - limit / max(speed * 0.5, 1e-3), heavy.duration)
-    yield view.finding(
+    yield view.make_finding(
         "unstable-start",
         words,
         evidence,
@@ -224,7 +234,7 @@ def _heavy_first_batch_finding(view: QueryView) -> Iterator[Finding]:
     )
 
 
-def _started_at(view: QueryView) -> float:
+def _start_time_of_query(view: QueryView) -> float:
     """Return when the start began: the application's, or the query's own where the application ran it before."""
     own = view.query.started
     runs = [each.started for each in view.history.queries if each.id == view.query.id]
@@ -252,10 +262,10 @@ def _empty_batches_finding(view: QueryView) -> Iterator[Finding]:
     )
     longer = min(len(ran) / max(1, len(ran) - len(empty)), _LONGER)
     changes = view.changes_for("least", None, 1) or view.changes_for(
-        "trigger", None, math.ceil(view.interval * longer)
+        "trigger", None, math.ceil(view.median_interval * longer)
     )
     ids = tuple(each.id for each in empty)
-    yield view.finding("empty-batches", words, evidence, ids, changes, saved, "machine time")
+    yield view.make_finding("empty-batches", words, evidence, ids, changes, saved, "machine time")
 
 
 def idle_cores_finding(view_of_all: tuple[QueryView, ...]) -> Iterator[Finding]:
@@ -300,9 +310,9 @@ def idle_cores_finding(view_of_all: tuple[QueryView, ...]) -> Iterator[Finding]:
 def _cores_needed(view: QueryView) -> Estimate:
     """Return the cores that carry a query's task time between two triggers, at the busiest tenth of its batches."""
     task_time = np.array(
-        [sum(float(stage.tasks.run.sum()) for stage in batch.stages) for batch in view.batches]
+        [sum(float(stage.tasks.run.sum()) for stage in batch.stages) for batch in view.settled_batches]
     )
-    overhead = median_with_interval(view.overhead)
-    room = max(view.interval - overhead.value, view.interval * 0.1, 1e-3)
+    overhead = median_with_interval(view.overhead_seconds)
+    room = max(view.median_interval - overhead.value, view.median_interval * 0.1, 1e-3)
     middle = median_with_interval(task_time / room)
     return Estimate(middle.value, middle.low, max(middle.high, float(np.percentile(task_time / room, 90))))

@@ -18,7 +18,7 @@ USUAL = 0.8
 """Share of the batches in which a number must give exactly as many tasks."""
 
 
-def records_per_partition(batches: Sequence[Batch]) -> list[Floats] | None:
+def partition_records_of_batches(batches: Sequence[Batch]) -> list[Floats] | None:
     """Return the records that each of the last batches took of each partition, without those that had none.
 
     ``None`` where a source has no such offsets.

@@ -136,12 +136,12 @@ class Finding:
     run: str | None = None
 
     @property
-    def change(self) -> Change | None:
+    def best_change(self) -> Change | None:
         """The best change; None without any."""
         return self.changes[0] if self.changes else None
 
     @property
-    def seconds(self) -> float:
+    def expected_gain_seconds(self) -> float:
         """Expected gain of a batch or of a record's age, in seconds."""
         return self.effect.likely
 

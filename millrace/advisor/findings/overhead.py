@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from millrace.advisor.findings.advised_job import connector_of_query
-from millrace.advisor.findings.capacity import are_batches_at_limit
+from millrace.advisor.findings.advised_job import option_family_of_query
+from millrace.advisor.findings.capacity import flags_of_batches_at_limit
 from millrace.advisor.findings.model import Finding
 from millrace.advisor.findings.query_view import BOUND, QueryView, figure_evidence
 from millrace.advisor.logs.statistics import Estimate, median_with_interval
@@ -29,11 +29,11 @@ WANTED = 0.2
 """Target for overhead's share of the time between triggers."""
 
 
-def find(view: QueryView) -> Iterator[Finding]:
+def overhead_findings(view: QueryView) -> Iterator[Finding]:
     """Yield the findings about a query's overhead."""
     if not view.has_enough_batches:
         return
-    limited = are_batches_at_limit(view) is not None
+    limited = flags_of_batches_at_limit(view) is not None
     checkpoint = _checkpoint_finding(view, limited=limited)
     if checkpoint is not None:
         yield checkpoint
@@ -53,16 +53,16 @@ def engine_without_batches_advice(view: QueryView) -> str | None:
     all tasks running at once (Structured Streaming Programming Guide, "Real-time Mode"; PySpark's ``trigger`` does
     not have it).
     """
-    latency = view.subject.latency_seconds(view.query)
+    latency = view.subject.latency_limit_seconds(view.query)
     if (
         latency is None
         or not view.has_enough_batches
-        or connector_of_query(view.query, view.history.engine) != "kafka"
+        or option_family_of_query(view.query, view.history.engine) != "kafka"
     ):
         return None
-    overhead = median_with_interval(view.overhead)
+    overhead = median_with_interval(view.overhead_seconds)
     # A record waits for a trigger, and for its batch.
-    if overhead.low < latency / 2 or any(each.state for each in view.batches):
+    if overhead.low < latency / 2 or any(each.state for each in view.settled_batches):
         return None
     return (
         f"{view.query.name}: {overhead.value:.2g} s of every batch is overhead, more than half of the {latency:g} s of its latency, which no "
@@ -77,14 +77,14 @@ def _interval_for_overhead(overhead: float, view: QueryView) -> float:
     At most half of the latency, where one is known: a record waits for a trigger and a batch.
     """
     seconds = math.ceil(overhead / WANTED)
-    latency = view.subject.latency_seconds(view.query)
+    latency = view.subject.latency_limit_seconds(view.query)
     return max(1, seconds if latency is None else min(seconds, math.floor(latency / 2)))
 
 
 def _checkpoint_finding(view: QueryView, *, limited: bool) -> Finding | None:
     seconds = view.part_seconds(*CHECKPOINT)
     writing = median_with_interval(seconds)
-    share = median_with_interval(seconds / view.durations)
+    share = median_with_interval(seconds / view.batch_durations)
     if writing.low < SLOW_CHECKPOINT or share.low < SHARE:
         return None
     evidence = (
@@ -101,16 +101,18 @@ def _checkpoint_finding(view: QueryView, *, limited: bool) -> Finding | None:
     changes = view.changes_for("checkpoint", None, "storage that takes a small file in a tenth of a second")
     if view.runs_back_to_back and not limited:
         changes += view.changes_for(
-            "trigger", None, _interval_for_overhead(float(np.median(view.overhead)), view)
+            "trigger", None, _interval_for_overhead(float(np.median(view.overhead_seconds)), view)
         )
-    ids = tuple(each.id for each, took in zip(view.batches, seconds, strict=True) if took >= SLOW_CHECKPOINT)
-    return view.finding("slow-checkpoint", words, evidence, ids, changes, saved)
+    ids = tuple(
+        each.id for each, took in zip(view.settled_batches, seconds, strict=True) if took >= SLOW_CHECKPOINT
+    )
+    return view.make_finding("slow-checkpoint", words, evidence, ids, changes, saved)
 
 
 def _planning_finding(view: QueryView) -> Finding | None:
     seconds = view.part_seconds(*PLANNING)
     planning = median_with_interval(seconds)
-    share = median_with_interval(seconds / view.durations)
+    share = median_with_interval(seconds / view.batch_durations)
     if planning.low < SLOW_PLANNING or share.low < BOUND:
         return None
     parts = {name: median_with_interval(view.part_seconds(name)) for name in PLANNING}
@@ -121,11 +123,11 @@ def _planning_finding(view: QueryView) -> Finding | None:
         f"{view.query.name} spends {share.value:.0%} of every batch before its work begins, most of it in {slowest}: with a "
         f"trigger of {trigger:g} s that is a fifth."
     )
-    spared = 1 - view.interval / max(trigger, view.interval)
+    spared = 1 - view.median_interval / max(trigger, view.median_interval)
     saved = Estimate(planning.value * spared, planning.low * spared, planning.high * spared)
-    ids = tuple(each.id for each in view.batches)
+    ids = tuple(each.id for each in view.settled_batches)
     changes = view.changes_for("trigger", None, trigger)
-    return view.finding("overhead-bound", words, evidence, ids, changes, saved, "machine time")
+    return view.make_finding("overhead-bound", words, evidence, ids, changes, saved, "machine time")
 
 
 def _short_trigger_finding(view: QueryView) -> Iterator[Finding]:
@@ -133,24 +135,24 @@ def _short_trigger_finding(view: QueryView) -> Iterator[Finding]:
     share = view.overhead_share
     if not view.runs_back_to_back or share.low < BOUND:
         return
-    overhead = median_with_interval(view.overhead)
+    overhead = median_with_interval(view.overhead_seconds)
     trigger = _interval_for_overhead(overhead.value, view)
-    if trigger <= view.interval:
+    if trigger <= view.median_interval:
         return
-    spared = 1 - view.interval / trigger
+    spared = 1 - view.median_interval / trigger
     saved = Estimate(overhead.value * spared, overhead.low * spared, overhead.high * spared)
     evidence = (
-        figure_evidence("batch duration", view.duration, "s"),
+        figure_evidence("batch duration", view.median_duration, "s"),
         figure_evidence(
             "without a task", Estimate(share.value * 100, share.low * 100, share.high * 100), "%"
         ),
-        figure_evidence("records a batch", median_with_interval(view.records), "records"),
+        figure_evidence("records a batch", median_with_interval(view.records_per_batch), "records"),
         figure_evidence("time in batches", view.busy_share * 100, "%"),
     )
     words = (
-        f"{view.query.name} starts a batch every {view.interval:.2g} s, {share.value:.0%} of which is overhead: its trigger is "
+        f"{view.query.name} starts a batch every {view.median_interval:.2g} s, {share.value:.0%} of which is overhead: its trigger is "
         f"shorter than its batches. With one of {trigger:g} s overhead is a fifth."
     )
-    ids = tuple(each.id for each in view.batches)
+    ids = tuple(each.id for each in view.settled_batches)
     changes = view.changes_for("trigger", None, trigger)
-    yield view.finding("trigger-too-short", words, evidence, ids, changes, saved, "machine time")
+    yield view.make_finding("trigger-too-short", words, evidence, ids, changes, saved, "machine time")

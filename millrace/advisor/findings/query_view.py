@@ -47,47 +47,51 @@ class QueryView:
     subject: AdvisedJob
 
     @cached_property
-    def startup_batches(self) -> int:
+    def startup_batch_count(self) -> int:
         """Number of batches at the start that are start-up."""
         return count_startup_batches([each.duration for each in self.query.batches])
 
     @cached_property
-    def batches(self) -> tuple[Batch, ...]:
+    def settled_batches(self) -> tuple[Batch, ...]:
         """Settled batches that held records."""
-        return tuple(each for each in self.query.batches[self.startup_batches :] if each.records)
+        return tuple(each for each in self.query.batches[self.startup_batch_count :] if each.records)
 
     @cached_property
-    def durations(self) -> Floats:
+    def batch_durations(self) -> Floats:
         """Seconds of the settled batches."""
-        return np.array([each.duration for each in self.batches])
+        return np.array([each.duration for each in self.settled_batches])
 
     @cached_property
-    def records(self) -> Floats:
+    def records_per_batch(self) -> Floats:
         """Records of the settled batches."""
-        return np.array([each.records for each in self.batches], float)
+        return np.array([each.records for each in self.settled_batches], float)
 
     @cached_property
-    def duration(self) -> Estimate:
+    def median_duration(self) -> Estimate:
         """Median seconds of a batch."""
-        return median_with_interval(self.durations)
+        return median_with_interval(self.batch_durations)
 
     @cached_property
     def start_intervals(self) -> Floats:
         """Seconds from the start of a settled batch to that of the next one."""
-        begun = np.array([each.begun for each in self.query.batches[self.startup_batches :]])
+        begun = np.array([each.begun for each in self.query.batches[self.startup_batch_count :]])
         return np.diff(begun)
 
     @cached_property
-    def interval(self) -> float:
+    def median_interval(self) -> float:
         """Median seconds between two batches."""
-        return float(np.median(self.start_intervals)) if len(self.start_intervals) else self.duration.value
+        return (
+            float(np.median(self.start_intervals))
+            if len(self.start_intervals)
+            else self.median_duration.value
+        )
 
     @cached_property
     def busy_share(self) -> float:
         """Median share of the time in which a batch ran."""
         if not len(self.start_intervals):
             return 0.0
-        lasted = np.array([each.duration for each in self.query.batches[self.startup_batches : -1]])
+        lasted = np.array([each.duration for each in self.query.batches[self.startup_batch_count : -1]])
         return float(np.median(np.minimum(1, lasted / np.maximum(self.start_intervals, 1e-3))))
 
     @property
@@ -98,26 +102,26 @@ class QueryView:
     @cached_property
     def task_seconds(self) -> Floats:
         """Seconds of each settled batch in which at least one task ran."""
-        return np.array([_seconds_with_tasks(each) for each in self.batches])
+        return np.array([_seconds_with_tasks(each) for each in self.settled_batches])
 
     @cached_property
-    def overhead(self) -> Floats:
+    def overhead_seconds(self) -> Floats:
         """Seconds of each settled batch in which no task ran: planning, offsets, checkpoint, commits."""
-        return np.maximum(0, self.durations - self.task_seconds)
+        return np.maximum(0, self.batch_durations - self.task_seconds)
 
     @cached_property
     def overhead_share(self) -> Estimate:
         """Median share of a settled batch in which no task ran."""
-        return median_with_interval(self.overhead / self.durations)
+        return median_with_interval(self.overhead_seconds / self.batch_durations)
 
     @property
     def has_enough_batches(self) -> bool:
         """True with enough batches for statements about times."""
-        return len(self.batches) >= LEAST
+        return len(self.settled_batches) >= LEAST
 
     def part_seconds(self, *names: str) -> Floats:
         """Return the seconds of some parts of each settled batch."""
-        return np.array([sum(each.parts.get(name, 0.0) for name in names) for each in self.batches])
+        return np.array([sum(each.parts.get(name, 0.0) for name in names) for each in self.settled_batches])
 
     def changes_for(self, setting: Setting, old: Value, new: Value) -> tuple[Change, ...]:
         """Return a change under the names that the job's owner knows."""
@@ -126,9 +130,13 @@ class QueryView:
     def monthly_usd_of(self, seconds: float) -> float | None:
         """Return the monthly cost of seconds of every batch: their share of the machines' time."""
         month = self.subject.dollars_month
-        return None if month is None else month * seconds / max(self.interval, self.duration.value, 1e-3)
+        return (
+            None
+            if month is None
+            else month * seconds / max(self.median_interval, self.median_duration.value, 1e-3)
+        )
 
-    def finding(
+    def make_finding(
         self,
         kind: Kind,
         words: str,
@@ -151,7 +159,7 @@ def _seconds_with_tasks(batch: Batch) -> float:
         return 0.0
     begins = np.concatenate([each.launched for each in tables])
     ends = np.concatenate([each.finished for each in tables])
-    return union_seconds(np.maximum(begins, batch.begun), np.minimum(ends, batch.ended + 1))
+    return union_seconds(np.maximum(begins, batch.begun), np.minimum(ends, batch.ended_at + 1))
 
 
 def figure_evidence(name: str, value: Estimate | float, unit: str = "") -> Evidence:

@@ -37,11 +37,13 @@ def describe_disturbances(views: Sequence[QueryView]) -> str | None:
         if not view.has_enough_batches:
             continue
         ran = view.query.batches
-        settled = [each for each in ran[min(view.startup_batches, len(ran) // START_UP) :] if each.records]
+        settled = [
+            each for each in ran[min(view.startup_batch_count, len(ran) // START_UP) :] if each.records
+        ]
         parts = min(PARTS, len(settled) // LEAST)
         if parts < 2:
             continue
-        stretched = _wait_factor(settled)
+        stretched = _wait_factors(settled)
         if stretched is None:
             continue
         medians = [median_with_interval(part) for part in np.array_split(stretched, parts)]
@@ -52,7 +54,7 @@ def describe_disturbances(views: Sequence[QueryView]) -> str | None:
     return None
 
 
-def _wait_factor(batches: Sequence[Batch]) -> Floats | None:
+def _wait_factors(batches: Sequence[Batch]) -> Floats | None:
     """Return each batch's executor seconds over its CPU seconds, both as multiples of the usual at its size."""
     records = np.array([each.records for each in batches], float)
     run = np.array([sum(float((s.tasks.run - s.tasks.gc).sum()) for s in each.stages) for each in batches])

@@ -19,19 +19,19 @@ FORGOTTEN = 0.5
 """Share of the new rows that must be removed again for state to have a bound."""
 
 
-def find(view: QueryView) -> Iterator[Finding]:
+def state_findings(view: QueryView) -> Iterator[Finding]:
     """Yield the findings about a query's state, and about its failure."""
     if view.query.failure is not None:
         yield _failed_query_finding(view)
     if view.has_enough_batches:
-        operators = {len(batch.state) for batch in view.batches}
+        operators = {len(batch.state) for batch in view.settled_batches}
         if len(operators) == 1:
             for place in range(operators.pop()):
                 yield from _growing_state_finding(view, place)
 
 
 def _growing_state_finding(view: QueryView, place: int) -> Iterator[Finding]:
-    half = view.batches[len(view.batches) // 2 :]
+    half = view.settled_batches[len(view.settled_batches) // 2 :]
     begun = np.array([each.begun for each in half])
     rows = np.array([each.state[place].rows for each in half], float)
     growth = slope_with_interval(begun, rows)
@@ -39,12 +39,12 @@ def _growing_state_finding(view: QueryView, place: int) -> Iterator[Finding]:
     more = float(rows[-1] - rows[0])
     if growth.low <= 0 or more < GROWN * rows[0] or removed > FORGOTTEN * (more + removed):
         return
-    every = view.batches
+    every = view.settled_batches
     memory = np.array([each.state[place].memory for each in every], float)
     memory_growth = slope_with_interval([each.begun for each in every], memory)
     operator = half[-1].state[place]
     # The batches themselves show the cost of a row of state: their time over its rows.
-    cost = slope_with_interval([each.state[place].rows for each in every], view.durations)
+    cost = slope_with_interval([each.state[place].rows for each in every], view.batch_durations)
     low, likely, high = (max(0.0, each) for each in (cost.low, cost.value, cost.high))
     a_day = growth.value * DAY
     saved = Estimate(likely * a_day, low * a_day, (high if np.isfinite(high) else likely) * a_day)
@@ -53,7 +53,7 @@ def _growing_state_finding(view: QueryView, place: int) -> Iterator[Finding]:
         Evidence("rows more in a day", a_day, "rows", growth.low * DAY, growth.high * DAY),
         Evidence("rows forgotten in the second half", removed, "rows"),
         Evidence("memory more in a day", memory_growth.value * DAY, "B"),
-        figure_evidence("batch duration", view.duration, "s"),
+        figure_evidence("batch duration", view.median_duration, "s"),
     )
     mark = "its watermark does not bound it" if half[-1].watermark is not None else "it has no watermark"
     words = (
@@ -63,7 +63,7 @@ def _growing_state_finding(view: QueryView, place: int) -> Iterator[Finding]:
     changes = view.subject.code_changes(
         f"query {view.query.name}", "withWatermark", "a watermark on the time that bounds the key"
     )
-    yield view.finding(
+    yield view.make_finding(
         "growing-state",
         words,
         evidence,

@@ -14,7 +14,7 @@ from millrace.advisor.findings.advised_job import SHUFFLE
 from millrace.advisor.findings.model import Change, Evidence, Finding
 from millrace.advisor.findings.query_view import LEAST, QueryView, figure_evidence
 from millrace.advisor.logs.application_history import Batch, Floats, Stage
-from millrace.advisor.logs.statistics import Estimate, list_schedule_seconds, median_with_interval
+from millrace.advisor.logs.statistics import Estimate, makespan_of_list_scheduling, median_with_interval
 
 OWN_REPETITION = "millrace: a record "
 """Message of tasks that the core fails on purpose, to write a batch another way; no user can change them."""
@@ -75,7 +75,7 @@ class RepeatedStage:
         return self.reads_shuffle and any(batch.state for batch, _ in self.pairs)
 
 
-def find(view: QueryView, cores: int) -> Iterator[Finding]:
+def task_findings(view: QueryView, cores: int) -> Iterator[Finding]:
     """Yield the findings about how tasks share a query's work on so many cores."""
     yield from _failed_tasks_finding(view)
     if not view.has_enough_batches or cores < 1:
@@ -91,13 +91,15 @@ def find(view: QueryView, cores: int) -> Iterator[Finding]:
 def repeated_stages(view: QueryView) -> list[RepeatedStage]:
     """Group the stages of all batches that do the same: the same place in the order, as many tasks."""
     same: dict[tuple[int, int], list[tuple[Batch, Stage]]] = defaultdict(list)
-    for batch in view.batches:
+    for batch in view.settled_batches:
         for place, stage in enumerate(sorted(batch.stages, key=lambda each: (each.id, each.attempt))):
             same[place, stage.partitions].append((batch, stage))
     return [RepeatedStage(tuple(pairs), key[1]) for key, pairs in same.items() if len(pairs) >= LEAST]
 
 
-def _seconds_to_save(stage: RepeatedStage, seconds: Callable[[Stage], float]) -> tuple[Floats, Floats]:
+def _saved_seconds_and_shares(
+    stage: RepeatedStage, seconds: Callable[[Stage], float]
+) -> tuple[Floats, Floats]:
     """Return the seconds that each batch would save, and their share of it."""
     lost = np.array([max(0.0, seconds(each)) for _, each in stage.pairs])
     return lost, lost / np.array([max(batch.duration, 1e-3) for batch, _ in stage.pairs])
@@ -112,9 +114,9 @@ def _records_of_batches(stage: Stage) -> Floats:
     return (tasks.records_read + tasks.shuffle_records_read)[tasks.did_whole_partition].astype(float)
 
 
-def _skew_factors(stage: Stage) -> tuple[float, float]:
+def _duration_and_record_skew(stage: Stage) -> tuple[float, float]:
     """Return the longest task's duration and its records, each as a multiple of the others' median."""
-    durations, records = stage.tasks.duration[stage.tasks.did_whole_partition], _records_of_batches(stage)
+    durations, records = stage.tasks.durations[stage.tasks.did_whole_partition], _records_of_batches(stage)
     if len(durations) < 2:
         return 1.0, 1.0
     longest = int(np.argmax(durations))
@@ -131,20 +133,20 @@ def _skew_finding(view: QueryView, stage: RepeatedStage, cores: int) -> Finding 
         return None
 
     def seconds_without_skew(each: Stage) -> float:
-        durations = each.tasks.duration[each.tasks.did_whole_partition]
+        durations = each.tasks.durations[each.tasks.did_whole_partition]
         if not len(durations):
             return 0.0
         return float(durations.max() - durations.sum() / min(cores, len(durations)))
 
-    lost, share = _seconds_to_save(stage, seconds_without_skew)
-    spread = np.array([_skew_factors(each) for _, each in stage.pairs])
+    lost, share = _saved_seconds_and_shares(stage, seconds_without_skew)
+    spread = np.array([_duration_and_record_skew(each) for _, each in stage.pairs])
     times, records = median_with_interval(spread[:, 0]), median_with_interval(spread[:, 1])
     if times.low < SKEWED or records.low < SKEWED or not _is_worth_a_finding(lost, share):
         return None
-    pooled = np.concatenate([each.tasks.duration for _, each in stage.pairs])
+    pooled = np.concatenate([each.tasks.durations for _, each in stage.pairs])
     quantiles = {f"p{q}": float(np.percentile(pooled, q)) for q in (50, 75, 95, 99)}
     heaviest = Counter(
-        int(each.tasks.index[int(np.argmax(each.tasks.duration))]) for _, each in stage.pairs
+        int(each.tasks.index[int(np.argmax(each.tasks.durations))]) for _, each in stage.pairs
     ).most_common(1)[0]
     evidence = (
         figure_evidence("longest task to the others' median", times, "times"),
@@ -164,7 +166,7 @@ def _skew_finding(view: QueryView, stage: RepeatedStage, cores: int) -> Finding 
         if stage.reads_shuffle
         else (view.changes_for("partitions", stage.partitions, stage.partitions * 2))
     )
-    return view.finding(
+    return view.make_finding(
         "skewed-tasks",
         words,
         evidence,
@@ -185,10 +187,10 @@ def _wave_finding(view: QueryView, stage: RepeatedStage, cores: int) -> Finding 
         return None
 
     def seconds_with_full_waves(each: Stage) -> float:
-        durations = each.tasks.duration[each.tasks.did_whole_partition]
-        return list_schedule_seconds(durations, cores) - float(durations.sum()) / cores
+        durations = each.tasks.durations[each.tasks.did_whole_partition]
+        return makespan_of_list_scheduling(durations, cores) - float(durations.sum()) / cores
 
-    lost, share = _seconds_to_save(stage, seconds_with_full_waves)
+    lost, share = _saved_seconds_and_shares(stage, seconds_with_full_waves)
     if not _is_worth_a_finding(lost, share):
         return None
     waves = -(-tasks // cores)
@@ -202,7 +204,7 @@ def _wave_finding(view: QueryView, stage: RepeatedStage, cores: int) -> Finding 
         figure_evidence("the last one waits", queued, "s"),
         figure_evidence(
             "task time",
-            median_with_interval(np.concatenate([each.tasks.duration for _, each in stage.pairs])),
+            median_with_interval(np.concatenate([each.tasks.durations for _, each in stage.pairs])),
             "s",
         ),
     )
@@ -210,7 +212,7 @@ def _wave_finding(view: QueryView, stage: RepeatedStage, cores: int) -> Finding 
         f"{tasks} tasks of {view.query.name} run on {cores} cores in {waves} waves, and the last wave leaves "
         f"{full_waves - tasks} of them idle."
     )
-    return view.finding(
+    return view.make_finding(
         "queued-partitions",
         words,
         evidence,
@@ -224,10 +226,10 @@ def _too_few_tasks_finding(view: QueryView, stage: RepeatedStage, cores: int) ->
     tasks = stage.partitions
     if tasks >= cores:
         return None
-    lost, share = _seconds_to_save(
+    lost, share = _saved_seconds_and_shares(
         stage,
         lambda each: (
-            float(each.tasks.duration[each.tasks.did_whole_partition].max(initial=0)) * (1 - tasks / cores)
+            float(each.tasks.durations[each.tasks.did_whole_partition].max(initial=0)) * (1 - tasks / cores)
         ),
     )
     if not _is_worth_a_finding(lost, share):
@@ -237,12 +239,12 @@ def _too_few_tasks_finding(view: QueryView, stage: RepeatedStage, cores: int) ->
         Evidence("cores", cores),
         figure_evidence(
             "task time",
-            median_with_interval(np.concatenate([each.tasks.duration for _, each in stage.pairs])),
+            median_with_interval(np.concatenate([each.tasks.durations for _, each in stage.pairs])),
             "s",
         ),
     )
     words = f"{tasks} task{'s' * (tasks > 1)} of {view.query.name} carr{'y' if tasks > 1 else 'ies'} the work that {cores} cores could share."
-    return view.finding(
+    return view.make_finding(
         "too-few-partitions",
         words,
         evidence,
@@ -256,13 +258,14 @@ def _too_many_tasks_finding(view: QueryView, stage: RepeatedStage, cores: int) -
     tasks = stage.partitions
     if tasks < MANY * cores:
         return None
-    durations = median_with_interval([float(np.median(each.tasks.duration)) for _, each in stage.pairs])
+    durations = median_with_interval([float(np.median(each.tasks.durations)) for _, each in stage.pairs])
     if durations.high >= SHORT_TASK:
         return None
     # The shortest tenth of the tasks have almost no records: their time is the cost of a task.
-    fixed = float(np.percentile(np.concatenate([each.tasks.duration for _, each in stage.pairs]), 10))
-    lost, share = _seconds_to_save(
-        stage, lambda each: each.tasks.elapsed * (1 - cores / tasks) * fixed / max(durations.value, 1e-4)
+    fixed = float(np.percentile(np.concatenate([each.tasks.durations for _, each in stage.pairs]), 10))
+    lost, share = _saved_seconds_and_shares(
+        stage,
+        lambda each: each.tasks.elapsed_seconds * (1 - cores / tasks) * fixed / max(durations.value, 1e-4),
     )
     if not _is_worth_a_finding(lost, share):
         return None
@@ -281,7 +284,7 @@ def _too_many_tasks_finding(view: QueryView, stage: RepeatedStage, cores: int) -
         f"{tasks} tasks of {view.query.name} last {durations.value * 1000:.0f} ms each: launching them is most of the "
         f"work, and {cores} cores need no more than {cores}."
     )
-    return view.finding(
+    return view.make_finding(
         "too-many-partitions",
         words,
         evidence,
@@ -299,7 +302,7 @@ def _changes_to_task_count(
     name = f"query {view.query.name}" + (f" of {place}" if place else "")
     if stage.reads_shuffle:
         return _shuffle_partition_changes(view, stage, tasks, name)
-    sizes = kafka_range_tasks.records_per_partition([batch for batch, _ in stage.pairs])
+    sizes = kafka_range_tasks.partition_records_of_batches([batch for batch, _ in stage.pairs])
     if sizes is None:
         return view.changes_for("partitions", stage.partitions, tasks)
     if tasks > stage.partitions:
@@ -341,7 +344,7 @@ def _failed_tasks_finding(view: QueryView) -> Iterator[Finding]:
         stages = [s for s in batch.stages if not any(OWN_REPETITION in text for _, text in s.failures)]
         for stage in stages:
             attempts += len(stage.tasks)
-            failed += float(stage.tasks.duration[stage.tasks.failed].sum())
+            failed += float(stage.tasks.durations[stage.tasks.failed].sum())
             failures.update(stage.failures)
         if any(stage.tasks.failed.any() for stage in stages):
             batches.append(batch.id)
@@ -366,4 +369,4 @@ def _failed_tasks_finding(view: QueryView) -> Iterator[Finding]:
         f"nothing that raises {message or error}",
     )
     saved = Estimate(spent.value * again, spent.low * again, spent.high * again)
-    yield view.finding("retried-tasks", words, evidence, tuple(batches), changes, saved)
+    yield view.make_finding("retried-tasks", words, evidence, tuple(batches), changes, saved)

@@ -57,9 +57,13 @@ class QueryForecast(StrictModel):
         """True unless the complete interval of the backlog's growth is above a hundredth of the arrivals; less is chance."""
         return self.ended and self.grows.low <= _NOISE * self.arriving
 
-    def is_worse_than(self, other: QueryForecast) -> bool:
+    def grows_faster_than(self, other: QueryForecast) -> bool:
         """Return whether the backlog grows faster than with the other forecast, beyond both intervals."""
         return not self.keeps_up and (other.keeps_up or self.grows.low > other.grows.high)
+
+    def is_older_than(self, other: QueryForecast) -> bool:
+        """Return whether the oldest records (p95) are older than with the other forecast, beyond both intervals."""
+        return self.figures["oldest"].low > other.figures["oldest"].high
 
 
 class Forecast(StrictModel):

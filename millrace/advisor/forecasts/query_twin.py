@@ -18,7 +18,7 @@ import numpy as np
 from millrace.advisor.logs import query_observations
 from millrace.advisor.logs.application_history import Batch, Floats, History, Query, Stage
 from millrace.advisor.logs.query_observations import INSTANT, successful_task_seconds
-from millrace.advisor.logs.statistics import count_startup_batches, list_schedule_seconds, union_seconds
+from millrace.advisor.logs.statistics import count_startup_batches, makespan_of_list_scheduling, union_seconds
 from millrace.sizing.simulation import Arrivals
 from millrace.sizing.simulation.task_schedule import EqualPartitions
 
@@ -119,7 +119,7 @@ class QueryTwin:
         waited = self.arrivals.arrived_before(begin)
         return (self.arrivals.records - waited) / (self.arrivals.seconds - begin)
 
-    def batch_times(
+    def fit_batch_durations(
         self, cores: int, drawn: Sequence[int] | None = None, fixed: float = 0.5
     ) -> BatchDurationModel:
         """Fit the durations of batches on so many cores.
@@ -129,7 +129,7 @@ class QueryTwin:
         cores
             c.
         drawn
-            Batches, from :meth:`resampled_batches`; by default all.
+            Batches, from :meth:`resampled_batch_indexes`; by default all.
         fixed
             Share of a task's time that is κ, where κ and b cannot be separated: both ends are possible.
         """
@@ -139,7 +139,7 @@ class QueryTwin:
         spread = float(np.subtract(*np.percentile(idle, [75, 25]))) / _QUARTILES
         overhead = math.exp(float(np.median(idle)) + spread * spread / 2)
         sums: Floats = sum((each.sums for each in samples), np.zeros(6))
-        wave, per_record = _fit_line(sums)
+        wave, per_record = _fit_fixed_and_per_record(sums)
         if not self.told and sums[1] > 0:
             task = sums[3] / sums[0]
             wave, per_record = float(fixed * task), float((1 - fixed) * task * sums[0] / sums[1])
@@ -149,10 +149,10 @@ class QueryTwin:
             behind = (0.0, 0.0)
         else:
             records = np.array([each.records for each in samples])
-            behind = _fit_line(_least_squares_sums(records, rest, np.maximum(rest, INSTANT)))
+            behind = _fit_fixed_and_per_record(_least_squares_sums(records, rest, np.maximum(rest, INSTANT)))
         return BatchDurationModel(overhead, spread, wave * passes, per_record * passes, behind)
 
-    def resampled_batches(self, number: int) -> Iterator[list[int]]:
+    def resampled_batch_indexes(self, number: int) -> Iterator[list[int]]:
         """Yield resampled batches, in blocks, as neighbours are alike."""
         count = len(self._samples)
         block = max(1, round(count ** (1 / 3)))
@@ -173,7 +173,7 @@ class _BatchSample:
     others: tuple[Floats, ...]
 
     def seconds_of_other_stages(self, cores: int) -> float:
-        return math.fsum(list_schedule_seconds(each, cores) for each in self.others)
+        return math.fsum(makespan_of_list_scheduling(each, cores) for each in self.others)
 
 
 def twin_of_query(history: History, query: Query) -> QueryTwin | None:
@@ -183,16 +183,16 @@ def twin_of_query(history: History, query: Query) -> QueryTwin | None:
     if len(batches) < LEAST or history.cores < 1:
         return None
     partitions, cores = (
-        query_observations.observed_partitions(batches),
+        query_observations.observed_partition_count(batches),
         query_observations.median_tasks_at_once(batches, history.cores),
     )
     # Errors are relative, so weights come from a first fit: weights from the times themselves would favour short ones.
-    first_guess = _fit_line(
+    first_guess = _fit_fixed_and_per_record(
         sum((_batch_sample(each, partitions, cores, None).sums for each in batches), np.zeros(6))
     )
     samples = tuple(_batch_sample(each, partitions, cores, first_guess) for each in batches)
     trigger = query_observations.observed_trigger_seconds(batches)
-    ahead = query_observations.arrival_lead_seconds(batches, trigger)
+    ahead = query_observations.arrival_seconds_before_first_batch(batches, trigger)
     arrivals, notes = query_observations.observed_arrivals(batches, ahead)
     told = _do_records_vary(samples)
     twin_ = QueryTwin(
@@ -208,7 +208,7 @@ def twin_of_query(history: History, query: Query) -> QueryTwin | None:
         sigma=0.0,
         durations=np.array([each.duration for each in batches]),
         records=np.array([each.records for each in batches], float),
-        ended=np.array([each.ended - batches[0].begun + ahead for each in batches]),
+        ended=np.array([each.ended_at - batches[0].begun + ahead for each in batches]),
         told=told,
         notes=notes if told else (*notes, _UNTOLD),
         _samples=samples,
@@ -225,7 +225,7 @@ def _batch_sample(
         begins.append(stage.tasks.launched[stage.tasks.did_whole_partition])
         ends.append(stage.tasks.finished[stage.tasks.did_whole_partition])
         times = successful_task_seconds(stage)
-        packed += list_schedule_seconds(times, cores)
+        packed += makespan_of_list_scheduling(times, cores)
         if len(times) != partitions:
             others.append(times)
             continue
@@ -234,7 +234,7 @@ def _batch_sample(
         sums = sums + _least_squares_sums(records, times, np.maximum(expected, INSTANT))
         passes += 1
     begun, ended = np.concatenate(begins), np.concatenate(ends)
-    working = union_seconds(np.maximum(begun, batch.begun), np.minimum(ended, batch.ended))
+    working = union_seconds(np.maximum(begun, batch.begun), np.minimum(ended, batch.ended_at))
     # Failed attempts make others wait: the time of tasks beyond their own counts as idle time like any other. Parallel jobs
     # of a batch take less than one after the other.
     idle = max(0.0, batch.duration - min(working, packed))
@@ -254,7 +254,7 @@ def _least_squares_sums(records: Floats, times: Floats, expected: Floats) -> Flo
     return np.array([*(np.sum(each) for each in terms), len(times)])
 
 
-def _fit_line(sums: Floats) -> tuple[float, float]:
+def _fit_fixed_and_per_record(sums: Floats) -> tuple[float, float]:
     """Solve for (fixed, per record), neither below zero."""
     if sums[5] == 0:
         return 0.0, 0.0
@@ -281,7 +281,7 @@ def _fit_line(sums: Floats) -> tuple[float, float]:
 
 def _with_task_spread(made: QueryTwin, batches: Sequence[Batch]) -> QueryTwin:
     """Add the spread of a stage's tasks beyond their records."""
-    costs = made.batch_times(made.cores)
+    costs = made.fit_batch_durations(made.cores)
     wave, per_record = costs.wave / max(1, made.reads), costs.per_record / max(1, made.reads)
     squares, free = 0.0, 0
     for batch in batches:

@@ -13,11 +13,11 @@ from millrace.advisor.forecasts.forecast_figures import FIGURES, Forecast, Query
 from millrace.advisor.forecasts.query_twin import BatchDurationModel, QueryTwin, twin_of_query
 from millrace.advisor.logs.application_history import History
 from millrace.advisor.logs.statistics import Estimate, slope_with_interval
-from millrace.config.document.explain_validation_errors import suggest_nearest
-from millrace.config.document.problems import wrong_option
+from millrace.config.document.explain_validation_errors import did_you_mean_text
+from millrace.config.document.problems import wrong_option_error
 from millrace.config.engines.glue import glue_tasks_per_worker, glue_workers
 from millrace.config.units import parse_duration
-from millrace.sizing.simulation import Fixed, QueryLoad, QueryResult, Scenario, simulate
+from millrace.sizing.simulation import FixedExecutors, QueryLoad, QueryResult, Scenario, simulate
 from millrace.sizing.simulation.task_schedule import EqualPartitions, divide_stream
 
 DRAWS = 39
@@ -89,11 +89,11 @@ class ApplicationTwin:
     worker_usd_hour: float | None
     notes: tuple[str, ...]
 
-    def replay(self, draws: int = DRAWS) -> Forecast:
+    def forecast_replay(self, draws: int = DRAWS) -> Forecast:
         """Simulate the run again without changes, to compare it with the log."""
-        return self.what_if((), draws)
+        return self.forecast_what_if((), draws)
 
-    def relative_errors(self, replayed: Forecast) -> dict[str, float]:
+    def relative_duration_errors(self, replayed: Forecast) -> dict[str, float]:
         """Return the relative error of the replay's median batch duration."""
         errors = {}
         for name, query in self.queries.items():
@@ -101,7 +101,7 @@ class ApplicationTwin:
             errors[name] = abs(replayed.queries[name].figures["duration"].value - real) / real
         return errors
 
-    def what_if(self, changes: Sequence[WhatIfChange], draws: int = DRAWS) -> Forecast:
+    def forecast_what_if(self, changes: Sequence[WhatIfChange], draws: int = DRAWS) -> Forecast:
         """Forecast the same traffic under other conditions.
 
         Parameters
@@ -123,22 +123,23 @@ class ApplicationTwin:
         cores = int(values.get("cores", cores))
         jobs = int(values.get("split", 1))
         if jobs > cores:
-            raise wrong_option(
+            raise wrong_option_error(
                 "--what-if", f"split={jobs}", f"at most {cores}, because each job needs a core"
             )
         each = cores // jobs
         for name, query in self.queries.items():
             merged = int(_changes_of_query(changes, name).get("merge", 1))
             if merged > (slots := _scaled_cores(query, each, self.cores)):
-                raise wrong_option(
+                raise wrong_option_error(
                     "--what-if",
                     f"merge={merged}",
                     f"at most {slots}, the number of cores of query {name}, because each job needs one",
                 )
-        drawn = {name: list(query.resampled_batches(draws)) for name, query in self.queries.items()}
-        best = self._simulate(changes, each, None, 0)
+        drawn = {name: list(query.resampled_batch_indexes(draws)) for name, query in self.queries.items()}
+        best = self._simulated_figures_by_query(changes, each, None, 0)
         others = [
-            self._simulate(changes, each, {n: d[i] for n, d in drawn.items()}, i + 1) for i in range(draws)
+            self._simulated_figures_by_query(changes, each, {n: d[i] for n, d in drawn.items()}, i + 1)
+            for i in range(draws)
         ]
         queries = {
             name: _forecast_of_query(
@@ -159,7 +160,7 @@ class ApplicationTwin:
             queries=queries,
         )
 
-    def _simulate(
+    def _simulated_figures_by_query(
         self,
         changes: Sequence[WhatIfChange],
         cores: int,
@@ -172,11 +173,11 @@ class ApplicationTwin:
             # Where κ and b cannot be separated, the interval has to contain both ends.
             fixed = 0.5 if drawn is None else float(seed % 2)
             slots = _cores_of_query(query, own, cores, self.cores)
-            costs = query.batch_times(slots, None if drawn is None else drawn[name], fixed)
+            costs = query.fit_batch_durations(slots, None if drawn is None else drawn[name], fixed)
             loads += _query_loads(query, own, slots, costs)
         seconds = max(query.arrivals.seconds for query in self.queries.values())
         sigma = max(query.sigma for query in self.queries.values())
-        done = simulate(Scenario(seconds, tuple(loads), cores, Fixed(1), sigma=sigma, seed=seed + 1))
+        done = simulate(Scenario(seconds, tuple(loads), cores, FixedExecutors(1), sigma=sigma, seed=seed + 1))
         return {
             name: _figures_of_result(done.queries[name], query.arrivals.seconds)
             for name, query in self.queries.items()
@@ -241,7 +242,7 @@ def _figures_of_result(result: QueryResult, seconds: float) -> tuple[float, ...]
     # At the starts of batches, as the backlog rises between them; by the age of what waits, as traffic changes its number.
     late = result.starts >= seconds / 2
     pace = result.arrived / seconds
-    grows = slope_with_interval(result.starts[late], pace * (result.oldest - lasted)[late])
+    grows = slope_with_interval(result.starts[late], pace * (result.oldest_age_by_batch - lasted)[late])
     if np.count_nonzero(late) < _SLOPE:
         grows = Estimate(grows.value, min(grows.value, 0.0), max(grows.value, pace))
     return (
@@ -291,7 +292,7 @@ def twin_of_application(history: History, worker_usd_hour: float | None = None) 
         else:
             twins[query.name] = made  # of several runs the last one counts
             notes += [f"{query.name}: {each}" for each in made.notes]
-    executor_cores = max(1, history.executor_cores)
+    executor_cores = max(1, history.smallest_executor_cores)
     return ApplicationTwin(twins, history.cores, executor_cores, worker_usd_hour, tuple(dict.fromkeys(notes)))
 
 
@@ -318,21 +319,21 @@ def _parse_change(text: str, queries: Sequence[str]) -> WhatIfChange:
     query, dot, key = left.rpartition(".")
     known = get_args(Key)
     if not equals or key not in known:
-        raise wrong_option(
+        raise wrong_option_error(
             "--what-if",
             text,
             f"KEY=VALUE or QUERY.KEY=VALUE, with KEY one of {', '.join(known)}",
-            suggest_nearest(key, known),
+            did_you_mean_text(key, known),
         )
     if dot and query not in queries:
-        raise wrong_option(
+        raise wrong_option_error(
             "--what-if",
             text,
             f"the name of a query of the log: {', '.join(queries) or 'it has none'}",
-            suggest_nearest(query, queries),
+            did_you_mean_text(query, queries),
         )
     if dot and key in ("cores", "worker", "split"):
-        raise wrong_option(
+        raise wrong_option_error(
             "--what-if",
             text,
             f"{key} without the name of a query, because it applies to all queries of the job",
@@ -340,13 +341,13 @@ def _parse_change(text: str, queries: Sequence[str]) -> WhatIfChange:
     named = next(each for each in known if each == key)
     if named == "cache":
         if value != "on":
-            raise wrong_option("--what-if", text, "cache=on")
+            raise wrong_option_error("--what-if", text, "cache=on")
         return WhatIfChange("cache", 1.0, query or None)
     if named == "trigger":
         try:
             return WhatIfChange("trigger", parse_duration(value).total_seconds(), query or None)
         except ValueError as error:
-            raise wrong_option("--what-if", text, str(error)) from None
+            raise wrong_option_error("--what-if", text, str(error)) from None
     if named == "worker" and value in glue_workers(_GLUE):
         return WhatIfChange("worker", float(glue_tasks_per_worker(_GLUE, value)), query or None)
     try:
@@ -355,16 +356,16 @@ def _parse_change(text: str, queries: Sequence[str]) -> WhatIfChange:
         number = math.nan
     if named == "traffic":
         if not 0 < number <= 1000:
-            raise wrong_option(
+            raise wrong_option_error(
                 "--what-if", text, "a factor of the logged traffic, more than 0 and at most 1000, such as 2"
             )
     elif named == "worker" and not (1 <= number <= _LARGEST and number == int(number)):
-        raise wrong_option(
+        raise wrong_option_error(
             "--what-if",
             text,
             f"the number of task slots per worker, 1 to {_LARGEST}, or one of "
             f"{', '.join(glue_workers(_GLUE))}",
         )
     elif not 1 <= number <= 1e9 or number != int(number):
-        raise wrong_option("--what-if", text, "a whole number, 1 or more")
+        raise wrong_option_error("--what-if", text, "a whole number, 1 or more")
     return WhatIfChange(named, number, query or None)

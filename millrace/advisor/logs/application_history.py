@@ -195,7 +195,7 @@ class Batch:
     arrivals: tuple[float, float] | None = None
 
     @property
-    def ended(self) -> float:
+    def ended_at(self) -> float:
         """End of the batch, in epoch seconds."""
         return self.begun + self.duration
 
@@ -336,6 +336,6 @@ class History:
         return int(np.max(np.cumsum([cores for _, cores in moments]), initial=0))
 
     @property
-    def executor_cores(self) -> int:
+    def smallest_executor_cores(self) -> int:
         """Task slots of the smallest executor; 0 where the log names none."""
         return min((each.cores for each in self.executors if each.cores > 0), default=0)

@@ -97,7 +97,7 @@ def _block_headers(stream: io.BufferedReader, size: int) -> Iterator[bytes]:
         yield head
 
 
-def _decompress_frames(stream: io.BufferedReader, opened: Callable[[], Any]) -> Iterator[bytes]:
+def _decompress_zstd_or_gzip(stream: io.BufferedReader, opened: Callable[[], Any]) -> Iterator[bytes]:
     """Unpack one frame (zstd) or member (gzip) after the other: an append to a file starts a new one."""
     frame, fed = opened(), False
     while held := stream.read(PIECE):
@@ -221,12 +221,12 @@ def _decompress_lzf_chunk(data: bytes, size: int) -> bytes:
 
 _CODECS: dict[bytes, Callable[[io.BufferedReader], Iterator[bytes]]] = {
     b"\x28\xb5\x2f\xfd": partial(
-        _decompress_frames, opened=lambda: zstandard.ZstdDecompressor().decompressobj()
+        _decompress_zstd_or_gzip, opened=lambda: zstandard.ZstdDecompressor().decompressobj()
     ),
     b"LZ4Block": _decompress_spark_lz4,
     _LZ4_FRAME: _decompress_lz4_frames,
     b"\xff\x06\x00\x00sNaPpY": _decompress_snappy_frames,
     b"\x82SNAPPY\x00": _decompress_xerial_snappy,
     b"ZV": _decompress_lzf,
-    b"\x1f\x8b": partial(_decompress_frames, opened=lambda: zlib.decompressobj(wbits=31)),
+    b"\x1f\x8b": partial(_decompress_zstd_or_gzip, opened=lambda: zlib.decompressobj(wbits=31)),
 }

@@ -20,19 +20,19 @@ from millrace.advisor.logs.application_history import (
     TaskAttempts,
 )
 from millrace.advisor.logs.event_logs import EventLog, LogLines
-from millrace.advisor.logs.pending_runs import (
+from millrace.advisor.logs.statistics import most_open_intervals
+from millrace.advisor.logs.unfinished_runs import (
     JOB_PROPERTIES,
     MOST_CORES,
     MOST_TASKS,
     PendingJob,
-    PendingRun,
+    PendingQueryRun,
     PendingStage,
     engine_of_properties,
     finished_query_run,
-    task_table,
-    tasks_by_executor,
+    task_array,
+    tasks_ordered_by_executor,
 )
-from millrace.advisor.logs.statistics import most_open_intervals
 
 _STREAMING = "org.apache.spark.sql.streaming.StreamingQueryListener$"
 
@@ -82,7 +82,7 @@ def read_history(log: EventLog) -> History:
     if lines.cut_off and reader.last_failed:
         reader.unread -= 1
     lost = log.lost or not reader.begins
-    return reader.history(cut_off=lines.cut_off, lost=lost, too_long=lines.too_long, ended_at=ended_at)
+    return reader.build_history(cut_off=lines.cut_off, lost=lost, too_long=lines.too_long, ended_at=ended_at)
 
 
 class _HistoryTooLargeError(Exception):
@@ -112,8 +112,8 @@ class _HistoryReader:
         self._partitions: dict[int, int] = {}
         self._stages: dict[tuple[int, int], PendingStage] = {}
         self._ended: dict[tuple[int, int], PendingStage] = {}
-        self._runs: dict[str, PendingRun] = {}
-        self._runs_of: dict[str, list[tuple[str, PendingRun]]] = {}
+        self._runs: dict[str, PendingQueryRun] = {}
+        self._runs_of: dict[str, list[tuple[str, PendingQueryRun]]] = {}
         self._length = 0
         self._take_token: dict[str, Callable[[Mapping[str, Any]], None]] = {
             "SparkListenerLogStart": self._log_start,
@@ -152,7 +152,7 @@ class _HistoryReader:
             self.unread += 1
             self.last_failed = True
 
-    def _count_held_bytes(self, size: int) -> None:
+    def _add_held_bytes_or_raise(self, size: int) -> None:
         self._held += size
         if self._held > HELD:
             raise _HistoryTooLargeError
@@ -170,7 +170,7 @@ class _HistoryReader:
 
     def _environment_update(self, event: Mapping[str, Any]) -> None:
         properties = event["Spark Properties"].items()
-        self._count_held_bytes(2 * self._length)
+        self._add_held_bytes_or_raise(2 * self._length)
         self._properties |= {key: str(value) for key, value in properties if len(key) <= events.WORDS}
 
     def _application_start(self, event: Mapping[str, Any]) -> None:
@@ -184,7 +184,7 @@ class _HistoryReader:
 
     def _executor_added(self, event: Mapping[str, Any]) -> None:
         name, cores = events.to_text(event["Executor ID"]), event["Executor Info"]["Total Cores"]
-        self._count_held_bytes(_THING)
+        self._add_held_bytes_or_raise(_THING)
         self._executors[name] = Executor(
             name,
             events.to_count(cores, MOST_CORES),
@@ -195,7 +195,7 @@ class _HistoryReader:
         self._removed.pop(name, None)
 
     def _executor_removed(self, event: Mapping[str, Any]) -> None:
-        self._count_held_bytes(_THING)
+        self._add_held_bytes_or_raise(_THING)
         self._removed[events.to_text(event["Executor ID"])] = self._event_seconds(event["Timestamp"])
 
     def _job_start(self, event: Mapping[str, Any]) -> None:
@@ -211,7 +211,7 @@ class _HistoryReader:
         }
         last = max(named, default=None)
         site = "" if last is None else named[last][0]
-        self._count_held_bytes(_THING * (1 + len(named)))
+        self._add_held_bytes_or_raise(_THING * (1 + len(named)))
         self._jobs[number] = PendingJob(
             number, self._event_seconds(event["Submission Time"]), job_properties, site
         )
@@ -227,7 +227,7 @@ class _HistoryReader:
     def _pending_stage(self, key: tuple[int, int]) -> PendingStage:
         """Return the stage attempt, counted for the job that runs it: other jobs that share it skip it."""
         if key not in self._stages:
-            self._count_held_bytes(_THING)
+            self._add_held_bytes_or_raise(_THING)
             owners = self._of_stage.get(key[0], [])
             running = [number for number in owners if self._jobs[number].running]
             job = next(iter(running or owners), None)
@@ -241,37 +241,37 @@ class _HistoryReader:
         name = None if executor is None else events.to_text(executor)
         place = -1 if name is None else self._place.get(name, len(self._place))
         row = events.pack_task_row(event, place)
-        failure = events.task_failure(event)
+        failure = events.task_error_and_message(event)
         self._event_seconds(info["Finish Time"])
         if name is not None and name not in self._place:
-            self._count_held_bytes(_THING)
+            self._add_held_bytes_or_raise(_THING)
             self._place[name] = place
-        self._count_held_bytes(len(row))
+        self._add_held_bytes_or_raise(len(row))
         stage = self._pending_stage(key)
         stage.rows += row
         # After the end of its stage comes a second copy of a task, killed when the first was done.
         if failure is not None and key not in self._ended:
             if failure not in stage.failures:
-                self._count_held_bytes(_THING)
+                self._add_held_bytes_or_raise(_THING)
             stage.failures[failure] += 1
 
     def _stage_end(self, event: Mapping[str, Any]) -> None:
         info = event["Stage Info"]
         key = (events.to_count(info["Stage ID"]), events.to_count(info["Stage Attempt ID"]))
         scans = events.initial_rdds(info)
-        self._count_held_bytes(len(scans) * _THING // 2)
+        self._add_held_bytes_or_raise(len(scans) * _THING // 2)
         partitions = events.to_count(info["Number of Tasks"], MOST_TASKS)
         for moment in (info.get("Submission Time"), info.get("Completion Time")):
             if moment is not None:
                 self._event_seconds(moment)
         self._ended[key] = stage = self._pending_stage(key)
-        stage.partitions, stage.scans, stage.adaptive = partitions, scans, events.is_adaptive(info)
+        stage.partitions, stage.scans, stage.adaptive = partitions, scans, events.is_task_count_adaptive(info)
 
-    def _query_run_of_event(self, event: Mapping[str, Any]) -> PendingRun:
+    def _query_run_of_event(self, event: Mapping[str, Any]) -> PendingQueryRun:
         run_id, name = events.to_text(event["runId"]), events.to_text(event.get("name") or "")
         if run_id not in self._runs:
-            self._count_held_bytes(_THING)
-            self._runs[run_id] = PendingRun(events.to_text(event["id"]))
+            self._add_held_bytes_or_raise(_THING)
+            self._runs[run_id] = PendingQueryRun(events.to_text(event["id"]))
         run = self._runs[run_id]
         run.name = run.name or name or None
         return run
@@ -283,8 +283,8 @@ class _HistoryReader:
     def _query_progress(self, event: Mapping[str, Any]) -> None:
         progress = event["progress"]
         batch = events.batch_from_progress(progress)
-        self._event_seconds(batch.ended * 1e3)
-        self._count_held_bytes(_THING + _TIMES * self._length)
+        self._event_seconds(batch.ended_at * 1e3)
+        self._add_held_bytes_or_raise(_THING + _TIMES * self._length)
         run = self._query_run_of_event(progress)
         # A trigger that found nothing reports the next batch's number, without a batch's work.
         if "addBatch" in batch.parts:
@@ -296,11 +296,11 @@ class _HistoryReader:
         error = event.get("exception")
         run.failure = None if error is None else events.to_text(error).strip().split("\n", 1)[0]
 
-    def history(self, *, cut_off: bool, lost: bool, too_long: int, ended_at: str | None) -> History:
+    def build_history(self, *, cut_off: bool, lost: bool, too_long: int, ended_at: str | None) -> History:
         """Join jobs to batches and batches to queries; tasks are already joined to stages."""
         for key, stage in (self._ended | self._stages).items():
             if stage.job is not None:  # else its job's start was compacted away
-                tasks = TaskAttempts(task_table(stage.rows)) if stage.rows else NO_TASKS
+                tasks = TaskAttempts(task_array(stage.rows)) if stage.rows else NO_TASKS
                 stage.rows = bytearray()
                 made = Stage(*key, stage.partitions, tasks, stage.failures, stage.scans, stage.adaptive)
                 self._jobs[stage.job].stages.append(made)
@@ -340,7 +340,7 @@ class _HistoryReader:
     def _all_executors(self, first: float) -> Iterator[Executor]:
         """Yield the executors that ran; where an executor's start is missing or damaged, by what its tasks show."""
         unnamed = [place for name, place in self._place.items() if name not in self._executors]
-        tasks = tasks_by_executor(self._jobs.values()) if unnamed else task_table(b"")
+        tasks = tasks_ordered_by_executor(self._jobs.values()) if unnamed else task_array(b"")
         for name, place in self._place.items():
             made = self._executors.get(name)
             if made is None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.advisor.logs.codecs import PIECE, DamagedDataError, TruncatedDataError, decompress_log
-from millrace.config.document.problems import wrong_option
+from millrace.config.document.problems import wrong_option_error
 
 S3_RANGE = 8 * 1024 * 1024
 """Bytes of one request to S3: each range is retried by itself, so a lost connection costs no more."""
@@ -132,7 +132,7 @@ def find_event_logs(place: str, client: Any = None) -> tuple[EventLog, ...]:
     files = tuple(_files_in_s3(place, client) if place.startswith("s3://") else _files_on_disk(Path(place)))
     logs = sorted(_group_rolled_parts(files), key=lambda each: each.modified_at, reverse=True)
     if not logs:
-        raise wrong_option(
+        raise wrong_option_error(
             "PATH",
             place,
             "an event log of Spark, or a folder or prefix that holds some: plain, or compressed with zstd, "
@@ -147,7 +147,7 @@ def _open_file(file: Path) -> io.BufferedReader:
         return file.open("rb")
     except OSError as error:
         allowed = f"a file that you have permission to read ({error.strerror})"
-        raise wrong_option("PATH", str(file), allowed) from error
+        raise wrong_option_error("PATH", str(file), allowed) from error
 
 
 def _files_on_disk(path: Path) -> Iterator[LogFile]:
@@ -169,7 +169,7 @@ def _files_on_disk(path: Path) -> Iterator[LogFile]:
                     file.relative_to(begin).as_posix(), stat.st_size, stat.st_mtime, partial(_open_file, file)
                 )
     else:
-        raise wrong_option("PATH", str(path), "an existing file or folder, or s3://BUCKET/PREFIX")
+        raise wrong_option_error("PATH", str(path), "an existing file or folder, or s3://BUCKET/PREFIX")
 
 
 def _files_in_s3(place: str, client: Any) -> Iterator[LogFile]:
@@ -193,7 +193,7 @@ def _files_in_s3(place: str, client: Any) -> Iterator[LogFile]:
                 name, written = key.removeprefix(begin), each["LastModified"].timestamp()
                 yield LogFile(name, each["Size"], written, reader, asked=key == prefix)
     except (ClientError, BotoCoreError) as error:
-        raise wrong_option(
+        raise wrong_option_error(
             "PATH", place, f"a bucket and prefix that you have permission to read ({error})"
         ) from error
 
@@ -221,7 +221,9 @@ class _S3ObjectStream(io.RawIOBase):
             buffer[:size] = answer["Body"].read()
         except (ClientError, BotoCoreError) as error:
             place = f"s3://{self._bucket}/{self._key}"
-            raise wrong_option("PATH", place, f"an object that can be read to its end ({error})") from error
+            raise wrong_option_error(
+                "PATH", place, f"an object that can be read to its end ({error})"
+            ) from error
         self._read += size
         return size
 
@@ -271,7 +273,7 @@ def _is_event_log(file: LogFile) -> bool:
                     break
     except DamagedDataError as error:
         if file.asked and not head:
-            raise wrong_option(
+            raise wrong_option_error(
                 "PATH", file.path, f"an event log that can be decompressed ({error})"
             ) from error
     except TruncatedDataError:

@@ -190,7 +190,7 @@ def pack_task_row(event: Mapping[str, Any], executor: int) -> bytes:
 _NUMBERS = {int, float}
 
 
-def task_failure(event: Mapping[str, Any]) -> tuple[str, str] | None:
+def task_error_and_message(event: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return the error and the message with which a task failed, ``None`` where it did not."""
     reason = _object_or_empty(event.get("Task End Reason"))
     kind = reason.get("Reason", "Success")
@@ -226,7 +226,7 @@ def initial_rdds(stage: Mapping[str, Any]) -> tuple[InitialRdd, ...]:
     return tuple(result[:NAMES])
 
 
-def is_adaptive(stage: Mapping[str, Any]) -> bool:
+def is_task_count_adaptive(stage: Mapping[str, Any]) -> bool:
     """Tell whether adaptive query execution chose how many tasks read a stage's shuffle."""
     return any(_operator_name(rdd) == _ADAPTIVE_READ for rdd in stage.get("RDD Info", ()))
 

@@ -34,16 +34,16 @@ _MANY_PARTS = 256
 def successful_task_seconds(stage: Stage) -> Floats:
     """Return the seconds of a stage's tasks that succeeded, without duplicates."""
     return np.asarray(
-        np.maximum(stage.tasks.duration[stage.tasks.did_whole_partition], INSTANT), dtype=np.float64
+        np.maximum(stage.tasks.durations[stage.tasks.did_whole_partition], INSTANT), dtype=np.float64
     )
 
 
-def observed_partitions(batches: Sequence[Batch]) -> int:
+def observed_partition_count(batches: Sequence[Batch]) -> int:
     """Return P: the most frequent number of tasks of the longest stage that reads records."""
     counts = []
     for batch in batches:
         read = [each for each in batch.stages if each.tasks.records_read.any()] or batch.stages
-        longest = max(read, key=lambda each: float(each.tasks.duration.sum()))
+        longest = max(read, key=lambda each: float(each.tasks.durations.sum()))
         counts.append(longest.partitions or len(longest.tasks))
     values, often = np.unique(counts, return_counts=True)
     return int(values[int(np.argmax(often))])
@@ -65,7 +65,7 @@ def median_tasks_at_once(batches: Sequence[Batch], most: int) -> int:
 def observed_trigger_seconds(batches: Sequence[Batch]) -> float:
     """Return the seconds between starts of batches that waited for their time; 0 where they run back to back or wait for data."""
     begun = np.array([each.begun for each in batches])
-    ended = np.array([each.ended for each in batches])
+    ended = np.array([each.ended_at for each in batches])
     waited = begun[1:] - ended[:-1] > 0.05
     if waited.mean() < 0.1:
         return 0.0
@@ -80,7 +80,7 @@ def observed_trigger_seconds(batches: Sequence[Batch]) -> float:
     return 0.0
 
 
-def records_left_behind(batches: Sequence[Batch]) -> Floats | None:
+def records_left_behind_by_batch(batches: Sequence[Batch]) -> Floats | None:
     """Return the records that each batch left behind; ``None`` where a source does not report the latest ones."""
     left = [each.records_behind for each in batches]
     return None if None in left or not left else np.array(left, float)
@@ -93,12 +93,12 @@ def observed_batch_limit(batches: Sequence[Batch], partitions: int) -> float | N
     records = np.array([each.records for each in batches])
     most = int(records.max())
     full = records >= most - partitions
-    behind = records_left_behind(batches)
+    behind = records_left_behind_by_batch(batches)
     hit = full & (np.diff(records, prepend=-1) == 0 if behind is None else behind > 0)
     return float(most) if hit.sum() >= 3 and most > partitions else None
 
 
-def arrival_lead_seconds(batches: Sequence[Batch], interval: float) -> float:
+def arrival_seconds_before_first_batch(batches: Sequence[Batch], interval: float) -> float:
     """Return the seconds before the first batch in which its records arrive: a trigger, or the usual time between two batches."""
     if interval > 0:
         return interval
@@ -111,7 +111,7 @@ def observed_arrivals(batches: Sequence[Batch], ahead: float) -> tuple[Arrivals,
     Time starts ``ahead`` seconds before the first batch; all records that it finds arrive in that time.
     """
     processed = np.cumsum([each.records for each in batches]).astype(float)
-    left = records_left_behind(batches)
+    left = records_left_behind_by_batch(batches)
     seen = processed if left is None else processed + left
     notes: tuple[str, ...] = ()
     if left is None:
@@ -119,7 +119,7 @@ def observed_arrivals(batches: Sequence[Batch], ahead: float) -> tuple[Arrivals,
     begun = np.array([each.begun for each in batches])
     seen = np.maximum.accumulate(seen)
     begin = float(begun[0]) - ahead
-    end = max(float(batches[-1].ended), float(begun[-1]) + 2 * INSTANT) - begin
+    end = max(float(batches[-1].ended_at), float(begun[-1]) + 2 * INSTANT) - begin
     edges, totals = [0.0, ahead], [0.0, float(seen[0])]
     for at, total in zip((begun - begin)[1:], seen[1:], strict=True):
         if at > edges[-1]:

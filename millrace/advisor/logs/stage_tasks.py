@@ -71,7 +71,7 @@ class TaskAttempts:
         self.table = table
 
     @classmethod
-    def of(cls, **columns: Sequence[float] | NDArray[Any]) -> TaskAttempts:
+    def from_columns(cls, **columns: Sequence[float] | NDArray[Any]) -> TaskAttempts:
         """Make tasks from columns of equal length; those left out are 0."""
         table = np.zeros(max((len(each) for each in columns.values()), default=0), TASK)
         for name, values in columns.items():
@@ -87,7 +87,7 @@ class TaskAttempts:
         raise AttributeError(name)
 
     @property
-    def duration(self) -> Floats:
+    def durations(self) -> Floats:
         """Seconds from launch to end."""
         return self.finished - self.launched
 
@@ -97,9 +97,9 @@ class TaskAttempts:
         return ~self.failed & ~self.speculative
 
     @property
-    def elapsed(self) -> float:
+    def elapsed_seconds(self) -> float:
         """Seconds from the first launch to the last end; 0 without tasks."""
         return float(self.finished.max() - self.launched.min()) if len(self) else 0.0
 
 
-NO_TASKS = TaskAttempts.of()
+NO_TASKS = TaskAttempts.from_columns()

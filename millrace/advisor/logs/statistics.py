@@ -118,7 +118,7 @@ def most_open_intervals(begins: Floats, ends: Floats) -> int:
     return int(np.cumsum(steps[np.lexsort((steps, moments))]).max(initial=0))
 
 
-def list_schedule_seconds(durations: Floats, cores: int) -> float:
+def makespan_of_list_scheduling(durations: Floats, cores: int) -> float:
     """Return the seconds of tasks that run in order, each on the core that is free first (list scheduling, Graham 1966)."""
     free = [0.0] * max(1, min(cores, len(durations)))
     for duration in durations:

@@ -68,14 +68,14 @@ class CallEvaluator(ExpressionEvaluator):
         """Return the result of a call in the program's text."""
         arguments: list[Values] = []
         for each in node.args:
-            value = self.value(each, scope)
+            value = self.evaluate_expression(each, scope)
             if isinstance(each, ast.Starred):
                 arguments += loop_values(value[0].value, node.lineno) or []
             else:
                 arguments.append(value)
         named = DictValue()
         for keyword in node.keywords:
-            value = self.value(keyword.value, scope)
+            value = self.evaluate_expression(keyword.value, scope)
             if keyword.arg is None:
                 named = named.updated_with(as_dictionary(value))
             else:
@@ -115,7 +115,7 @@ class CallEvaluator(ExpressionEvaluator):
         if isinstance(value, str) and name in TEXT_METHODS:
             keywords = list(named.values)
             return compute_for_each_choice(
-                lambda text, *rest: library_functions.text_method(name)(
+                lambda text, *rest: library_functions.text_method_as_function(name)(
                     text,
                     *rest[: len(rest) - len(keywords)],
                     **dict(zip(keywords, rest[len(rest) - len(keywords) :], strict=True)),
@@ -148,7 +148,10 @@ class CallEvaluator(ExpressionEvaluator):
                 LibraryName(f"re.{name}"), [value.values[0], *arguments], named, line
             )  # a compiled pattern
         return union_of_alternatives(
-            *(self.call(each.value, arguments, named, line) for each in self._attribute_of(of, name, line))
+            *(
+                self.call(each.value, arguments, named, line)
+                for each in self._attribute_of_alternative(of, name, line)
+            )
         )
 
     def _call_dict_method(self, of: Alternative, name: str, arguments: Sequence[Values], line: int) -> Values:
@@ -205,7 +208,7 @@ class CallEvaluator(ExpressionEvaluator):
 
     def call(self, callee: Any, arguments: Sequence[Values], named: DictValue, line: int) -> Values:
         """Return the result of a call."""
-        self.count_steps()
+        self.count_steps_or_raise()
         if isinstance(callee, ProgramFunction):
             return self._call_program_function(callee, arguments, named, line)
         if isinstance(callee, ProgramClass):
@@ -269,7 +272,7 @@ class CallEvaluator(ExpressionEvaluator):
                 for value in loop_values(one.value, line) or ()
                 for each in value
             ]
-            return known_value(library_functions.resolved_options(self.launch, names), line)
+            return known_value(library_functions.glue_resolved_options(self.launch, names), line)
         if last in ("field", "Field"):  # of a data class
             if "default_factory" in named.values:
                 made = named.values["default_factory"]
@@ -368,7 +371,7 @@ class CallEvaluator(ExpressionEvaluator):
             elif each.arg in named.values:
                 value = named.values[each.arg]
             elif each.arg in defaults:
-                value = self.value(defaults[each.arg], callee.scope)
+                value = self.evaluate_expression(defaults[each.arg], callee.scope)
             else:
                 value = unknown_value(named.more or f"the parameter {each.arg}", callee.node.lineno)
             scope.values[each.arg] = value

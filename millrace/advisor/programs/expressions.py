@@ -94,7 +94,7 @@ class ExpressionEvaluator(ABC):
     def assign(self, target: ast.expr, value: Values, scope: NameScope) -> None:
         """Give a name, an attribute or an item its values."""
 
-    def count_steps(self, count: int = 1) -> None:
+    def count_steps_or_raise(self, count: int = 1) -> None:
         """Count steps.
 
         Raises
@@ -106,7 +106,7 @@ class ExpressionEvaluator(ABC):
         if self._steps > _STEPS:
             raise StepLimitError
 
-    def value(self, node: ast.expr, scope: NameScope) -> Values:
+    def evaluate_expression(self, node: ast.expr, scope: NameScope) -> Values:
         """Return all values that an expression may have."""
         chain: list[ast.expr] = []
         while isinstance(node, ast.Attribute | ast.Call | ast.Subscript):  # a chain of calls may be long
@@ -115,10 +115,10 @@ class ExpressionEvaluator(ABC):
         result = self._evaluate_without_chain(node, scope)
         method: tuple[Values, str, ast.expr] | None = None
         for each in reversed(chain):
-            self.count_steps()
+            self.count_steps_or_raise()
             if isinstance(each, ast.Attribute):
                 if method is not None:
-                    result = self._attribute(method[0], method[1], each.lineno)
+                    result = self._attribute_values(method[0], method[1], each.lineno)
                 method = result, each.attr, each.value
             elif isinstance(each, ast.Call):
                 result = self.evaluate_call(each, result, method, scope)
@@ -126,13 +126,13 @@ class ExpressionEvaluator(ABC):
             else:
                 assert isinstance(each, ast.Subscript)
                 if method is not None:
-                    result = self._attribute(method[0], method[1], each.lineno)
+                    result = self._attribute_values(method[0], method[1], each.lineno)
                     method = None
                 result = self._evaluate_subscript(result, each, scope)
-        return result if method is None else self._attribute(method[0], method[1], method[2].lineno)
+        return result if method is None else self._attribute_values(method[0], method[1], method[2].lineno)
 
     def _evaluate_without_chain(self, node: ast.expr, scope: NameScope) -> Values:
-        self.count_steps()
+        self.count_steps_or_raise()
         line = node.lineno if hasattr(node, "lineno") else 0
         match node:
             case ast.Constant():
@@ -140,7 +140,7 @@ class ExpressionEvaluator(ABC):
             case ast.Name():
                 return self._values_of_name(node.id, line, scope)
             case ast.JoinedStr():
-                parts = [self.value(each, scope) for each in node.values]
+                parts = [self.evaluate_expression(each, scope) for each in node.values]
                 return (
                     compute_for_each_choice(lambda *texts: "".join(map(str, texts)), parts, line, "a text")
                     if parts
@@ -148,25 +148,25 @@ class ExpressionEvaluator(ABC):
                 )
             case ast.FormattedValue():
                 if node.format_spec is None:
-                    return self.value(node.value, scope)
+                    return self.evaluate_expression(node.value, scope)
                 return unknown_value("a formatted value", line)
             case ast.BinOp():
                 return self._evaluate_binary(node, scope)
             case ast.BoolOp():
                 return self._evaluate_boolean(node, scope)
             case ast.UnaryOp(op=ast.Not()):
-                holds = condition_value(self.value(node.operand, scope))
+                holds = condition_value(self.evaluate_expression(node.operand, scope))
                 return unknown_value("a condition", line) if holds is None else known_value(not holds, line)
             case ast.UnaryOp(op=ast.USub()):
                 return compute_for_each_choice(
-                    operator.neg, [self.value(node.operand, scope)], line, "a number"
+                    operator.neg, [self.evaluate_expression(node.operand, scope)], line, "a number"
                 )
             case ast.Compare():
                 return self._evaluate_comparison(node, scope)
             case ast.IfExp():
-                holds = condition_value(self.value(node.test, scope))
+                holds = condition_value(self.evaluate_expression(node.test, scope))
                 ways = [node.body, node.orelse] if holds is None else [node.body if holds else node.orelse]
-                return union_of_alternatives(*(self.value(each, scope) for each in ways))
+                return union_of_alternatives(*(self.evaluate_expression(each, scope) for each in ways))
             case ast.Dict():
                 return known_value(self._evaluate_dict(node, scope), line)
             case ast.List() | ast.Tuple() | ast.Set():
@@ -174,13 +174,13 @@ class ExpressionEvaluator(ABC):
             case ast.Lambda():
                 return known_value(ProgramFunction(node, scope), line)
             case ast.NamedExpr():
-                value = self.value(node.value, scope)
+                value = self.evaluate_expression(node.value, scope)
                 self.assign(node.target, value, scope)
                 return value
             case ast.ListComp() | ast.GeneratorExp() | ast.SetComp() | ast.DictComp():
                 return self._evaluate_comprehension(node, scope)
             case ast.Await() | ast.Starred():
-                return self.value(node.value, scope)
+                return self.evaluate_expression(node.value, scope)
             case _:
                 return unknown_value("an expression", line)
 
@@ -192,7 +192,7 @@ class ExpressionEvaluator(ABC):
     def _evaluate_list(self, elements: Iterable[ast.expr], line: int, scope: NameScope) -> Values:
         values: list[Values] = []
         for each in elements:
-            value = self.value(each, scope)
+            value = self.evaluate_expression(each, scope)
             if isinstance(each, ast.Starred):
                 parts = loop_values(value[0].value, line) if len(value) == 1 else None
                 if parts is None:
@@ -206,28 +206,34 @@ class ExpressionEvaluator(ABC):
         table = DictValue()
         for key, value in zip(node.keys, node.values, strict=True):
             if key is None:
-                table = table.updated_with(as_dictionary(self.value(value, scope)))
+                table = table.updated_with(as_dictionary(self.evaluate_expression(value, scope)))
             else:
-                table = with_item(table, self.value(key, scope), self.value(value, scope))
+                table = with_item(
+                    table, self.evaluate_expression(key, scope), self.evaluate_expression(value, scope)
+                )
         return table
 
     def _evaluate_comprehension(
         self, node: ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp, scope: NameScope
     ) -> Values:
         [first, *others] = node.generators
-        over = self.value(first.iter, scope)
+        over = self.evaluate_expression(first.iter, scope)
         rounds = loop_values(over[0].value, node.lineno) if len(over) == 1 else None
         if rounds is None or others:
             return first_unknown_as_values(over) or unknown_value("a list", node.lineno)
         inner, items, table = NameScope({}, scope), list[Values](), DictValue()
         for each in rounds:
             self.assign(first.target, each, inner)
-            if any(condition_value(self.value(test, inner)) is False for test in first.ifs):
+            if any(condition_value(self.evaluate_expression(test, inner)) is False for test in first.ifs):
                 continue
             if isinstance(node, ast.DictComp):
-                table = with_item(table, self.value(node.key, inner), self.value(node.value, inner))
+                table = with_item(
+                    table,
+                    self.evaluate_expression(node.key, inner),
+                    self.evaluate_expression(node.value, inner),
+                )
             else:
-                items.append(self.value(node.elt, inner))
+                items.append(self.evaluate_expression(node.elt, inner))
         return known_value(table if isinstance(node, ast.DictComp) else ListValue(tuple(items)), node.lineno)
 
     def _evaluate_binary(self, node: ast.BinOp, scope: NameScope) -> Values:
@@ -236,9 +242,9 @@ class ExpressionEvaluator(ABC):
         while isinstance(first, ast.BinOp):  # a sum of many texts is nested to the left
             parts.append(first)
             first = first.left
-        result = self.value(first, scope)
+        result = self.evaluate_expression(first, scope)
         for each in reversed(parts):
-            other = self.value(each.right, scope)
+            other = self.evaluate_expression(each.right, scope)
             line = each.lineno
             if isinstance(each.op, ast.BitOr) and all(
                 isinstance(one.value, DictValue) for one in (*result, *other)
@@ -257,7 +263,7 @@ class ExpressionEvaluator(ABC):
     def _evaluate_boolean(self, node: ast.BoolOp, scope: NameScope) -> Values:
         alternatives: list[Alternative] = []
         for each in node.values:
-            value = self.value(each, scope)
+            value = self.evaluate_expression(each, scope)
             holds = condition_value(value)
             if holds is not None and holds == isinstance(node.op, ast.Or):
                 return union_of_alternatives(alternatives, value)
@@ -266,9 +272,9 @@ class ExpressionEvaluator(ABC):
         return union_of_alternatives(alternatives)
 
     def _evaluate_comparison(self, node: ast.Compare, scope: NameScope) -> Values:
-        left, results = self.value(node.left, scope), list[bool]()
+        left, results = self.evaluate_expression(node.left, scope), list[bool]()
         for kind, right in zip(node.ops, node.comparators, strict=True):
-            other = self.value(right, scope)
+            other = self.evaluate_expression(right, scope)
             if (
                 isinstance(kind, ast.In | ast.NotIn)
                 and len(other) == 1
@@ -293,13 +299,13 @@ class ExpressionEvaluator(ABC):
         line = node.lineno
         if isinstance(node.slice, ast.Slice):
             bounds = [
-                known_value(None, line) if each is None else self.value(each, scope)
+                known_value(None, line) if each is None else self.evaluate_expression(each, scope)
                 for each in (node.slice.lower, node.slice.upper, node.slice.step)
             ]
             return compute_for_each_choice(
                 lambda value, *at: value[slice(*at)], [of, *bounds], line, "a part of a value"
             )
-        key = self.value(node.slice, scope)
+        key = self.evaluate_expression(node.slice, scope)
         if not self.launch.ordered and dotted_name(node.value) in ("sys.argv", "argv"):
             return unknown_value("an argument by its place, and Glue has them in no order", line)
         return union_of_alternatives(*(self._value_of_key(each, key, line) for each in of))
@@ -331,15 +337,15 @@ class ExpressionEvaluator(ABC):
                 )
         return union_of_alternatives(alternatives)
 
-    def _attribute(self, owner: Values, name: str, line: int) -> Values:
+    def _attribute_values(self, owner: Values, name: str, line: int) -> Values:
         stream = self.streaming_attribute(owner, name, line)
         return (
             stream
             if stream is not None
-            else union_of_alternatives(*(self._attribute_of(each, name, line) for each in owner))
+            else union_of_alternatives(*(self._attribute_of_alternative(each, name, line) for each in owner))
         )
 
-    def _attribute_of(self, of: Alternative, name: str, line: int) -> Values:
+    def _attribute_of_alternative(self, of: Alternative, name: str, line: int) -> Values:
         value = of.value
         if isinstance(value, ProgramInstance):
             attribute = value.scope.values.get(name)

@@ -45,29 +45,31 @@ class Interpreter(CallEvaluator):
         return _NEXT
 
     def _run_statement(self, node: ast.stmt, scope: NameScope) -> int:
-        self.count_steps()
+        self.count_steps_or_raise()
         match node:
             case ast.Assign():
-                value = self.value(node.value, scope)
+                value = self.evaluate_expression(node.value, scope)
                 for target in node.targets:
                     self.assign(target, value, scope)
             case ast.AnnAssign() if node.value is not None:
-                self.assign(node.target, self.value(node.value, scope), scope)
+                self.assign(node.target, self.evaluate_expression(node.value, scope), scope)
             case ast.AugAssign():
                 joined = ast.BinOp(node.target, node.op, node.value, lineno=node.lineno)
-                self.assign(node.target, self.value(joined, scope), scope)
+                self.assign(node.target, self.evaluate_expression(joined, scope), scope)
             case ast.Expr():
-                self.value(node.value, scope)  # also in sys.exit(main())
+                self.evaluate_expression(node.value, scope)  # also in sys.exit(main())
                 if isinstance(node.value, ast.Call) and dotted_name(node.value.func) in _EXITS:
                     return _ENDED
             case ast.Return():
                 self.returned[-1].extend(
-                    self.value(node.value, scope) if node.value else known_value(None, node.lineno)
+                    self.evaluate_expression(node.value, scope)
+                    if node.value
+                    else known_value(None, node.lineno)
                 )
                 return _ENDED
             case ast.Raise():
                 if node.exc is not None:  # raise SystemExit(main())
-                    self.value(node.exc, scope)
+                    self.evaluate_expression(node.exc, scope)
                 return _ENDED
             case ast.Break():
                 self._breaks[-1].append(self._save_state())
@@ -80,7 +82,7 @@ class Interpreter(CallEvaluator):
                 return self._run_loop(node, scope)
             case ast.While():
                 return self._evaluate_round(
-                    lambda: self._evaluate_any_rounds(
+                    lambda: self._evaluate_any_number_of_rounds(
                         lambda: self._run_branches(node.test, node.body, [], scope), node.orelse, scope
                     )
                 )
@@ -88,12 +90,12 @@ class Interpreter(CallEvaluator):
                 return self._run_try(node, scope)
             case ast.With() | ast.AsyncWith():
                 for item in node.items:
-                    value = self.value(item.context_expr, scope)
+                    value = self.evaluate_expression(item.context_expr, scope)
                     if item.optional_vars is not None:
                         self.assign(item.optional_vars, value, scope)
                 return self.run_statements(node.body, scope)
             case ast.Match():
-                self.value(node.subject, scope)
+                self.evaluate_expression(node.subject, scope)
                 self._evaluate_alternatives(
                     [lambda case=case: self.run_statements(case.body, scope) for case in node.cases]
                     + [lambda: _NEXT]
@@ -125,7 +127,7 @@ class Interpreter(CallEvaluator):
         bases = tuple(
             each.value
             for base in node.bases
-            for each in self.value(base, scope)
+            for each in self.evaluate_expression(base, scope)
             if isinstance(each.value, ProgramClass)
         )
         self.run_statements(node.body, inner)
@@ -134,7 +136,7 @@ class Interpreter(CallEvaluator):
     def _run_branches(
         self, test: ast.expr, body: Sequence[ast.stmt], orelse: Sequence[ast.stmt], scope: NameScope
     ) -> int:
-        holds = condition_value(self.value(test, scope))
+        holds = condition_value(self.evaluate_expression(test, scope))
         if holds is not None:
             return self.run_statements(body if holds else orelse, scope)
         return self._evaluate_alternatives(
@@ -161,17 +163,17 @@ class Interpreter(CallEvaluator):
                     mine[name] = union_of_alternatives(mine[name], each) if name in mine else each
         self._restore_state(joined)
 
-    def _evaluate_any_rounds(
+    def _evaluate_any_number_of_rounds(
         self, once: Callable[[], int], orelse: Sequence[ast.stmt], scope: NameScope
     ) -> int:
         """Evaluate a loop of any number of rounds: what a second round changes once more is unknown."""
 
-        def no_round() -> int:
+        def skip_loop() -> int:
             return _NEXT
 
-        ended = self._evaluate_alternatives([once, no_round])
+        ended = self._evaluate_alternatives([once, skip_loop])
         first = self._save_state()
-        self._evaluate_alternatives([once, no_round])
+        self._evaluate_alternatives([once, skip_loop])
         for each, values in self._save_state().items():
             for name, value in values.items():
                 before = first.get(each, {}).get(name)
@@ -191,7 +193,7 @@ class Interpreter(CallEvaluator):
         return _ENDED if ended == _ENDED and not states else _NEXT
 
     def _save_state(self) -> dict[NameScope, dict[str, Values]]:
-        self.count_steps(sum(len(each.values) for each in self.scopes) // 4)
+        self.count_steps_or_raise(sum(len(each.values) for each in self.scopes) // 4)
         return {each: dict(each.values) for each in self.scopes}
 
     def _restore_state(self, state: Mapping[NameScope, dict[str, Values]]) -> None:
@@ -199,7 +201,7 @@ class Interpreter(CallEvaluator):
             scope.values = dict(values)
 
     def _run_loop(self, node: ast.For | ast.AsyncFor, scope: NameScope) -> int:
-        over = self.value(node.iter, scope)
+        over = self.evaluate_expression(node.iter, scope)
         rounds = loop_values(over[0].value, node.lineno) if len(over) == 1 else None
         if rounds is None:
             lost = first_unknown(over)
@@ -210,7 +212,7 @@ class Interpreter(CallEvaluator):
                 return self.run_statements(node.body, scope)
 
             return self._evaluate_round(
-                lambda: self._evaluate_any_rounds(run_unknown_round, node.orelse, scope)
+                lambda: self._evaluate_any_number_of_rounds(run_unknown_round, node.orelse, scope)
             )
 
         def run_all_rounds() -> int:
@@ -251,14 +253,14 @@ class Interpreter(CallEvaluator):
                         each, parts[place] if same and parts else unknown_value(origin, target.lineno), scope
                     )
             case ast.Attribute():
-                for owner in self.value(target.value, scope):
+                for owner in self.evaluate_expression(target.value, scope):
                     if isinstance(owner.value, ProgramInstance | ProgramClass):
                         owner.value.scope.values[target.attr] = value
             case ast.Subscript():
-                key = self.value(target.slice, scope)
+                key = self.evaluate_expression(target.slice, scope)
                 changed = tuple(
                     Alternative(with_item(each.value, key, value), each.line)
-                    for each in self.value(target.value, scope)
+                    for each in self.evaluate_expression(target.value, scope)
                 )
                 if isinstance(target.value, ast.Name | ast.Attribute | ast.Subscript):
                     self.assign(target.value, changed, scope_of_target(target.value, scope))

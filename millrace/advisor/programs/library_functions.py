@@ -123,17 +123,17 @@ def percent_format(template: Any, values: Any) -> Any:
     return template % values
 
 
-def text_method(name: str) -> Callable[..., Any]:
+def text_method_as_function(name: str) -> Callable[..., Any]:
     """Return a method of texts as a function."""
     return format_text if name == "format" else getattr(str, name)
 
 
-def _groups_from_whole(match: re.Match[str] | None) -> Any:
+def _all_groups_of_match(match: re.Match[str] | None) -> Any:
     """Return a match as a list of its groups, the complete match first."""
     return None if match is None else [match[0], *match.groups()]
 
 
-def _safe_pattern(pattern: str, text: str) -> re.Pattern[str]:
+def _compile_safe_pattern(pattern: str, text: str) -> re.Pattern[str]:
     """Compile a pattern that cannot take long on a short text."""
     if len(_QUANTIFIER.findall(pattern)) > 6 or re.search(r"\)[*+{]", pattern) or len(text) > 256:
         raise ValueError("a regular expression that may take very long is not evaluated")
@@ -160,17 +160,21 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "os.path.join": posixpath.join,
     "os.path.basename": os.path.basename,
     "os.path.dirname": os.path.dirname,
-    "re.match": lambda pattern, text: _groups_from_whole(_safe_pattern(pattern, text).match(text)),
-    "re.fullmatch": lambda pattern, text: _groups_from_whole(_safe_pattern(pattern, text).fullmatch(text)),
-    "re.search": lambda pattern, text: _groups_from_whole(_safe_pattern(pattern, text).search(text)),
-    "re.sub": lambda pattern, by, text: _safe_pattern(pattern, text).sub(by, text),
-    "re.split": lambda pattern, text: _safe_pattern(pattern, text).split(text),
+    "re.match": lambda pattern, text: _all_groups_of_match(_compile_safe_pattern(pattern, text).match(text)),
+    "re.fullmatch": lambda pattern, text: _all_groups_of_match(
+        _compile_safe_pattern(pattern, text).fullmatch(text)
+    ),
+    "re.search": lambda pattern, text: _all_groups_of_match(
+        _compile_safe_pattern(pattern, text).search(text)
+    ),
+    "re.sub": lambda pattern, by, text: _compile_safe_pattern(pattern, text).sub(by, text),
+    "re.split": lambda pattern, text: _compile_safe_pattern(pattern, text).split(text),
     "getopt.getopt": lambda words, short, long=(): getopt.getopt(words, short, list(long)),
 }
 """Functions that are computed, by their place in Python's library."""
 
 
-def resolved_options(launch: LaunchArguments, asked: Iterable[str]) -> DictValue:
+def glue_resolved_options(launch: LaunchArguments, asked: Iterable[str]) -> DictValue:
     """Return what Glue's ``getResolvedOptions`` gives: an argument that is asked for is there, or Glue ends the run."""
     options = {name: known_value(value, 0) for name, value in launch.arguments_by_name.items()}
     missing = {name: missing_argument_value(name, 0) for name in asked if name not in options}
@@ -183,7 +187,7 @@ def missing_argument_value(name: str, line: int) -> Values:
 
 
 @dataclass(frozen=True)
-class _Default:
+class _ArgumentDefault:
     values: Values
 
 
@@ -226,14 +230,16 @@ def parse_arguments(
                 more["nargs"] = "?"
         if action in ("store", "append"):
             has_default = "default" in keywords and keyword_values.get("default", ...) is not None
-            more["default"] = _Default(
+            more["default"] = _ArgumentDefault(
                 keywords["default"] if has_default else missing_argument_value(name, 0)
             )
         parser.add_argument(*names, **more)
     namespace, _ = parser.parse_known_args(list(launch.words))
     return DictValue(
         {
-            name: value.values if isinstance(value, _Default) else known_value(to_program_value(value, 0), 0)
+            name: value.values
+            if isinstance(value, _ArgumentDefault)
+            else known_value(to_program_value(value, 0), 0)
             for name, value in vars(namespace).items()
         }
     )

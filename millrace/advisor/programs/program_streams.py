@@ -111,7 +111,7 @@ class Query:
 
 
 @dataclass(frozen=True)
-class Program:
+class ProgramStreams:
     """A program's streams.
 
     Attributes
@@ -132,7 +132,7 @@ class Program:
     doubtful: bool = False
 
 
-def read_program(text: str, launch: LaunchArguments) -> Program:
+def read_program_streams(text: str, launch: LaunchArguments) -> ProgramStreams:
     """Read a program.
 
     Parameters
@@ -143,15 +143,17 @@ def read_program(text: str, launch: LaunchArguments) -> Program:
         What its run is started with.
     """
     if len(text) > LONGEST:
-        return Program(why_not=f"a program of more than {LONGEST:,} characters")
+        return ProgramStreams(why_not=f"a program of more than {LONGEST:,} characters")
     try:
         with warnings.catch_warnings(action="ignore"):
             tree = ast.parse(text)
     except SyntaxError as error:
         python = f"no Python {sys.version_info.major}.{sys.version_info.minor}"
-        return Program(why_not=_other_language(text) or f"{python}: line {error.lineno}: {error.msg}")
+        return ProgramStreams(
+            why_not=_language_other_than_python(text) or f"{python}: line {error.lineno}: {error.msg}"
+        )
     except (ValueError, RecursionError, MemoryError):  # CPython's errors for code that is nested too deep
-        return Program(why_not="code that is nested too deep")
+        return ProgramStreams(why_not="code that is nested too deep")
     reader = _StreamInterpreter(launch)
     why_not = ""
     try:
@@ -162,10 +164,10 @@ def read_program(text: str, launch: LaunchArguments) -> Program:
         why_not = "a program with more branches than are followed"
     except RecursionError:
         why_not = "code that is nested too deep"
-    return reader.program(why_not)
+    return reader.program_streams(why_not)
 
 
-def _other_language(text: str) -> str:
+def _language_other_than_python(text: str) -> str:
     """Return the other language that a text is written in."""
     if re.search(r"^\s*(object|class)\s+\w+.*\{|^\s*import\s+[\w.]+\.(_|\{)", text, re.MULTILINE):
         return "a program in Scala, and only Python is read"
@@ -200,12 +202,14 @@ class _StreamInterpreter(Interpreter):
                 self.call(ProgramFunction(each, self.module), [], DictValue(), each.lineno)
             elif isinstance(each, ast.ClassDef):
                 name = ast.Name(each.name, lineno=each.lineno)
-                made = self.value(ast.Call(name, [], [], lineno=each.lineno), self.module)[0].value
+                made = self.evaluate_expression(ast.Call(name, [], [], lineno=each.lineno), self.module)[
+                    0
+                ].value
                 for inner in each.body:
                     if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef) and inner not in self.called:
                         self.call(ProgramFunction(inner, self.module, made), [], DictValue(), inner.lineno)
 
-    def program(self, why_not: str) -> Program:
+    def program_streams(self, why_not: str) -> ProgramStreams:
         """Return what was found, each source and query once however often its line was evaluated."""
         same = {_identity_of_call(each): each for each in reversed(self.sources)}
         sources = [same[_identity_of_call(each)] for each in self.sources]
@@ -225,7 +229,7 @@ class _StreamInterpreter(Interpreter):
                 queries.append(made)
         ordered = sorted(dict.fromkeys(sources), key=lambda one: one.line)
         doubtful = self._branched or any(each.frame.doubtful for each in self._started)
-        return Program(tuple(ordered), tuple(queries), why_not, doubtful)
+        return ProgramStreams(tuple(ordered), tuple(queries), why_not, doubtful)
 
     def _evaluate_alternatives(self, ways: Sequence[Callable[[], int]]) -> int:
         reading: list[bool] = []
@@ -244,7 +248,9 @@ class _StreamInterpreter(Interpreter):
         if name == "readStream":
             return known_value(ReaderOrWriter(line), line)
         if name == "writeStream":
-            return known_value(ReaderOrWriter(line, frame=_frames_in(values) or StreamingFrame()), line)
+            return known_value(
+                ReaderOrWriter(line, frame=_streaming_frames_as_one(values) or StreamingFrame()), line
+            )
         if name == "create_data_frame":
             return known_value(LibraryName("create_data_frame"), line)
         return None
@@ -260,8 +266,8 @@ class _StreamInterpreter(Interpreter):
         if glue in _GLUE and (inside or glue != name):
             return self._read_by_glue(glue, arguments, named, line)
         if name == "forEachBatch":
-            return self._for_each_batch(arguments, named, line)
-        frame = _frames_in(of)
+            return self._call_for_each_batch(arguments, named, line)
+        frame = _streaming_frames_as_one(of)
         if frame is not None:
             return self._call_on_frame(frame, name, arguments, named, line)
         if name in ("sql", "table") and arguments:
@@ -281,7 +287,9 @@ class _StreamInterpreter(Interpreter):
             options = _merge_options(streams).updated_with(_with_lower_case_names(named))
             if name != "load":
                 options = options.updated_with(DictValue({FORMAT: known_value(name, line)}))
-            return known_value(StreamingFrame(frozenset([self._add_source(options, line)])), line)
+            return known_value(
+                StreamingFrame(frozenset([self._add_source_and_return_index(options, line)])), line
+            )
         if first.frame is not None and name in _STARTS:
             options = _merge_options(streams).updated_with(_with_lower_case_names(named))
             if name != "start":
@@ -312,9 +320,11 @@ class _StreamInterpreter(Interpreter):
                 DictValue({FORMAT: options.get("connection_type", unknown_value("no type", line))})
             )
         glue_options = glue_options.updated_with(DictValue({GLUE: known_value(True, line)}))
-        return known_value(StreamingFrame(frozenset([self._add_source(glue_options, line)])), line)
+        return known_value(
+            StreamingFrame(frozenset([self._add_source_and_return_index(glue_options, line)])), line
+        )
 
-    def _for_each_batch(self, arguments: Sequence[Values], named: DictValue, line: int) -> Values:
+    def _call_for_each_batch(self, arguments: Sequence[Values], named: DictValue, line: int) -> Values:
         values = dict(zip(("frame", "batch_function", "options"), arguments, strict=False)) | dict(
             named.values
         )
@@ -322,7 +332,7 @@ class _StreamInterpreter(Interpreter):
         more = {TRIGGER: options.values["windowsize"]} if "windowsize" in options.values else {}
         if "batch_function" in values:
             more[SINK] = values["batch_function"]
-        frame = _frames_in(values.get("frame", ())) or StreamingFrame()
+        frame = _streaming_frames_as_one(values.get("frame", ())) or StreamingFrame()
         self._started.append(_StartedQuery(line, frame, options.updated_with(DictValue(more))))
         return known_value(None, line)
 
@@ -345,7 +355,7 @@ class _StreamInterpreter(Interpreter):
                     for each in arguments[0]
                 )
             )
-        others = [_frames_in(each) for each in (*arguments, *named.values.values())]
+        others = [_streaming_frames_as_one(each) for each in (*arguments, *named.values.values())]
         joined = joined_frame([frame, *(each for each in others if each is not None)])
         return known_value(joined if name in _PLAIN else replace(joined, shaped=True), line)
 
@@ -365,7 +375,7 @@ class _StreamInterpreter(Interpreter):
             frames = list(self._views.values())
         return known_value(replace(joined_frame(frames), shaped=True), line) if frames else None
 
-    def _add_source(self, options: DictValue, line: int) -> int:
+    def _add_source_and_return_index(self, options: DictValue, line: int) -> int:
         self.sources.append(
             ProgramSource(
                 line, {key: as_option_values(value) for key, value in options.values.items()}, options.more
@@ -381,7 +391,7 @@ def _function_of_sink(value: Any) -> ast.FunctionDef | ast.AsyncFunctionDef | as
     return value.node if isinstance(value, ProgramFunction) else None
 
 
-def _frames_in(values: Values) -> StreamingFrame | None:
+def _streaming_frames_as_one(values: Values) -> StreamingFrame | None:
     """Return the streaming frames among values as one."""
     frames = [each.value for each in values if isinstance(each.value, StreamingFrame)]
     return alternative_frame(frames) if frames else None

@@ -17,7 +17,7 @@ from millrace.config import ConfigurationError, Environment, load
 from millrace.config.engines import KINDS
 from millrace.sizing import plan, total_cost
 from millrace.sizing.alternatives.other_services import Alternative, alternatives
-from millrace.sizing.cost_saving_moves import with_engine
+from millrace.sizing.cost_saving_moves import environment_on_engine_or_none
 from millrace.sizing.readable_numbers import dollars
 
 
@@ -71,8 +71,8 @@ def _dollars_by_engine(environment: Environment) -> dict[str, float | str]:
     """Return the dollars of the environment with all jobs on each engine and version, or why there is no such plan."""
     costs: dict[str, float | str] = {}
     for engine, kind in KINDS.items():
-        for version in kind.spark_versions:
-            other = with_engine(environment, environment.jobs, engine, version=version)
+        for version in kind.spark_version_by_engine_version:
+            other = environment_on_engine_or_none(environment, environment.jobs, engine, version=version)
             try:
                 usd = None if other is None else total_cost(plan(other)).value
                 words = "a key of a job does not fit it"

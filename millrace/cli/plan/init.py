@@ -13,9 +13,9 @@ from typing import Annotated
 
 import typer
 
-from millrace.cli.shared.output_file_errors import report_write_errors
+from millrace.cli.shared.output_file_errors import write_errors_as_wrong_option
 from millrace.config.base import SLUG, SLUG_SAID
-from millrace.config.document.problems import wrong_option
+from millrace.config.document.problems import wrong_option_error
 from millrace.config.schema import SCHEMA_FILE, schema_text
 
 _SUFFIX = ".template"
@@ -41,17 +41,19 @@ def init(
     """
     project = folder.resolve().name if name is None else name
     if not re.fullmatch(SLUG, project):
-        raise wrong_option(
+        raise wrong_option_error(
             "FOLDER" if name is None else "--name", project, f"{SLUG_SAID}; set another name with --name"
         )
     from millrace.cli.plan.vendor import install_wheel_in_project, write_wheel_of_this_program
 
-    made = project_files(project)
-    with report_write_errors("FOLDER", folder):
+    made = new_project_texts_by_path(project)
+    with write_errors_as_wrong_option("FOLDER", folder):
         if folder.exists() and not folder.is_dir():
-            raise wrong_option("FOLDER", str(folder), "the name of a new or empty folder")
+            raise wrong_option_error("FOLDER", str(folder), "the name of a new or empty folder")
         if folder.is_dir() and any(folder.iterdir()):
-            raise wrong_option("FOLDER", str(folder), "a new or empty folder, because no file is overwritten")
+            raise wrong_option_error(
+                "FOLDER", str(folder), "a new or empty folder, because no file is overwritten"
+            )
         for file, text in made.items():
             target = folder / file
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +65,7 @@ def init(
     typer.echo(f"next step: cd {folder} && millrace plan --env dev")
 
 
-def project_files(project: str) -> dict[str, str]:
+def new_project_texts_by_path(project: str) -> dict[str, str]:
     """Return the files of a new project.
 
     Returns
@@ -73,18 +75,20 @@ def project_files(project: str) -> dict[str, str]:
     """
     values = {"project": project}
     texts = {SCHEMA_FILE: schema_text()}
-    for path, template in _project_templates(resources.files("millrace.cli.plan") / "new_project", ""):
+    for path, template in _new_project_file_templates(
+        resources.files("millrace.cli.plan") / "new_project", ""
+    ):
         text = template.read_text(encoding="utf-8")
         # The file with CDK's feature flags has no placeholders.
         texts[path] = text if path == "cdk.json" else Template(text).substitute(values)
     return dict(sorted(texts.items()))
 
 
-def _project_templates(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
+def _new_project_file_templates(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
     """Yield the templates; a name with one leading underscore stands for a hidden file."""
     for each in folder.iterdir():
         name = re.sub(r"^_(?!_)", ".", each.name)
         if each.is_dir():
-            yield from _project_templates(each, f"{path}{name}/")
+            yield from _new_project_file_templates(each, f"{path}{name}/")
         elif name.endswith(_SUFFIX):
             yield f"{path}{name.removesuffix(_SUFFIX)}", each

@@ -21,25 +21,25 @@ from millrace.cli.plan.report.apply_cost_saving_moves import move_lines, write_m
 from millrace.cli.plan.report.plan_document import plan_document
 from millrace.cli.plan.report.plan_risks import SimulatedPlan
 from millrace.cli.plan.report.plan_verdict import plan_verdict
-from millrace.cli.plan.spark_check import check_transforms_on_spark
+from millrace.cli.plan.spark_check import find_transform_problems_on_spark
 from millrace.cli.shared.console import figure_columns, plain_table, print_rich, terminal_width, word_columns
 from millrace.cli.shared.expected_failures import REFUSED
 from millrace.cli.shared.html_pages import check_page_is_writable, html_page, write_page
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.cli.shared.verdict import verdict_panel
 from millrace.config import ConfigurationError, Environment, load
-from millrace.config.aws.accounts import inherited_name_lines
+from millrace.config.aws.accounts import describe_inherited_accounts_and_hosts
 from millrace.config.aws.deployed_sizes import DeployedSizes
-from millrace.config.aws.regions import partition
-from millrace.config.checks.formats import advise_on_schemas
-from millrace.config.document.problems import wrong_option
+from millrace.config.aws.regions import aws_partition_of_region
+from millrace.config.checks.formats import advice_on_schemas
+from millrace.config.document.problems import wrong_option_error
 from millrace.config.load import find_root
 from millrace.sizing import Plan, plan
 from millrace.sizing.alternatives.plan_difference import differences
-from millrace.sizing.cost_saving_moves import find_moves, with_cheapest_engines
-from millrace.sizing.export import to_json
-from millrace.sizing.number_derivation import DerivationNode, explain
-from millrace.sizing.planned_environment import as_planned
+from millrace.sizing.cost_saving_moves import environment_with_cheapest_engines, find_moves
+from millrace.sizing.export import plan_as_plain_data
+from millrace.sizing.number_derivation import DerivationNode, derivation_of_number
+from millrace.sizing.planned_environment import environment_as_planned
 from millrace.sizing.prices_and_limits import prices
 from millrace.sizing.readable_numbers import count
 
@@ -120,7 +120,7 @@ def plan_command(
       millrace plan --env prod --apply 1,2
     """
     if not 0 < traffic < math.inf:
-        raise wrong_option("--traffic", f"{traffic:g}", "a number above 0")
+        raise wrong_option_error("--traffic", f"{traffic:g}", "a number above 0")
     others = {
         "--traffic": traffic != 1,
         "--deployed": deployed,
@@ -130,23 +130,23 @@ def plan_command(
         "--html": html,
     }
     if apply is not None and (options := [option for option, value in others.items() if value]):
-        raise wrong_option("--apply", apply, f"without {' and '.join(options)}")
+        raise wrong_option_error("--apply", apply, f"without {' and '.join(options)}")
     for option, chosen in (("--markdown", as_markdown), ("--templates", with_templates)):
         if chosen and diff is None:
-            raise wrong_option(option, "(no --diff)", "only with --diff")
+            raise wrong_option_error(option, "(no --diff)", "only with --diff")
     if html is not None:
         check_page_is_writable(html)
-    environment = with_cheapest_engines(load(env, open_engines=True), keeps_all_slas)
+    environment = environment_with_cheapest_engines(load(env, open_engines=True), plan_keeps_all_slas)
     if deployed:
-        environment = environment.with_deployed(_deployed_sizes(environment))
-    environment = scale_traffic(environment, traffic)
+        environment = environment.with_deployed_sizes(_deployed_sizes(environment))
+    environment = environment_with_scaled_traffic(environment, traffic)
     sized = plan(environment)
     if apply is not None:
-        write_moves_into_files(environment, find_moves(environment, sized, keeps_all_slas), apply)
+        write_moves_into_files(environment, find_moves(environment, sized, plan_keeps_all_slas), apply)
         return
     if html is not None or (diff is None and key is None):
-        doubted = simulate_and_check_plan(environment, sized)
-        moves = find_moves(environment, sized, keeps_all_slas) if traffic == 1 else ()
+        doubted = simulated_plan_with_warnings(environment, sized)
+        moves = find_moves(environment, sized, plan_keeps_all_slas) if traffic == 1 else ()
         sized = doubted.plan
         verdict = replace(plan_verdict(doubted, env), moves=tuple(move_lines(moves)))
         if html is not None or as_json:
@@ -184,26 +184,26 @@ def _deployed_sizes(environment: Environment) -> DeployedSizes:
     return read_deployed_sizes(connect_account(environment))
 
 
-def simulate_and_check_plan(environment: Environment, sized: Plan) -> SimulatedPlan:
+def simulated_plan_with_warnings(environment: Environment, sized: Plan) -> SimulatedPlan:
     """Return a plan with warnings from its simulation and from the age of its prices."""
-    from millrace.sizing.simulation.expected_cost import with_expected
-    from millrace.sizing.simulation.plan_simulation_check import self_check
+    from millrace.sizing.simulation.expected_cost import plan_with_expected_cost
+    from millrace.sizing.simulation.plan_simulation_check import simulated_queries_of_plan
 
-    environment = as_planned(environment, sized)
-    sized = with_expected(environment, sized)
-    played = tuple(self_check(environment, sized))
+    environment = environment_as_planned(environment, sized)
+    sized = plan_with_expected_cost(environment, sized)
+    played = tuple(simulated_queries_of_plan(environment, sized))
     more = [line for each in played for line in each.contradictions()]
     if (note := old_prices_warning(environment)) is not None:
         more.append(note)
     return SimulatedPlan(environment, replace(sized, warnings=(*sized.warnings, *more)), played, note)
 
 
-def keeps_all_slas(environment: Environment, sized: Plan) -> bool:
+def plan_keeps_all_slas(environment: Environment, sized: Plan) -> bool:
     """Return whether a plan keeps every SLA in the simulation."""
-    return plan_verdict(simulate_and_check_plan(environment, sized)).sla.state == "kept"
+    return plan_verdict(simulated_plan_with_warnings(environment, sized)).sla.state == "kept"
 
 
-def scale_traffic(environment: Environment, factor: float) -> Environment:
+def environment_with_scaled_traffic(environment: Environment, factor: float) -> Environment:
     """Return an environment with more or less traffic on every stream."""
     streams = {}
     for name, stream in environment.streams.items():
@@ -223,14 +223,14 @@ def old_prices_warning(environment: Environment, today: date | None = None) -> s
     today
         Left out, the day in UTC.
     """
-    table = prices(environment.region, environment.places.root)
+    table = prices(environment.region, environment.value_locations.root)
     return table.describe_old_prices(datetime.now(UTC).date() if today is None else today)
 
 
 def _print_explanation(environment: Environment, sized: Plan, key: str, *, as_json: bool) -> None:
     from rich.tree import Tree
 
-    explanation = explain(environment, sized, key)
+    explanation = derivation_of_number(environment, sized, key)
     if as_json:
         typer.echo(json.dumps(asdict(explanation), indent=2, ensure_ascii=False))
         return
@@ -255,14 +255,14 @@ def _print_plan_diff(
     as_markdown: bool,
     with_templates: bool,
 ) -> None:
-    root = environment.places.root or find_root()
+    root = environment.value_locations.root or find_root()
     before = plan_diff.version_to_compare(reference, env, root, with_templates=with_templates)
     keys = (
         []
         if before.keys is None
         else plan_diff.changed_keys(before.keys, plan_diff.values_by_key(environment))
     )
-    changed = differences(before.plan, json.loads(json.dumps(to_json(sized))))
+    changed = differences(before.plan, json.loads(json.dumps(plan_as_plain_data(sized))))
     changes = None
     if before.templates is not None:
         changes = template_diff.template_change_lines(environment, before.templates, root)
@@ -312,16 +312,16 @@ def validate_command(
     try:
         environment = load(env)
         sized = plan(environment)
-        unchecked = check_transforms_on_spark(environment, sized) if spark else []
+        unchecked = find_transform_problems_on_spark(environment, sized) if spark else []
     except ConfigurationError as error:
         if not as_json:
             raise
         problems = [asdict(each) for each in error.problems]
         typer.echo(json.dumps({"valid": False, "problems": problems}, ensure_ascii=False))
         raise typer.Exit(REFUSED) from None
-    tree = environment.places.tree
-    inherited = [] if tree is None else inherited_name_lines(tree)
-    advice = list(advise_on_schemas(environment, find_root()))
+    tree = environment.value_locations.tree
+    inherited = [] if tree is None else describe_inherited_accounts_and_hosts(tree)
+    advice = list(advice_on_schemas(environment, find_root()))
     if as_json:
         columns = {
             "valid": True,
@@ -329,7 +329,7 @@ def validate_command(
             "project": environment.project,
             "account": environment.account,
             "region": environment.region,
-            "partition": partition(environment.region),
+            "partition": aws_partition_of_region(environment.region),
             "streams": list(environment.streams),
             "jobs": list(environment.jobs),
             "inherited": inherited,

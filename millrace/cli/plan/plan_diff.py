@@ -15,10 +15,10 @@ from typing import Any
 
 from millrace.cli.plan.report.template_diff import Templates, synthesize_templates
 from millrace.config import ConfigurationError, Environment, load
-from millrace.config.document.problems import dotted_path, wrong_option
+from millrace.config.document.problems import dotted_path, wrong_option_error
 from millrace.sizing import plan
 from millrace.sizing.alternatives.plan_difference import MONEY, Difference
-from millrace.sizing.export import VERSION, to_json
+from millrace.sizing.export import VERSION, plan_as_plain_data
 
 _GUARDS = re.compile(
     r"(^|\.)(account|project|name|region|removal|governance|redact|role|read_role|flow_logs_role|keys?|owner_key|buckets|image"
@@ -87,13 +87,13 @@ def version_to_compare(reference: str, env: str, root: Path, *, with_templates: 
     """
     if Path(reference).is_file() and Path(reference).suffix in _ENVIRONMENT:
         other = load(reference, root=root)
-        result: Mapping[str, Any] = json.loads(json.dumps(to_json(plan(other))))
+        result: Mapping[str, Any] = json.loads(json.dumps(plan_as_plain_data(plan(other))))
         return ComparedVersion(
             result, values_by_key(other), synthesize_templates(other, root) if with_templates else None
         )
     if Path(reference).is_file():
         if with_templates:
-            raise wrong_option(
+            raise wrong_option_error(
                 "--templates",
                 reference,
                 "a commit, branch or tag, because --templates cannot compare with a file",
@@ -106,9 +106,9 @@ def version_to_compare(reference: str, env: str, root: Path, *, with_templates: 
         name = Path(folder) / file.resolve().relative_to(root) if file.suffix in _ENVIRONMENT else env
         try:
             environment = load(name, root=Path(folder))
-            result = json.loads(json.dumps(to_json(plan(environment))))
+            result = json.loads(json.dumps(plan_as_plain_data(plan(environment))))
         except ConfigurationError as error:
-            raise wrong_option(
+            raise wrong_option_error(
                 "--diff", reference, f"{_ALLOWED}; at that version {env} cannot be planned: {error}"
             ) from error
         if not with_templates:
@@ -123,7 +123,7 @@ def version_to_compare(reference: str, env: str, root: Path, *, with_templates: 
 
 def values_by_key(environment: Environment) -> dict[str, str]:
     """Return all values of an environment's files, merged, by their dotted keys."""
-    tree = environment.places.tree
+    tree = environment.value_locations.tree
     leaves = () if tree is None else tree.leaves()
     return {dotted_path(path): str(value) for path, value in leaves if path != ("extends",)}
 
@@ -142,9 +142,9 @@ def _read_plan_document(file: Path) -> Mapping[str, Any]:
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
-        raise wrong_option("--diff", str(file), f"{_ALLOWED}: {error}") from error
+        raise wrong_option_error("--diff", str(file), f"{_ALLOWED}: {error}") from error
     if not isinstance(document, dict) or document.get("version") != VERSION or "jobs" not in document:
-        raise wrong_option("--diff", str(file), f"{_ALLOWED}, of version {VERSION}")
+        raise wrong_option_error("--diff", str(file), f"{_ALLOWED}, of version {VERSION}")
     return document
 
 
@@ -155,12 +155,12 @@ def _extract_commit(reference: str, root: Path, folder: Path) -> None:
     try:
         done = subprocess.run(command, capture_output=True, check=False)
     except FileNotFoundError as error:
-        raise wrong_option(
+        raise wrong_option_error(
             "--diff", reference, f"{_ALLOWED}; comparing with a commit needs git, which is not installed"
         ) from error
     if done.returncode:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
-        raise wrong_option("--diff", reference, f"{_ALLOWED}: {lines[0] if lines else 'git failed'}")
+        raise wrong_option_error("--diff", reference, f"{_ALLOWED}: {lines[0] if lines else 'git failed'}")
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as packed:
         members = [member for member in packed if _stays_inside(member, str(folder))]
         packed.extractall(folder, members=members, filter="data")

@@ -16,7 +16,7 @@ from millrace.cli.shared.console import WIDE
 from millrace.config.engines import KINDS
 from millrace.config.model import Environment
 from millrace.config.units import format_duration
-from millrace.sizing.model import ClusterPlan, CostItem, Figure, JobPlan, Plan, QueryPlan, StreamPlan
+from millrace.sizing.plan_model import ClusterPlan, CostItem, Figure, JobPlan, Plan, QueryPlan, StreamPlan
 from millrace.sizing.planning import total_cost
 from millrace.sizing.readable_numbers import count
 
@@ -111,7 +111,7 @@ class _TableWithReasons:
         self._table = _make_table(terminal, *columns, *[("why", "why")] * inline)
         self._reasons: list[RenderableType] = []
 
-    def add(self, cells: list[str], why: str) -> None:
+    def add_row_with_reason(self, cells: list[str], why: str) -> None:
         self._table.add_row(*cells, *[why] * self._inline)
         if not self._inline:
             self._reasons.append(_reason_line(f"{cells[0]}: {why}", self._terminal))
@@ -132,7 +132,9 @@ def _streams_table(streams: Iterable[StreamPlan], terminal: bool, inline: bool) 
     for stream in streams:
         kind = f"{stream.kind} {stream.mode}"
         figure = stream.expected_partitions
-        listing.add([stream.name, kind, _figure_cell(figure), _sum_cell(stream.cost)], figure.why)
+        listing.add_row_with_reason(
+            [stream.name, kind, _figure_cell(figure), _total_dollars_cell(stream.cost)], figure.why
+        )
     return listing.to_group()
 
 
@@ -152,9 +154,11 @@ def _clusters_table(clusters: Iterable[ClusterPlan], terminal: bool, inline: boo
             _figure_cell(cluster.brokers),
             _figure_cell(cluster.broker_type) if cluster.broker_type else cluster.tier,
             _figure_cell(cluster.storage_gib_per_broker),
-            _sum_cell(cluster.cost),
+            _total_dollars_cell(cluster.cost),
         ]
-        listing.add(cells, cluster.brokers.why if cluster.brokers else "AWS sizes a serverless cluster")
+        listing.add_row_with_reason(
+            cells, cluster.brokers.why if cluster.brokers else "AWS sizes a serverless cluster"
+        )
     return listing.to_group()
 
 
@@ -166,7 +170,7 @@ def _job_tables(environment: Environment, jobs: Iterable[JobPlan], terminal: boo
         head.append(job.name, "bold")
         head.append(f"  {engine} {job.version}, {_count_cell(job.max_workers, 'worker')} of {job.worker}")
         head.append(f", SLA {format_duration(environment.jobs[job.name].latency)}")
-        head.append(f", {_sum_cell(job.cost)} a month")
+        head.append(f", {_total_dollars_cell(job.cost)} a month")
         parts += [
             head,
             _reason_line(f"{_count_cell(job.cores, 'core')}: {job.cores.why}", terminal),
@@ -268,7 +272,7 @@ def _count_cell(figure: Figure[int], noun: str) -> str:
     return _origin_mark(figure) + count(figure.value, noun)
 
 
-def _sum_cell(items: tuple[CostItem, ...]) -> str:
+def _total_dollars_cell(items: tuple[CostItem, ...]) -> str:
     if not items:
         return "-"
     return _dollars_cell(sum(line.usd for line in items), assumed=any(line.assumed for line in items))

@@ -10,11 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from millrace.cli.shared.options import EnvironmentName
-from millrace.cli.shared.output_file_errors import report_write_errors
+from millrace.cli.shared.output_file_errors import write_errors_as_wrong_option
 from millrace.config import Environment, Finding, load
-from millrace.config.aws.regions import partition
+from millrace.config.aws.regions import aws_partition_of_region
 from millrace.config.aws.resource_names import Names
-from millrace.config.document.problems import wrong_option
+from millrace.config.document.problems import wrong_option_error
 from millrace.sizing import plan
 
 
@@ -59,7 +59,7 @@ def policies(
     if out is None:
         typer.echo(json.dumps(result, indent=2))
         return
-    with report_write_errors("--out", out):
+    with write_errors_as_wrong_option("--out", out):
         out.mkdir(parents=True, exist_ok=True)
         # If a policy now needs fewer files, remove the others, so that nobody attaches them.
         for left in out.iterdir():
@@ -67,7 +67,7 @@ def policies(
                 left.unlink()
     for name, document in result.items():
         file = out / name
-        with report_write_errors("--out", file):
+        with write_errors_as_wrong_option("--out", file):
             file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
         typer.echo(f"wrote {file}")
 
@@ -85,8 +85,10 @@ def github_trust_policy(environment: Environment, repository: str) -> dict[str, 
         The repository is not OWNER/NAME.
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+", repository):
-        raise wrong_option("--repository", repository, "one repository as OWNER/NAME, without a wildcard")
-    issuer, where = "token.actions.githubusercontent.com", partition(environment.region)
+        raise wrong_option_error(
+            "--repository", repository, "one repository as OWNER/NAME, without a wildcard"
+        )
+    issuer, where = "token.actions.githubusercontent.com", aws_partition_of_region(environment.region)
     statement = {
         "Sid": "DeployFromOneEnvironment",
         "Effect": "Allow",
@@ -127,7 +129,9 @@ def policy_documents(environment: Environment) -> dict[str, dict[str, Any]]:
             "twelve digits, because each ARN of the policies has the account; write account: into the environment file "
             "(`aws sts get-caller-identity --query Account` prints it)"
         )
-        raise environment.places.error([Finding(("account",), value="(none)", allowed=allowed)])
+        raise environment.value_locations.error_of_findings(
+            [Finding(("account",), value="(none)", allowed=allowed)]
+        )
     names = Names(environment, environment.account)
     sized = plan(environment)
     settings = [

@@ -12,11 +12,16 @@ from typing import Annotated, Any
 import typer
 
 from millrace.cli.shared.options import AsJson
-from millrace.cli.shared.output_file_errors import report_write_errors
+from millrace.cli.shared.output_file_errors import write_errors_as_wrong_option
 from millrace.config import find_root
-from millrace.config.document.problems import wrong_option
-from millrace.sizing.costs.price_table_update import PriceRenewal, price_list_region, renew_prices, to_yaml
-from millrace.sizing.prices_and_limits import PRICES, complete_price_list
+from millrace.config.document.problems import wrong_option_error
+from millrace.sizing.costs.price_table_update import (
+    PriceRenewal,
+    price_list_region,
+    price_table_yaml,
+    renew_prices,
+)
+from millrace.sizing.prices_and_limits import PRICES, complete_prices_by_name
 
 STAYED = 3
 """Exit status: at least one price got no usable answer and was not updated."""
@@ -25,7 +30,7 @@ prices_app = typer.Typer(help="Update the price table of a region.", no_args_is_
 
 
 @prices_app.callback()
-def _prices_group() -> None:
+def _declare_prices_group() -> None:
     """Update the price table of a region."""
 
 
@@ -49,21 +54,23 @@ def update(
 
       millrace prices update --region eu-west-1
     """
-    from millrace.lifecycle.aws_error_messages import translate_aws_errors
+    from millrace.lifecycle.aws_error_messages import translating_aws_errors
 
     if re.fullmatch(r"[a-z]{2,4}(-[a-z]+)+-\d", region) is None:
-        raise wrong_option("--region", region, "the code of a region, such as eu-west-1")
+        raise wrong_option_error("--region", region, "the code of a region, such as eu-west-1")
     root = find_root()
     try:
-        before = complete_price_list(region, root)
+        before = complete_prices_by_name(region, root)
     except ValueError as error:
-        raise wrong_option("--region", region, f"a region whose price file is valid: {error}") from error
-    with translate_aws_errors("cannot read prices from the AWS Price List API"):
+        raise wrong_option_error(
+            "--region", region, f"a region whose price file is valid: {error}"
+        ) from error
+    with translating_aws_errors("cannot read prices from the AWS Price List API"):
         result = renew_prices(price_list_client(region), region, before, datetime.now(UTC).date())
     file = root / PRICES / f"{region}.yaml"
     if result.renewed_count:
-        with report_write_errors("--region", file):
-            _write_atomically(file, to_yaml(result.table))
+        with write_errors_as_wrong_option("--region", file):
+            _write_atomically(file, price_table_yaml(result.table))
     _print_price_update(result, f"{PRICES}/{region}.yaml" if result.renewed_count else None, as_json=as_json)
     if result.stayed:
         raise typer.Exit(STAYED)

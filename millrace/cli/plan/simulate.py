@@ -21,10 +21,10 @@ from millrace.cli.shared.html_pages import check_page_is_writable, write_page
 from millrace.cli.shared.options import EnvironmentName
 from millrace.cli.shared.verdict import verdict_document as verdict_json
 from millrace.cli.shared.verdict import verdict_panel
-from millrace.completion import jobs
+from millrace.completion import complete_job_names
 from millrace.config import ConfigurationError, Environment, load
-from millrace.config.document.explain_validation_errors import suggest_nearest
-from millrace.config.document.problems import Problem, wrong_option
+from millrace.config.document.explain_validation_errors import did_you_mean_text
+from millrace.config.document.problems import Problem, wrong_option_error
 from millrace.config.units import parse_duration
 from millrace.sizing import Plan
 
@@ -58,7 +58,9 @@ def simulate_command(
     ] = "24h",
     job: Annotated[
         str | None,
-        typer.Option("--job", help="Simulate this job only. Default: all jobs.", autocompletion=jobs),
+        typer.Option(
+            "--job", help="Simulate this job only. Default: all jobs.", autocompletion=complete_job_names
+        ),
     ] = None,
     outage: Annotated[
         list[str] | None,
@@ -113,12 +115,12 @@ def simulate_command(
     """
     from millrace.sizing import plan
     from millrace.sizing.simulation import Outage, simulate
-    from millrace.sizing.simulation.plan_scenario import scenario, streams_of
+    from millrace.sizing.simulation.plan_scenario import scenario_of_job, streams_of_job
 
     if html is not None:
         check_page_is_writable(html)
     environment = load(env)
-    jobs = [_check_job_name(job, environment)] if job is not None else list(environment.jobs)
+    jobs = [_existing_job_name(job, environment)] if job is not None else list(environment.jobs)
     away = [
         Outage(at, _parse_seconds("--outage", rest))
         for at, rest in map(_parser_of_value_at_time("--outage"), outage or [])
@@ -133,11 +135,11 @@ def simulate_command(
     sized = plan(environment)
     results: dict[str, JobResult] = {}
     for name in jobs:
-        arrivals = traffic.arrivals_by_stream(environment, streams_of(environment, name))
-        _refuse_later_times("--outage", outage, [each.at for each in away], arrivals)
-        _refuse_later_times("--reshard", reshard, [at for at, _ in changes], arrivals)
+        arrivals = traffic.arrivals_by_stream(environment, streams_of_job(environment, name))
+        _refuse_times_after_end("--outage", outage, [each.at for each in away], arrivals)
+        _refuse_times_after_end("--reshard", reshard, [at for at, _ in changes], arrivals)
         results[name] = simulate(
-            scenario(
+            scenario_of_job(
                 environment,
                 sized,
                 name,
@@ -200,14 +202,14 @@ class _TrafficOptions:
 
     def arrivals_by_stream(self, environment: Environment, streams: tuple[str, ...]) -> dict[str, Arrivals]:
         """Return arrivals by stream."""
-        made = self._evenly_spread_arrivals(environment, streams)
+        made = self._arrivals_without_poisson(environment, streams)
         if not self.poisson:
             return made
         return {
             name: each.poisson(self.seed + place) for place, (name, each) in enumerate(sorted(made.items()))
         }
 
-    def _evenly_spread_arrivals(
+    def _arrivals_without_poisson(
         self, environment: Environment, streams: tuple[str, ...]
     ) -> dict[str, Arrivals]:
         from millrace.sizing.simulation import Arrivals
@@ -215,7 +217,7 @@ class _TrafficOptions:
 
         if self.trace is not None:
             if self.spikes is not None:
-                raise wrong_option("--spikes", self.spikes, "either --trace or --spikes")
+                raise wrong_option_error("--spikes", self.spikes, "either --trace or --spikes")
             recorded = read_trace(self.trace)
             unknown = sorted(
                 name for name in recorded if name is not None and name not in environment.streams
@@ -235,7 +237,7 @@ class _TrafficOptions:
             low, high = _parse_spike_rates(self.spikes)
             if self.seconds / self.every > _MOST_SPIKES:
                 least = f"at least {self.seconds / _MOST_SPIKES:g}s, so that the time has no more than {_MOST_SPIKES:,}"
-                raise wrong_option("--every", f"{self.every:g}s", least)
+                raise wrong_option_error("--every", f"{self.every:g}s", least)
             return {name: Arrivals.spikes(low, high, self.every, self.seconds) for name in streams}
         rates = {name: environment.streams[name].traffic for name in streams}
         return {
@@ -244,47 +246,49 @@ class _TrafficOptions:
         }
 
 
-def _check_job_name(job: str, environment: Environment) -> str:
+def _existing_job_name(job: str, environment: Environment) -> str:
     if job in environment.jobs:
         return job
 
     names = list(environment.jobs)
-    hint = suggest_nearest(job, names)
-    raise wrong_option("--job", job, f"one of {', '.join(names)}", hint)
+    hint = did_you_mean_text(job, names)
+    raise wrong_option_error("--job", job, f"one of {', '.join(names)}", hint)
 
 
 def _parse_seconds(option: str, value: str) -> float:
     try:
         return timedelta.total_seconds(parse_duration(value))
     except ValueError as error:
-        raise wrong_option(option, value, str(error)) from error
+        raise wrong_option_error(option, value, str(error)) from error
 
 
 def _parser_of_value_at_time(option: str) -> Any:
     def split_value_and_time(value: str) -> tuple[float, str]:
         at, colon, rest = value.partition(":")
         if not colon:
-            raise wrong_option(option, value, "a time and a value as TIME:VALUE, such as 2h:15m or 6h:32")
+            raise wrong_option_error(
+                option, value, "a time and a value as TIME:VALUE, such as 2h:15m or 6h:32"
+            )
         return (0.0 if at == "0" else _parse_seconds(option, at)), rest
 
     return split_value_and_time
 
 
-def _refuse_later_times(
+def _refuse_times_after_end(
     option: str, texts: list[str] | None, moments: list[float], arrivals: Mapping[str, Arrivals]
 ) -> None:
     """Refuse times after the end of the simulation."""
     end = max(each.seconds for each in arrivals.values())
     for value, at in zip(texts or [], moments, strict=True):
         if at >= end:
-            raise wrong_option(
+            raise wrong_option_error(
                 option, value, f"a time before the end of the simulation at {timedelta(seconds=round(end))}"
             )
 
 
 def _parse_partition_count(option: str, value: str) -> int:
     if not value.isdecimal() or not 1 <= int(value) <= 100_000:
-        raise wrong_option(option, value, "a number of partitions, 1 to 100,000")
+        raise wrong_option_error(option, value, "a number of partitions, 1 to 100,000")
     return int(value)
 
 
@@ -292,9 +296,11 @@ def _parse_spike_rates(value: str) -> tuple[float, float]:
     try:
         low, high = (float(each) for each in value.split(","))
     except ValueError as error:
-        raise wrong_option("--spikes", value, "two rates in records per second, such as 100,10000") from error
+        raise wrong_option_error(
+            "--spikes", value, "two rates in records per second, such as 100,10000"
+        ) from error
     if not 0 <= low <= high < float("inf"):
-        raise wrong_option(
+        raise wrong_option_error(
             "--spikes", value, "two rates in records per second, the lower one first, such as 100,10000"
         )
     return low, high
@@ -323,7 +329,7 @@ def simulation_document(plan: Plan, job: str, result: JobResult) -> dict[str, An
     queries = {}
     for name, query in result.queries.items():
         sla = plan.jobs[job].queries[name].latency_seconds.value
-        some, within = len(query.ends) > 0, query.in_time(sla, result.seconds)
+        some, within = len(query.ends) > 0, query.share_in_time(sla, result.seconds)
         age = {f"p{p}": query.ages.percentile(p) for p in PERCENTILES} | {"max": query.ages.oldest}
         queries[name] = {
             "arrived": query.arrived,
@@ -339,7 +345,7 @@ def simulation_document(plan: Plan, job: str, result: JobResult) -> dict[str, An
                 "end": query.ends.tolist(),
                 "records": query.records.tolist(),
                 "waiting": query.backlog.tolist(),
-                "oldest": query.oldest.tolist(),
+                "oldest": query.oldest_age_by_batch.tolist(),
             },
         }
     return {
@@ -378,7 +384,7 @@ def _print_results(plan: Plan, results: Mapping[str, JobResult]) -> None:
                 "most waiting": f"{query.most_waiting:,.0f}",
                 "waiting at the end": f"{query.waiting:,.0f}",
             }
-            within = query.in_time(sla, result.seconds)
+            within = query.share_in_time(sla, result.seconds)
             cells["within"] = f"{within:.2%}"
             if len(query.ends):
                 cells |= {f"p{p}": f"{query.ages.percentile(p):,.1f} s" for p in PERCENTILES}

@@ -13,7 +13,7 @@ from millrace.sizing import Plan
 _UNCHECKED = "the columns of transforms were not checked"
 
 
-def check_transforms_on_spark(environment: Environment, sized: Plan) -> list[str]:
+def find_transform_problems_on_spark(environment: Environment, sized: Plan) -> list[str]:
     """Plan each transform with the columns that it will get: finds unknown columns, and a lack of those that it must keep.
 
     Returns
@@ -28,7 +28,9 @@ def check_transforms_on_spark(environment: Environment, sized: Plan) -> list[str
     """
     transforms = {
         (job, name): {
-            end.transform: (*place, "transform") for place, end in query.ends.items() if end.transform
+            end.transform: (*place, "transform")
+            for place, end in query.sinks_by_place.items()
+            if end.transform
         }
         for job, name, query in environment.queries
     }
@@ -69,5 +71,5 @@ def check_transforms_on_spark(environment: Environment, sized: Plan) -> list[str
         path = ("jobs", each.job, "queries", each.query, *own.get(value, ()))
         findings.setdefault(why, Finding(path, value, f"what Spark can plan; {each.why}"))
     if findings:
-        raise ConfigurationError(map(environment.places.problem_of_finding, findings.values()))
+        raise ConfigurationError(map(environment.value_locations.problem_of_finding, findings.values()))
     return list(rehearsal.unchecked)

@@ -12,10 +12,10 @@ import typer
 from ruamel.yaml import YAML
 
 from millrace.cli.shared.connections import connect_sandbox_or_account
-from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_with_job
+from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_environment_with_job
 from millrace.config import Environment, Finding
 from millrace.config.aws.resource_names import Names
-from millrace.config.kafka.login import secret_arns_of_login
+from millrace.config.kafka.login import secret_and_key_arns_of_login
 from millrace.config.model import ExternalCluster, KafkaTopic
 from millrace.config.queries import LandQuery
 
@@ -49,21 +49,27 @@ def split(
       millrace split flights --env prod --jobs 2 --minutes 1440 --json
     """
     from millrace.lifecycle.audits.kafka import TopicReader
-    from millrace.lifecycle.audits.topic_split import TopicSplit, balance_partitions, records_by_partition
+    from millrace.lifecycle.audits.topic_split import (
+        TopicSplit,
+        balance_partitions,
+        count_records_by_partition,
+    )
 
-    environment = load_with_job(env, job)
-    name, stream = _query_to_split(environment, job, query)
+    environment = load_environment_with_job(env, job)
+    name, stream = _query_name_and_stream_to_split(environment, job, query)
     topic_settings = environment.streams[stream]
     assert isinstance(topic_settings, KafkaTopic), f"{stream} was taken for a topic"
     end = datetime.now(UTC)
     begin = end - timedelta(minutes=minutes)
     topic = Names(environment, environment.account or "").stream(stream)
-    records = records_by_partition(
+    records = count_records_by_partition(
         TopicReader(topic, _kafka_connection_settings(environment, topic_settings.cluster)), begin, end
     )
     if jobs > len(records):
         allowed = f"2 to {len(records)}: topic {topic} has {len(records)} partitions"
-        raise environment.places.error([Finding(("jobs", job), value=f"--jobs {jobs}", allowed=allowed)])
+        raise environment.value_locations.error_of_findings(
+            [Finding(("jobs", job), value=f"--jobs {jobs}", allowed=allowed)]
+        )
     result = TopicSplit(job, name, stream, topic, begin, end, records, balance_partitions(records, jobs))
     if as_json:
         document = dataclasses.asdict(result) | {
@@ -71,7 +77,7 @@ def split(
         }
         typer.echo(json.dumps(document, default=lambda at: at.isoformat().replace("+00:00", "Z")))
         return
-    sys.stderr.write(_split_summary(result))
+    sys.stderr.write(_split_summary_text(result))
     _print_split(environment, result)
 
 
@@ -86,7 +92,7 @@ def _kafka_connection_settings(environment: Environment, cluster: str) -> Settin
         running_sandbox_deployment(environment) is None
         and isinstance(kafka, ExternalCluster)
         and login.kind != "iam"
-        and secret_arns_of_login(login) is None
+        and secret_and_key_arns_of_login(login) is None
     ):
         names = Names(environment, environment.account or "")
         return cluster_connection_settings(
@@ -95,7 +101,7 @@ def _kafka_connection_settings(environment: Environment, cluster: str) -> Settin
     return connect_sandbox_or_account(environment).kafka(cluster)
 
 
-def _query_to_split(environment: Environment, job: str, query: str | None) -> tuple[str, str]:
+def _query_name_and_stream_to_split(environment: Environment, job: str, query: str | None) -> tuple[str, str]:
     """Return name and stream of the land query to split."""
     known = {
         name: each.source
@@ -108,13 +114,13 @@ def _query_to_split(environment: Environment, job: str, query: str | None) -> tu
         return next(iter(known.items()))
     if query not in known:
         allowed = f"one of {', '.join(known)}" if known else "a job with a land query on a topic"
-        raise environment.places.error(
+        raise environment.value_locations.error_of_findings(
             [Finding(("jobs", job, "queries"), value=query or job, allowed=allowed)]
         )
     return query, known[query]
 
 
-def _split_summary(result: TopicSplit) -> str:
+def _split_summary_text(result: TopicSplit) -> str:
     total = sum(result.records.values())
     lines = [
         f"{result.topic}: {len(result.records)} partitions, {total:,} records "
@@ -138,8 +144,8 @@ def _split_summary(result: TopicSplit) -> str:
 
 
 def _print_split(environment: Environment, result: TopicSplit) -> None:
-    assert environment.places.tree is not None, "the environment was loaded from a file"
-    raw: dict[str, Any] = environment.places.tree.nearest_existing(("jobs", result.job)).to_json()
+    assert environment.value_locations.tree is not None, "the environment was loaded from a file"
+    raw: dict[str, Any] = environment.value_locations.tree.nearest_existing(("jobs", result.job)).to_json()
     yaml = YAML()
     yaml.default_flow_style = None
     yaml.width = 110

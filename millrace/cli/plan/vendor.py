@@ -20,9 +20,9 @@ from typing import Annotated
 import typer
 
 from millrace.cli.shared.expected_failures import REFUSED
-from millrace.cli.shared.output_file_errors import report_write_errors
+from millrace.cli.shared.output_file_errors import write_errors_as_wrong_option
 from millrace.config import find_root
-from millrace.config.document.problems import wrong_option
+from millrace.config.document.problems import wrong_option_error
 from millrace.sandbox.programs.toolchain import ROOT
 
 DISTRIBUTION = "millrace-streams"
@@ -85,7 +85,7 @@ def install_wheel_in_project(wheel: Path, root: Path) -> list[Path]:
         allowed = (
             f"a wheel of Millrace with its locks: {DISTRIBUTION.replace('-', '_')}-VERSION-py3-none-any.whl"
         )
-        raise wrong_option("WHEEL", str(wheel), f"{allowed} ({error})") from error
+        raise wrong_option_error("WHEEL", str(wheel), f"{allowed} ({error})") from error
     target = root / FOLDER / wheel.name
     digest = hashlib.sha256(content).hexdigest()
     written = {target: content}
@@ -94,7 +94,7 @@ def install_wheel_in_project(wheel: Path, root: Path) -> list[Path]:
         head = "# By `millrace vendor`, for Python 3.11: pip install --require-hashes -r " + LOCKS[name]
         line = f"./{FOLDER}/{wheel.name}{extras} \\\n    --hash=sha256:{digest}"
         written[root / LOCKS[name]] = f"{head}\n{line}\n{lock}".encode()
-    with report_write_errors("WHEEL", root / FOLDER):
+    with write_errors_as_wrong_option("WHEEL", root / FOLDER):
         target.parent.mkdir(parents=True, exist_ok=True)
         for left in target.parent.glob(f"{DISTRIBUTION.replace('-', '_')}-*.whl"):
             left.unlink()
@@ -104,7 +104,7 @@ def install_wheel_in_project(wheel: Path, root: Path) -> list[Path]:
 
 
 def write_wheel_of_this_program(folder: Path) -> Path:
-    """Write the wheel that this program runs from: built in a clone, else packed again from the installed files.
+    """Write the wheel that this program runs from and return its path: built in a clone, else packed again from the installed files.
 
     Raises
     ------

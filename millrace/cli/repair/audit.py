@@ -15,9 +15,9 @@ from rich.table import Table
 
 from millrace.cli.shared.connections import connect_sandbox_or_account
 from millrace.cli.shared.console import figure_columns
-from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_with_job
+from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_environment_with_job
 from millrace.config import Finding
-from millrace.config.queries import SourceQuery
+from millrace.config.queries import SourceQueryBase
 
 if TYPE_CHECKING:
     from millrace.lifecycle.audits.hourly_audit import AuditResult, NotAudited
@@ -58,12 +58,12 @@ def audit(
     """
     from millrace.lifecycle.audits.query_audit import audit_query as compare
 
-    environment = load_with_job(env, job)
-    known = [n for n, q in environment.jobs[job].queries.items() if isinstance(q, SourceQuery)]
+    environment = load_environment_with_job(env, job)
+    known = [n for n, q in environment.jobs[job].queries.items() if isinstance(q, SourceQueryBase)]
     wrong = [name for name in query or () if name not in known]
     if wrong or not known:
         allowed = f"one of {', '.join(known)}" if known else "a job with a query that reads a stream"
-        raise environment.places.error(
+        raise environment.value_locations.error_of_findings(
             [Finding(("jobs", job, "queries"), value=name, allowed=allowed) for name in wrong or [job]]
         )
     end = datetime.now(UTC)

@@ -18,9 +18,9 @@ from millrace.cli.shared.options import (
     AsJson,
     EnvironmentName,
     JobName,
-    choose_query,
-    load_with_job,
-    wrong_argument,
+    choose_query_name,
+    load_environment_with_job,
+    wrong_argument_error,
 )
 from millrace.config import Environment
 from millrace.config.queries import DeriveQuery, LandQuery
@@ -96,12 +96,12 @@ def backfill(
 
       millrace backfill flights --env prod --from s3://exports/flights/2026-10-*.jsonl.gz
     """
-    environment = load_with_job(env, job)
-    name = _query_to_backfill(environment, job, query, origin)
-    span = _requested_range(environment, since, until, origin, replace=replace)
+    environment = load_environment_with_job(env, job)
+    name = _query_name_to_backfill(environment, job, query, origin)
+    span = _requested_span_or_none(environment, since, until, origin, replace=replace)
     console = Console(stderr=True, highlight=False)
-    place, aws = _place_and_account(environment)
-    size = _amount_with_cost(environment, place, job, name, span, origin)
+    place, aws = _audited_deployment_and_aws(environment)
+    size = _amount_and_cost_text(environment, place, job, name, span, origin)
     console.print(f"{size}; {_IN_THE_SANDBOX if aws is None else _ON_AWS}", markup=False)
     confirm_or_exit("Continue?", yes=yes)
     arguments = {"--backfill": name}
@@ -110,14 +110,14 @@ def backfill(
     arguments |= {"--replace": ""} if replace else {}
     arguments |= {"--from": origin} if origin is not None else {}
     with console.status(f"backfill {name}"):
-        outcome = _run_once_on_job(environment, job, aws, arguments)
+        outcome = _run_job_script_once(environment, job, aws, arguments)
     typer.echo(json.dumps(outcome) if as_json else _backfill_sentence(outcome))
 
 
 Span = tuple[datetime, datetime]
 
 
-def _requested_range(
+def _requested_span_or_none(
     environment: Environment,
     since: datetime | None,
     until: datetime | None,
@@ -127,11 +127,11 @@ def _requested_range(
 ) -> Span | None:
     """Return the requested range; None for files."""
     if origin is not None and replace:
-        raise wrong_argument(environment, "--replace", "given", "not together with --from")
+        raise wrong_argument_error(environment, "--replace", "given", "not together with --from")
     if origin not in (None, "stream"):
         if since or until:
             wrong = "--since" if since else "--until"
-            raise wrong_argument(
+            raise wrong_argument_error(
                 environment,
                 wrong,
                 "given",
@@ -140,13 +140,13 @@ def _requested_range(
         return None
     if since is None or until is None:
         wrong = "--since" if since is None else "--until"
-        raise wrong_argument(environment, wrong, "(none)", "a time: 2026-11-20T08:00:00Z")
+        raise wrong_argument_error(environment, wrong, "(none)", "a time: 2026-11-20T08:00:00Z")
     begin, end = since.replace(tzinfo=UTC), until.replace(tzinfo=UTC)
     _check_time_range(environment, begin, end)
     return begin, end
 
 
-def _amount_with_cost(
+def _amount_and_cost_text(
     environment: Environment,
     place: AuditedDeployment,
     job: str,
@@ -181,7 +181,9 @@ _IN_THE_SANDBOX = "it runs in the sandbox and costs nothing"
 _ON_AWS = "the job is stopped meanwhile and started again"
 
 
-def _place_and_account(environment: Environment) -> tuple[AuditedDeployment, DeployedEnvironment | None]:
+def _audited_deployment_and_aws(
+    environment: Environment,
+) -> tuple[AuditedDeployment, DeployedEnvironment | None]:
     """Return the running sandbox of the environment, or its account on AWS."""
     from millrace.lifecycle.audits.query_audit import deployment_on_aws
     from millrace.sandbox import running_sandbox
@@ -193,7 +195,7 @@ def _place_and_account(environment: Environment) -> tuple[AuditedDeployment, Dep
     return deployment_on_aws(aws), aws
 
 
-def _run_once_on_job(
+def _run_job_script_once(
     environment: Environment, job: str, aws: DeployedEnvironment | None, run_arguments: Mapping[str, str]
 ) -> dict[str, Any]:
     """Run the job's entry script once, and return its output, or how the run ended."""
@@ -249,7 +251,7 @@ class BackfillEstimate:
 def estimate_backfill(
     environment: Environment, job: str, query: str, rows: int, begin: datetime, end: datetime
 ) -> BackfillEstimate:
-    """Estimate time and cost of a backfill: the rate of the sizing model, with its overhead for each hour's step.
+    """Return the estimated time and cost of a backfill: the rate of the sizing model, with its overhead for each hour's step.
 
     Parameters
     ----------
@@ -267,10 +269,10 @@ def estimate_backfill(
     return BackfillEstimate(seconds, hourly * seconds / 3600, rate.basis)
 
 
-def _query_to_backfill(environment: Environment, job: str, query: str | None, origin: str | None) -> str:
+def _query_name_to_backfill(environment: Environment, job: str, query: str | None, origin: str | None) -> str:
     kind: type[DeriveQuery | LandQuery] = DeriveQuery if origin is None else LandQuery
     names = [n for n, q in environment.jobs[job].queries.items() if type(q) is kind]
-    return choose_query(
+    return choose_query_name(
         environment, job, query, names, f"a job with a {'derive' if origin is None else 'land'} query"
     )
 
@@ -278,10 +280,12 @@ def _query_to_backfill(environment: Environment, job: str, query: str | None, or
 def _check_time_range(environment: Environment, begin: datetime, end: datetime) -> None:
     latest = datetime.now(UTC) - _UNTIL_NOW
     if begin >= end:
-        raise wrong_argument(environment, "--since", f"{begin:%Y-%m-%dT%H:%M:%SZ}", "a time before --until")
+        raise wrong_argument_error(
+            environment, "--since", f"{begin:%Y-%m-%dT%H:%M:%SZ}", "a time before --until"
+        )
     if end > latest:
         allowed = f"at most {latest:%Y-%m-%dT%H:%M:%SZ}: the running query still writes the records of the last hour"
-        raise wrong_argument(environment, "--until", f"{end:%Y-%m-%dT%H:%M:%SZ}", allowed)
+        raise wrong_argument_error(environment, "--until", f"{end:%Y-%m-%dT%H:%M:%SZ}", allowed)
 
 
 def _backfill_sentence(outcome: dict[str, Any]) -> str:

@@ -18,8 +18,8 @@ from millrace.cli.shared.options import (
     JobName,
     Yes,
     check_job_exists,
-    load_with_job,
-    wrong_argument,
+    load_environment_with_job,
+    wrong_argument_error,
 )
 from millrace.config import Environment, load
 from millrace.config.engines.versions import spark_line_of
@@ -66,15 +66,15 @@ def show(
 
       millrace checkpoint show flights land-flights --env prod --json
     """
-    from millrace.lifecycle.aws_error_messages import translate_aws_errors
+    from millrace.lifecycle.aws_error_messages import translating_aws_errors
 
-    environment = load_with_job(env, job)
+    environment = load_environment_with_job(env, job)
     names = list(environment.jobs[job].queries)
     if query is not None:
         _check_query_exists(environment, job, query)
         names = [query]
-    with translate_aws_errors("cannot read the checkpoints"):
-        checkpoints = _checkpoints(environment, job)
+    with translating_aws_errors("cannot read the checkpoints"):
+        checkpoints = _job_checkpoints(environment, job)
         contents, holder = [checkpoints.read_contents(name) for name in names], checkpoints.current_writer()
     if as_json:
         typer.echo(
@@ -130,23 +130,23 @@ def reset(
 
       millrace checkpoint reset flights land-flights --env prod --at 2026-11-20T08:00:00Z --dry-run
     """
-    from millrace.lifecycle.aws_error_messages import translate_aws_errors
+    from millrace.lifecycle.aws_error_messages import translating_aws_errors
     from millrace.lifecycle.jobs.reset_effects import reset_objection, start_time_text
 
-    environment = load_with_job(env, job)
+    environment = load_environment_with_job(env, job)
     _check_query_exists(environment, job, query)
     moment = None if at is None else at.replace(tzinfo=UTC)
     span = _parse_overlap(environment, overlap)
     now = datetime.now(UTC)
     if moment is not None and moment > now:
-        raise wrong_argument(environment, "--at", str(at), "a time in the past")
+        raise wrong_argument_error(environment, "--at", str(at), "a time in the past")
     reason = reset_objection(environment, job, query, moment)
     if reason is not None and not duplicates:
         raise CommandRefusedError(f"{job}/{query} cannot be reset: {reason} (--duplicates resets it anyway)")
     start = None if moment is None else start_time_text(moment, span)
-    typer.echo("\n".join(_read_again_lines(environment, job, query, start, now)), err=True)
-    with translate_aws_errors("cannot read the checkpoints"):
-        checkpoints = _checkpoints(environment, job)
+    typer.echo("\n".join(_start_and_reread_lines(environment, job, query, start, now)), err=True)
+    with translating_aws_errors("cannot read the checkpoints"):
+        checkpoints = _job_checkpoints(environment, job)
         if not checkpoints.has_batches(query):
             typer.echo(f"{job}/{query} has no checkpoint yet", err=True)
         if dry_run:
@@ -182,7 +182,7 @@ def move(env: EnvironmentName, job: JobName, query: QueryName, to: To, dry_run: 
 
 
 def _fork_or_move(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: bool) -> None:
-    from millrace.lifecycle.aws_error_messages import translate_aws_errors
+    from millrace.lifecycle.aws_error_messages import translating_aws_errors
     from millrace.lifecycle.jobs.checkpoints import CheckpointRequestError
 
     environment = load(env)
@@ -192,20 +192,22 @@ def _fork_or_move(env: str, job: str, query: str, to: str, *, moves: bool, dry_r
     # The file may no longer have the old query and job, and need not have the new query yet.
     for key, part in (("JOB", job), ("QUERY", query), ("QUERY", name)):
         if not part or part.startswith("_") or "/" in part or part in (".", ".."):
-            raise wrong_argument(
+            raise wrong_argument_error(
                 environment,
                 key,
                 part,
                 f"the name of a {key.lower()}, without / and without _ at its beginning",
             )
     verb = "move" if moves else "fork"
-    with translate_aws_errors("cannot read the checkpoints"):
-        source = _checkpoints(environment, job)
-        target = source if other == job else _checkpoints(environment, other)
+    with translating_aws_errors("cannot read the checkpoints"):
+        source = _job_checkpoints(environment, job)
+        target = source if other == job else _job_checkpoints(environment, other)
         if not source.has_batches(query):
             raise CheckpointRequestError(f"{job}/{query} has no checkpoint")
         source.read_undamaged_contents(query)
-        if target is not source and (why := _refusal_on_other_job(environment, source, query, other)):
+        if target is not source and (
+            why := _checkpoint_refusal_on_other_job(environment, source, query, other)
+        ):
             raise CheckpointRequestError(f"{other}/{name} could not continue from {job}/{query}: {why}")
         typer.echo(f"{verb}: {job}/{query} → {other}/{name}", err=True)
         if dry_run:
@@ -220,9 +222,11 @@ def _fork_or_move(env: str, job: str, query: str, to: str, *, moves: bool, dry_r
     typer.echo(f"{other}/{name} continues from the position of {job}/{query}")
 
 
-def _refusal_on_other_job(environment: Environment, source: JobCheckpoints, query: str, other: str) -> str:
+def _checkpoint_refusal_on_other_job(
+    environment: Environment, source: JobCheckpoints, query: str, other: str
+) -> str:
     """Return why another job's engine and Spark could not continue from a checkpoint; empty if they can."""
-    from millrace.cli.run.checkpoint_compatibility import refusal_on_other_job
+    from millrace.cli.run.checkpoint_compatibility import checkpoint_refusal_on_other_job
     from millrace.sandbox.running_sandbox import running_sandbox_deployment
 
     text = source.manifest_text(query)
@@ -233,11 +237,13 @@ def _refusal_on_other_job(environment: Environment, source: JobCheckpoints, quer
     return (
         ""
         if text is None
-        else refusal_on_other_job(text, environment.name, source.job, query, engine=engine, spark=spark)
+        else checkpoint_refusal_on_other_job(
+            text, environment.name, source.job, query, engine=engine, spark=spark
+        )
     )
 
 
-def _checkpoints(environment: Environment, job: str) -> JobCheckpoints:
+def _job_checkpoints(environment: Environment, job: str) -> JobCheckpoints:
     from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
 
     place = connect_sandbox_or_account(environment)
@@ -247,17 +253,17 @@ def _checkpoints(environment: Environment, job: str) -> JobCheckpoints:
 def _check_query_exists(environment: Environment, job: str, query: str) -> None:
     queries = environment.jobs[job].queries
     if query not in queries:
-        raise wrong_argument(environment, "QUERY", query, f"one of {', '.join(queries)}")
+        raise wrong_argument_error(environment, "QUERY", query, f"one of {', '.join(queries)}")
 
 
 def _parse_overlap(environment: Environment, text: str) -> timedelta:
     try:
         return parse_duration(text)
     except ValueError as error:
-        raise wrong_argument(environment, "--overlap", text, str(error)) from None
+        raise wrong_argument_error(environment, "--overlap", text, str(error)) from None
 
 
-def _read_again_lines(
+def _start_and_reread_lines(
     environment: Environment, job: str, query: str, start: str | None, now: datetime
 ) -> Iterator[str]:
     """Yield lines with the start position, and the records that a query reads again."""

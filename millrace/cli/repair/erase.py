@@ -83,12 +83,12 @@ def erase(
         if sandbox is not None
         else nullcontext()
     ):
-        request = _running_erasure(desk, where)
+        request = _unfinished_erasure_with_condition(desk, where)
         if request is not None:
             console.print(f"erasure {request.id} is still running; this command follows it", markup=False)
         else:
-            request = _new_request(environment, place, where, keep_condition=keep_condition)
-            preview = _ask_for_matches(environment, desk, request, console)
+            request = _make_erasure_request(environment, place, where, keep_condition=keep_condition)
+            preview = _ask_jobs_for_matches(environment, desk, request, console)
             if dry_run or (as_json and not yes):
                 if as_json:
                     typer.echo(json.dumps(_erasure_document(request, preview)))
@@ -96,18 +96,20 @@ def erase(
                     _print_preview(request, preview)
                 return
             _print_preview(request, preview, err=True)
-            if not any(f["rows"] + f["dead_letters"] for _, _, f in _tables_in_answers(preview)):
+            if not any(
+                f["rows"] + f["dead_letters"] for _, _, f in _job_table_and_counts_of_answers(preview)
+            ):
                 typer.echo("no record matches the condition; nothing was changed", err=True)
                 return
-            _refuse_large_share(preview)
+            _refuse_large_share_of_rows(preview)
             confirm_or_exit("Erase these records?", yes=yes)
             request = replace(request, apply=True)
             desk.write_requests(request)
-        done = _wait_until_done(desk, request, console)
+        done = _wait_for_all_answers(desk, request, console)
     typer.echo(json.dumps(_erasure_document(request, done)) if as_json else _erasure_sentence(request, done))
 
 
-def _running_erasure(erasures: ErasureRequests, where: str) -> ErasureRequest | None:
+def _unfinished_erasure_with_condition(erasures: ErasureRequests, where: str) -> ErasureRequest | None:
     """Return the earlier erasure that is not done yet; None if there is none.
 
     Raises
@@ -128,8 +130,8 @@ def _running_erasure(erasures: ErasureRequests, where: str) -> ErasureRequest | 
     return ErasureRequest(**{**request, "left_out": tuple(request["left_out"])})
 
 
-def _wait_until_done(erasures: ErasureRequests, request: ErasureRequest, console: Console) -> Answers:
-    """Wait until every job is done.
+def _wait_for_all_answers(erasures: ErasureRequests, request: ErasureRequest, console: Console) -> Answers:
+    """Wait until every job is done, and return their answers.
 
     Raises
     ------
@@ -151,7 +153,7 @@ def _wait_until_done(erasures: ErasureRequests, request: ErasureRequest, console
     return done
 
 
-def _new_request(
+def _make_erasure_request(
     environment: Environment, place: AuditedDeployment, where: str, *, keep_condition: bool
 ) -> ErasureRequest:
     from millrace.lifecycle.jobs.erasure_requests import ErasureRequest, places_not_erased
@@ -169,7 +171,7 @@ def _new_request(
     )
 
 
-def _ask_for_matches(
+def _ask_jobs_for_matches(
     environment: Environment, erasures: ErasureRequests, request: ErasureRequest, console: Console
 ) -> Answers:
     """Ask every job for the matching records; the request is removed before this returns.
@@ -198,13 +200,13 @@ def _ask_for_matches(
     return answers
 
 
-def _tables_in_answers(answers: Answers) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def _job_table_and_counts_of_answers(answers: Answers) -> Iterator[tuple[str, str, dict[str, Any]]]:
     for job, answer in answers.items():
         for name, counts in answer["tables"].items():
             yield job, name, counts
 
 
-def _refuse_large_share(preview: Answers) -> None:
+def _refuse_large_share_of_rows(preview: Answers) -> None:
     wide = [line for answer in preview.values() for line in answer["wide"]]
     if wide:
         raise CommandRefusedError(
@@ -224,7 +226,8 @@ def _erasure_document(request: ErasureRequest, answers: Answers) -> dict[str, An
         "erasure": request.id,
         "state": "done" if all(a["state"] == "done" for a in answers.values()) else "previewed",
         "tables": [
-            {"job": job, "table": name, **figures} for job, name, figures in _tables_in_answers(answers)
+            {"job": job, "table": name, **figures}
+            for job, name, figures in _job_table_and_counts_of_answers(answers)
         ],
         "not_covered": _places_not_erased(request, answers),
     }
@@ -249,12 +252,14 @@ def _counts_table(preview: Answers) -> Table:
         "rows", "dead letters", "total rows", "files to rewrite", "snapshots to expire", no_wrap=False
     )
     table = Table("job", "table", *counted, title="What matches", title_justify="left")
-    for job, name, f in _tables_in_answers(preview):
+    for job, name, f in _job_table_and_counts_of_answers(preview):
         counts = (f["rows"], f["dead_letters"], f["of"], f["files"], f["snapshots"])
         table.add_row(job, name.partition(".")[2], *(f"{n:,}" for n in counts))
     return table
 
 
 def _erasure_sentence(request: ErasureRequest, done: Answers) -> str:
-    counts = ", ".join(f"{name.partition('.')[2]} {f['rows']:,}" for _, name, f in _tables_in_answers(done))
+    counts = ", ".join(
+        f"{name.partition('.')[2]} {f['rows']:,}" for _, name, f in _job_table_and_counts_of_answers(done)
+    )
     return f"erasure {request.id} is done; rows erased: {counts}. Its record is in the lake's bucket, below _erasures/"

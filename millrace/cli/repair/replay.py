@@ -13,9 +13,15 @@ import typer
 
 from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.expected_failures import confirm_or_exit
-from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, choose_query, load_with_job
+from millrace.cli.shared.options import (
+    AsJson,
+    EnvironmentName,
+    JobName,
+    choose_query_name,
+    load_environment_with_job,
+)
 from millrace.config import Environment
-from millrace.config.queries import DeriveQuery, SourceQuery
+from millrace.config.queries import DeriveQuery, SourceQueryBase
 
 if TYPE_CHECKING:
     from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
@@ -61,8 +67,8 @@ def replay(
     """
     from millrace.sandbox import running_sandbox
 
-    environment = load_with_job(env, job)
-    name = _query_to_replay(environment, job, query)
+    environment = load_environment_with_job(env, job)
+    name = _query_name_to_replay(environment, job, query)
     if running_sandbox.running_sandbox_deployment(environment) is None:
         outcome = _replay_on_aws(environment, job, name, identity or (), corrected, yes=yes)
     else:
@@ -99,7 +105,7 @@ def _replay_on_aws(
     arguments += [("--id", ",".join(identities))] if identities else []
     with ExitStack() as resources:
         if corrected is not None:
-            url = resources.enter_context(_upload_for_one_run(aws, job, corrected, begun))
+            url = resources.enter_context(_payloads_uploaded_during_run(aws, job, corrected, begun))
             arguments.append(("--corrected", url))
         ended = run_job_once(aws, job, arguments, progress=lambda line: typer.echo(line, err=True))
     outcome = wait_for_logged_result(aws, job, begun, "replayed", query)
@@ -114,18 +120,18 @@ def _replay_on_aws(
 
 
 @contextmanager
-def _upload_for_one_run(
+def _payloads_uploaded_during_run(
     aws: DeployedEnvironment, job: str, corrected: Path, begun: datetime
 ) -> Iterator[str]:
     """Upload corrected payloads for a run, and delete them afterwards, because they may be personal data."""
     from millrace.lifecycle.account.deployed_outputs import split_s3_url
-    from millrace.lifecycle.aws_error_messages import AwsError, translate_aws_errors
+    from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
     from millrace.lifecycle.jobs.checkpoints import FOLDER
 
-    url = f"{aws.names.checkpoints(job)}/{FOLDER}/replays/{begun:%Y%m%dT%H%M%S%fZ}/corrected.jsonl"
+    url = f"{aws.names.checkpoints_url(job)}/{FOLDER}/replays/{begun:%Y%m%dT%H%M%S%fZ}/corrected.jsonl"
     bucket, key = split_s3_url(url)
     s3 = aws.client("s3")
-    with translate_aws_errors(f"cannot write the corrected payloads to {url}"):
+    with translating_aws_errors(f"cannot write the corrected payloads to {url}"):
         written = s3.put_object(Bucket=bucket, Key=key, Body=corrected.read_bytes())
     # In a bucket with versions, which an existing one may be, a delete without the version only hides the object.
     version = {"VersionId": written["VersionId"]} if "VersionId" in written else {}
@@ -133,7 +139,7 @@ def _upload_for_one_run(
         yield url
     finally:
         try:
-            with translate_aws_errors(f"cannot delete {url}"):
+            with translating_aws_errors(f"cannot delete {url}"):
                 s3.delete_object(Bucket=bucket, Key=key, **version)
         except AwsError as error:
             typer.echo(
@@ -141,14 +147,14 @@ def _upload_for_one_run(
             )
 
 
-def _query_to_replay(environment: Environment, job: str, query: str | None) -> str:
+def _query_name_to_replay(environment: Environment, job: str, query: str | None) -> str:
     """Return the query with the dead letters; by default, the only one that reads a source."""
     queries = environment.jobs[job].queries
-    reading = [name for name, q in queries.items() if isinstance(q, SourceQuery)]
+    reading = [name for name, q in queries.items() if isinstance(q, SourceQueryBase)]
     refusing = [
         name for name, q in queries.items() if isinstance(q, DeriveQuery) and q.dead_letters is not None
     ]
-    return choose_query(
+    return choose_query_name(
         environment,
         job,
         query,

@@ -17,19 +17,19 @@ from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.expected_failures import CommandRefusedError
 from millrace.config import Environment
 from millrace.sizing import plan
-from millrace.sizing.planning import cost_limit_exceeded
+from millrace.sizing.planning import text_if_cost_limit_exceeded
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.changes.update_rules import Template
+    from millrace.lifecycle.changes.refused_updates import Template
     from millrace.lifecycle.deploy import DeploymentChanges
     from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
     from millrace.lifecycle.preflight.questions import Check, PreflightAccount
 
 
-def synthesize_and_compare(
+def synthesize_and_find_changes(
     environment: Environment, env: str, *, limited: bool = False, first: bool = False
 ) -> tuple[DeployedEnvironment, Path, DeploymentChanges]:
-    """Synthesise an environment and compare it with the deployed stacks.
+    """Synthesise an environment; return its account, the assembly and the changes of the deployed stacks.
 
     Parameters
     ----------
@@ -55,24 +55,26 @@ def synthesize_and_compare(
     from millrace.sandbox.programs import cdk
     from millrace.sandbox.programs.toolchain import state_folder
 
-    assembly = _new_assembly_folder(state_folder() / "deploy" / environment.name)
+    assembly = _assembly_folder_after_cleanup(state_folder() / "deploy" / environment.name)
     aws = connect_account(environment)
     deployed = read_deployed_sizes(aws)
-    sized = plan(environment.with_deployed(deployed))
+    sized = plan(environment.with_deployed_sizes(deployed))
     account = PreflightAccount(aws, sized)
     bootstrap = {"bootstrap": preflight_account.check_bootstrap}
-    _run_preflight(account, preflight_account.CHECKS if first else bootstrap, limited=limited)
-    if (problems := cost_limit_exceeded(environment, sized)) is not None and limited:
+    _print_and_check_preflight(account, preflight_account.CHECKS if first else bootstrap, limited=limited)
+    if (problems := text_if_cost_limit_exceeded(environment, sized)) is not None and limited:
         raise CommandRefusedError(f"{problems}; nothing was deployed")
     cdk.synthesise_assembly(env, assembly, aws.names.account, deployed, shown=True)
     if first:
         files = assembly.glob("*.template.json")
         account.templates = {each.name.split(".")[0]: json.loads(each.read_text()) for each in files}
-        _run_preflight(account, preflight_templates.CHECKS, limited=limited)
+        _print_and_check_preflight(account, preflight_templates.CHECKS, limited=limited)
     return aws, assembly, compare_with_deployed(aws, assembly)
 
 
-def _run_preflight(account: PreflightAccount, checks: Mapping[str, Check], *, limited: bool) -> None:
+def _print_and_check_preflight(
+    account: PreflightAccount, checks: Mapping[str, Check], *, limited: bool
+) -> None:
     """Show everything that is not in order, and refuse a deployment that would fail; a missing bootstrap is always refused.
 
     Raises
@@ -91,7 +93,7 @@ def _run_preflight(account: PreflightAccount, checks: Mapping[str, Check], *, li
         raise DeployError(f"{failures}; nothing was deployed or stopped")
 
 
-def _new_assembly_folder(parent: Path) -> Path:
+def _assembly_folder_after_cleanup(parent: Path) -> Path:
     """Return a folder of this process, so that it deploys exactly what it shows, even if another deployment starts meanwhile.
 
     Folders of processes that have ended are deleted.

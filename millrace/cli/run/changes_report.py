@@ -10,7 +10,7 @@ import typer
 
 from millrace.cli.plan.schema.check import altered_table_lines, refused_query_lines
 from millrace.cli.run.checkpoint_compatibility import (
-    check_lines_by_version,
+    checkpoint_lines_of_jobs,
     checkpoint_refusals,
     irreversible_checkpoint_lines,
 )
@@ -44,7 +44,7 @@ def rehearse_table_changes(
         return StartRehearsal({}, ())
     settings = [job_settings_in_assembly(aws.names, assembly, job) for job in jobs]
     named = sorted(set[str]().union(*(catalog_columns.table_names_in_settings(each) for each in settings)))
-    return rehearse_starts(settings, catalog_columns.columns_of_tables(aws.client("glue"), named))
+    return rehearse_starts(settings, catalog_columns.ddl_columns_by_table(aws.client("glue"), named))
 
 
 def print_and_check_changes(
@@ -75,25 +75,26 @@ def print_and_check_changes(
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
         typer.echo("\n".join(altered_table_lines(tables)), nl=bool(tables.altered))
-    exit_with_reasons(
+    exit_if_reasons(
         command,
         [
             *changes.order.refused,
             *changes.refused,
             *refused_query_lines(tables),
-            *check_lines_by_version(checkpoint_refusals, aws, assembly, jobs),
+            *checkpoint_lines_of_jobs(checkpoint_refusals, aws, assembly, jobs),
         ],
     )
     typer.echo(
         "".join(
-            f"{line}\n" for line in check_lines_by_version(irreversible_checkpoint_lines, aws, assembly, jobs)
+            f"{line}\n"
+            for line in checkpoint_lines_of_jobs(irreversible_checkpoint_lines, aws, assembly, jobs)
         ),
         nl=False,
         err=True,
     )
 
 
-def exit_with_reasons(command: str, reasons: list[str]) -> None:
+def exit_if_reasons(command: str, reasons: list[str]) -> None:
     """End a command with its reasons, if there are any, before it changes anything."""
     if reasons:
         typer.echo(
@@ -115,10 +116,10 @@ def exit_if_permissions_widen(command: str, changes: DeploymentChanges, *, yes: 
     """
     if not yes or wider or all(stack.new for stack in changes.stacks):
         return
-    more = [f"{stack.stack}: {line}" for stack in changes.stacks for line in stack.wider_permissions]
+    more = [f"{stack.stack}: {line}" for stack in changes.stacks for line in stack.wider_permission_lines]
     if more:
         more.append("if this is meant, repeat the command with --yes --wider, or without --yes to be asked")
-    exit_with_reasons(command, more)
+    exit_if_reasons(command, more)
 
 
 def change_lines(changes: DeploymentChanges) -> list[str]:

@@ -18,7 +18,7 @@ class LaunchOfOtherReleaseError(ValueError):
     """A launch document of another release of the core; the message says what this one cannot read."""
 
 
-def check_lines_by_version(
+def checkpoint_lines_of_jobs(
     check: Callable[[DeployedEnvironment, str, Mapping[str, Any]], list[str]],
     aws: DeployedEnvironment,
     assembly: Path,
@@ -52,7 +52,7 @@ def irreversible_checkpoint_lines(
 
     return [
         f"job {job}, query {query}: on this checkpoint it cannot go back: {'; '.join(map(str, incompatible))}"
-        for query, _, old, new in _old_and_new_manifests(aws, job, document)
+        for query, _, old, new in _queries_with_old_and_new_manifests(aws, job, document)
         # A version that is refused anyway is reported by `checkpoint_refusals`.
         if isinstance(old, Manifest)
         and not incompatible_changes(find_changes(old, new))
@@ -78,7 +78,7 @@ def checkpoint_refusals(aws: DeployedEnvironment, job: str, document: Mapping[st
     from millrace.etl.checkpoints import manifest
 
     lines: list[str] = []
-    for query, where, old, new in _old_and_new_manifests(aws, job, document):
+    for query, where, old, new in _queries_with_old_and_new_manifests(aws, job, document):
         if isinstance(old, manifest.ManifestError):
             lines.append(f"job {job}, query {query}: the manifest of the checkpoint {where}: {old}")
             continue
@@ -92,7 +92,7 @@ def checkpoint_refusals(aws: DeployedEnvironment, job: str, document: Mapping[st
     return lines
 
 
-def _old_and_new_manifests(
+def _queries_with_old_and_new_manifests(
     aws: DeployedEnvironment, job: str, document: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, Manifest | ManifestError, Manifest]]:
     """Yield each query with a manifest: name, checkpoint, manifest, and the manifest that a launch document would write."""
@@ -101,10 +101,10 @@ def _old_and_new_manifests(
     from millrace.etl.checkpoints import manifest
     from millrace.etl.launch import settings
     from millrace.etl.launch.typed_json import SettingsError
-    from millrace.lifecycle.aws_error_messages import translate_aws_errors
+    from millrace.lifecycle.aws_error_messages import translating_aws_errors
     from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
 
-    def schema_text(path: str) -> bytes | None:
+    def schema_bytes_or_none(path: str) -> bytes | None:
         file = find_root() / path
         return file.read_bytes() if file.is_file() else None
 
@@ -118,7 +118,7 @@ def _old_and_new_manifests(
         ) from error
     checkpoints = JobCheckpoints(aws.client("s3"), aws.names, job)
     for query in parsed.queries:
-        with translate_aws_errors(f"cannot read the checkpoint of {job}/{query.name}"):
+        with translating_aws_errors(f"cannot read the checkpoint of {job}/{query.name}"):
             text = checkpoints.manifest_text(query.name)
         if text is None:
             continue
@@ -131,11 +131,11 @@ def _old_and_new_manifests(
         if isinstance(old, manifest.Manifest) and old.engine == "sandbox":
             # A sandbox that replaces an engine writes manifests for its own connector.
             here, spark = dataclasses.replace(parsed, engine="sandbox"), old.spark
-        new = manifest.make_manifest(here, query, spark=spark, conf=conf, schema_text=schema_text)
-        yield query.name, f"{aws.names.checkpoints(job)}/{query.name}", old, new
+        new = manifest.make_manifest(here, query, spark=spark, conf=conf, schema_text=schema_bytes_or_none)
+        yield query.name, f"{aws.names.checkpoints_url(job)}/{query.name}", old, new
 
 
-def refusal_on_other_job(
+def checkpoint_refusal_on_other_job(
     manifest_text: str, environment: str, job: str, query: str, *, engine: str, spark: str
 ) -> str:
     """Return why a query's checkpoint cannot be used on another job's engine and Spark; empty if it can.

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from millrace.cli.run.cdk_assembly import cdk_deploy_all, cdk_remove_stack, synthesize_and_compare
+from millrace.cli.run.cdk_assembly import cdk_deploy_all, cdk_remove_stack, synthesize_and_find_changes
 from millrace.cli.run.changes_report import (
     change_lines,
     exit_if_permissions_widen,
@@ -49,7 +49,7 @@ def deploy(
     from millrace.lifecycle.versions import save_deployed_version
 
     environment = load(env)
-    aws, assembly, result = synthesize_and_compare(environment, env, limited=not only_show, first=True)
+    aws, assembly, result = synthesize_and_find_changes(environment, env, limited=not only_show, first=True)
     if stopped:
         result = with_new_jobs_stopped(result)
     if not as_json:

@@ -11,11 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
-from millrace.cli.shared.options import EnvironmentName, JobName, load_with_job
-from millrace.cli.shared.output_file_errors import report_write_errors
+from millrace.cli.shared.options import EnvironmentName, JobName, load_environment_with_job
+from millrace.cli.shared.output_file_errors import write_errors_as_wrong_option
 from millrace.config import Environment, find_root
 from millrace.config.aws.resource_names import Names
-from millrace.config.document.problems import wrong_option
+from millrace.config.document.problems import wrong_option_error
 from millrace.config.model import GlueJob
 from millrace.etl.launch.settings import (
     DeriveSettings,
@@ -82,10 +82,10 @@ def notebook(
 
       millrace notebook --env dev flights --bind kafka.main.bootstrap=10.0.0.7:9098
     """
-    environment = load_with_job(env, job)
+    environment = load_environment_with_job(env, job)
     document = build_notebook(environment, job, _parse_bind_options(bind or []))
     target = output or Path(f"{job}-{environment.name}.ipynb")
-    with report_write_errors("--output", target):
+    with write_errors_as_wrong_option("--output", target):
         target.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     typer.echo(f"wrote {target}")
 
@@ -115,8 +115,8 @@ def build_notebook(environment: Environment, job: str, binds: dict[str, str]) ->
             f"Reads the sources of this job as the job does, and writes nowhere: checkpoints and tables stay "
             f"as they are. Written by `millrace notebook`; run it again after a change of the environment."
         ),
-        _code_cell(_session_magic_lines(environment, job, numbers.worker, numbers.max_workers.value)),
-        _code_cell(_configure_magic_cell(environment, job, names)),
+        _code_cell(_session_magics_text(environment, job, numbers.worker, numbers.max_workers.value)),
+        _code_cell(_configure_magic_text(environment, job, names)),
         _code_cell(
             "import time\n\nfrom pyspark.sql import SparkSession\nfrom pyspark.sql import functions as F\n\n"
             "spark = SparkSession.builder.getOrCreate()\n"
@@ -146,7 +146,7 @@ def build_notebook(environment: Environment, job: str, binds: dict[str, str]) ->
     }
 
 
-def _session_magic_lines(environment: Environment, job: str, worker: str, workers: int) -> str:
+def _session_magics_text(environment: Environment, job: str, worker: str, workers: int) -> str:
     section = environment.jobs[job]
     glue = isinstance(section, GlueJob)
     return "\n".join(
@@ -161,7 +161,7 @@ def _session_magic_lines(environment: Environment, job: str, worker: str, worker
     )
 
 
-def _configure_magic_cell(environment: Environment, job: str, names: Names) -> str:
+def _configure_magic_text(environment: Environment, job: str, names: Names) -> str:
     arguments = {
         "--datalake-formats": "iceberg",
         "--enable-spark-ui": "true",
@@ -240,7 +240,7 @@ def _land_query_cells(
     lines += (
         f'records = spark.readStream.format("{format_}").options(**OPTIONS).load()\nrecords.printSchema()'
     )
-    schema = _read_schema_file(route.schema)
+    schema = _schema_file_without_comments(route.schema)
     name = query.name if route.name is None else f"{query.name}-{route.name}"
     view = f"sample_{name.replace('-', '_')}"
     sample = (
@@ -273,7 +273,7 @@ def _derive_query_cells(query: DeriveSettings, catalog: str) -> list[dict[str, A
     ]
 
 
-def _read_schema_file(path: str) -> str:
+def _schema_file_without_comments(path: str) -> str:
     text = (find_root() / path).read_text(encoding="utf-8")
     lines = (line.split("--")[0].strip() for line in text.splitlines())
     return "\n".join(line for line in lines if line)
@@ -284,7 +284,7 @@ def _parse_bind_options(texts: list[str]) -> dict[str, str]:
     for text in texts:
         name, separator, value = text.partition("=")
         if not separator or not name or not value:
-            raise wrong_option("--bind", text, "NAME=VALUE")
+            raise wrong_option_error("--bind", text, "NAME=VALUE")
         binds[name] = value
     return binds
 

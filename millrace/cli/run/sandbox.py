@@ -15,10 +15,10 @@ from rich.console import Console
 from millrace.cli.extras import require_sandbox_extra
 from millrace.cli.run import traffic
 from millrace.cli.shared.console import print_next_step
-from millrace.cli.shared.options import EnvironmentName, load_with_job
-from millrace.completion import environments, jobs
+from millrace.cli.shared.options import EnvironmentName, load_environment_with_job
+from millrace.completion import complete_environment_names, complete_job_names
 from millrace.config import Environment, load
-from millrace.config.document.problems import Finding, wrong_option
+from millrace.config.document.problems import Finding, wrong_option_error
 from millrace.config.engines.versions import LINES
 from millrace.sizing.readable_numbers import count
 
@@ -48,7 +48,7 @@ def demo(
         typer.Option(
             "--env",
             help="Environment to deploy; it must have the jobs of the example.",
-            autocompletion=environments,
+            autocompletion=complete_environment_names,
         ),
     ] = "local",
     spark: Annotated[
@@ -68,25 +68,27 @@ def demo(
     Stops everything that it started, also after Ctrl-C and after a failure.
     """
     require_sandbox_extra()
-    from millrace.sandbox.demo import JOBS, run_demo, write_environment_with_spark_version
+    from millrace.sandbox.demo import JOBS, exit_status_after_demo, write_environment_with_spark_version
 
     def exit_on_signal(number: int, _: Any) -> None:
         raise SystemExit(128 + number)
 
     if spark is not None:
         if spark not in LINES:
-            raise typer.BadParameter(f"{spark}: one of {', '.join(LINES)}", param_hint="--spark")
+            raise typer.BadParameter(f"{spark}: must be one of {', '.join(LINES)}", param_hint="--spark")
         environment = str(write_environment_with_spark_version(environment, LINES[spark]))
     loaded = load(environment)
     missing = [job for job in JOBS if job not in loaded.jobs]
     if missing:
         what = f"the example's jobs, {' and '.join(JOBS)}, as in environments/local.yaml"
-        raise loaded.places.error([Finding(("jobs",), allowed=what, value=", ".join(loaded.jobs))])
+        raise loaded.value_locations.error_of_findings(
+            [Finding(("jobs",), allowed=what, value=", ".join(loaded.jobs))]
+        )
     signal.signal(signal.SIGTERM, exit_on_signal)
     console = Console()
     if not console.is_terminal:
         console = Console(width=120)  # a pipe has no width; the default would fold the tables
-    status = run_demo(console, environment=environment, records=records, keep=keep)
+    status = exit_status_after_demo(console, environment=environment, records=records, keep=keep)
     raise typer.Exit(status)
 
 
@@ -98,7 +100,7 @@ def run_here(
         typer.Option(
             metavar="JOB",
             help="Run this job, and those that land what it derives from. Default: all.",
-            autocompletion=jobs,
+            autocompletion=complete_job_names,
         ),
     ] = None,
     source: Annotated[
@@ -152,26 +154,28 @@ def run_here(
     from millrace.sandbox.local_environment import make_stand_in
     from millrace.sandbox.running_sandbox import spark_of_running_sandbox
 
-    loaded = load_with_job(env, job)
-    if lacking := list(_sinks_without_server(loaded)):
-        raise loaded.places.error(lacking)
+    loaded = load_environment_with_job(env, job)
+    if lacking := list(_findings_of_sinks_without_server(loaded)):
+        raise loaded.value_locations.error_of_findings(lacking)
     standing = make_stand_in(loaded, env)
     if standing.replaced:
         typer.echo(
             f"the sandbox replaces these by servers on this machine: {', '.join(standing.replaced)}", err=True
         )
     jobs = environment_trial.jobs_with_upstream(loaded, job)
-    feeds = dict(_feed_by_stream(loaded, environment_trial.streams_read_by(loaded, jobs), source, rate, seed))
+    feeds = dict(
+        _streams_with_feeds(loaded, environment_trial.streams_read_by(loaded, jobs), source, rate, seed)
+    )
     tables = environment_trial.run_trial(
         env, jobs, feeds, seconds=seconds, say=lambda text: typer.echo(f"{text} …", err=True), keep=keep
     )
     for table, landed in tables.items():
         typer.echo(f"{table}: {_landed_table_sentence(landed)}; example:")
         typer.echo(
-            f"  {', '.join(f'{name}={_shown_value(value)}' for name, value in landed.example.items())}"
+            f"  {', '.join(f'{name}={_value_as_text(value)}' for name, value in landed.example.items())}"
         )
     for own, name, query in loaded.queries:
-        for end in query.ends.values() if own in jobs else ():
+        for end in query.sinks_by_place.values() if own in jobs else ():
             if end.sink.catalog_table is None:
                 typer.echo(f"{own}.{name}: its rows are not checked, because its sink is {end.sink.kind}")
     if keep:
@@ -182,14 +186,14 @@ def run_here(
             f"{spark.kafka}\n`millrace replay`, `backfill`, `audit` and `traffic` with --env {env} work on "
             "them"
         )
-    if any(landed.wrong for landed in tables.values()):
+    if any(landed.is_wrong for landed in tables.values()):
         raise typer.Exit(1)
     print_next_step(
         f"millrace plan --env {env}; reshards, replays and more kills: millrace verify --env {env} --sandbox --yes"
     )
 
 
-def _feed_by_stream(
+def _streams_with_feeds(
     loaded: Environment, streams: Sequence[str], source: Path | None, rate: float | None, seed: int
 ) -> Iterator[tuple[str, TrialFeed]]:
     """Yield the feed of each stream: the records of its file, else generated ones."""
@@ -199,7 +203,7 @@ def _feed_by_stream(
     files = {} if source is None else _files_by_stream(source, streams)
     for stream in streams:
         shape = TrafficShape(per_second=rate or _RATE)
-        feed, total = traffic.feed_of_stream(loaded, stream, shape, seed, files.get(stream))
+        feed, total = traffic.stream_feed_and_record_count(loaded, stream, shape, seed, files.get(stream))
         if total is not None and rate is None:
             shape = replace(feed.shape, per_second=max(_RATE, total / _FILE_SECONDS))
             feed = replace(feed, shape=shape)
@@ -223,28 +227,28 @@ def _files_by_stream(source: Path, streams: Sequence[str]) -> dict[str, Path]:
         ]
         if len(files) > len(dict(files)):
             names = ", ".join(each.name for _, each in files)
-            raise wrong_option(
+            raise wrong_option_error(
                 "--from", str(source), f"a folder with one file for each stream; it has several: {names}"
             )
         if files:
             return dict(files)
-        raise wrong_option(
+        raise wrong_option_error(
             "--from",
             str(source),
             f"a folder with a file named after {' or '.join(streams)}, such as {streams[0]}.jsonl",
         )
     if len(streams) > 1 and source.stem not in streams:
         allowed = f"a file named after one of the streams {', '.join(streams)}, a folder of such files, or --job with a job of one stream"
-        raise wrong_option("--from", str(source), allowed)
+        raise wrong_option_error("--from", str(source), allowed)
     return {source.stem if source.stem in streams else streams[0]: source}
 
 
-def _shown_value(value: Any) -> str:
+def _value_as_text(value: Any) -> str:
     """Return a value as people read it: times and dates in ISO form, text and numbers plain."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{name}: {_shown_value(each)}" for name, each in value.items()) + "}"
+        return "{" + ", ".join(f"{name}: {_value_as_text(each)}" for name, each in value.items()) + "}"
     if isinstance(value, list):
-        return f"[{', '.join(map(_shown_value, value))}]"
+        return f"[{', '.join(map(_value_as_text, value))}]"
     if isinstance(value, bytes):
         return f"0x{value.hex()}"
     return "null" if value is None else str(value)
@@ -254,7 +258,7 @@ def _landed_table_sentence(landed: TableAfterTrial) -> str:
     at = landed.first_seconds
     first = "none while others had theirs" if at is None else f"the first after {at:.0f} s"
     if (account := landed.account) is None:
-        return f"{count(landed.rows, 'row')}, {first}; {_comparison_verdict(landed.comparison)}"
+        return f"{count(landed.rows, 'row')}, {first}; {_comparison_sentence(landed.comparison)}"
     letters = f", {account.dead_letters:,} of them dead letters" if account.dead_letters else ""
     return (
         f"{count(account.produced, 'record')} sent, {count(landed.rows, 'row')}{letters}, {first}; "
@@ -262,7 +266,7 @@ def _landed_table_sentence(landed: TableAfterTrial) -> str:
     )
 
 
-def _comparison_verdict(comparison: DerivedTableComparison | None) -> str:
+def _comparison_sentence(comparison: DerivedTableComparison | None) -> str:
     """Return the verdict on a table without a ledger."""
     if comparison is None:
         return "not compared: its query skips earlier records, or has no landing table"
@@ -277,12 +281,12 @@ def _comparison_verdict(comparison: DerivedTableComparison | None) -> str:
     )
 
 
-def _sinks_without_server(loaded: Environment) -> Iterator[Finding]:
+def _findings_of_sinks_without_server(loaded: Environment) -> Iterator[Finding]:
     """Yield sinks that the sandbox does not support, unless the user provides a LocalStack."""
     if os.environ.get("LOCALSTACK_ENDPOINT"):
         return
     for job, name, query in loaded.queries:
-        for place, each in query.ends.items():
+        for place, each in query.sinks_by_place.items():
             if each.sink.not_in_sandbox is not None:
                 allowed = (
                     f"a sink that the sandbox has: {each.sink.not_in_sandbox}. Set LOCALSTACK_ENDPOINT to a LocalStack "

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from millrace.cli.shared.connections import connect_account
-from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_with_job
+from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_environment_with_job
 
 if TYPE_CHECKING:
     from millrace.lifecycle.jobs.state_machine import Verb
@@ -38,7 +38,7 @@ def start(env: EnvironmentName, job: JobName, as_json: AsJson = False) -> None:
 
       millrace start --env dev departures
     """
-    run_state_machine_verb(env, job, "start", as_json=as_json)
+    run_verb_and_print_outcome(env, job, "start", as_json=as_json)
 
 
 def stop(env: EnvironmentName, job: JobName, grace: Grace = None, as_json: AsJson = False) -> None:
@@ -51,7 +51,7 @@ def stop(env: EnvironmentName, job: JobName, grace: Grace = None, as_json: AsJso
 
       millrace stop --env dev flights --grace 300
     """
-    run_state_machine_verb(env, job, "stop", grace=grace, as_json=as_json)
+    run_verb_and_print_outcome(env, job, "stop", grace=grace, as_json=as_json)
 
 
 def drain(env: EnvironmentName, job: JobName, as_json: AsJson = False) -> None:
@@ -65,10 +65,10 @@ def drain(env: EnvironmentName, job: JobName, as_json: AsJson = False) -> None:
 
       millrace drain --env prod bookings
     """
-    run_state_machine_verb(env, job, "drain", as_json=as_json)
+    run_verb_and_print_outcome(env, job, "drain", as_json=as_json)
 
 
-def run_state_machine_verb(
+def run_verb_and_print_outcome(
     env: str, job: str, verb: Verb, *, as_json: bool, grace: int | None = None
 ) -> None:
     """Run a verb of a job's state machine to its end, and print the outcome; exit status 1 if it failed.
@@ -82,7 +82,7 @@ def run_state_machine_verb(
     """
     from millrace.lifecycle.jobs.state_machine import execute_verb
 
-    environment = load_with_job(env, job)
+    environment = load_environment_with_job(env, job)
     aws = connect_account(environment)
     with Console(stderr=True).status(f"{verb} {job}") as spinner:
 

@@ -23,7 +23,7 @@ from millrace.cli.shared.options import (
     KafkaAddress,
     KinesisAddress,
     Yes,
-    load_with_stream,
+    load_environment_with_stream,
 )
 from millrace.config.model import Environment
 from millrace.config.queries import Payload, Route
@@ -155,10 +155,10 @@ def traffic(
         raise typer.BadParameter("--from and --sample cannot be combined")
     if aws and (kafka or kinesis):
         raise typer.BadParameter("--aws cannot be combined with --kafka or --kinesis")
-    environment = load_with_stream(env, stream)
-    feed, in_file = _feed_and_file_records(
+    environment = load_environment_with_stream(env, stream)
+    feed, in_file = _feed_and_record_count(
         environment,
-        _payload_source(environment, stream, query),
+        _query_or_route_with_format(environment, stream, query),
         shape,
         source,
         sample,
@@ -211,12 +211,12 @@ def _parse_burst(text: str | None) -> tuple[float, float, float]:
     return burst
 
 
-def _payload_source(environment: Environment, stream: str, chosen: str | None) -> Payload:
+def _query_or_route_with_format(environment: Environment, stream: str, chosen: str | None) -> Payload:
     """Return the query, or its route, that gives the records' format."""
     payloads = {
         ".".join((job, name, *place[1:])): reading
         for job, name, query in environment.queries
-        for place, reading in query.readings.items()
+        for place, reading in query.stream_readings_by_place.items()
         if reading.source == stream
     }
     if chosen is not None:
@@ -238,7 +238,7 @@ def _payload_source(environment: Environment, stream: str, chosen: str | None) -
     return next(iter(payloads.values()))
 
 
-def _feed_and_file_records(
+def _feed_and_record_count(
     environment: Environment,
     query: Payload,
     shape: TrafficShape,
@@ -254,7 +254,7 @@ def _feed_and_file_records(
     from millrace.sandbox.schemas.traffic_values import RecordGenerator, SampledRecords, read_sample_file
 
     choose = random.Random(seed)
-    payloads = making.payload_writers_of_query(query, environment.places.root)
+    payloads = making.payload_writers_of_query(query, environment.value_locations.root)
     if shape.key is None and own_keys:
         shape = dataclasses.replace(shape, key=default_key_field(payloads))
     if source is not None:
@@ -268,7 +268,7 @@ def _feed_and_file_records(
     return TrafficFeed(values.record, payloads, shape, choose), None
 
 
-def feed_of_stream(
+def stream_feed_and_record_count(
     environment: Environment, stream: str, shape: TrafficShape, seed: int, source: Path | None = None
 ) -> tuple[TrafficFeed, int | None]:
     """Return a feed with the schema of the query that reads a stream, and the number of its records if it is a file.
@@ -278,8 +278,8 @@ def feed_of_stream(
     typer.BadParameter
         No query reads it, or several read it in different formats.
     """
-    query = _payload_source(environment, stream, None)
-    return _feed_and_file_records(environment, query, shape, source, None, seed, own_keys=True)
+    query = _query_or_route_with_format(environment, stream, None)
+    return _feed_and_record_count(environment, query, shape, source, None, seed, own_keys=True)
 
 
 def _confirm_traffic(
@@ -310,13 +310,13 @@ def _confirm_traffic(
 def _send_with_ledger(
     feed: TrafficFeed, target: TrafficTarget, records: int | None, seconds: float | None, path: Path
 ) -> SentTraffic:
-    """Send records, and write the ledger also after a failure."""
+    """Send records and return what was sent; write the ledger also after a failure."""
     from millrace.sandbox.records.traffic import send_feed
 
     most = feed.shape.per_second * feed.shape.burst_factor
     producer = target.producer(max(1, min(500, round(most / _MOST_CALLS_PER_SECOND))))
     try:
-        with _stop_on_interrupt() as stop:
+        with _interrupt_as_stop_event() as stop:
             return send_feed(
                 feed, producer, most=records, seconds=seconds, stop=stop, sent=_progress_printer()
             )
@@ -325,7 +325,7 @@ def _send_with_ledger(
 
 
 @contextmanager
-def _stop_on_interrupt() -> Iterator[Stop]:
+def _interrupt_as_stop_event() -> Iterator[Stop]:
     """Let Ctrl-C end the sending after all acknowledgements; a second Ctrl-C aborts."""
     stop = Stop()
 

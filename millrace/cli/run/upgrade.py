@@ -6,16 +6,23 @@ from typing import Annotated
 
 import typer
 
-from millrace.cli.run.cdk_assembly import cdk_deploy_stack, synthesize_and_compare
+from millrace.cli.run.cdk_assembly import cdk_deploy_stack, synthesize_and_find_changes
 from millrace.cli.run.changes_report import (
     change_lines,
     exit_if_permissions_widen,
-    exit_with_reasons,
+    exit_if_reasons,
     print_and_check_changes,
 )
 from millrace.cli.run.checkpoint_compatibility import LaunchOfOtherReleaseError, checkpoint_refusals
 from millrace.cli.shared.expected_failures import confirm_or_exit
-from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, Wider, Yes, load_with_job
+from millrace.cli.shared.options import (
+    AsJson,
+    EnvironmentName,
+    JobName,
+    Wider,
+    Yes,
+    load_environment_with_job,
+)
 
 Patience = Annotated[
     int,
@@ -53,8 +60,8 @@ def upgrade(
     from millrace.lifecycle.deploy import DeploymentChanges
     from millrace.lifecycle.versions import UpgradeError
 
-    environment = load_with_job(env, job)
-    aws, assembly, result = synthesize_and_compare(environment, env, limited=not only_show)
+    environment = load_environment_with_job(env, job)
+    aws, assembly, result = synthesize_and_find_changes(environment, env, limited=not only_show)
     change = steps.change_of_job(result, job)
     stack = aws.names.stack(f"job-{job}")
     own = DeploymentChanges(
@@ -107,8 +114,8 @@ def rollback(
     from millrace.lifecycle import upgrade as steps
     from millrace.lifecycle.versions import find_previous_version
 
-    environment = load_with_job(env, job)
-    aws, assembly, _ = synthesize_and_compare(environment, env)
+    environment = load_environment_with_job(env, job)
+    aws, assembly, _ = synthesize_and_find_changes(environment, env)
     version = find_previous_version(aws, job)
     changes = steps.rollback_changes(aws, version)
     typer.echo("\n".join(change_lines(changes)))
@@ -126,7 +133,7 @@ def rollback(
             "job as unhealthy",
             err=True,
         )
-    exit_with_reasons("rollback", refusals)
+    exit_if_reasons("rollback", refusals)
     exit_if_permissions_widen("rollback", changes, yes=yes, wider=wider)
     confirm_or_exit("Roll back this?", yes=yes)
     started = steps.roll_back_job(

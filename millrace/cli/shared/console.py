@@ -50,7 +50,7 @@ class _EscapingStream:
 
 
 @contextmanager
-def escape_invisible_output() -> Iterator[None]:
+def invisible_output_escaped() -> Iterator[None]:
     """Escape everything in standard output and standard error that a terminal would interpret; the whole tool runs within."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = _EscapingStream(sys.stdout), _EscapingStream(sys.stderr)
@@ -154,7 +154,7 @@ def print_problems(error: ConfigurationError) -> None:
 
 
 @contextmanager
-def show_progress() -> Iterator[Callable[[str], None]]:
+def open_progress_display() -> Iterator[Callable[[str], None]]:
     """Show progress on standard error: in a terminal one line that changes, in a pipe a line for each step."""
     if not sys.stderr.isatty():
 

@@ -51,8 +51,10 @@ class CommandRefusedError(Exception):
     """A user's mistake that shows while a command runs; the message says what to do."""
 
 
-def report_failures(name: str, command: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Wrap a command so that each failure of ``STATUS`` becomes one message and its exit status.
+def command_with_reported_failures(
+    name: str, command: Callable[Parameters, Result]
+) -> Callable[Parameters, Result]:
+    """Return a command whose every failure of ``STATUS`` becomes one message and its exit status.
 
     Parameters
     ----------
@@ -67,7 +69,7 @@ def report_failures(name: str, command: Callable[Parameters, Result]) -> Callabl
         try:
             return command(*args, **kwargs)
         except Exception as error:
-            explanation = _with_aws_advice(error)
+            explanation = _error_with_aws_advice(error)
             if (status := exit_status_of(explanation)) is None:
                 raise
             typer.echo(f"millrace {name}: {explanation}", err=True)
@@ -78,10 +80,10 @@ def report_failures(name: str, command: Callable[Parameters, Result]) -> Callabl
 
 def exit_status_of(error: Exception) -> int | None:
     """Return the exit status of a failure, by its class or the nearest base class; None for a defect."""
-    return next((STATUS[name] for name in _class_names_of_error(error) if name in STATUS), None)
+    return next((STATUS[name] for name in _class_names_with_bases(error) if name in STATUS), None)
 
 
-def _with_aws_advice(error: Exception) -> Exception:
+def _error_with_aws_advice(error: Exception) -> Exception:
     """Return an error of boto3 with advice; any other error unchanged.
 
     If boto3 raised the cause of a refused value, the value may be right: with wrong credentials or a broken network, the
@@ -89,20 +91,20 @@ def _with_aws_advice(error: Exception) -> Exception:
     """
     refused = isinstance(error, ConfigurationError)
     cause = error.__cause__ if refused else error
-    if cause is None or _OF_BOTO3.isdisjoint(_class_names_of_error(cause)):
+    if cause is None or _OF_BOTO3.isdisjoint(_class_names_with_bases(cause)):
         return error
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from millrace.lifecycle.aws_error_messages import CredentialsError, TransientError, explain_aws_error
+    from millrace.lifecycle.aws_error_messages import CredentialsError, TransientError, to_aws_error
 
     assert isinstance(cause, BotoCoreError | ClientError)
-    explanation = explain_aws_error(cause, "a request to AWS failed")
+    explanation = to_aws_error(cause, "a request to AWS failed")
     return (
         error if refused and not isinstance(explanation, CredentialsError | TransientError) else explanation
     )
 
 
-def _class_names_of_error(error: BaseException) -> list[str]:
+def _class_names_with_bases(error: BaseException) -> list[str]:
     return [f"{each.__module__}.{each.__qualname__}" for each in type(error).__mro__]
 
 

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from millrace.completion import environments, jobs
+from millrace.completion import complete_environment_names, complete_job_names
 from millrace.config import ConfigurationError, Environment, Finding, load
-from millrace.config.document.explain_validation_errors import suggest_nearest
+from millrace.config.document.explain_validation_errors import did_you_mean_text
 from millrace.config.document.problems import Problem
 
 EnvironmentName = Annotated[
@@ -21,12 +21,14 @@ EnvironmentName = Annotated[
         envvar="MILLRACE_ENV",
         help="A name in environments/, such as prod, or the path of a YAML file.",
         show_default=False,
-        autocompletion=environments,
+        autocompletion=complete_environment_names,
     ),
 ]
 JobName = Annotated[
     str,
-    typer.Argument(metavar="JOB", help="A job of the environment.", show_default=False, autocompletion=jobs),
+    typer.Argument(
+        metavar="JOB", help="A job of the environment.", show_default=False, autocompletion=complete_job_names
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
 KafkaAddress = Annotated[
@@ -59,10 +61,10 @@ def check_job_exists(environment: Environment, job: str) -> None:
         The message lists the jobs of the environment.
     """
     if job not in environment.jobs:
-        raise wrong_argument(environment, "JOB", job, f"one of {', '.join(environment.jobs)}")
+        raise wrong_argument_error(environment, "JOB", job, f"one of {', '.join(environment.jobs)}")
 
 
-def load_with_job(env: str, job: str | None) -> Environment:
+def load_environment_with_job(env: str, job: str | None) -> Environment:
     """Load an environment that has a job of this name; None stands for all of its jobs.
 
     Raises
@@ -76,7 +78,7 @@ def load_with_job(env: str, job: str | None) -> Environment:
     return environment
 
 
-def choose_query(
+def choose_query_name(
     environment: Environment,
     job: str,
     name: str | None,
@@ -112,10 +114,12 @@ def choose_query(
     if name is not None and name in names:
         return name
     allowed = listed.format(", ".join(names)) if names else lacking
-    raise environment.places.error([Finding(("jobs", job, "queries"), name or "(none)", allowed)])
+    raise environment.value_locations.error_of_findings(
+        [Finding(("jobs", job, "queries"), name or "(none)", allowed)]
+    )
 
 
-def load_with_stream(env: str, stream: str) -> Environment:
+def load_environment_with_stream(env: str, stream: str) -> Environment:
     """Load an environment that has a stream of this name.
 
     Raises
@@ -127,12 +131,12 @@ def load_with_stream(env: str, stream: str) -> Environment:
     if stream not in environment.streams:
         known = list(environment.streams)
         allowed = f"one of {', '.join(known)}"
-        raise environment.places.error(
-            [Finding(("streams",), stream, allowed, suggest_nearest(stream, known))]
+        raise environment.value_locations.error_of_findings(
+            [Finding(("streams",), stream, allowed, did_you_mean_text(stream, known))]
         )
     return environment
 
 
-def wrong_argument(environment: Environment, key: str, value: str, allowed: str) -> ConfigurationError:
+def wrong_argument_error(environment: Environment, key: str, value: str, allowed: str) -> ConfigurationError:
     """Return the error for an argument or option that does not fit an environment."""
     return ConfigurationError([Problem(f"environment {environment.name}", 0, key, value, allowed)])

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from millrace.config.document.problems import wrong_option
+from millrace.config.document.problems import wrong_option_error
 
 
 @contextmanager
-def report_write_errors(option: str, file: Path) -> Iterator[None]:
+def write_errors_as_wrong_option(option: str, file: Path) -> Iterator[None]:
     """Report a file that cannot be written like any other value that is not allowed.
 
     Parameters
@@ -29,6 +29,6 @@ def report_write_errors(option: str, file: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        raise wrong_option(
+        raise wrong_option_error(
             option, str(file), f"a file that you have permission to write ({reason})"
         ) from error

@@ -64,7 +64,7 @@ class Risk:
 
 
 def largest_first(risks: Iterable[Risk]) -> tuple[Risk, ...]:
-    """Order risks, the largest first.
+    """Return risks in order, the largest first.
 
     Breaches come before warnings, warnings before notes. Among equals, the one that concerns more dollars a month
     comes first, and one with unknown dollars last. Risks that are equal in both keep their order.

@@ -22,9 +22,9 @@ from millrace.cli.watch import advise_options as options
 from millrace.cli.watch.advise_options import Apply, Html, Numbers, ScoreFile, WhatIfs
 from millrace.cli.watch.advise_page import advice_page
 from millrace.cli.watch.advise_verdict import advice_verdict, severity_of_finding
-from millrace.completion import environments, jobs
+from millrace.completion import complete_environment_names, complete_job_names
 from millrace.config import Environment, load
-from millrace.config.document.problems import wrong_option
+from millrace.config.document.problems import wrong_option_error
 from millrace.sizing import plan
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def advise_command(
             "--env",
             metavar="NAME",
             help="Environment of the job; the advice then names the keys to change in its file.",
-            autocompletion=environments,
+            autocompletion=complete_environment_names,
         ),
     ] = None,
     job: Annotated[
@@ -75,7 +75,7 @@ def advise_command(
             "--job",
             metavar="JOB",
             help="With --env: the job. Default: the one with these queries.",
-            autocompletion=jobs,
+            autocompletion=complete_job_names,
         ),
     ] = None,
     what_if: WhatIfs = None,
@@ -117,10 +117,10 @@ def advise_command(
     if html is not None:
         check_page_is_writable(html)
     if job is not None and env is None:
-        raise wrong_option("--job", job, "only with --env")
+        raise wrong_option_error("--job", job, "only with --env")
     environment = load(env) if env is not None else None
-    subject, logs, run_id = _advised_job_and_log_place(path, glue_job, emr_app, run)
-    log, doubt = _read_log_at(logs, run_id, asked=run is not None)
+    subject, logs, run_id = _advised_job_place_and_run(path, glue_job, emr_app, run)
+    log, doubt = _find_log_and_doubts(logs, run_id, asked=run is not None)
     history = read_history(log)
     _check_is_streaming_log(history, log)
     if environment is not None:
@@ -129,7 +129,7 @@ def advise_command(
     advice = replace(advice, notes=(*doubt, *advice.notes))
     with_options = bool(what_if or score is not None or apply or html is not None or as_json)
     foreseen = options.forecast_changes(advice, subject, what_if or (), score)
-    advice = options.without_harmful_findings(advice, foreseen)
+    advice = options.advice_without_harmful_findings(advice, foreseen, subject)
     ran = foreseen.forecasts[0] if foreseen.forecasts else None
     given = [("--glue-job", glue_job), ("--emr-app", emr_app), ("--run", run), ("--env", env), ("--job", job)]
     words = [word for option, value in given if value is not None for word in (option, value)]
@@ -140,7 +140,7 @@ def advise_command(
     )
     if html is not None:
         write_page(html, advice_page(document, history, foreseen.twin, foreseen.forecasts))
-    outcome = options.apply_best_changes(advice, env, finding or ()) if apply else None
+    outcome = options.write_best_changes_into_file(advice, env, finding or ()) if apply else None
     if as_json:
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
         if outcome is not None:
@@ -156,7 +156,7 @@ def advise_command(
         typer.echo(f"wrote {html}")
 
 
-def _advised_job_and_log_place(
+def _advised_job_place_and_run(
     path: str | None, glue_job: str | None, emr_app: str | None, run: str | None
 ) -> tuple[AdvisedJob, str, str]:
     from millrace.advisor.findings.advised_job import AdvisedJob
@@ -164,12 +164,12 @@ def _advised_job_and_log_place(
     subjects = {"PATH": path, "--glue-job": glue_job, "--emr-app": emr_app}
     named = {key: value for key, value in subjects.items() if value is not None}
     if len(named) != 1:
-        raise wrong_option(
+        raise wrong_option_error(
             "PATH", ", ".join(named) or "(missing)", "exactly one of PATH, --glue-job and --emr-app"
         )
     if path is not None:
         if run is not None:
-            raise wrong_option("--run", run, "a run id together with --glue-job or --emr-app")
+            raise wrong_option_error("--run", run, "a run id together with --glue-job or --emr-app")
         return AdvisedJob(), path, ""
     import boto3
     from botocore.exceptions import BotoCoreError
@@ -187,13 +187,13 @@ def _advised_job_and_log_place(
             result = look_up_emr_application(session.client("emr-serverless"), emr_app, region, run)
     except BotoCoreError as error:
         option = "--glue-job" if glue_job is not None else "--emr-app"
-        raise wrong_option(
+        raise wrong_option_error(
             option, str(glue_job or emr_app), f"a job in an AWS account that can be reached ({error})"
         ) from error
     return result.subject, result.logs, run or result.run
 
 
-def _read_log_at(place: str, run: str, *, asked: bool) -> tuple[EventLog, tuple[str, ...]]:
+def _find_log_and_doubts(place: str, run: str, *, asked: bool) -> tuple[EventLog, tuple[str, ...]]:
     """Return the log of a run, or the newest log if no run is named; and any doubts about it."""
     from millrace.advisor.existing.foreign_jobs import find_log_of_run
     from millrace.advisor.logs.event_logs import find_event_logs
@@ -203,7 +203,7 @@ def _read_log_at(place: str, run: str, *, asked: bool) -> tuple[EventLog, tuple[
     if log is not None:
         return log, ()
     if asked:
-        raise wrong_option(
+        raise wrong_option_error(
             "--run", run, f"a run whose event log is at {place}; no log there belongs to this run"
         )
     return logs[0], (
@@ -217,14 +217,14 @@ def _check_is_streaming_log(history: History, log: EventLog) -> None:
         return
     cut = f"; it was not read to its end: {history.ended_at}" if history.ended_at else ""
     if not history.app_id:
-        raise wrong_option(
+        raise wrong_option_error(
             "PATH",
             log.name,
             "an event log as Spark writes it, plain or compressed with zstd, gzip, lz4, lzf or snappy; this "
             f"file has no event that can be read ({history.unread:,} lines are no events of Spark){cut}",
         )
     jobs = f"{len(history.jobs):,} Spark job{'s' * (len(history.jobs) != 1)}"
-    raise wrong_option(
+    raise wrong_option_error(
         "PATH",
         log.name,
         f"the event log of a Structured Streaming application; this one has {jobs} and no micro-batch",
@@ -240,7 +240,7 @@ def _advised_job_of_environment(environment: Environment, job: str | None, queri
             allowed = (
                 f"one of {', '.join(environment.jobs)}: the log's queries are {', '.join(queries) or 'none'}"
             )
-            raise wrong_option("--job", "(missing)", allowed)
+            raise wrong_option_error("--job", "(missing)", allowed)
         job = same[0]
     check_job_exists(environment, job)
     return advised_environment_job(environment, plan(environment), job)

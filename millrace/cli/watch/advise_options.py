@@ -13,15 +13,16 @@ from rich.text import Text
 
 from millrace.cli.shared.console import figure_columns, plain_table, print_rich, word_columns
 from millrace.config import load
-from millrace.config.document.problems import wrong_option
+from millrace.config.document.problems import wrong_option_error
 from millrace.sizing import total_cost
 from millrace.sizing.cost import HOURS
+from millrace.sizing.readable_numbers import duration_text
 
 if TYPE_CHECKING:
     from millrace.advisor.findings import Advice, Change, Finding
     from millrace.advisor.findings.advised_job import AdvisedJob
-    from millrace.advisor.forecasts.forecast import ScoredForecast
     from millrace.advisor.forecasts.forecast_figures import Forecast, QueryForecast
+    from millrace.advisor.forecasts.forecast_scores import ScoredForecast
     from millrace.advisor.forecasts.what_if import ApplicationTwin
     from millrace.advisor.logs.application_history import History
 
@@ -83,7 +84,7 @@ class TwinForecasts:
 def forecast_changes(
     advice: Advice, subject: AdvisedJob, texts: Sequence[str], score_file: Path | None
 ) -> TwinForecasts:
-    """Fit the twin and simulate the changes that are asked for and those of findings.
+    """Fit the twin, and return its forecasts of the changes that are asked for and those of findings.
 
     Parameters
     ----------
@@ -92,7 +93,11 @@ def forecast_changes(
     score_file
         JSON output with forecasts of an earlier log.
     """
-    from millrace.advisor.forecasts.forecast import changes_to_simulate, read_forecasts, score_forecasts
+    from millrace.advisor.forecasts.forecast_scores import (
+        changes_to_simulate_by_finding,
+        read_forecasts,
+        score_forecasts,
+    )
     from millrace.advisor.forecasts.what_if import parse_what_if_changes, twin_of_application
 
     earlier = read_forecasts(score_file) if score_file is not None else ()
@@ -103,33 +108,52 @@ def forecast_changes(
     ]
     if not twin.queries:
         return TwinForecasts(twin, (), {}, score_forecasts(earlier, twin))
-    changes = list(dict.fromkeys((*changes, *changes_to_simulate(advice.findings, names).values())))
-    before = twin.replay()
-    played = [before, *(twin.what_if(each) for each in changes)]
+    changes = list(
+        dict.fromkeys((*changes, *changes_to_simulate_by_finding(advice.findings, names).values()))
+    )
+    before = twin.forecast_replay()
+    played = [before, *(twin.forecast_what_if(each) for each in changes)]
     return TwinForecasts(
         twin,
         tuple(played),
-        twin.relative_errors(before),
+        twin.relative_duration_errors(before),
         score_forecasts(earlier, twin),
     )
 
 
-def without_harmful_findings(advice: Advice, answers: TwinForecasts) -> Advice:
-    """Return the advice without findings whose change lets a backlog grow faster than without it; notes name them."""
-    from millrace.advisor.forecasts.forecast import changes_to_simulate
+def advice_without_harmful_findings(advice: Advice, answers: TwinForecasts, subject: AdvisedJob) -> Advice:
+    """Return the advice without findings whose change makes a backlog or the age of records worse; notes name them.
 
-    ran = answers.forecasts[0] if answers.forecasts else None
-    worse = {
-        each.changes: [name for name, query in each.queries.items() if query.is_worse_than(ran.queries[name])]
-        for each in answers.forecasts[1:]
-        if ran is not None
-    }
+    Records may become older within a known SLA. Where none is known, they may for a finding that promises no seconds: it
+    saves cores.
+    """
+    from millrace.advisor.forecasts.forecast_scores import changes_to_simulate_by_finding
+
+    if not answers.forecasts:
+        return advice
+    ran, *changed = answers.forecasts
+    by_change = {each.changes: each for each in changed}
+    allowed = {each.name: subject.latency_limit_seconds(each) for each in advice.history.queries}
     left, notes = list(advice.findings), list(advice.notes)
-    for place, change in changes_to_simulate(advice.findings, list(answers.twin.queries)).items():
-        if behind := worse.get(tuple(map(str, change))):
-            left.remove(advice.findings[place])
-            words = f"simulated, the backlog of {', '.join(behind)} grows faster with it"
-            notes.append(f"{advice.findings[place].kind}: no advice of {change[0]}: {words}")
+    for place, change in changes_to_simulate_by_finding(advice.findings, list(answers.twin.queries)).items():
+        finding, forecast = advice.findings[place], by_change.get(tuple(map(str, change)))
+        if forecast is None:
+            continue
+        behind, older = [], []
+        for name, query in forecast.queries.items():
+            sla, before, after = allowed.get(name), ran.queries[name], query.figures["oldest"]
+            if query.grows_faster_than(before):
+                behind.append(name)
+            elif query.is_older_than(before) and (
+                finding.expected_gain_seconds > 0 if sla is None else after.high > sla
+            ):
+                ages = (duration_text(each.value) for each in (before.figures["oldest"], after))
+                older.append(f"{name} ({' to '.join(ages)})")
+        if behind or older:
+            left.remove(finding)
+            words = f"the backlog of {', '.join(behind)} grows faster" if behind else ""
+            words = words or f"records of {', '.join(older)} become older"
+            notes.append(f"{finding.kind}: no advice of {change[0]}: simulated, {words} with it")
     return replace(advice, findings=tuple(left), notes=tuple(notes))
 
 
@@ -141,7 +165,11 @@ def _worker_usd_per_hour(history: History, subject: AdvisedJob) -> float | None:
         return subject.plan.jobs[subject.job].worker_usd_hour
     if subject.dollars_month is None:
         return None
-    return subject.dollars_month / HOURS / (math.ceil(history.cores / max(1, history.executor_cores)) + 1)
+    return (
+        subject.dollars_month
+        / HOURS
+        / (math.ceil(history.cores / max(1, history.smallest_executor_cores)) + 1)
+    )
 
 
 def forecasts_document(answers: TwinForecasts) -> dict[str, Any]:
@@ -163,7 +191,7 @@ def forecasts_document(answers: TwinForecasts) -> dict[str, Any]:
 
 def print_forecasts(answers: TwinForecasts) -> None:
     """Print forecasts and scores."""
-    head, rows = forecast_table(answers.forecasts)
+    head, rows = forecast_head_and_rows(answers.forecasts)
     if rows:
         table = plain_table(*word_columns(*head[:2]), *figure_columns(*head[2:], no_wrap=False))
         for cells in rows:
@@ -205,7 +233,7 @@ _BACKLOG = 4
 """Column of the backlog in a table of forecasts."""
 
 
-def forecast_table(forecasts: Sequence[Forecast]) -> tuple[list[str], list[list[str]]]:
+def forecast_head_and_rows(forecasts: Sequence[Forecast]) -> tuple[list[str], list[list[str]]]:
     """Return the head and the rows of a table of forecasts; no rows if there is only that of the run as it was."""
     from millrace.advisor.forecasts.forecast_figures import FIGURES
 
@@ -248,7 +276,7 @@ def forecast_cells(query: QueryForecast) -> list[str]:
     ]
 
 
-def apply_best_changes(advice: Advice, env: str | None, numbers: Sequence[int]) -> str:
+def write_best_changes_into_file(advice: Advice, env: str | None, numbers: Sequence[int]) -> str:
     """Write the best changes of findings into the environment file; return the diff and the change in cost.
 
     Raises
@@ -260,9 +288,11 @@ def apply_best_changes(advice: Advice, env: str | None, numbers: Sequence[int]) 
     from millrace.advisor.apply_changes import try_changes
 
     if env is None:
-        raise wrong_option("--apply", "(no --env)", "--env NAME, the environment whose file is to be changed")
+        raise wrong_option_error(
+            "--apply", "(no --env)", "--env NAME, the environment whose file is to be changed"
+        )
     environment = load(env)
-    places = environment.places
+    places = environment.value_locations
     assert places.tree is not None
     changes = _one_change_per_key(advice.findings, numbers)
     result = try_changes(places.tree.file, changes, places.root)
@@ -276,7 +306,7 @@ def _one_change_per_key(findings: Sequence[Finding], numbers: Sequence[int]) -> 
     """Return one change for each key, from the finding with the highest cost that changes it."""
     for each in numbers:
         if each > len(findings):
-            raise wrong_option("--finding", str(each), f"the number of a finding, 1 to {len(findings)}")
+            raise wrong_option_error("--finding", str(each), f"the number of a finding, 1 to {len(findings)}")
     chosen = [findings[each - 1] for each in numbers] if numbers else findings
     changes: dict[str, Change] = {}
     for finding in chosen:
@@ -284,7 +314,7 @@ def _one_change_per_key(findings: Sequence[Finding], numbers: Sequence[int]) -> 
         if change is not None:
             changes.setdefault(change.key, change)
     if not changes:
-        raise wrong_option(
+        raise wrong_option_error(
             "--apply",
             "nothing to write",
             "findings that change a key of the environment file; make the changes of these findings by hand",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from millrace.cli.shared.html_pages import html_page
 from millrace.cli.shared.page_curves import page_curve
-from millrace.cli.watch.advise_options import forecast_table
+from millrace.cli.watch.advise_options import forecast_head_and_rows
 
 if TYPE_CHECKING:
     from millrace.advisor.forecasts.forecast_figures import Forecast
@@ -47,7 +47,7 @@ def advice_page(
     forecasts
         Forecasts that were asked for.
     """
-    head, rows = forecast_table(forecasts)
+    head, rows = forecast_head_and_rows(forecasts)
     more = {
         "notes": [*document["notes"], *(twin.notes if twin is not None else ())],
         "what_if": {"head": head, "rows": rows},
@@ -104,7 +104,7 @@ def _batch_curves(query: Query, title: str, fitted: QueryTwin | None) -> list[di
     gaps = np.maximum(np.diff(at, prepend=at[0] - lasted[0]), 1e-3)
     tasks = np.full((len(batches), 3), np.nan)  # p50, p95 and maximum of each batch's longest stage
     for place, batch in enumerate(batches):
-        if stages := [stage.tasks.duration for stage in batch.stages]:
+        if stages := [stage.tasks.durations for stage in batch.stages]:
             longest = max(stages, key=lambda each: float(each.sum()))
             tasks[place] = np.percentile(longest, [50, 95, 100])
     behind = [math.nan if each.records_behind is None else each.records_behind for each in batches]
@@ -137,7 +137,7 @@ def _latency_curves(query: Query, title: str, fitted: QueryTwin | None) -> list[
     """Return the age of the oldest record at its commit, if the twin is of this run."""
     if fitted is None or fitted.run_id != query.run_id:
         return []
-    first = query.batches[-1].ended - float(fitted.ended[-1])  # start of its first batch
+    first = query.batches[-1].ended_at - float(fitted.ended[-1])  # start of its first batch
     taken = accumulate(fitted.records[:-1], initial=0.0)
     ages = [
         ended - fitted.arrivals.arrival_time(done + 1)
@@ -157,12 +157,12 @@ def _what_if_rows(twin: ApplicationTwin) -> Iterator[dict[str, Any]]:
     """Yield duration and age of batches for several values of each condition, with their intervals."""
     from millrace.advisor.forecasts.what_if import WhatIfChange
 
-    for key, words, values in _values_to_vary(twin):
+    for key, words, values in _keys_with_values_to_try(twin):
         forecasts = {}
         for value in values:
             text = f"{value:,.3g}" if value < 100 else f"{value:,.0f}"
             mark = "×" if key == "traffic" else " (now)" if (key, value) == ("cores", twin.cores) else ""
-            forecasts[text + mark] = twin.what_if((WhatIfChange(key, value),), _DRAWS).queries
+            forecasts[text + mark] = twin.forecast_what_if((WhatIfChange(key, value),), _DRAWS).queries
         for figure, question in (
             ("duration", f"How long does a batch last by {words}? The median"),
             ("oldest", f"How old do records get by {words}? p95"),
@@ -180,7 +180,7 @@ def _what_if_rows(twin: ApplicationTwin) -> Iterator[dict[str, Any]]:
             }  # fmt: skip
 
 
-def _values_to_vary(twin: ApplicationTwin) -> list[tuple[Key, str, list[float]]]:
+def _keys_with_values_to_try(twin: ApplicationTwin) -> list[tuple[Key, str, list[float]]]:
     cores = sorted({max(1, round(twin.cores * factor)) for factor in (0.5, 1, 2, 4)})
     triggers = [each.trigger for each in twin.queries.values() if each.trigger > 0][:1]
     limits = [each.limit for each in twin.queries.values() if each.limit is not None][:1]

@@ -63,7 +63,7 @@ def advice_verdict(
         else _cost_and_waste_text(advice) + _cost_after_change_text(as_it_ran, changed),
         usd_month=usd,
         assumed=False,
-        sla=_simulated_sla(advice, subject, as_it_ran),
+        sla=_simulated_sla_state(advice, subject, as_it_ran),
         risks=risks,
         command=command,
         why=why,
@@ -97,13 +97,13 @@ def _cost_after_change_text(as_it_ran: Forecast | None, changed: Sequence[Foreca
     return f"; {dollars(costs[best])} a month after {best}"
 
 
-def _simulated_sla(advice: Advice, subject: AdvisedJob | None, as_it_ran: Forecast | None) -> SlaState:
-    """Compare the 95th percentile of records' age in the simulation of the log with each query's SLA."""
+def _simulated_sla_state(advice: Advice, subject: AdvisedJob | None, as_it_ran: Forecast | None) -> SlaState:
+    """Return the state of the SLA: the 95th percentile of records' age in the simulation of the log against each query's."""
     if subject is None or as_it_ran is None:
         return SlaState("unknown", "no SLA is known; give --env NAME")
     judged = []
     for query in advice.history.queries:
-        allowed, ran = subject.latency_seconds(query), as_it_ran.queries.get(query.name)
+        allowed, ran = subject.latency_limit_seconds(query), as_it_ran.queries.get(query.name)
         if allowed is not None and ran is not None:
             judged.append((ran.figures["oldest"], allowed, query.name, ran.keeps_up))
     if not judged:
@@ -142,7 +142,7 @@ def _next_command_and_effect(
     advice: Advice, risks: Sequence[Risk], source: str, env: str | None
 ) -> tuple[str, str]:
     """Return the next command: apply a change of the largest risk, else simulate it, else write the page."""
-    from millrace.advisor.forecasts.forecast import changes_to_simulate
+    from millrace.advisor.forecasts.forecast_scores import changes_to_simulate_by_finding
 
     command = f"millrace advise {source}"
     numbers: Mapping[str, list[tuple[int, Finding]]] = {
@@ -157,7 +157,7 @@ def _next_command_and_effect(
                 f"{command} --apply --finding {number}",
                 f"sets {change.key} to {change.new} and shows the new plan",
             )
-        if played := changes_to_simulate([finding], queries):
+        if played := changes_to_simulate_by_finding([finding], queries):
             question = ",".join(str(each) for each in played[0])
             return f"{command} --what-if {shlex.quote(question)}", "predicts what this change brings"
     return f"{command} --html advice.html", "draws what ran, batch by batch"

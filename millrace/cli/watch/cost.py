@@ -16,11 +16,11 @@ from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.console import figure_columns, plain_table, print_rich, word_columns
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.config import load
-from millrace.config.document.problems import wrong_option
+from millrace.config.document.problems import wrong_option_error
 from millrace.sizing import Plan, plan
 from millrace.sizing.cost import HOURS
 from millrace.sizing.costs.actual_cost import PlannedAndPaid, planned_and_paid
-from millrace.sizing.export import to_json as whole
+from millrace.sizing.export import plan_as_plain_data as whole
 
 if TYPE_CHECKING:
     from millrace.lifecycle.account.real_cost import AwsBill
@@ -69,7 +69,7 @@ def cost_command(
     if not actual:
         for option, value in (("--since", since), ("--until", until)):
             if value is not None:
-                raise wrong_option(
+                raise wrong_option_error(
                     option, value, "only together with --actual, because a plan is always for one month"
                 )
         _print_planned_cost(sized, notes, as_json=as_json)
@@ -78,7 +78,7 @@ def cost_command(
     begin = today.replace(day=1) if since is None else _parse_day("--since", since)
     end = today if until is None else _parse_day("--until", until)
     if begin >= end:
-        raise wrong_option(
+        raise wrong_option_error(
             "--since",
             begin.isoformat(),
             f"a day before {end.isoformat()}, the value of --until, which is exclusive",
@@ -88,7 +88,7 @@ def cost_command(
     # Of the environment's region: botocore knows the one endpoint of each partition, and China's is its own.
     bill = real_cost.read_bill(connect_account(environment).client("ce"), environment, begin, end)
     subjects = dict.fromkeys(line.subject for line in bill.lines)
-    result = planned_and_paid(sized, {each: bill.dollars_of(each) for each in subjects}, bill.days)
+    result = planned_and_paid(sized, {each: bill.dollars_of(each) for each in subjects}, bill.day_count)
     if as_json:
         typer.echo(json.dumps({**bill_document(bill, result), "warnings": notes}, indent=2))
     else:
@@ -100,7 +100,7 @@ def _parse_day(option: str, value: str) -> date:
     try:
         return date.fromisoformat(value)
     except ValueError as error:
-        raise wrong_option(option, value, "a date, such as 2026-11-01") from error
+        raise wrong_option_error(option, value, "a date, such as 2026-11-01") from error
 
 
 def bill_document(bill: AwsBill, lines: tuple[PlannedAndPaid, ...]) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def bill_document(bill: AwsBill, lines: tuple[PlannedAndPaid, ...]) -> dict[str,
         "version": 1,
         "since": bill.since.isoformat(),
         "until": bill.until.isoformat(),
-        "days": bill.days,
+        "days": bill.day_count,
         "estimated": bill.estimated,
         "planned_usd": sum(each.planned for each in lines),
         "paid_usd": sum(each.paid for each in lines),
@@ -177,7 +177,7 @@ def _print_planned_and_paid(sized: Plan, bill: AwsBill, compared: tuple[PlannedA
     table.add_row("total", f"${planned:,.2f}", f"${paid:,.2f}", f"{paid - planned:+,.2f}")
     state = ", which AWS still estimates" if bill.estimated else ""
     print_rich(
-        f"{bill.since} to {bill.until}, {bill.days} days{state}; prices of the plan of {sized.prices.isoformat()}"
+        f"{bill.since} to {bill.until}, {bill.day_count} days{state}; prices of the plan of {sized.prices.isoformat()}"
     )
     print_rich(table)
     print_rich(

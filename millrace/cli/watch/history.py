@@ -72,7 +72,7 @@ def start_history_server(aws: Any, *, runs: int) -> HistoryServer:
     AwsError
         AWS refused a call.
     """
-    from millrace.lifecycle.aws_error_messages import translate_aws_errors
+    from millrace.lifecycle.aws_error_messages import translating_aws_errors
     from millrace.sandbox.programs.child_processes import RUN
     from millrace.sandbox.programs.history_server import (
         EventLogBucket,
@@ -94,7 +94,7 @@ def start_history_server(aws: Any, *, runs: int) -> HistoryServer:
             )
         )
     folder = RUN / "history" / names.prefix
-    with translate_aws_errors(f"cannot read bucket {bucket}"):
+    with translating_aws_errors(f"cannot read bucket {bucket}"):
         for job, section in names.environment.jobs.items():
             copy_logs(aws.client("s3"), bucket, f"{section.engine}/{job}/", folder, runs=runs)
     return start_history_server({"spark.history.fs.logDirectory": folder.as_uri()}, {})

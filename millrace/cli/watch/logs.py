@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from millrace.cli.shared.connections import connect_account
-from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_with_job
+from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_environment_with_job
 from millrace.config import ConfigurationError, Environment
 from millrace.config.document.problems import Problem
 from millrace.config.units import parse_duration
@@ -64,7 +64,7 @@ def logs(
 
       millrace logs flights --env prod --since 10m --follow
     """
-    environment = load_with_job(env, job)
+    environment = load_environment_with_job(env, job)
     try:
         begin = datetime.now(UTC) - parse_duration(since)
     except (ValueError, OverflowError) as error:
@@ -80,7 +80,7 @@ def logs(
             f"{job}: {'no error was logged' if errors else 'no log lines'} in the last {since}", err=True
         )
     if follow:
-        _print_new_entries(written, known | _line_keys(shown), as_json=as_json)
+        _print_new_entries_until_interrupt(written, known | _line_keys(shown), as_json=as_json)
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ _LineKeys = set[tuple[str, str, str]]
 """Entries that were shown already, or that are older than those."""
 
 
-def _print_new_entries(written: _LogReader, printed: _LineKeys, *, as_json: bool) -> None:
+def _print_new_entries_until_interrupt(written: _LogReader, printed: _LineKeys, *, as_json: bool) -> None:
     """Show new entries until Ctrl-C."""
     from millrace.lifecycle.aws_error_messages import TransientError
 

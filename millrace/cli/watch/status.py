@@ -16,12 +16,12 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from millrace.cli.run.start_stop_drain import run_state_machine_verb
+from millrace.cli.run.start_stop_drain import run_verb_and_print_outcome
 from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.console import word_columns
 from millrace.cli.shared.expected_failures import FAILED
-from millrace.cli.shared.options import AsJson, EnvironmentName, load_with_job
-from millrace.completion import jobs
+from millrace.cli.shared.options import AsJson, EnvironmentName, load_environment_with_job
+from millrace.completion import complete_job_names
 from millrace.config import Environment
 
 if TYPE_CHECKING:
@@ -33,7 +33,10 @@ def status(
     job: Annotated[
         str | None,
         typer.Argument(
-            metavar="[JOB]", help="A job. Default: all jobs.", show_default=False, autocompletion=jobs
+            metavar="[JOB]",
+            help="A job. Default: all jobs.",
+            show_default=False,
+            autocompletion=complete_job_names,
         ),
     ] = None,
     watch: Annotated[
@@ -60,14 +63,14 @@ def status(
 
       millrace status --env prod flights --json | jq -r .state
     """
-    environment = load_with_job(env, job)
+    environment = load_environment_with_job(env, job)
     jobs = list(environment.jobs) if job is None else [job]
     if watch:
-        _print_repeatedly(environment, jobs, every, as_json=as_json)
+        _print_status_repeatedly(environment, jobs, every, as_json=as_json)
     elif job is not None:
-        run_state_machine_verb(env, job, "status", as_json=as_json)
+        run_verb_and_print_outcome(env, job, "status", as_json=as_json)
     else:
-        _print_once(environment, jobs, as_json=as_json)
+        _print_status_once(environment, jobs, as_json=as_json)
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ class _JobStatus:
 
 
 def _ask_for_status(aws: DeployedEnvironment, jobs: Sequence[str]) -> Iterator[_JobStatus]:
-    """Ask for the status of each job; a job that is not deployed or does not answer does not stop the others."""
+    """Yield the status of each job; a job that is not deployed or does not answer does not stop the others."""
     from millrace.lifecycle.account.deployed_outputs import NotDeployedError
     from millrace.lifecycle.aws_error_messages import TransientError
     from millrace.lifecycle.jobs import state_machine
@@ -101,7 +104,7 @@ def _ask_for_status(aws: DeployedEnvironment, jobs: Sequence[str]) -> Iterator[_
             yield _JobStatus(job, False, str(error), {"outcome": outcome, "message": str(error)})
 
 
-def _print_once(environment: Environment, jobs: Sequence[str], *, as_json: bool) -> None:
+def _print_status_once(environment: Environment, jobs: Sequence[str], *, as_json: bool) -> None:
     result = []
     for seen in _ask_for_status(connect_account(environment), jobs):
         result.append(seen)
@@ -113,7 +116,9 @@ def _print_once(environment: Environment, jobs: Sequence[str], *, as_json: bool)
         raise typer.Exit(FAILED)
 
 
-def _print_repeatedly(environment: Environment, jobs: Sequence[str], every: float, *, as_json: bool) -> None:
+def _print_status_repeatedly(
+    environment: Environment, jobs: Sequence[str], every: float, *, as_json: bool
+) -> None:
     """Show the jobs repeatedly: in a terminal as a table in place, elsewhere as lines with the time."""
     from rich.live import Live
 

@@ -15,14 +15,14 @@ import typer
 
 from millrace.cli.extras import require_sandbox_extra
 from millrace.cli.shared.connections import connect_account
-from millrace.cli.shared.console import show_progress
+from millrace.cli.shared.console import open_progress_display
 from millrace.cli.shared.expected_failures import confirm_or_exit
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.cli.watch import verify_claims, verify_report
 from millrace.config import load
 from millrace.config.load import find_root
 from millrace.config.model import Environment, KafkaTopic
-from millrace.sizing.model import Plan
+from millrace.sizing.plan_model import Plan
 
 if TYPE_CHECKING:
     from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
@@ -136,11 +136,11 @@ def verify(
     try:
         with _sigterm_as_interrupt():
             if clean:
-                status = _remove_earlier_verifications(environment, yes=yes, as_json=as_json)
+                status = _exit_status_after_removal(environment, yes=yes, as_json=as_json)
             elif claims:
-                status = verify_claims.check_and_print_claims(environment, report, as_json=as_json)
+                status = verify_claims.exit_status_after_claims_check(environment, report, as_json=as_json)
             else:
-                status = _run_verification(
+                status = _exit_status_after_verification(
                     environment,
                     settings,
                     in_sandbox=in_sandbox,
@@ -162,7 +162,7 @@ def _cleanup_command(environment: Environment) -> str:
     return f"millrace verify --clean --env {environment.name}"
 
 
-def _run_verification(
+def _exit_status_after_verification(
     environment: Environment,
     settings: VerificationSettings,
     *,
@@ -194,7 +194,7 @@ def _run_verification(
     )
     try:
         sized = plan(copy.environment)
-        left_out = _reasons_not_verified(environment, copy, in_sandbox=in_sandbox)
+        left_out = _parts_not_verified_with_reasons(environment, copy, in_sandbox=in_sandbox)
         seconds, usage = estimate_time_and_usage(kind.expected, copy, sized, settings)
         items = cost_items(copy.environment, sized, usage, expected=True)
         verify_report.print_announcement(
@@ -214,7 +214,7 @@ def _run_verification(
         with kind.opened(copy, sized) as place:
             place.check_can_deploy(copy)
             confirm_or_exit("Deploy this copy, test it and remove it?", yes=yes or in_sandbox)
-            with show_progress() as say:
+            with open_progress_display() as say:
                 verification = Verification(
                     *(place, copy, sized, settings, folder, say),
                     keep=keep,
@@ -254,7 +254,7 @@ def _verification_place(environment: Environment, *, in_sandbox: bool) -> _Verif
             ACCOUNT,
             where,
             sandbox.EXPECTED,
-            sandbox.sandbox_clusters(environment),
+            sandbox.sandbox_cluster_sections(environment),
             sandbox.open_sandbox_target,
         )
     from millrace.verify import aws_target
@@ -270,12 +270,12 @@ def _verification_place(environment: Environment, *, in_sandbox: bool) -> _Verif
         aws.names.account,
         where,
         aws_target.EXPECTED,
-        aws_target.existing_clusters_for_topic(environment),
+        aws_target.existing_cluster_sections_for_topic(environment),
         open_target,
     )
 
 
-def _reasons_not_verified(
+def _parts_not_verified_with_reasons(
     environment: Environment, copy: VerificationCopy, *, in_sandbox: bool
 ) -> tuple[str, ...]:
     reasons = []
@@ -323,18 +323,20 @@ def _sigterm_as_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _remove_earlier_verifications(environment: Environment, *, yes: bool, as_json: bool) -> int:
-    """Remove what earlier verifications of an environment left."""
+def _exit_status_after_removal(environment: Environment, *, yes: bool, as_json: bool) -> int:
+    """Remove what earlier verifications of an environment left; return the exit status."""
     from millrace.verify.removals.removal_scope import find_verifications
 
     aws = connect_account(environment)
     left = find_verifications(aws.client, environment)
-    result = (f"{each.name}, of {each.environment}: {', '.join(stacks)}" for each, stacks in left.items())
+    result = (
+        f"{each.name}, of {each.environment_name}: {', '.join(stacks)}" for each, stacks in left.items()
+    )
     typer.echo("\n".join(result) or "nothing is left", err=as_json)
     confirm_or_exit(
         "Delete these stacks with their contents and the logs of their jobs?", yes=yes or not left
     )
-    with show_progress() as say:
+    with open_progress_display() as say:
         done = {}
         for scope in left:
             done[scope.name] = _remove_verification(aws, scope, say)
@@ -361,7 +363,7 @@ def _remove_verification(
         aws_target.AwsAccountTarget(aws),
         scope,
         say=say,
-        topics=lambda: [] if unknown else _delete_topics(aws, scope, say),
+        topics=lambda: [] if unknown else _topics_left_after_deletion(aws, scope, say),
     )
     return dataclasses.replace(result, remains=(*unknown, *result.remains))
 
@@ -370,10 +372,10 @@ def _topics_on_former_cluster(aws: DeployedEnvironment, scope: VerificationScope
     """Return topics on a cluster that the environment no longer has; no stack would lead to them."""
     if not scope.cluster or scope.cluster in aws.names.environment.kafka:
         return []
-    return [f"{_verification_name(scope)}, which is no longer in the environment"]
+    return [f"{_topics_pattern_on_cluster(scope)}, which is no longer in the environment"]
 
 
-def _delete_topics(
+def _topics_left_after_deletion(
     aws: DeployedEnvironment, scope: VerificationScope, say: Callable[[str], None]
 ) -> list[str]:
     """Delete a verification's topics on a cluster that belongs to no stack; return those that stay."""
@@ -384,7 +386,7 @@ def _delete_topics(
 
     if not scope.cluster:
         return []
-    say(f"deleting {_verification_name(scope)}")
+    say(f"deleting {_topics_pattern_on_cluster(scope)}")
     try:
         delete_scope_topics(
             kafka_access.cluster_connection_settings(aws.names, scope.cluster, aws.client),
@@ -392,11 +394,11 @@ def _delete_topics(
             _TOPIC_SECONDS,
         )
     except (AwsError, DrillError) as error:
-        return [f"{_verification_name(scope)} ({error})"]
+        return [f"{_topics_pattern_on_cluster(scope)} ({error})"]
     return []
 
 
-def _verification_name(scope: VerificationScope) -> str:
+def _topics_pattern_on_cluster(scope: VerificationScope) -> str:
     from millrace.verify.removals.manual_removal import TOPIC
 
     return f"{TOPIC}{scope.prefix}-.* on {scope.cluster}"

@@ -15,8 +15,8 @@ from rich.text import Text
 from millrace.cli.plan import prices
 from millrace.cli.plan.policies import policy_documents
 from millrace.cli.shared.connections import connect_account
-from millrace.cli.shared.console import print_rich, show_progress
-from millrace.cli.shared.output_file_errors import report_write_errors
+from millrace.cli.shared.console import open_progress_display, print_rich
+from millrace.cli.shared.output_file_errors import write_errors_as_wrong_option
 from millrace.config.model import Environment
 from millrace.sizing.costs.network_plan import called_services
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 REFUTED = 1
 
 
-def check_and_print_claims(environment: Environment, report: Path | None, *, as_json: bool) -> int:
+def exit_status_after_claims_check(environment: Environment, report: Path | None, *, as_json: bool) -> int:
     """Check the claims for a deployed environment and print the verdicts; return the exit status.
 
     Raises
@@ -40,7 +40,7 @@ def check_and_print_claims(environment: Environment, report: Path | None, *, as_
     from millrace.verify.account.check_claims import answers_document, check_claims, verdict_counts_text
 
     aws = connect_account(environment)
-    with show_progress() as say:
+    with open_progress_display() as say:
         answers = check_claims(_claim_context(environment, aws), say)
     if as_json:
         typer.echo(json.dumps(answers_document(answers), indent=2))
@@ -77,7 +77,7 @@ def write_claims_report(
 
     file = report or state_folder() / "verify" / f"claims-{environment.name}.md"
     read = datetime.now(UTC).date().isoformat()
-    with report_write_errors("--report", file):
+    with write_errors_as_wrong_option("--report", file):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(
             check_claims.claims_report(answers, version=__version__, region=environment.region, read=read),

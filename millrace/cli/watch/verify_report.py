@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.table import Column, Table
 
 from millrace.cli.shared.console import figure_columns, print_rich
-from millrace.sizing.model import CostItem, Plan
+from millrace.sizing.plan_model import CostItem, Plan
 
 if TYPE_CHECKING:
     from millrace.verify.environment_copy import VerificationCopy, VerificationSettings
@@ -59,7 +59,7 @@ def print_announcement(
                 "paid": paid,
                 "prices": plan.prices.isoformat(),
                 "cost": [{"item": line.name, "usd": line.usd, "why": line.why} for line in cost],
-                "makes": _created_resources(copy, plan),
+                "makes": _created_streams_and_jobs(copy, plan),
                 "sends": {
                     "records": settings.records,
                     "per_second": settings.per_second,
@@ -74,7 +74,7 @@ def print_announcement(
         return
     table = _titled_table(f"{copy.environment.name}, in {where}", "makes", "what")
     prefix = copy.names.prefix
-    for made in _created_resources(copy, plan):
+    for made in _created_streams_and_jobs(copy, plan):
         if made["kind"] == "job":
             engine, workers = f"{made['engine']} {made['version']}", f"{made['workers']} of {made['worker']}"
             table.add_row("job", f"{made['name']}, {engine}, {workers}, from {', '.join(made['reads'])}")
@@ -101,7 +101,7 @@ def print_announcement(
     )
 
 
-def _created_resources(copy: VerificationCopy, plan: Plan) -> list[dict[str, Any]]:
+def _created_streams_and_jobs(copy: VerificationCopy, plan: Plan) -> list[dict[str, Any]]:
     """Return streams and jobs with their sizes."""
     made: list[dict[str, Any]] = []
     for name, stream in plan.streams.items():
@@ -141,7 +141,7 @@ def print_outcome(outcome: VerificationOutcome) -> None:
             )
         parts.append(kills)
     if outcome.compared:
-        parts.append(_compared_tables(outcome))
+        parts.append(_comparison_table(outcome))
     dollars = sum(line.usd for line in outcome.cost)
     by = "as the engines counted" if outcome.billed else "as the seconds that it took are billed"
     what = "cost" if outcome.paid else "on AWS the same would cost"
@@ -154,7 +154,7 @@ def _titled_table(title: str, *columns: Column | str) -> Table:
     return Table(*columns, title=title, title_justify="left")
 
 
-def _compared_tables(outcome: VerificationOutcome) -> Table:
+def _comparison_table(outcome: VerificationOutcome) -> Table:
     names = ("sent", "landed", "dead letters", "derived", "lost", "twice", "altered", "unknown")
     table = _titled_table(
         "tables against the ledger", "job and stream", *figure_columns(*names, no_wrap=False)

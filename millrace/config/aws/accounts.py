@@ -46,11 +46,11 @@ def foreign_account_findings(tree: Tree, account: str, others: Collection[str]) 
             yield Finding(
                 path,
                 str(value),
-                f"something of account {account}, or {foreign[0]} in governance.other_accounts if it is meant",
+                f"a value of account {account}; if account {foreign[0]} is intended, list it in governance.other_accounts",
             )
 
 
-def inherited_name_lines(tree: Tree) -> list[str]:
+def describe_inherited_accounts_and_hosts(tree: Tree) -> list[str]:
     """Return a line for each value that names an account, host or secret and stands in a file which the environment extends."""
     return [
         f"{dotted_path(path)}: {value} ({node.file.name})"
@@ -62,7 +62,7 @@ def inherited_name_lines(tree: Tree) -> list[str]:
     ]
 
 
-def named_hosts(tree: Tree) -> list[str]:
+def hosts_of_urls_and_servers(tree: Tree) -> list[str]:
     """Return the hosts of URLs and server lists in the file, sorted."""
     values = [value for _, value in tree.leaves() if isinstance(value, str) and _HOST.search(value)]
     return sorted({host.lower() for value in values for host in _HOSTS.findall(value)})

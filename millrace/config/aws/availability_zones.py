@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 
-from millrace.config.job_networks import network_reasons
+from millrace.config.job_networks import reasons_for_vpc_by_user
 from millrace.config.model import Environment, MskCluster
 
 AS_OF = date(2026, 11, 23)
@@ -16,7 +16,7 @@ MSK also names the zones that it refuses when it refuses a new cluster.
 """
 
 
-def zones_to_use_instead(environment: Environment, zone: str) -> str | None:
+def suggest_zones_instead_of(environment: Environment, zone: str) -> str | None:
     """Say which zones can replace one that a service of the environment refuses; None if the zone may stay.
 
     Parameters
@@ -45,10 +45,10 @@ def creates_msk_cluster(environment: Environment) -> bool:
     return any(isinstance(each, MskCluster) and each.existing is None for each in clusters)
 
 
-def warn_if_aws_chooses_zones(environment: Environment) -> str | None:
+def warning_if_aws_chooses_zones(environment: Environment) -> str | None:
     """Warn if AWS chooses the zones of subnets and a service is known to refuse some zones of the region."""
     network, region = environment.network, environment.region
-    if network.vpc is not None or network.zone_ids or not network_reasons(environment):
+    if network.vpc is not None or network.zone_ids or not reasons_for_vpc_by_user(environment):
         return None
     services = list(_zones_by_limited_engine(environment))
     services += ["MSK"] * (region in MSK_REFUSES and creates_msk_cluster(environment))

@@ -46,12 +46,12 @@ carries, read 2026-11-23). All other types have a schema in each region.
 """
 
 
-def partition(region: str) -> str:
+def aws_partition_of_region(region: str) -> str:
     """Return the partition of a region for ARNs.
 
     Examples
     --------
-    >>> partition("eu-west-1"), partition("cn-north-1"), partition("us-gov-west-1")
+    >>> aws_partition_of_region("eu-west-1"), aws_partition_of_region("cn-north-1"), aws_partition_of_region("us-gov-west-1")
     ('aws', 'aws-cn', 'aws-us-gov')
     """
     if region.startswith("cn-"):
@@ -59,12 +59,12 @@ def partition(region: str) -> str:
     return "aws-us-gov" if region.startswith("us-gov-") else "aws"
 
 
-def domain(region: str) -> str:
+def endpoint_domain_of_region(region: str) -> str:
     """Return the domain of a region's endpoints.
 
     Examples
     --------
-    >>> domain("eu-west-1"), domain("cn-north-1")
+    >>> endpoint_domain_of_region("eu-west-1"), endpoint_domain_of_region("cn-north-1")
     ('amazonaws.com', 'amazonaws.com.cn')
     """
     return "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"

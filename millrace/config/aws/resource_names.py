@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from millrace.config.aws.regions import partition
-from millrace.config.base import arn_parts
+from millrace.config.aws.regions import aws_partition_of_region
+from millrace.config.base import arn_region_account_resource
 from millrace.config.infrastructure_sections import Bucket
 from millrace.config.model import Environment, MskCluster
 
@@ -41,13 +41,13 @@ class Names:
         return self.environment.storage.database or self.prefix.replace("-", "_")
 
     @property
-    def partition(self) -> str:
+    def aws_partition(self) -> str:
         """AWS partition for ARNs."""
-        return partition(self.environment.region)
+        return aws_partition_of_region(self.environment.region)
 
     def arn(self, service: str, resource: str) -> str:
         """Return the ARN of a resource in the environment's account and region."""
-        return f"arn:{self.partition}:{service}:{self.environment.region}:{self.account}:{resource}"
+        return f"arn:{self.aws_partition}:{service}:{self.environment.region}:{self.account}:{resource}"
 
     def cluster_arn(self, name: str) -> str | None:
         """Return the ARN of a Kafka cluster, with a wildcard for the random end of one that is created here; None if unknown."""
@@ -73,7 +73,7 @@ class Names:
         """Return a stream's ARN."""
         return self.environment.streams[name].arn(name, self)
 
-    def consumer(self, job: str, query: str) -> str:
+    def fan_out_consumer(self, job: str, query: str) -> str:
         """Return the name under which a query's fan-out consumer is registered."""
         return f"{self.prefix}-{job}-{query}"
 
@@ -81,7 +81,7 @@ class Names:
         """Return the name of an MSK cluster."""
         cluster = self.environment.kafka[name]
         if isinstance(cluster, MskCluster) and cluster.existing is not None:
-            return arn_parts(cluster.existing)[2].split("/")[1]
+            return arn_region_account_resource(cluster.existing)[2].split("/")[1]
         return f"{self.prefix}-{name}"
 
     def job(self, name: str) -> str:
@@ -96,7 +96,7 @@ class Names:
         return f"{self.database}.{name}"
 
     @property
-    def alerts(self) -> str:
+    def alerts_topic(self) -> str:
         """Name of the SNS topic for alarms and restarts."""
         return f"{self.prefix}-alerts"
 
@@ -105,11 +105,11 @@ class Names:
         settings = self.environment.jobs.get(job)
         return job if settings is None else settings.renamed_from or job
 
-    def checkpoints(self, job: str) -> str:
+    def checkpoints_url(self, job: str) -> str:
         """Return the prefix for the checkpoints of a job's queries."""
         return f"s3://{self.bucket('checkpoints')}/{self.checkpoint_folder(job)}"
 
-    def versions(self, job: str) -> str:
+    def versions_url(self, job: str) -> str:
         """Return the prefix for a job's deployed versions, beside all checkpoints: a job writes below its own name alone."""
         return f"s3://{self.bucket('checkpoints')}/{VERSIONS}/{job}"
 

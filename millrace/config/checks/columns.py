@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 
-from millrace.config.checks import transforms as check_transforms
+from millrace.config.checks import transforms
 from millrace.config.checks.transforms import ProjectModules
-from millrace.config.document.explain_validation_errors import suggest_nearest
+from millrace.config.document.explain_validation_errors import did_you_mean_text
 from millrace.config.document.problems import Finding, Path
 from millrace.config.formats.changes import CHANGE
 from millrace.config.formats.ddl import DdlType
@@ -62,7 +62,7 @@ class ColumnCatalog:
     tables: Mapping[tuple[str, RouteName | None], Columns | None]
 
     @classmethod
-    def of(cls, environment: Environment, root: FilePath) -> ColumnCatalog:
+    def from_schema_files(cls, environment: Environment, root: FilePath) -> ColumnCatalog:
         """Read the schemas of all landing tables."""
         tables: dict[tuple[str, RouteName | None], Columns | None] = {}
         for _, _, query in environment.queries:
@@ -75,14 +75,14 @@ class ColumnCatalog:
                 }
         return cls(root, tables)
 
-    def columns(self, table: str, route: RouteName | None) -> Columns | None:
+    def columns_of_table_or_route(self, table: str, route: RouteName | None) -> Columns | None:
         """Return the columns that a query finds in a landing table or in one of its routes; None if they are not known."""
         fields = self.tables.get((table, route))
         return None if fields is None else {**fields, **ENVELOPE}
 
-    def columns_of_table(self, table: str) -> Columns | None:
+    def all_columns_of_table(self, table: str) -> Columns | None:
         """Return all columns of a landing table; None for any other table."""
-        columns = self.columns(table, None)
+        columns = self.columns_of_table_or_route(table, None)
         return None if columns is None else {**columns, **_BAD}
 
 
@@ -139,7 +139,7 @@ def check_columns(
     modules
         Modules of the project, including its transform.
     """
-    read, where = _columns_read(end, catalog)
+    read, where = _columns_read_and_their_name(end, catalog)
     state = end.state if isinstance(end, DeriveQuery) else None
     joined: Columns | None = None
     if state is not None:
@@ -149,7 +149,7 @@ def check_columns(
                 (*path, "state", "distinct", position), name, read or {}, where
             )
         if state.join is not None:
-            joined = catalog.columns(state.join.source, state.join.route)
+            joined = catalog.columns_of_table_or_route(state.join.source, state.join.route)
             place = (*path, "state", "join", "watermark")
             yield from _check_watermark(
                 place, state.join.watermark, joined, f"a field of {state.join.source}"
@@ -167,7 +167,7 @@ def check_columns(
         | {name for each in end.enrich for name in each.columns}
     )
     if isinstance(end, DeriveQuery) and end.latest_by is not None and end.latest_by.history:
-        yield from _latest_by_history_findings(path, end, end.latest_by, read)
+        yield from _check_latest_by_of_history(path, end, end.latest_by, read)
     for place, name in _named_result_columns(end):
         if name in words or (read is None and end.transform is None):
             continue
@@ -175,16 +175,16 @@ def check_columns(
             yield from _missing_column_finding(
                 (*path, *place), name, known or {}, f"a column of the result: {where}"
             )
-        elif read is not None and not check_transforms.may_make_column(end.transform, name, modules):
+        elif read is not None and not transforms.may_make_column(end.transform, name, modules):
             yield Finding(
                 (*path, *place),
                 name,
                 f"a column of the result: neither what is read nor the module of {end.transform} has this word",
-                suggest_nearest(name, sorted(words)),
+                did_you_mean_text(name, sorted(words)),
             )
 
 
-def _latest_by_history_findings(
+def _check_latest_by_of_history(
     path: Path, end: DeriveQuery, latest: LatestBy, read: Columns | None
 ) -> Iterator[Finding]:
     path_of_key = (*path, "latest_by")
@@ -222,12 +222,12 @@ def _named_result_columns(end: WritesSink) -> Iterator[tuple[Path, str]]:
         yield ("sink", "key"), key
 
 
-def _columns_read(end: WritesSink, catalog: ColumnCatalog) -> tuple[Columns | None, str]:
+def _columns_read_and_their_name(end: WritesSink, catalog: ColumnCatalog) -> tuple[Columns | None, str]:
     """Return the columns that a query reads, and how messages call them."""
     if isinstance(end, DirectQuery | DirectRoute):
         fields = payload_fields(end, catalog.root)
         return None if fields is None else {**fields, **ENVELOPE}, f"a field of {end.schema_}"
-    columns = catalog.columns(end.source, end.route)
+    columns = catalog.columns_of_table_or_route(end.source, end.route)
     if columns is not None and end.latest_by:
         columns = {**columns, "_deleted": DdlType("boolean")}
     route = "" if end.route is None else f", route {end.route}"
@@ -263,7 +263,7 @@ def _check_enrichment(
             yield Finding(
                 (*path, "columns", new), new, f"a new column: the stream has {new} already ({where})"
             )
-    table = catalog.columns_of_table(enrichment.table)
+    table = catalog.all_columns_of_table(enrichment.table)
     if table is None:
         return
     for key in ("on", "columns"):
@@ -277,7 +277,7 @@ def _missing_column_finding(path: Path, name: str, columns: Columns, where: str)
     if name not in columns:
         own = [each for each in columns if not each.startswith("_")]
         listed = f": {', '.join(own)}" if 0 < len(own) <= 12 else ""
-        yield Finding(path, name, f"{where}{listed}", suggest_nearest(name, list(columns)))
+        yield Finding(path, name, f"{where}{listed}", did_you_mean_text(name, list(columns)))
 
 
 def _column_and_field_names(columns: Columns | None) -> set[str]:

@@ -11,13 +11,13 @@ from pathlib import Path as FilePath
 
 from millrace.config.aws import kafka_versions
 from millrace.config.aws.regions import AS_OF, REGIONS
-from millrace.config.base import arn_parts
+from millrace.config.base import arn_region_account_resource
 from millrace.config.checks.infrastructure import check_infrastructure
 from millrace.config.checks.jobs import check_jobs
 from millrace.config.checks.kafka_login import check_login
 from millrace.config.checks.resource_names_and_tags import check_names, check_tags
-from millrace.config.document.explain_validation_errors import suggest_nearest
-from millrace.config.document.problems import MISSING, Finding, refuse_keys
+from millrace.config.document.explain_validation_errors import did_you_mean_text
+from millrace.config.document.problems import MISSING, Finding, findings_for_refused_keys
 from millrace.config.job_networks import check_job_networks
 from millrace.config.model import Environment, MskCluster
 from millrace.config.sources.base import StreamUse
@@ -49,7 +49,7 @@ def run_checks(
             ("region",),
             environment.region,
             f"a region of AWS, as of {AS_OF}",
-            suggest_nearest(environment.region, REGIONS),
+            did_you_mean_text(environment.region, REGIONS),
         )
     yield from check_tags(environment)
     yield from check_infrastructure(environment)
@@ -61,7 +61,7 @@ def run_checks(
 
 
 def _check_clusters(environment: Environment) -> Iterator[Finding]:
-    zones = min(3, environment.zones)
+    zones = min(3, environment.zone_count)
     for name, cluster in environment.kafka.items():
         path = ("kafka", name)
         yield from check_login(environment, name, cluster)
@@ -87,10 +87,10 @@ def _check_clusters(environment: Environment) -> Iterator[Finding]:
                 (*path, "version"),
                 cluster.version,
                 f"one of {', '.join(versions)}{on}",
-                suggest_nearest(cluster.version, versions),
+                did_you_mean_text(cluster.version, versions),
             )
         if cluster.tier == "express":
-            yield from refuse_keys(
+            yield from findings_for_refused_keys(
                 path,
                 cluster,
                 ("storage",),
@@ -102,8 +102,10 @@ def _check_clusters(environment: Environment) -> Iterator[Finding]:
             )
         if cluster.tier == "serverless":
             allowed = "nothing: a serverless cluster has no brokers to size"
-            yield from refuse_keys(path, cluster, ("brokers", "broker_type", "storage"), allowed)
-            yield from _serverless_topics(environment, name)
+            yield from findings_for_refused_keys(
+                path, cluster, ("brokers", "broker_type", "storage"), allowed
+            )
+            yield from _check_serverless_topics(environment, name)
             continue
         if cluster.brokers is not None and cluster.brokers % zones:
             yield Finding(
@@ -113,7 +115,7 @@ def _check_clusters(environment: Environment) -> Iterator[Finding]:
             )
 
 
-def _serverless_topics(environment: Environment, cluster: str) -> Iterator[Finding]:
+def _check_serverless_topics(environment: Environment, cluster: str) -> Iterator[Finding]:
     """Refuse topics that would have to be created: CloudFormation creates them on provisioned clusters only (AWS::MSK::Topic)."""
     for name, stream in environment.streams.items():
         if stream.cluster_name == cluster and not stream.belongs_to_others:
@@ -130,8 +132,10 @@ def _check_existing_cluster(environment: Environment, name: str, cluster: MskClu
     assert cluster.existing is not None
     path = ("kafka", name)
     allowed = "nothing: an existing cluster is never changed"
-    yield from refuse_keys(path, cluster, ("brokers", "broker_type", "storage", "disposable"), allowed)
-    region, account, _ = arn_parts(cluster.existing)
+    yield from findings_for_refused_keys(
+        path, cluster, ("brokers", "broker_type", "storage", "disposable"), allowed
+    )
+    region, account, _ = arn_region_account_resource(cluster.existing)
     if region != environment.region or account != (environment.account or account):
         yield Finding(
             (*path, "existing"),

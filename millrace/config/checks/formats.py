@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path as FilePath
 
-from millrace.config.document.explain_validation_errors import suggest_nearest
+from millrace.config.document.explain_validation_errors import did_you_mean_text
 from millrace.config.document.problems import Finding, Path
 from millrace.config.document.yaml_tree import is_file
 from millrace.config.formats import KINDS
@@ -43,7 +43,7 @@ def check_format(path: Path, query: Payload, job: Job, root: FilePath) -> Iterat
             for each in sorted(pipelines.rglob(f"*{payload_format.suffix}"))
         ]
         yield Finding(
-            (*path, "schema"), query.schema_, "a file that exists", suggest_nearest(query.schema_, known)
+            (*path, "schema"), query.schema_, "a file that exists", did_you_mean_text(query.schema_, known)
         )
     else:
         yield from payload_format.check_schema(use)
@@ -57,11 +57,11 @@ def check_format(path: Path, query: Payload, job: Job, root: FilePath) -> Iterat
         )
 
 
-def advise_on_schemas(environment: Environment, root: FilePath) -> Iterator[str]:
+def advice_on_schemas(environment: Environment, root: FilePath) -> Iterator[str]:
     """Yield what is valid in the schemas of an environment and yet lets records pass that nobody means."""
     for job, each in environment.jobs.items():
         for name, query in each.queries.items():
-            for payload in query.readings.values():
+            for payload in query.stream_readings_by_place.values():
                 fields = payload.format.fields(root / payload.schema_) or ()
-                for advice in payload.format.advise(fields):
+                for advice in payload.format.schema_advice(fields):
                     yield f"jobs.{job}.queries.{name}: {payload.schema_}: {advice}"

@@ -8,7 +8,7 @@ from ipaddress import IPv4Network
 
 from millrace.config.aws import availability_zones
 from millrace.config.aws.regions import LACKING
-from millrace.config.base import arn_parts
+from millrace.config.base import arn_region_account_resource
 from millrace.config.document.problems import MISSING, Finding, Path
 from millrace.config.model import Environment, MskCluster
 from millrace.config.units import format_duration
@@ -27,10 +27,10 @@ def check_infrastructure(environment: Environment) -> Iterator[Finding]:
     """Check every section that is neither stream, cluster nor job."""
     yield from _check_network(environment)
     yield from _check_storage(environment)
-    yield from _check_upkeep(environment)
+    yield from _check_reference_refresh_before_expiry(environment)
     yield from _check_observability(environment)
-    yield from _check_regions(environment)
-    yield from _check_history(environment)
+    yield from _check_region_has_resource_types(environment)
+    yield from _check_history_server(environment)
     yield from _check_roles(environment)
 
 
@@ -44,11 +44,13 @@ def _check_roles(environment: Environment) -> Iterator[Finding]:
         (("observability", "channel_role"), environment.observability.channel_role),
     ]
     for path, role in named:
-        if role is not None and arn_parts(role)[1] != (environment.account or arn_parts(role)[1]):
+        if role is not None and arn_region_account_resource(role)[1] != (
+            environment.account or arn_region_account_resource(role)[1]
+        ):
             yield Finding(path, role, f"a role of account {environment.account}")
 
 
-def _check_upkeep(environment: Environment) -> Iterator[Finding]:
+def _check_reference_refresh_before_expiry(environment: Environment) -> Iterator[Finding]:
     """Check that a reference table is refreshed before the snapshot that a job reads can expire."""
     upkeep = environment.storage.upkeep
     if upkeep is None:
@@ -56,7 +58,7 @@ def _check_upkeep(environment: Environment) -> Iterator[Finding]:
     for job, name, query in environment.queries:
         enrich = [
             ((*place, "enrich", str(number)), item)
-            for place, end in query.ends.items()
+            for place, end in query.sinks_by_place.items()
             for number, item in enumerate(end.enrich)
         ]
         for place, item in enrich:
@@ -131,14 +133,14 @@ def _check_zone_ids(environment: Environment) -> Iterator[Finding]:
         count = network.availability_zones or "2 or 3"
         yield Finding(path, zone_ids, f"{count} different zones, as network.availability_zones says")
     for zone in network.zone_ids:
-        allowed = availability_zones.zones_to_use_instead(environment, zone)
+        allowed = availability_zones.suggest_zones_instead_of(environment, zone)
         if allowed is not None:
             yield Finding(path, zone, allowed)
 
 
 def check_same_region(path: Path, arn: str | None, kind: str, region: str) -> Iterator[Finding]:
     """Check that a resource is in the region: a network without internet access has endpoints for its own region only."""
-    if arn is not None and arn_parts(arn)[0] != region:
+    if arn is not None and arn_region_account_resource(arn)[0] != region:
         yield Finding(path, arn, f"{kind} in {region}")
 
 
@@ -178,7 +180,7 @@ def _check_storage(environment: Environment) -> Iterator[Finding]:
         )
 
 
-def _check_regions(environment: Environment) -> Iterator[Finding]:
+def _check_region_has_resource_types(environment: Environment) -> Iterator[Finding]:
     """Check that the region has the resource types; otherwise CloudFormation fails in the middle of a deployment."""
     region = environment.region
     observability = environment.observability
@@ -211,7 +213,7 @@ def _check_observability(environment: Environment) -> Iterator[Finding]:
         )
 
 
-def _check_history(environment: Environment) -> Iterator[Finding]:
+def _check_history_server(environment: Environment) -> Iterator[Finding]:
     history = environment.history
     if history is None:
         return
@@ -240,7 +242,7 @@ def _check_history(environment: Environment) -> Iterator[Finding]:
             yield Finding(
                 (*path, "certificate"),
                 MISSING,
-                "a certificate: people sign in over HTTPS, or their session is anybody's",
+                "a certificate: without HTTPS, anybody on the network can take over a session",
             )
         yield from check_same_region((*here, "secret"), sign_in.secret, "a secret", environment.region)
         if not timedelta(minutes=1) <= sign_in.session <= timedelta(days=7):

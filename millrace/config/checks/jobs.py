@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path as FilePath
 
-from millrace.config.bounded_run_checks import check_job_run, land_queries_by_table
+from millrace.config.bounded_run_checks import check_run_of_job, land_queries_by_table
 from millrace.config.checks.columns import ColumnCatalog, check_columns, check_redact, check_rules
 from millrace.config.checks.formats import check_format
 from millrace.config.checks.kafka_reading import check_reading
@@ -16,20 +16,20 @@ from millrace.config.checks.partition_lists import (
     check_shared_topics,
     partition_lists,
 )
-from millrace.config.checks.routes import check_read_routes, check_routes
+from millrace.config.checks.routes import check_read_routes_exist, check_routes
 from millrace.config.checks.sinks import check_distinct_targets, check_sink
-from millrace.config.checks.state import check_state, check_transforms
+from millrace.config.checks.state import check_state, check_transform_and_its_state
 from millrace.config.checks.transforms import ProjectModules
-from millrace.config.document.explain_validation_errors import suggest_nearest
+from millrace.config.document.explain_validation_errors import did_you_mean_text
 from millrace.config.document.problems import Finding, Path, dotted_path
 from millrace.config.model import Environment, Job, Stream
 from millrace.config.queries import (
     DeriveQuery,
     LandQuery,
+    OneStreamQueryBase,
     Query,
     Reading,
-    Routing,
-    StreamQuery,
+    RoutesBase,
     WritesSink,
 )
 
@@ -69,6 +69,7 @@ FIXED_IN_CORE = frozenset(
     {
         "spark.sql.adaptive.optimizer.excludedRules",
         "spark.sql.ansi.enabled",
+        "spark.sql.codegen.hugeMethodLimit",
         "spark.sql.json.enablePartialResults",
         "spark.sql.jsonGenerator.ignoreNullFields",
         "spark.sql.legacy.timeParserPolicy",
@@ -95,52 +96,54 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
     """
     landing = land_queries_by_table(environment)
     # Queries that share the partitions of one topic may append to one table: their records never overlap.
-    shared_out = _tables_written_in_parts(environment)
+    shared_out = _tables_written_from_shared_topic(environment)
     writers: dict[str, str] = {}
-    catalog, modules = ColumnCatalog.of(environment, root), ProjectModules(root)
+    catalog, modules = ColumnCatalog.from_schema_files(environment, root), ProjectModules(root)
     for name, job in environment.jobs.items():
         path = ("jobs", name)
         yield from job.check(path)
-        yield from check_job_run(environment, name, job, landing)
+        yield from check_run_of_job(environment, name, job, landing)
         yield from _check_spark(path, job)
         if len(job.queries) > _MOST_QUERIES:
             yield Finding(
                 (*path, "queries"),
                 f"{len(job.queries)} queries",
-                f"at most {_MOST_QUERIES}, whose alarms one request of CloudWatch switches off during a stop: more jobs",
+                f"at most {_MOST_QUERIES}, whose alarms one request of CloudWatch switches off during a stop: divide the queries over more jobs",
             )
         for query_name, query in job.queries.items():
             query_path = (*path, "queries", query_name)
             yield from _check_written_tables(query_path, query, environment, writers, shared_out)
-            for place, reading in query.readings.items():
+            for place, reading in query.stream_readings_by_place.items():
                 yield from _check_source((*query_path, *place), reading, job, sorted(streams), root)
-                if query.ends:
+                if query.sinks_by_place:
                     yield from _check_kafka_source((*query_path, *place), reading.source, environment)
-            if isinstance(query, Routing):
+            if isinstance(query, RoutesBase):
                 yield from check_routes(query_path, query, environment)
             if isinstance(query, LandQuery) and query.fan_out:
                 yield from _check_fan_out((*query_path, "fan_out"), environment.streams.get(query.source))
-            if isinstance(query, StreamQuery):
+            if isinstance(query, OneStreamQueryBase):
                 yield from check_reading(environment, query_path, job, query.source, query)
             if isinstance(query, DeriveQuery):
                 yield from _check_source_table(query_path, query, sorted(landing))
-                yield from check_read_routes(query_path, query, landing)
+                yield from check_read_routes_exist(query_path, query, landing)
                 yield from check_state(query_path, query, sorted(landing))
-            for place, end in query.ends.items():
+            for place, end in query.sinks_by_place.items():
                 yield from _check_enrichments((*query_path, *place), end, query)
-                yield from check_transforms((*query_path, *place), end, modules)
+                yield from check_transform_and_its_state((*query_path, *place), end, modules)
                 yield from check_columns((*query_path, *place), end, catalog, modules)
                 yield from check_sink((*query_path, *place), end, query, job, environment, landing, root)
 
     yield from check_distinct_targets(environment)
-    yield from _check_consumers(environment)
+    yield from _check_fan_out_consumer_count(environment)
     yield from check_shared_topics(environment)
     yield from check_lag_group_overlap(environment)
 
 
-def _tables_written_in_parts(environment: Environment) -> set[str]:
+def _tables_written_from_shared_topic(environment: Environment) -> set[str]:
     """Return tables whose writers all read parts of one shared topic."""
-    writers = Counter(table for _, _, query in environment.queries for table in query.writes.values())
+    writers = Counter(
+        table for _, _, query in environment.queries for table in query.created_tables_by_place.values()
+    )
     return {
         table for (_, table), group in partition_lists(environment).items() if len(group) == writers[table]
     }
@@ -150,10 +153,14 @@ def _check_fan_out(path: Path, stream: Stream | None) -> Iterator[Finding]:
     if stream is not None and not stream.fans_out:
         yield Finding(path, "true", f"false for a {stream.title}: fan-out is Kinesis' own")
     elif stream is not None and stream.belongs_to_others:
-        yield Finding(path, "true", "false for an existing stream: a consumer would be registered at it")
+        yield Finding(
+            path,
+            "true",
+            "false for an existing stream: fan-out would register a consumer at a stream of somebody else",
+        )
 
 
-def _check_consumers(environment: Environment) -> Iterator[Finding]:
+def _check_fan_out_consumer_count(environment: Environment) -> Iterator[Finding]:
     readers = Counter(
         query.source for _, _, query in environment.queries if isinstance(query, LandQuery) and query.fan_out
     )
@@ -161,7 +168,7 @@ def _check_consumers(environment: Environment) -> Iterator[Finding]:
         if not stream.fans_out:
             continue
         own = readers[name]
-        count = own + len(stream.consumers)
+        count = own + len(stream.consumers_of_other_programs)
         most = stream.most_consumers(advantage=environment.governance.on_demand_advantage)
         if count > most:
             yield Finding(
@@ -205,7 +212,7 @@ def _check_written_tables(
     path: Path, query: Query, environment: Environment, writers: dict[str, str], shared_out: Iterable[str]
 ) -> Iterator[Finding]:
     """Check that no two queries write one table, and that none writes a table of somebody else."""
-    for key, table in query.writes.items():
+    for key, table in query.created_tables_by_place.items():
         here = (*path, *key)
         first = writers.setdefault(table, dotted_path(here))
         if first != dotted_path(here) and table not in shared_out:
@@ -224,7 +231,7 @@ def _check_source(
             (*path, "source"),
             query.source,
             f"a declared stream: {', '.join(streams) or 'there is none'}",
-            suggest_nearest(query.source, streams),
+            did_you_mean_text(query.source, streams),
         )
     yield from check_format(path, query, job, root)
     yield from check_redact((*path, "redact"), query, root)
@@ -247,7 +254,7 @@ def _check_source_table(path: Path, query: DeriveQuery, landing: list[str]) -> I
             (*path, "source"),
             query.source,
             f"the table of a land query: {', '.join(landing) or 'there is none'}",
-            suggest_nearest(query.source, landing),
+            did_you_mean_text(query.source, landing),
         )
 
 
@@ -255,12 +262,14 @@ def _check_enrichments(path: Path, end: WritesSink, query: Query) -> Iterator[Fi
     added: set[str] = set()
     for position, enrichment in enumerate(end.enrich):
         here = (*path, "enrich", position)
-        if enrichment.table in query.writes.values():
+        if enrichment.table in query.created_tables_by_place.values():
             yield Finding((*here, "table"), enrichment.table, "a table other than the one this query writes")
         for column in enrichment.columns:
             if column.startswith("_"):
                 yield Finding(
-                    (*here, "columns", column), column, "a name that does not begin with _; those are ours"
+                    (*here, "columns", column),
+                    column,
+                    "a name that does not begin with _; Millrace's own columns do",
                 )
             if column in added:
                 yield Finding((*here, "columns", column), column, "a column that no earlier enrichment adds")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from millrace.config.base import arn_parts
+from millrace.config.base import arn_region_account_resource
 from millrace.config.checks.infrastructure import check_same_region
 from millrace.config.document.problems import MISSING, Finding, Path
-from millrace.config.kafka.login import TlsLogin, secret_arns_of_login
+from millrace.config.kafka.login import TlsLogin, secret_and_key_arns_of_login
 from millrace.config.model import Environment, ExternalCluster, MskCluster
 
 MSK_SECRET = "AmazonMSK_"  # noqa: S105 - what the names of secrets begin with
@@ -31,7 +31,7 @@ def check_login(
         yield from _check_msk_login(path, cluster)
     if isinstance(login, TlsLogin) and login.secret is None and login.secret_key is not None:
         yield Finding((*path, "secret_key"), login.secret_key, "nothing without secret")
-    arn = secret_arns_of_login(login)
+    arn = secret_and_key_arns_of_login(login)
     if arn is None:
         return
     secret, key = arn
@@ -47,16 +47,16 @@ def _check_msk_login(path: Path, cluster: MskCluster) -> Iterator[Finding]:
         yield Finding(
             path,
             login.kind,
-            "iam: a cluster that is made here lets jobs in by their role alone",
-            "name one that lets in otherwise with existing, or with kind: external",
+            "iam: a cluster that this environment creates supports no other authentication",
+            "for another authentication, name an existing cluster with existing, or with kind: external",
         )
     elif cluster.tier == "serverless":
-        yield Finding(path, login.kind, "iam: a serverless cluster takes no other")
+        yield Finding(path, login.kind, "iam: a serverless cluster supports no other authentication")
     elif login.kind == "plain":
         yield Finding(path, login.kind, "iam, scram-sha-512, mutual-tls, tls or none: MSK has no SASL/PLAIN")
     elif login.kind == "scram-sha-512":
         secret, key = login.secret, login.secret_key
-        if not arn_parts(secret)[2].removeprefix("secret:").startswith(MSK_SECRET):
+        if not arn_region_account_resource(secret)[2].removeprefix("secret:").startswith(MSK_SECRET):
             yield Finding(
                 (*path, "secret"), secret, f"a secret whose name begins with {MSK_SECRET}: MSK takes no other"
             )

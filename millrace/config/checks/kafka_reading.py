@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from millrace.config.document.problems import MISSING, Finding, Path
 from millrace.config.kafka.reading_options import KafkaReading
 from millrace.config.model import Environment, Job, Stream
-from millrace.config.queries import LandQuery, StreamQuery
+from millrace.config.queries import LandQuery, OneStreamQueryBase
 from millrace.config.units import format_duration
 
 
 def check_reading(
-    environment: Environment, path: Path, job: Job, source: str, query: StreamQuery
+    environment: Environment, path: Path, job: Job, source: str, query: OneStreamQueryBase
 ) -> Iterator[Finding]:
     """Check the options with which a query reads a topic.
 
@@ -51,7 +51,9 @@ def check_reading(
         )
 
 
-def _check_limits(path: Path, job: Job, query: StreamQuery, reading: KafkaReading) -> Iterator[Finding]:
+def _check_limits(
+    path: Path, job: Job, query: OneStreamQueryBase, reading: KafkaReading
+) -> Iterator[Finding]:
     least, delay = reading.min_records_per_batch, reading.max_delay
     if least is not None and query.records_per_batch is not None and least > query.records_per_batch:
         yield Finding(
@@ -79,7 +81,7 @@ def _check_limits(path: Path, job: Job, query: StreamQuery, reading: KafkaReadin
 
 
 def _check_partitions(
-    path: Path, source: str, stream: Stream, query: StreamQuery, reading: KafkaReading
+    path: Path, source: str, stream: Stream, query: OneStreamQueryBase, reading: KafkaReading
 ) -> Iterator[Finding]:
     listed, offsets = reading.partitions, reading.start_offsets
     for key, given in (("partitions", listed), ("start_offsets", offsets)):
@@ -109,7 +111,9 @@ def _check_partitions(
         return
     if query.start != "earliest":
         yield Finding(
-            (*path[:-1], "start"), query.start, "nothing beside kafka.start_offsets, which say it all"
+            (*path[:-1], "start"),
+            query.start,
+            "nothing beside kafka.start_offsets, which already say where to begin",
         )
     partitions = set(listed) if listed is not None else set(range(stream.given_partitions))
     if set(offsets) != partitions:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from millrace.config.document.problems import Finding, Path, dotted_path
 from millrace.config.model import Environment
-from millrace.config.queries import LandQuery, StreamQuery
+from millrace.config.queries import LandQuery, OneStreamQueryBase
 
 
 def partition_lists(environment: Environment) -> dict[tuple[str, str], dict[Path, tuple[int, ...]]]:
@@ -23,7 +23,7 @@ def check_lag_group_overlap(environment: Environment) -> Iterator[Finding]:
     """Check that at most one query reports the lag of a partition to a group; with two, the lag would jump between them."""
     first: dict[tuple[str, str], list[tuple[Path, set[int] | None]]] = {}
     for job, name, query in environment.queries:
-        if not isinstance(query, StreamQuery) or query.kafka is None or query.kafka.lag_group is None:
+        if not isinstance(query, OneStreamQueryBase) or query.kafka is None or query.kafka.lag_group is None:
             continue
         path: Path = ("jobs", job, "queries", name)
         listed = None if query.kafka.partitions is None else set(query.kafka.partitions)
@@ -42,10 +42,10 @@ def check_lag_group_overlap(environment: Environment) -> Iterator[Finding]:
 def check_shared_topics(environment: Environment) -> Iterator[Finding]:
     """Check every shared topic; lists that are wrong by themselves are reported elsewhere."""
     for job, name, query in environment.queries:
-        listed = isinstance(query, StreamQuery) and query.kafka is not None and query.kafka.partitions
+        listed = isinstance(query, OneStreamQueryBase) and query.kafka is not None and query.kafka.partitions
         if listed and not isinstance(query, LandQuery):
             path = ("jobs", job, "queries", name, "kafka", "partitions")
-            yield Finding(path, "given", "nothing: land queries alone share a topic out")
+            yield Finding(path, "given", "nothing: only land queries can share a topic by its partitions")
     for (source, table), group in partition_lists(environment).items():
         stream = environment.streams.get(source)
         parts = (

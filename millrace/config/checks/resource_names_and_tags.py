@@ -50,7 +50,7 @@ _TAG_OF_EMR = re.compile(r"[A-Za-z0-9 /_.:=+@-]*")
 def check_names(environment: Environment) -> Iterator[Finding]:
     """Check that AWS accepts every name that this environment creates, and that each names one resource."""
     names = Names(environment, environment.account or "0" * 12)
-    yield from _check_buckets(names)
+    yield from _check_bucket_names(names)
     if names.prefix.startswith(_RESERVED):
         company = environment.governance.name_prefix
         yield Finding(
@@ -71,7 +71,7 @@ def check_names(environment: Environment) -> Iterator[Finding]:
     yield from _check_unique_checkpoint_folders(names)
 
 
-def _check_buckets(names: Names) -> Iterator[Finding]:
+def _check_bucket_names(names: Names) -> Iterator[Finding]:
     reserved = next((each for each in _BUCKET_PREFIXES if names.prefix.startswith(each)), None)
     if reserved is not None and any(
         kind not in names.environment.storage.buckets for kind in get_args(Bucket)
@@ -111,7 +111,7 @@ def _named_resources(names: Names) -> Iterator[tuple[str, Path, str]]:
         yield "a CloudFormation stack", path, names.stack(f"job-{name}")
         for query_name, query in job.queries.items():
             if isinstance(query, LandQuery) and query.fan_out:
-                consumer = names.consumer(name, query_name)
+                consumer = names.fan_out_consumer(name, query_name)
                 yield "a consumer of a Kinesis stream", (*path, "queries", query_name), consumer
     for name, cluster in environment.kafka.items():
         if isinstance(cluster, MskCluster) and cluster.existing is None:
@@ -146,7 +146,7 @@ def _check_unique_checkpoint_folders(names: Names) -> Iterator[Finding]:
             yield Finding(
                 ("jobs", name, "renamed_from"),
                 job.renamed_from,
-                f"the first name of this job alone: job {first} has the checkpoints of {job.renamed_from}",
+                f"a former name of this job alone: job {first} already uses the checkpoints of {job.renamed_from}",
             )
 
 
@@ -154,12 +154,12 @@ def _check_unique_consumers(names: Names) -> Iterator[Finding]:
     """Check that each consumer has one reader: two would take over each other's subscription."""
     owners: dict[tuple[str, str], str] = {}
     for name, stream in names.environment.streams.items():
-        for consumer in stream.consumers:
+        for consumer in stream.consumers_of_other_programs:
             owners[name, consumer] = f"streams.{name}.fan_out_consumers"
     for job_name, name, query in names.environment.queries:
         if not isinstance(query, LandQuery) or not query.fan_out:
             continue
-        consumer = names.consumer(job_name, name)
+        consumer = names.fan_out_consumer(job_name, name)
         here = f"jobs.{job_name}.queries.{name}"
         first = owners.setdefault((query.source, consumer), here)
         if first != here:
@@ -197,5 +197,5 @@ def check_tags(environment: Environment) -> Iterator[Finding]:
             yield Finding(
                 ("tags", key),
                 f"the key {key}",
-                f"one that differs from {first} by more than capitals, as roles' keys do",
+                f"a key that differs from {first} in more than upper and lower case, which IAM ignores",
             )

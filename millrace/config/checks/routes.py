@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from millrace.config.document.explain_validation_errors import suggest_nearest
+from millrace.config.document.explain_validation_errors import did_you_mean_text
 from millrace.config.document.problems import MISSING, Finding, Path
 from millrace.config.formats import PayloadFormat
 from millrace.config.formats.changes import ChangeFormat
 from millrace.config.formats.debezium import DebeziumFormat
 from millrace.config.model import Environment
-from millrace.config.queries import DeriveQuery, LandingQuery, Route, RouteQuery, Routing
+from millrace.config.queries import DeriveQuery, LandingQueryBase, Route, RouteQuery, RoutesBase
 
 
-def check_routes(path: Path, query: Routing, environment: Environment) -> Iterator[Finding]:
+def check_routes(path: Path, query: RoutesBase, environment: Environment) -> Iterator[Finding]:
     """Check that each record can take one route at most."""
     routes: dict[tuple[str, str | None, str | None], str] = {}
     forms: dict[tuple[str, str | None], PayloadFormat] = {}
@@ -55,7 +55,9 @@ def _check_changes_route(path: Path, route: Route) -> Iterator[Finding]:
         )
     elif isinstance(route.format, DebeziumFormat) and route.format.payload == "avro":
         yield Finding(
-            (*path, "changes_of"), route.changes_of, "nothing with payload avro: a stream for each table"
+            (*path, "changes_of"),
+            route.changes_of,
+            "nothing with payload avro: use one stream for each table",
         )
     if route.decompress_up_to is not None:
         yield Finding(
@@ -85,8 +87,8 @@ def _check_route_topic(path: Path, route: Route, pattern: str | None) -> Iterato
         yield Finding((*path, "topic"), route.topic, f"a topic that the pattern {pattern} matches")
 
 
-def check_read_routes(
-    path: Path, query: DeriveQuery, landing: Mapping[str, Sequence[LandingQuery]]
+def check_read_routes_exist(
+    path: Path, query: DeriveQuery, landing: Mapping[str, Sequence[LandingQueryBase]]
 ) -> Iterator[Finding]:
     """Check that the routes exist that a derive query reads."""
     join = None if query.state is None else query.state.join
@@ -104,5 +106,5 @@ def check_read_routes(
                 (*here, "route"),
                 route,
                 f"a route of {table}: {', '.join(known)}",
-                suggest_nearest(route, known),
+                did_you_mean_text(route, known),
             )

@@ -9,7 +9,7 @@ from millrace.config.document.problems import MISSING, Finding, Path
 from millrace.config.model import Environment, Job
 from millrace.config.queries import (
     DeriveQuery,
-    LandingQuery,
+    LandingQueryBase,
     Query,
     WritesSink,
 )
@@ -23,7 +23,7 @@ def check_sink(
     query: Query,
     job: Job,
     environment: Environment,
-    landing: Mapping[str, Sequence[LandingQuery]],
+    landing: Mapping[str, Sequence[LandingQueryBase]],
     root: FilePath,
 ) -> Iterator[Finding]:
     """Check the sink of a query or of one of its routes.
@@ -57,10 +57,10 @@ def check_distinct_targets(environment: Environment) -> Iterator[Finding]:
     """Refuse two queries that write to one place: neither would know what the other replaced."""
     writers: dict[str, str] = {}
     for job, name, query in environment.queries:
-        for at, end in query.ends.items():
+        for at, end in query.sinks_by_place.items():
             if end.sink.in_catalog:
                 continue
-            key, place = end.sink.target
+            key, place = end.sink.target_key_and_name
             path = ("jobs", job, "queries", name, *at, "sink", key)
             first = writers.setdefault(place, ".".join(path))
             if first != ".".join(path):
@@ -78,7 +78,7 @@ def _dead_letter_findings(path: Path, query: DeriveQuery) -> Iterator[Finding]:
         )
 
 
-def _streams_read_by(query: Query, landing: Mapping[str, Sequence[LandingQuery]]) -> set[str]:
+def _streams_read_by(query: Query, landing: Mapping[str, Sequence[LandingQueryBase]]) -> set[str]:
     """Return the streams whose records reach a query."""
-    landed = (each for table, _ in query.reads for each in landing.get(table, []))
-    return {*query.streams, *(stream for each in landed for stream in each.streams)}
+    landed = (each for table, _ in query.source_tables_and_routes for each in landing.get(table, []))
+    return {*query.source_stream_names, *(stream for each in landed for stream in each.source_stream_names)}

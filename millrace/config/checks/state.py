@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from millrace.config.checks.transforms import ProjectModules, check_transform, transform_calls
-from millrace.config.document.explain_validation_errors import suggest_nearest
+from millrace.config.checks.transforms import ProjectModules, check_transform, is_function_used_by_transform
+from millrace.config.document.explain_validation_errors import did_you_mean_text
 from millrace.config.document.problems import MISSING, Finding, Path
 from millrace.config.queries import DeriveQuery, WritesSink
 
@@ -38,23 +38,23 @@ def check_state(path: Path, query: DeriveQuery, landing: list[str]) -> Iterator[
             (*here, "join", "source"),
             join.source,
             f"the table of another land query: {', '.join(others) or 'there is none'}",
-            suggest_nearest(join.source, others),
+            did_you_mean_text(join.source, others),
         )
     if query.transform is None and (state.key or join is not None or not state.distinct):
         yield Finding(
             (*path, "transform"),
             MISSING,
-            "a function that makes the results: state without one is for distinct",
+            "a function that computes the results: state without a function only supports distinct",
         )
     if "output_mode" in state.model_fields_set and not state.key:
         yield Finding(
             (*here, "output_mode"),
             state.output_mode,
-            "nothing without key: rows that are records are appended once",
+            "nothing without state.key: each row is then a record, which is appended once",
         )
 
 
-def check_transforms(path: Path, end: WritesSink, modules: ProjectModules) -> Iterator[Finding]:
+def check_transform_and_its_state(path: Path, end: WritesSink, modules: ProjectModules) -> Iterator[Finding]:
     """Check a transform, and that the query can run what it does to records.
 
     Parameters
@@ -67,7 +67,7 @@ def check_transforms(path: Path, end: WritesSink, modules: ProjectModules) -> It
     state = end.state if isinstance(end, DeriveQuery) else None
     takes = 2 if state is not None and state.join is not None else 1
     yield from check_transform((*path, "transform"), end.transform, takes, modules)
-    if not transform_calls(end.transform, _SESSION, modules):
+    if not is_function_used_by_transform(end.transform, _SESSION, modules):
         return
     if not isinstance(end, DeriveQuery):
         yield Finding(

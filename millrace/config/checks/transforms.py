@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 
-from millrace.config.document.explain_validation_errors import suggest_nearest
+from millrace.config.document.explain_validation_errors import did_you_mean_text
 from millrace.config.document.problems import Finding, Path
 from millrace.config.document.yaml_tree import is_file
 
@@ -45,7 +45,7 @@ class PipelineModule:
     def functions(self) -> dict[str, _Function]:
         """Functions at the top level of the module, by name."""
         result: dict[str, _Function] = {}
-        for node in _import_time_statements(self.tree.body):
+        for node in _statements_sure_to_run_at_import(self.tree.body):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 result[node.name] = node
             elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
@@ -56,7 +56,7 @@ class PipelineModule:
     def assigned_names(self) -> frozenset[str]:
         """Top-level names that get a value about which nothing else is known."""
         targets: list[ast.expr] = []
-        for node in _import_time_statements(self.tree.body):
+        for node in _statements_sure_to_run_at_import(self.tree.body):
             if isinstance(node, ast.Assign):
                 targets += node.targets
             elif isinstance(node, ast.AnnAssign) and node.value is not None:
@@ -66,7 +66,7 @@ class PipelineModule:
     @property
     def imports(self) -> Iterator[tuple[int, str, dict[str, str]]]:
         """Line, module and names (local name to imported name) of each import at the top level."""
-        for node in _import_time_statements(self.tree.body):
+        for node in _statements_sure_to_run_at_import(self.tree.body):
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     yield node.lineno, alias.name, {}
@@ -77,14 +77,14 @@ class PipelineModule:
                 yield node.lineno, ".".join([*above, *([node.module] if node.module else [])]), names
 
 
-def _import_time_statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+def _statements_sure_to_run_at_import(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     """Yield statements that run at import and cannot fail: without bodies of ``try`` and of ``TYPE_CHECKING``."""
     for node in body:
         if isinstance(node, ast.If):
             if "TYPE_CHECKING" not in ast.dump(node.test):
-                yield from _import_time_statements([*node.body, *node.orelse])
+                yield from _statements_sure_to_run_at_import([*node.body, *node.orelse])
         elif isinstance(node, ast.With):
-            yield from _import_time_statements(node.body)
+            yield from _statements_sure_to_run_at_import(node.body)
         else:
             yield node
 
@@ -96,7 +96,7 @@ class ProjectModules:
     root: FilePath
     _read: dict[str, PipelineModule | str | None] = field(default_factory=dict, init=False, repr=False)
 
-    def get(self, name: str) -> PipelineModule | str | None:
+    def module_or_parse_error(self, name: str) -> PipelineModule | str | None:
         """Read a module; return None if it does not exist, and a text with the reason if it cannot be parsed."""
         if name not in self._read:
             self._read[name] = self._parse(name)
@@ -117,14 +117,14 @@ class ProjectModules:
             return f"{shown}{f':{line}' if line else ''}: {getattr(error, 'msg', None) or error}"
         return PipelineModule(name, shown, name if file == package else name.rpartition(".")[0], tree)
 
-    def names(self) -> list[str]:
+    def module_names(self) -> list[str]:
         """Return the names of all modules."""
         return [
             ".".join(each.relative_to(self.root).with_suffix("").parts)
             for each in sorted((self.root / "pipelines").rglob("*.py"))
         ]
 
-    def find_function(
+    def find_module_and_function(
         self, module: PipelineModule, name: str
     ) -> tuple[PipelineModule, _Function | None] | None:
         """Follow a name to the function that it stands for.
@@ -143,28 +143,30 @@ class ProjectModules:
             source = next(((of, names[name]) for _, of, names in module.imports if name in names), None)
             if source is None:
                 return (
-                    (module, None) if name in module.assigned_names or _may_have_name(module, name) else None
+                    (module, None)
+                    if name in module.assigned_names or _may_bind_by_star_or_try(module, name)
+                    else None
                 )
-            target = self.get(source[0])
+            target = self.module_or_parse_error(source[0])
             if not isinstance(target, PipelineModule):
                 return module, None
             module, name = target, source[1]
         return None
 
-    def imported_modules(self, module: PipelineModule) -> list[PipelineModule]:
+    def module_and_its_imports(self, module: PipelineModule) -> list[PipelineModule]:
         """Return the module, and all modules of the project that it imports, also indirectly."""
         result, waiting = {module.name: module}, [module]
         while waiting:
             for _, name, names in waiting.pop().imports:
                 for each in (name, *(f"{name}.{inner}" for inner in names.values())):
-                    more = self.get(each) if each.split(".")[0] == "pipelines" else None
+                    more = self.module_or_parse_error(each) if each.split(".")[0] == "pipelines" else None
                     if isinstance(more, PipelineModule) and each not in result:
                         result[each] = more
                         waiting.append(more)
         return list(result.values())
 
 
-def _may_have_name(module: PipelineModule, name: str) -> bool:
+def _may_bind_by_star_or_try(module: PipelineModule, name: str) -> bool:
     """Return whether a module may get a name from ``import *`` or inside ``try``, not from a plain statement."""
     for node in ast.walk(module.tree):
         if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names):
@@ -192,28 +194,28 @@ def check_transform(path: Path, transform: str, takes: int, modules: ProjectModu
             path, transform, "a function below pipelines, such as pipelines.flights.transforms:with_delay"
         )
         return
-    module = modules.get(name)
+    module = modules.module_or_parse_error(name)
     if module is None:
         file = f"{name.replace('.', '/')}.py"
         yield Finding(
             path,
             transform,
             f"a module that exists; there is no {file}",
-            suggest_nearest(name, modules.names()),
+            did_you_mean_text(name, modules.module_names()),
         )
         return
     wrong = [module] if isinstance(module, str) else list(_import_problems(module, modules))
     if wrong or isinstance(module, str):
         yield Finding(path, transform, f"a module that can be imported; {'; '.join(wrong)}")
         return
-    result = modules.find_function(module, function)
+    result = modules.find_module_and_function(module, function)
     if result is None:
         public = [each for each in module.functions if not each.startswith("_")]
         yield Finding(
             path,
             transform,
             f"a function of {name}: {', '.join(public) or 'it has none'}",
-            suggest_nearest(function, public),
+            did_you_mean_text(function, public),
         )
         return
     home, node = result
@@ -228,7 +230,7 @@ def check_transform(path: Path, transform: str, takes: int, modules: ProjectModu
 
 
 def _import_problems(module: PipelineModule, modules: ProjectModules) -> Iterator[str]:
-    for each in modules.imported_modules(module):
+    for each in modules.module_and_its_imports(module):
         for line, name, names in each.imports:
             top = name.split(".")[0]
             here = f"{each.file}:{line}"
@@ -249,19 +251,19 @@ def _is_core_import(name: str, names: dict[str, str]) -> bool:
 def _project_import_problems(
     here: str, name: str, names: dict[str, str], modules: ProjectModules
 ) -> Iterator[str]:
-    module = modules.get(name)
+    module = modules.module_or_parse_error(name)
     if isinstance(module, str):
         yield module
         return
     if module is None and not modules.root.joinpath(*name.split(".")).is_dir():
-        hint = suggest_nearest(name, modules.names())
+        hint = did_you_mean_text(name, modules.module_names())
         yield f"{here} imports {name}, which does not exist" + (f" ({hint})" if hint else "")
         return
     for inner in names.values():
-        if inner == "*" or modules.get(f"{name}.{inner}") is not None:
+        if inner == "*" or modules.module_or_parse_error(f"{name}.{inner}") is not None:
             continue
         if module is None or (
-            modules.find_function(module, inner) is None and not _binds_name(module, inner)
+            modules.find_module_and_function(module, inner) is None and not _binds_name(module, inner)
         ):
             yield f"{here} imports {inner} from {name}, which has no such name"
 
@@ -311,7 +313,7 @@ def _nodes_of_function(node: ast.AST) -> Iterator[ast.AST]:
             yield from _nodes_of_function(child)
 
 
-def transform_calls(transform: str, name: str, modules: ProjectModules) -> bool:
+def is_function_used_by_transform(transform: str, name: str, modules: ProjectModules) -> bool:
     """Return whether a transform, or a function of the project that it uses, names a function such as ``session_window``.
 
     Parameters
@@ -322,10 +324,10 @@ def transform_calls(transform: str, name: str, modules: ProjectModules) -> bool:
         Name of a PySpark function.
     """
     of, function = transform.split(":")
-    module = modules.get(of)
+    module = modules.module_or_parse_error(of)
     if not isinstance(module, PipelineModule):
         return False
-    waiting = [modules.find_function(module, function)]
+    waiting = [modules.find_module_and_function(module, function)]
     seen: set[tuple[str, int]] = set()
     while waiting:
         current = waiting.pop()
@@ -342,7 +344,7 @@ def transform_calls(transform: str, name: str, modules: ProjectModules) -> bool:
             if isinstance(each, ast.Name):
                 if called.get(each.id, each.id) == name:
                     return True
-                waiting.append(modules.find_function(home, each.id))
+                waiting.append(modules.find_module_and_function(home, each.id))
     return False
 
 
@@ -361,12 +363,12 @@ def may_make_column(transform: str, word: str, modules: ProjectModules) -> bool:
     bool
         True also if the modules build names at run time.
     """
-    module = modules.get(transform.split(":")[0])
+    module = modules.module_or_parse_error(transform.split(":")[0])
     if not isinstance(module, PipelineModule):
         return True
     return any(
         _mentions_word(node, word)
-        for each in modules.imported_modules(module)
+        for each in modules.module_and_its_imports(module)
         for node in ast.walk(each.tree)
     )
 

@@ -152,11 +152,11 @@ def _value_in_yaml(value: Any) -> str:
     written = str(stream.getvalue()).strip().removeprefix("{k: ").removesuffix("}")
     # Some plain words, such as ":0", are valid in a block but not within braces, and the library writes both the
     # same way. JSON is YAML in both places.
-    within = _reads_as(f"a: {{b: 0, k: {written}}}", {"a": {"b": 0, "k": value}})
+    within = _is_read_as(f"a: {{b: 0, k: {written}}}", {"a": {"b": 0, "k": value}})
     return written if within else json.dumps(value, ensure_ascii=False)
 
 
-def _reads_as(text: str, value: Any) -> bool:
+def _is_read_as(text: str, value: Any) -> bool:
     try:
         return bool(YAML(typ="safe", pure=True).load(text) == value)
     except YAMLError:
@@ -187,9 +187,9 @@ def _insert_value(text: str, node: Node, path: Path, depth: int, value: Any) -> 
     block = ends.join(lines)
     single = [each for each in node.value if _is_on_one_line(each[1])]
     if len(rest) > 1:  # a new mapping goes last, after its neighbours' blocks
-        return _add_lines_after(text, _last_value_end(node), block, ends)
+        return _with_lines_after(text, _last_value_end(node), block, ends)
     if single:  # a new value goes with the other single values, before blocks
-        return _add_lines_after(text, _entry_end(*single[-1]), block, ends)
+        return _with_lines_after(text, _entry_end(*single[-1]), block, ends)
     begin, indent = int(first.index), " " * int(first.column)
     return f"{text[:begin]}{block.lstrip()}{ends}{indent}{text[begin:]}"
 
@@ -206,7 +206,7 @@ def _last_value_end(node: Node, key: Node | None = None) -> int:
     return _entry_end(key, node) if key is not None else end
 
 
-def _add_lines_after(text: str, at: int, block: str, ends: str) -> str:
+def _with_lines_after(text: str, at: int, block: str, ends: str) -> str:
     """Add lines after the line of a place."""
     line_end = text.find("\n", at)
     if line_end < 0:

@@ -78,7 +78,7 @@ _KINDS = {
 }
 
 
-def explain_errors(
+def findings_of_validation_error(
     error: ValidationError, model: type[BaseModel], written: Callable[[Path], str | None]
 ) -> list[Finding]:
     """Translate every error of one validation.
@@ -97,10 +97,10 @@ def explain_errors(
 
 def path_in_file(loc: Sequence[str | int], model: Any) -> Path:
     """Remove the parts of pydantic's location that are not in the file: tags of unions, ``[key]``."""
-    return _follow_location(loc, model)[0]
+    return _path_model_and_field_of_location(loc, model)[0]
 
 
-def suggest_nearest(word: str, choices: Sequence[str]) -> str | None:
+def did_you_mean_text(word: str, choices: Sequence[str]) -> str | None:
     """Return the choice most similar to ``word`` as a question, if one is similar enough."""
     match = process.extractOne(
         word.lower(), choices, scorer=fuzz.WRatio, processor=str.lower, score_cutoff=70
@@ -127,13 +127,17 @@ def shown_value(value: Any, written: str | None = None) -> str:
 
 
 def _finding_of_error(error: Any, model: type[BaseModel], written: Callable[[Path], str | None]) -> Finding:
-    path, owner, field = _follow_location(error["loc"], model)
+    path, owner, field = _path_model_and_field_of_location(error["loc"], model)
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
     shown = shown_value(value, written(path))
     if kind == "extra_forbidden":
-        keys = [key for key in _fields(owner) if key != "name" or "streams" not in _fields(owner)]
+        keys = [
+            key
+            for key in _fields_by_file_key(owner)
+            if key != "name" or "streams" not in _fields_by_file_key(owner)
+        ]
         return Finding(
-            path, f"unknown, {shown}", f"one of {', '.join(keys)}", suggest_nearest(str(path[-1]), keys)
+            path, f"unknown, {shown}", f"one of {', '.join(keys)}", did_you_mean_text(str(path[-1]), keys)
         )
     if kind == "missing":
         meaning = f": {field.description}" if field and field.description else ""
@@ -151,18 +155,18 @@ def _finding_of_error(error: Any, model: type[BaseModel], written: Callable[[Pat
                 path,
                 f"the name {path[-1]}",
                 f"one of {', '.join(choices)}",
-                suggest_nearest(str(path[-1]), choices),
+                did_you_mean_text(str(path[-1]), choices),
             )
         return Finding(path, f"the name {path[-1]}", _pattern_in_words(context))
-    return Finding(path, shown, *_allowed_values(kind, value, shown, context, error["msg"], field))
+    return Finding(path, shown, *_allowed_values_and_hint(kind, value, shown, context, error["msg"], field))
 
 
 def _tag_finding(path: Path, field: FieldInfo | None, value: Any, context: Mapping[str, Any]) -> Finding:
     name = str(context["discriminator"]).strip("'")
-    tags = list(_union_members(field.annotation, field.metadata, name)) if field else []
+    tags = list(_union_members_by_tag(field.annotation, field.metadata, name)) if field else []
     kind = value.get(name) if isinstance(value, Mapping) else None
     shown = MISSING if kind is None else shown_value(kind)
-    return Finding((*path, name), shown, " or ".join(tags), suggest_nearest(shown, tags) if kind else None)
+    return Finding((*path, name), shown, " or ".join(tags), did_you_mean_text(shown, tags) if kind else None)
 
 
 _BOUNDS = {
@@ -174,17 +178,17 @@ _BOUNDS = {
 """Name of the bound and its words, by kind of pydantic's error."""
 
 
-def _allowed_values(
+def _allowed_values_and_hint(
     kind: str, value: Any, shown: str, context: Mapping[str, Any], message: str, field: FieldInfo | None
 ) -> tuple[str, str | None]:
     if kind == "literal_error":
         choices = [str(choice) for choice in get_args(_without_annotated(field.annotation))] if field else []
         if not isinstance(value, str) and shown in choices:
             return f"one of {', '.join(choices)}", f'write it in quotes: "{shown}"'
-        return f"one of {', '.join(choices)}", suggest_nearest(shown, choices)
+        return f"one of {', '.join(choices)}", did_you_mean_text(shown, choices)
     if kind == "string_pattern_mismatch":
         pattern = _pattern_in_words(context)
-        return pattern, suggest_nearest(shown, REGIONS) if pattern == _PATTERNS[REGION] else None
+        return pattern, did_you_mean_text(shown, REGIONS) if pattern == _PATTERNS[REGION] else None
     if kind == "value_error":
         return str(context["error"]), f'write it in quotes: "{shown}"' if isinstance(value, float) else None
     if kind == "string_type" and isinstance(value, int | float):
@@ -219,7 +223,9 @@ def _pattern_in_words(context: Mapping[str, Any]) -> str:
     return _PATTERNS.get(pattern, f"text that matches {pattern}")
 
 
-def _follow_location(loc: Sequence[str | int], model: Any) -> tuple[Path, Any, FieldInfo | None]:
+def _path_model_and_field_of_location(
+    loc: Sequence[str | int], model: Any
+) -> tuple[Path, Any, FieldInfo | None]:
     """Follow a location through the model: return the path in the file, the last model, the last field."""
     path: list[str | int] = []
     owner, annotation = model, model
@@ -228,16 +234,16 @@ def _follow_location(loc: Sequence[str | int], model: Any) -> tuple[Path, Any, F
     for step in loc:
         if step == "[key]":
             continue
-        discriminator = _discriminator(annotation, metadata)
+        discriminator = _discriminator_name(annotation, metadata)
         if discriminator is not None:
-            annotation = _union_members(annotation, metadata, discriminator).get(str(step))
+            annotation = _union_members_by_tag(annotation, metadata, discriminator).get(str(step))
             metadata = ()
             continue
         path.append(step)
         bare = _without_annotated(annotation)
         if isinstance(bare, type) and issubclass(bare, BaseModel):
             owner = bare
-            field = _fields(bare).get(str(step))
+            field = _fields_by_file_key(bare).get(str(step))
             annotation, metadata = (field.annotation, tuple(field.metadata)) if field else (None, ())
             if field is not None and field.discriminator is not None:
                 metadata = (*metadata, field)
@@ -251,7 +257,7 @@ def _follow_location(loc: Sequence[str | int], model: Any) -> tuple[Path, Any, F
     return tuple(path), owner, field
 
 
-def _discriminator(annotation: Any, metadata: Sequence[Any]) -> str | None:
+def _discriminator_name(annotation: Any, metadata: Sequence[Any]) -> str | None:
     if get_origin(annotation) is Annotated:
         metadata = (*get_args(annotation)[1:], *metadata)
     for each in metadata:
@@ -260,7 +266,7 @@ def _discriminator(annotation: Any, metadata: Sequence[Any]) -> str | None:
     return None
 
 
-def _union_members(annotation: Any, metadata: Sequence[Any], name: str) -> dict[str, type[BaseModel]]:  # noqa: ARG001
+def _union_members_by_tag(annotation: Any, metadata: Sequence[Any], name: str) -> dict[str, type[BaseModel]]:  # noqa: ARG001
     members = {}
     for member in get_args(_without_annotated(annotation)):
         if isinstance(member, type) and issubclass(member, BaseModel):
@@ -280,5 +286,5 @@ def _without_annotated(annotation: Any) -> Any:
     return annotation
 
 
-def _fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
+def _fields_by_file_key(model: type[BaseModel]) -> dict[str, FieldInfo]:
     return {field.alias or name: field for name, field in model.model_fields.items()}

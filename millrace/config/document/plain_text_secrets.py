@@ -95,7 +95,7 @@ def censor(path: Path, value: str) -> str:
     return f"{value[:2]}… ({len(value)} characters)" if _is_secret(path, value) else value
 
 
-def find_secrets(tree: Tree) -> Iterator[Finding]:
+def findings_of_secrets(tree: Tree) -> Iterator[Finding]:
     """Yield a finding for every secret of a document: a value, a part of one, or a key."""
     for path, value in tree.leaves():
         text = str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
@@ -107,7 +107,7 @@ def find_secrets(tree: Tree) -> Iterator[Finding]:
                 yield Finding((*path[: depth - 1], shown), shown, ALLOWED, "a secret in plain text")
 
 
-def first_line_with_secret(text: str, *, names: bool) -> int:
+def number_of_first_line_with_secret(text: str, *, names: bool) -> int:
     """Return the first line of a file that holds something with a secret's form, 0 without one.
 
     Parameters

@@ -44,7 +44,9 @@ class Finding:
     hint: str | None = None
 
 
-def refuse_keys(path: Path, settings: object, keys: Iterable[str], allowed: str) -> Iterator[Finding]:
+def findings_for_refused_keys(
+    path: Path, settings: object, keys: Iterable[str], allowed: str
+) -> Iterator[Finding]:
     """Yield a finding for each of some keys that a section has."""
     for key in keys:
         value = getattr(settings, key)
@@ -52,7 +54,7 @@ def refuse_keys(path: Path, settings: object, keys: Iterable[str], allowed: str)
             yield Finding((*path, key), str(value), allowed)
 
 
-def one_per_path(findings: Iterable[Finding]) -> list[Finding]:
+def first_finding_of_each_path(findings: Iterable[Finding]) -> list[Finding]:
     """Keep one finding per path: the first."""
     first: dict[Path, Finding] = {}
     for finding in findings:
@@ -108,6 +110,6 @@ class ConfigurationError(ValueError):
         super().__init__(escape_invisible("\n".join(str(problem) for problem in self.problems)))
 
 
-def wrong_option(option: str, value: str, allowed: str, hint: str | None = None) -> ConfigurationError:
+def wrong_option_error(option: str, value: str, allowed: str, hint: str | None = None) -> ConfigurationError:
     """Return the error for an option or argument of the command line whose value is not allowed."""
     return ConfigurationError([Problem("command line", 0, option, value, allowed, hint)])

@@ -10,23 +10,23 @@ from millrace.config.document.yaml_tree import Tree
 _MARK = "(open) "
 
 
-def open_value(question: str) -> str:
+def placeholder_for_question(question: str) -> str:
     """Return the text that stands in the place of a value."""
     return f"{_MARK}{question}"
 
 
-def question_of_open_value(value: str) -> str:
+def question_of_placeholder(value: str) -> str:
     """Return what such a text asks."""
     return value.removeprefix(_MARK)
 
 
-def is_open_value(value: object) -> bool:
+def is_placeholder(value: object) -> bool:
     """Return whether a value is such a text."""
     return isinstance(value, str) and value.startswith(_MARK)
 
 
-def find_open_values(tree: Tree) -> Iterator[Finding]:
+def findings_of_placeholders(tree: Tree) -> Iterator[Finding]:
     """Yield a finding for each such line of a file."""
     for path, value in tree.leaves():
-        if is_open_value(value):
+        if is_placeholder(value):
             yield Finding(path, value, "the value itself, which `millrace import` could not read")

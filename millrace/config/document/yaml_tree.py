@@ -155,11 +155,11 @@ def read_document(path: FilePath, text: str | None = None) -> Document:
             allowed=f"at most {_MOST_BYTES:,} bytes; divide the jobs into several environments",
         )
     try:
-        root, yaml = _compose(text)
+        root, yaml = _nodes_and_constructor(text)
         if not isinstance(root, MappingNode):
             raise DocumentError("an empty file" if root is None else "not a mapping of keys", line=1)
         reader = _TreeBuilder(path, yaml)
-        tree = reader.tree(root, line=1, above=(), path=())
+        tree = reader.build_tree(root, line=1, above=(), path=())
     except MarkedYAMLError as error:
         raise _located_error(error, text) from error
     except RecursionError as error:
@@ -171,7 +171,7 @@ def read_document(path: FilePath, text: str | None = None) -> Document:
     return Document(tree, tuple(reader.mistakes))
 
 
-def _compose(text: str) -> tuple[Node | None, Any]:
+def _nodes_and_constructor(text: str) -> tuple[Node | None, Any]:
     """Return the nodes of a text, and what constructs their values.
 
     libyaml is six times as fast. What it refuses ruamel.yaml reads, which says better what is wrong, and what the two read differently.
@@ -239,7 +239,7 @@ class _TreeBuilder:
         self._seen = 0
         self.mistakes: list[tuple[Finding, int]] = []
 
-    def tree(self, node: Node, line: int, above: tuple[int, ...], path: Path) -> Tree:
+    def build_tree(self, node: Node, line: int, above: tuple[int, ...], path: Path) -> Tree:
         self._seen += 1
         if self._seen > _MOST_VALUES:
             raise DocumentError(
@@ -256,7 +256,7 @@ class _TreeBuilder:
             return Tree(self._file, line, self._mapping(node, above, path))
         if isinstance(node, SequenceNode):
             items = [
-                self.tree(item, item.start_mark.line + 1, above, (*path, position))
+                self.build_tree(item, item.start_mark.line + 1, above, (*path, position))
                 for position, item in enumerate(node.value)
             ]
             return Tree(self._file, line, items)
@@ -268,7 +268,7 @@ class _TreeBuilder:
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             if key_node.tag == _MERGE_TAG or (key_node.value == "<<" and not key_node.style):
-                for merged in self._merge_keys(value_node, above, path, line):
+                for merged in self._mappings_of_merge_key(value_node, above, path, line):
                     inherited = {**merged, **inherited}
                 continue
             if not isinstance(key_node, ScalarNode):
@@ -280,14 +280,14 @@ class _TreeBuilder:
                 )
                 self.mistakes.append((finding, line))
                 continue
-            if node.flow_style and own and _is_rest_of_number(key_node, value_node):
+            if node.flow_style and own and _is_rest_of_split_number(key_node, value_node):
                 last = next(reversed(own))
-                own[last] = self._join_split_number(own[last], key, (*path, last))
+                own[last] = self._join_number_split_by_comma(own[last], key, (*path, last))
                 continue
-            own[key] = self.tree(value_node, line, above, (*path, key))
+            own[key] = self.build_tree(value_node, line, above, (*path, key))
         return {**inherited, **own}
 
-    def _join_split_number(self, begun: Tree, rest: str, path: Path) -> Tree:
+    def _join_number_split_by_comma(self, begun: Tree, rest: str, path: Path) -> Tree:
         """Join a number that a comma split, so that it is reported once."""
         text = f"{begun.text},{rest}"
         whole = text.replace(",", "") if _THOUSANDS.fullmatch(text) else text.replace(",", ".")
@@ -296,11 +296,13 @@ class _TreeBuilder:
         self.mistakes.append((finding, begun.line))
         return Tree(begun.file, begun.line, int(whole) if whole.isdecimal() else whole, text)
 
-    def _merge_keys(self, node: Node, above: tuple[int, ...], path: Path, line: int) -> list[dict[str, Tree]]:
+    def _mappings_of_merge_key(
+        self, node: Node, above: tuple[int, ...], path: Path, line: int
+    ) -> list[dict[str, Tree]]:
         nodes = node.value if isinstance(node, SequenceNode) else [node]
         trees = []
         for each in nodes:
-            tree = self.tree(each, line, above, path)
+            tree = self.build_tree(each, line, above, path)
             if not isinstance(tree.value, dict):
                 raise DocumentError("the YAML key << takes a mapping or a list of mappings", line)
             trees.append(tree.value)
@@ -327,7 +329,7 @@ class _TreeBuilder:
 _THOUSANDS = re.compile(r"\d{1,3}(,\d{3})+")
 
 
-def _is_rest_of_number(key: ScalarNode, value: Node) -> bool:
+def _is_rest_of_split_number(key: ScalarNode, value: Node) -> bool:
     """Return whether a key is the part of a number after a comma: digits without a colon."""
     return bool(re.fullmatch(r"\d+[A-Za-z/]*", key.value)) and value.start_mark.index == value.end_mark.index
 

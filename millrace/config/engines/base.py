@@ -54,7 +54,7 @@ class Worker:
         Number of tasks that run on it at once.
     own
         Whether the job's file allows it.
-    bills
+    hourly_bill_items
         Items that are billed for an hour of it.
     """
 
@@ -64,7 +64,7 @@ class Worker:
     memory_gib: float
     tasks: int
     own: bool
-    bills: tuple[HourlyBillItem, ...]
+    hourly_bill_items: tuple[HourlyBillItem, ...]
 
 
 class CatchUp(Model):
@@ -94,7 +94,7 @@ class JobBase(Model, ABC):
     ----------
     title
         The engine's name in messages.
-    spark_versions
+    spark_version_by_engine_version
         Spark version by version of the engine.
     ships
         Groups of jars that the engine has on its class path.
@@ -129,7 +129,7 @@ class JobBase(Model, ABC):
     """
 
     title: ClassVar[str]
-    spark_versions: ClassVar[Mapping[str, str]]
+    spark_version_by_engine_version: ClassVar[Mapping[str, str]]
     ships: ClassVar[frozenset[str]] = frozenset()
     heap_share: ClassVar[str]
     scales_itself: ClassVar[bool] = True
@@ -230,19 +230,19 @@ class JobBase(Model, ABC):
     )
 
     @property
-    def release(self) -> str:
+    def display_version(self) -> str:
         """The version as messages name it."""
         return self.version
 
     @classmethod
-    def listed_version(cls, version: str) -> str:
+    def nearest_listed_version(cls, version: str) -> str:
         """Return a version as the kind lists it; for one that is newer than all listed, the newest before it in its series."""
-        return version if version in cls.spark_versions else version_row(version).name
+        return version if version in cls.spark_version_by_engine_version else version_row(version).name
 
     @classmethod
     def spark_of_version(cls, version: str) -> str:
         """Return the Spark version of a version, such as 3.5.6."""
-        return cls.spark_versions[cls.listed_version(version)]
+        return cls.spark_version_by_engine_version[cls.nearest_listed_version(version)]
 
     @property
     def spark_version(self) -> str:
@@ -260,17 +260,17 @@ class JobBase(Model, ABC):
         return "worker" in self.model_fields_set
 
     @property
-    def in_turns(self) -> bool:
+    def has_bounded_runs(self) -> bool:
         """True if the file asks for bounded runs."""
         return self.run == "bounded" or self.run_every is not None
 
     @property
-    def processors(self) -> Literal["x86_64", "arm64"]:
+    def processor_architecture(self) -> Literal["x86_64", "arm64"]:
         """Architecture of its workers."""
         return "x86_64"
 
     @property
-    def configured_executors(self) -> tuple[int | None, int | None]:
+    def least_and_initial_executors(self) -> tuple[int | None, int | None]:
         """Least and initial number of executors, if the file gives them."""
         return None, None
 
@@ -286,7 +286,7 @@ class JobBase(Model, ABC):
 
     @property
     @abstractmethod
-    def bills(self) -> tuple[HourlyBillItem, ...]:
+    def hourly_bill_items(self) -> tuple[HourlyBillItem, ...]:
         """Items that AWS bills for an hour of its worker."""
 
     @abstractmethod
@@ -311,12 +311,14 @@ class JobBase(Model, ABC):
     @property
     def formats(self) -> tuple[PayloadFormat, ...]:
         """Payload formats that its queries decode, in their order."""
-        return tuple(each.format for query in self.queries.values() for each in query.readings.values())
+        return tuple(
+            each.format for query in self.queries.values() for each in query.stream_readings_by_place.values()
+        )
 
     @property
     def sinks(self) -> tuple[Sink, ...]:
         """Sinks that its queries write, in their order."""
-        return tuple(end.sink for query in self.queries.values() for end in query.ends.values())
+        return tuple(end.sink for query in self.queries.values() for end in query.sinks_by_place.values())
 
 
 Job = JobBase

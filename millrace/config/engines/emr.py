@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field
 from millrace.config.base import Model, remove_schema_default
 from millrace.config.document.problems import Finding, Path
 from millrace.config.engines.base import GIB, HourlyBillItem, Job, JobBase, Worker
-from millrace.config.engines.versions import spark_versions, version_validator
+from millrace.config.engines.versions import spark_version_by_engine_version, version_validator
 from millrace.config.units import Duration, Size, format_duration
 
 LONGEST_IDLE = timedelta(days=7)
@@ -33,7 +33,7 @@ EMR_DISK_GIB = (20, 200)
 """Smallest and largest disk of an EMR Serverless worker."""
 
 
-def emr_memory_range(vcpu: int) -> str:
+def describe_emr_memory_range(vcpu: int) -> str:
     """Return the memory that a number of vCPUs allows: ``16GiB to 60GiB in steps of 4GiB``."""
     sizes = EMR_MEMORY_GIB[vcpu]
     step = sizes[1] - sizes[0]
@@ -58,7 +58,7 @@ class EmrJob(JobBase):
     """An EMR Serverless streaming job on an application of its own."""
 
     title = "EMR Serverless"
-    spark_versions: ClassVar[Mapping[str, str]] = spark_versions("emr")
+    spark_version_by_engine_version: ClassVar[Mapping[str, str]] = spark_version_by_engine_version("emr")
     heap_share = "memory.heap_share.emr"
     scales_itself = False
     named = "an EMR Serverless application"
@@ -117,12 +117,12 @@ class EmrJob(JobBase):
     )
 
     @property
-    def processors(self) -> Literal["x86_64", "arm64"]:
+    def processor_architecture(self) -> Literal["x86_64", "arm64"]:
         """Architecture from the file."""
         return self.architecture
 
     @property
-    def configured_executors(self) -> tuple[int | None, int | None]:
+    def least_and_initial_executors(self) -> tuple[int | None, int | None]:
         """Executors from the file."""
         return self.min_executors, self.initial_executors
 
@@ -137,9 +137,11 @@ class EmrJob(JobBase):
         return self.worker.disk // GIB
 
     @property
-    def bills(self) -> tuple[HourlyBillItem, ...]:
+    def hourly_bill_items(self) -> tuple[HourlyBillItem, ...]:
         """vCPU, memory, and the disk above the included size."""
-        return _bills(self.worker.vcpu, self.worker.memory / GIB, self.worker.disk / GIB, self.architecture)
+        return _emr_hourly_bill_items(
+            self.worker.vcpu, self.worker.memory / GIB, self.worker.disk / GIB, self.architecture
+        )
 
     def check(self, path: Path) -> Iterator[Finding]:
         """Check that worker sizes are valid together, and that counts and times are within the service's limits."""
@@ -150,7 +152,7 @@ class EmrJob(JobBase):
             yield Finding(
                 (*here, "memory"),
                 worker.memory.human_readable(),
-                f"with {worker.vcpu} vCPU: {emr_memory_range(worker.vcpu)}",
+                f"with {worker.vcpu} vCPU: {describe_emr_memory_range(worker.vcpu)}",
             )
         smallest, largest = EMR_DISK_GIB
         if not smallest * GIB <= worker.disk <= largest * GIB or worker.disk % GIB:
@@ -159,7 +161,7 @@ class EmrJob(JobBase):
             )
         if self.scaling == "fixed":
             for key, executors in zip(
-                ("min_executors", "initial_executors"), self.configured_executors, strict=True
+                ("min_executors", "initial_executors"), self.least_and_initial_executors, strict=True
             ):
                 if executors is not None:
                     yield Finding(
@@ -199,7 +201,7 @@ class EmrJob(JobBase):
                         memory_gib=gib,
                         tasks=vcpu,
                         own=own is not None and architecture == own.architecture and is_own_size,
-                        bills=_bills(vcpu, gib, disk, architecture),
+                        hourly_bill_items=_emr_hourly_bill_items(vcpu, gib, disk, architecture),
                     )
 
     def with_worker(self, worker: Worker) -> EmrJob:
@@ -209,7 +211,9 @@ class EmrJob(JobBase):
 
 
 @cache
-def _bills(vcpu: int, gib: float, disk: float, architecture: str) -> tuple[HourlyBillItem, ...]:
+def _emr_hourly_bill_items(
+    vcpu: int, gib: float, disk: float, architecture: str
+) -> tuple[HourlyBillItem, ...]:
     cores, memory = f"emr.{architecture}.vcpu_hour", f"emr.{architecture}.gib_hour"
     bills = [
         HourlyBillItem(

@@ -15,10 +15,10 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from millrace.config.base import remove_schema_default
-from millrace.config.document.explain_validation_errors import suggest_nearest
+from millrace.config.document.explain_validation_errors import did_you_mean_text
 from millrace.config.document.problems import Finding, Path
 from millrace.config.engines.base import HourlyBillItem, Job, JobBase, Worker
-from millrace.config.engines.versions import spark_versions, version_validator
+from millrace.config.engines.versions import spark_version_by_engine_version, version_validator
 from millrace.config.units import Duration, format_duration
 
 LONGEST_TIMEOUT = timedelta(days=7)
@@ -118,7 +118,7 @@ class GlueJob(JobBase):
     """A Glue streaming job."""
 
     title = "Glue"
-    spark_versions: ClassVar[Mapping[str, str]] = spark_versions("glue")
+    spark_version_by_engine_version: ClassVar[Mapping[str, str]] = spark_version_by_engine_version("glue")
     ships = frozenset({"kafka-client", "postgresql"})
     heap_share = "memory.heap_share.glue"
     describes_streams = True
@@ -165,7 +165,7 @@ class GlueJob(JobBase):
     )
 
     @property
-    def release(self) -> str:
+    def display_version(self) -> str:
         """The version with the engine's name."""
         return f"Glue {self.version}"
 
@@ -180,9 +180,9 @@ class GlueJob(JobBase):
         return GLUE_DISK_GIB[self.worker]
 
     @property
-    def bills(self) -> tuple[HourlyBillItem, ...]:
+    def hourly_bill_items(self) -> tuple[HourlyBillItem, ...]:
         """DPU hours of the worker."""
-        return glue_bills(self.version, glue_workers(self.version)[self.worker])
+        return glue_hourly_bill_items(self.version, glue_workers(self.version)[self.worker])
 
     def check(self, path: Path) -> Iterator[Finding]:
         """Check that the version offers the worker and that Glue accepts the timeout."""
@@ -191,10 +191,10 @@ class GlueJob(JobBase):
             yield Finding(
                 (*path, "worker"),
                 self.worker,
-                f"with {self.release}: {', '.join(workers)}",
-                suggest_nearest(self.worker, workers),
+                f"with {self.display_version}: {', '.join(workers)}",
+                did_you_mean_text(self.worker, workers),
             )
-        if self.in_turns and self.worker in _STREAMING_ONLY:
+        if self.has_bounded_runs and self.worker in _STREAMING_ONLY:
             yield Finding(
                 (*path, "worker"), self.worker, "G.1X or larger: AWS has this type for streaming jobs only"
             )
@@ -215,7 +215,7 @@ class GlueJob(JobBase):
         own = required if isinstance(required, cls) else None
         version = str(cls.model_fields["version"].default) if own is None else own.version
         for each in glue_workers(version).values():
-            if required.in_turns and each.name in _STREAMING_ONLY:
+            if required.has_bounded_runs and each.name in _STREAMING_ONLY:
                 continue
             yield Worker(
                 name=each.name,
@@ -224,7 +224,7 @@ class GlueJob(JobBase):
                 memory_gib=each.memory_gib,
                 tasks=glue_tasks_per_worker(version, each.name),
                 own=own is not None and (not own.worker_is_given or each.name == own.worker),
-                bills=glue_bills(version, each),
+                hourly_bill_items=glue_hourly_bill_items(version, each),
             )
 
     def with_worker(self, worker: Worker) -> GlueJob:
@@ -233,7 +233,7 @@ class GlueJob(JobBase):
 
 
 @cache
-def glue_bills(version: str, worker: GlueWorker) -> tuple[HourlyBillItem, ...]:
+def glue_hourly_bill_items(version: str, worker: GlueWorker) -> tuple[HourlyBillItem, ...]:
     """Return the item that AWS bills for an hour of a worker: its DPUs, at the version's own price if it has one."""
     unit = "memory_dpu_hour" if worker.memory_optimized else "dpu_hour"
     price = (f"glue.{version}.{unit}", f"glue.{unit}")

@@ -37,12 +37,12 @@ class SparkLine:
     libraries: Mapping[str, str]
 
     @property
-    def iceberg(self) -> str:
+    def iceberg_version(self) -> str:
         """Iceberg release that tests and the sandbox run."""
         return self.libraries["iceberg"]
 
     @property
-    def default(self) -> bool:
+    def is_default_line(self) -> bool:
         """True if ``pyproject.toml`` pins the line, so that it needs no separate Python environment."""
         return self.name == DEFAULT
 
@@ -129,7 +129,7 @@ AS_OF = date(2026, 11, 27)
 _SERIES = re.compile(r"(emr-(?:spark-)?(?=\d+\.\d+\.\d+$)|(?=\d+\.\d+$))(.*)")
 
 
-def spark_versions(engine: str) -> dict[str, str]:
+def spark_version_by_engine_version(engine: str) -> dict[str, str]:
     """Return the Spark version of each version of an engine."""
     return {each.name: each.spark for each in VERSIONS if each.engine == engine}
 
@@ -170,7 +170,7 @@ def version_validator(engine: str) -> Callable[[object], object]:
         except KeyError:
             fits = False
         if not fits:
-            raise ValueError(f"one of {', '.join(spark_versions(engine))}, or a later one")
+            raise ValueError(f"one of {', '.join(spark_version_by_engine_version(engine))}, or a later one")
         return name
 
     return check_version
@@ -189,4 +189,4 @@ def spark_line_of(spark: str) -> SparkLine:
 
 def jar_set_name(name: str, line: SparkLine) -> str:
     """Return the name of a set of jars as in the lock, such as ``kafka-client-4.1``; the default line has no suffix."""
-    return f"{name}-{line.name}" if name in BY_LINE and not line.default else name
+    return f"{name}-{line.name}" if name in BY_LINE and not line.is_default_line else name

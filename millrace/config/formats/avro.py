@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from millrace.config.document.problems import MISSING, Finding, Path, refuse_keys
+from millrace.config.document.problems import MISSING, Finding, Path, findings_for_refused_keys
 from millrace.config.document.yaml_tree import is_folder
 from millrace.config.formats import ddl
 from millrace.config.formats.base import FormatConfig, FormatDocumentation, FormatUse
@@ -22,7 +22,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 JARS: Mapping[str, str] = {"avro": "a job with Avro needs"}
 
 
-class WritersSchemas(FormatConfig):
+class WriterSchemaSource(FormatConfig):
     """Keys that say where the schemas of a framing's ids are."""
 
     writers: str | None = Field(
@@ -41,11 +41,11 @@ class WritersSchemas(FormatConfig):
     )
 
     @property
-    def is_public(self) -> bool:
+    def can_decode_outside_vpc(self) -> bool:
         """True without a registry, whose server is usually a company's own."""
         return self.registry is None
 
-    def check_writers(self, path: Path, framing: str, root: FilePath) -> Iterator[Finding]:
+    def check_writer_schema_source(self, path: Path, framing: str, root: FilePath) -> Iterator[Finding]:
         """Check that exactly one source of the schemas is given, and the files of a folder."""
         if framing == "glue" and self.registry is not None:
             yield Finding(
@@ -64,7 +64,7 @@ class WritersSchemas(FormatConfig):
             yield from _check_folder((*path, "writers"), self.writers, framing, root)
 
 
-class AvroFormat(WritersSchemas):
+class AvroFormat(WriterSchemaSource):
     """One Avro datum; `schema` is the reader's, an .avsc file."""
 
     reading = FormatDocumentation(
@@ -87,7 +87,7 @@ class AvroFormat(WritersSchemas):
         """Return Spark's Avro."""
         return JARS
 
-    def settings(self) -> launch.AvroFormat:
+    def launch_settings(self) -> launch.AvroFormat:
         """Return its keys."""
         return launch.AvroFormat(self.framing, self.writers, self.registry, self.subject)
 
@@ -96,16 +96,16 @@ class AvroFormat(WritersSchemas):
         path = (*use.path, "format")
         if self.framing == "none":
             allowed = "only with framing: without, a datum names no schema"
-            yield from refuse_keys(path, self, ("writers", "registry", "subject"), allowed)
+            yield from findings_for_refused_keys(path, self, ("writers", "registry", "subject"), allowed)
             return
-        yield from self.check_writers(path, self.framing, use.root)
+        yield from self.check_writer_schema_source(path, self.framing, use.root)
 
-    def check_text(self, use: FormatUse, text: str) -> Iterator[Finding]:
+    def check_schema_text(self, use: FormatUse, text: str) -> Iterator[Finding]:
         """Check that the reader's schema is one of a record."""
         if problem := _reason_not_avro(text):
             yield use.wrong_schema(f"an Avro schema: {problem}")
 
-    def fields(self, schema: FilePath) -> tuple[ddl.Field, ...]:
+    def fields(self, schema: FilePath) -> tuple[ddl.DdlField, ...]:
         """Return the fields of the reader's record; nested types have only their names."""
         record = json.loads(schema.read_text(encoding="utf-8"))
         return tuple(
@@ -128,14 +128,14 @@ conversion").
 _PLAIN = {"bytes": "binary", "fixed": "binary", "enum": "string", "record": "struct", "long": "bigint"}
 
 
-def _ddl_field(field: Mapping[str, Any]) -> ddl.Field:
+def _ddl_field(field: Mapping[str, Any]) -> ddl.DdlField:
     kinds = field["type"] if isinstance(field["type"], list) else [field["type"]]
     kinds_left = [each for each in kinds if each != "null"]
     kind = kinds_left[0] if len(kinds_left) == 1 else "struct"
     if isinstance(kind, dict):
         kind = _LOGICAL.get(str(kind.get("logicalType")), kind.get("type"))
     name = kind if isinstance(kind, str) else "struct"
-    return ddl.Field(
+    return ddl.DdlField(
         str(field.get("name")), ddl.DdlType(_PLAIN.get(name, name)), len(kinds_left) < len(kinds)
     )
 

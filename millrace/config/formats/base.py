@@ -87,7 +87,7 @@ class FormatConfig(Model, ABC):
     kind: str
 
     @property
-    def is_public(self) -> bool:
+    def can_decode_outside_vpc(self) -> bool:
         """True if a job outside of any VPC can decode it."""
         return True
 
@@ -107,27 +107,27 @@ class FormatConfig(Model, ABC):
         except UnicodeDecodeError as error:
             yield use.wrong_schema(f"a file in UTF-8: {error.reason} at byte {error.start}")
             return
-        yield from self.check_text(use, text)
+        yield from self.check_schema_text(use, text)
 
-    def check_text(self, use: FormatUse, text: str) -> Iterable[Finding]:
+    def check_schema_text(self, use: FormatUse, text: str) -> Iterable[Finding]:
         """Yield findings about a schema file that is text: DDL, unless the format says otherwise."""
         try:
             fields = ddl.parse_ddl(text)
         except ddl.DdlError as error:
             yield use.wrong_schema(f"a schema in DDL; {error}")
             return
-        if wrong := "; ".join([*ddl.ddl_field_problems(fields), *self.unfit_parts(fields)]):
+        if wrong := "; ".join([*ddl.ddl_field_problems(fields), *self.unfit_schema_parts(fields)]):
             yield use.wrong_schema(f"a schema that payloads can be decoded into; {wrong}")
 
-    def unfit_parts(self, fields: Sequence[ddl.Field]) -> Iterable[str]:
+    def unfit_schema_parts(self, fields: Sequence[ddl.DdlField]) -> Iterable[str]:
         """Yield the parts of a DDL schema that its payloads cannot hold."""
         return ()
 
-    def advise(self, fields: Sequence[ddl.Field]) -> Iterable[str]:
+    def schema_advice(self, fields: Sequence[ddl.DdlField]) -> Iterable[str]:
         """Yield what is valid in a schema and yet lets payloads pass that nobody means."""
         return ()
 
-    def fields(self, schema: FilePath) -> tuple[ddl.Field, ...] | None:
+    def fields(self, schema: FilePath) -> tuple[ddl.DdlField, ...] | None:
         """Return the fields of a record from a schema file that passed the checks; None if the format cannot list them.
 
         Raises
@@ -137,7 +137,7 @@ class FormatConfig(Model, ABC):
         """
         return ddl.parse_ddl(schema.read_text(encoding="utf-8")) if self.suffix == ".ddl" else None
 
-    def any_field_condition(self, schema: FilePath) -> str | None:
+    def any_field_set_condition(self, schema: FilePath) -> str | None:
         """Return a condition that is false for a good record with none of the schema's fields; None if there is no such record.
 
         Raises
@@ -151,5 +151,5 @@ class FormatConfig(Model, ABC):
         return " OR ".join(f"`{each.name}` IS NOT NULL" for each in fields if each.name[0] != "_") or None
 
     @abstractmethod
-    def settings(self) -> launch.Format:
+    def launch_settings(self) -> launch.Format:
         """Return it for the launch document."""

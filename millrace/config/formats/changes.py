@@ -9,17 +9,17 @@ from millrace.config.formats import ddl
 from millrace.config.formats.base import FormatConfig
 from millrace.config.formats.json import JsonFormat
 
-CHANGE = ddl.Field(
+CHANGE = ddl.DdlField(
     "_change",
     ddl.DdlType(
         "struct",
         fields=(
             *(
-                ddl.Field(name, ddl.DdlType("string"))
+                ddl.DdlField(name, ddl.DdlType("string"))
                 for name in ("operation", "table", "lane", "position", "transaction")
             ),
-            ddl.Field("at", ddl.DdlType("timestamp")),
-            ddl.Field("before", ddl.DdlType("struct")),
+            ddl.DdlField("at", ddl.DdlType("timestamp")),
+            ddl.DdlField("before", ddl.DdlType("struct")),
         ),
     ),
 )
@@ -31,10 +31,10 @@ class ChangeFormat(FormatConfig):
 
     deletes = True
 
-    def fields(self, schema: FilePath) -> tuple[ddl.Field, ...]:
+    def fields(self, schema: FilePath) -> tuple[ddl.DdlField, ...]:
         """Return the fields of a row, and the change."""
         return (*ddl.parse_ddl(schema.read_text(encoding="utf-8")), CHANGE)
 
-    def unfit_parts(self, fields: Sequence[ddl.Field]) -> Iterable[str]:
+    def unfit_schema_parts(self, fields: Sequence[ddl.DdlField]) -> Iterable[str]:
         """Yield what JSON cannot hold."""
-        return JsonFormat().unfit_parts(fields)
+        return JsonFormat().unfit_schema_parts(fields)

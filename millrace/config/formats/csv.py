@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from millrace.config.formats.base import FormatConfig, FormatDocumentation
-from millrace.config.formats.ddl import Field as SchemaField
+from millrace.config.formats.ddl import DdlField
 from millrace.etl.launch import formats as launch
 
 _OneCharacter = Annotated[str, StringConstraints(pattern=r"^[ -~\t]$")]
@@ -37,11 +37,11 @@ class CsvFormat(FormatConfig):
         default="", description="The text that means null; an empty column also means null.", examples=["NA"]
     )
 
-    def settings(self) -> launch.CsvFormat:
+    def launch_settings(self) -> launch.CsvFormat:
         """Return its keys."""
         return launch.CsvFormat(self.delimiter, self.quote, self.null)
 
-    def unfit_parts(self, fields: Sequence[SchemaField]) -> Iterator[str]:
+    def unfit_schema_parts(self, fields: Sequence[DdlField]) -> Iterator[str]:
         """Check that each column holds one value."""
         others = ("array", "binary", "map", "struct")
         for kind in sorted({each.kind.name.upper() for each in fields if each.kind.name in others}):

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from millrace.config.document.explain_validation_errors import suggest_nearest
+from millrace.config.document.explain_validation_errors import did_you_mean_text
 
 _TOKEN = re.compile(
     r"\s*(?:--[^\n]*|/\*.*?\*/|(?P<token>`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\w+|[<>(),:]))",
@@ -70,12 +70,12 @@ class DdlType:
 
     name: str
     parts: tuple[DdlType, ...] = ()
-    fields: tuple[Field, ...] = ()
+    fields: tuple[DdlField, ...] = ()
     digits: tuple[int, int] = (10, 0)
 
 
 @dataclass(frozen=True)
-class Field:
+class DdlField:
     """A named value of a record or struct."""
 
     name: str
@@ -85,7 +85,7 @@ class Field:
 
 
 @lru_cache(maxsize=256)
-def parse_ddl(text: str) -> tuple[Field, ...]:
+def parse_ddl(text: str) -> tuple[DdlField, ...]:
     """Read a schema.
 
     Parameters
@@ -104,38 +104,38 @@ def parse_ddl(text: str) -> tuple[Field, ...]:
     [('a', 'int'), ('b', 'array')]
     """
     reader = _DdlParser(text)
-    fields = reader.fields(end=None)
+    fields = reader.parse_fields(end=None)
     if not fields:
         raise DdlError("a schema without fields")
     return tuple(fields)
 
 
-def ddl_field_problems(fields: tuple[Field, ...]) -> Iterator[str]:
-    """Yield problems of DDL fields that payloads cannot be decoded into, as ``etl.formats.schema_files.parse_schema`` does."""
+def ddl_field_problems(fields: tuple[DdlField, ...]) -> Iterator[str]:
+    """Yield problems of DDL fields that payloads cannot be decoded into, as ``etl.formats.schema_files.parse_ddl_schema`` does."""
     if reserved := sorted({each.name for each in fields if each.name.startswith("_")}):
         yield f"names that begin with _ are reserved: {', '.join(reserved)}"
     if ticks := sorted({each.name for each in fields if "`" in each.name}):
         yield f"names that hold a backtick: {', '.join(ticks)}"
     yield from _struct_problems(fields)
-    yield from _unknown_units(fields)
-    if hidden := sorted(each.name for each in fields if _hides_required(each.kind)):
+    yield from _time_comments_without_unit(fields)
+    if hidden := sorted(each.name for each in fields if _has_not_null_inside_collection(each.kind)):
         yield f"NOT NULL inside an array or map cannot be kept: {', '.join(hidden)}"
 
 
-def _unknown_units(fields: Iterable[Field], parents: tuple[str, ...] = ()) -> Iterator[str]:
+def _time_comments_without_unit(fields: Iterable[DdlField], parents: tuple[str, ...] = ()) -> Iterator[str]:
     """Yield the comments of times that begin with ``epoch`` and name no unit, as ``etl.formats.decoding.times`` reads them."""
     for each in fields:
         kinds = [each.kind]
         while kinds:
             kind = kinds.pop()
             kinds += kind.parts
-            yield from _unknown_units(kind.fields, (*parents, each.name))
+            yield from _time_comments_without_unit(kind.fields, (*parents, each.name))
             word, _, unit = each.comment.lower().partition(" ")
             if kind.name == "timestamp" and word == "epoch" and unit not in UNITS:
                 yield f"{'.'.join((*parents, each.name))}: COMMENT 'epoch' is followed by one of: {', '.join(UNITS)}"
 
 
-def _struct_problems(fields: tuple[Field, ...]) -> Iterator[str]:
+def _struct_problems(fields: tuple[DdlField, ...]) -> Iterator[str]:
     """Yield why no table can hold a struct, at any depth."""
     lowered = Counter(each.name.lower() for each in fields)
     if not fields:
@@ -152,11 +152,12 @@ def _struct_problems(fields: tuple[Field, ...]) -> Iterator[str]:
             yield from _struct_problems(kind.fields)
 
 
-def _hides_required(kind: DdlType, *, inside: bool = False) -> bool:
+def _has_not_null_inside_collection(kind: DdlType, *, inside: bool = False) -> bool:
     if kind.name == "map":
-        return _hides_required(kind.parts[1], inside=True)
-    return any(_hides_required(part, inside=True) for part in kind.parts) or any(
-        (inside and not each.nullable) or _hides_required(each.kind, inside=inside) for each in kind.fields
+        return _has_not_null_inside_collection(kind.parts[1], inside=True)
+    return any(_has_not_null_inside_collection(part, inside=True) for part in kind.parts) or any(
+        (inside and not each.nullable) or _has_not_null_inside_collection(each.kind, inside=inside)
+        for each in kind.fields
     )
 
 
@@ -176,49 +177,49 @@ class _DdlParser:
                 self._tokens.append((match["token"], line))
         self._next = 0
 
-    def fields(self, end: str | None) -> list[Field]:
-        fields: list[Field] = []
+    def parse_fields(self, end: str | None) -> list[DdlField]:
+        fields: list[DdlField] = []
         while self._peek_token() != end:
-            fields.append(self._field())
-            if self._accept(","):
+            fields.append(self._parse_field())
+            if self._take_if_next(","):
                 if self._peek_token() == end:
                     raise self._error("a field is expected after a comma")
             elif self._peek_token() != end:
                 raise self._error("a comma is expected")
         return fields
 
-    def _field(self) -> Field:
+    def _parse_field(self) -> DdlField:
         token = self._peek_token()
         if token is not None and not token.startswith("`") and not token.replace("_", "a").isalnum():
             raise self._error("a name is expected")
         token = self._take_token()
         name = token[1:-1].replace("``", "`") if token.startswith("`") else token
-        self._accept(":")
-        kind = self._kind()
-        nullable = not self._accept("not")
+        self._take_if_next(":")
+        kind = self._parse_type()
+        nullable = not self._take_if_next("not")
         if not nullable:
             self._expect("null")
-        comment = self._take_token()[1:-1] if self._accept("comment") else ""
-        return Field(name, kind, nullable, comment)
+        comment = self._take_token()[1:-1] if self._take_if_next("comment") else ""
+        return DdlField(name, kind, nullable, comment)
 
-    def _kind(self) -> DdlType:
+    def _parse_type(self) -> DdlType:
         name = (self._peek_token() or "").lower()
         if name in ("array", "map", "struct"):
             self._take_token()
             self._expect("<")
             if name == "struct":
-                kind = DdlType(name, fields=tuple(self.fields(end=">")))
+                kind = DdlType(name, fields=tuple(self.parse_fields(end=">")))
             elif name == "array":
-                kind = DdlType(name, (self._kind(),))
+                kind = DdlType(name, (self._parse_type(),))
             else:
-                key = self._kind()
+                key = self._parse_type()
                 self._expect(",")
-                kind = DdlType(name, (key, self._kind()))
+                kind = DdlType(name, (key, self._parse_type()))
             self._expect(">")
             return kind
         if name in ("decimal", "dec", "numeric"):
             self._take_token()
-            return self._decimal()
+            return self._parse_decimal()
         if name in ("varchar", "char", "character"):
             self._take_token()
             self._expect("(")
@@ -226,18 +227,18 @@ class _DdlParser:
             self._expect(")")
             return DdlType("string")
         if name and name not in _NAMES:
-            hint = suggest_nearest(name, [*_NAMES, *_WITH_PARTS])
+            hint = did_you_mean_text(name, [*_NAMES, *_WITH_PARTS])
             text = f"unknown type {name.upper()}" + (
                 f", {hint.upper().replace('DID YOU MEAN', 'did you mean')}" if hint else ""
             )
             raise self._error(text)
         return DdlType(_NAMES[self._take_token().lower()])
 
-    def _decimal(self) -> DdlType:
-        if not self._accept("("):
+    def _parse_decimal(self) -> DdlType:
+        if not self._take_if_next("("):
             return DdlType("decimal")
         precision, scale = self._take_token(), "0"
-        if self._accept(","):
+        if self._take_if_next(","):
             scale = self._take_token()
         if not (
             precision.isdecimal() and scale.isdecimal() and 0 <= int(scale) <= int(precision) <= _MOST_DIGITS
@@ -259,14 +260,14 @@ class _DdlParser:
         self._next += 1
         return token
 
-    def _accept(self, token: str) -> bool:
+    def _take_if_next(self, token: str) -> bool:
         """Take the next token if it is the wanted one."""
         result = (self._peek_token() or "").lower() == token
         self._next += result
         return result
 
     def _expect(self, token: str) -> None:
-        if not self._accept(token):
+        if not self._take_if_next(token):
             raise self._error(f"{token.upper()} is expected")
 
     def _error(self, problem: str) -> DdlError:

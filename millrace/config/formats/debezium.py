@@ -7,15 +7,15 @@ from typing import Literal
 
 from pydantic import Field
 
-from millrace.config.document.problems import Finding, refuse_keys
+from millrace.config.document.problems import Finding, findings_for_refused_keys
 from millrace.config.formats import ddl
-from millrace.config.formats.avro import JARS, WritersSchemas
+from millrace.config.formats.avro import JARS, WriterSchemaSource
 from millrace.config.formats.base import FormatDocumentation, FormatUse
 from millrace.config.formats.changes import ChangeFormat
 from millrace.etl.launch import formats as launch
 
 
-class DebeziumFormat(WritersSchemas, ChangeFormat):
+class DebeziumFormat(WriterSchemaSource, ChangeFormat):
     """One change event of Debezium; `schema` describes a row of the table."""
 
     reading = FormatDocumentation(
@@ -57,17 +57,17 @@ class DebeziumFormat(WritersSchemas, ChangeFormat):
         """Check that the keys of Avro are consistent."""
         path = (*use.path, "format")
         if self.payload == "avro":
-            yield from self.check_writers(path, self.framing, use.root)
+            yield from self.check_writer_schema_source(path, self.framing, use.root)
             return
         keys = ("writers", "registry", "subject", *({"framing"} & self.model_fields_set))
-        yield from refuse_keys(path, self, keys, "only with payload: avro")
+        yield from findings_for_refused_keys(path, self, keys, "only with payload: avro")
 
-    def settings(self) -> launch.DebeziumFormat:
+    def launch_settings(self) -> launch.DebeziumFormat:
         """Return its keys."""
         avro = launch.AvroFormat(self.framing, self.writers, self.registry, self.subject)
         return launch.DebeziumFormat(avro if self.payload == "avro" else None, self.decimals, self.flattened)
 
-    def advise(self, fields: Sequence[ddl.Field]) -> Iterator[str]:
+    def schema_advice(self, fields: Sequence[ddl.DdlField]) -> Iterator[str]:
         """Tell of times whose numbers have no unit."""
         plain = [
             f.name

@@ -30,7 +30,7 @@ def message_names(data: bytes) -> list[str]:
     return [name for name, _ in _all_messages(data)]
 
 
-def message_fields(data: bytes, message: str) -> dict[str, bool]:
+def is_timestamp_by_field(data: bytes, message: str) -> dict[str, bool]:
     """Return the fields of a message by name, each with whether it is a single ``google.protobuf.Timestamp``.
 
     Raises
@@ -44,7 +44,7 @@ def message_fields(data: bytes, message: str) -> dict[str, bool]:
     return {
         _text_of_field(field, 1): _text_of_field(field, 6) == _TIMESTAMP
         and _REPEATED not in _numbers_of_field(field, 4)
-        for field in _parts_of_field(result, 2)
+        for field in _byte_values_of_field(result, 2)
     }
 
 
@@ -56,15 +56,15 @@ def enum_zero_names(data: bytes) -> list[str]:
     DescriptorError
         The bytes are no descriptor file.
     """
-    enums = [each for file in _parts_of_field(data, 1) for each in _parts_of_field(file, 5)]
-    enums += [each for _, message in _all_messages(data) for each in _parts_of_field(message, 4)]
-    values = [value for enum in enums for value in _parts_of_field(enum, 2)]
+    enums = [each for file in _byte_values_of_field(data, 1) for each in _byte_values_of_field(file, 5)]
+    enums += [each for _, message in _all_messages(data) for each in _byte_values_of_field(message, 4)]
+    values = [value for enum in enums for value in _byte_values_of_field(enum, 2)]
     return sorted({_text_of_field(value, 1) for value in values if not any(_numbers_of_field(value, 2))})
 
 
 def _all_messages(data: bytes) -> list[tuple[str, bytes]]:
     try:
-        return [each for file in _parts_of_field(data, 1) for each in _messages_of_file(file)]
+        return [each for file in _byte_values_of_field(data, 1) for each in _messages_of_file(file)]
     except (IndexError, UnicodeDecodeError) as error:
         raise DescriptorError(
             f"the file is incomplete, or not a descriptor file of Protobuf ({error})"
@@ -73,25 +73,25 @@ def _all_messages(data: bytes) -> list[tuple[str, bytes]]:
 
 def _messages_of_file(file: bytes) -> Iterator[tuple[str, bytes]]:
     package = _text_of_field(file, 2)
-    for message in _parts_of_field(file, 4):
+    for message in _byte_values_of_field(file, 4):
         yield from _message_and_nested(message, f"{package}." if package else "")
 
 
 def _text_of_field(data: bytes, number: int) -> str:
-    return next(_parts_of_field(data, number), b"").decode()
+    return next(_byte_values_of_field(data, number), b"").decode()
 
 
 def _message_and_nested(message: bytes, prefix: str) -> Iterator[tuple[str, bytes]]:
     # The entry of a map is stored as a message that nobody declared.
-    if any(value for options in _parts_of_field(message, 7) for value in _numbers_of_field(options, 7)):
+    if any(value for options in _byte_values_of_field(message, 7) for value in _numbers_of_field(options, 7)):
         return
     name = prefix + _text_of_field(message, 1)
     yield name, message
-    for nested in _parts_of_field(message, 3):
+    for nested in _byte_values_of_field(message, 3):
         yield from _message_and_nested(nested, f"{name}.")
 
 
-def _parts_of_field(data: bytes, field_number: int) -> Iterator[bytes]:
+def _byte_values_of_field(data: bytes, field_number: int) -> Iterator[bytes]:
     for number, value in _read_fields(data):
         if number == field_number:
             if not isinstance(value, bytes):
@@ -108,14 +108,14 @@ def _numbers_of_field(data: bytes, field_number: int) -> Iterator[int]:
 def _read_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     at = 0
     while at < len(data):
-        tag, at = _read_varint(data, at)
+        tag, at = _read_varint_and_end(data, at)
         kind = tag & 7
         if kind == _VARINT:
-            value, at = _read_varint(data, at)
+            value, at = _read_varint_and_end(data, at)
             yield tag >> 3, value
             continue
         if kind == _LENGTH:
-            length, at = _read_varint(data, at)
+            length, at = _read_varint_and_end(data, at)
         elif kind in (_FIXED64, _FIXED32):
             length = 8 if kind == _FIXED64 else 4
         else:
@@ -126,7 +126,7 @@ def _read_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         at += length
 
 
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+def _read_varint_and_end(data: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while data[at] & 0x80:
         value |= (data[at] & 0x7F) << shift

@@ -28,6 +28,6 @@ class DmsFormat(ChangeFormat):
         examples=["json"],
     )
 
-    def settings(self) -> launch.DmsFormat:
+    def launch_settings(self) -> launch.DmsFormat:
         """Return its keys."""
         return launch.DmsFormat(self.payload)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from millrace.config.formats.base import FormatConfig, FormatDocumentation
-from millrace.config.formats.ddl import Field
+from millrace.config.formats.ddl import DdlField
 from millrace.etl.launch import formats as launch
 
 
@@ -20,11 +20,11 @@ class JsonFormat(FormatConfig):
 
     kind: Literal["json"] = "json"
 
-    def settings(self) -> launch.JsonFormat:
+    def launch_settings(self) -> launch.JsonFormat:
         """Return its keys."""
         return launch.JsonFormat()
 
-    def unfit_parts(self, fields: Sequence[Field]) -> Iterable[str]:
+    def unfit_schema_parts(self, fields: Sequence[DdlField]) -> Iterable[str]:
         """Yield maps whose keys are no text: Spark's parser reads no others."""
         kinds = [each.kind for each in fields]
         while kinds:
@@ -33,7 +33,7 @@ class JsonFormat(FormatConfig):
             if kind.name == "map" and kind.parts[0].name != "string":
                 yield f"a map's keys are {kind.parts[0].name.upper()}, but names in JSON are texts: write STRING"
 
-    def advise(self, fields: Sequence[Field]) -> Iterable[str]:
+    def schema_advice(self, fields: Sequence[DdlField]) -> Iterable[str]:
         """Tell of a schema that takes every object."""
         if all(each.nullable for each in fields):
             yield (

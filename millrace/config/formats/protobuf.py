@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from millrace.config.document.explain_validation_errors import suggest_nearest
+from millrace.config.document.explain_validation_errors import did_you_mean_text
 from millrace.config.document.problems import Finding
 from millrace.config.formats import ddl, descriptors
 from millrace.config.formats.base import FormatConfig, FormatDocumentation, FormatUse
@@ -34,7 +34,7 @@ class ProtobufFormat(FormatConfig):
     kind: Literal["protobuf"]
     message: str = Field(description="Full name of the message, such as shop.Order.", examples=["shop.Order"])
 
-    def settings(self) -> launch.ProtobufFormat:
+    def launch_settings(self) -> launch.ProtobufFormat:
         """Return its keys."""
         return launch.ProtobufFormat(self.message)
 
@@ -50,21 +50,21 @@ class ProtobufFormat(FormatConfig):
                 (*use.path, "format", "message"),
                 self.message,
                 f"a message of {use.query.schema_}: {', '.join(messages) or 'it has none'}",
-                suggest_nearest(self.message, messages),
+                did_you_mean_text(self.message, messages),
             )
 
-    def any_field_condition(self, schema: FilePath) -> str:
+    def any_field_set_condition(self, schema: FilePath) -> str:
         """Return a condition that is false if no field is set: those whose absence Protobuf does not distinguish have zero values."""
         data = schema.read_bytes()
         zeros = ", ".join(f"'{each}'" for each in (*_ZEROS, *descriptors.enum_zero_names(data)))
-        names = descriptors.message_fields(data, self.message)
+        names = descriptors.is_timestamp_by_field(data, self.message)
         return " OR ".join(f"coalesce(CAST(`{name}` AS STRING), '') NOT IN ({zeros})" for name in names)
 
-    def fields(self, schema: FilePath) -> tuple[ddl.Field, ...]:
+    def fields(self, schema: FilePath) -> tuple[ddl.DdlField, ...]:
         """Return the fields of the message; their types only distinguish timestamps from others."""
-        result = descriptors.message_fields(schema.read_bytes(), self.message)
+        result = descriptors.is_timestamp_by_field(schema.read_bytes(), self.message)
         return tuple(
-            ddl.Field(
+            ddl.DdlField(
                 name, ddl.DdlType("timestamp" if moment else "another type than google.protobuf.Timestamp")
             )
             for name, moment in result.items()

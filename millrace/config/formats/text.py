@@ -7,7 +7,7 @@ from pathlib import Path as FilePath
 from typing import Literal
 
 from millrace.config.formats.base import FormatConfig, FormatDocumentation
-from millrace.config.formats.ddl import Field
+from millrace.config.formats.ddl import DdlField
 from millrace.etl.launch import formats as launch
 
 
@@ -20,14 +20,14 @@ class TextFormat(FormatConfig):
 
     kind: Literal["text"]
 
-    def any_field_condition(self, schema: FilePath) -> None:
+    def any_field_set_condition(self, schema: FilePath) -> None:
         """Return None: a payload is the value of the only field."""
 
-    def settings(self) -> launch.TextFormat:
+    def launch_settings(self) -> launch.TextFormat:
         """Return its keys."""
         return launch.TextFormat()
 
-    def unfit_parts(self, fields: Sequence[Field]) -> Iterator[str]:
+    def unfit_schema_parts(self, fields: Sequence[DdlField]) -> Iterator[str]:
         """Check that there is one field, of type STRING."""
         if [each.kind.name for each in fields] != ["string"]:
             yield "format text has one STRING field"

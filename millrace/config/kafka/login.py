@@ -74,7 +74,7 @@ Login = Annotated[
 """Authentication; a name alone is read as a mapping with that kind."""
 
 
-def secret_arns_of_login(login: Login) -> tuple[str, str | None] | None:
+def secret_and_key_arns_of_login(login: Login) -> tuple[str, str | None] | None:
     """Return the ARNs of a login's secret and of the secret's customer key, if it has one."""
     if isinstance(login, IamLogin | NoLogin) or login.secret is None:
         return None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import StringConstraints
 
-from millrace.config.aws.grants import Grant
+from millrace.config.aws.iam_statements import Grant
 from millrace.config.base import Model, TableName
 from millrace.config.document.problems import Finding, Path
 from millrace.config.sources import Stream
@@ -25,7 +25,7 @@ Column = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
 @dataclass(frozen=True)
-class SinkPromise:
+class SinkDocumentation:
     """Row of the table in ``docs/sinks.md``: form of a row in the sink, guarantee, result of a broken batch, reported counts."""
 
     row: str
@@ -110,7 +110,7 @@ class SinkConfig(Model, ABC):
         Reason why a query cannot start from the beginning (written rows stay); None if it can.
     """
 
-    promise: ClassVar[SinkPromise]
+    promise: ClassVar[SinkDocumentation]
     named_by: ClassVar[str] = "table"
     refuses: ClassVar[bool] = True
     replaces: ClassVar[bool] = True
@@ -128,7 +128,7 @@ class SinkConfig(Model, ABC):
     kind: str
 
     @property
-    def target(self) -> tuple[str, str]:
+    def target_key_and_name(self) -> tuple[str, str]:
         """Key of the file that names the target, and a name that no two sinks may share."""
         return self.named_by, f"{self.kind} {getattr(self, self.named_by)}"
 
@@ -138,15 +138,15 @@ class SinkConfig(Model, ABC):
         return getattr(self, self.named_by) if self.in_catalog else None
 
     @property
-    def ports(self) -> tuple[int, ...]:
+    def ports_outside_vpc(self) -> tuple[int, ...]:
         """Ports of its servers outside the VPC that the environment creates."""
         return ()
 
-    def clusters(self, streams: Mapping[str, Stream]) -> tuple[str, ...]:
+    def kafka_cluster_names(self, streams: Mapping[str, Stream]) -> tuple[str, ...]:
         """Return the logical names of the Kafka clusters that it connects to."""
         return ()
 
-    def manual_erasure(self, where: str, context: SinkContext) -> str | None:
+    def manual_erasure_steps(self, where: str, context: SinkContext) -> str | None:
         """Return the steps to erase records there by hand; None if ``millrace erase`` does it.
 
         Parameters
@@ -161,7 +161,7 @@ class SinkConfig(Model, ABC):
         return ()
 
     @abstractmethod
-    def settings(self, context: SinkContext) -> launch.SinkSettings:
+    def launch_settings(self, context: SinkContext) -> launch.SinkSettings:
         """Return it for the launch document."""
 
     def grants(self, context: SinkContext) -> Iterator[Grant]:

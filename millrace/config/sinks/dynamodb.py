@@ -7,16 +7,16 @@ from typing import Literal
 
 from pydantic import Field
 
-from millrace.config.aws.grants import Grant, allow
+from millrace.config.aws.iam_statements import Grant, allow
 from millrace.config.base import KeyArn
-from millrace.config.sinks.base import SinkConfig, SinkContext, SinkPromise
+from millrace.config.sinks.base import SinkConfig, SinkContext, SinkDocumentation
 from millrace.etl.launch import sinks as launch
 
 
 class DynamoDbSink(SinkConfig):
     """A DynamoDB table of this account, keyed by identity: ``_id``, and ``_source`` if each record is a row."""
 
-    promise = SinkPromise(
+    promise = SinkDocumentation(
         "an item, keyed by identity",
         "one item for each identity; for results, that of the latest batch",
         "a part of its items, until the replay",
@@ -40,14 +40,14 @@ class DynamoDbSink(SinkConfig):
         examples=["arn:aws:kms:us-east-1:111122223333:key/1234abcd"],
     )
 
-    def manual_erasure(self, where: str, context: SinkContext) -> str:
+    def manual_erasure_steps(self, where: str, context: SinkContext) -> str:
         """Return PartiQL and a delete by key, because deletes need the complete key."""
         return (
             f"""aws dynamodb execute-statement --statement 'SELECT "_id", "_source" FROM "{self.table}" WHERE {where}', and """  # noqa: S608 - for a person to read
             f"aws dynamodb delete-item --table-name {self.table} --key … for each; backups and the table's stream keep them"
         )
 
-    def settings(self, context: SinkContext) -> launch.DynamoDbSinkSettings:
+    def launch_settings(self, context: SinkContext) -> launch.DynamoDbSinkSettings:
         """Return the table and its region."""
         return launch.DynamoDbSinkSettings(self.table, context.names.environment.region)
 

@@ -7,14 +7,16 @@ from typing import Literal
 from pydantic import Field
 
 from millrace.config.base import TableName
-from millrace.config.sinks.base import SinkConfig, SinkContext, SinkPromise
+from millrace.config.sinks.base import SinkConfig, SinkContext, SinkDocumentation
 from millrace.etl.launch import sinks as launch
 
 
 class IcebergSink(SinkConfig):
     """An Iceberg table, written once per record identity."""
 
-    promise = SinkPromise("a row", "exactly once, one writer at a time", "nothing", "new rows and duplicates")
+    promise = SinkDocumentation(
+        "a row", "exactly once, one writer at a time", "nothing", "new rows and duplicates"
+    )
     refuses = False
     in_catalog = True
     in_lake = True
@@ -25,9 +27,9 @@ class IcebergSink(SinkConfig):
         description="Name of the table in the environment's database.", examples=["clicks"]
     )
 
-    def manual_erasure(self, where: str, context: SinkContext) -> None:
+    def manual_erasure_steps(self, where: str, context: SinkContext) -> None:
         """Return None: ``millrace erase`` reaches the table."""
 
-    def settings(self, context: SinkContext) -> launch.IcebergSinkSettings:
+    def launch_settings(self, context: SinkContext) -> launch.IcebergSinkSettings:
         """Return the table with its database."""
         return launch.IcebergSinkSettings(context.names.table(self.table))

@@ -11,11 +11,11 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import Field
 
-from millrace.config.aws.grants import Grant, allow
+from millrace.config.aws.iam_statements import Grant, allow
 from millrace.config.base import KeyArn, SecretArn
 from millrace.config.document.problems import MISSING, Finding, Path
 from millrace.config.document.yaml_tree import is_file
-from millrace.config.sinks.base import SinkConfig, SinkContext, SinkPromise, SinkUse
+from millrace.config.sinks.base import SinkConfig, SinkContext, SinkDocumentation, SinkUse
 from millrace.etl.launch import sinks as launch
 
 _LOGIN = re.compile(r"[?&](user|password|sslpassword|username)=", re.IGNORECASE)
@@ -55,7 +55,7 @@ _RDS = re.compile(r"(?!.*\.proxy-).*\.rds\.amazonaws\.com(\.cn)?")
 class JdbcSink(SinkConfig):
     """A table of PostgreSQL."""
 
-    promise = SinkPromise(
+    promise = SinkDocumentation(
         "a row, keyed by identity",
         "exactly once, also with other writers; for results, that of the latest batch",
         "nothing: a batch is one transaction",
@@ -106,7 +106,7 @@ class JdbcSink(SinkConfig):
     )
 
     @property
-    def target(self) -> tuple[str, str]:
+    def target_key_and_name(self) -> tuple[str, str]:
         """Key ``table``, and URL with table."""
         return "table", f"{self.url.split('?', 1)[0]} {self.table}"
 
@@ -115,16 +115,16 @@ class JdbcSink(SinkConfig):
         return urlsplit(self.url.removeprefix("jdbc:"))
 
     @property
-    def options(self) -> tuple[str, ...]:
+    def url_parameter_names(self) -> tuple[str, ...]:
         """Names of the URL's parameters."""
         return tuple(each.partition("=")[0] for each in self._url_parts.query.split("&") if each)
 
     @property
-    def ports(self) -> tuple[int, ...]:
+    def ports_outside_vpc(self) -> tuple[int, ...]:
         """Port of the server; 5432 if the URL names none."""
         return (int(self._url_parts.netloc.partition(":")[2] or 5432),)
 
-    def manual_erasure(self, where: str, context: SinkContext) -> str:
+    def manual_erasure_steps(self, where: str, context: SinkContext) -> str:
         """Return SQL."""
         return f"DELETE FROM {self.table} WHERE {where}; then VACUUM {self.table};"  # noqa: S608 - for a person to read
 
@@ -133,9 +133,9 @@ class JdbcSink(SinkConfig):
         url, host = (*use.path, "url"), self._url_parts.hostname or ""
         if _LOGIN.search(self.url):
             yield Finding(url, self.url, "a URL without user and password: sink.secret names both")
-        elif not 0 < self.ports[0] < 65536:
+        elif not 0 < self.ports_outside_vpc[0] < 65536:
             yield Finding(url, self.url, "a port from 1 to 65535")
-        refused = [each for each in self.options if each not in _URL_OPTIONS]
+        refused = [each for each in self.url_parameter_names if each not in _URL_OPTIONS]
         if refused and not _LOGIN.search(self.url):
             yield Finding(
                 url,
@@ -150,7 +150,9 @@ class JdbcSink(SinkConfig):
             if self.authorities is not None:
                 yield Finding((*use.path, "authorities"), self.authorities, "nothing with tls: off")
         elif self.authorities is not None:
-            yield from _check_authorities((*use.path, "authorities"), self.authorities, use.root)
+            yield from _check_certificate_authorities_file(
+                (*use.path, "authorities"), self.authorities, use.root
+            )
         elif _RDS.fullmatch(host):
             yield Finding(
                 (*use.path, "authorities"),
@@ -159,7 +161,7 @@ class JdbcSink(SinkConfig):
                 "https://truststore.pki.rds.amazonaws.com/REGION/REGION-bundle.pem",
             )
 
-    def settings(self, context: SinkContext) -> launch.JdbcSinkSettings:
+    def launch_settings(self, context: SinkContext) -> launch.JdbcSinkSettings:
         """Return all keys except the secret's key, which only the grant needs."""
         return launch.JdbcSinkSettings(
             url=self.url,
@@ -178,7 +180,7 @@ class JdbcSink(SinkConfig):
             yield allow("DecryptSecrets", ["kms:Decrypt"], [self.secret_key])
 
 
-def _check_authorities(path: Path, name: str, root: FilePath) -> Iterator[Finding]:
+def _check_certificate_authorities_file(path: Path, name: str, root: FilePath) -> Iterator[Finding]:
     from cryptography import x509
 
     file = (root / name).resolve()

@@ -7,11 +7,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from millrace.config.aws.grants import FINDS_BROKERS, NO_NARROWER, REMADE, Grant, allow
+from millrace.config.aws.iam_statements import FINDS_BROKERS, NO_NARROWER, REMADE, Grant, allow
 from millrace.config.base import Slug
 from millrace.config.document.problems import Finding
 from millrace.config.kafka.clusters import MskCluster
-from millrace.config.sinks.base import SinkContext, SinkPromise, SinkUse
+from millrace.config.sinks.base import SinkContext, SinkDocumentation, SinkUse
 from millrace.config.sinks.stream_sink_base import StreamSink
 from millrace.config.sources import Stream
 from millrace.config.sources.kafka import LARGEST_MESSAGE, KafkaTopic
@@ -24,7 +24,7 @@ _PRODUCERS_BUFFER = 31 * 1024**2
 class KafkaSink(StreamSink):
     """A Kafka topic of this environment."""
 
-    promise = SinkPromise(
+    promise = SinkDocumentation(
         "a message, identity and batch in its headers",
         "a replayed batch writes only the messages that the topic lacks; exceptions below",
         "a part of its messages, until the replay",
@@ -41,19 +41,19 @@ class KafkaSink(StreamSink):
         if stream.pattern is not None:
             yield Finding((*use.path, "topic"), self.topic, "one topic: a pattern stands for several")
         if stream.is_created_on(use.environment.kafka):
-            yield from self.check_size(
+            yield from self.check_largest_row_fits(
                 LARGEST_MESSAGE, "the largest message of a topic that is made here", use
             )
         else:
-            yield from self.check_size(_PRODUCERS_BUFFER, "what a producer's buffer holds", use)
+            yield from self.check_largest_row_fits(_PRODUCERS_BUFFER, "what a producer's buffer holds", use)
 
-    def clusters(self, streams: Mapping[str, Stream]) -> tuple[str, ...]:
+    def kafka_cluster_names(self, streams: Mapping[str, Stream]) -> tuple[str, ...]:
         """Return the cluster of the topic."""
         topic = streams[self.topic]
         assert isinstance(topic, KafkaTopic), f"{self.topic} is no Kafka topic"
         return (topic.cluster,)
 
-    def manual_erasure(self, where: str, context: SinkContext) -> str:
+    def manual_erasure_steps(self, where: str, context: SinkContext) -> str:
         """Return ways to shorten retention, because records cannot be deleted."""
         name = context.names.stream(self.topic)
         return (
@@ -61,11 +61,11 @@ class KafkaSink(StreamSink):
             f"kafka-configs.sh --alter --topic {name} --add-config retention.ms=…; in a compacted topic, send a message with the same key and no value"
         )
 
-    def settings(self, context: SinkContext) -> launch.KafkaSinkSettings:
+    def launch_settings(self, context: SinkContext) -> launch.KafkaSinkSettings:
         """Return the deployed name of the topic, and the connection to its cluster."""
         return launch.KafkaSinkSettings(
             topic=context.names.stream(self.topic),
-            connection=self.clusters(context.names.environment.streams)[0],
+            connection=self.kafka_cluster_names(context.names.environment.streams)[0],
             key=self.key,
             max_record_bytes=int(self.max_record_size),
         )
@@ -73,7 +73,7 @@ class KafkaSink(StreamSink):
     def grants(self, context: SinkContext) -> Iterator[Grant]:
         """Allow finding the brokers of an MSK cluster and, if it uses IAM, writing to the topic."""
         names = context.names
-        (cluster,) = self.clusters(names.environment.streams)
+        (cluster,) = self.kafka_cluster_names(names.environment.streams)
         settings = names.environment.kafka[cluster]
         label = "".join(part.title() for part in cluster.split("-"))
         base = names.cluster_arn(cluster)

@@ -7,10 +7,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from millrace.config.aws.grants import Grant, allow
+from millrace.config.aws.iam_statements import Grant, allow
 from millrace.config.base import Slug
 from millrace.config.document.problems import Finding
-from millrace.config.sinks.base import SinkContext, SinkPromise, SinkUse
+from millrace.config.sinks.base import SinkContext, SinkDocumentation, SinkUse
 from millrace.config.sinks.stream_sink_base import StreamSink
 from millrace.config.sources.kinesis import MIB, KinesisStream
 from millrace.etl.launch import sinks as launch
@@ -19,7 +19,7 @@ from millrace.etl.launch import sinks as launch
 class KinesisSink(StreamSink):
     """A Kinesis stream of this environment."""
 
-    promise = SinkPromise(
+    promise = SinkDocumentation(
         "a record, identity in its JSON",
         "a replayed batch writes only the records that the stream lacks; exceptions below",
         "a part of its records, until the replay",
@@ -39,16 +39,16 @@ class KinesisSink(StreamSink):
             yield Finding(
                 (*use.path, "stream"),
                 self.stream,
-                "a stream of this account: read_role reads another account's, and writes none",
+                "a stream of this account: read_role allows reading a stream of another account, not writing it",
             )
-        yield from self.check_size(
+        yield from self.check_largest_row_fits(
             stream.max_record_size or MIB,
             f"the largest record of streams.{self.stream}",
             use,
             f"raise streams.{self.stream}.max_record_size, up to 10MiB",
         )
 
-    def manual_erasure(self, where: str, context: SinkContext) -> str:
+    def manual_erasure_steps(self, where: str, context: SinkContext) -> str:
         """Return ways to shorten retention, because records cannot be deleted."""
         name = context.names.stream(self.stream)
         return (
@@ -56,7 +56,7 @@ class KinesisSink(StreamSink):
             f"aws kinesis decrease-stream-retention-period --stream-name {name} --retention-period-hours 24"
         )
 
-    def settings(self, context: SinkContext) -> launch.KinesisSinkSettings:
+    def launch_settings(self, context: SinkContext) -> launch.KinesisSinkSettings:
         """Return the deployed name of the stream."""
         return launch.KinesisSinkSettings(
             stream=context.names.stream(self.stream),

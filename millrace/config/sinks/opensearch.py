@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from millrace.config.aws.grants import Grant, allow
-from millrace.config.base import arn_parts
+from millrace.config.aws.iam_statements import Grant, allow
+from millrace.config.base import arn_region_account_resource
 from millrace.config.document.problems import Finding
-from millrace.config.sinks.base import SinkConfig, SinkContext, SinkPromise, SinkUse
+from millrace.config.sinks.base import SinkConfig, SinkContext, SinkDocumentation, SinkUse
 from millrace.etl.launch import sinks as launch
 
 DomainArn = Annotated[
@@ -27,7 +27,7 @@ _ENDPOINT = (
 class OpenSearchSink(SinkConfig):
     """An index of an OpenSearch domain, with the identity as the document's id."""
 
-    promise = SinkPromise(
+    promise = SinkDocumentation(
         "a document, its id the identity",
         "one document for each identity; for results, that of the latest batch",
         "a part of its documents, until the replay",
@@ -53,13 +53,13 @@ class OpenSearchSink(SinkConfig):
     )
 
     @property
-    def target(self) -> tuple[str, str]:
+    def target_key_and_name(self) -> tuple[str, str]:
         """Key ``index``, and endpoint with index."""
         return "index", f"{self.endpoint}/{self.index}"
 
     def check(self, use: SinkUse) -> Iterator[Finding]:
         """Compare the endpoint with the domain, if AWS named the endpoint."""
-        region, _, name = arn_parts(self.domain)
+        region, _, name = arn_region_account_resource(self.domain)
         name = name.removeprefix("domain/")
         match = re.fullmatch(_ENDPOINT, self.endpoint)
         if match is not None and match["region"] != region:
@@ -75,16 +75,16 @@ class OpenSearchSink(SinkConfig):
                 f"the endpoint of {self.domain}: https://search-{name}-… or https://vpc-{name}-…",
             )
 
-    def manual_erasure(self, where: str, context: SinkContext) -> str:
+    def manual_erasure_steps(self, where: str, context: SinkContext) -> str:
         """Return a request; its query is not SQL."""
         return (
             f'POST {self.endpoint}/{self.index}/_delete_by_query {{"query": {{"term": {{FIELD: VALUE}}}}}} for {where}, '
             f"then POST {self.endpoint}/{self.index}/_forcemerge?only_expunge_deletes=true; snapshots keep them"
         )
 
-    def settings(self, context: SinkContext) -> launch.OpenSearchSinkSettings:
+    def launch_settings(self, context: SinkContext) -> launch.OpenSearchSinkSettings:
         """Return the index, and the region for signed requests."""
-        region = arn_parts(self.domain)[0]
+        region = arn_region_account_resource(self.domain)[0]
         return launch.OpenSearchSinkSettings(endpoint=self.endpoint, index=self.index, region=region)
 
     def grants(self, context: SinkContext) -> Iterator[Grant]:

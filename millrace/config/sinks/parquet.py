@@ -8,10 +8,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from millrace.config.aws.grants import FILES, Grant, allow, list_prefixes
+from millrace.config.aws.iam_statements import FILES, Grant, allow, allow_listing_prefixes
 from millrace.config.base import TableName
 from millrace.config.document.problems import Finding
-from millrace.config.sinks.base import SinkConfig, SinkContext, SinkPromise, SinkUse
+from millrace.config.sinks.base import SinkConfig, SinkContext, SinkDocumentation, SinkUse
 from millrace.config.units import Size
 from millrace.etl.launch import sinks as launch
 
@@ -21,7 +21,7 @@ MIB = 1024**2
 class ParquetSink(SinkConfig):
     """A folder of Parquet files in the lake's bucket."""
 
-    promise = SinkPromise(
+    promise = SinkDocumentation(
         "a row",
         "exactly once to readers of the manifests, one writer at a time",
         "its files, to readers who do not read manifests",
@@ -43,11 +43,11 @@ class ParquetSink(SinkConfig):
         examples=["64MiB"],
     )
 
-    def manual_erasure(self, where: str, context: SinkContext) -> str:
+    def manual_erasure_steps(self, where: str, context: SinkContext) -> str:
         """Return the steps to rewrite files: they are written once, and no transaction can delete rows while the query runs."""
         lake = f"s3://{context.names.bucket('lake')}"
         return (
-            f"drain the job, write the files of {lake}/{self.folder(context)} again in Spark without the rows where {where}, "
+            f"drain the job, write the files of {lake}/{self.key_prefix(context)} again in Spark without the rows where {where}, "
             "under their names, which the manifests list, and start the job"
         )
 
@@ -60,27 +60,27 @@ class ParquetSink(SinkConfig):
                 "at least 1MiB: a batch is written into as many files as its bytes take",
             )
 
-    def folder(self, context: SinkContext) -> str:
+    def key_prefix(self, context: SinkContext) -> str:
         """Return the prefix of its keys in the bucket; tables have other prefixes."""
         return f"{self.kind}/{context.names.database}/{self.table}"
 
-    def settings(self, context: SinkContext) -> launch.ParquetSinkSettings:
+    def launch_settings(self, context: SinkContext) -> launch.ParquetSinkSettings:
         """Return the folder, and the most files that a batch is written into.
 
         ``ceil(bytes of a batch at the peak / file size)``, at least 1. A record in Parquet is smaller than in JSON,
         so files are smaller than requested, never much larger.
         """
         return launch.ParquetSinkSettings(
-            path=f"s3://{context.names.bucket('lake')}/{self.folder(context)}",
+            path=f"s3://{context.names.bucket('lake')}/{self.key_prefix(context)}",
             files_per_batch=max(1, math.ceil(context.batch_bytes / self.file_size)),
         )
 
     def grants(self, context: SinkContext) -> Iterator[Grant]:
         """Allow writing, reading and listing its files."""
         lake, folder = (
-            f"arn:{context.names.partition}:s3:::{context.names.bucket('lake')}",
-            self.folder(context),
+            f"arn:{context.names.aws_partition}:s3:::{context.names.bucket('lake')}",
+            self.key_prefix(context),
         )
         actions = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"]
         yield allow("WriteFiles", actions, [f"{lake}/{folder}/*"], why=FILES)
-        yield list_prefixes("ListFiles", lake, [folder])
+        yield allow_listing_prefixes("ListFiles", lake, [folder])

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from millrace.config.document.explain_validation_errors import suggest_nearest
+from millrace.config.document.explain_validation_errors import did_you_mean_text
 from millrace.config.document.problems import Finding
 from millrace.config.sinks.base import Column, SinkConfig, SinkUse
 from millrace.config.sources.kafka import KafkaTopic
@@ -52,7 +52,7 @@ class StreamSink(SinkConfig):
         else:
             known = [each for each, other in streams.items() if isinstance(other, self.stream_kind)]
             allowed = f"a {self.label} of this environment: {', '.join(known) or 'there is none'}"
-            yield Finding(path, name, allowed, suggest_nearest(name, known))
+            yield Finding(path, name, allowed, did_you_mean_text(name, known))
         if name in use.read:
             yield Finding(
                 path, name, "another stream than the one that the query reads: it would feed itself"
@@ -62,7 +62,9 @@ class StreamSink(SinkConfig):
     def check_stream(self, stream: Any, use: SinkUse) -> Iterator[Finding]:
         """Check that the stream, which is of the right kind, can be written and takes records of the largest size."""
 
-    def check_size(self, most: int, why: str, use: SinkUse, hint: str | None = None) -> Iterator[Finding]:
+    def check_largest_row_fits(
+        self, most: int, why: str, use: SinkUse, hint: str | None = None
+    ) -> Iterator[Finding]:
         """Check that the stream takes the largest row; otherwise such a row would fail its batch at every attempt."""
         if self.max_record_size > most:
             yield Finding(

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from millrace.config.aws.grants import Grant
+from millrace.config.aws.iam_statements import Grant
 from millrace.config.base import Model
 from millrace.config.document.problems import Finding
-from millrace.config.sources.stream_metrics import StreamAlarm, StreamMetrics, StreamReader
+from millrace.config.sources.stream_metrics import StreamAlarm, StreamMetrics, StreamReaderTiming
 from millrace.config.units import Duration, Size
 from millrace.etl.launch import sources as launch
 
 if TYPE_CHECKING:
     from millrace.config.aws.resource_names import Names
     from millrace.config.model import Environment
-    from millrace.config.queries import SourceQuery
+    from millrace.config.queries import SourceQueryBase
 
 HOURS = 730
 """Hours of a month, as AWS bills."""
@@ -91,7 +91,7 @@ class StreamContext:
     names: Names
     job: str
     name: str
-    query: SourceQuery
+    query: SourceQueryBase
     trigger_seconds: float
     records_per_batch: int
     records_per_partition: int | None
@@ -112,7 +112,7 @@ class ReadingJob:
 
     names: Names
     job: str
-    queries: Mapping[str, SourceQuery]
+    queries: Mapping[str, SourceQueryBase]
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class PartitionLimit:
 
 
 @dataclass(frozen=True)
-class Usage:
+class MonthlyStreamUsage:
     """Monthly usage of a stream.
 
     Attributes
@@ -253,17 +253,17 @@ class StreamConfig(Model, ABC):
         return bool(getattr(self, "existing", None))
 
     @property
-    def sizing(self) -> str:
+    def sizing_key(self) -> str:
         """Key of its sizing: a topic, or the capacity mode."""
         return "topic"
 
     @property
-    def elastic_limits(self) -> tuple[str, str] | None:
+    def elastic_limit_names(self) -> tuple[str, str] | None:
         """Names of the limits for service-managed scaling, initial number and headroom; None if the plan sets the number."""
         return None
 
     @property
-    def written(self) -> Traffic:
+    def written_traffic(self) -> Traffic:
         """Traffic as the service counts it: aggregates of records where the producers make them."""
         return self.traffic
 
@@ -273,7 +273,7 @@ class StreamConfig(Model, ABC):
         return False
 
     @property
-    def ports(self) -> tuple[int, ...]:
+    def ports_outside_vpc(self) -> tuple[int, ...]:
         """Ports of its servers outside the VPC that the environment creates; for Kafka clusters, they come from elsewhere."""
         return ()
 
@@ -288,7 +288,7 @@ class StreamConfig(Model, ABC):
         return None
 
     @property
-    def owner_key(self) -> str | None:
+    def foreign_kms_key(self) -> str | None:
         """Key that encrypts it, if somebody else owns the key."""
         return None
 
@@ -307,7 +307,7 @@ class StreamConfig(Model, ABC):
         return 0
 
     @property
-    def consumers(self) -> tuple[str, ...]:
+    def consumers_of_other_programs(self) -> tuple[str, ...]:
         """Names of its registered readers in addition to the jobs' own."""
         return ()
 
@@ -334,7 +334,7 @@ class StreamConfig(Model, ABC):
         """Yield findings that its keys alone do not show."""
 
     @abstractmethod
-    def settings(self, name: str, context: StreamContext) -> launch.Source:
+    def launch_settings(self, name: str, context: StreamContext) -> launch.Source:
         """Return it for the launch document.
 
         Parameters
@@ -348,7 +348,7 @@ class StreamConfig(Model, ABC):
         """Yield the permissions of a job that reads streams of this kind, by their names in the file."""
         return ()
 
-    def charges(self, usage: Usage) -> Iterable[Charge]:
+    def charges(self, usage: MonthlyStreamUsage) -> Iterable[Charge]:
         """Yield its monthly costs."""
         return ()
 
@@ -356,7 +356,7 @@ class StreamConfig(Model, ABC):
         self,
         name: str,
         names: Names,
-        readers: Sequence[StreamReader],
+        readers: Sequence[StreamReaderTiming],
     ) -> Iterable[StreamAlarm]:
         """Yield its alarms.
 
@@ -371,6 +371,6 @@ class StreamConfig(Model, ABC):
         """Return the cost of putting records of a mean size into it; None if it costs nothing."""
         return None
 
-    def refuse_resize(self, name: str, wanted: int) -> Finding | None:
+    def finding_if_resize_refused(self, name: str, wanted: int) -> Finding | None:
         """Return a finding if the service does not allow a change to this number of partitions at once."""
         return None

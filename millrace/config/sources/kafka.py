@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field
 
-from millrace.config.aws.grants import FINDS_BROKERS, NO_NARROWER, REMADE, Grant, allow
+from millrace.config.aws.iam_statements import FINDS_BROKERS, NO_NARROWER, REMADE, Grant, allow
 from millrace.config.base import Slug
-from millrace.config.document.explain_validation_errors import suggest_nearest
+from millrace.config.document.explain_validation_errors import did_you_mean_text
 from millrace.config.document.problems import MISSING, Finding
 from millrace.config.kafka.clusters import ExternalCluster, MskCluster
 from millrace.config.kafka.reading_options import KafkaReading
@@ -123,7 +123,7 @@ class KafkaTopic(StreamConfig):
                 (*path, "cluster"),
                 self.cluster,
                 f"a cluster under kafka: {', '.join(known) or 'none is declared'}",
-                suggest_nearest(self.cluster, known),
+                did_you_mean_text(self.cluster, known),
             )
         if self.topic in (".", ".."):
             yield Finding((*path, "topic"), self.topic, "a Kafka topic name other than . and ..")
@@ -168,7 +168,7 @@ class KafkaTopic(StreamConfig):
                 "the job's role may read only topics with that prefix",
             )
 
-    def settings(self, name: str, context: StreamContext) -> launch.KafkaSource:
+    def launch_settings(self, name: str, context: StreamContext) -> launch.KafkaSource:
         """Return the deployed name of the topic, and the connection to its cluster."""
         return launch.KafkaSource(
             name=name,
@@ -177,15 +177,15 @@ class KafkaTopic(StreamConfig):
             topic=context.names.stream(name),
             connection=self.cluster,
             records_per_batch=context.records_per_batch,
-            reading=self._reading(context.query.kafka_reading),
+            reading=self._launch_kafka_reading(context.query.kafka_reading),
         )
 
-    def _reading(self, given: KafkaReading | None) -> launch.KafkaReading | None:
+    def _launch_kafka_reading(self, given: KafkaReading | None) -> launch.KafkaReadingOptions | None:
         if self.pattern is None and given is None:
             return None
         reading = given or KafkaReading()
         offsets = reading.start_offsets
-        return launch.KafkaReading(
+        return launch.KafkaReadingOptions(
             pattern=self.pattern is not None,
             partitions=None if reading.partitions is None else tuple(sorted(reading.partitions)),
             partition_count=None if reading.partitions is None else self.partitions,
@@ -216,7 +216,7 @@ class KafkaTopic(StreamConfig):
             groups = [
                 arn_within_cluster(context.names, c, "group", group)
                 for c in by_role
-                for group in _consumer_groups(c, context)
+                for group in _consumer_group_names(c, context)
             ]
             own = [arn_within_cluster(context.names, c) for c in by_role]
             yield allow("ConnectClusters", ["kafka-cluster:Connect"], own, why=REMADE)
@@ -235,7 +235,7 @@ class KafkaTopic(StreamConfig):
             ]
             groups = [
                 arn_within_cluster(context.names, cluster, "group", group)
-                for group in _consumer_groups(cluster, context)
+                for group in _consumer_group_names(cluster, context)
             ]
             yield allow(f"Connect{label}", ["kafka-cluster:Connect"], [name_of.arn])
             yield allow(f"Read{label}", READS_TOPIC, topics)
@@ -256,13 +256,13 @@ def arn_within_cluster(names: Names, cluster: str, kind: str = "cluster", name: 
     return base if name is None else f"{base}/{name}"
 
 
-def _consumer_groups(cluster: str, context: ReadingJob) -> list[str]:
+def _consumer_group_names(cluster: str, context: ReadingJob) -> list[str]:
     """Return the consumer groups on a cluster: Spark's, which hold no offsets, and the lag groups."""
     streams = context.names.environment.streams
     groups = []
     for query in context.queries.values():
         reading = query.kafka_reading or KafkaReading()
-        for name in query.streams:
+        for name in query.source_stream_names:
             if streams[name].cluster_name == cluster:
                 groups.append(f"{reading.group_id_prefix or _SPARKS_OWN}-*")
                 groups += [] if reading.lag_group is None else [reading.lag_group]
@@ -285,7 +285,7 @@ def literal_prefix(pattern: str) -> str:
     """
     match = _PLAIN.match(pattern)
     assert match is not None, "an empty match is a match"
-    if "|" in _outside_groups(pattern):
+    if "|" in _pattern_without_groups(pattern):
         return ""
     prefix, rest = match[0], pattern[match.end() :]
     # The next characters may make the last character optional.
@@ -294,7 +294,7 @@ def literal_prefix(pattern: str) -> str:
     return prefix.replace("\\.", ".")
 
 
-def _outside_groups(pattern: str) -> str:
+def _pattern_without_groups(pattern: str) -> str:
     """Return the pattern without groups in round or square brackets that are closed."""
     before, text = None, re.sub(r"\\.", "", pattern)
     while text != before:

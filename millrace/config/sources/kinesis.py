@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import ByteSize, Field, StringConstraints
 
-from millrace.config.aws.grants import Grant, allow
-from millrace.config.base import KeyArn, RoleArn, Slug, arn_parts, remove_schema_default
-from millrace.config.document.problems import MISSING, Finding, refuse_keys
+from millrace.config.aws.iam_statements import Grant, allow
+from millrace.config.base import KeyArn, RoleArn, Slug, arn_region_account_resource, remove_schema_default
+from millrace.config.document.problems import MISSING, Finding, findings_for_refused_keys
 from millrace.config.sources import kinesis_charges, kinesis_metrics
 from millrace.config.sources.base import (
     Charge,
+    MonthlyStreamUsage,
     PartitionLimit,
     ReadingJob,
     StreamConfig,
     StreamContext,
     StreamUse,
     Traffic,
-    Usage,
 )
-from millrace.config.sources.stream_metrics import StreamAlarm, StreamReader
+from millrace.config.sources.stream_metrics import StreamAlarm, StreamReaderTiming
 from millrace.config.units import Duration, Size, format_duration
 from millrace.etl.launch import sources as launch
 
@@ -137,23 +137,23 @@ class KinesisStream(StreamConfig):
         return self.existing is None
 
     @property
-    def sizing(self) -> str:
+    def sizing_key(self) -> str:
         """Its capacity mode."""
         return self.mode
 
     @property
-    def mode_is_open(self) -> bool:
+    def is_mode_chosen_by_plan(self) -> bool:
         """True if the plan chooses the mode."""
         return not {"mode", "shards", "shards_now", "existing"} & self.model_fields_set
 
     @property
-    def elastic_limits(self) -> tuple[str, str] | None:
+    def elastic_limit_names(self) -> tuple[str, str] | None:
         """Limits for on-demand streams, whose shards AWS opens."""
         on_demand = ("kinesis.on_demand.first_shards", "kinesis.on_demand.headroom")
         return on_demand if self.mode == "on-demand" else None
 
     @property
-    def written(self) -> Traffic:
+    def written_traffic(self) -> Traffic:
         """Aggregates of whole records."""
         size = self.traffic.record_size
         records = max(1, int((self.aggregate or 0) // size))
@@ -170,7 +170,7 @@ class KinesisStream(StreamConfig):
         return self.shard_level_metrics and self.existing is None
 
     @property
-    def owner_key(self) -> str | None:
+    def foreign_kms_key(self) -> str | None:
         """Key of an existing stream."""
         return self.existing_key
 
@@ -190,7 +190,7 @@ class KinesisStream(StreamConfig):
         return 50 if advantage and self.mode == "on-demand" else 20
 
     @property
-    def consumers(self) -> tuple[str, ...]:
+    def consumers_of_other_programs(self) -> tuple[str, ...]:
         """Consumers of other programs."""
         return self.fan_out_consumers
 
@@ -237,7 +237,7 @@ class KinesisStream(StreamConfig):
                 allowed = f"from a record's size to {largest // MIB}MiB, the largest record of this stream"
                 yield Finding((*path, "aggregate"), f"{int(self.aggregate)}B", allowed)
             for job, _, query in use.environment.queries:
-                if use.name in query.streams and not use.environment.jobs[job].reads_aggregates:
+                if use.name in query.source_stream_names and not use.environment.jobs[job].reads_aggregates:
                     allowed = (
                         f"nothing, as job {job} reads it: EMR's connector may end a batch inside an aggregate"
                     )
@@ -248,7 +248,9 @@ class KinesisStream(StreamConfig):
     def _check_existing(self, use: StreamUse) -> Iterator[Finding]:
         path = ("streams", use.name)
         if self.existing is None:
-            yield from refuse_keys(path, self, ("existing_key", "read_role"), "only together with existing")
+            yield from findings_for_refused_keys(
+                path, self, ("existing_key", "read_role"), "only together with existing"
+            )
             return
         if self.disposable:
             yield Finding((*path, "disposable"), "true", "false: an existing stream is never deleted")
@@ -257,21 +259,21 @@ class KinesisStream(StreamConfig):
                 yield Finding((*path, key), "given", "nothing: an existing stream is never changed")
         if not self.existing.startswith("arn:"):
             return
-        region, account, _ = arn_parts(self.existing)
+        region, account, _ = arn_region_account_resource(self.existing)
         if region != use.environment.region:
             yield Finding((*path, "existing"), self.existing, f"a stream in {use.environment.region}")
         if account != use.environment.account and self.read_role is None:
             yield Finding(
                 (*path, "read_role"),
                 MISSING,
-                f"a role in account {account} that jobs may take to read the stream",
+                f"a role in account {account} that jobs may assume to read the stream",
             )
-        if self.read_role is not None and arn_parts(self.read_role)[1] != account:
+        if self.read_role is not None and arn_region_account_resource(self.read_role)[1] != account:
             yield Finding(
                 (*path, "read_role"), self.read_role, f"a role in account {account}, as the stream is"
             )
 
-    def settings(self, name: str, context: StreamContext) -> launch.KinesisSource:
+    def launch_settings(self, name: str, context: StreamContext) -> launch.KinesisSource:
         """Return the deployed name of the stream, with a limit for each shard."""
         assert context.records_per_partition is not None, f"{name}: the plan has no limit for one shard"
         return launch.KinesisSource(
@@ -284,7 +286,7 @@ class KinesisStream(StreamConfig):
             fetch_seconds=max(
                 context.trigger_seconds * _FETCH_SHARE, context.handed_over_seconds, _SHORTEST_FETCH_SECONDS
             ),
-            consumer=context.names.consumer(context.job, context.name)
+            consumer=context.names.fan_out_consumer(context.job, context.name)
             if context.query.uses_fan_out
             else None,
             role=self.read_role,
@@ -312,10 +314,10 @@ class KinesisStream(StreamConfig):
             yield allow("ReadInOtherAccounts", ["sts:AssumeRole"], list(dict.fromkeys(roles)))
         # Kinesis checks a look-up by name against an ARN without the second (aws/aws-cdk#22184).
         consumers = [
-            f"{streams[stream].arn(stream, names)}/consumer/{names.consumer(context.job, name)}{second}"
+            f"{streams[stream].arn(stream, names)}/consumer/{names.fan_out_consumer(context.job, name)}{second}"
             for name, query in context.queries.items()
             if query.uses_fan_out
-            for stream in query.streams
+            for stream in query.source_stream_names
             for second in ("", ":*")
         ]
         if consumers:
@@ -332,7 +334,7 @@ class KinesisStream(StreamConfig):
             return self.existing
         return names.arn("kinesis", f"stream/{names.stream(name)}")
 
-    def charges(self, usage: Usage) -> Iterator[Charge]:
+    def charges(self, usage: MonthlyStreamUsage) -> Iterator[Charge]:
         """Yield the cost of shards or gigabytes; an existing stream costs this environment nothing."""
         if self.existing is not None:
             return iter(())
@@ -341,9 +343,9 @@ class KinesisStream(StreamConfig):
             if self.mode == "on-demand"
             else kinesis_charges.provisioned_charges
         )
-        return by(self.written, self.retention, usage)
+        return by(self.written_traffic, self.retention, usage)
 
-    def alarms(self, name: str, names: Names, readers: Sequence[StreamReader]) -> Iterable[StreamAlarm]:
+    def alarms(self, name: str, names: Names, readers: Sequence[StreamReaderTiming]) -> Iterable[StreamAlarm]:
         """Yield alarms for readers that fall behind, and for throttled producers and readers."""
         if self.read_role is not None:
             return ()  # its metrics are in the other account
@@ -358,7 +360,7 @@ class KinesisStream(StreamConfig):
         )
         return by(records, record_bytes)
 
-    def refuse_resize(self, name: str, wanted: int) -> Finding | None:
+    def finding_if_resize_refused(self, name: str, wanted: int) -> Finding | None:
         """Return a finding if one change would more than double or halve the shards of the deployed stream."""
         now = self.shards_now
         if now is None or self.mode == "on-demand":

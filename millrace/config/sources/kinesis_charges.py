@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from datetime import timedelta
 
-from millrace.config.sources.base import GB, HOURS, SECONDS, Charge, Traffic, Usage
+from millrace.config.sources.base import GB, HOURS, SECONDS, Charge, MonthlyStreamUsage, Traffic
 
 _PUT_UNIT = 25_000
 """Bytes of a PUT payload unit (25 KB)."""
@@ -19,7 +19,9 @@ _WEEK = 7 * _DAY
 _MONTH = timedelta(hours=HOURS)
 
 
-def provisioned_charges(traffic: Traffic, retention: timedelta, usage: Usage) -> Iterator[Charge]:
+def provisioned_charges(
+    traffic: Traffic, retention: timedelta, usage: MonthlyStreamUsage
+) -> Iterator[Charge]:
     """Yield the charges of a provisioned stream."""
     shards, guess = usage.partitions, usage.assumed
     hours = shards * HOURS
@@ -44,7 +46,7 @@ def provisioned_charges(traffic: Traffic, retention: timedelta, usage: Usage) ->
         yield Charge("fan-out data", volume, "kinesis.fan_out_gb", f"{volume:,.0f} GB", volume_guess)
 
 
-def on_demand_charges(traffic: Traffic, retention: timedelta, usage: Usage) -> Iterator[Charge]:
+def on_demand_charges(traffic: Traffic, retention: timedelta, usage: MonthlyStreamUsage) -> Iterator[Charge]:
     """Yield the charges of an on-demand stream.
 
     Each record is rounded up, so records of different sizes cost more than the same number of records of their mean size.

@@ -10,7 +10,7 @@ from millrace.config.sources.stream_metrics import (
     StreamAlarm,
     StreamMetrics,
     StreamPanel,
-    StreamReader,
+    StreamReaderTiming,
 )
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ METRICS = StreamMetrics(
 
 
 def kinesis_alarms(
-    names: Names, stream_name: str, readers: Sequence[StreamReader], *, created: bool
+    names: Names, stream_name: str, readers: Sequence[StreamReaderTiming], *, created: bool
 ) -> Iterator[StreamAlarm]:
     """Return the alarms of a stream of this account.
 
@@ -60,7 +60,7 @@ def kinesis_alarms(
             yield StreamAlarm(
                 f"iterator-age/{reader.job}/{reader.query}",
                 "SubscribeToShardEvent.MillisBehindLatest",
-                dimensions | {"ConsumerName": names.consumer(reader.job, reader.query)},
+                dimensions | {"ConsumerName": names.fan_out_consumer(reader.job, reader.query)},
                 "Maximum",
                 reader.latency * 1000,
                 LATE_PERIODS,

@@ -50,7 +50,7 @@ class StreamMetrics:
 
 
 @dataclass(frozen=True)
-class StreamReader:
+class StreamReaderTiming:
     """A query that lands a stream: its share of the SLA and its trigger in seconds."""
 
     job: str

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from millrace.config.sinks import KINDS
-from millrace.lifecycle.account.deployed_outputs import ignore_missing
-from millrace.lifecycle.aws_error_messages import translate_aws_errors
+from millrace.lifecycle.account.deployed_outputs import ignoring_not_found_errors
+from millrace.lifecycle.aws_error_messages import translating_aws_errors
 
 
-def columns_of_tables(glue: Any, tables: Iterable[str]) -> dict[str, str]:
+def ddl_columns_by_table(glue: Any, tables: Iterable[str]) -> dict[str, str]:
     """Return the columns of those tables that exist.
 
     Parameters
@@ -33,7 +33,10 @@ def columns_of_tables(glue: Any, tables: Iterable[str]) -> dict[str, str]:
     result = {}
     for name in dict.fromkeys(tables):
         database, table = name.split(".")
-        with translate_aws_errors(f"cannot read table {name}"), ignore_missing("EntityNotFoundException"):
+        with (
+            translating_aws_errors(f"cannot read table {name}"),
+            ignoring_not_found_errors("EntityNotFoundException"),
+        ):
             columns_of_table = glue.get_table(DatabaseName=database, Name=table)["Table"][
                 "StorageDescriptor"
             ]["Columns"]

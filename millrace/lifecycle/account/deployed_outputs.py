@@ -37,7 +37,7 @@ MISSING_OBJECT = ("NoSuchKey", "404")
 
 
 @contextmanager
-def ignore_missing(*signs: str) -> Iterator[None]:
+def ignoring_not_found_errors(*signs: str) -> Iterator[None]:
     """Ignore the error of a request whose subject does not exist, and leave the block; other errors pass.
 
     Parameters
@@ -62,7 +62,7 @@ def read_stack_outputs(cloudformation: Any, stack: str) -> dict[str, str]:
     NotDeployedError
         There is no such stack.
     """
-    with ignore_missing("does not exist"):
+    with ignoring_not_found_errors("does not exist"):
         result = cloudformation.describe_stacks(StackName=stack)["Stacks"][0].get("Outputs", ())
         return {output["OutputKey"]: output["OutputValue"] for output in result}
     raise NotDeployedError(

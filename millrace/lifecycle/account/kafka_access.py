@@ -9,10 +9,10 @@ from typing import Any
 from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
 
 from millrace.config.aws.resource_names import Names
-from millrace.config.kafka.login import PasswordLogin, secret_arns_of_login
+from millrace.config.kafka.login import PasswordLogin, secret_and_key_arns_of_login
 from millrace.config.model import ExternalCluster
 from millrace.lifecycle.account.deployed_outputs import NotDeployedError
-from millrace.lifecycle.aws_error_messages import AwsError, translate_aws_errors
+from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 
 Settings = Mapping[str, Any]
 """Settings of librdkafka."""
@@ -59,7 +59,7 @@ def cluster_connection_settings(names: Names, cluster: str, client: Callable[[st
     brokers = (
         kafka.bootstrap_servers
         if isinstance(kafka, ExternalCluster)
-        else broker_addresses(names, cluster, client)
+        else bootstrap_servers_of_cluster(names, cluster, client)
     )
     if login.kind == "iam":
         return _iam_connection_settings(brokers, names.environment.region)
@@ -69,12 +69,12 @@ def cluster_connection_settings(names: Names, cluster: str, client: Callable[[st
     }
     if isinstance(login, PasswordLogin):
         result |= {"security.protocol": "SASL_SSL", "sasl.mechanism": login.kind.upper()}
-    secret = secret_arns_of_login(login)
+    secret = secret_and_key_arns_of_login(login)
     return result if secret is None else result | _client_options_of_secret(secret[0], client)
 
 
 def _client_options_of_secret(secret: str, client: Callable[[str], Any]) -> dict[str, str]:
-    with translate_aws_errors(f"cannot read secret {secret}"):
+    with translating_aws_errors(f"cannot read secret {secret}"):
         text = client("secretsmanager").get_secret_value(SecretId=secret)["SecretString"]
     try:
         return {_PRIVATE[key]: value for key, value in json.loads(text).items() if key in _PRIVATE}
@@ -86,7 +86,7 @@ def _client_options_of_secret(secret: str, client: Callable[[str], Any]) -> dict
         ) from None
 
 
-def broker_addresses(names: Names, cluster: str, client: Callable[[str], Any]) -> str:
+def bootstrap_servers_of_cluster(names: Names, cluster: str, client: Callable[[str], Any]) -> str:
     """Ask MSK for the addresses of a cluster's brokers, for its kind of authentication.
 
     Raises
@@ -98,7 +98,7 @@ def broker_addresses(names: Names, cluster: str, client: Callable[[str], Any]) -
     """
     kind = names.environment.kafka[cluster].authentication.kind
     name = names.cluster(cluster)
-    with translate_aws_errors(f"cannot read the brokers of {name}"):
+    with translating_aws_errors(f"cannot read the brokers of {name}"):
         msk = client("kafka")
         clusters = msk.list_clusters_v2(ClusterNameFilter=name)["ClusterInfoList"]
         # The filter matches prefixes.

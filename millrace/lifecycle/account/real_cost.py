@@ -10,7 +10,7 @@ from typing import Any
 
 from millrace.config.model import Environment
 from millrace.lifecycle.account.deployed_outputs import NotDeployedError
-from millrace.lifecycle.aws_error_messages import AwsError, translate_aws_errors
+from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 
 PROJECT, ENVIRONMENT, JOB, STREAM = (
     f"millrace:{name}" for name in ("project", "environment", "job", "stream")
@@ -55,7 +55,7 @@ class AwsBill:
     estimated: bool
 
     @property
-    def days(self) -> int:
+    def day_count(self) -> int:
         """Number of days."""
         return (self.until - self.since).days
 
@@ -83,12 +83,12 @@ def read_bill(ce: Any, environment: Environment, since: date, until: date) -> Aw
     millrace.lifecycle.aws_error_messages.AwsError
         The tags are not activated for the bill, a permission is missing, or AWS refused for another reason.
     """
-    with translate_aws_errors("cannot read costs from Cost Explorer"):
+    with translating_aws_errors("cannot read costs from Cost Explorer"):
         by_job = list(_cost_groups(ce, environment, since, until, JOB))
         by_stream = list(_cost_groups(ce, environment, since, until, STREAM))
     estimated = any(each for *_, each in (*by_job, *by_stream))
     if not by_job:
-        _explain_empty_bill(ce, environment, since, until)
+        _raise_for_empty_bill(ce, environment, since, until)
     lines: defaultdict[tuple[str, str], float] = defaultdict(float)
     for name, usage, usd, _ in by_job:
         lines[f"jobs.{name}" if name else _SHARED, usage] += usd
@@ -141,9 +141,9 @@ def _cost_groups(
         query["NextPageToken"] = answer["NextPageToken"]
 
 
-def _explain_empty_bill(ce: Any, environment: Environment, since: date, until: date) -> None:
+def _raise_for_empty_bill(ce: Any, environment: Environment, since: date, until: date) -> None:
     """Raise an error that explains a bill without lines."""
-    with translate_aws_errors("cannot list the cost allocation tags"):
+    with translating_aws_errors("cannot list the cost allocation tags"):
         answer = ce.list_cost_allocation_tags(TagKeys=[PROJECT, ENVIRONMENT, JOB, STREAM])
     known = {each["TagKey"]: each["Status"] for each in answer["CostAllocationTags"]}
     missing = [key for key in (PROJECT, ENVIRONMENT, JOB, STREAM) if known.get(key) != "Active"]

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from pyiceberg.table import Table
 
-from millrace.lifecycle.audits.landing_table import LandedRecords, translate_catalog_errors, where
+from millrace.lifecycle.audits.landing_table import LandedRecords, translating_catalog_errors, where
 
 QUERY, OFFSETS = "millrace.query", "millrace.offsets"
 """Properties of a direct query's commits (``docs/design/queries.md#direct-queries``)."""
@@ -96,7 +96,7 @@ def ranges_in_commits(
         By partition, in order and without overlap.
     """
     claimed: dict[Place, list[Range]] = {}
-    with translate_catalog_errors(".".join(table.name())):
+    with translating_catalog_errors(".".join(table.name())):
         snapshots = table.refresh().metadata.snapshots
     for snapshot in snapshots:
         summary = snapshot.summary

@@ -88,7 +88,7 @@ class TopicReader:
             The brokers do not answer, or do not have the topic.
         """
         with self._open_consumer() as consumer:
-            partitions = self._partitions(consumer)
+            partitions = self._partition_numbers(consumer)
             chosen = sorted(partitions if only is None else partitions & set(only))
             bounds: dict[int, list[int]] = {partition: [] for partition in chosen}
             watermarks = {
@@ -104,13 +104,13 @@ class TopicReader:
                     bounds[answer.partition].append(max([offset, *bounds[answer.partition][-1:]]))
             return {p: OffsetsAtHours(watermarks[p][0], tuple(offsets)) for p, offsets in bounds.items()}
 
-    def _partitions(self, consumer: Consumer) -> set[int]:
+    def _partition_numbers(self, consumer: Consumer) -> set[int]:
         known = consumer.list_topics(self.name, timeout=_SECONDS).topics[self.name]
         if known.error is not None:
             raise KafkaException(known.error)
         return set(known.partitions)
 
-    def explain_gap(self, gap: MissingRange) -> list[MissingRange]:
+    def missing_ranges_of_gap(self, gap: MissingRange) -> list[MissingRange]:
         """Check what the topic has in a range of offsets that the table lacks.
 
         Returns
@@ -129,10 +129,10 @@ class TopicReader:
                 ranges.append(_part_of_gap(gap, first, gone, "gone"))
                 first = gone + 1
             if first <= last:
-                ranges += self._explain_by_reading(consumer, gap, first, last)
+                ranges += self._missing_ranges_by_reading(consumer, gap, first, last)
             return ranges
 
-    def _explain_by_reading(
+    def _missing_ranges_by_reading(
         self, consumer: Consumer, gap: MissingRange, first: int, last: int
     ) -> list[MissingRange]:
         consumer.assign([TopicPartition(self.name, int(gap.shard), first)])
@@ -164,7 +164,7 @@ def _part_of_gap(gap: MissingRange, first: int, last: int, verdict: str) -> Miss
     return replace(gap, first=str(first), last=str(last), records=last - first + 1, verdict=verdict)  # type: ignore[arg-type]  # one of Verdict
 
 
-def compare_offsets(
+def compare_offsets_by_hour(
     topic: TopicReader,
     landed: LandedRecords | SinkAndDeadLetters,
     hours: Sequence[datetime],
@@ -225,7 +225,9 @@ def compare_offsets(
             elsewhere = landed.offsets_between(topic.name, partition, first, last)
             known |= elsewhere
             for a, b in missing_offset_ranges(elsewhere, first, last + 1):
-                lost += topic.explain_gap(MissingRange(str(partition), str(a), str(b), b - a + 1, "lost"))
+                lost += topic.missing_ranges_of_gap(
+                    MissingRange(str(partition), str(a), str(b), b - a + 1, "lost")
+                )
         holes += lost
         for start, low, high in zip(hours, bounds, bounds[1:], strict=False):
             row = rows[start]

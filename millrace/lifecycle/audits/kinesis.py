@@ -21,7 +21,7 @@ from millrace.lifecycle.audits.hourly_audit import (
     compare_shards_by_record,
 )
 from millrace.lifecycle.audits.landing_table import LandedRecords
-from millrace.lifecycle.aws_error_messages import translate_aws_errors
+from millrace.lifecycle.aws_error_messages import translating_aws_errors
 
 COUNTED = timedelta(days=15)
 """Retention of CloudWatch's counts by the minute (Amazon CloudWatch User Guide, "Metrics retention")."""
@@ -65,7 +65,7 @@ def incoming_records_by_minute(
         },
     }
     counts: dict[datetime, int] = {}
-    with translate_aws_errors("cannot read the stream's incoming records from CloudWatch"):
+    with translating_aws_errors("cannot read the stream's incoming records from CloudWatch"):
         asked = {"MetricDataQueries": [query], "StartTime": begin, "EndTime": end}
         for result in list_all(cloudwatch, "get_metric_data", "MetricDataResults", **asked):
             for at, value in zip(result["Timestamps"], result["Values"], strict=True):
@@ -94,7 +94,9 @@ def list_shards(kinesis: Any, stream: str) -> list[dict[str, Any]]:
     return shards
 
 
-def last_read_by_shard(positions: Mapping[str, Any], shards: Mapping[str, Sequence[str]]) -> dict[str, float]:
+def last_sequence_number_by_shard(
+    positions: Mapping[str, Any], shards: Mapping[str, Sequence[str]]
+) -> dict[str, float]:
     """Return the last sequence number that a query has read, by shard; infinite for a shard that it has finished.
 
     Parameters
@@ -147,7 +149,7 @@ def records_by_shard(
     """
     by_shard: dict[str, list[ShardRecord]] = {}
     count = 0
-    with translate_aws_errors("cannot read the stream"):
+    with translating_aws_errors("cannot read the stream"):
         for shard in shards:
             records: list[ShardRecord] = []
             start = {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": begin}
@@ -198,9 +200,9 @@ def lagging_shards(
     if known is None:
         return None
     lagging = []
-    with translate_aws_errors("cannot read the backlog of the shards"):
+    with translating_aws_errors("cannot read the backlog of the shards"):
         shards = parents_by_shard(kinesis, stream)
-        done = last_read_by_shard(positions, shards)
+        done = last_sequence_number_by_shard(positions, shards)
         for shard in shards:
             at = known.get(shard, {"iteratorType": "TRIM_HORIZON", "iteratorPosition": ""})
             if done.get(shard) != math.inf:
@@ -224,7 +226,7 @@ def _first_arrival_after(kinesis: Any, stream: str, shard: str, at: Mapping[str,
     return None if first is None else first["ApproximateArrivalTimestamp"].astimezone(UTC)
 
 
-def compare_counts(
+def audit_stream_by_counts(
     cloudwatch: Any,
     landed: LandedRecords,
     hours: Sequence[datetime],
@@ -279,7 +281,7 @@ def compare_counts(
     return AuditResult(query, stream, table, "counters", counts, behind=late)
 
 
-def compare_records(
+def audit_stream_by_records(
     kinesis: Any,
     landed: LandedRecords,
     hours: Sequence[datetime],
@@ -296,14 +298,14 @@ def compare_records(
     Parameters
     ----------
     landed, hours, query, stream, table, whole
-        As for :func:`compare_counts`; the current hour is allowed.
+        As for :func:`audit_stream_by_counts`; the current hour is allowed.
     progress
         Called with the number of records that were read so far.
     positions
         From the query's checkpoint, as the connector writes them; read before this call.
     """
     end = hours[-1] + HOUR
-    with translate_aws_errors("cannot list the stream's shards"):
+    with translating_aws_errors("cannot list the stream's shards"):
         listed = parents_by_shard(kinesis, stream)
     shards = records_by_shard(kinesis, stream, listed, hours[0], min(end, datetime.now(UTC)), progress)
     there = landed.sequence_numbers_since(hours[0] - HOUR)
@@ -311,6 +313,6 @@ def compare_records(
     if not whole and not landed.has_record_before(hours[0]):
         began = min((a.at for each in shards.values() for a in each if a.sequence in there), default=end)
     records, holes = compare_shards_by_record(
-        hours, shards, there, read=last_read_by_shard(positions, listed), began=began
+        hours, shards, there, read=last_sequence_number_by_shard(positions, listed), began=began
     )
     return AuditResult(query, stream, table, "records", records, holes)

@@ -16,7 +16,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from millrace.lifecycle.account.deployed_outputs import NotDeployedError
-from millrace.lifecycle.aws_error_messages import AwsError, translate_aws_errors
+from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 
 where: Any = expressions  # pydantic's plugin for mypy misreads its constructors
 
@@ -34,10 +34,10 @@ _AT_ONCE = timedelta(hours=1)
 
 
 @contextmanager
-def translate_catalog_errors(table: str) -> Iterator[None]:
+def translating_catalog_errors(table: str) -> Iterator[None]:
     """Raise errors of the catalog, and of the store of its files (which are OSErrors), as an :class:`AwsError`."""
     failure = f"cannot read table {table}"
-    with translate_aws_errors(failure):
+    with translating_aws_errors(failure):
         try:
             yield
         except OSError as error:
@@ -69,7 +69,7 @@ class LandedRecords:
             The catalog or its files refuse access; all other methods raise this, too.
         """
         try:
-            with translate_catalog_errors(name):
+            with translating_catalog_errors(name):
                 return cls(catalog.load_table(name), source)
         except NoSuchTableError:
             raise NotDeployedError(f"table {name} does not exist, because nothing was landed yet") from None
@@ -134,19 +134,19 @@ class LandedRecords:
         rows = where.And(
             where.EqualTo("_source", self.source), where.LessThan("_arrived_at", moment.isoformat())
         )
-        with translate_catalog_errors(self._table_name):
+        with translating_catalog_errors(self._table_name):
             result = self.table.refresh().scan(row_filter=rows, selected_fields=("_arrived_at",), limit=1)
             return bool(result.to_arrow().num_rows)
 
     def count_good_records(self, begin: datetime, end: datetime) -> int:
         """Return the number of good records, of all streams in the table, that arrived in a window."""
         good = where.And(_time_window_condition(begin, end), where.IsNull("_error"))
-        with translate_catalog_errors(self._table_name):
+        with translating_catalog_errors(self._table_name):
             return int(self.table.refresh().scan(row_filter=good).count())
 
     def _scan_source(self, rows: expressions.BooleanExpression, *columns: str) -> Iterator[Any]:
         condition = where.And(where.EqualTo("_source", self.source), rows)
-        with translate_catalog_errors(self._table_name):
+        with translating_catalog_errors(self._table_name):
             scan = self.table.refresh().scan(row_filter=condition, selected_fields=columns)
             yield from scan.to_arrow_batch_reader()
 

@@ -10,16 +10,16 @@ from typing import Any
 from pyiceberg.catalog import Catalog, load_catalog
 
 from millrace.config.aws.resource_names import Names
-from millrace.config.base import arn_parts
+from millrace.config.base import arn_region_account_resource
 from millrace.config.kafka.reading_options import KafkaReading
 from millrace.config.model import Environment, Stream
 from millrace.config.queries import (
     DirectQuery,
     DirectRouteQuery,
-    LandingQuery,
+    LandingQueryBase,
     Reading,
     Route,
-    SourceQuery,
+    SourceQueryBase,
     WritesSink,
 )
 from millrace.lifecycle.account.deployed_outputs import NotDeployedError
@@ -36,7 +36,7 @@ from millrace.lifecycle.audits.hourly_audit import (
     complete_hours,
 )
 from millrace.lifecycle.audits.landing_table import LandedRecords
-from millrace.lifecycle.aws_error_messages import AwsError, translate_aws_errors
+from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 
@@ -119,19 +119,20 @@ def audit_query(
     """
     query = place.names.environment.jobs[job].queries[query_name]
     window = _QueryAuditInWindow(place, job, query_name, begin, end, read, progress)
-    if isinstance(query, LandingQuery):
-        return tuple(window.audit_landing_table(query, stream) for stream in query.streams)
+    if isinstance(query, LandingQueryBase):
+        return tuple(window.audit_landing_table(query, stream) for stream in query.source_stream_names)
     assert isinstance(query, DirectQuery | DirectRouteQuery), f"{query_name} reads no stream"
     return tuple(
         window.audit_direct_route(
-            query, DirectRoute("/".join((query_name, *place[1:])), reading, query.ends[place])
+            query,
+            DirectQueryOrRoute("/".join((query_name, *place[1:])), reading, query.sinks_by_place[place]),
         )
-        for place, reading in query.readings.items()
+        for place, reading in query.stream_readings_by_place.items()
     )
 
 
 @dataclass(frozen=True)
-class DirectRoute:
+class DirectQueryOrRoute:
     """A direct query, or one route of it.
 
     Attributes
@@ -168,7 +169,7 @@ class _QueryAuditInWindow:
     def hours(self) -> tuple[datetime, ...]:
         return complete_hours(self.begin, self.end)
 
-    def audit_landing_table(self, query: LandingQuery, stream: str) -> AuditResult | NotAudited:
+    def audit_landing_table(self, query: LandingQueryBase, stream: str) -> AuditResult | NotAudited:
         names, table = self.place.names, self.place.names.table(query.table)
         landed = LandedRecords.open(self.place.catalog(), table, stream)
         name = names.stream(stream)
@@ -180,7 +181,7 @@ class _QueryAuditInWindow:
             return NotAudited(
                 self.query, name, f"a {kind.title} cannot be audited: nothing counts what it holds"
             )
-        _, owner, _ = arn_parts(names.stream_arn(stream))
+        _, owner, _ = arn_region_account_resource(names.stream_arn(stream))
         if self.place.counts and owner != names.account:
             # Asked by name only, the service would answer for a stream of this account with the same name, or for none.
             why = f"it belongs to account {owner}, and this command asks account {names.account} only"
@@ -191,7 +192,7 @@ class _QueryAuditInWindow:
             query.start == "earliest",
         )
         if self.read or not self.place.counts:
-            return audit_kinesis.compare_records(
+            return audit_kinesis.audit_stream_by_records(
                 kinesis,
                 landed,
                 self.hours,
@@ -208,7 +209,7 @@ class _QueryAuditInWindow:
                 "--hours"
             )
         hours = _ended_hours(self.hours, self.end)
-        return audit_kinesis.compare_counts(
+        return audit_kinesis.audit_stream_by_counts(
             self.place.client("cloudwatch"),
             landed,
             hours,
@@ -220,7 +221,7 @@ class _QueryAuditInWindow:
         )
 
     def audit_direct_route(
-        self, query: DirectQuery | DirectRouteQuery, route: DirectRoute
+        self, query: DirectQuery | DirectRouteQuery, route: DirectQueryOrRoute
     ) -> AuditResult | NotAudited:
         names, sink, stream = self.place.names, route.what.sink, route.reading.source
         name, letters = route.topic or names.stream(stream), query.dead_letters
@@ -238,7 +239,7 @@ class _QueryAuditInWindow:
         result, holes = self._compare_topics(query, stream, route.topic, kept, route)
         return AuditResult(route.name, name, f"{table} and {names.table(letters)}", "offsets", result, holes)
 
-    def _committed_positions(self, query: SourceQuery, stream: str) -> dict[str, Any]:
+    def _committed_positions(self, query: SourceQueryBase, stream: str) -> dict[str, Any]:
         """Return the positions at which the query continues after its last committed batch.
 
         Returns
@@ -253,23 +254,23 @@ class _QueryAuditInWindow:
             No batch was ever committed.
         """
         names = self.place.names
-        with translate_aws_errors("cannot read the query's checkpoint"):
+        with translating_aws_errors("cannot read the query's checkpoint"):
             positions = JobCheckpoints(self.place.client("s3"), names, self.job).committed_positions(
                 self.query
             )
         if positions is None:
             raise NotDeployedError(
-                f"no batch of {names.checkpoints(self.job)}/{self.query} was committed yet"
+                f"no batch of {names.checkpoints_url(self.job)}/{self.query} was committed yet"
             )
         return positions[line_in_offset_log(names.environment, query, stream)] or {}
 
     def _compare_topics(
         self,
-        query: SourceQuery,
+        query: SourceQueryBase,
         name: str,
         topic: str | None,
         records: LandedRecords | SinkAndDeadLetters,
-        route: DirectRoute | None = None,
+        route: DirectQueryOrRoute | None = None,
     ) -> tuple[tuple[HourCounts, ...], tuple[MissingRange, ...]]:
         """Compare each topic of a stream; for a pattern, those that the query has read."""
         names = self.place.names
@@ -281,7 +282,7 @@ class _QueryAuditInWindow:
         sums = {start: HourCounts(start, 0, 0, 0) for start in self.hours}
         for each in topics:
             next_ = {int(partition): offset for partition, offset in read.get(each, {}).items()}
-            result, lacking = audit_kafka.compare_offsets(
+            result, lacking = audit_kafka.compare_offsets_by_hour(
                 audit_kafka.TopicReader(each, self.place.kafka(stream.cluster_name)),
                 records,
                 self.hours,
@@ -298,9 +299,9 @@ class _QueryAuditInWindow:
 
 
 def _committed_ranges_if_filtered(
-    query: SourceQuery,
+    query: SourceQueryBase,
     records: LandedRecords | SinkAndDeadLetters,
-    route: DirectRoute,
+    route: DirectQueryOrRoute,
     stream: Stream,
     topic: str,
     partitions: Iterable[int],
@@ -316,7 +317,7 @@ def _committed_ranges_if_filtered(
     return ranges_in_commits(records.sink.table, route.name, places, earliest=query.start == "earliest")
 
 
-def line_in_offset_log(environment: Environment, query: SourceQuery, stream: str) -> int:
+def line_in_offset_log(environment: Environment, query: SourceQueryBase, stream: str) -> int:
     """Return the line of a stream in the query's offset log; the order is that of ``etl.launch.sources.group_sources_into_legs``.
 
     Parameters
@@ -326,7 +327,7 @@ def line_in_offset_log(environment: Environment, query: SourceQuery, stream: str
     stream
         Its logical name.
     """
-    kinds = {name: environment.streams[name] for name in query.streams}
+    kinds = {name: environment.streams[name] for name in query.source_stream_names}
     legs = {name: (each.kind, *each.offset_log_key(name)) for name, each in kinds.items()}
     return sorted(set(legs.values())).index(legs[stream])
 

@@ -11,7 +11,7 @@ from typing import Any
 from millrace.lifecycle.audits.kafka import TopicReader
 
 
-def records_by_partition(topic: TopicReader, begin: datetime, end: datetime) -> dict[int, int]:
+def count_records_by_partition(topic: TopicReader, begin: datetime, end: datetime) -> dict[int, int]:
     """Count the records that each partition of a live topic took in.
 
     Parameters

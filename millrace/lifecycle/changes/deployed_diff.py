@@ -10,31 +10,31 @@ from typing import Any
 
 from millrace.config.aws.resource_names import Names
 from millrace.lifecycle.account.deployed_outputs import read_stack_outputs, split_s3_url
-from millrace.lifecycle.aws_error_messages import translate_aws_errors
+from millrace.lifecycle.aws_error_messages import translating_aws_errors
 from millrace.lifecycle.changes.deployment_changes import (
     JobChange,
     StackChange,
+    build_job_change,
     compare_templates,
-    describe_job_change,
     document_differences,
-    stream_names,
+    stream_names_in_template,
 )
 from millrace.lifecycle.changes.permission_changes import DeployedPermissionKinds
+from millrace.lifecycle.changes.refused_updates import (
+    Template,
+    creates_lasting_resource,
+    refused_change_lines,
+    successive_templates,
+)
 from millrace.lifecycle.changes.stack_exports import (
     StackOrder,
     changed_exports,
     importing_stacks,
     stack_order,
 )
-from millrace.lifecycle.changes.stack_removals import StackRemoval, describe_removal
+from millrace.lifecycle.changes.stack_removals import StackRemoval, build_stack_removal
 from millrace.lifecycle.changes.table_owners import checkpoints_url, owner_changes
 from millrace.lifecycle.changes.undeclared_stacks import NEVER_MADE, deployed_template, stacks_beside_assembly
-from millrace.lifecycle.changes.update_rules import (
-    Template,
-    creates_lasting_resource,
-    refused_change_lines,
-    successive_templates,
-)
 from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 
@@ -107,15 +107,15 @@ def compare_with_deployed(aws: DeployedEnvironment, assembly: Path) -> Deploymen
         for file in sorted(assembly.glob(f"{names.prefix}-*.template.json"))
     }
     cloudformation = aws.client("cloudformation")
-    with translate_aws_errors("cannot list the deployed stacks"):
+    with translating_aws_errors("cannot list the deployed stacks"):
         left = {each.name: each for each in stacks_beside_assembly(aws, new)}
-    with translate_aws_errors("cannot read the deployed templates"):
+    with translating_aws_errors("cannot read the deployed templates"):
         old = {stack: _template_if_created(cloudformation, stack) for stack in new}
         old |= {stack: each.template for stack, each in left.items()}
         around = _importing_stacks(cloudformation, old, new)
     documents = _deployed_documents(aws, old)
     started = {
-        job: _launch_document_of_template(new[names.stack(f"job-{job}")], assembly)
+        job: _launch_document_url_and_content(new[names.stack(f"job-{job}")], assembly)
         for job in names.environment.jobs
     }
     gone = {job: documents.get(job, (None, None))[1] for stack in left if (job := job_of_stack(names, stack))}
@@ -125,7 +125,7 @@ def compare_with_deployed(aws: DeployedEnvironment, assembly: Path) -> Deploymen
         for earlier, document in gone.items()
         if document is not None and checkpoints_url(will) == checkpoints_url(document)
     }
-    sources = (_sources_of_templates(old), _sources_of_templates(new))
+    sources = (_stream_names_in_templates(old), _stream_names_in_templates(new))
     jobs = [
         JobChange(
             job, "drain", "remove", (f"is {heirs[job]} now" if job in heirs else "is no longer in the file",)
@@ -137,7 +137,7 @@ def compare_with_deployed(aws: DeployedEnvironment, assembly: Path) -> Deploymen
         stack = names.stack(f"job-{job}")
         old_url, old_document = documents.get(job, (None, None))
         jobs.append(
-            describe_job_change(
+            build_job_change(
                 job,
                 stack=(old[stack], new[stack]),
                 document=(old_document, document),
@@ -162,7 +162,7 @@ def compare_with_deployed(aws: DeployedEnvironment, assembly: Path) -> Deploymen
         numbers=numbers,
         order=order,
         removals=tuple(
-            describe_removal(
+            build_stack_removal(
                 stack,
                 old[stack] or {},
                 document=gone.get(job_of_stack(names, stack) or ""),
@@ -198,7 +198,7 @@ def _deployed_documents(
     for stack, template in templates.items():
         job = job_of_stack(aws.names, stack)
         if job is not None and template is not None:
-            url, document = read_deployed_document(aws, stack)
+            url, document = read_deployed_url_and_document(aws, stack)
             if document is not None:
                 documents[job] = (url, document)
     return documents
@@ -217,7 +217,7 @@ def _owner_change_lines(
     env = aws.names.environment.name
     for change in changes:
         owner, job, query = change.owner, change.new.job, change.new.query
-        with translate_aws_errors(f"cannot read the checkpoint of {job}/{query}"):
+        with translating_aws_errors(f"cannot read the checkpoint of {job}/{query}"):
             if JobCheckpoints(aws.client("s3"), aws.names, job).has_batches(query):
                 continue
         ways = [f"`millrace checkpoint move {owner.job} {owner.query} {job}/{query} --env {env}` first"]
@@ -248,10 +248,10 @@ def job_settings_in_assembly(names: Names, assembly: Path, job: str) -> dict[str
 def launch_document_in_assembly(names: Names, assembly: Path, job: str) -> dict[str, Any]:
     """Return a job's launch document, as an assembly would deploy it; the parameters are those of :func:`job_settings_in_assembly`."""
     template = json.loads((assembly / f"{names.stack(f'job-{job}')}.template.json").read_text())
-    return _launch_document_of_template(template, assembly)[1]
+    return _launch_document_url_and_content(template, assembly)[1]
 
 
-def _launch_document_of_template(template: Template, assembly: Path) -> tuple[str, dict[str, Any]]:
+def _launch_document_url_and_content(template: Template, assembly: Path) -> tuple[str, dict[str, Any]]:
     url = template["Outputs"]["LaunchDocument"]["Value"]
     return url, json.loads((assembly / f"asset.{url.rsplit('/', 1)[1]}").read_text())
 
@@ -278,13 +278,15 @@ def _importing_stacks(
     return {stack: _template_if_created(cloudformation, stack) for stack in sorted(names - new.keys())}
 
 
-def _sources_of_templates(templates: Mapping[str, Template | None]) -> frozenset[str]:
-    return frozenset[str]().union(*(stream_names(template) for template in templates.values()))
+def _stream_names_in_templates(templates: Mapping[str, Template | None]) -> frozenset[str]:
+    return frozenset[str]().union(*(stream_names_in_template(template) for template in templates.values()))
 
 
-def read_deployed_document(aws: DeployedEnvironment, stack: str) -> tuple[str | None, dict[str, Any] | None]:
+def read_deployed_url_and_document(
+    aws: DeployedEnvironment, stack: str
+) -> tuple[str | None, dict[str, Any] | None]:
     """Read a job's deployed launch document with its URL; None twice where its stack names none."""
-    with translate_aws_errors(f"cannot read the launch document of {stack}"):
+    with translating_aws_errors(f"cannot read the launch document of {stack}"):
         url = read_stack_outputs(aws.client("cloudformation"), stack).get("LaunchDocument")
         if url is None:
             return None, None

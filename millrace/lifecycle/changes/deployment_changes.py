@@ -15,7 +15,7 @@ from millrace.lifecycle.changes.permission_changes import (
     permission_lines,
     widening_lines,
 )
-from millrace.lifecycle.changes.update_rules import Template, replaced_resources
+from millrace.lifecycle.changes.refused_updates import Template, replaced_resources
 
 _STREAMS = {"AWS::Kinesis::Stream": "Name", "AWS::MSK::Topic": "TopicName"}
 """Types of resources that jobs read, and the property with the name."""
@@ -79,7 +79,7 @@ class StackChange:
     usual: frozenset[str] = frozenset()
 
     @property
-    def wider_permissions(self) -> list[str]:
+    def wider_permission_lines(self) -> list[str]:
         """Permissions that give somebody more than is deployed."""
         return widening_lines(self.permissions, self.usual)
 
@@ -87,7 +87,7 @@ class StackChange:
         return self.new or bool(self.resources or self.permissions)
 
 
-def describe_job_change(
+def build_job_change(
     job: str,
     *,
     stack: tuple[Template | None, Template],
@@ -130,7 +130,7 @@ def describe_job_change(
     return JobChange(job, "leave", "leave", ())
 
 
-def outlives_stack(resource: Mapping[str, Any]) -> bool | None:
+def does_data_outlive_stack(resource: Mapping[str, Any]) -> bool | None:
     """Tell whether a resource's data outlives it in CloudFormation; None for a resource without data."""
     if resource["Type"] not in _DATA:
         return None
@@ -145,7 +145,7 @@ def resource_title(logical: str, resource: Mapping[str, Any]) -> str:
     return f"{resource['Type']} {value if isinstance(value, str) else logical}"
 
 
-def stream_names(template: Template | None) -> frozenset[str]:
+def stream_names_in_template(template: Template | None) -> frozenset[str]:
     """Return the names of the streams and topics in a template."""
     return frozenset(
         str(resource["Properties"][key])
@@ -170,7 +170,7 @@ def compare_templates(
         if name not in before:
             lines.append(f"+ {kind} {name}")
         elif name not in after:
-            survives = outlives_stack(before[name])
+            survives = does_data_outlive_stack(before[name])
             end = "" if survives is None else KEPT if survives else DELETED
             shown = name if survives is None else resource_title(name, before[name]).removeprefix(f"{kind} ")
             lines.append(f"- {kind} {shown}{end}")
@@ -181,7 +181,7 @@ def compare_templates(
                 lines.append(f"~ {kind} {name}: {', '.join(changed)}{end}")
     was, will = set(permission_lines(old or {})), set(permission_lines(new))
     permissions = [f"- {line}" for line in sorted(was - will)] + [f"+ {line}" for line in sorted(will - was)]
-    usual = frozenset[str]() if deployed is None else deployed.usual_lines(stack, permissions)
+    usual = frozenset[str]() if deployed is None else deployed.usual_permission_lines(stack, permissions)
     return StackChange(stack, old is None, tuple(lines), tuple(permissions), usual)
 
 

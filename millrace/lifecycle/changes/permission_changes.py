@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.config.aws.resource_names import Names
-from millrace.lifecycle.changes.update_rules import Template
+from millrace.lifecycle.changes.refused_updates import Template
 
 POLICIES = ("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy")
 """Types of resources that hold permissions alone: a role with many has managed policies."""
@@ -65,7 +65,7 @@ JOB_RIGHTS = Path(__file__).with_name("rights_of_new_job.json")
 
 
 @functools.cache
-def rights_of_new_job() -> frozenset[str]:
+def permission_kinds_of_new_job() -> frozenset[str]:
     """Return the kinds that Millrace gives a new job, its endpoints included, on things of the environment alone."""
     return frozenset(json.loads(JOB_RIGHTS.read_text()))
 
@@ -75,7 +75,7 @@ class DeployedPermissionKinds:
 
     A kind is a permission without the names that belong to one job: the job's own name, and what follows the environment's
     own name in an ARN or a condition. Names of other jobs, of other things, and wildcards stay, so they are kinds of their own.
-    What is new, such as the role of the first job of an engine, may also have :func:`rights_of_new_job`.
+    What is new, such as the role of the first job of an engine, may also have :func:`permission_kinds_of_new_job`.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ class DeployedPermissionKinds:
         self._names = names
         prefix, database = re.escape(names.prefix), re.escape(names.database)
         self._own = re.compile(rf"(?:{prefix}(?![a-z0-9])|{database}(?:\.db)?$)[^*?]*")
-        aws = names.partition
+        aws = names.aws_partition
         self._common = {
             f'project": "{names.environment.project}"': 'project": "<project>"',
             f'environment": "{names.environment.name}"': 'environment": "<environment>"',
@@ -110,7 +110,7 @@ class DeployedPermissionKinds:
             for kind in self._kinds_of_line(stack, line)
         )
 
-    def usual_lines(self, stack: str, changes: Iterable[str]) -> frozenset[str]:
+    def usual_permission_lines(self, stack: str, changes: Iterable[str]) -> frozenset[str]:
         """Return those of the lines ``+ PERMISSION`` of a stack that are of a kind that is deployed, or a new job's."""
         return frozenset(
             line
@@ -120,7 +120,7 @@ class DeployedPermissionKinds:
 
     def _known_kinds(self, stack: str, line: str) -> frozenset[str]:
         name = line.partition(": ")[0].split()[-1]
-        return self.kinds if (stack, name) in self._deployed else self.kinds | rights_of_new_job()
+        return self.kinds if (stack, name) in self._deployed else self.kinds | permission_kinds_of_new_job()
 
     def _kinds_of_line(self, stack: str, line: str) -> set[str]:
         """Return the kinds of a line, one for each action."""

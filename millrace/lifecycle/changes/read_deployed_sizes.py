@@ -9,10 +9,10 @@ from typing import Any
 
 from millrace.config.aws.deployed_sizes import DeployedCluster, DeployedSizes
 from millrace.config.aws.resource_names import Names
-from millrace.lifecycle.aws_error_messages import translate_aws_errors
+from millrace.lifecycle.aws_error_messages import translating_aws_errors
 from millrace.lifecycle.changes.deployment_changes import resources_of_type
+from millrace.lifecycle.changes.refused_updates import Template, property_at
 from millrace.lifecycle.changes.undeclared_stacks import deployed_template
-from millrace.lifecycle.changes.update_rules import Template, property_at
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 
 _NOT_DUE = "NotDue"
@@ -29,7 +29,7 @@ def read_deployed_sizes(aws: DeployedEnvironment) -> DeployedSizes:
     """
     cloudformation, names = aws.client("cloudformation"), aws.names
     jobs = names.environment.jobs
-    with translate_aws_errors("cannot read the deployed sizes"):
+    with translating_aws_errors("cannot read the deployed sizes"):
         kafka, network, streams, *own = (
             deployed_template(cloudformation, names.stack(part))
             for part in ("kafka", "network", "streams", *(f"job-{job}" for job in jobs))

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from millrace.lifecycle.account.deployed_outputs import ignore_missing
-from millrace.lifecycle.changes.update_rules import (
+from millrace.lifecycle.account.deployed_outputs import ignoring_not_found_errors
+from millrace.lifecycle.changes.refused_updates import (
     Template,
     intrinsic_arguments,
     referenced_logical_ids,
@@ -132,6 +132,6 @@ def importing_stacks(cloudformation: Any, export: str) -> tuple[str, ...]:
     botocore.exceptions.ClientError
         AWS refused the request.
     """
-    with ignore_missing("is not imported", "does not exist"):
+    with ignoring_not_found_errors("is not imported", "does not exist"):
         return tuple(cloudformation.list_imports(ExportName=export)["Imports"])
     return ()

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from millrace.lifecycle.changes.deployment_changes import outlives_stack, resource_title
+from millrace.lifecycle.changes.deployment_changes import does_data_outlive_stack, resource_title
+from millrace.lifecycle.changes.refused_updates import Template
 from millrace.lifecycle.changes.table_owners import output_names_and_checkpoints_url
-from millrace.lifecycle.changes.update_rules import Template
 
 _LAST = ("streams", "kafka", "history-image", "storage", "network", "lifecycle")
 """Stacks that others depend on: they are removed after those."""
@@ -44,7 +44,7 @@ class StackRemoval:
     goes: tuple[str, ...] = ()
 
 
-def describe_removal(
+def build_stack_removal(
     stack: str,
     template: Template,
     *,
@@ -67,7 +67,7 @@ def describe_removal(
         outputs, checkpoints = output_names_and_checkpoints_url(document)
         stays += [*(f"table or output {each}" for each in outputs), f"checkpoints {checkpoints}"]
     for name, resource in template.get("Resources", {}).items():
-        survives = outlives_stack(resource)
+        survives = does_data_outlive_stack(resource)
         if survives is not None:
             (stays if survives else goes).append(resource_title(name, resource))
     return StackRemoval(

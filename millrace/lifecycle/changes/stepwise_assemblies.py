@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from millrace.lifecycle.changes.update_rules import Template
+from millrace.lifecycle.changes.refused_updates import Template
 
 
 def write_assembly_with_templates(assembly: Path, templates: Mapping[str, Template], target: Path) -> Path:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from millrace.config.aws.pagination import list_all
-from millrace.lifecycle.account.deployed_outputs import ignore_missing
-from millrace.lifecycle.changes.update_rules import Template
+from millrace.lifecycle.account.deployed_outputs import ignoring_not_found_errors
+from millrace.lifecycle.changes.refused_updates import Template
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 
 NEVER_MADE = ("ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "REVIEW_IN_PROGRESS")
@@ -33,7 +33,7 @@ class DeployedStack:
 
 def deployed_template(cloudformation: Any, stack: str) -> Template | None:
     """Read a stack's deployed template; None without such a stack."""
-    with ignore_missing("does not exist"):
+    with ignoring_not_found_errors("does not exist"):
         body = cloudformation.get_template(StackName=stack, TemplateStage="Original")["TemplateBody"]
         return dict(json.loads(body) if isinstance(body, str) else body)
     return None

@@ -22,7 +22,11 @@ from botocore.exceptions import ClientError
 
 from millrace.config.aws.pagination import list_all
 from millrace.config.aws.resource_names import Names
-from millrace.lifecycle.account.deployed_outputs import MISSING_OBJECT, ignore_missing, split_s3_url
+from millrace.lifecycle.account.deployed_outputs import (
+    MISSING_OBJECT,
+    ignoring_not_found_errors,
+    split_s3_url,
+)
 
 FOLDER = "_millrace"
 LIVE_SECONDS = 30.0
@@ -87,12 +91,12 @@ class JobCheckpoints:
     @property
     def bucket(self) -> str:
         """Bucket of the checkpoints."""
-        return split_s3_url(self.names.checkpoints(self.job))[0]
+        return split_s3_url(self.names.checkpoints_url(self.job))[0]
 
     @property
     def prefix(self) -> str:
         """Prefix of the checkpoints in their bucket."""
-        return split_s3_url(self.names.checkpoints(self.job))[1]
+        return split_s3_url(self.names.checkpoints_url(self.job))[1]
 
     def manifest_text(self, query: str) -> str | None:
         """Return the text of a query's manifest; None without one, or without its checkpoint.
@@ -104,11 +108,11 @@ class JobCheckpoints:
 
     def has_batches(self, query: str) -> bool:
         """Check that a batch of a query was ever planned."""
-        return self._last_batch(query, _LAST) is not None
+        return self._last_batch_id(query, _LAST) is not None
 
     def read_contents(self, query: str) -> CheckpointContents:
         """Read the content of a query's checkpoint."""
-        planned, committed = (self._last_batch(query, folder) for folder in (_LAST, "commits"))
+        planned, committed = (self._last_batch_id(query, folder) for folder in (_LAST, "commits"))
         at: datetime | None = None
         positions: tuple[Any, ...] = ()
         damaged: list[str] = []
@@ -149,7 +153,7 @@ class JobCheckpoints:
 
     def current_writer(self) -> str | None:
         """Return the current writer of these checkpoints; None without one."""
-        lease = self._read_lease()
+        lease = self._read_etag_lease_and_age()
         if lease is None or lease[1].get("released") or lease[2] > LIVE_SECONDS + 1:
             return None
         return f"run {lease[1].get('run', '?')} on {lease[1].get('host', '?')}"
@@ -163,7 +167,7 @@ class JobCheckpoints:
         CheckpointRequestError
             A run holds it.
         """
-        lease = self._read_lease()
+        lease = self._read_etag_lease_and_age()
         holder = self.current_writer()
         if holder is not None:
             raise CheckpointRequestError(
@@ -233,7 +237,7 @@ class JobCheckpoints:
         """
         if not self.has_batches(query):
             raise CheckpointRequestError(
-                f"{self.job}/{query} has no checkpoint in {self.names.checkpoints(self.job)}"
+                f"{self.job}/{query} has no checkpoint in {self.names.checkpoints_url(self.job)}"
             )
         if to.has_batches(name):
             raise CheckpointRequestError(
@@ -273,7 +277,7 @@ class JobCheckpoints:
         return f"{self.prefix}/{FOLDER}/{query}.{kind}.json"
 
     def _read_bytes(self, key: str) -> bytes | None:
-        with ignore_missing(*MISSING_OBJECT):
+        with ignoring_not_found_errors(*MISSING_OBJECT):
             return bytes(self.s3.get_object(Bucket=self.bucket, Key=key)["Body"].read())
         return None
 
@@ -286,7 +290,7 @@ class JobCheckpoints:
             (each["Key"] for each in objects), key=lambda key: (key.startswith(f"{prefix}/{_LAST}/"), key)
         )
 
-    def _last_batch(self, query: str, log: str) -> int | None:
+    def _last_batch_id(self, query: str, log: str) -> int | None:
         names = (key.rpartition("/")[2] for key in self._object_keys(f"{self.prefix}/{query}/{log}"))
         return max((int(name) for name in names if name.isdecimal()), default=None)
 
@@ -300,7 +304,7 @@ class JobCheckpoints:
 
     def _copy_if_there(self, key: str, target: str) -> None:
         """Copy an object as it is, whatever its bytes are."""
-        with ignore_missing(*MISSING_OBJECT):
+        with ignoring_not_found_errors(*MISSING_OBJECT):
             self._copy_object(key, target)
 
     def _delete_checkpoint(self, query: str) -> None:
@@ -314,8 +318,8 @@ class JobCheckpoints:
 
     # ---- the lease ----
 
-    def _read_lease(self) -> tuple[str, dict[str, Any], float] | None:
-        with ignore_missing(*MISSING_OBJECT):
+    def _read_etag_lease_and_age(self) -> tuple[str, dict[str, Any], float] | None:
+        with ignoring_not_found_errors(*MISSING_OBJECT):
             response = self.s3.get_object(Bucket=self.bucket, Key=f"{self.prefix}/{FOLDER}/lease.json")
             server_time = parsedate_to_datetime(response["ResponseMetadata"]["HTTPHeaders"]["date"])
             age = (server_time - response["LastModified"]).total_seconds()

@@ -16,8 +16,12 @@ from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, DirectQuery, DirectRouteQuery
 from millrace.config.sinks.base import SinkContext
 from millrace.config.units import format_duration
-from millrace.lifecycle.account.deployed_outputs import MISSING_OBJECT, ignore_missing, split_s3_url
-from millrace.lifecycle.aws_error_messages import AwsError, translate_aws_errors
+from millrace.lifecycle.account.deployed_outputs import (
+    MISSING_OBJECT,
+    ignoring_not_found_errors,
+    split_s3_url,
+)
+from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 
 FOLDER = "_millrace/erase"
 """The same as in the core (``etl/repair/erase.py``; a test compares the two)."""
@@ -66,7 +70,7 @@ class ErasureRequests:
         body = json.dumps(asdict(request)).encode()
         for job in self.jobs:
             bucket, key = self._bucket_and_key(job, "request")
-            with translate_aws_errors(f"cannot write s3://{bucket}/{key}"):
+            with translating_aws_errors(f"cannot write s3://{bucket}/{key}"):
                 done = self.s3.put_object(Bucket=bucket, Key=key, Body=body)
             if "VersionId" in done:
                 self._versions.append((bucket, key, done["VersionId"]))
@@ -132,22 +136,25 @@ class ErasureRequests:
         for job in self.jobs:
             for name in ("request", erasure):
                 bucket, key = self._bucket_and_key(job, name)
-                with translate_aws_errors(f"cannot delete s3://{bucket}/{key}"):
+                with translating_aws_errors(f"cannot delete s3://{bucket}/{key}"):
                     self.s3.delete_object(Bucket=bucket, Key=key)
         for bucket, key, version in self._versions:
             # In a bucket with versions, a deletion without the version only hides the condition.
-            with translate_aws_errors(f"cannot delete s3://{bucket}/{key}"):
+            with translating_aws_errors(f"cannot delete s3://{bucket}/{key}"):
                 self.s3.delete_object(Bucket=bucket, Key=key, VersionId=version)
         self._versions.clear()
 
     def _read_json(self, job: str, name: str) -> dict[str, Any] | None:
         bucket, key = self._bucket_and_key(job, name)
-        with translate_aws_errors(f"cannot read s3://{bucket}/{key}"), ignore_missing(*MISSING_OBJECT):
+        with (
+            translating_aws_errors(f"cannot read s3://{bucket}/{key}"),
+            ignoring_not_found_errors(*MISSING_OBJECT),
+        ):
             return dict(json.loads(self.s3.get_object(Bucket=bucket, Key=key)["Body"].read()))
         return None
 
     def _bucket_and_key(self, job: str, name: str) -> tuple[str, str]:
-        bucket, prefix = split_s3_url(self.names.checkpoints(job))
+        bucket, prefix = split_s3_url(self.names.checkpoints_url(job))
         return bucket, f"{prefix}/{FOLDER}/{name}.json"
 
 
@@ -168,10 +175,10 @@ def places_not_erased(environment: Environment, names: Names, where: str) -> Ite
     context = SinkContext(names)
     for job, one in environment.jobs.items():
         for query, each in one.queries.items():
-            for end in each.ends.values():
-                by_hand = end.sink.manual_erasure(where, context)
+            for end in each.sinks_by_place.values():
+                by_hand = end.sink.manual_erasure_steps(where, context)
                 if by_hand is not None:
-                    yield f"{job}/{query}: {end.sink.target[1]}: {by_hand}"
+                    yield f"{job}/{query}: {end.sink.target_key_and_name[1]}: {by_hand}"
                 for reference in end.enrich:
                     yield f"{job}/{query}: reference table {reference.table}: only its owner changes it"
             if isinstance(each, DeriveQuery):
@@ -200,4 +207,4 @@ def places_not_erased(environment: Environment, names: Names, where: str) -> Ite
 
 
 def _streams_read_by(queries: Mapping[str, Any]) -> list[str]:
-    return [stream for query in queries.values() for stream in query.streams]
+    return [stream for query in queries.values() for stream in query.source_stream_names]

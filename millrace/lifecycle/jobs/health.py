@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from millrace.config.aws.pagination import list_all
-from millrace.lifecycle.aws_error_messages import TransientError, translate_aws_errors
+from millrace.lifecycle.aws_error_messages import TransientError, translating_aws_errors
 from millrace.lifecycle.jobs import logs
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from millrace.sizing.alarms.metrics import BY_NAME, namespace
+from millrace.sizing.alarms.metrics import BY_NAME, metric_namespace
 
 PATIENCE_SECONDS = 900
 POLL_SECONDS = 10.0
@@ -75,14 +75,14 @@ def read_job_health(aws: DeployedEnvironment, job: str, since: float) -> JobHeal
     behind = _metric_values_by_query(aws, job, "BacklogSeconds", "Maximum", recent).values()
     ages += [values[0] for values in behind if values and values[0] > 0]
     for query in queries.values():
-        for name in query.streams:
+        for name in query.source_stream_names:
             ages += _iterator_ages(aws, name)
     waiting = tuple(name for name in queries if sum(triggers[name]) == 0)
     asked = aws.names.environment.jobs[job]
-    if asked.in_turns or (asked.run == "auto" and waiting):
+    if asked.has_bounded_runs or (asked.run == "auto" and waiting):
         if logs.logged_events(aws, job, datetime.fromtimestamp(since, UTC), "finished"):
             waiting = ()
-        elif asked.in_turns:
+        elif asked.has_bounded_runs:
             waiting = tuple(queries)
     return JobHealth(
         waiting,
@@ -166,7 +166,7 @@ def _metric_values_by_query(
             "Id": f"q{number}",
             "MetricStat": {
                 "Metric": {
-                    "Namespace": namespace(aws.names.job(job)),
+                    "Namespace": metric_namespace(aws.names.job(job)),
                     "MetricName": metric,
                     "Dimensions": [
                         {"Name": "job", "Value": aws.names.job(job)},
@@ -180,7 +180,7 @@ def _metric_values_by_query(
         for number, query in enumerate(queries)
     ]
     values: dict[str, list[float]] = {query: [] for query in queries}
-    with translate_aws_errors(f"cannot read the metric {metric} of {job}"):
+    with translating_aws_errors(f"cannot read the metric {metric} of {job}"):
         for result in list_all(
             aws.client("cloudwatch"),
             "get_metric_data",
@@ -209,7 +209,7 @@ def _iterator_ages(aws: DeployedEnvironment, source: str) -> Iterator[float]:
     if metrics is None:
         return
     now = datetime.now(UTC)
-    with translate_aws_errors(f"cannot read the age of records on {source}"):
+    with translating_aws_errors(f"cannot read the age of records on {source}"):
         points = aws.client("cloudwatch").get_metric_statistics(
             Namespace=metrics.namespace,
             MetricName=metrics.age,

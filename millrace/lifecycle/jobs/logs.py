@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from millrace.config.aws.pagination import list_all
-from millrace.lifecycle.aws_error_messages import translate_aws_errors
+from millrace.lifecycle.aws_error_messages import translating_aws_errors
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 
 Kind = Literal["failed", "refused", "traceback", "exception"]
@@ -95,7 +95,7 @@ def log_groups(aws: DeployedEnvironment, job: str) -> list[str]:
     """
     prefix = f"/{aws.names.prefix}/jobs/{job}"
     own = re.compile(rf"{re.escape(prefix)}(-{re.escape(aws.names.job(job))}-[0-9a-f]{{8}})?(/.*)?")
-    with translate_aws_errors(f"cannot list the log groups of {job}"):
+    with translating_aws_errors(f"cannot list the log groups of {job}"):
         asked = list_all(aws.client("logs"), "describe_log_groups", "logGroups", logGroupNamePrefix=prefix)
         names = [str(group["logGroupName"]) for group in asked]
     # Groups of a job whose name has this one as a prefix do not count.
@@ -176,7 +176,7 @@ def _search_lines(
     for begin in (*(max(since, now - window) for window in _WINDOWS), since):
         for group in own:
             for pattern in patterns or ("",):
-                with translate_aws_errors(f"cannot read the log lines of {job}"):
+                with translating_aws_errors(f"cannot read the log lines of {job}"):
                     for event in list_all(
                         logs,
                         "filter_log_events",
@@ -202,7 +202,7 @@ def _stream_lines_after(aws: DeployedEnvironment, group: str, stream: str, first
     request = {"logGroupName": group, "logStreamName": stream, "startFromHead": True, "limit": _BLOCK_EVENTS}
     request["startTime"] = int(first.at.timestamp() * 1000)
     block: list[dict[str, Any]] = []
-    with translate_aws_errors("cannot read the log lines after an error"):
+    with translating_aws_errors("cannot read the log lines after an error"):
         while len(block) < _BLOCK_EVENTS:
             # An answer may hold few events or none before the stream's end, which repeats the token (API reference).
             answer = aws.client("logs").get_log_events(**request)
@@ -226,10 +226,10 @@ def find_failures(lines: Iterable[LogLine]) -> list[LoggedFailure]:
     An event may hold several lines, and a trace several events; both are split into lines.
     """
     apart = [replace(line, text=text) for line in lines for text in line.text.splitlines() or [""]]
-    return list(_failures_in(apart))
+    return list(_yield_failures(apart))
 
 
-def _failures_in(lines: Sequence[LogLine]) -> Iterator[LoggedFailure]:
+def _yield_failures(lines: Sequence[LogLine]) -> Iterator[LoggedFailure]:
     at = 0
     while at < len(lines):
         line = lines[at]
@@ -243,7 +243,7 @@ def _failures_in(lines: Sequence[LogLine]) -> Iterator[LoggedFailure]:
         kind = next((kind for first, kind in _FIRST_LINES if first.match(line.text)), None)
         if kind is None:
             continue
-        end = _failure_end(lines, at, kind)
+        end = _index_after_failure(lines, at, kind)
         text = "\n".join(each.text for each in lines[at - 1 : min(end, at - 1 + _MOST_LINES)])
         yield LoggedFailure(kind, line.at, line.source, None, text, line.place)
         at = end
@@ -260,7 +260,7 @@ def parse_event_line(text: str) -> dict[str, Any] | None:
     return parsed if isinstance(parsed, dict) and "event" in parsed else None
 
 
-def _failure_end(lines: Sequence[LogLine], at: int, kind: Kind) -> int:
+def _index_after_failure(lines: Sequence[LogLine], at: int, kind: Kind) -> int:
     """Return the end of a failure's text: Python names the exception after its frames, a logger before them."""
     raised = kind != "traceback" and not _LOGGED.match(lines[at - 1].text)
     while at < len(lines):

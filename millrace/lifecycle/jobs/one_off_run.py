@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from millrace.lifecycle.account.deployed_outputs import NotDeployedError, read_stack_outputs
-from millrace.lifecycle.aws_error_messages import AwsError, translate_aws_errors
+from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 from millrace.lifecycle.jobs.logs import logged_events
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, execute_verb_for_answer
 
@@ -154,11 +154,11 @@ def _wait_for_run(
 ) -> EndedRun:
     """Wait for the end of a run."""
     stack = aws.names.stack(f"job-{job}")
-    with translate_aws_errors(f"cannot read stack {stack}"):
+    with translating_aws_errors(f"cannot read stack {stack}"):
         application = read_stack_outputs(aws.client("cloudformation"), stack).get("ApplicationId")
     progress(f"run {run} has begun")
     while True:
-        with translate_aws_errors(f"cannot read run {run}"):
+        with translating_aws_errors(f"cannot read run {run}"):
             if application is None:
                 seen = aws.client("glue").get_job_run(JobName=aws.names.job(job), RunId=run)["JobRun"]
                 state, detail = seen["JobRunState"], seen.get("ErrorMessage", "")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from millrace.config.model import Environment
-from millrace.config.queries import DeriveQuery, SourceQuery
+from millrace.config.queries import DeriveQuery, SourceQueryBase
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ def estimate_records_read_again(
         Start of the query.
     """
     definition = environment.jobs[job].queries[query]
-    if not isinstance(definition, SourceQuery):
+    if not isinstance(definition, SourceQueryBase):
         return []
     sources = []
-    for name in definition.streams:
+    for name in definition.source_stream_names:
         stream = environment.streams[name]
         seconds = max(0.0, (now - since).total_seconds())
         records = round(stream.traffic.records_per_second * seconds)
@@ -60,7 +60,7 @@ def reset_objection(environment: Environment, job: str, query: str, at: datetime
         Start time; None for that of its settings, or for all landed records.
     """
     definition = environment.jobs[job].queries[query]
-    for path, end in definition.ends.items():
+    for path, end in definition.sinks_by_place.items():
         if end.sink.keeps is not None:
             route = f" of {path}" if path else ""
             return f"its sink{route} is {end.sink.kind}: {end.sink.keeps}"

@@ -16,8 +16,12 @@ import boto3
 
 from millrace.config.aws.pagination import list_all
 from millrace.config.aws.resource_names import Names
-from millrace.lifecycle.account.deployed_outputs import NotDeployedError, ignore_missing, read_stack_outputs
-from millrace.lifecycle.aws_error_messages import AwsError, CredentialsError, translate_aws_errors
+from millrace.lifecycle.account.deployed_outputs import (
+    NotDeployedError,
+    ignoring_not_found_errors,
+    read_stack_outputs,
+)
+from millrace.lifecycle.aws_error_messages import AwsError, CredentialsError, translating_aws_errors
 
 Verb = Literal["start", "stop", "drain", "status", "once"]
 
@@ -98,7 +102,7 @@ def connect_to_account(names: Names) -> DeployedEnvironment:
         make: Any = boto3.client  # the type checker does not know the service
         return make(service, region_name=environment.region)
 
-    with translate_aws_errors("cannot tell to whom these AWS credentials belong"):
+    with translating_aws_errors("cannot tell to whom these AWS credentials belong"):
         account = make_client("sts").get_caller_identity()["Account"]
     if environment.account is not None and account != environment.account:
         raise CredentialsError(
@@ -119,7 +123,7 @@ def find_state_machine_arn(aws: DeployedEnvironment, job: str) -> str:
         AWS refused the request.
     """
     stack = aws.names.stack(f"job-{job}")
-    with translate_aws_errors(f"cannot read stack {stack}"):
+    with translating_aws_errors(f"cannot read stack {stack}"):
         arn = read_stack_outputs(aws.client("cloudformation"), stack).get("StateMachineArn")
     if arn is None:
         raise NotDeployedError(
@@ -167,13 +171,15 @@ def execute_verb(
         request["grace_seconds"] = grace_seconds
     if arguments:
         request["arguments"] = [{"name": name, "value": value} for name, value in arguments]
-    with translate_aws_errors(f"cannot start the state machine of {job}"):
+    with translating_aws_errors(f"cannot start the state machine of {job}"):
         execution = client.start_execution(stateMachineArn=arn, input=json.dumps(request))["executionArn"]
     settled = time.monotonic() + _SETTLE_SECONDS
-    with translate_aws_errors(f"cannot read the execution of the state machine of {job}"):
+    with translating_aws_errors(f"cannot read the execution of the state machine of {job}"):
         seen = 0
         while True:
-            with ignore_missing(*(("ExecutionDoesNotExist",) if time.monotonic() < settled else ())):
+            with ignoring_not_found_errors(
+                *(("ExecutionDoesNotExist",) if time.monotonic() < settled else ())
+            ):
                 result = client.describe_execution(executionArn=execution)
                 request = {"executionArn": execution, "PaginationConfig": _PAGE}
                 history = list_all(client, "get_execution_history", "events", **request)

@@ -86,11 +86,11 @@ def check_zones(account: PreflightAccount) -> Iterator[PreflightRow]:
         return
     result = account.client("ec2").describe_availability_zones()["AvailabilityZones"]
     usable = [each["ZoneId"] for each in result if each["State"] == "available"]
-    zones_needed = environment.network.zone_ids or tuple(usable[: environment.zones])
+    zones_needed = environment.network.zone_ids or tuple(usable[: environment.zone_count])
     yield from _check_zones_of_services(account, zones_needed)
     lacking = ", ".join(each for each in zones_needed if each not in usable)
-    if len(zones_needed) < environment.zones:
-        lacking = lacking or f"{environment.zones} zones"
+    if len(zones_needed) < environment.zone_count:
+        lacking = lacking or f"{environment.zone_count} zones"
     wrong = f"{lacking}: not available; available: {', '.join(usable)}" if lacking else ""
     yield row_of_check(
         "zones", wrong, ", ".join(zones_needed), "write network.zone_ids or network.availability_zones"

@@ -12,11 +12,11 @@ from typing import Any, Literal
 from botocore.exceptions import BotoCoreError, ClientError
 
 from millrace.config.aws.pagination import list_all
-from millrace.lifecycle.account.deployed_outputs import ignore_missing
+from millrace.lifecycle.account.deployed_outputs import ignoring_not_found_errors
+from millrace.lifecycle.changes.refused_updates import Template
 from millrace.lifecycle.changes.undeclared_stacks import existing_stack_states
-from millrace.lifecycle.changes.update_rules import Template
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from millrace.sizing.model import Plan
+from millrace.sizing.plan_model import Plan
 
 Verdict = Literal["ok", "warning", "failed", "not known"]
 
@@ -85,7 +85,7 @@ class PreflightAccount:
 
     def answer_if_exists(self, service: str, operation: str, **given: str) -> dict[str, Any] | None:
         """Return the answer of an operation; None if its subject does not exist."""
-        with ignore_missing(*ABSENT):
+        with ignoring_not_found_errors(*ABSENT):
             return dict(getattr(self.client(service), operation)(**given))
         return None
 

@@ -13,7 +13,7 @@ from millrace.config.engines.glue import WORKERS
 from millrace.config.model import MskCluster
 from millrace.config.sources.kinesis import KinesisStream
 from millrace.lifecycle.preflight.questions import Check, PreflightAccount, PreflightRow
-from millrace.sizing.model import JobPlan
+from millrace.sizing.plan_model import JobPlan
 
 _FULL = 0.8
 """Share of a quota from which the next change may not fit."""
@@ -68,7 +68,7 @@ def check_shard_quota(account: PreflightAccount) -> Iterator[PreflightRow]:
     """Check the shards of provisioned streams."""
     environment = account.aws.names.environment
     own = [n for n, s in environment.streams.items() if isinstance(s, KinesisStream) and s.is_created]
-    provisioned = [n for n in own if environment.streams[n].sizing == "provisioned"]
+    provisioned = [n for n in own if environment.streams[n].sizing_key == "provisioned"]
     if not provisioned:
         return
     limits = account.client("kinesis").describe_limits()
@@ -118,7 +118,7 @@ def _endpoints_needed_and_used(account: PreflightAccount) -> tuple[float, float]
     return len(network.services) if network.egress.value == "endpoints" else 0, 0
 
 
-def _job_amounts_needed_and_used(
+def _make_job_amounts_function(
     engine: str, amount: Callable[[JobPlan], float]
 ) -> Callable[[PreflightAccount], tuple[float, float]]:
     """Return a function that adds an amount up over the jobs of an engine."""
@@ -139,19 +139,19 @@ _QUOTAS = (
         "glue",
         "L-08F3B322",
         "Glue DPUs, without other jobs",
-        _job_amounts_needed_and_used("glue", lambda job: job.max_workers.value * WORKERS[job.worker].dpu),
+        _make_job_amounts_function("glue", lambda job: job.max_workers.value * WORKERS[job.worker].dpu),
     ),
     (
         "glue",
         "L-5E4153CA",
         "Glue runs, without other jobs",
-        _job_amounts_needed_and_used("glue", lambda _: 1),
+        _make_job_amounts_function("glue", lambda _: 1),
     ),
     (
         "emr-serverless",
         "L-D05C8A75",
         "EMR Serverless vCPUs, without other jobs",
-        _job_amounts_needed_and_used("emr", lambda job: job.max_workers.value * job.vcpu),
+        _make_job_amounts_function("emr", lambda job: job.max_workers.value * job.vcpu),
     ),
     ("kafka", "L-EDD31C36", "MSK brokers", _brokers_needed_and_used),
     ("vpc", "L-F678F1CE", "VPCs", _vpcs_needed_and_used),

@@ -122,7 +122,11 @@ def _resolve_functions(account: PreflightAccount, value: Any) -> Any:
         separator, parts = value["Fn::Join"]
         return separator.join(str(_resolve_functions(account, each)) for each in parts)
     if value.keys() == {"Ref"}:
-        known = {"Partition": names.partition, "Region": names.environment.region, "AccountId": names.account}
+        known = {
+            "Partition": names.aws_partition,
+            "Region": names.environment.region,
+            "AccountId": names.account,
+        }
         known["URLSuffix"] = "amazonaws.com"
         return known.get(value["Ref"].removeprefix("AWS::"), value["Ref"])
     if value.keys() & {"Fn::GetAtt", "Fn::ImportValue", "Fn::Sub"}:

@@ -24,9 +24,10 @@ Encode = Callable[[Values], bytes]
 Spoil = Callable[[Values, random.Random], tuple[bytes, Dirt]]
 
 
-_CHANGES = "millrace.sandbox.payloads.changes:payloads"
+_CHANGES = "millrace.sandbox.payloads.changes:make_payload_writers"
 PAYLOADS = {
-    kind: f"millrace.sandbox.payloads.{kind}:payloads" for kind in ("json", "text", "csv", "avro", "protobuf")
+    kind: f"millrace.sandbox.payloads.{kind}:make_payload_writers"
+    for kind in ("json", "text", "csv", "avro", "protobuf")
 } | {"debezium": _CHANGES, "dms": _CHANGES}
 """Function of a format and its schema file, by the format's kind; a distribution adds its own as ``millrace.payloads``."""
 
@@ -108,7 +109,7 @@ class PayloadBreaker:
     broken: Callable[[bytes, random.Random], bytes]
 
     def __call__(self, values: Values, choose: random.Random) -> tuple[bytes, Dirt]:
-        """Spoil a record in one of these ways."""
+        """Return a record that is spoiled in one of these ways, and the way."""
         retyped = [f.name for f in self.schema.fields if isinstance(f.dataType, NumericType | BooleanType)]
         dirt: Dirt = choose.choice(("broken", "retyped", "empty") if retyped else ("broken", "empty"))
         if dirt == "empty":

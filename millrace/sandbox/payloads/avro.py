@@ -13,7 +13,7 @@ from millrace.sandbox.schemas.avro_encoding import AvroSchema
 from millrace.sandbox.schemas.traffic_values import Values
 
 
-def payloads(form: AvroFormat, path: Path) -> PayloadWriters:
+def make_payload_writers(form: AvroFormat, path: Path) -> PayloadWriters:
     """Return the writers of datums of the newest writer's schema, or of the query's where there is no registry.
 
     Raises

@@ -30,7 +30,7 @@ _STEP = 37
 Operation = Literal["insert", "update", "delete"]
 
 
-def payloads(form: ChangeFormat, path: Path, name: str = "public.traffic") -> PayloadWriters:
+def make_payload_writers(form: ChangeFormat, path: Path, name: str = "public.traffic") -> PayloadWriters:
     """Return the writers of events of a table; the first field that is NOT NULL is the key.
 
     Raises
@@ -73,7 +73,7 @@ class _ChangingTable:
     number: int = 0
 
     def change_next_row(self, values: Values) -> tuple[int, Operation, Values | None, Values | None]:
-        """Change the row of the next key: each fifth change of a row deletes it."""
+        """Change the row of the next key, each fifth time by its deletion; return number, operation, and the row before and after."""
         self.number += 1
         place = self.number * _STEP % KEYS
         key = self.keys.setdefault(place, values[self.key])

@@ -14,7 +14,7 @@ from millrace.sandbox.schemas import ddl
 from millrace.sandbox.schemas.traffic_values import Values
 
 
-def payloads(form: CsvFormat, path: Path) -> PayloadWriters:
+def make_payload_writers(form: CsvFormat, path: Path) -> PayloadWriters:
     """Return the writers of records; a broken record has more columns than any of the schema."""
     schema, encode = ddl.read_ddl_file(path), _csv_encoder(form)
     extra = form.delimiter.encode() * (1 + len(schema.fields))
@@ -25,13 +25,13 @@ def _csv_encoder(form: CsvFormat) -> Encode:
     def encode_record(values: Values) -> bytes:
         out = io.StringIO()
         writer = csv.writer(out, delimiter=form.delimiter, quotechar=form.quote, lineterminator="")
-        writer.writerow([_cell_text(value, form.null) for value in values.values()])
+        writer.writerow([_csv_cell_value(value, form.null) for value in values.values()])
         return out.getvalue().encode()
 
     return encode_record
 
 
-def _cell_text(value: Any, null: str) -> Any:
+def _csv_cell_value(value: Any, null: str) -> Any:
     if value is None:
         return null
     if isinstance(value, bool):

@@ -12,7 +12,7 @@ from millrace.sandbox.schemas import ddl
 from millrace.sandbox.schemas.traffic_values import Values
 
 
-def payloads(_form: JsonFormat, path: Path) -> PayloadWriters:
+def make_payload_writers(_form: JsonFormat, path: Path) -> PayloadWriters:
     """Return the writers of objects without null fields."""
     schema = ddl.read_ddl_file(path)
     return PayloadWriters(schema, _encode_object, PayloadBreaker(schema, _encode_object, _cut_payload))

@@ -18,11 +18,11 @@ from millrace.sandbox.schemas.avro_encoding import stable_hash
 from millrace.sandbox.schemas.traffic_values import Values
 
 
-def payloads(form: ProtobufFormat, path: Path) -> PayloadWriters:
+def make_payload_writers(form: ProtobufFormat, path: Path) -> PayloadWriters:
     """Return the writers of messages; a spoiled one has a field of another type, or an invalid tag."""
     message = protobuf_descriptors.find_message(path.read_bytes(), form.message, str(path))
     return PayloadWriters(
-        message.struct, lambda values: _encode_message(message, values), _message_spoiler(message)
+        message.columns, lambda values: _encode_message(message, values), _message_spoiler(message)
     )
 
 

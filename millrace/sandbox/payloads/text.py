@@ -12,7 +12,7 @@ from millrace.sandbox.schemas import ddl
 from millrace.sandbox.schemas.traffic_values import Values
 
 
-def payloads(_form: TextFormat, path: Path) -> PayloadWriters:
+def make_payload_writers(_form: TextFormat, path: Path) -> PayloadWriters:
     """Return the writers of values of the one field; a spoiled one is not UTF-8."""
     schema = ddl.read_ddl_file(path)
     [field] = schema.fieldNames()

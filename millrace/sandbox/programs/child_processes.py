@@ -59,7 +59,7 @@ class StalledError(SandboxError):
     """A wait that ended without its result."""
 
 
-def start_tied_to_parent(
+def process_tied_to_parent_and_pipe(
     command: Sequence[str | Path], **options: Any
 ) -> tuple[subprocess.Popen[bytes], FileIO]:
     """Start a program in a session of its own that ends with this program, however that ends.
@@ -108,7 +108,7 @@ class ChildProcess:
     log
         Its standard output and error.
     held
-        Pipe from :func:`start_tied_to_parent`.
+        Pipe from :func:`process_tied_to_parent_and_pipe`.
     scratch
         A folder of its own that is deleted after its end.
     """
@@ -130,20 +130,20 @@ class ChildProcess:
         cwd: Path | None = None,
         scratch: Path | None = None,
     ) -> ChildProcess:
-        """Start a program in a process group of its own."""
+        """Return a program that was started in a process group of its own."""
         log.parent.mkdir(parents=True, exist_ok=True)
         _RECORDS.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
-            popen, held = start_tied_to_parent(
+            popen, held = process_tied_to_parent_and_pipe(
                 command, env=dict(environment), cwd=cwd, stdout=output, stderr=subprocess.STDOUT
             )
         process = cls(name=name, log=log, popen=popen, held=held, scratch=scratch)
         record = {
             "name": name,
             "pid": popen.pid,
-            "created": _start_after_boot(psutil.Process(popen.pid)),
+            "created": _start_seconds_after_boot(psutil.Process(popen.pid)),
             "owner": os.getpid(),
-            "owner_created": _start_after_boot(psutil.Process()),
+            "owner_created": _start_seconds_after_boot(psutil.Process()),
         }
         process._record_file.write_text(json.dumps(record))
         return process
@@ -298,7 +298,7 @@ def stop_at_end(process: ChildProcess | None, *, keep: bool) -> Iterator[None]:
 
 
 @contextmanager
-def lock_sandbox() -> Iterator[None]:
+def locked_sandbox_without_left_programs() -> Iterator[None]:
     """Lock this machine's sandbox, and first stop the programs that an earlier one left.
 
     Raises
@@ -341,7 +341,7 @@ def stop_left_programs() -> list[str]:
     return stopped
 
 
-def _start_after_boot(process: psutil.Process) -> float:
+def _start_seconds_after_boot(process: psutil.Process) -> float:
     """Return the seconds from the machine's start to the program's, which do not change with the clock."""
     return float(process.create_time() - psutil.boot_time())
 
@@ -349,7 +349,7 @@ def _start_after_boot(process: psutil.Process) -> float:
 def _is_same_process_running(pid: int, created: float) -> bool:
     try:
         process = psutil.Process(pid)
-        same = abs(_start_after_boot(process) - created) < _TICK_SECONDS
+        same = abs(_start_seconds_after_boot(process) - created) < _TICK_SECONDS
         return same and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False

@@ -66,7 +66,7 @@ class EngineSettingsTable(BaseModel):
 
 @cache
 def read_settings_table() -> EngineSettingsTable:
-    """Read the table."""
+    """Return the table of ``engine_settings.yaml``."""
     text = (resources.files("millrace.sandbox") / "engine_settings.yaml").read_text(encoding="utf-8")
     return EngineSettingsTable.model_validate(YAML(typ="safe", pure=True).load(text))
 

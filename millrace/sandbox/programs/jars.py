@@ -39,7 +39,9 @@ from millrace.sandbox.programs.toolchain import (
 
 LOCK = LOCKS / "jars.lock.json"
 _FOR_TESTS = frozenset({"debezium", "mysql-server", "opensearch"})
-ON_REQUEST = _FOR_TESTS | {jar_set_name("sandbox", line) for line in LINES.values() if not line.default}
+ON_REQUEST = _FOR_TESTS | {
+    jar_set_name("sandbox", line) for line in LINES.values() if not line.is_default_line
+}
 """Sets that set-up does not fetch, as most people need none of them."""
 
 _IGNORING = threading.Lock()
@@ -82,7 +84,7 @@ def jar_folder(name: str, line: SparkLine | None = None) -> Path:
 
 
 def jar_files(name: str, line: SparkLine | None = None) -> list[Path]:
-    """List the jars of a set; its parameters are those of :func:`jar_folder`.
+    """Return the jars of a set; its parameters are those of :func:`jar_folder`.
 
     Raises
     ------
@@ -91,7 +93,7 @@ def jar_files(name: str, line: SparkLine | None = None) -> list[Path]:
     """
     line = line or installed_spark_line()
     where = jar_folder(name, line)
-    jars = read_lock().get(where.name)
+    jars = read_jar_lock_file().get(where.name)
     if jars is None:
         raise JarError(f"the lock file of jars has no set {name} for Spark {line.name}")
     paths = [where / jar.file_name for jar in jars]
@@ -107,8 +109,8 @@ def jar_files(name: str, line: SparkLine | None = None) -> list[Path]:
     return paths
 
 
-def read_lock() -> dict[str, list[Jar]]:
-    """Read the lock: set name to its jars."""
+def read_jar_lock_file() -> dict[str, list[Jar]]:
+    """Return the jars of each set in the lock file."""
     return {name: [Jar(**jar) for jar in jars] for name, jars in json.loads(LOCK.read_text()).items()}
 
 
@@ -126,7 +128,11 @@ def fetch_jars(also: Collection[str] = ()) -> int:
         A jar could not be fetched, or its digest is not the lock's.
     """
     with ThreadPoolExecutor() as pool:  # a set is minutes of waiting for a registry, not of work
-        wanted = {name: jars for name, jars in read_lock().items() if name not in ON_REQUEST or name in also}
+        wanted = {
+            name: jars
+            for name, jars in read_jar_lock_file().items()
+            if name not in ON_REQUEST or name in also
+        }
         return sum(pool.map(_fetch_jar_set, *zip(*wanted.items(), strict=True)))
 
 
@@ -138,7 +144,7 @@ def _fetch_jar_set(name: str, jars: list[Jar]) -> int:
     home.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=state_folder()) as given:
         scratch = Path(given)
-        _run_ivy(_ivy_module_without_dependencies(name, missing), name, scratch)
+        _run_ivy_and_read_report(_ivy_module_without_dependencies(name, missing), name, scratch)
         for jar in missing:
             path = scratch / jar.file_name
             if _sha256_of_file(path) != jar.sha256:
@@ -154,9 +160,9 @@ def _fetch_jar_set(name: str, jars: list[Jar]) -> int:
 def resolve_and_write_lock() -> None:
     """Resolve ``toolchain/jars/*.xml`` with all dependencies and write the lock."""
     lock: dict[str, list[dict[str, str]]] = {}
-    for locked_as, module in sorted(_requests_of_sets()):
+    for locked_as, module in sorted(_ivy_request_by_set()):
         with tempfile.TemporaryDirectory(dir=state_folder()) as name:
-            report = _run_ivy(module, locked_as, Path(name))
+            report = _run_ivy_and_read_report(module, locked_as, Path(name))
             jars = [
                 Jar(
                     group=module.attrib["organisation"],
@@ -177,7 +183,7 @@ def resolve_and_write_lock() -> None:
     LOCK.write_text(json.dumps(lock, indent=1) + "\n")
 
 
-def _requests_of_sets() -> Iterator[tuple[str, str]]:
+def _ivy_request_by_set() -> Iterator[tuple[str, str]]:
     """Yield the name of each set in the lock, and its request with the versions of its line.
 
     A request is for every line, unless there is one for the line's Scala: ``sandbox_2.13.xml``.
@@ -188,7 +194,7 @@ def _requests_of_sets() -> Iterator[tuple[str, str]]:
         for line in LINES.values():
             own = request.with_stem(f"{request.stem}_{line.scala}")
             text = (own if own.exists() else request).read_text()
-            if line.default or "${" in text:
+            if line.is_default_line or "${" in text:
                 given = {"line": line.name, "spark": line.spark, "scala": line.scala, **line.libraries}
                 yield jar_set_name(request.stem, line), Template(text).substitute(given)
 
@@ -214,7 +220,7 @@ def _ivy_module_without_dependencies(name: str, jars: list[Jar]) -> str:
     )
 
 
-def _run_ivy(module: str, name: str, target: Path) -> ElementTree.Element:
+def _run_ivy_and_read_report(module: str, name: str, target: Path) -> ElementTree.Element:
     """Run Ivy on a module description, put its jars into ``target`` and return Ivy's report."""
     description = target / "ivy.xml"
     description.write_text(module)
@@ -282,7 +288,9 @@ def main() -> int:
         fetched = fetch_jars(given.also)
         home = state_folder() / "jars"
         in_place = sum(
-            (home / name / jar.file_name).exists() for name, jars in read_lock().items() for jar in jars
+            (home / name / jar.file_name).exists()
+            for name, jars in read_jar_lock_file().items()
+            for jar in jars
         )
         sys.stdout.write(f"{fetched} jars fetched, {in_place} in place\n")
     except JarError as error:

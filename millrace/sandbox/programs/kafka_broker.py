@@ -91,7 +91,7 @@ def running_broker(
     shutil.rmtree(home, ignore_errors=True)
     log.unlink(missing_ok=True)
     ports = [free_port(), free_port()]
-    write_broker_settings(home, 1, ports[:1], ports[1:], listeners or {}, settings or {})
+    write_broker_settings_and_format(home, 1, ports[:1], ports[1:], listeners or {}, settings or {})
     process = start_broker(home, 1, name, log)
     bootstrap = f"127.0.0.1:{ports[0]}"
     process.wait_until(lambda: broker_count(bootstrap) == 1, seconds=60, what="answering")
@@ -99,7 +99,7 @@ def running_broker(
         yield KafkaBroker(bootstrap, process)
 
 
-def write_broker_settings(
+def write_broker_settings_and_format(
     home: Path,
     number: int,
     ports: Sequence[int],
@@ -136,7 +136,7 @@ def write_broker_settings(
     }
     file = _broker_properties_file(home, number)
     file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    command = [*_java_command(), "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", file]
+    command = [*_broker_java_command(), "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", file]
     formatting = ChildProcess.start(
         "kafka-format", command, environment=program_variables(), log=home / "format.log"
     )
@@ -146,7 +146,7 @@ def write_broker_settings(
 
 def start_broker(home: Path, number: int, name: str, log: Path) -> ChildProcess:
     """Start a broker whose settings are written."""
-    command = [*_java_command(), "kafka.Kafka", _broker_properties_file(home, number)]
+    command = [*_broker_java_command(), "kafka.Kafka", _broker_properties_file(home, number)]
     return ChildProcess.start(name, command, environment=program_variables(), log=log)
 
 
@@ -154,7 +154,7 @@ def _broker_properties_file(home: Path, number: int) -> Path:
     return home / f"broker-{number}.properties"
 
 
-def _java_command() -> list[str | Path]:
+def _broker_java_command() -> list[str | Path]:
     class_path = ":".join(str(path) for path in jars.jar_files("kafka-broker"))
     # Plain HotSpot flags: a broker of one node needs neither a large heap nor parallel collection.
     return [java_home() / "bin" / "java", "-Xmx384m", "-XX:+UseSerialGC", "-cp", class_path]

@@ -40,7 +40,7 @@ def start_driver(
     archive: Path | None = None,
     line: SparkLine | None = None,
 ) -> ChildProcess:
-    """Start a driver.
+    """Start a driver, and return its process.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def start_driver(
 
 
 def read_driver_events(run: ChildProcess) -> Iterator[dict[str, Any]]:
-    """Read the JSON lines that the core has printed so far (``docs/launch-document.md``).
+    """Yield the JSON lines that the core has printed so far (``docs/launch-document.md``).
 
     The last line of a killed run may be incomplete; it is left out.
     """

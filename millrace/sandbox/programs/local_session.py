@@ -18,7 +18,7 @@ from millrace.sandbox.programs.toolchain import program_variables
 
 
 @contextmanager
-def open_session(
+def running_spark_session(
     jar_files: Iterable[Path],
     settings: Mapping[str, str] = MappingProxyType({}),
     *,

@@ -104,7 +104,7 @@ class SandboxSpark:
     cores: int = 2
     driver_memory: str = "2g"
 
-    def settings(self, document: Mapping[str, Any]) -> dict[str, str]:
+    def job_spark_settings(self, document: Mapping[str, Any]) -> dict[str, str]:
         """Return a job's local Spark settings: its engine's and the document's, without those of :data:`REPLACED`."""
         result = self.without_replaced_settings({**engine_settings(document), **document["spark"]})
         name = document["settings"]["catalog"]
@@ -181,7 +181,7 @@ class SandboxSpark:
         own = [self._download_from_s3(url, home / url.rpartition("/")[2]) for url in document["jars"]]
         shipped = ("sandbox", "kafka-client", "postgresql") if document["engine"] == "glue" else ("sandbox",)
         engine = [path for jar_set in shipped for path in jars.jar_files(jar_set, line)]
-        settings = self.settings(document)
+        settings = self.job_spark_settings(document)
         settings["spark.jars"] = ",".join(str(path) for path in [*engine, *own])
         settings["spark.eventLog.dir"] = event_logs.as_uri()
         if self.stack.region != _SIGNED_FOR:
@@ -192,7 +192,11 @@ class SandboxSpark:
         for binding in self._bind_arguments(document["settings"], home):
             tail += ["--bind", binding]
         tail += arguments
-        environment = {**self.stack.environment(), "AWS_CBOR_DISABLE": "true", "JAVA_HOME": str(java_home())}
+        environment = {
+            **self.stack.environment_variables(),
+            "AWS_CBOR_DISABLE": "true",
+            "JAVA_HOME": str(java_home()),
+        }
         process = local_driver.start_driver(
             f"job-{run}", home, entry, settings, tail, environment=environment, archive=archive, line=line
         )
@@ -235,7 +239,7 @@ class SandboxSpark:
 
 
 def _write_signing_region_folder(folder: Path, stack: LocalStack) -> Path:
-    """Write a folder for the class path with which the Kinesis connector's AWS SDK signs for LocalStack's region.
+    """Write and return a folder for the class path with which the Kinesis connector's AWS SDK signs for LocalStack's region.
 
     The SDK takes the region from the host's name, and us-east-1 for an unknown one; LocalStack then looks for the
     stream there. Its own override file (``InternalConfig``, AWS SDK for Java 1.x) maps hosts to regions.
@@ -247,7 +251,7 @@ def _write_signing_region_folder(folder: Path, stack: LocalStack) -> Path:
     return folder
 
 
-def copy_event_logs(stack: LocalStack, job: LocalJob, url: str) -> int:
+def copy_then_move_event_logs(stack: LocalStack, job: LocalJob, url: str) -> int:
     """Copy a run's event logs to the place of the deployed job's logs, and move them to the history server's folder.
 
     Parameters
@@ -283,7 +287,7 @@ class LocalJob:
     event_logs: Path
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """Read the JSON lines that the core has printed so far (``docs/launch-document.md``)."""
+        """Yield the JSON lines that the core has printed so far (``docs/launch-document.md``)."""
         return local_driver.read_driver_events(self.process)
 
     def commit_times(self) -> list[datetime]:

@@ -30,7 +30,7 @@ ACCOUNT = "000000000000"
 _JSONATA_JAVA = "21"
 """Folder in which LocalStack looks for the Java of its JSONata; a Java 17 is put there, which runs it too."""
 
-_LOOPBACK = Path(__file__).with_name("loopback.py")
+_LOOPBACK = Path(__file__).with_name("start_on_loopback.py")
 """Wrapper, as LocalStack and its Kinesis, which is Node, listen on all interfaces whatever ``GATEWAY_LISTEN`` is."""
 
 _LIBRARY = "var/lib/localstack/lib"
@@ -66,7 +66,7 @@ class LocalStack:
             aws_secret_access_key=_CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
         )
 
-    def environment(self) -> dict[str, str]:
+    def environment_variables(self) -> dict[str, str]:
         """Return environment variables that point ``cdklocal``, boto3 and Spark at it, and at nothing real."""
         address = urlparse(self.endpoint)
         inherited = {k: v for k, v in program_variables().items() if not k.startswith("AWS_")}
@@ -83,7 +83,7 @@ class LocalStack:
 
 
 def localstack_answers(endpoint: str) -> bool:
-    """Tell whether a LocalStack answers at an address."""
+    """Return whether a LocalStack answers at an address."""
     return toolchain.local_server_answers(f"{endpoint}/_localstack/health")
 
 
@@ -181,7 +181,9 @@ def _install_jsonata_and_java(root: Path) -> None:
     """Put the pinned JSONata and a Java at the places where LocalStack would install them for its first state machine."""
     library = root / _LIBRARY
     pinned = jars.jar_files("step-functions")
-    version = next(jar.version for jar in jars.read_lock()["step-functions"] if jar.name == "jsonata")
+    version = next(
+        jar.version for jar in jars.read_jar_lock_file()["step-functions"] if jar.name == "jsonata"
+    )
     target = library / "jsonata" / version
     target.mkdir(parents=True)
     for jar in pinned:

@@ -37,7 +37,7 @@ def install_for_deploy(say: Say) -> None:
     ToolchainError
         An installer failed; the message has the end of its output.
     """
-    _ensure_program("Node", node_bin_folder, "node.txt", say)
+    _install_program_if_missing("Node", node_bin_folder, "node.txt", say)
     node = LOCKS / "node" / "package-lock.json"
     _install_once("CDK's command line", node_modules_folder().parent, node, _install_node_packages, say)
     _write_start_script("cdk", say)
@@ -48,7 +48,7 @@ def install_for_deploy(say: Say) -> None:
         return
     from millrace.sandbox.programs import jars
 
-    _ensure_program("Java 17", java_home, "java.txt", say)
+    _install_program_if_missing("Java 17", java_home, "java.txt", say)
     say(f"JVM jars: {jars.fetch_jars()} fetched")
 
 
@@ -104,7 +104,7 @@ def _install_localstack(folder: Path, lock: Path) -> None:
     _install_packages(folder / "bin" / "python", lock)
 
 
-def _ensure_program(name: str, find: Callable[[], Path], lock: str, say: Say) -> None:
+def _install_program_if_missing(name: str, find: Callable[[], Path], lock: str, say: Say) -> None:
     try:
         say(f"{name}: {find()}")
     except ToolchainError:

@@ -38,7 +38,7 @@ def state_folder() -> Path:
 
 
 def is_clone() -> bool:
-    """Check that the current project is the clone of Millrace that this program runs from."""
+    """Return whether the current project is the clone of Millrace that this program runs from."""
     return find_root() == ROOT
 
 
@@ -88,7 +88,7 @@ def package_folder(name: str) -> Path:
 
 @cache
 def java_home() -> Path:
-    """Find a Java 17: the machine's own, or the pinned wheel's.
+    """Return the home of a Java 17: the machine's own, or the pinned wheel's.
 
     Raises
     ------
@@ -116,7 +116,7 @@ def java_home() -> Path:
 
 @cache
 def node_bin_folder() -> Path:
-    """Find the folder of a Node that is still maintained: the machine's own, or the pinned wheel's.
+    """Return the folder of a Node that is still maintained: the machine's own, or the pinned wheel's.
 
     Raises
     ------
@@ -186,7 +186,7 @@ def spark_submit_variables(line: SparkLine) -> dict[str, str]:
 
 def _python_environment_of_line(line: SparkLine) -> Path:
     """Return the environment in which `make spark` installs a line; the default line is in ``.venv``."""
-    return ROOT / ".venv" if line.default else state_folder() / f"spark-{line.name}"
+    return ROOT / ".venv" if line.is_default_line else state_folder() / f"spark-{line.name}"
 
 
 def node_package_folder(name: str) -> Path:
@@ -235,7 +235,7 @@ def bypass_proxies() -> None:
 
 
 def local_server_answers(url: str) -> bool:
-    """Check that a server on this machine answers at an address."""
+    """Return whether a server on this machine answers at an address."""
     bypass_proxies()
     try:
         with urllib.request.urlopen(url, timeout=2) as answer:  # noqa: S310 - http, ours

@@ -24,7 +24,7 @@ from millrace.etl.queries.query_parts import (
     landing_table_of,
     make_enrich_then_transform,
 )
-from millrace.etl.queries.stateful import StatefulPart
+from millrace.etl.queries.stateful import StatefulTransform
 from millrace.etl.record import hadoop_files
 from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.errors import describe_error
@@ -49,8 +49,8 @@ def main(arguments: Sequence[str]) -> None:
     """
     spark = SparkSession.builder.getOrCreate()
     options = launch.parse_arguments(arguments)
-    job = launch.read_document(hadoop_files.read_text(spark, options.document), options)
-    spark_settings.prepare_session(spark, job)
+    job = launch.read_settings_of_document(hadoop_files.read_text(spark, options.document), options)
+    spark_settings.prepare_or_refuse_session(spark, job)
     run, results = JobRun(spark, job, {}, EventReporter(job.job)), {}
     for query in job.queries:
         if isinstance(query, DeriveSettings) and query.sink.lake_table is not None:
@@ -91,15 +91,15 @@ def compare_until_settled(
         ]
         for lacking in (c for c in columns if c not in written.columns):
             written = written.withColumn(lacking, F.lit(None).cast(wanted.schema[lacking].dataType))
-        counts = count_differing_rows(wanted, written, [c for c in columns if c not in (unsteady or ())])
+        counts = counts_of_differing_rows(wanted, written, [c for c in columns if c not in (unsteady or ())])
         result = {**counts, "lost": 0, "pending": counts["lost"]} if waiting else {**counts, "pending": 0}
         if not (wrong := any(count for name, count in result.items() if name != "pending")):
             break
         if unsteady is None:
             again = rows_by_one_batch(run, query)
-            if any(count_differing_rows(wanted, again, ()).values()):
+            if any(counts_of_differing_rows(wanted, again, ()).values()):
                 return {"reason": "two runs of its transform on the same records have other rows"}
-            unsteady = [c for c in columns if any(count_differing_rows(wanted, again, [c]).values())]
+            unsteady = [c for c in columns if any(counts_of_differing_rows(wanted, again, [c]).values())]
             continue
         if result != seen:
             seen, changed = result, time.monotonic()
@@ -110,7 +110,7 @@ def compare_until_settled(
         return {
             "reason": "records came later than the delay of the watermark: which of them it leaves out depends on the batches"
         }
-    differing = [c for c in columns if wrong and any(count_differing_rows(wanted, written, [c]).values())]
+    differing = [c for c in columns if wrong and any(counts_of_differing_rows(wanted, written, [c]).values())]
     return {**result, "rows": wanted.count(), "left_out": unsteady or [], "differing": differing}
 
 
@@ -127,18 +127,20 @@ def rows_by_one_batch(run: JobRun, query: DeriveSettings) -> DataFrame:
     if (state := query.state) is not None:
         join = state.join
         joined = None if join is None else _records_of_table(run, query, join.source_table, join.route)
-        records = StatefulPart(state, compose.transform, compose.name)(records, joined)
+        records = StatefulTransform(state, compose.transform, compose.name)(records, joined)
         landing = run.table(query.source_table)
         compose, _ = batch_transform_and_schema(run.spark, query, compose, records, landing)
     rows = compose(records)
     if query.latest_by:
         if orders := change_order.orders_of_truncates(records):
-            rows = rows.where(~change_order.is_older_than_any(orders))
+            rows = rows.where(~change_order.older_than_any_condition(orders))
         rows = rows.where(f"NOT {DELETED}")
     return rows.localCheckpoint()
 
 
-def count_differing_rows(expected: DataFrame, written: DataFrame, columns: Sequence[str]) -> dict[str, int]:
+def counts_of_differing_rows(
+    expected: DataFrame, written: DataFrame, columns: Sequence[str]
+) -> dict[str, int]:
     """Compare rows as multisets, by their ``_id`` and the text of their values.
 
     Parameters
@@ -190,7 +192,7 @@ def _records_of_table(run: JobRun, query: DeriveSettings, table: str, route: str
 
 
 def _has_possibly_late_records(run: JobRun, query: DeriveSettings, state: StateSettings) -> bool:
-    """Check that a record may be older than the watermark: one that landed before it is later by more than the delay."""
+    """Return whether a record may be older than the watermark: one that landed before it is later by more than the delay."""
     legs = [(query.source_table, query.route, state.watermark)]
     legs += [(each.source_table, each.route, each.watermark) for each in (state.join,) if each is not None]
     for table, route, mark in legs:

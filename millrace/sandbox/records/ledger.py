@@ -31,7 +31,7 @@ _SEED = 42
 
 
 def payload_hash(payload: bytes) -> int:
-    """Hash a payload as Spark's ``xxhash64`` does: seed 42, signed."""
+    """Return the hash of a payload that is Spark's ``xxhash64`` has: seed 42, signed."""
     value = xxhash.xxh64_intdigest(payload, seed=_SEED)
     return value - (1 << 64) if value >= 1 << 63 else value
 
@@ -119,7 +119,7 @@ class LedgerComparison:
         return not any((*faults, self.derived_lost, self.derived_duplicated))
 
     @property
-    def lost_or_doubled(self) -> bool:
+    def has_lost_or_doubled(self) -> bool:
         """True if a record is lost or duplicated, or a row is not in the ledger; payloads do not matter."""
         return bool(self.lost or self.duplicated or self.unknown)
 

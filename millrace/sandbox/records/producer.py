@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from confluent_kafka import KafkaError, Message
 from confluent_kafka import Producer as KafkaClient
 
-from millrace.lifecycle.aws_error_messages import translate_aws_errors
+from millrace.lifecycle.aws_error_messages import translating_aws_errors
 from millrace.sandbox.payloads.flights import RecordToSend
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.records.ledger import Ledger
@@ -154,7 +154,7 @@ class KinesisProducer:
         pending = batch
         for attempt in range(_ATTEMPTS):
             records = [{"Data": event.payload, "PartitionKey": event.key.decode()} for event in pending]
-            with translate_aws_errors(f"cannot put records into stream {self._stream}"):
+            with translating_aws_errors(f"cannot put records into stream {self._stream}"):
                 answer = self._client.put_records(StreamName=self._stream, Records=records)
             refused = []
             for event, record in zip(pending, answer["Records"], strict=True):

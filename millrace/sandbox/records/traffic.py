@@ -256,7 +256,7 @@ def send_feed(
     stop: Stop,
     sent: Callable[[int], None],
 ) -> SentTraffic:
-    """Send at the feed's rate until enough records were sent, the time is over, or ``stop`` is set.
+    """Send at the feed's rate until enough records were sent, the time is over, or ``stop`` is set; return what was sent.
 
     Parameters
     ----------

@@ -90,7 +90,7 @@ def cost_of_put_records(environment: Environment, name: str, records: int, recor
     charge = environment.streams[name].put_charge(records, record_bytes)
     if charge is None:
         return 0.0
-    return charge.quantity * prices(environment.region, environment.places.root).usd(charge.price)
+    return charge.quantity * prices(environment.region, environment.value_locations.root).usd(charge.price)
 
 
 def physical_stream_name(names: Names, name: str) -> str:
@@ -112,7 +112,7 @@ def physical_stream_name(names: Names, name: str) -> str:
 def sample_records(
     environment: Environment, name: str, count: int, *, kafka: str | None, kinesis: str | None, aws: bool
 ) -> list[bytes]:
-    """Read existing records of a stream.
+    """Return payloads of existing records of a stream.
 
     Parameters
     ----------

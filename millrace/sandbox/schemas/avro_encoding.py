@@ -65,11 +65,11 @@ class AvroSchema:
             # The library also stores each name in full, so names are looked up as they are written.
             self._json = parse_schema(json.loads(text), self._named)
         except UnknownType as error:
-            raise AvroSchemaError(f"unknown type {error}") from error
+            raise AvroSchemaError(f"the schema has the unknown type {error}") from error
         except SchemaParseException as error:
             raise AvroSchemaError(str(error)) from error
         except (ValueError, TypeError, KeyError) as error:
-            raise AvroSchemaError(f"no Avro schema: {error}") from error
+            raise AvroSchemaError(f"this is not an Avro schema: {error}") from error
         try:
             kind = self._spark_type(self._json)
         except RecursionError as error:
@@ -79,7 +79,7 @@ class AvroSchema:
         self.struct = kind
 
     def encode(self, values: Mapping[str, Any]) -> bytes:
-        """Write a record.
+        """Return a record as Avro bytes.
 
         Parameters
         ----------

@@ -60,7 +60,7 @@ def infer_from_changes(
     required: bool = False,
     narrow: bool = False,
 ) -> dict[str, InferredSchema]:
-    """Infer the rows of each table, by its name as ``changes_of`` has it.
+    """Return the schema of each table's rows, by its name as ``changes_of`` has it.
 
     The schema in an event of Debezium (Connect's wrapper) says the types; without one they are those of the values.
 
@@ -95,11 +95,11 @@ def infer_from_changes(
     result = {}
     for table, some in sorted(rows.items()):
         guessed = infer_from_json(some, required=required, narrow=narrow)
-        result[table] = _with_declared_types(guessed, schemas.get(table), guess=form == "debezium")
+        result[table] = _schema_with_declared_types(guessed, schemas.get(table), guess=form == "debezium")
     return result
 
 
-def schema_file_names(tables: Sequence[str]) -> dict[str, str]:
+def schema_file_name_by_table(tables: Sequence[str]) -> dict[str, str]:
     """Return the name of a schema file for each table: that of the table, with its schema if two have the same."""
     short = [each.rpartition(".")[2] for each in tables]
     return {
@@ -159,7 +159,7 @@ def _field_of_connect_schema(part: Mapping[str, Any]) -> StructField:
     )
 
 
-def _with_declared_types(
+def _schema_with_declared_types(
     guessed: InferredSchema, schema: StructType | None, *, guess: bool
 ) -> InferredSchema:
     if schema is None:

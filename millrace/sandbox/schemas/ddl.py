@@ -52,7 +52,7 @@ class DdlError(NoTestValuesError):
 
 
 def parse_ddl(text: str) -> StructType:
-    """Parse a schema.
+    """Return the schema of a DDL text.
 
     Parameters
     ----------
@@ -75,12 +75,12 @@ def parse_ddl(text: str) -> StructType:
         raise DdlError(str(error)) from error
 
 
-def _spark_struct(fields: Iterable[ddl.Field]) -> StructType:
+def _spark_struct(fields: Iterable[ddl.DdlField]) -> StructType:
     return StructType(
         [
             StructField(
                 each.name,
-                _kind(each.kind),
+                _spark_type(each.kind),
                 each.nullable,
                 {"comment": each.comment} if each.comment else None,
             )
@@ -89,23 +89,23 @@ def _spark_struct(fields: Iterable[ddl.Field]) -> StructType:
     )
 
 
-def _kind(kind: ddl.DdlType) -> DataType:
+def _spark_type(kind: ddl.DdlType) -> DataType:
     if kind.name == "struct":
         return _spark_struct(kind.fields)
     if kind.name == "array":
-        return ArrayType(_kind(kind.parts[0]))
+        return ArrayType(_spark_type(kind.parts[0]))
     if kind.name == "map":
         key, value = kind.parts
-        return MapType(_kind(key), _kind(value))
+        return MapType(_spark_type(key), _spark_type(value))
     return DecimalType(*kind.digits) if kind.name == "decimal" else _NAMES[kind.name]
 
 
 def read_ddl_file(path: Path) -> StructType:
-    """Read a schema file, as :func:`parse_ddl` does."""
+    """Return the schema of a file, as :func:`parse_ddl` does."""
     return parse_ddl(path.read_text(encoding="utf-8"))
 
 
-def write_ddl(schema: StructType) -> str:
+def schema_as_ddl(schema: StructType) -> str:
     """Write a schema, one field a line; fields may be nested."""
     lines = (
         f"{_quoted_name(f.name)} {type_as_ddl(f.dataType)}{'' if f.nullable else ' NOT NULL'}{_comment_clause(f)}"
@@ -120,7 +120,7 @@ def _comment_clause(field: StructField) -> str:
 
 
 def type_as_ddl(kind: DataType) -> str:
-    """Write a type, such as ``ARRAY<STRUCT<a: INT NOT NULL>>``."""
+    """Return a type as DDL, such as ``ARRAY<STRUCT<a: INT NOT NULL>>``."""
     if isinstance(kind, ArrayType):
         return f"ARRAY<{type_as_ddl(kind.elementType)}>"
     if isinstance(kind, MapType):

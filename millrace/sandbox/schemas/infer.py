@@ -18,9 +18,9 @@ from millrace.sandbox.schemas.field_remarks import remarks_on_field
 from millrace.sandbox.schemas.value_types import (
     clashing_names,
     common_type_and_remark,
+    type_for_schema_file,
     type_of_csv_cell,
     type_of_json_value,
-    type_to_write,
 )
 
 EXAMPLES = 3
@@ -88,7 +88,7 @@ class InferredSchema:
 def infer_from_json(
     payloads: Iterable[bytes], *, required: bool = False, narrow: bool = False
 ) -> InferredSchema:
-    """Infer from JSON objects.
+    """Return the schema of JSON objects.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ def infer_from_csv(
     required: bool = False,
     narrow: bool = False,
 ) -> InferredSchema:
-    """Infer from CSV records without a header.
+    """Return the schema of CSV records without a header.
 
     Parameters
     ----------
@@ -226,7 +226,7 @@ def _infer_columns(
                 report.conflicts.append(odd)
         if isinstance(kind, NullType):
             report.conflicts.append("no value seen")
-        report.kind = type_to_write(kind, narrow=narrow)
+        report.kind = type_for_schema_file(kind, narrow=narrow)
         report.conflicts += remarks_on_field(name, kind, values)
         report.examples = _example_values(values)
         if clash := sorted(set(clashing_names(kind))):
@@ -262,7 +262,7 @@ def _example_values(values: Sequence[Any]) -> list[str]:
     return list(dict.fromkeys(cut))[:EXAMPLES]
 
 
-def read_avro_schema(data: bytes) -> tuple[str, InferredSchema]:
+def read_avro_schema_text_and_result(data: bytes) -> tuple[str, InferredSchema]:
     """Return the schema in an Avro file.
 
     Parameters

@@ -12,8 +12,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from millrace.etl.formats.decoding.decompress import DecompressError, decompress
-from millrace.etl.sources.kinesis.closed_shards import ShardRest, list_shards, read_shard_pages
-from millrace.lifecycle.aws_error_messages import translate_aws_errors
+from millrace.etl.sources.kinesis.closed_shards import UnreadShardRest, list_shards, read_shard_pages
+from millrace.lifecycle.aws_error_messages import translating_aws_errors
 from millrace.sandbox.programs.child_processes import SandboxError
 
 _LARGEST = 64 << 20
@@ -82,7 +82,7 @@ def sample_stream(client: Any, stream: str, count: int) -> list[bytes]:
     AwsError
         The service refuses, or cannot be reached.
     """
-    with translate_aws_errors(f"cannot read stream {stream}"):
+    with translating_aws_errors(f"cannot read stream {stream}"):
         try:
             shards = list_shards(client, stream)
         except client.exceptions.ResourceNotFoundException as error:
@@ -91,14 +91,14 @@ def sample_stream(client: Any, stream: str, count: int) -> list[bytes]:
         payloads: list[bytes] = []
         for shard in shards:
             records = chain.from_iterable(
-                read_shard_pages(client, stream, ShardRest(shard.id, None), limit=min(each, 1000))
+                read_shard_pages(client, stream, UnreadShardRest(shard.id, None), limit=min(each, 1000))
             )
             payloads += [record["Data"] for record in islice(records, each)]
     return payloads[:count]
 
 
 def decompress_all(payloads: list[bytes]) -> list[bytes]:
-    """Decompress payloads; one that cannot be decompressed stays as it is, and counts as unreadable later."""
+    """Return payloads decompressed; one that cannot be decompressed stays as it is, and counts as unreadable later."""
 
     def decompress_if_possible(payload: bytes) -> bytes:
         try:
@@ -118,7 +118,7 @@ def read_lines(path: Path, count: int) -> list[bytes]:
 
 
 def csv_header(path: Path, delimiter: str) -> list[str]:
-    """Read the first record of a CSV file as names.
+    """Return the names in the first record of a CSV file.
 
     Parameters
     ----------
@@ -136,14 +136,14 @@ def csv_header(path: Path, delimiter: str) -> list[str]:
     except UnicodeDecodeError as error:
         raise SandboxError(f"{path} is not UTF-8 text (byte {error.start})") from error
     except csv.Error as error:
-        raise SandboxError(f"{path}: no CSV: {error}") from error
+        raise SandboxError(f"{path}: it is not CSV: {error}") from error
 
 
 _DELIMITERS = ",;\t|"
 
 
 def guess_delimiter(payloads: Sequence[bytes], names: Sequence[str] | None) -> str:
-    """Guess the delimiter of columns: the one that makes the most records of as many columns as there are names.
+    """Return the likely delimiter of columns: the one that makes the most records of as many columns as there are names.
 
     Without names, or where none does, :class:`csv.Sniffer` guesses; it is misled by values in which another character is regular.
     A comma where nothing is clear.

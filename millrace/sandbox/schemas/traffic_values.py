@@ -192,7 +192,7 @@ def read_sample_file(path: Path, schema: StructType) -> list[Values]:
     except UnicodeDecodeError as error:
         raise SampleError(f"{path} is not UTF-8 text (byte {error.start})") from error
     except csv.Error as error:
-        raise SampleError(f"{path}: no CSV: {error}") from error
+        raise SampleError(f"{path}: it is not CSV: {error}") from error
     if not records:
         raise SampleError(f"{path} has no records")
     return records
@@ -212,9 +212,9 @@ def _read_json_lines(path: Path, schema: StructType) -> Iterator[Values]:
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise SampleError(f"{where}: not JSON: {error}") from error
+            raise SampleError(f"{where}: it is not JSON: {error}") from error
         if not isinstance(row, dict):
-            raise SampleError(f"{where}: no JSON object")
+            raise SampleError(f"{where}: it is not a JSON object")
         yield typed_row(row, schema, where, texts=False)
 
 

@@ -139,18 +139,20 @@ def clashing_names(kind: DataType) -> Iterator[str]:
             yield from clashing_names(field.dataType)
 
 
-def type_to_write(kind: DataType, *, narrow: bool) -> DataType:
+def type_for_schema_file(kind: DataType, *, narrow: bool) -> DataType:
     """Return a type without unknown parts and with whole numbers as BIGINT, unless ``narrow``: a value that was always null is a text, and so is an object that is no struct."""
     if isinstance(kind, NullType):
         return StringType()
     if isinstance(kind, IntegerType) and not narrow:
         return LongType()
     if isinstance(kind, ArrayType):
-        return ArrayType(type_to_write(kind.elementType, narrow=narrow))
+        return ArrayType(type_for_schema_file(kind.elementType, narrow=narrow))
     if isinstance(kind, StructType):
         # A struct without fields is not a valid column type; its JSON text is.
         return (
-            StructType([StructField(f.name, type_to_write(f.dataType, narrow=narrow)) for f in kind.fields])
+            StructType(
+                [StructField(f.name, type_for_schema_file(f.dataType, narrow=narrow)) for f in kind.fields]
+            )
             if kind.fields
             and not any(clashing_names(StructType([StructField(f.name, NullType()) for f in kind.fields])))
             else StringType()

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from millrace.config.model import Environment
-from millrace.sizing.model import Alarm
+from millrace.sizing.plan_model import Alarm
 
 MOST_IN_A_STACK = 450
 """Most alarms in a stack, which holds 500 resources (CloudFormation quotas), also subscriptions, dashboards, the workspace."""
@@ -17,7 +17,9 @@ _USUAL = 250
 """Alarms of a stack where one is not enough: with room, as a hash shares them out."""
 
 
-def alarm_stacks(environment: Environment, alarms: Sequence[Alarm]) -> tuple[tuple[Alarm, ...], ...]:
+def alarms_divided_into_stacks(
+    environment: Environment, alarms: Sequence[Alarm]
+) -> tuple[tuple[Alarm, ...], ...]:
     """Distribute the alarms that are in no job's stack over the fewest stacks.
 
     The alarms of a subject, such as a job, are in one stack. One more stack takes alarms from the others, and none of those gets
@@ -36,20 +38,20 @@ def alarm_stacks(environment: Environment, alarms: Sequence[Alarm]) -> tuple[tup
         stacks: list[list[Alarm]] = [[] for _ in range(count)]
         for alarm in shared:
             many = of_subject[alarm.subject] > _USUAL // 2
-            stacks[stack_number(alarm.name if many else alarm.subject, count)].append(alarm)
+            stacks[stack_index_of_key(alarm.name if many else alarm.subject, count)].append(alarm)
         if max(map(len, stacks)) <= MOST_IN_A_STACK:
             return tuple(map(tuple, stacks))
         count += 1
 
 
-def stack_number(key: str, count: int) -> int:
+def stack_index_of_key(key: str, count: int) -> int:
     """Return the place of a key among so many stacks; another stack moves keys to itself and none between the others.
 
     Source: J. Lamping, E. Veach, "A Fast, Minimal Memory, Consistent Hash Algorithm", 2014.
 
     Examples
     --------
-    >>> [stack_number("job/flights", count) for count in (1, 2, 8)]
+    >>> [stack_index_of_key("job/flights", count) for count in (1, 2, 8)]
     [0, 1, 2]
     """
     state = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8])

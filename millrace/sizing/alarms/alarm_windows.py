@@ -20,12 +20,12 @@ TRIGGERS_MISSED = 3
 """Time after which ``no-batch`` goes off if no trigger ends, in triggers."""
 
 
-def alarm_window(seconds: float) -> tuple[int, int]:
+def window_period_and_count(seconds: float) -> tuple[int, int]:
     """Return period and number of periods, in whole minutes, that cover a number of seconds.
 
     Examples
     --------
-    >>> alarm_window(2), alarm_window(600), alarm_window(7200)
+    >>> window_period_and_count(2), window_period_and_count(600), window_period_and_count(7200)
     ((60, 1), (60, 10), (3600, 2))
     """
     minutes = max(1, math.ceil(seconds / MINUTE))
@@ -35,7 +35,7 @@ def alarm_window(seconds: float) -> tuple[int, int]:
     return HOUR, min(hours, LONGEST_WINDOW // HOUR)
 
 
-def longest_batch(trigger: float) -> int:
+def longest_batch_without_alarm(trigger: float) -> int:
     """Return the longest batch, in seconds, that can end before it sets off ``no-batch``.
 
     Parameters
@@ -43,35 +43,35 @@ def longest_batch(trigger: float) -> int:
     trigger
         T in seconds.
     """
-    period, count = alarm_window(TRIGGERS_MISSED * trigger)
+    period, count = window_period_and_count(TRIGGERS_MISSED * trigger)
     return period * (count + 1)
 
 
-def late_periods(times: int, trigger: float) -> tuple[int, int, int]:
+def late_window_period_and_counts(times: int, trigger: float) -> tuple[int, int, int]:
     """Return a period, the number of periods beyond the threshold, and the number of periods in the window.
 
     A period is a minute, or a trigger if that is longer. In the window, ``times`` periods have data even if
-    batches take as long as :func:`longest_batch`.
+    batches take as long as :func:`longest_batch_without_alarm`.
 
     Examples
     --------
-    >>> late_periods(3, 30), late_periods(3, 300)
+    >>> late_window_period_and_counts(3, 30), late_window_period_and_counts(3, 300)
     ((60, 3, 9), (300, 3, 10))
     """
     period = min(MINUTE * max(1, math.ceil(trigger / MINUTE)), LONGEST_WINDOW)
-    of = min(math.ceil(times * longest_batch(trigger) / period), LONGEST_WINDOW // period)
+    of = min(math.ceil(times * longest_batch_without_alarm(trigger) / period), LONGEST_WINDOW // period)
     return period, min(times, of), of
 
 
-def consecutive_periods(times: int, seconds: int, trigger: float) -> tuple[int, int]:
+def consecutive_window_period_and_count(times: int, seconds: int, trigger: float) -> tuple[int, int]:
     """Return a period and the number of consecutive periods beyond the threshold.
 
-    A period lasts ``seconds``, or :func:`longest_batch` if that is longer, so that each has data.
+    A period lasts ``seconds``, or :func:`longest_batch_without_alarm` if that is longer, so that each has data.
 
     Examples
     --------
-    >>> consecutive_periods(3, 300, 30), consecutive_periods(3, 300, 300)
+    >>> consecutive_window_period_and_count(3, 300, 30), consecutive_window_period_and_count(3, 300, 300)
     ((300, 3), (960, 3))
     """
-    period = min(max(seconds, longest_batch(trigger)), LONGEST_WINDOW)
+    period = min(max(seconds, longest_batch_without_alarm(trigger)), LONGEST_WINDOW)
     return period, min(times, LONGEST_WINDOW // period)

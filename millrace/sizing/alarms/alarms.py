@@ -7,18 +7,18 @@ from typing import Literal
 
 from millrace.config.aws.resource_names import Names
 from millrace.config.model import Environment, MskCluster
-from millrace.config.queries import DeriveQuery, LandingQuery, SourceQuery
-from millrace.config.sources.stream_metrics import LATE_PERIODS, StreamReader
+from millrace.config.queries import DeriveQuery, LandingQueryBase, SourceQueryBase
+from millrace.config.sources.stream_metrics import LATE_PERIODS, StreamReaderTiming
 from millrace.sizing.alarms.alarm_windows import (
     HOUR,
     MINUTE,
     TRIGGERS_MISSED,
-    alarm_window,
-    consecutive_periods,
-    late_periods,
+    consecutive_window_period_and_count,
+    late_window_period_and_counts,
+    window_period_and_count,
 )
-from millrace.sizing.alarms.metrics import BY_NAME, namespace
-from millrace.sizing.model import Alarm, ClusterPlan, JobPlan, Missing, QueryPlan
+from millrace.sizing.alarms.metrics import BY_NAME, metric_namespace
+from millrace.sizing.plan_model import Alarm, ClusterPlan, JobPlan, Missing, QueryPlan
 
 BATCH_SHARE = 1.2
 """Threshold from AWS' rule for Glue streaming: a batch longer than 120 % of its window, for ten minutes."""
@@ -40,7 +40,7 @@ def alarms(
     """
     names = Names(environment, environment.account or "")
     found = [alarm for plan in jobs.values() for alarm in _job_alarms(names, plan)]
-    readers = _landing_readers(environment, jobs)
+    readers = _landing_readers_by_stream(environment, jobs)
     for name in environment.streams:
         found += _stream_alarms(names, name, readers.get(name, []))
     for name, cluster in clusters.items():
@@ -48,7 +48,7 @@ def alarms(
     return tuple(found)
 
 
-def silenced_by_stop(alarms: tuple[Alarm, ...], job: str) -> tuple[str, ...]:
+def alarm_names_silenced_by_stop(alarms: tuple[Alarm, ...], job: str) -> tuple[str, ...]:
     """Return the names of the alarms that a deliberately stopped job would set off."""
     return tuple(a.name for a in alarms if a.subject == f"job/{job}" and a.goes_off_in_silence)
 
@@ -56,7 +56,7 @@ def silenced_by_stop(alarms: tuple[Alarm, ...], job: str) -> tuple[str, ...]:
 def _job_alarms(names: Names, plan: JobPlan) -> Iterator[Alarm]:
     for query in plan.queries.values():
         yield from _query_alarms(names, plan, query)
-    restarts, expected = names.environment.jobs[plan.name].restarts_per_hour, plan.scheduled_starts
+    restarts, expected = names.environment.jobs[plan.name].restarts_per_hour, plan.scheduled_starts_per_hour
     yield _own_metric_alarm(
         names,
         plan.name,
@@ -71,7 +71,7 @@ def _job_alarms(names: Names, plan: JobPlan) -> Iterator[Alarm]:
     if plan.run is not None:
         # The next start may be the slowest after the fastest, and a run that is late starts when the one before has ended.
         times = (plan.run.every_seconds.value, plan.run.start_seconds.value, plan.run.longest_seconds.value)
-        length, count = alarm_window(sum(times))
+        length, count = window_period_and_count(sum(times))
         yield _own_metric_alarm(
             names,
             plan.name,
@@ -92,7 +92,7 @@ def _job_alarms(names: Names, plan: JobPlan) -> Iterator[Alarm]:
 def _query_alarms(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Alarm]:
     trigger, latency = query.trigger_seconds.value, query.latency_seconds.value
     job, name = plan.name, query.name
-    period, late, of = late_periods(LATE_PERIODS, trigger)
+    period, late, of = late_window_period_and_counts(LATE_PERIODS, trigger)
     yield _own_metric_alarm(
         names,
         job,
@@ -107,7 +107,7 @@ def _query_alarms(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Ala
         why=f"records are committed later than {latency:g} s after their arrival: {query.latency_seconds.why}",
     )
     # Two halves: one slow batch, such as the first after a start, is in only one of them.
-    period, sustained = consecutive_periods(2, _SUSTAINED_SECONDS // 2, trigger)
+    period, sustained = consecutive_window_period_and_count(2, _SUSTAINED_SECONDS // 2, trigger)
     yield _own_metric_alarm(
         names,
         job,
@@ -121,7 +121,7 @@ def _query_alarms(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Ala
         of=sustained,
         why=f"batches take longer than {BATCH_SHARE:.0%} of their trigger of {trigger:g} s",
     )
-    length, count = alarm_window(TRIGGERS_MISSED * trigger)
+    length, count = window_period_and_count(TRIGGERS_MISSED * trigger)
     # A bounded run without records has no batch; the alarm no-run watches it.
     if plan.run is None:
         yield _own_metric_alarm(
@@ -150,7 +150,7 @@ def _query_alarms(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Ala
         period=MINUTE,
         why="the query ended with an error",
     )
-    period, sustained = consecutive_periods(3, 5 * MINUTE, trigger)
+    period, sustained = consecutive_window_period_and_count(3, 5 * MINUTE, trigger)
     yield _own_metric_alarm(
         names,
         job,
@@ -166,7 +166,7 @@ def _query_alarms(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Ala
     )
     asked = names.environment.jobs[job].queries[name]
     refusing = isinstance(asked, DeriveQuery) and asked.dead_letters is not None
-    if isinstance(asked, SourceQuery) or refusing:
+    if isinstance(asked, SourceQueryBase) or refusing:
         yield _own_metric_alarm(
             names,
             job,
@@ -179,8 +179,8 @@ def _query_alarms(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Ala
             why=("the sink refuses rows" if refusing else "records could not be decoded")
             + "; they are in the query's table of dead letters",
         )
-    root = names.environment.places.root
-    if any(reading.all_rules(root) for reading in asked.readings.values()):
+    root = names.environment.value_locations.root
+    if any(reading.all_rules(root) for reading in asked.stream_readings_by_place.values()):
         yield _own_metric_alarm(
             names,
             job,
@@ -237,7 +237,7 @@ def _own_metric_alarm(
     return Alarm(
         f"job/{middle}/{name}",
         f"job/{job}",
-        namespace(names.job(job)),
+        metric_namespace(names.job(job)),
         metric,
         dimensions,
         statistic,
@@ -251,26 +251,30 @@ def _own_metric_alarm(
     )
 
 
-def _landing_readers(environment: Environment, jobs: Mapping[str, JobPlan]) -> dict[str, list[StreamReader]]:
+def _landing_readers_by_stream(
+    environment: Environment, jobs: Mapping[str, JobPlan]
+) -> dict[str, list[StreamReaderTiming]]:
     """Return the queries that land each stream."""
-    found: dict[str, list[StreamReader]] = {}
+    found: dict[str, list[StreamReaderTiming]] = {}
     for job, name, settings in environment.queries:
-        if isinstance(settings, LandingQuery):
+        if isinstance(settings, LandingQueryBase):
             query = jobs[job].queries[name]
             latency, trigger = query.latency_seconds.value, query.trigger_seconds.value
-            reader = StreamReader(job, name, latency, trigger, settings.uses_fan_out)
-            for stream in settings.streams:
+            reader = StreamReaderTiming(job, name, latency, trigger, settings.uses_fan_out)
+            for stream in settings.source_stream_names:
                 found.setdefault(stream, []).append(reader)
     return found
 
 
-def _stream_alarms(names: Names, name: str, readers: Sequence[StreamReader]) -> Iterator[Alarm]:
+def _stream_alarms(names: Names, name: str, readers: Sequence[StreamReaderTiming]) -> Iterator[Alarm]:
     stream = names.environment.streams[name]
     for each in stream.alarms(name, names, readers):
         assert stream.metrics is not None, f"{name} has alarms and no metrics"
         trigger = each.trigger
         found = (
-            (MINUTE, each.periods, each.periods) if trigger is None else late_periods(each.periods, trigger)
+            (MINUTE, each.periods, each.periods)
+            if trigger is None
+            else late_window_period_and_counts(each.periods, trigger)
         )
         period, periods, of = found
         yield Alarm(

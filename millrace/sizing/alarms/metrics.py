@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from millrace.config.model import Environment
-from millrace.config.queries import DeriveQuery, Query, SourceQuery
+from millrace.config.queries import DeriveQuery, Query, SourceQueryBase
 
 
-def namespace(job: str) -> str:
+def metric_namespace(job: str) -> str:
     """Return the CloudWatch namespace of a job's metrics; its role may write in no other, because alarms depend on them.
 
     Parameters
@@ -23,7 +23,7 @@ def namespace(job: str) -> str:
 
     Examples
     --------
-    >>> namespace("flights-prod-departures")
+    >>> metric_namespace("flights-prod-departures")
     'Millrace/flights-prod-departures'
     """
     return f"Millrace/{job}"
@@ -170,14 +170,17 @@ def metric_count(environment: Environment) -> int:
 
 def _reports_metric(kinds: str, environment: Environment, query: Query) -> bool:
     if kinds == "rules":
-        return any(each.all_rules(environment.places.root) for each in query.readings.values())
-    reads = isinstance(query, SourceQuery)
+        return any(
+            each.all_rules(environment.value_locations.root)
+            for each in query.stream_readings_by_place.values()
+        )
+    reads = isinstance(query, SourceQueryBase)
     return {
         "job": False,
         "query": True,
         "source": reads,
-        "kafka": isinstance(query, SourceQuery)
-        and all(environment.streams[name].counted for name in query.streams),
+        "kafka": isinstance(query, SourceQueryBase)
+        and all(environment.streams[name].counted for name in query.source_stream_names),
         "letters": reads or (isinstance(query, DeriveQuery) and query.dead_letters is not None),
         "state": isinstance(query, DeriveQuery) and query.state is not None,
         "latest": isinstance(query, DeriveQuery) and query.latest_by is not None,

@@ -11,7 +11,7 @@ from millrace.config.model import Environment, KinesisStream, MskCluster
 from millrace.config.queries import LandQuery, Query
 from millrace.config.units import format_duration
 from millrace.sizing.cost import HOURS
-from millrace.sizing.model import Plan
+from millrace.sizing.plan_model import Plan
 from millrace.sizing.readable_numbers import dollars
 
 _NEVER = MappingProxyType(
@@ -60,7 +60,7 @@ def _is_kinesis(environment: Environment, stream: str) -> bool:
 
 
 def _is_on_demand(environment: Environment, stream: str) -> bool:
-    return environment.streams[stream].sizing == "on-demand"
+    return environment.streams[stream].sizing_key == "on-demand"
 
 
 def _is_on_msk(environment: Environment, stream: str) -> bool:
@@ -136,19 +136,19 @@ def alternatives(
         Alternative(name, usd, table) if isinstance(usd, float) else Alternative(name, None, usd)
         for name, usd in engines.items()
     ]
-    found += services(environment, now)
+    found += service_alternatives(environment, now)
     found.sort(key=lambda each: (each.usd is None, each.usd or 0, each.name))
-    usd = sum(line.usd for lines in now.costs.values() for line in lines)
+    usd = sum(line.usd for lines in now.cost_items_by_key.values() for line in lines)
     return [Alternative("this plan", usd, table), *found]
 
 
-def services(environment: Environment, now: Plan) -> list[Alternative]:
+def service_alternatives(environment: Environment, now: Plan) -> list[Alternative]:
     """Return the services of AWS, with streams, clusters and storage of the plan beside their own dollars."""
     read = {name for _, _, query in environment.queries for name in getattr(query, "streams", ())}
     gigabytes = sum(environment.streams[name].traffic.monthly_gb for name in read)
     beside = sum(
         line.usd
-        for key, lines in now.costs.items()
+        for key, lines in now.cost_items_by_key.items()
         for line in lines
         if key.startswith(("streams.", "clusters.")) or line.name.startswith("S3 storage")
     )
@@ -189,8 +189,10 @@ def _used_features(query: Query) -> Iterator[str]:
 
 def cheaper_service_advice(environment: Environment, now: Plan) -> Iterator[str]:
     """Yield a line if a service of AWS does all that the file asks for, for less."""
-    usd = sum(line.usd for lines in now.costs.values() for line in lines)
-    able = [each for each in services(environment, now) if not each.beyond and (each.usd or usd) < usd]
+    usd = sum(line.usd for lines in now.cost_items_by_key.values() for line in lines)
+    able = [
+        each for each in service_alternatives(environment, now) if not each.beyond and (each.usd or usd) < usd
+    ]
     for each in sorted(able, key=lambda each: each.usd or 0)[:1]:
         yield (
             f"the file uses nothing beyond {each.name}, about {dollars(each.usd or 0)} a month in place of {dollars(usd)} "

@@ -10,15 +10,15 @@ from typing import TypeVar
 
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment
-from millrace.sizing.cost import CENT, HOURS, stream_cost
-from millrace.sizing.jobs.core_spreads import joined_source, shared_batches
-from millrace.sizing.jobs.job_plan import plan_job
-from millrace.sizing.jobs.shared_cores import LargestBatch, divide_into_tasks, fewest_shared_cores
+from millrace.sizing.cost import CENT, HOURS, stream_cost_items
+from millrace.sizing.jobs.job_plan import job_plan_and_findings
+from millrace.sizing.jobs.queries_on_cores import joined_source_partitions, largest_batches_on_shared_cores
+from millrace.sizing.jobs.shared_cores import LargestBatch, divide_into_tasks_or_none, fewest_shared_cores
 from millrace.sizing.jobs.worker_choices import worker_usd_hour
-from millrace.sizing.model import Figure, JobPlan
+from millrace.sizing.plan_model import Figure, JobPlan
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
 from millrace.sizing.queries.demand import QueryDemand
-from millrace.sizing.queries.driver import demands_by_driver_cores
+from millrace.sizing.queries.driver import driver_cores_demands_and_findings
 from millrace.sizing.queries.query_plan import SourcePartitions
 from millrace.sizing.streams import StreamWithReaders
 
@@ -34,7 +34,7 @@ _CONTESTED = 5
 
 
 @dataclass(frozen=True)
-class Candidate:
+class PartitionCandidate:
     """Partitions of the streams of a job.
 
     Attributes
@@ -75,13 +75,13 @@ class JobPlanner:
         self.problems: list[Finding] = []
         """Findings for jobs whose driver is too busy, whatever its size."""
         for name, own in self.demands.items():
-            self.by_driver[name], wrong = demands_by_driver_cores(environment, name, own)
+            self.by_driver[name], wrong = driver_cores_demands_and_findings(environment, name, own)
             self.problems += wrong
         self.least: Mapping[str, float] = {}
         """Partitions that the traffic needs, as real numbers, by stream."""
         self._planned: dict[tuple[str, tuple[int, ...]], Planned] = {}
 
-    def sources(
+    def source_partitions(
         self, demands: Iterable[QueryDemand], partitions: Mapping[str, int]
     ) -> dict[str, SourcePartitions]:
         """Return the streams of queries as these find them, by stream."""
@@ -89,33 +89,35 @@ class JobPlanner:
         for name in dict.fromkeys(name for demand in demands for name in demand.streams):
             stream, number, least = self.environment.streams[name], partitions[name], self.least[name]
             evenly = least if number - 1 < least <= number else float(number)
-            steady = stream.elastic_limits is None
+            steady = stream.elastic_limit_names is None
             found[name] = SourcePartitions(
                 number, steady=steady, limits_parts=stream.limits_parts, evenly=evenly
             )
         return found
 
-    def batches(
+    def largest_batches(
         self, demands: Sequence[QueryDemand], partitions: Mapping[str, int]
     ) -> tuple[LargestBatch, ...]:
         """Return the largest batches of queries that find these partitions."""
-        sources = self.sources(demands, partitions)
-        return shared_batches(demands, [joined_source(demand, sources) for demand in demands])
+        sources = self.source_partitions(demands, partitions)
+        return largest_batches_on_shared_cores(
+            demands, [joined_source_partitions(demand, sources) for demand in demands]
+        )
 
-    def plan(self, job: str, partitions: Mapping[str, int]) -> Planned:
-        """Plan a job that finds these partitions, with the driver that costs the least; of equal ones the smallest."""
-        sources = self.sources(self.demands[job], partitions)
+    def plan_or_findings(self, job: str, partitions: Mapping[str, int]) -> Planned:
+        """Return the plan of a job that finds these partitions, or its findings; with the driver that costs the least; of equal ones the smallest."""
+        sources = self.source_partitions(self.demands[job], partitions)
         key = (job, tuple(each.partitions for each in sources.values()))
         if key not in self._planned:
             planned = [
-                plan_job(self.environment, job, demands, sources, self.prices, cores)
+                job_plan_and_findings(self.environment, job, demands, sources, self.prices, cores)
                 for cores, demands in self.by_driver[job].items()
             ]
             possible = [each for each in planned if each[0] is not None]
-            self._planned[key] = min(possible, key=_job_usd) if possible else planned[-1]
+            self._planned[key] = min(possible, key=_monthly_usd_of_planned_job) if possible else planned[-1]
         return self._planned[key]
 
-    def usd(
+    def monthly_usd(
         self,
         job: str,
         readings: Mapping[str, StreamWithReaders],
@@ -123,14 +125,14 @@ class JobPlanner:
         partitions: Mapping[str, int],
     ) -> float:
         """Return the dollars a month of a job and of streams; infinity if pins do not allow it."""
-        sized, _ = self.plan(job, partitions)
+        sized, _ = self.plan_or_findings(job, partitions)
         if sized is None:
             return math.inf
         own = (_stream_usd(self, readings[name], partitions[name]) for name in streams)
         return sum(own) + sum(line.usd for line in sized.cost)
 
 
-def _job_usd(planned: Planned) -> float:
+def _monthly_usd_of_planned_job(planned: Planned) -> float:
     assert planned[0] is not None
     return round(sum(line.usd for line in planned[0].cost), 6)
 
@@ -147,13 +149,17 @@ def cheapest_partitions(
     given
         Partitions of the streams that are not free.
     """
-    options = {name: each.options() for name, each in readings.items() if each.is_free}
+    options = {
+        name: each.fewest_partitions_by_cores() for name, each in readings.items() if each.is_left_to_plan
+    }
     # Where nothing else decides, the fewest cores.
     chosen = {**given, **{name: each[min(each)] for name, each in options.items() if each}}
-    chosen |= {name: readings[name].fewest(one_wave=True) for name, each in options.items() if not each}
+    chosen |= {
+        name: readings[name].fewest_with_spare(one_wave=True) for name, each in options.items() if not each
+    }
     by_job: dict[str, dict[str, dict[int, int]]] = {}
     for name, numbers in options.items():
-        job = readings[name].main.job
+        job = readings[name].main_reader.job
         if len(numbers) > 1 or len(planner.demands[job]) > 1:
             by_job.setdefault(job, {})[name] = numbers
     for job, own in by_job.items():
@@ -162,7 +168,7 @@ def cheapest_partitions(
             shared = [
                 one
                 for demands in planner.by_driver[job].values()
-                for one in _shared_candidates(planner, job, demands, streams, chosen)
+                for one in _candidates_for_shared_cores(planner, job, demands, streams, chosen)
             ]
             # The same partitions are planned once, and judged by their fewest cores.
             shared.sort(key=lambda one: -one.cores)
@@ -171,59 +177,85 @@ def cheapest_partitions(
             for candidate in _cheapest_candidates(planner, job, chosen, [*different.values()]):
                 fewer = {**chosen, **candidate.partitions}
                 for stream in streams:
-                    fewer[stream.name] = _fewest_partitions(planner, job, stream, fewer, candidate.cores)
-                usd = planner.usd(job, readings, [*own], fewer)
+                    fewer[stream.name] = _fewest_partitions_that_cost_less(
+                        planner, job, stream, fewer, candidate.cores
+                    )
+                usd = planner.monthly_usd(job, readings, [*own], fewer)
                 lowered.append((round(usd, 6), len(lowered), fewer))
             chosen |= min(lowered)[-1]
-            continue
-        costs = {
-            (name, number): _stream_usd(planner, readings[name], number)
-            for name, numbers in own.items()
-            for number in numbers.values()
-        }
-        chosen |= _cheapest_candidates(planner, job, chosen, _combined_candidates(own, costs))[0].partitions
+        else:
+            costs = {
+                (name, number): _stream_usd(planner, readings[name], number)
+                for name, numbers in own.items()
+                for number in numbers.values()
+            }
+            combined = _combined_candidates(own, costs)
+            chosen |= _cheapest_candidates(planner, job, chosen, combined)[0].partitions
+        if planner.environment.jobs[job].run_every is not None:
+            chosen = _partitions_that_shorten_runs(planner, job, readings, own, chosen)
     return chosen
+
+
+def _partitions_that_shorten_runs(
+    planner: JobPlanner,
+    job: str,
+    readings: Mapping[str, StreamWithReaders],
+    own: Iterable[str],
+    chosen: dict[str, int],
+) -> dict[str, int]:
+    """Return partitions with one more of a stream at a time, as long as the shorter runs save more than the partitions cost.
+
+    The search counts cores, and a bounded run costs its duration too.
+    """
+    usd = planner.monthly_usd(job, readings, own, chosen)
+    while True:
+        steps = [{**chosen, name: chosen[name] + 1} for name in own]
+        costs = [planner.monthly_usd(job, readings, own, each) for each in steps]
+        if min(costs, default=math.inf) >= usd - CENT:
+            return chosen
+        usd = min(costs)
+        chosen = steps[costs.index(usd)]
 
 
 def _stream_usd(planner: JobPlanner, reading: StreamWithReaders, number: int) -> float:
     """Return the dollars a month of a stream with so many partitions."""
     stream, prices = reading.stream, planner.prices
     shared = sum(not demand.fan_out for demand in reading.readers)
-    consumers = len(reading.readers) - shared + len(stream.consumers)
+    consumers = len(reading.readers) - shared + len(stream.consumers_of_other_programs)
     advantage = planner.environment.governance.on_demand_advantage
     figure = Figure(number, stream.parts, "")
-    lines = stream_cost(reading.name, stream, figure, shared, consumers, prices, advantage=advantage)
+    lines = stream_cost_items(reading.name, stream, figure, shared, consumers, prices, advantage=advantage)
     usd = sum(line.usd for line in lines)
     if stream.has_shard_metrics:
         usd += number * service_limits()["kinesis.shard_metrics"] * prices.usd("cloudwatch.metric_month")
     return usd
 
 
-def _shared_candidates(
+def _candidates_for_shared_cores(
     planner: JobPlanner,
     job: str,
     demands: Sequence[QueryDemand],
     readings: Sequence[StreamWithReaders],
     chosen: Mapping[str, int],
-) -> Iterator[Candidate]:
+) -> Iterator[PartitionCandidate]:
     """Yield the partitions of the streams of a job whose queries share cores, from its fewest cores on.
 
     Each stream gets what its traffic needs, or so many that no batch is shuffled.
     """
     streams = {each.name: each for each in readings}
     best = math.inf
-    for least in _read_in_waves(planner, demands, readings, chosen):
-        batches = planner.batches(demands, {**chosen, **least})
+    for least in _wave_partition_choices(planner, demands, readings, chosen):
+        batches = planner.largest_batches(demands, {**chosen, **least})
         free = tuple(demand.lands and set(demand.streams) <= set(least) for demand in demands)
         lowest = sum(_stream_usd(planner, streams[name], number) for name, number in least.items())
         most = fewest_shared_cores(batches)
-        yield Candidate(most, lowest, least)
+        yield PartitionCandidate(most, lowest, least)
         for cores in range(fewest_shared_cores(batches, free=free), most + 1):
-            workers = _workers_usd(planner, job, cores)
+            workers = _least_workers_usd(planner, job, cores)
             if lowest + workers > best + CENT:  # more cores never cost less
                 break
-            for may in _partition_choices(batches, cores, free):
-                tasks = divide_into_tasks(batches, cores, free=may)
+            for may in _choices_of_batches_to_divide(batches, cores, free):
+                tasks = divide_into_tasks_or_none(batches, cores, free=may)
                 if tasks is None:
                     continue
                 number = dict(least)
@@ -232,25 +264,35 @@ def _shared_candidates(
                         number[name] = max(number[name], math.ceil(own.number * part - 1e-9))
                 usd = sum(_stream_usd(planner, streams[name], each) for name, each in number.items())
                 best = min(best, usd + workers)
-                yield Candidate(cores, usd, number)
+                yield PartitionCandidate(cores, usd, number)
 
 
-def _read_in_waves(
+def _wave_partition_choices(
     planner: JobPlanner,
     demands: Sequence[QueryDemand],
     readings: Sequence[StreamWithReaders],
     chosen: Mapping[str, int],
 ) -> Iterator[dict[str, int]]:
     """Yield partitions for each stream: those that its traffic needs, then so many more that fewer cores read them in waves."""
-    least = {each.name: each.fewest(one_wave=True) for each in readings}
-    batches, raised = planner.batches(demands, {**chosen, **least}), []
-    for demand, batch in zip(demands, batches, strict=True):
-        each_wave = batch.reading / (batch.room + batch.unread)
-        if 1 <= each_wave < batch.partitions and set(demand.streams) <= set(least):
-            number = math.floor(math.ceil(batch.partitions / each_wave) * each_wave) + 1
-            raised.append({name: math.ceil(number * part - 1e-9) for name, part in demand.streams.items()})
-    for more in _subsets(raised):
-        yield {name: max(number, *(each.get(name, 0) for each in more), 0) for name, number in least.items()}
+    least = {each.name: each.fewest_with_spare(one_wave=True) for each in readings}
+    batches = planner.largest_batches(demands, {**chosen, **least})
+    yield least
+    # In one wave less, fewer partitions may do, on a few cores more.
+    for fewer in (0, 1):
+        raised = []
+        for demand, batch in zip(demands, batches, strict=True):
+            each_wave = batch.reading / (batch.room + batch.unread)
+            waves = math.ceil(batch.partitions / max(1.0, each_wave)) - fewer
+            if each_wave >= 1 and waves > 1 and set(demand.streams) <= set(least):
+                number = max(batch.partitions, math.floor(waves * each_wave)) + 1
+                raised.append(
+                    {name: math.ceil(number * part - 1e-9) for name, part in demand.streams.items()}
+                )
+        for more in _subsets(raised):
+            if more:
+                yield {
+                    name: max(number, *(each.get(name, 0) for each in more)) for name, number in least.items()
+                }
 
 
 def _subsets(members: Sequence[V]) -> Iterator[Sequence[V]]:
@@ -261,17 +303,20 @@ def _subsets(members: Sequence[V]) -> Iterator[Sequence[V]]:
         yield from (members[:size] for size in range(len(members) + 1))
 
 
-def _partition_choices(
+def _choices_of_batches_to_divide(
     batches: tuple[LargestBatch, ...], cores: int, free: tuple[bool, ...]
 ) -> Iterator[tuple[bool, ...]]:
     """Yield which batches may get more partitions: each choice among those that would take some, or, of many, the largest ones."""
-    tasks = divide_into_tasks(batches, cores, free=free)
-    assert tasks is not None
-    contested = [
-        place
-        for place, (batch, own, may) in enumerate(zip(batches, tasks, free, strict=True))
-        if may and own.number > batch.partitions
-    ]
+    tasks = divide_into_tasks_or_none(batches, cores, free=free)
+    contested = (
+        []
+        if tasks is None
+        else [
+            place
+            for place, (batch, own, may) in enumerate(zip(batches, tasks, free, strict=True))
+            if may and own.number > batch.partitions
+        ]
+    )
     contested.sort(key=lambda place: batches[place].work)
     for gone in _subsets(contested):
         yield tuple(may and place not in gone for place, may in enumerate(free))
@@ -279,35 +324,37 @@ def _partition_choices(
 
 def _combined_candidates(
     options: Mapping[str, Mapping[int, int]], usd: Mapping[tuple[str, int], float]
-) -> list[Candidate]:
+) -> list[PartitionCandidate]:
     """Return the cheapest partitions of several streams for each number of cores of all together."""
-    found = {0: Candidate()}
+    found = {0: PartitionCandidate()}
     for name, each in options.items():
-        more: dict[int, Candidate] = {}
+        more: dict[int, PartitionCandidate] = {}
         for before in found.values():
             for cores, number in each.items():
                 total, cost = before.cores + cores, before.usd + usd[name, number]
                 if total not in more or cost < more[total].usd:
-                    more[total] = Candidate(total, cost, {**before.partitions, name: number})
+                    more[total] = PartitionCandidate(total, cost, {**before.partitions, name: number})
         found = more
     return [*found.values()]
 
 
 def _cheapest_candidates(
-    planner: JobPlanner, job: str, chosen: Mapping[str, int], candidates: Sequence[Candidate]
-) -> list[Candidate]:
+    planner: JobPlanner, job: str, chosen: Mapping[str, int], candidates: Sequence[PartitionCandidate]
+) -> list[PartitionCandidate]:
     """Return the candidates with which streams and job cost the least, the best first, then those that pins refuse."""
-    workers = {cores: _workers_usd(planner, job, cores) for cores in {each.cores for each in candidates}}
+    workers = {
+        cores: _least_workers_usd(planner, job, cores) for cores in {each.cores for each in candidates}
+    }
     estimated = sorted((each.usd + workers[each.cores], place) for place, each in enumerate(candidates))
     # Continuous workers cost no less than the estimate.
     bounds = planner.environment.jobs[job].run_every is None
-    found: list[tuple[float, int, int, Candidate]] = []
+    found: list[tuple[float, int, int, PartitionCandidate]] = []
     refused = []
     for tried, (least, place) in enumerate(estimated):
         if found and (tried >= _PRICED or (bounds and least > min(found)[0] + CENT)):
             break
         each = candidates[place]
-        sized, _ = planner.plan(job, {**chosen, **each.partitions})
+        sized, _ = planner.plan_or_findings(job, {**chosen, **each.partitions})
         if sized is not None:
             usd = each.usd + sum(line.usd for line in sized.cost)
             found.append((round(usd, 6), sized.cores.value, len(found), each))
@@ -317,17 +364,17 @@ def _cheapest_candidates(
     return [*cheapest[:_LOWERED], *refused[:_LOWERED]]
 
 
-def _fewest_partitions(
+def _fewest_partitions_that_cost_less(
     planner: JobPlanner, job: str, reading: StreamWithReaders, chosen: Mapping[str, int], cores: int
 ) -> int:
     """Return the fewest partitions of a stream with which it and the job cost less, while other streams keep theirs.
 
     The search divides the batches of all streams together, which gives some of them more than they need beside the others.
     """
-    least, most = reading.fewest(one_wave=False), chosen[reading.name]
+    least, most = reading.fewest_with_spare(one_wave=False), chosen[reading.name]
     if _stream_usd(planner, reading, least) == _stream_usd(planner, reading, most):
         return most
-    now, _ = planner.plan(job, chosen)
+    now, _ = planner.plan_or_findings(job, chosen)
     usd = math.inf
     if now is not None:
         usd = _stream_usd(planner, reading, most) + sum(line.usd for line in now.cost)
@@ -335,8 +382,8 @@ def _fewest_partitions(
     paid, demands = planner.environment.jobs[job].cores or cores, planner.demands[job]
     for number in range(least, most):
         fewer = {**chosen, reading.name: number}
-        if divide_into_tasks(planner.batches(demands, fewer), paid) is not None:
-            sized, _ = planner.plan(job, fewer)
+        if divide_into_tasks_or_none(planner.largest_batches(demands, fewer), paid) is not None:
+            sized, _ = planner.plan_or_findings(job, fewer)
             if (
                 sized
                 and _stream_usd(planner, reading, number) + sum(line.usd for line in sized.cost) < usd - CENT
@@ -345,7 +392,7 @@ def _fewest_partitions(
     return most
 
 
-def _workers_usd(planner: JobPlanner, job: str, cores: int) -> float:
+def _least_workers_usd(planner: JobPlanner, job: str, cores: int) -> float:
     """Return the least dollars of a job's workers, whatever memory they need; infinity where its pins do not allow the cores."""
     settings = planner.environment.jobs[job]
     if cores > (settings.cores or math.inf):
@@ -355,5 +402,5 @@ def _workers_usd(planner: JobPlanner, job: str, cores: int) -> float:
         workers = math.ceil((settings.cores or cores) / each.tasks) + 1
         if each.own and workers <= (settings.max_workers or math.inf):
             paid = settings.max_workers or workers
-            costs.append(paid * HOURS * worker_usd_hour(each.bills, planner.prices))
+            costs.append(paid * HOURS * worker_usd_hour(each.hourly_bill_items, planner.prices))
     return min(costs)

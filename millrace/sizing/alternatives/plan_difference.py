@@ -44,7 +44,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Di
     Parameters
     ----------
     before, after
-        As returned by :func:`millrace.sizing.export.to_json`.
+        As returned by :func:`millrace.sizing.export.plan_as_plain_data`.
 
     Returns
     -------
@@ -62,7 +62,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Di
     both = [
         key
         for key in dict.fromkeys([*figures[0], *figures[1]])
-        if _key_of_member(key, before) and _key_of_member(key, after)
+        if _is_member_in_document(key, before) and _is_member_in_document(key, after)
     ]
     for key in both:
         one, other = figures[0].get(key), figures[1].get(key)
@@ -105,6 +105,6 @@ def _walk_figures(value: Any, key: str) -> Iterator[tuple[str, tuple[float | str
             yield from _walk_figures(each, f"{key}.{name}")
 
 
-def _key_of_member(key: str, document: Mapping[str, Any]) -> bool:
+def _is_member_in_document(key: str, document: Mapping[str, Any]) -> bool:
     section, name, *_ = key.split(".")
     return name in document[section]

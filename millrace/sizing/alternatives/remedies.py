@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any
 
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment, Job
-from millrace.config.queries import DeriveQuery, SourceQuery
+from millrace.config.queries import DeriveQuery, SourceQueryBase
 from millrace.config.units import format_duration
+from millrace.sizing.alternatives.runs_and_stream_modes import connected_part_of_environment
 
 Replan = Callable[[Environment], Sequence[Finding]]
 """Function that plans an environment and returns the findings that prevent a plan."""
@@ -22,8 +24,10 @@ _SPLITS = (2, 3, 4, 6, 8, 12, 16, 32, 64)
 _STEPS = (1.1, 1.25, 1.5, 2, 3, 4, 6, 8, 12, 16, 32, 64)
 
 
-def with_remedies(environment: Environment, problems: Sequence[Finding], replan: Replan) -> list[Finding]:
-    """Add to each finding about a job up to three changes that another plan has confirmed.
+def findings_with_remedies(
+    environment: Environment, problems: Sequence[Finding], replan: Replan
+) -> list[Finding]:
+    """Return the findings; each about a job has up to three changes that another plan has confirmed.
 
     Parameters
     ----------
@@ -34,40 +38,58 @@ def with_remedies(environment: Environment, problems: Sequence[Finding], replan:
     replan
         Plans a changed environment.
     """
-    return [_with_remedy(environment, each, replan) for each in problems]
+    return [_finding_with_remedies(environment, each, replan) for each in problems]
 
 
-def _with_remedy(environment: Environment, problem: Finding, replan: Replan) -> Finding:
+def _finding_with_remedies(environment: Environment, problem: Finding, replan: Replan) -> Finding:
     if problem.path[0] != "jobs" or problem.path[-1] == "result":
         return problem
     job = str(problem.path[1])
 
-    def is_remedy(changed: Environment) -> bool:
-        return not any(each.path[:2] == problem.path[:2] for each in replan(changed))
+    def is_remedy(change: tuple[str, Environment]) -> bool:
+        return not any(each.path[:2] == problem.path[:2] for each in replan(change[1]))
 
+    part = connected_part_of_environment(environment, ("jobs", job))
     found: list[str] = []
-    for words, changed in chain(_changes_of_job(environment, job), _splits_of_job(environment, job)):
-        kind = words.split(":")[0]
-        if any(each.startswith(f"{kind}:") for each in found) or not is_remedy(changed):
-            continue
-        found.append(words)
-        if len(found) == _WANTED:
-            break
+    for _, group in groupby(
+        chain(_described_environments_with_changed_job(part, job), _environments_with_split_job(part, job)),
+        _kind_of_change,
+    ):
+        steps = [*group]
+        # A larger change does what a smaller one does, and each takes a plan.
+        smallest = bisect_left(steps, True, key=is_remedy)
+        if smallest < len(steps):
+            found.append(steps[smallest][0])
+            if len(found) == _WANTED:
+                break
     if not found:
         return problem
     hint = f"any of these would do: {'; '.join(found)}"
     return replace(problem, hint=f"{problem.hint}; {hint}" if problem.hint else hint)
 
 
-def _changes_of_job(environment: Environment, name: str) -> Iterator[tuple[str, Environment]]:
-    for words, changed in _possible_changes(environment.jobs[name]):
+def _kind_of_change(change: tuple[str, Environment]) -> str:
+    return change[0].split(":")[0]
+
+
+def _described_environments_with_changed_job(
+    environment: Environment, name: str
+) -> Iterator[tuple[str, Environment]]:
+    for words, changed in _described_changed_jobs(environment.jobs[name]):
         yield words, environment.model_copy(update={"jobs": {**environment.jobs, name: changed}})
 
 
-def _splits_of_job(environment: Environment, name: str) -> Iterator[tuple[str, Environment]]:
+def _environments_with_split_job(environment: Environment, name: str) -> Iterator[tuple[str, Environment]]:
     """Yield splits into several jobs, each with its part of the traffic; one of them is planned."""
     queries = environment.jobs[name].queries.values()
-    sources = sorted({each for query in queries if isinstance(query, SourceQuery) for each in query.streams})
+    sources = sorted(
+        {
+            each
+            for query in queries
+            if isinstance(query, SourceQueryBase)
+            for each in query.source_stream_names
+        }
+    )
     if not sources:
         return
     topic = len(sources) == 1 and environment.streams[sources[0]].splits
@@ -85,7 +107,7 @@ def _splits_of_job(environment: Environment, name: str) -> Iterator[tuple[str, E
         )
 
 
-def _possible_changes(job: Job) -> Iterator[tuple[str, Job]]:
+def _described_changed_jobs(job: Job) -> Iterator[tuple[str, Job]]:
     """Yield changes, the smallest of each kind first: unpinning, time, fixed cost, speed, one query less."""
     for key in ("worker", "max_workers", "cores", "min_executors", "initial_executors"):
         if key in job.model_fields_set:
@@ -101,7 +123,7 @@ def _possible_changes(job: Job) -> Iterator[tuple[str, Job]]:
                 )
                 yield f"leave {name}'s {key} to the plan: remove it", changed
     for step in _STEPS:
-        latency = timedelta(seconds=_round_up(job.latency.total_seconds() * step))
+        latency = timedelta(seconds=_round_up_to_two_digits(job.latency.total_seconds() * step))
         yield f"latency: {format_duration(latency)}", job.model_copy(update={"latency": latency})
     if job.rate is not None and job.rate.records_per_second_per_core is not None:
         for step in _STEPS:
@@ -114,7 +136,7 @@ def _possible_changes(job: Job) -> Iterator[tuple[str, Job]]:
                 job.model_copy(update={"rate": rate}),
             )
         for step in _STEPS:
-            faster = float(_round_up(job.rate.records_per_second_per_core * step))
+            faster = float(_round_up_to_two_digits(job.rate.records_per_second_per_core * step))
             rate = job.rate.model_copy(update={"records_per_second_per_core": faster})
             yield (
                 f"rate.records_per_second_per_core: {faster:g}, if a benchmark says so",
@@ -124,7 +146,7 @@ def _possible_changes(job: Job) -> Iterator[tuple[str, Job]]:
         changed = job.model_copy(update={"goal": "throughput"})
         yield "goal: throughput, where records may be older than the SLA", changed
     derived = {name for name, query in job.queries.items() if isinstance(query, DeriveQuery)}
-    if derived and any(isinstance(query, SourceQuery) for query in job.queries.values()):
+    if derived and any(isinstance(query, SourceQueryBase) for query in job.queries.values()):
         rest = {name: query for name, query in job.queries.items() if name not in derived}
         yield (
             f"one query less: {', '.join(sorted(derived))} as direct queries, where source and sink allow it",
@@ -132,8 +154,8 @@ def _possible_changes(job: Job) -> Iterator[tuple[str, Job]]:
         )
 
 
-def _round_up(value: float) -> int:
-    """Round up to two digits."""
+def _round_up_to_two_digits(value: float) -> int:
+    """Return a number rounded up to two digits."""
     whole = max(1, math.ceil(value))
     scale = int(10 ** max(0, len(str(whole)) - 2))
     return -(-whole // scale) * scale

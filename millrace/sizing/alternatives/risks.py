@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 from millrace.config.kafka.clusters import MskCluster
 from millrace.config.model import Environment, Stream
 from millrace.config.units import format_duration
-from millrace.sizing.model import JobPlan, StreamPlan
+from millrace.sizing.plan_model import JobPlan, StreamPlan
 from millrace.sizing.queries.demand import QueryDemand
-from millrace.sizing.queries.driver import driver_load
+from millrace.sizing.queries.driver import driver_cores_kept_busy
 from millrace.sizing.queries.query_plan import outage_to_plan_for
 from millrace.sizing.readable_numbers import count
-from millrace.sizing.streams import demands_at_peak
+from millrace.sizing.streams import partition_demands_at_peak
 
 SLOW = 3.0
 """Catch-up time, as a multiple of the outage, from which a risk is reported; capacity is then a third above the peak."""
@@ -28,7 +28,7 @@ MANY, FEW = 1_000_000.0, 1 / 60
 """Range of plausible records per second; outside it a unit is probably wrong: a million a second, one a minute."""
 
 
-def risks(
+def risk_lines(
     environment: Environment,
     demands: list[QueryDemand],
     streams: Mapping[str, StreamPlan],
@@ -76,7 +76,7 @@ def risks(
             else f"; `catch_up: {{outage: {format_duration(outage)}, within: TIME}}` of the job plans cores for it"
         )
         yield f"jobs.{demand.job}.queries.{demand.query}: {format_duration(outage)} of outage is caught up {took}{remedy}"
-    for name, share in driver_loads(demands, jobs).items():
+    for name, share in driver_load_shares(demands, jobs).items():
         if share > BUSY:
             number = sum(demand.job == name for demand in demands)
             yield (
@@ -85,17 +85,22 @@ def risks(
             )
 
 
-def driver_loads(demands: list[QueryDemand], jobs: Mapping[str, JobPlan]) -> dict[str, float]:
+def driver_load_shares(demands: list[QueryDemand], jobs: Mapping[str, JobPlan]) -> dict[str, float]:
     """Return the share of their drivers' time that the batches of jobs with several queries take, by job."""
     own = {name: [demand for demand in demands if demand.job == name] for name in jobs}
-    return {name: driver_load(each) / jobs[name].vcpu for name, each in own.items() if len(each) > 1}
+    return {
+        name: driver_cores_kept_busy(each) / jobs[name].vcpu for name, each in own.items() if len(each) > 1
+    }
 
 
 def share_of_limits_at_peak(stream: Stream, sized: StreamPlan) -> float:
     """Return the share of its partitions' limits at the peak; 0 if they refuse no records, or if AWS adds partitions."""
-    if not stream.refuses_fewer or stream.elastic_limits is not None:
+    if not stream.refuses_fewer or stream.elastic_limit_names is not None:
         return 0.0
-    return max(demand.partitions for demand in demands_at_peak(stream, 1)) / sized.expected_partitions.value
+    return (
+        max(demand.partitions for demand in partition_demands_at_peak(stream, 1))
+        / sized.expected_partitions.value
+    )
 
 
 def _rounded_duration(seconds: float) -> str:

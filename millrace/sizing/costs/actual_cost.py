@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from millrace.sizing.cost import HOURS
-from millrace.sizing.model import Plan
+from millrace.sizing.plan_model import Plan
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class PlannedAndPaid:
 
 
 def planned_and_paid(plan: Plan, paid: Mapping[str, float], days: int) -> tuple[PlannedAndPaid, ...]:
-    """Compare a plan with billed cost by subject.
+    """Return planned and billed cost of each subject.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def planned_and_paid(plan: Plan, paid: Mapping[str, float], days: int) -> tuple[
         Number of billed days.
     """
     share = days * 24 / HOURS
-    usd = {key: sum(line.usd for line in items) for key, items in plan.costs.items()}
+    usd = {key: sum(line.usd for line in items) for key, items in plan.cost_items_by_key.items()}
     planned = {key: usd[key] for of in ("jobs.", "streams.") for key in usd if key.startswith(of)}
     planned["shared"] = usd["shared"] + sum(usd[f"clusters.{name}"] for name in plan.clusters)
     subjects = (*planned, *(each for each in paid if each not in planned))

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
-from millrace.config.aws.accounts import named_hosts
-from millrace.config.job_networks import network_reasons, vpc_reason
-from millrace.config.kafka.login import secret_arns_of_login
+from millrace.config.aws.accounts import hosts_of_urls_and_servers
+from millrace.config.job_networks import reason_job_runs_in_vpc, reasons_for_vpc_by_user
+from millrace.config.kafka.login import secret_and_key_arns_of_login
 from millrace.config.model import Environment, Job, MskCluster, Stream
-from millrace.sizing.cost import GB, HOURS, SECONDS, cost_by_tier, cost_item
-from millrace.sizing.model import CostItem, Figure, FigureInput, NetworkPlan, pinned
+from millrace.sizing.cost import GB, HOURS, SECONDS, cost_item, quantity_by_tier
+from millrace.sizing.plan_model import CostItem, Figure, FigureInput, NetworkPlan, pinned_figure
 from millrace.sizing.prices_and_limits import PriceTable
 from millrace.sizing.readable_numbers import count
 
@@ -45,7 +45,7 @@ def called_services(environment: Environment) -> tuple[str, ...]:
     if environment.observability.prometheus and any(job.remote_writes for job in jobs):
         found.append("aps-workspaces")
     asked = {service for job in jobs for sink in job.sinks for service in sink.services}
-    if any(secret_arns_of_login(cluster.authentication) for cluster in environment.kafka.values()):
+    if any(secret_and_key_arns_of_login(cluster.authentication) for cluster in environment.kafka.values()):
         asked.add("secretsmanager")
     found += sorted(asked.difference(found))
     if environment.history is not None:
@@ -55,7 +55,11 @@ def called_services(environment: Environment) -> tuple[str, ...]:
 
 def jobs_in_vpc(environment: Environment) -> dict[str, Job]:
     """Return the jobs that run in the VPC, by name."""
-    return {name: job for name, job in environment.jobs.items() if vpc_reason(environment, name) is not None}
+    return {
+        name: job
+        for name, job in environment.jobs.items()
+        if reason_job_runs_in_vpc(environment, name) is not None
+    }
 
 
 def _streams_read_in_vpc(environment: Environment) -> list[Stream]:
@@ -64,11 +68,11 @@ def _streams_read_in_vpc(environment: Environment) -> list[Stream]:
         environment.streams[name]
         for job in jobs_in_vpc(environment).values()
         for query in job.queries.values()
-        for name in query.streams
+        for name in query.source_stream_names
     ]
 
 
-def needs_private_image(environment: Environment, network: NetworkPlan) -> bool:
+def needs_private_history_image(environment: Environment, network: NetworkPlan) -> bool:
     """Return whether the history server's image must be in the account's own registry before the server is deployed.
 
     Interface endpoints do not reach the public gallery (ECR user guide, "VPC endpoints"); NAT gateways do. The network of an
@@ -78,7 +82,9 @@ def needs_private_image(environment: Environment, network: NetworkPlan) -> bool:
     return history is not None and history.image is None and network.egress.value != "nat"
 
 
-def plan_network(environment: Environment, prices: PriceTable) -> tuple[NetworkPlan, tuple[CostItem, ...]]:
+def network_plan_and_cost_items(
+    environment: Environment, prices: PriceTable
+) -> tuple[NetworkPlan, tuple[CostItem, ...]]:
     """Choose the egress of a VPC that the environment creates.
 
     Parameters
@@ -91,15 +97,15 @@ def plan_network(environment: Environment, prices: PriceTable) -> tuple[NetworkP
     tuple
         The plan, and its cost; an existing VPC costs this environment nothing, and neither does none.
     """
-    if not network_reasons(environment):
+    if not reasons_for_vpc_by_user(environment):
         why = "no job needs a VPC: all reach AWS by its public endpoints, with TLS and IAM"
         return NetworkPlan(Figure("none", "egress", why), (), 0), ()
     called = called_services(environment)
     if environment.network.vpc is not None:
         why = f"{environment.network.vpc} is left as it is; it must reach {', '.join(called)} and S3"
-        return NetworkPlan(pinned("existing", "egress", why, ("network", "vpc")), called, 0), ()
-    zones, asked = environment.zones, environment.network.egress
-    costs = _costs_by_egress(environment, called, prices)
+        return NetworkPlan(pinned_figure("existing", "egress", why, ("network", "vpc")), called, 0), ()
+    zones, asked = environment.zone_count, environment.network.egress
+    costs = _cost_items_by_egress(environment, called, prices)
     usd = {way: sum(line.usd for line in cost) for way, cost in costs.items()}
     chosen = min(costs, key=usd.__getitem__) if asked == "cheapest" else asked
     other: Egress = "nat" if chosen == "endpoints" else "endpoints"
@@ -120,18 +126,18 @@ def plan_network(environment: Environment, prices: PriceTable) -> tuple[NetworkP
     return NetworkPlan(figure, called, zones), (first, *rest)
 
 
-def _monthly_gb(environment: Environment) -> tuple[float, bool]:
+def _monthly_gb_and_is_assumed(environment: Environment) -> tuple[float, bool]:
     """Return the GB a month that jobs read from services, and whether that is assumed; S3 traffic uses its gateway."""
     read = [stream.traffic for stream in _streams_read_in_vpc(environment) if stream.services]
     gigabytes = sum(t.records_per_second * t.record_size for t in read) * SECONDS / GB
     return gigabytes, any(t.basis == "assumed" for t in read)
 
 
-def _costs_by_egress(
+def _cost_items_by_egress(
     environment: Environment, called: tuple[str, ...], prices: PriceTable
 ) -> dict[Egress, tuple[CostItem, ...]]:
-    zones = environment.zones
-    volume, guess = _monthly_gb(environment)
+    zones = environment.zone_count
+    volume, guess = _monthly_gb_and_is_assumed(environment)
     data = f"{volume:,.0f} GB"
     endpoints = f"{', '.join(called)} in {zones} zones"
     # One in each zone: the failure of a zone affects only its own gateway.
@@ -150,7 +156,7 @@ def _costs_by_egress(
                 cost_item(
                     "endpoint data", gb, f"network.{tier}endpoint_gb", prices, f"{gb:,.0f} GB", assumed=guess
                 )
-                for _, tier, gb in cost_by_tier(volume, _DATA_TIERS) or [(0, "", 0.0)]
+                for _, tier, gb in quantity_by_tier(volume, _DATA_TIERS) or [(0, "", 0.0)]
             ),
         ),
         "nat": (
@@ -162,12 +168,14 @@ def _costs_by_egress(
 
 def domains_to_resolve(environment: Environment) -> tuple[str, ...]:
     """Return the domains that the DNS firewall lets through: those of AWS, of the file's hosts, and the allowed ones."""
-    tree = environment.places.tree
-    hosts = [] if tree is None else named_hosts(tree)
+    tree = environment.value_locations.tree
+    hosts = [] if tree is None else hosts_of_urls_and_servers(tree)
     return tuple(sorted({*_AWS_DOMAINS, *hosts, *(environment.network.allowed_domains or ())}))
 
 
-def dns_cost(environment: Environment, workers: int, prices: PriceTable) -> tuple[CostItem, ...]:
+def dns_firewall_cost_items(
+    environment: Environment, workers: int, prices: PriceTable
+) -> tuple[CostItem, ...]:
     """Return the cost of the DNS firewall, if there is one.
 
     Parameters
@@ -194,7 +202,7 @@ def dns_cost(environment: Environment, workers: int, prices: PriceTable) -> tupl
     )
 
 
-def created_keys(environment: Environment) -> dict[str, str]:
+def created_kms_keys_with_contents(environment: Environment) -> dict[str, str]:
     """Return the keys that are created here, as ``class of data: what it holds``.
 
     A class with a customer's own key (``storage.keys``), or without resources

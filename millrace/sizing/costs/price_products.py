@@ -55,7 +55,7 @@ _GB = ("gb", "gigabytes")
 _GB_MONTHS = ("gbmo", "gbmonth", "gbmonths")
 
 
-def _hour_units(*things: str) -> tuple[str, ...]:
+def _unit_names_per_hour(*things: str) -> tuple[str, ...]:
     return (*_HOUR, *(f"{thing}{hour}" for thing in things for hour in _HOUR))
 
 
@@ -65,17 +65,17 @@ def _kinesis_product(usage: str, operation: str, units: tuple[str, ...], factor:
 
 def _glue_product(usage: str) -> PriceProduct:
     return PriceProduct(
-        "AWSGlue", usage, _hour_units("dpu", "mdpu", "memorydpu"), attributes={"operation": "Jobrun"}
+        "AWSGlue", usage, _unit_names_per_hour("dpu", "mdpu", "memorydpu"), attributes={"operation": "Jobrun"}
     )
 
 
 def _emr_product(usage: str, *things: str) -> PriceProduct:
-    return PriceProduct("ElasticMapReduce", f"EMR-SERVERLESS-{usage}", _hour_units(*things))
+    return PriceProduct("ElasticMapReduce", f"EMR-SERVERLESS-{usage}", _unit_names_per_hour(*things))
 
 
 _MSK = {
     f"msk.{tier.lower()}.m7g.{size}_hour": PriceProduct(
-        "AmazonMSK", f"{tier}.m7g.{size}", _hour_units("broker", "instance")
+        "AmazonMSK", f"{tier}.m7g.{size}", _unit_names_per_hour("broker", "instance")
     )
     for tier in ("Kafka", "Express")
     for size in ("large", "xlarge", "2xlarge", "4xlarge", "8xlarge", "12xlarge", "16xlarge")
@@ -103,7 +103,9 @@ PRODUCTS: Mapping[str, PriceProduct] = MappingProxyType(
         "emr.arm64.vcpu_hour": _emr_product("ARM-vCPUHours", "vcpu"),
         "emr.arm64.gib_hour": _emr_product("ARM-MemoryGBHours", "gb", "memorygb"),
         "emr.disk_gib_hour": _emr_product("StorageGBHours", "gb", "storagegb"),
-        "kinesis.shard_hour": _kinesis_product("Storage-ShardHour", "shardHourStorage", _hour_units("shard")),
+        "kinesis.shard_hour": _kinesis_product(
+            "Storage-ShardHour", "shardHourStorage", _unit_names_per_hour("shard")
+        ),
         "kinesis.million_put_units": _kinesis_product(
             "PutRequestPayloadUnits",
             "PutRequest",
@@ -111,17 +113,17 @@ PRODUCTS: Mapping[str, PriceProduct] = MappingProxyType(
             1e6,
         ),
         "kinesis.extended_retention_shard_hour": _kinesis_product(
-            "Extended-ShardHour", "shardHourStorage", _hour_units("shard")
+            "Extended-ShardHour", "shardHourStorage", _unit_names_per_hour("shard")
         ),
         "kinesis.long_retention_gb_month": _kinesis_product(
             "LongTermRetention-ByteHrs", "LongTermRetentionByteHrs", _GB_MONTHS
         ),
         "kinesis.fan_out_consumer_shard_hour": _kinesis_product(
-            "EnhancedFanoutHour", "ConsumerHour", _hour_units("consumershard", "consumer", "shard")
+            "EnhancedFanoutHour", "ConsumerHour", _unit_names_per_hour("consumershard", "consumer", "shard")
         ),
         "kinesis.fan_out_gb": _kinesis_product("ReadBytes", "EnhancedFanoutDataRetrieval", _GB),
         "kinesis.on_demand.stream_hour": _kinesis_product(
-            "OnDemand-StreamHour", "OnDemandStreamHr", _hour_units("stream")
+            "OnDemand-StreamHour", "OnDemandStreamHr", _unit_names_per_hour("stream")
         ),
         "kinesis.on_demand.gb_in": _kinesis_product(
             "OnDemand-BilledIncomingBytes", "OnDemandDataIngested", _GB
@@ -183,12 +185,14 @@ PRODUCTS: Mapping[str, PriceProduct] = MappingProxyType(
             ("dashboards", "dashboard"),
             worldwide=True,
         ),
-        "fargate.vcpu_hour": PriceProduct("AmazonECS", "Fargate-vCPU-Hours:perCPU", _hour_units("vcpu")),
-        "fargate.gib_hour": PriceProduct("AmazonECS", "Fargate-GB-Hours", _hour_units("gb")),
+        "fargate.vcpu_hour": PriceProduct(
+            "AmazonECS", "Fargate-vCPU-Hours:perCPU", _unit_names_per_hour("vcpu")
+        ),
+        "fargate.gib_hour": PriceProduct("AmazonECS", "Fargate-GB-Hours", _unit_names_per_hour("gb")),
         "alb.hour": PriceProduct(
             "AWSELB",
             "LoadBalancerUsage",
-            _hour_units("lb", "loadbalancer"),
+            _unit_names_per_hour("lb", "loadbalancer"),
             attributes={"productFamily": "Load Balancer-Application"},
         ),
         "logs.gb_in": PriceProduct("AmazonCloudWatch", "DataProcessing-Bytes", _GB),

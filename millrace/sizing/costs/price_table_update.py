@@ -62,7 +62,7 @@ def price_list_region(region: str) -> str:
 
 
 def renew_prices(pricing: Any, region: str, current: Mapping[str, Price], today: date) -> PriceRenewal:
-    """Update every price that has a product.
+    """Return the table with a new price for each that has a product.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def renew_prices(pricing: Any, region: str, current: Mapping[str, Price], today:
     region
         Such as ``eu-west-1``.
     current
-        Current prices, each with its date and source: :func:`millrace.sizing.prices_and_limits.complete_price_list`.
+        Current prices, each with its date and source: :func:`millrace.sizing.prices_and_limits.complete_prices_by_name`.
     today
         Date of the updated prices.
 
@@ -101,7 +101,7 @@ def renew_prices(pricing: Any, region: str, current: Mapping[str, Price], today:
     return PriceRenewal(table, stayed, tuple(name for name in current if name not in PRODUCTS))
 
 
-def to_yaml(table: PriceTable) -> str:
+def price_table_yaml(table: PriceTable) -> str:
     """Return a table as the text of a file that :func:`millrace.sizing.prices_and_limits.prices` reads."""
     document = table.model_dump(exclude_defaults=True)
     rows = CommentedMap()

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from millrace.config.model import Environment
 from millrace.sizing.alarms.metrics import metric_count
-from millrace.sizing.cost import HOURS, cost_by_tier, cost_item
-from millrace.sizing.costs.network_plan import created_keys
-from millrace.sizing.model import Alarm, CostItem, StreamPlan
+from millrace.sizing.cost import HOURS, cost_item, quantity_by_tier
+from millrace.sizing.costs.network_plan import created_kms_keys_with_contents
+from millrace.sizing.plan_model import Alarm, CostItem, StreamPlan
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
 
 _TIERS = ((0, ""), (10_000, "after_10000."), (250_000, "after_250000."), (1_000_000, "after_1000000."))
 """Number of metrics of an account and region before each tier, and the tier's price name (AWS' price page of CloudWatch)."""
 
 
-def shared_cost(
+def shared_cost_items(
     environment: Environment,
     streams: Mapping[str, StreamPlan],
     network: Sequence[CostItem],
@@ -33,14 +33,14 @@ def shared_cost(
     alarms
         All deployed alarms.
     """
-    made = created_keys(environment)
+    made = created_kms_keys_with_contents(environment)
     items = []
     if made:
         why = f"one each: {', '.join(made)}"
         items.append(cost_item("keys", len(made), "kms.key_month", prices, why, assumed=False))
     items += network
     items += [
-        *metric_cost(environment, streams, prices),
+        *metric_cost_items(environment, streams, prices),
         cost_item(
             "alarms", len(alarms), "cloudwatch.alarm_month", prices, f"{len(alarms)} alarms", assumed=False
         ),
@@ -75,7 +75,7 @@ def shared_cost(
     return tuple(items)
 
 
-def metric_cost(
+def metric_cost_items(
     environment: Environment, streams: Mapping[str, StreamPlan], prices: PriceTable
 ) -> tuple[CostItem, ...]:
     """Return the cost of metrics: ours, then those of shards of streams with shard-level metrics.
@@ -93,12 +93,12 @@ def metric_cost(
         for name, stream in environment.streams.items()
         if stream.has_shard_metrics
     }
-    lines = list(_metric_tiers("metrics", 0, ours, f"{ours} of ours", prices, assumed=False))
+    lines = list(_metric_cost_items_by_tier("metrics", 0, ours, f"{ours} of ours", prices, assumed=False))
     if of_shards:
         each = ", ".join(f"{count:,} of {name}" for name, count in of_shards.items())
         guess = any(streams[name].expected_partitions.assumed for name in of_shards)
         count = sum(of_shards.values())
-        lines += _metric_tiers(
+        lines += _metric_cost_items_by_tier(
             "shard metrics",
             ours,
             count,
@@ -109,10 +109,10 @@ def metric_cost(
     return tuple(lines)
 
 
-def _metric_tiers(
+def _metric_cost_items_by_tier(
     name: str, before: int, count: int, why: str, prices: PriceTable, *, assumed: bool
 ) -> Iterator[CostItem]:
     """Yield a line for each tier that ``count`` metrics after the first ``before`` reach, the cheapest tier last."""
-    for begin, tier, within in cost_by_tier(count, _TIERS, before):
+    for begin, tier, within in quantity_by_tier(count, _TIERS, before):
         words = why if begin == 0 else f"{within:,} after the first {begin:,}: {why}"
         yield cost_item(name, within, f"cloudwatch.{tier}metric_month", prices, words, assumed=assumed)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from millrace.config.job_networks import network_reasons
+from millrace.config.job_networks import reasons_for_vpc_by_user
 from millrace.config.model import Environment, MskCluster
-from millrace.config.queries import DeriveQuery, DirectRouteQuery, LandingQuery, Query, WritesSink
+from millrace.config.queries import DeriveQuery, DirectRouteQuery, LandingQueryBase, Query, WritesSink
 from millrace.sizing.cost import GB
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand
 
 
-def stored_gb(environment: Environment, query: Query, demand: QueryDemand, *, iceberg: bool = False) -> float:
+def stored_gb_per_second(
+    environment: Environment, query: Query, demand: QueryDemand, *, iceberg: bool = False
+) -> float:
     """Return the data that a query adds to its tables, in GB of 10⁹ bytes a second at its average rate.
 
     Every record counts as a row, compressed by ``usage.stored_share``: rows that a transform leaves out or adds are unknown. A
@@ -26,7 +28,7 @@ def stored_gb(environment: Environment, query: Query, demand: QueryDemand, *, ic
     streams = set(demand.streams)
     if isinstance(query, DirectRouteQuery):
         streams = {route.source for route in query.routes.values() if _is_lake_writer(route, iceberg=iceberg)}
-    elif not isinstance(query, LandingQuery) and not (
+    elif not isinstance(query, LandingQueryBase) and not (
         _is_lake_writer(query, iceberg=iceberg) and _adds_a_row_per_record(query)
     ):
         return 0.0
@@ -67,7 +69,7 @@ def unpriced_costs(environment: Environment) -> tuple[str, ...]:
     found += [f"{what} of {', '.join(queries)}" for what, queries in rates.items()]
     if environment.history is not None:
         found += ["capacity units of the load balancer", "Container Insights of the history server"]
-    if environment.network.vpc is None and network_reasons(environment):
+    if environment.network.vpc is None and reasons_for_vpc_by_user(environment):
         found.append("flow logs of the VPC")
     if any(isinstance(each, MskCluster) and each.existing is None for each in environment.kafka.values()):
         found.append("MSK's metrics by topic and broker")
@@ -77,7 +79,7 @@ def unpriced_costs(environment: Environment) -> tuple[str, ...]:
 def _unknown_costs(query: Query) -> Iterator[str]:
     if isinstance(query, DeriveQuery) and query.state is not None:
         yield "requests of the state store"
-    for each in query.ends.values():
+    for each in query.sinks_by_place.values():
         if not each.sink.in_lake:
             yield f"the {each.sink.kind} sink"
         elif not _adds_a_row_per_record(each):

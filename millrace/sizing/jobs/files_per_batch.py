@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from millrace.config.model import Environment
 from millrace.config.queries import DirectQuery, DirectRoute, WritesSink
-from millrace.sizing.model import QueryPlan
-from millrace.sizing.queries.environment_demands import landed_streams, landings
+from millrace.sizing.plan_model import QueryPlan
+from millrace.sizing.queries.environment_demands import landing_queries_by_table, streams_of_derive_query
 
 
-def batch_bytes(environment: Environment, query: WritesSink, plan: QueryPlan) -> float:
+def batch_bytes_at_peak(environment: Environment, query: WritesSink, plan: QueryPlan) -> float:
     """Return the bytes that arrive at the peak between two triggers: peak records per second · trigger · record size.
 
     Parameters
@@ -29,4 +29,4 @@ def batch_bytes(environment: Environment, query: WritesSink, plan: QueryPlan) ->
 def _streams_of_query(environment: Environment, query: WritesSink) -> tuple[str, ...]:
     if isinstance(query, DirectQuery | DirectRoute):
         return (query.source,)
-    return landed_streams(landings(environment), query)
+    return streams_of_derive_query(landing_queries_by_table(environment), query)

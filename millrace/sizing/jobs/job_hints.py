@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from millrace.config.model import Environment
-from millrace.sizing.model import JobPlan
+from millrace.sizing.plan_model import JobPlan
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand
-from millrace.sizing.queries.driver import route_hint
+from millrace.sizing.queries.driver import route_advice_or_none
 from millrace.sizing.queries.query_plan import SourcePartitions
 from millrace.sizing.readable_numbers import count
 
@@ -22,7 +22,7 @@ def job_advice(
 ) -> Iterator[str]:
     """Yield one line for each recommendation."""
     yield from _unmeasured_rate_advice(environment, plan, demands)
-    if (hint := route_hint(environment.jobs[plan.name])) is not None:
+    if (hint := route_advice_or_none(environment.jobs[plan.name])) is not None:
         yield hint
     most = int(service_limits()["spark.driver.most_cores"])
     if plan.cores.value > most:

@@ -8,37 +8,52 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from millrace.config.document.problems import Finding
-from millrace.config.job_networks import vpc_reason
+from millrace.config.job_networks import reason_job_runs_in_vpc
 from millrace.config.model import Environment, Job
-from millrace.sizing.cost import job_cost
-from millrace.sizing.jobs.core_spreads import job_spreads, joined_source, reason_for_cores
+from millrace.sizing.cost import job_cost_items
 from millrace.sizing.jobs.job_hints import job_advice
-from millrace.sizing.jobs.memory import Memory, memory_of_job, records_that_fit
-from millrace.sizing.jobs.scaling import allocation_ratio, scaling_range
-from millrace.sizing.jobs.usage_costs import usage_cost
-from millrace.sizing.jobs.worker_choices import worker_choices, worker_usd_hour
-from millrace.sizing.model import Figure, FigureInput, JobPlan, QueryPlan, RunPlan, WorkerChoice, pinned
+from millrace.sizing.jobs.memory import ExecutorMemory, kinesis_records_that_fit, memory_of_job
+from millrace.sizing.jobs.queries_on_cores import (
+    job_spreads_cores_and_findings,
+    joined_source_partitions,
+    reason_for_cores,
+)
+from millrace.sizing.jobs.scaling import allocation_ratio, scaling_plan_and_findings
+from millrace.sizing.jobs.usage_costs import usage_cost_items
+from millrace.sizing.jobs.worker_choices import (
+    worker_choice_job_and_all_choices,
+    worker_usd_hour,
+)
+from millrace.sizing.plan_model import (
+    Figure,
+    FigureInput,
+    JobPlan,
+    QueryPlan,
+    RunPlan,
+    WorkerChoice,
+    pinned_figure,
+)
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
 from millrace.sizing.queries.capacity import (
     CoreSpread,
 )
 from millrace.sizing.queries.demand import QueryDemand
-from millrace.sizing.queries.query_plan import SourcePartitions, plan_query, plan_run
+from millrace.sizing.queries.query_plan import SourcePartitions, query_plan_and_findings, run_plan_or_none
 from millrace.sizing.readable_numbers import count
 
 
-def workers_for(cores: int, tasks_per_worker: int) -> int:
+def workers_with_driver_for_cores(cores: int, tasks_per_worker: int) -> int:
     """Return the workers for a number of cores: the executors and one driver.
 
     Examples
     --------
-    >>> workers_for(32, 4), workers_for(64, 4), workers_for(8, 4)
+    >>> workers_with_driver_for_cores(32, 4), workers_with_driver_for_cores(64, 4), workers_with_driver_for_cores(8, 4)
     (9, 17, 3)
     """
     return math.ceil(cores / tasks_per_worker) + 1
 
 
-def plan_job(
+def job_plan_and_findings(
     environment: Environment,
     name: str,
     demands: Sequence[QueryDemand],
@@ -62,8 +77,8 @@ def plan_job(
     tuple
         The plan, or ``None`` with the findings that prevent one.
     """
-    job, read = environment.jobs[name], [joined_source(demand, sources) for demand in demands]
-    spreads, number, problems = job_spreads(environment, name, demands, read)
+    job, read = environment.jobs[name], [joined_source_partitions(demand, sources) for demand in demands]
+    spreads, number, problems = job_spreads_cores_and_findings(environment, name, demands, read)
     if problems:
         return None, problems
     made = _size_queries_and_workers(environment, name, demands, read, prices, spreads, number, driver_cores)
@@ -72,7 +87,7 @@ def plan_job(
     # Cores of an executor that is paid for anyway serve larger batches, so a backlog goes sooner and a bounded run ends sooner.
     least = made.way.usd
     while made.run is not None or (len(demands) > 1 and paid > number):
-        more = job_spreads(environment, name, demands, read, paid)[0]
+        more = job_spreads_cores_and_findings(environment, name, demands, read, paid)[0]
         asked = number if paid - number < each or job.max_workers is not None else paid
         larger = _size_queries_and_workers(
             environment, name, demands, read, prices, more, asked, driver_cores
@@ -82,7 +97,12 @@ def plan_job(
             spreads, made, number = more, larger, asked
         paid, least = paid + each, min(least, larger.way.usd)
         # More executors share the driver's cost, but each is billed for the start.
-        if made.run is None or job.max_workers or job.cores or _least_usd(demands, read, made, paid) > least:
+        if (
+            made.run is None
+            or job.max_workers
+            or job.cores
+            or _lower_bound_of_monthly_usd(demands, read, made, paid) > least
+        ):
             break
     cores = _core_figure(name, job, demands, number)
     problems, queries, memory, run, way, sized, choices = made
@@ -96,16 +116,18 @@ def plan_job(
             else FigureInput("worker", value, why, f"worker types of {job.title}")
         )
 
-    executors, workers, wrong = _executors_and_workers(name, sized, cores, worker_input)
+    executors, workers, wrong = _executors_workers_and_findings(name, sized, cores, worker_input)
     problems += wrong
     ratio = allocation_ratio(demands, spreads, [each.partitions for each in read], cores.value)
-    scaling, wrong = scaling_range(name, job, demands, executors, sized.tasks_per_worker, ratio, worker_input)
+    scaling, wrong = scaling_plan_and_findings(
+        name, job, demands, executors, sized.tasks_per_worker, ratio, worker_input
+    )
     problems += wrong
     if problems:
         return None, problems
     cost = (
-        *job_cost(name, sized, workers, prices, run),
-        *usage_cost(environment, job, demands, queries, spreads, prices),
+        *job_cost_items(name, sized, workers, prices, run),
+        *usage_cost_items(environment, job, demands, queries, spreads, prices),
     )
     plan = JobPlan(
         name=name,
@@ -130,28 +152,28 @@ def plan_job(
             inputs=lambda: (
                 *(f"{demand.key}.cores" for demand in demands),
                 worker_input(),
-                *service_limits().as_inputs("memory."),
+                *service_limits().as_inputs_with_prefix("memory."),
             ),
         ),
         scaling=scaling,
         network=_network_figure(environment, name),
-        worker_usd_hour=worker_usd_hour(sized.bills, prices),
+        worker_usd_hour=worker_usd_hour(sized.hourly_bill_items, prices),
         choices=choices,
         run=run,
     )
     if job.scaling == "fixed":
-        plan = with_all_workers(plan, "scaling: fixed holds all of them")
+        plan = job_plan_with_all_workers(plan, "scaling: fixed holds all of them")
     return replace(plan, advice=tuple(job_advice(environment, plan, demands, sources))), []
 
 
-def _least_usd(
+def _lower_bound_of_monthly_usd(
     demands: Sequence[QueryDemand], sources: Sequence[SourcePartitions], made: _QueriesAndWorkers, cores: int
 ) -> float:
     """Return the dollars a month below which no bounded run of a job stays on so many cores or more."""
     known, way = service_limits(), made.way
     assert made.run is not None
     # Bills are those of the average rate.
-    records = [each.average * each.work.planned_trigger * each.work.rate for each in demands]
+    records = [each.average * each.work.planned_trigger_seconds * each.work.rate for each in demands]
     each_stage = [
         [(each.work, number) for each, number in zip(demands, records, strict=True) if each.lands is lands]
         for lands in (True, False)
@@ -177,7 +199,7 @@ class _QueriesAndWorkers(NamedTuple):
 
     problems: list[Finding]
     queries: dict[str, QueryPlan]
-    memory: Memory
+    memory: ExecutorMemory
     run: RunPlan | None
     way: WorkerChoice
     sized: Job
@@ -196,29 +218,29 @@ def _size_queries_and_workers(
 ) -> _QueriesAndWorkers:
     job, queries, problems = environment.jobs[name], {}, []
     for demand, spread_, source in zip(demands, spreads, sources, strict=True):
-        held = records_that_fit(environment, demand, source.partitions)
-        query, wrong = plan_query(demand, job, spread_, source, held)
+        held = kinesis_records_that_fit(environment, demand, source.partitions)
+        query, wrong = query_plan_and_findings(demand, job, spread_, source, held)
         problems += wrong
         queries[demand.query] = query
     memory = _memory_of_job(environment, job, demands, spreads, sources, queries)
-    run = plan_run(name, job, demands, spreads, [source.partitions for source in sources])
-    way, sized, choices = worker_choices(
-        job, cores, memory, prices, 1.0 if run is None else run.share, driver_cores
+    run = run_plan_or_none(name, job, demands, spreads, [source.partitions for source in sources])
+    way, sized, choices = worker_choice_job_and_all_choices(
+        job, cores, memory, prices, 1.0 if run is None else run.billed_share, driver_cores
     )
-    problems += _too_small_worker(name, job, way, memory)
+    problems += _findings_of_too_small_worker(name, job, way, memory)
     return _QueriesAndWorkers(problems, queries, memory, run, way, sized, choices)
 
 
 def _network_figure(environment: Environment, name: str) -> Figure[str]:
-    why = vpc_reason(environment, name)
+    why = reason_job_runs_in_vpc(environment, name)
     given = getattr(environment.jobs[name], "network", None)
     if given is not None:
-        return pinned(given, "network", why or "pinned", ("jobs", name, "network"))
+        return pinned_figure(given, "network", why or "pinned", ("jobs", name, "network"))
     public = "it reaches AWS by public endpoints, with TLS and IAM; nothing it reads or writes needs a VPC"
     return Figure("vpc" if why else "none", "network", why or public)
 
 
-def with_all_workers(plan: JobPlan, why: str) -> JobPlan:
+def job_plan_with_all_workers(plan: JobPlan, why: str) -> JobPlan:
     """Return the plan of a job with all executors all the time."""
     every = replace(plan.executors, why=why, origin="computed")
     return replace(
@@ -230,7 +252,7 @@ def _core_figure(name: str, job: Job, demands: Sequence[QueryDemand], number: in
     needed = sum(demand.least_cores for demand in demands)
     if job.cores is not None:
         why = f"pinned; the queries need {needed:.2f}"
-        return pinned(job.cores, "cores", why, ("jobs", name, "cores"))
+        return pinned_figure(job.cores, "cores", why, ("jobs", name, "cores"))
     whose = f"{number} for {demands[0].query}"
     if len(demands) > 1:
         whose = f"shared by {len(demands)} queries that need {needed:.2f}"
@@ -245,7 +267,7 @@ def _core_figure(name: str, job: Job, demands: Sequence[QueryDemand], number: in
     )
 
 
-def _executors_and_workers(
+def _executors_workers_and_findings(
     name: str, job: Job, cores: Figure[int], worker: Callable[[], FigureInput]
 ) -> tuple[Figure[int], Figure[int], list[Finding]]:
     """Return executors and workers of a job whose worker is chosen."""
@@ -264,7 +286,7 @@ def _executors_and_workers(
                 inputs=lambda: (f"jobs.{name}.cores", worker()),
             ),
             Figure(
-                workers_for(cores.value, each),
+                workers_with_driver_for_cores(cores.value, each),
                 "workers",
                 workers_why,
                 assumed=cores.assumed,
@@ -279,8 +301,8 @@ def _executors_and_workers(
         problems = [Finding(path, str(job.max_workers), allowed)]
     why = f"{job.max_workers} workers are pinned, one is the driver; {executors} would do"
     return (
-        replace(pinned(job.max_workers, "executors", why, path), value=job.max_workers - 1),
-        pinned(job.max_workers, "workers", "pinned", path),
+        replace(pinned_figure(job.max_workers, "executors", why, path), value=job.max_workers - 1),
+        pinned_figure(job.max_workers, "workers", "pinned", path),
         problems,
     )
 
@@ -292,7 +314,7 @@ def _memory_of_job(
     spreads: Sequence[CoreSpread],
     sources: Sequence[SourcePartitions],
     queries: Mapping[str, QueryPlan],
-) -> Memory:
+) -> ExecutorMemory:
     batches = {}
     for demand, spread_, source in zip(demands, spreads, sources, strict=True):
         limit = queries[demand.query].records_per_batch
@@ -309,7 +331,9 @@ def _memory_of_job(
     return memory_of_job(environment, job, list(demands), batches)
 
 
-def _too_small_worker(name: str, job: Job, choice: WorkerChoice, memory: Memory) -> list[Finding]:
+def _findings_of_too_small_worker(
+    name: str, job: Job, choice: WorkerChoice, memory: ExecutorMemory
+) -> list[Finding]:
     if choice.refused is None:
         return []
     path: tuple[str, ...] = ("jobs", name, "worker")

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from millrace.config.model import Environment, Job
-from millrace.config.queries import Query, SourceQuery
+from millrace.config.queries import Query, SourceQueryBase
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand
-from millrace.sizing.queries.triggers import fetched_bytes
+from millrace.sizing.queries.triggers import most_fetched_bytes
 
 MIB, GIB = 1024**2, 1024**3
 
 
 @dataclass(frozen=True)
-class Memory:
+class ExecutorMemory:
     """Memory of a job's executors.
 
     Attributes
@@ -42,7 +42,7 @@ class Memory:
     python_per_task: float
     why: str
 
-    def bytes_needed(self, tasks: int, executors: int, heap_share: float) -> float:
+    def worker_bytes_needed(self, tasks: int, executors: int, heap_share: float) -> float:
         """Return the memory in bytes that a worker must have.
 
         Parameters
@@ -65,7 +65,7 @@ class Memory:
 
 def memory_of_job(
     environment: Environment, job: Job, demands: list[QueryDemand], batches: Mapping[str, tuple[float, int]]
-) -> Memory:
+) -> ExecutorMemory:
     """Return the memory of a job's executors.
 
     Parameters
@@ -77,9 +77,9 @@ def memory_of_job(
     fetched = held = 0.0
     for demand in demands:
         records, tasks = batches[demand.query]
-        size = records * record_bytes(environment, demand)
+        size = records * mean_record_bytes(environment, demand)
         query = job.queries[demand.query]
-        if isinstance(query, SourceQuery):
+        if isinstance(query, SourceQueryBase):
             whole = size / tasks * known["memory.expansion"]
             if not any(environment.streams[name].fetched_whole for name in demand.streams):
                 whole = min(whole, known["memory.kafka_fetch_mib_per_task"] * MIB)
@@ -96,7 +96,7 @@ def memory_of_job(
     parts += [f"{state / MIB:,.0f} MiB of state over all executors"] * bool(state)
     parts += [f"{held / MIB:,.0f} MiB of held batches over all executors"] * bool(held)
     parts += [f"{known['memory.python_mib_per_task']:g} MiB of Python for each task"] * python
-    return Memory(
+    return ExecutorMemory(
         per_task=fetched + known["memory.writer_mib_per_task"] * MIB,
         per_executor=float(tables),
         together=float(state) + held,
@@ -106,19 +106,19 @@ def memory_of_job(
     )
 
 
-def record_bytes(environment: Environment, demand: QueryDemand) -> float:
+def mean_record_bytes(environment: Environment, demand: QueryDemand) -> float:
     """Return the mean size of the records that a query reads."""
     return sum(environment.streams[name].traffic.record_size * part for name, part in demand.streams.items())
 
 
 def _passes_through_python(query: Query) -> bool:
     """Return whether records pass through Python, as with all readers and writers except Spark's own."""
-    return any(each.format.in_python or each.decompress_up_to for each in query.readings.values()) or any(
-        each.sink.in_python for each in query.ends.values()
-    )
+    return any(
+        each.format.in_python or each.decompress_up_to for each in query.stream_readings_by_place.values()
+    ) or any(each.sink.in_python for each in query.sinks_by_place.values())
 
 
-def records_that_fit(environment: Environment, demand: QueryDemand, tasks: int) -> float:
+def kinesis_records_that_fit(environment: Environment, demand: QueryDemand, tasks: int) -> float:
     """Return the records of a Kinesis batch that tasks hold at once within their share of the heap.
 
     Glue's and EMR's connectors fetch all records of a shard for a batch before they return the first one; a Kafka
@@ -126,4 +126,4 @@ def records_that_fit(environment: Environment, demand: QueryDemand, tasks: int) 
     """
     if not any(environment.streams[name].fetched_whole for name in demand.streams):
         return math.inf
-    return fetched_bytes(tasks) / record_bytes(environment, demand)
+    return most_fetched_bytes(tasks) / mean_record_bytes(environment, demand)

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 
 from millrace.config.document.problems import Finding
 from millrace.config.model import Job
-from millrace.sizing.model import Figure, FigureInput, ScalingPlan, pinned
+from millrace.sizing.plan_model import Figure, FigureInput, ScalingPlan, pinned_figure
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.capacity import CoreSpread, whole_cores
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.readable_numbers import count
 
 
-def scaling_range(
+def scaling_plan_and_findings(
     name: str,
     job: Job,
     demands: Sequence[QueryDemand],
@@ -41,7 +41,7 @@ def scaling_range(
             None,
             None,
         ), []
-    asked_least, asked_first = job.configured_executors
+    asked_least, asked_first = job.least_and_initial_executors
     average = whole_cores(sum(demand.least_cores * demand.average for demand in demands))
     least = min(executors.value, math.ceil(average / each))
     minimum = (
@@ -53,7 +53,7 @@ def scaling_range(
             inputs=lambda: (*(f"{demand.key}.cores" for demand in demands), worker()),
         )
         if asked_least is None
-        else pinned(asked_least, "executors", "pinned", ("jobs", name, "min_executors"))
+        else pinned_figure(asked_least, "executors", "pinned", ("jobs", name, "min_executors"))
     )
     initial = (
         Figure(
@@ -64,7 +64,7 @@ def scaling_range(
             inputs=lambda: (f"jobs.{name}.executors",),
         )
         if asked_first is None
-        else pinned(asked_first, "executors", "pinned", ("jobs", name, "initial_executors"))
+        else pinned_figure(asked_first, "executors", "pinned", ("jobs", name, "initial_executors"))
     )
     idle, shuffle = "scaling.emr.idle_timeout_seconds", "scaling.emr.shuffle_timeout_seconds"
     plan = ScalingPlan(
@@ -84,7 +84,7 @@ def scaling_range(
             inputs=lambda: (known.as_input(shuffle),),
         ),
     )
-    return plan, _check_executor_pins(name, job, executors.value)
+    return plan, _findings_of_executor_pins(name, job, executors.value)
 
 
 def allocation_ratio(
@@ -112,8 +112,8 @@ def allocation_ratio(
     )
 
 
-def _check_executor_pins(name: str, job: Job, most: int) -> list[Finding]:
-    asked = zip(("min_executors", "initial_executors"), job.configured_executors, strict=True)
+def _findings_of_executor_pins(name: str, job: Job, most: int) -> list[Finding]:
+    asked = zip(("min_executors", "initial_executors"), job.least_and_initial_executors, strict=True)
     return [
         Finding(("jobs", name, key), str(value), f"at most {most}, the executors of the plan")
         for key, value in asked

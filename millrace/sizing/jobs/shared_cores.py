@@ -18,7 +18,7 @@ _REMEMBERED = 4096
 
 @dataclass(frozen=True)
 class BatchTasks:
-    """BatchTasks into which a batch is divided.
+    """Tasks into which a batch is divided.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class LargestBatch:
     unread: float = 0.0
 
     def divided_into(self, number: int, *, shuffled: bool = False) -> BatchTasks:
-        """Divide it into tasks."""
+        """Return it divided into tasks."""
         if not self.partitions:
             return BatchTasks(number, self.work / number, self.work)
         extra = 1 + service_limits()["spark.repartition.overhead"] if shuffled else 1.0
@@ -81,7 +81,7 @@ class LargestBatch:
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _divided_over_own_cores(batch: LargestBatch, *, free: bool) -> BatchTasks:
+def _fewest_tasks_on_own_cores(batch: LargestBatch, *, free: bool) -> BatchTasks:
     """Return the fewest tasks of a batch that end in time with a core for each."""
     least = whole_cores(batch.work / batch.room)
     if not batch.partitions:
@@ -108,32 +108,37 @@ def largest_batch(demand: QueryDemand, partitions: int, evenly: float) -> Larges
         As :class:`LargestBatch` has them.
     """
     work = demand.work
-    room = work.longest_batch - work.overhead
+    room = work.longest_batch_seconds - work.overhead
     if not demand.lands:
-        return LargestBatch(demand.needed * room, room, work.planned_trigger)
+        return LargestBatch(demand.needed * room, room, work.planned_trigger_seconds)
     # Where others read the shards too, they deliver during the fixed cost what they take afterwards.
     reading = demand.read_at_once * work.overhead_factor * room
     unread = 0.0 if work.alone or not work.hand_over else work.overhead
-    return LargestBatch(demand.needed * room, room, work.planned_trigger, partitions, evenly, reading, unread)
+    return LargestBatch(
+        demand.needed * room, room, work.planned_trigger_seconds, partitions, evenly, reading, unread
+    )
 
 
 @lru_cache(maxsize=_REMEMBERED)
 def fewest_shared_cores(batches: tuple[LargestBatch, ...], *, free: tuple[bool, ...] = ()) -> int:
     """Return the fewest cores on which every batch ends in time, whatever the others do; one for each task always does."""
     most = sum(
-        _divided_over_own_cores(each, free=own).number
+        _fewest_tasks_on_own_cores(each, free=own).number
         for each, own in zip(batches, _choice_per_batch(free, batches), strict=True)
     )
     return bisect_left(
-        range(most), True, lo=1, key=lambda cores: divide_into_tasks(batches, cores, free=free) is not None
+        range(most),
+        True,
+        lo=1,
+        key=lambda cores: divide_into_tasks_or_none(batches, cores, free=free) is not None,
     )
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def divide_into_tasks(
+def divide_into_tasks_or_none(
     batches: tuple[LargestBatch, ...], cores: int, *, free: tuple[bool, ...] = ()
 ) -> tuple[BatchTasks, ...] | None:
-    """Divide all batches into tasks that end in time on a number of cores; None if they do not.
+    """Return the tasks of all batches that end in time on a number of cores; None if they do not.
 
     Either there is a core for each task, or the work of all bounds when each task begins (:func:`_max_task_seconds`). Less traffic or a
     longer trigger only makes tasks shorter in their share of the time, so neither takes more cores.
@@ -144,7 +149,7 @@ def divide_into_tasks(
         For each batch, whether its source may get more partitions.
     """
     may = _choice_per_batch(free, batches)
-    own = tuple(_divided_over_own_cores(each, free=more) for each, more in zip(batches, may, strict=True))
+    own = tuple(_fewest_tasks_on_own_cores(each, free=more) for each, more in zip(batches, may, strict=True))
     if sum(each.number for each in own) <= cores:
         return own
     plain = [each.divided_into(each.partitions or 1) for each in batches]
@@ -153,9 +158,8 @@ def divide_into_tasks(
         for place, (batch, tasks) in enumerate(zip(batches, plain, strict=True)):
             most = _max_task_seconds(batch, _waiting_core_seconds(batches, plain, place), cores)
             if batch.partitions and not tasks.shuffled and tasks.seconds >= most and may[place]:
-                tasks = batch.divided_into(
-                    max(batch.partitions, math.floor(batch.work / max(most, 1e-9)) + 1)
-                )
+                more = math.floor(batch.work / max(most, 1e-9)) + 1
+                tasks = batch.divided_into(max(batch.partitions + 1, more))
             elif not batch.partitions:
                 tasks = batch.divided_into(min(cores, math.floor(batch.work / max(most, 1e-9)) + 1))
             if tasks.seconds < most:
@@ -171,8 +175,10 @@ def divide_into_tasks(
             return tuple(found)
 
 
-def divide_run(batches: Sequence[LargestBatch], cores: int) -> tuple[list[BatchTasks], list[BatchTasks]]:
-    """Divide all batches of a bounded run into tasks with a core for each, and into those that end soonest one batch after the other.
+def parallel_and_sequential_run_tasks(
+    batches: Sequence[LargestBatch], cores: int
+) -> tuple[list[BatchTasks], list[BatchTasks]]:
+    """Return the tasks of a bounded run's batches with a core for each, and those that end soonest one batch after the other.
 
     With fewer cores than partitions, each task reads as many partitions as there are waves, one after the other.
     """

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from millrace.config.model import Environment, Job
-from millrace.config.queries import LandingQuery
+from millrace.config.queries import LandingQueryBase
 from millrace.sizing.cost import GB, SECONDS, cost_item
-from millrace.sizing.costs.storage_cost import replaced_file_days, stored_gb
-from millrace.sizing.model import CostItem, QueryPlan
+from millrace.sizing.costs.storage_cost import replaced_file_days, stored_gb_per_second
+from millrace.sizing.plan_model import CostItem, QueryPlan
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
 from millrace.sizing.queries.capacity import CoreSpread
 from millrace.sizing.queries.demand import QueryDemand
 
 
-def usage_cost(
+def usage_cost_items(
     environment: Environment,
     job: Job,
     demands: Sequence[QueryDemand],
@@ -34,21 +34,21 @@ def usage_cost(
     days, guess = replaced_file_days(environment), False
     puts = SECONDS / known["usage.lease_seconds"]
     for demand, spread in zip(demands, spreads, strict=True):
-        apart = _batch_interval(demand, queries[demand.query].trigger_seconds.value, spread)
+        apart = _mean_seconds_between_batches(demand, queries[demand.query].trigger_seconds.value, spread)
         each = SECONDS / apart
         batches += each
         # Each task with records writes its own file.
         records = demand.work.rate * demand.average * apart
         puts += each * (known["usage.requests_per_batch"] + min(float(spread.cores), max(1.0, records)))
         query = job.queries[demand.query]
-        added = stored_gb(environment, query, demand) * SECONDS
-        if isinstance(query, LandingQuery):
+        added = stored_gb_per_second(environment, query, demand) * SECONDS
+        if isinstance(query, LandingQueryBase):
             landed += added
         else:
             derived += added
             # The number of rows is an assumption only with a transform.
-            guess |= added > 0 and any(each.transform is not None for each in query.ends.values())
-        rewritten += stored_gb(environment, query, demand, iceberg=True) * 86_400 * days
+            guess |= added > 0 and any(each.transform is not None for each in query.sinks_by_place.values())
+        rewritten += stored_gb_per_second(environment, query, demand, iceberg=True) * 86_400 * days
     assumed = any(demand.assumed for demand in demands)
     triggers = tuple(f"{demand.key}.trigger_seconds" for demand in demands)
     # Batches within this time share a call; a query whose batches are further apart has a call for each.
@@ -99,7 +99,7 @@ def usage_cost(
     return (*stored, *lines)
 
 
-def _batch_interval(demand: QueryDemand, trigger: float, spread: CoreSpread) -> float:
+def _mean_seconds_between_batches(demand: QueryDemand, trigger: float, spread: CoreSpread) -> float:
     """Return the seconds between batches at the average rate: the trigger, or D* = a/(1 − ρ) if that is longer."""
     load = demand.work.rate * demand.average * demand.work.per_record / spread.effective
     return max(trigger, demand.work.overhead / (1 - load))

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from millrace.config.engines import KINDS, Job
 from millrace.config.engines.base import HourlyBillItem, Worker
 from millrace.sizing.cost import HOURS, price_name
-from millrace.sizing.jobs.memory import GIB, Memory
-from millrace.sizing.model import WorkerChoice
+from millrace.sizing.jobs.memory import GIB, ExecutorMemory
+from millrace.sizing.plan_model import WorkerChoice
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
 
 
@@ -18,8 +18,13 @@ def worker_usd_hour(bills: Sequence[HourlyBillItem], prices: PriceTable) -> floa
     return sum(bill.units * prices.usd(price_name(bill)) for bill in bills)
 
 
-def worker_choices(
-    job: Job, cores: int, memory: Memory, prices: PriceTable, share: float = 1.0, driver_cores: int = 1
+def worker_choice_job_and_all_choices(
+    job: Job,
+    cores: int,
+    memory: ExecutorMemory,
+    prices: PriceTable,
+    share: float = 1.0,
+    driver_cores: int = 1,
 ) -> tuple[WorkerChoice, Job, Callable[[], tuple[WorkerChoice, ...]]]:
     """Return the plan's way to run a number of cores, the job with its worker, and a function that lists all ways, the plan's first.
 
@@ -40,15 +45,15 @@ def worker_choices(
     """
     least = service_limits()["worker.join.gib_per_core"] if memory.joined else 0.0
 
-    def offered(engine: str) -> Iterator[tuple[Worker, WorkerChoice]]:
+    def offered_workers_with_choices(engine: str) -> Iterator[tuple[Worker, WorkerChoice]]:
         kind = KINDS[engine]
         heap = service_limits()[kind.heap_share]
 
-        def needed(tasks: int) -> float:
-            return memory.bytes_needed(tasks, math.ceil(cores / tasks), heap) / GIB
+        def gib_needed(tasks: int) -> float:
+            return memory.worker_bytes_needed(tasks, math.ceil(cores / tasks), heap) / GIB
 
-        for worker in kind.possible_workers(job, lambda tasks: max(needed(tasks), tasks * least)):
-            executors, asked = math.ceil(cores / worker.tasks), needed(worker.tasks)
+        for worker in kind.possible_workers(job, lambda tasks: max(gib_needed(tasks), tasks * least)):
+            executors, asked = math.ceil(cores / worker.tasks), gib_needed(worker.tasks)
             yield (
                 worker,
                 WorkerChoice(
@@ -58,14 +63,14 @@ def worker_choices(
                     worker.vcpu,
                     worker.memory_gib,
                     executors,
-                    (executors + 1) * HOURS * share * worker_usd_hour(worker.bills, prices),
+                    (executors + 1) * HOURS * share * worker_usd_hour(worker.hourly_bill_items, prices),
                     asked,
                     _reason_against(worker, asked, driver_cores),
-                    _unproven(job, engine, worker, least),
+                    _reason_unproven(job, engine, worker, least),
                 ),
             )
 
-    own = [each for each in offered(job.engine) if each[0].own]
+    own = [each for each in offered_workers_with_choices(job.engine) if each[0].own]
     if job.worker_is_given:
         worker, first = own[0]
     else:
@@ -75,11 +80,11 @@ def worker_choices(
             able or own, key=lambda each: (each[1].refused is not None, each[1].usd, each[1].vcpu)
         )
 
-    def choices() -> tuple[WorkerChoice, ...]:
-        rest = [each for engine in KINDS for _, each in offered(engine) if each != first]
+    def all_choices_chosen_first() -> tuple[WorkerChoice, ...]:
+        rest = [each for engine in KINDS for _, each in offered_workers_with_choices(engine) if each != first]
         return (first, *sorted(rest, key=lambda each: (each.refused is not None, each.usd)))
 
-    return first, job if job.worker_is_given else job.with_worker(worker), choices
+    return first, job if job.worker_is_given else job.with_worker(worker), all_choices_chosen_first
 
 
 def _reason_against(worker: Worker, needed: float, driver_cores: int) -> str | None:
@@ -93,11 +98,11 @@ def _reason_against(worker: Worker, needed: float, driver_cores: int) -> str | N
     return None
 
 
-def _unproven(job: Job, engine: str, worker: Worker, gib_per_core: float) -> str | None:
+def _reason_unproven(job: Job, engine: str, worker: Worker, gib_per_core: float) -> str | None:
     if engine != job.engine:
         return f"the rate is that of {job.engine}"
-    if worker.architecture != job.processors:
-        return f"the rate is that of {job.processors}"
+    if worker.architecture != job.processor_architecture:
+        return f"the rate is that of {job.processor_architecture}"
     if worker.memory_gib / worker.vcpu < gib_per_core:
         return "a join holds whole batches, which a longer trigger makes larger"
     return None

@@ -17,7 +17,7 @@ from millrace.config.base import Model
 from millrace.config.document.problems import Finding
 from millrace.config.model import Basis, Environment
 from millrace.config.processing_rate import Rate
-from millrace.config.queries import Query, SourceQuery
+from millrace.config.queries import Query, SourceQueryBase
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.capacity import InfeasibleError
 
@@ -32,7 +32,7 @@ class Interval(Model):
     high: float = Field(ge=0)
 
     @model_validator(mode="after")
-    def _ordered(self) -> Interval:
+    def _check_low_value_high_order(self) -> Interval:
         if not self.low <= self.value <= self.high:
             raise ValueError("value must lie between low and high")
         return self
@@ -55,7 +55,7 @@ class ScalingCurve(Model):
     coherence: Interval
     cores: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=2)
 
-    def share(self, cores: int) -> float:
+    def work_share_per_core(self, cores: int) -> float:
         """Return the work of each of a number of cores as a share of a single core's, at the pessimistic ends."""
         alpha, beta = self.contention.high, self.coherence.high
         return 1 / (1 + alpha * (cores - 1) + beta * cores * (cores - 1))
@@ -177,7 +177,7 @@ class UnusableResultError(ValueError):
 
 
 def read_result(file: Path) -> BenchmarkResult:
-    """Read a result file.
+    """Return the content of a result file.
 
     Raises
     ------
@@ -218,7 +218,7 @@ def speed_of_query(environment: Environment, job: str, query: str) -> Speed:
             f"{rate.records_per_second_per_core:,.0f} records/s a core and "
             f"{rate.batch_overhead.total_seconds():g} s a batch, {rate.basis} by the file",
         )
-    found = read_result(environment.places.root / rate.result)
+    found = read_result(environment.value_locations.root / rate.result)
     wave = found.wave_seconds.high if found.wave_seconds is not None else 0.0
     own = settings.spark_line.name
     other_line = (
@@ -253,11 +253,11 @@ def _default_speed(environment: Environment, query: Query) -> Speed:
     Both engines have the same rate, because neither was measured.
     """
     table = service_limits()
-    if isinstance(query, SourceQuery):
-        formats = {each.format.kind: each.format.decoding for each in query.readings.values()}
+    if isinstance(query, SourceQueryBase):
+        formats = {each.format.kind: each.format.decoding for each in query.stream_readings_by_place.values()}
         kind = max(formats, key=lambda each: formats[each])
         decoding, what = formats[kind], f"a record of {kind}"
-        size = max(float(environment.streams[name].traffic.record_size) for name in query.streams)
+        size = max(float(environment.streams[name].traffic.record_size) for name in query.source_stream_names)
     else:
         # The cost of a transform is unknown: assumed equal to decoding JSON, for records that are read as columns.
         decoding, what, size = 1.0, "a record that is transformed", table["rate.record_bytes"]
@@ -273,7 +273,7 @@ def _default_speed(environment: Environment, query: Query) -> Speed:
     )
 
 
-def rate_key(environment: Environment, job: str, query: str) -> tuple[str, ...]:
+def path_of_rate(environment: Environment, job: str, query: str) -> tuple[str, ...]:
     """Return the path at which the file gives, or would give, the rate of a query."""
     own = environment.jobs[job].queries[query].rate is not None
     return ("jobs", job, *(("queries", query) if own else ()), "rate")
@@ -286,7 +286,7 @@ def result_file_problems(environment: Environment, job: str) -> list[Finding]:
         try:
             speed_of_query(environment, job, query)
         except UnusableResultError as error:
-            path = rate_key(environment, job, query)
+            path = path_of_rate(environment, job, query)
             rate = asked.rate or environment.jobs[job].rate
             assert rate is not None
             found[path] = Finding((*path, "result"), str(rate.result), str(error))
@@ -313,7 +313,7 @@ def cores_with_contention(needed: float, curve: ScalingCurve | None) -> float:
     worth = service_limits()["spark.scaling.worth"]
     given, cores = 1.0, 1
     while given < needed:
-        more = (cores + 1) * curve.share(cores + 1)
+        more = (cores + 1) * curve.work_share_per_core(cores + 1)
         if more - given < worth:
             raise InfeasibleError(
                 "scaling",

@@ -68,7 +68,7 @@ class QueryWork:
     beside: float = 0.0
 
     @cached_property
-    def longest_batch(self) -> float:
+    def longest_batch_seconds(self) -> float:
         """M = min(S − T, S/2) in seconds, and not above :attr:`most_trigger`.
 
         A record waits T for its batch while batches are shorter than the trigger,
@@ -81,14 +81,14 @@ class QueryWork:
         return min(longest, self.most_trigger) if self.trigger <= self.most_trigger else longest
 
     @property
-    def planned_trigger(self) -> float:
+    def planned_trigger_seconds(self) -> float:
         """T in seconds: the pinned one, or M, so that waiting and working share the SLA."""
-        return self.longest_batch if self.trigger is None else self.trigger
+        return self.longest_batch_seconds if self.trigger is None else self.trigger
 
     @property
-    def most_arrivals(self) -> float:
+    def most_arrival_seconds(self) -> float:
         """Seconds of arrivals in the largest batch."""
-        return self.planned_trigger + self.beside
+        return self.planned_trigger_seconds + self.beside
 
     @property
     def overhead_factor(self) -> float:
@@ -96,7 +96,9 @@ class QueryWork:
 
         A pinned trigger longer than M replaces M in the numerator, because a batch has to process what arrives in T.
         """
-        return max(self.most_arrivals, self.longest_batch) / (self.longest_batch - self.overhead)
+        return max(self.most_arrival_seconds, self.longest_batch_seconds) / (
+            self.longest_batch_seconds - self.overhead
+        )
 
 
 _SHORTEST_WORK = 1e-6
@@ -115,7 +117,7 @@ def cores_needed(work: QueryWork) -> float:
     InfeasibleError
         The fixed cost, one record or the trigger alone uses up the SLA.
     """
-    longest = work.longest_batch
+    longest = work.longest_batch_seconds
     if longest - work.overhead < _SHORTEST_WORK:
         if work.sla / 2 - work.overhead < _SHORTEST_WORK:
             raise InfeasibleError(
@@ -193,7 +195,7 @@ class CoreSpread:
     read_at_once: float = math.inf
     waves: int = 1
 
-    def seconds(self, work: QueryWork, records: float) -> float:
+    def batch_seconds(self, work: QueryWork, records: float) -> float:
         """Return D(n), the seconds of a batch: a + n·b/c, or the time in which its partitions deliver it, n·h/p.
 
         If one wave reads all partitions, none is read during the fixed cost, so a is added to n·h/p, too. A shard does not
@@ -202,10 +204,10 @@ class CoreSpread:
         batch. With more waves, partitions recover while others are read; if several queries share a shard's throughput,
         other queries use meanwhile what this one leaves.
         """
-        handed = self._seconds_unread(work) + records * work.hand_over / self.read_at_once
+        handed = self._seconds_without_reading(work) + records * work.hand_over / self.read_at_once
         return max(work.overhead + records * work.per_record / self.effective, handed)
 
-    def alone(self, partitions: int, overhead: float) -> CoreSpread:
+    def with_one_core_per_task(self, partitions: int, overhead: float) -> CoreSpread:
         """Return the distribution of a query whose tasks have a core each while others have nothing to do."""
         read = effective_cores(partitions, self.cores)
         busy = read if self.repartition is None else self.cores / (1 + overhead)
@@ -214,21 +216,25 @@ class CoreSpread:
     def steady_batch_seconds(self, work: QueryWork, rate: float) -> float:
         """Return the seconds at which consecutive batches settle under a rate below capacity: a/(1 − ρ)."""
         by_cores = work.overhead / (1 - rate * work.per_record / self.effective)
-        return max(by_cores, self._seconds_unread(work) / (1 - rate * work.hand_over / self.read_at_once))
+        return max(
+            by_cores, self._seconds_without_reading(work) / (1 - rate * work.hand_over / self.read_at_once)
+        )
 
-    def largest_batch(self, work: QueryWork, seconds: float) -> float:
+    def records_of_largest_batch(self, work: QueryWork, seconds: float) -> float:
         """Return the most records that batches of this duration can process."""
         by_cores = (seconds - work.overhead) * self.effective / work.per_record
         if not work.hand_over:
             return by_cores
-        return min(by_cores, (seconds - self._seconds_unread(work)) * self.read_at_once / work.hand_over)
+        return min(
+            by_cores, (seconds - self._seconds_without_reading(work)) * self.read_at_once / work.hand_over
+        )
 
-    def _seconds_unread(self, work: QueryWork) -> float:
+    def _seconds_without_reading(self, work: QueryWork) -> float:
         """Return the seconds of a batch in which no partition is read."""
         return work.overhead if self.waves == 1 and work.alone else 0.0
 
 
-def choose_cores(
+def choose_core_spread(
     partitions: int, needed: float, overhead: float, *, steady: bool = True, read_at_once: float = 0.0
 ) -> CoreSpread:
     """Choose cores for a source with a given number of partitions.
@@ -272,10 +278,10 @@ def choose_cores(
     )
 
 
-def spread_over_cores(
+def spread_over_cores_or_none(
     partitions: int, cores: int, needed: float, overhead: float, *, read_at_once: float = 0.0
 ) -> CoreSpread | None:
-    """Spread a batch over a given number of cores; ``None`` if they are too few."""
+    """Return the distribution of a batch over a given number of cores; ``None`` if they are too few."""
     read, waves = effective_cores(partitions, cores), math.ceil(partitions / cores)
     if partitions >= cores and read > max(needed, read_at_once):
         return CoreSpread(cores, read, None, read, waves)
@@ -286,7 +292,7 @@ def spread_over_cores(
 
 
 def fastest_spread(partitions: int, cores: int, overhead: float) -> CoreSpread:
-    """Spread a batch over a number of cores so that it ends soonest, by the source's partitions or by a repartition."""
+    """Return the distribution over a number of cores with which a batch ends soonest, by the source's partitions or by a repartition."""
     read, waves = effective_cores(partitions, cores), math.ceil(partitions / cores)
     if read >= cores / (1 + overhead):
         return CoreSpread(cores, read, None, read, waves)
@@ -324,12 +330,12 @@ def batch_range(work: QueryWork, spread_: CoreSpread) -> BatchRange:
     spread_
         With more effective cores than :func:`cores_needed`.
     """
-    trigger = work.planned_trigger
+    trigger = work.planned_trigger_seconds
     above = work.rate * max(trigger, spread_.steady_batch_seconds(work, work.rate))
-    return BatchRange(trigger, above, spread_.largest_batch(work, work.longest_batch))
+    return BatchRange(trigger, above, spread_.records_of_largest_batch(work, work.longest_batch_seconds))
 
 
 def limit_per_partition(limit: int, partitions: int, above: float) -> int:
-    """Divide a limit by the partitions: rounded down if that still keeps up, else up; never 0."""
+    """Return a limit divided by the partitions: rounded down if that still keeps up, else up; never 0."""
     down = max(1, limit // partitions)
     return down if down * partitions > above else math.floor(above / partitions) + 1

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from millrace.config.document.problems import Path
-from millrace.sizing.model import Inputs
+from millrace.sizing.plan_model import Inputs
 from millrace.sizing.queries.benchmark_figures import Speed
 from millrace.sizing.queries.capacity import QueryWork
 
@@ -34,7 +34,7 @@ class LatencyShare:
     taken: float = 0.0
     of: str = ""
 
-    def sla_for(self, seconds: float) -> float:
+    def job_sla_for_query_seconds(self, seconds: float) -> float:
         """Return the job's SLA that gives the query this many seconds."""
         return (seconds + self.taken) / self.part
 
@@ -113,7 +113,7 @@ class QueryDemand:
     def partitions_read_in_waves(self) -> float:
         """Partitions that must be read at a time: a pinned trigger above the longest batch brings more than that has time for."""
         work = self.work
-        return self.read_at_once * max(1.0, work.most_arrivals / work.longest_batch)
+        return self.read_at_once * max(1.0, work.most_arrival_seconds / work.longest_batch_seconds)
 
     @property
     def partitions_read_in_one_wave(self) -> float:
@@ -130,7 +130,7 @@ class QueryDemand:
         """Beginning of its numbers' keys in the plan."""
         return f"jobs.{self.job}.queries.{self.query}"
 
-    def of(self, stream: str) -> QueryDemand:
+    def part_of_stream(self, stream: str) -> QueryDemand:
         """Return the part of the demand that one of its streams causes."""
         part = self.streams[stream]
         return replace(

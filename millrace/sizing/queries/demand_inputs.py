@@ -6,7 +6,7 @@ from millrace.config.document.problems import MISSING, Finding
 from millrace.config.model import Environment, Stream
 from millrace.config.queries import Query
 from millrace.config.units import format_duration
-from millrace.sizing.model import FigureInput, Inputs
+from millrace.sizing.plan_model import FigureInput, Inputs
 from millrace.sizing.prices_and_limits import limit_input, service_limits
 from millrace.sizing.queries.capacity import InfeasibleError, QueryWork
 from millrace.sizing.queries.demand import QueryDemand
@@ -31,7 +31,7 @@ def spare_inputs(spare: float) -> Inputs:
     )
 
 
-def spare_share_inputs(
+def extra_core_inputs(
     environment: Environment, name: str, catch_up_rate: float, work: QueryWork, streams: tuple[str, ...]
 ) -> Inputs:
     """Return what increases a query's cores above the need of its work alone."""
@@ -84,9 +84,7 @@ def infeasible_finding(
         )
     job = environment.jobs[demand.sla_of.job]
     term = "b" if error.term == "record" else "a"
-    allowed = (
-        f"more than {demand.sla_of.sla_for(2 * error.seconds):g}s for {demand.query}: {error} (term {term})"
-    )
+    allowed = f"more than {demand.sla_of.job_sla_for_query_seconds(2 * error.seconds):g}s for {demand.query}: {error} (term {term})"
     if job.goal == "throughput":
         return Finding(("jobs", demand.sla_of.job, "goal"), job.goal, f"latency, of {allowed}")
     default = "latency" not in job.model_fields_set

@@ -10,15 +10,15 @@ from millrace.config.document.problems import Finding
 from millrace.config.engines import KINDS
 from millrace.config.model import Environment, Job
 from millrace.config.queries import LandQuery
-from millrace.sizing.model import FigureInput, Inputs
+from millrace.sizing.plan_model import FigureInput, Inputs
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.capacity import InfeasibleError
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.demand_inputs import infeasible_finding
-from millrace.sizing.queries.query_plan import cores_of_query
+from millrace.sizing.queries.query_plan import cores_needed_by_query
 
 
-def batches_at_once(cores: int) -> float:
+def batches_driver_serves_at_once(cores: int) -> float:
     """Return the number of batches whose fixed costs a driver serves at full speed; more of them share it in equal parts."""
     return cores / service_limits()["spark.driver.cores_per_batch"]
 
@@ -28,23 +28,26 @@ def fixed_cost_factor(batches: int, at_once: float) -> float:
     return max(1.0, batches / at_once)
 
 
-def fixed_costs(job: Job, demands: Sequence[QueryDemand], cores: int) -> list[float]:
+def fixed_seconds_of_batches(job: Job, demands: Sequence[QueryDemand], cores: int) -> list[float]:
     """Return the seconds before the first task of each query's batch at most, if all begin together on a driver with so many cores."""
     # In a run, queries that derive begin when those that land have ended.
     together = [each.lands or job.run_every is None for each in demands]
     return [
-        each.work.overhead * fixed_cost_factor(together.count(own), batches_at_once(cores))
+        each.work.overhead * fixed_cost_factor(together.count(own), batches_driver_serves_at_once(cores))
         for each, own in zip(demands, together, strict=True)
     ]
 
 
-def driver_load(demands: Sequence[QueryDemand]) -> float:
+def driver_cores_kept_busy(demands: Sequence[QueryDemand]) -> float:
     """Return the cores of a driver that the fixed costs of a job's batches keep busy: Σ a/T, times the cores for each."""
-    times = (each.work.overhead / max(each.work.planned_trigger, each.work.longest_batch) for each in demands)
+    times = (
+        each.work.overhead / max(each.work.planned_trigger_seconds, each.work.longest_batch_seconds)
+        for each in demands
+    )
     return service_limits()["spark.driver.cores_per_batch"] * sum(times)
 
 
-def route_hint(job: Job) -> str | None:
+def route_advice_or_none(job: Job) -> str | None:
     """Return the advice to land streams of the same schema together, if there are any."""
     alike: dict[tuple[str, object], list[str]] = {}
     for name, each in job.queries.items():
@@ -57,13 +60,13 @@ def route_hint(job: Job) -> str | None:
     return f"{names} decode one schema: one `route` query lands their streams in a single batch"
 
 
-def driver_sizes(job: Job) -> list[int]:
+def possible_driver_cores(job: Job) -> list[int]:
     """Return the numbers of cores that a job's driver, which is one of its workers, can have."""
     possible = KINDS[job.engine].possible_workers(job, lambda _: 0.0)
     return sorted({each.vcpu for each in possible if each.own})
 
 
-def demands_by_driver_cores(
+def driver_cores_demands_and_findings(
     environment: Environment, name: str, demands: Sequence[QueryDemand]
 ) -> tuple[dict[int, list[QueryDemand]], list[Finding]]:
     """Return the demands of a job's queries by the cores of its driver, up to those that slow no batch.
@@ -80,10 +83,10 @@ def demands_by_driver_cores(
     """
     found: dict[int, list[QueryDemand]] = {}
     problems: list[Finding] = []
-    for cores in driver_sizes(environment.jobs[name]):
-        if len(demands) <= batches_at_once(cores):
+    for cores in possible_driver_cores(environment.jobs[name]):
+        if len(demands) <= batches_driver_serves_at_once(cores):
             return {**found, cores: [*demands]}, []
-        changed, wrong = _demands_sharing_driver(environment, demands, cores)
+        changed, wrong = _demands_sharing_driver_or_finding(environment, demands, cores)
         if wrong is None:
             found[cores] = changed
         else:
@@ -91,14 +94,14 @@ def demands_by_driver_cores(
     return found, [] if found else problems
 
 
-def _demands_sharing_driver(
+def _demands_sharing_driver_or_finding(
     environment: Environment, demands: Sequence[QueryDemand], cores: int
 ) -> tuple[list[QueryDemand], Finding | None]:
     """Return demands with the fixed costs of batches that begin together on a driver, or the finding that prevents it."""
     job = environment.jobs[demands[0].job]
-    share, load = service_limits()["spark.sharing.share"], driver_load(demands)
+    share, load = service_limits()["spark.sharing.share"], driver_cores_kept_busy(demands)
     found = []
-    for demand, end in zip(demands, fixed_costs(job, demands, cores), strict=True):
+    for demand, end in zip(demands, fixed_seconds_of_batches(job, demands, cores), strict=True):
         work, inputs = replace(demand.work, overhead=end), partial(_inputs_with_driver, demand, end, cores)
         changed = replace(demand, work=work, inputs=inputs)
         try:
@@ -106,13 +109,15 @@ def _demands_sharing_driver(
                 busy = (
                     f"the fixed costs of all take {load / cores:.0%} of its time, and {share:.0%} is the most"
                 )
-                raise InfeasibleError("overhead", busy, demand.work.longest_batch * load / (share * cores))
-            found.append(replace(changed, needed=cores_of_query(environment, job, changed)))
+                raise InfeasibleError(
+                    "overhead", busy, demand.work.longest_batch_seconds * load / (share * cores)
+                )
+            found.append(replace(changed, needed=cores_needed_by_query(environment, job, changed)))
         except InfeasibleError as error:
             together = f"{len(demands)} batches begin together on a driver of {cores} cores: {error}"
             cause = InfeasibleError(error.term, together, error.seconds)
             wrong = infeasible_finding(changed, environment, job.queries[demand.query], cause)
-            return [], replace(wrong, hint=wrong.hint or route_hint(job))
+            return [], replace(wrong, hint=wrong.hint or route_advice_or_none(job))
     return found, None
 
 

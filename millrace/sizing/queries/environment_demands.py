@@ -12,53 +12,60 @@ from functools import cache
 from millrace.config.checks.partition_lists import partition_lists
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment
-from millrace.config.queries import DeriveQuery, LandingQuery, LandQuery, Query, RouteQuery, SourceQuery
+from millrace.config.queries import (
+    DeriveQuery,
+    LandingQueryBase,
+    LandQuery,
+    Query,
+    RouteQuery,
+    SourceQueryBase,
+)
 from millrace.sizing.cache_by_identity import cached_for_same_objects
-from millrace.sizing.model import FigureInput, Inputs
+from millrace.sizing.plan_model import FigureInput, Inputs
 from millrace.sizing.prices_and_limits import limit_per_second, service_limits
-from millrace.sizing.queries.benchmark_figures import rate_key, speed_of_query
+from millrace.sizing.queries.benchmark_figures import path_of_rate, speed_of_query
 from millrace.sizing.queries.benchmark_figures import result_file_problems as result_problems
 from millrace.sizing.queries.capacity import InfeasibleError, QueryWork
 from millrace.sizing.queries.demand import LatencyShare, QueryDemand
-from millrace.sizing.queries.demand_inputs import infeasible_finding, spare_share_inputs, traffic_inputs
-from millrace.sizing.queries.query_plan import cores_of_query, rate_to_catch_up
+from millrace.sizing.queries.demand_inputs import extra_core_inputs, infeasible_finding, traffic_inputs
+from millrace.sizing.queries.query_plan import cores_needed_by_query, peak_multiple_to_catch_up
 from millrace.sizing.queries.triggers import (
     longest_join_trigger,
-    partitions_of_run,
+    partitions_that_hold_run,
     seconds_that_fit_in_memory,
-    with_landing_pace,
-    with_trigger_limit,
+    work_with_landing_pace,
+    work_with_trigger_limit,
 )
 
-Landings = dict[str, tuple[str, LandingQuery]]
+Landings = dict[str, tuple[str, LandingQueryBase]]
 """First query that lands each table, with its job, by table."""
 
 
-def landings(environment: Environment) -> Landings:
+def landing_queries_by_table(environment: Environment) -> Landings:
     """Return the job and query that land each table."""
     found: Landings = {}
     for name, _, query in environment.queries:
-        if isinstance(query, LandingQuery):
+        if isinstance(query, LandingQueryBase):
             found.setdefault(query.table, (name, query))
     return found
 
 
-def landed_streams(found: Landings, query: DeriveQuery) -> tuple[str, ...]:
+def streams_of_derive_query(found: Landings, query: DeriveQuery) -> tuple[str, ...]:
     """Return the streams whose records a derive query reads, from its table and from the joined one.
 
     With a route, only that route's stream counts; a stream in both tables is read twice and is listed twice.
     """
     read = {}
-    for table, route in query.reads:
+    for table, route in query.source_tables_and_routes:
         landing = found[table][1]
-        streams = landing.streams
+        streams = landing.source_stream_names
         if isinstance(landing, RouteQuery) and route is not None:
             streams = (landing.routes[route].source,)
         read.update(dict.fromkeys((table, stream) for stream in streams))
     return tuple(stream for _, stream in read)
 
 
-def query_demands(
+def query_demands_and_findings(
     environment: Environment, as_asked: tuple[str, ...] = ()
 ) -> tuple[list[QueryDemand], list[Finding]]:
     """Return the demands of all queries.
@@ -73,17 +80,17 @@ def query_demands(
     tuple
         The feasible demands, and a finding for each demand that no number of cores can meet.
     """
-    found, problems = _query_demands(environment, as_asked)
+    found, problems = _query_demands_and_findings(environment, as_asked)
     return [*found], [*problems]
 
 
-def job_demands(environment: Environment, job: str) -> list[QueryDemand]:
+def feasible_demands_of_job(environment: Environment, job: str) -> list[QueryDemand]:
     """Return the feasible demands of a job's queries."""
-    return _job_demands(environment).get(job, [])
+    return _feasible_demands_by_job(environment).get(job, [])
 
 
 @cached_for_same_objects
-def _query_demands(
+def _query_demands_and_findings(
     environment: Environment, as_asked: tuple[str, ...]
 ) -> tuple[list[QueryDemand], list[Finding]]:
     found: list[QueryDemand] = []
@@ -95,7 +102,7 @@ def _query_demands(
         for only_asked in (job_name in as_asked, True):
             demand = _query_demand(facts, job_name, query_name, query, as_asked=only_asked)
             try:
-                needed = cores_of_query(environment, environment.jobs[job_name], demand)
+                needed = cores_needed_by_query(environment, environment.jobs[job_name], demand)
             except InfeasibleError as error:
                 wrong = infeasible_finding(demand, environment, query, error)
             else:
@@ -107,9 +114,9 @@ def _query_demands(
 
 
 @cached_for_same_objects
-def _job_demands(environment: Environment) -> dict[str, list[QueryDemand]]:
+def _feasible_demands_by_job(environment: Environment) -> dict[str, list[QueryDemand]]:
     found: dict[str, list[QueryDemand]] = {}
-    for demand in _query_demands(environment, ())[0]:
+    for demand in _query_demands_and_findings(environment, ())[0]:
         found.setdefault(demand.job, []).append(demand)
     return found
 
@@ -122,16 +129,16 @@ class _QueryFacts:
         self.speeds = {
             (job, name): speed_of_query(environment, job, name) for job, name, _ in environment.queries
         }
-        self.landings = landings(environment)
+        self.landings = landing_queries_by_table(environment)
         self.readers: dict[str, list[tuple[float, str]]] = {}
         for job, _, query in environment.queries:
             if isinstance(query, DeriveQuery):
-                for table, _ in query.reads:
-                    self.readers.setdefault(table, []).append((self.sla(job), job))
+                for table, _ in query.source_tables_and_routes:
+                    self.readers.setdefault(table, []).append((self.sla_seconds(job), job))
         self.queries = {
             query.table: (job, name, query)
             for job, name, query in reversed([*environment.queries])
-            if isinstance(query, LandingQuery)
+            if isinstance(query, LandingQueryBase)
         }
         self._landing: dict[str, QueryWork] = {}
         self._triggers: dict[str, float] = {}
@@ -139,7 +146,7 @@ class _QueryFacts:
         """Tables whose triggers are equal where they can be, by table: those that queries join, one after the other."""
         for _, _, query in environment.queries:
             tables = (
-                [table for table, _ in query.reads if table in self.queries]
+                [table for table, _ in query.source_tables_and_routes if table in self.queries]
                 if isinstance(query, DeriveQuery)
                 else []
             )
@@ -149,8 +156,8 @@ class _QueryFacts:
         self.readers_of = Counter(
             name
             for _, _, query in environment.queries
-            if isinstance(query, SourceQuery) and not query.uses_fan_out
-            for name in query.streams
+            if isinstance(query, SourceQueryBase) and not query.uses_fan_out
+            for name in query.source_stream_names
         )
 
     def landing_work(self, table: str) -> QueryWork:
@@ -159,7 +166,7 @@ class _QueryFacts:
             self._landing[table] = _query_demand(self, *self.queries[table]).work
         return self._landing[table]
 
-    def most_trigger(self, job: str, overhead: float) -> float:
+    def longest_trigger_seconds(self, job: str, overhead: float) -> float:
         """Return the longest trigger of a job's queries: the shortest of all that they would have alone.
 
         A query whose batches have a larger fixed cost than that keeps its own.
@@ -173,7 +180,7 @@ class _QueryFacts:
             self._triggers[job] = min(own) if len(queries) > 1 else math.inf
         return self._triggers[job] if self._triggers[job] > overhead else math.inf
 
-    def sla(self, job: str) -> float:
+    def sla_seconds(self, job: str) -> float:
         """Return the seconds from arrival to commit that a job is sized for, for one query or for several."""
         settings = self.environment.jobs[job]
         if settings.goal == "latency" or settings.run_every is not None:
@@ -189,27 +196,28 @@ class _QueryFacts:
 def _latency_share(facts: _QueryFacts, job: str, query: Query) -> LatencyShare:
     every = facts.environment.jobs[job].run_every
     if every is not None:
-        return _run_share(facts, job, every)
-    if isinstance(query, SourceQuery):
-        return _reading_share(facts, job, query)
-    return _deriving_share(facts, job, query)
+        return _latency_share_of_run_stage(facts, job, every)
+    if isinstance(query, SourceQueryBase):
+        return _latency_share_of_reading(facts, job, query)
+    return _latency_share_of_deriving(facts, job, query)
 
 
 def _longest_trigger(facts: _QueryFacts, job: str, name: str, query: Query) -> float:
     """Return the longest trigger of a query by its SLA and by what memory holds."""
     work = QueryWork(1.0, 0.0, facts.speeds[job, name].overhead, _latency_share(facts, job, query).seconds)
-    if isinstance(query, SourceQuery):
-        work = with_trigger_limit(work, _seconds_that_fit_in_memory(facts, query), followed=False)
-    return work.longest_batch
+    if isinstance(query, SourceQueryBase):
+        work = work_with_trigger_limit(work, _seconds_that_fit_in_memory(facts, query), followed=False)
+    return work.longest_batch_seconds
 
 
 def _seconds_that_fit_in_memory(facts: _QueryFacts, query: Query) -> float:
     """Return the seconds of arrivals that memory holds of a query, and of those whose tables are joined with its own."""
     # Tables that are joined get one trigger, so that the join reads whole batches of both.
-    tables = facts.joined.get(query.table, ()) if isinstance(query, LandingQuery) else ()
+    tables = facts.joined.get(query.table, ()) if isinstance(query, LandingQueryBase) else ()
     each: list[Query] = [query, *(facts.queries[table][2] for table in sorted(tables))]
     seconds = min(
-        seconds_that_fit_in_memory(facts.environment.streams, _peak_rates(facts, one)) for one in each
+        seconds_that_fit_in_memory(facts.environment.streams, _peak_rates_by_stream(facts, one))
+        for one in each
     )
     if len(tables) > 1:
         overheads = (facts.speeds[facts.queries[table][:2]].overhead for table in tables)
@@ -217,7 +225,7 @@ def _seconds_that_fit_in_memory(facts: _QueryFacts, query: Query) -> float:
     return seconds
 
 
-def _hand_over_seconds(facts: _QueryFacts, query: SourceQuery, peaks: Mapping[str, float]) -> float:
+def _hand_over_seconds(facts: _QueryFacts, query: SourceQueryBase, peaks: Mapping[str, float]) -> float:
     """Return the seconds in which a partition delivers one record to a query that shares its throughput with others."""
     total = 0.0
     for name, peak in peaks.items():
@@ -238,30 +246,32 @@ def _query_demand(
     share, started = _latency_share(facts, job_name, query), 0.0
     if every is not None:
         started = service_limits()["bounded.start_seconds"]
-    part, partitions = _share_of_topic(facts, query)
-    peaks = _peak_rates(facts, query)
+    part, partitions = _topic_share_and_partitions(facts, query)
+    peaks = _peak_rates_by_stream(facts, query)
     work = QueryWork(
         rate=sum(peaks.values()),
         per_record=fast.per_record * _share_of_table(facts, query),
         overhead=fast.overhead,
         sla=share.seconds,
         trigger=None if (pace := every or query.trigger) is None else pace.total_seconds(),
-        hand_over=_hand_over_seconds(facts, query, peaks) if isinstance(query, SourceQuery) else 0.0,
-        alone=isinstance(query, SourceQuery)
+        hand_over=_hand_over_seconds(facts, query, peaks) if isinstance(query, SourceQueryBase) else 0.0,
+        alone=isinstance(query, SourceQueryBase)
         and (query.uses_fan_out or max(facts.readers_of[name] for name in names) == 1),
     )
-    if isinstance(query, SourceQuery):
-        followed = isinstance(query, LandingQuery) and query.table in facts.readers
-        work = with_trigger_limit(work, _seconds_that_fit_in_memory(facts, query), followed=followed)
-        work = replace(work, most_trigger=min(work.most_trigger, facts.most_trigger(job_name, work.overhead)))
+    if isinstance(query, SourceQueryBase):
+        followed = isinstance(query, LandingQueryBase) and query.table in facts.readers
+        work = work_with_trigger_limit(work, _seconds_that_fit_in_memory(facts, query), followed=followed)
+        work = replace(
+            work, most_trigger=min(work.most_trigger, facts.longest_trigger_seconds(job_name, work.overhead))
+        )
     else:
-        landed = [facts.landing_work(table) for table, _ in query.reads]
-        work = with_landing_pace(work, landed, facts.most_trigger(job_name, work.overhead))
-    again = rate_to_catch_up(environment.jobs[job_name], asked=as_asked)
+        landed = [facts.landing_work(table) for table, _ in query.source_tables_and_routes]
+        work = work_with_landing_pace(work, landed, facts.longest_trigger_seconds(job_name, work.overhead))
+    again = peak_multiple_to_catch_up(environment.jobs[job_name], asked=as_asked)
 
     @cache
     def inputs() -> Inputs:
-        rate, whose = rate_key(environment, job_name, query_name), share.job
+        rate, whose = path_of_rate(environment, job_name, query_name), share.job
         latency = f"{environment.jobs[whose].latency.total_seconds():g} s"
         traffic = tuple(each for name in peaks for each in traffic_inputs(name, environment.streams[name]))
         return (
@@ -280,7 +290,7 @@ def _query_demand(
         job=job_name,
         query=query_name,
         streams={name: peak / work.rate for name, peak in peaks.items()},
-        lands=isinstance(query, SourceQuery),
+        lands=isinstance(query, SourceQueryBase),
         work=work,
         needed=0.0,
         # If records depend on each other, the time for one partition does not predict the time for many.
@@ -288,17 +298,19 @@ def _query_demand(
         or (isinstance(query, DeriveQuery) and query.state is not None),
         share=share.words,
         sla_of=share,
-        latency=share.seconds + started if isinstance(query, SourceQuery) else facts.sla(job_name),
-        fan_out=isinstance(query, SourceQuery) and query.uses_fan_out,
+        latency=share.seconds + started
+        if isinstance(query, SourceQueryBase)
+        else facts.sla_seconds(job_name),
+        fan_out=isinstance(query, SourceQueryBase) and query.uses_fan_out,
         average=sum(each.records_per_second for each in traffics) * part / work.rate,
         speed=fast,
         inputs=inputs,
-        spares=lambda: spare_share_inputs(environment, job_name, again, work, tuple(peaks)),
+        spares=lambda: extra_core_inputs(environment, job_name, again, work, tuple(peaks)),
         again=again,
         read_at_once=work.rate * work.hand_over * again,
         held_by=0.0
         if every is None
-        else partitions_of_run(environment.streams, peaks, every.total_seconds()),
+        else partitions_that_hold_run(environment.streams, peaks, every.total_seconds()),
         part=part,
         partitions=partitions,
     )
@@ -307,7 +319,7 @@ def _query_demand(
 def _share_of_table(facts: _QueryFacts, query: Query) -> float:
     """Return the share of a table's records that a query takes: limits and batches count them all."""
     shares = []
-    for table, route in query.reads if isinstance(query, DeriveQuery) else ():
+    for table, route in query.source_tables_and_routes if isinstance(query, DeriveQuery) else ():
         landing = facts.landings[table][1]
         routes = landing.routes if isinstance(landing, RouteQuery) else {}
         shares.append(1.0 if route is None or route not in routes else routes[route].share)
@@ -315,19 +327,25 @@ def _share_of_table(facts: _QueryFacts, query: Query) -> float:
 
 
 def _streams_of_query(facts: _QueryFacts, query: Query) -> tuple[str, ...]:
-    return query.streams if isinstance(query, SourceQuery) else landed_streams(facts.landings, query)
+    return (
+        query.source_stream_names
+        if isinstance(query, SourceQueryBase)
+        else streams_of_derive_query(facts.landings, query)
+    )
 
 
-def _peak_rates(facts: _QueryFacts, query: Query) -> dict[str, float]:
+def _peak_rates_by_stream(facts: _QueryFacts, query: Query) -> dict[str, float]:
     """Return the records per second of a query's streams at the peak."""
     found = dict.fromkeys(_streams_of_query(facts, query), 0.0)
     for name in _streams_of_query(facts, query):
         traffic = facts.environment.streams[name].traffic
-        found[name] += traffic.records_per_second * traffic.peak_factor * _share_of_topic(facts, query)[0]
+        found[name] += (
+            traffic.records_per_second * traffic.peak_factor * _topic_share_and_partitions(facts, query)[0]
+        )
     return found
 
 
-def _share_of_topic(facts: _QueryFacts, query: Query) -> tuple[float, int | None]:
+def _topic_share_and_partitions(facts: _QueryFacts, query: Query) -> tuple[float, int | None]:
     """Return a query's share of a shared topic, and its number of partitions; lists are balanced, so all shares are equal."""
     listed = query.kafka.partitions if isinstance(query, LandQuery) and query.kafka is not None else None
     if listed is None or not isinstance(query, LandQuery):
@@ -335,15 +353,15 @@ def _share_of_topic(facts: _QueryFacts, query: Query) -> tuple[float, int | None
     return 1 / len(facts.shared_out[query.source, query.table]), len(listed)
 
 
-def _reading_share(facts: _QueryFacts, job: str, query: SourceQuery) -> LatencyShare:
+def _latency_share_of_reading(facts: _QueryFacts, job: str, query: SourceQueryBase) -> LatencyShare:
     """Return half of the tightest SLA that waits for this table, or all of the job's own.
 
     A record that is landed and then derived waits for two triggers, and the ages add up.
     """
     readers: list[tuple[float, str]] = (
-        facts.readers.get(query.table, []) if isinstance(query, LandingQuery) else []
+        facts.readers.get(query.table, []) if isinstance(query, LandingQueryBase) else []
     )
-    own = facts.sla(job)
+    own = facts.sla_seconds(job)
     tightest, reader = min(readers, default=(2 * own, job))
     half = tightest / 2
     goal = facts.environment.jobs[job].goal
@@ -356,13 +374,16 @@ def _reading_share(facts: _QueryFacts, job: str, query: SourceQuery) -> LatencyS
     return LatencyShare(own, f"{own:g} s (the whole SLA)", job)
 
 
-def _deriving_share(facts: _QueryFacts, job: str, query: DeriveQuery) -> LatencyShare:
+def _latency_share_of_deriving(facts: _QueryFacts, job: str, query: DeriveQuery) -> LatencyShare:
     # A query of two tables waits for the later one.
     landed = max(
-        (_reading_share(facts, *facts.landings[table]) for table, _ in query.reads),
+        (
+            _latency_share_of_reading(facts, *facts.landings[table])
+            for table, _ in query.source_tables_and_routes
+        ),
         key=lambda share: share.seconds,
     )
-    own = facts.sla(job)
+    own = facts.sla_seconds(job)
     rest = own - landed.seconds
     words = f"{rest:g} s (what landing leaves of the {own:g} s SLA)"
     if landed.job == job and landed.part < 1:
@@ -370,14 +391,18 @@ def _deriving_share(facts: _QueryFacts, job: str, query: DeriveQuery) -> Latency
     return LatencyShare(rest, words, job, taken=landed.seconds)
 
 
-def _run_share(facts: _QueryFacts, job: str, every: timedelta) -> LatencyShare:
+def _latency_share_of_run_stage(facts: _QueryFacts, job: str, every: timedelta) -> LatencyShare:
     """Return the share of one stage of a bounded run: a record waits for the run, its start, and the stages one after the other.
 
     A run also ends within its period: while it starts, it processes nothing.
     """
     queries = facts.environment.jobs[job].queries.values()
     stages = 1 + any(isinstance(query, DeriveQuery) for query in queries)
-    start, period, sla = service_limits()["bounded.start_seconds"], every.total_seconds(), facts.sla(job)
+    start, period, sla = (
+        service_limits()["bounded.start_seconds"],
+        every.total_seconds(),
+        facts.sla_seconds(job),
+    )
     room = (min(sla - period, period) - start) / stages
     whole = f"the {sla:g} s SLA" if sla < 2 * period else "the period"
     left = f"{'half of ' if stages > 1 else ''}what {'they and ' if sla < 2 * period else ''}a start of {start:g} s leave"

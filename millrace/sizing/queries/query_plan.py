@@ -9,9 +9,9 @@ from datetime import timedelta
 
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment, Job
-from millrace.config.queries import SourceQuery, StreamQuery
+from millrace.config.queries import OneStreamQueryBase, SourceQueryBase
 from millrace.config.units import format_duration
-from millrace.sizing.model import Figure, FigureInput, QueryPlan, RunPlan, T, pinned
+from millrace.sizing.plan_model import Figure, FigureInput, QueryPlan, RunPlan, T, pinned_figure
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.benchmark_figures import cores_with_contention
 from millrace.sizing.queries.capacity import CoreSpread, batch_range, cores_needed, limit_per_partition
@@ -51,7 +51,7 @@ class SourcePartitions:
     evenly: float
 
 
-def plan_query(
+def query_plan_and_findings(
     demand: QueryDemand, job: Job, spread_: CoreSpread, source: SourcePartitions, fits_in_memory: float
 ) -> tuple[QueryPlan, list[Finding]]:
     """Return a query's numbers, and a finding for each pinned one that breaks a limit.
@@ -70,9 +70,11 @@ def plan_query(
     above = max(span.above, _least_limit_to_keep_up(demand, span.trigger, spread_))
     problems: list[Finding] = []
     if job.run_every is not None:
-        trigger = _run_period(demand.job, job, span.trigger, f"from one run to the next; {demand.share}")
+        trigger = _run_period_figure(
+            demand.job, job, span.trigger, f"from one run to the next; {demand.share}"
+        )
     elif query.trigger is not None:
-        trigger = pinned(
+        trigger = pinned_figure(
             span.trigger, "s", f"pinned; this query has {demand.share}", (*demand.path, "trigger")
         )
     else:
@@ -92,8 +94,10 @@ def plan_query(
         )
     batch = shard = None
     read = [f"streams.{name}.expected_partitions" for name in demand.streams]
-    if isinstance(query, SourceQuery):
-        batch, problems = _batch_limit(demand, query, above, _largest_limit(span.most, above, fits_in_memory))
+    if isinstance(query, SourceQueryBase):
+        batch, problems = _batch_limit_and_findings(
+            demand, query, above, _largest_limit_and_if_memory(span.most, above, fits_in_memory)
+        )
         if source.limits_parts:
             value = limit_per_partition(batch.value, source.partitions, above)
             why = f"{batch.value:,} records over {count(source.partitions, 'shard')}"
@@ -119,11 +123,11 @@ def plan_query(
             assumed=demand.assumed,
             inputs=lambda: (f"{demand.key}.cores", *read),
         )
-    if isinstance(query, StreamQuery) and query.kafka is not None:
+    if isinstance(query, OneStreamQueryBase) and query.kafka is not None:
         least, path = query.kafka.min_partitions, (*demand.path, "kafka", "min_partitions")
         if least is not None:
             why = f"pinned; the source has {count(source.partitions, 'partition')}"
-            repartition = pinned(least, "partitions", why, path)
+            repartition = pinned_figure(least, "partitions", why, path)
     latency = Figure(
         demand.latency,
         "s",
@@ -142,9 +146,9 @@ def plan_query(
         ),
     )
     work = demand.work
-    taken = work.rate * work.most_arrivals
+    taken = work.rate * work.most_arrival_seconds
     took = Figure(
-        round(spread_.seconds(work, taken), 3),
+        round(spread_.batch_seconds(work, taken), 3),
         "s",
         f"{work.overhead:g} s and {taken:,.0f} records on {spread_.effective:.3g} cores",
         assumed=demand.assumed,
@@ -160,7 +164,7 @@ def outage_to_plan_for(job: Job) -> timedelta:
     return job.catch_up.outage if job.catch_up is not None else _OUTAGE
 
 
-def rate_to_catch_up(job: Job, *, asked: bool = False) -> float:
+def peak_multiple_to_catch_up(job: Job, *, asked: bool = False) -> float:
     """Return the rate that a job is sized for, as a multiple of the peak: ``1 + R/C`` to catch up with R within C.
 
     Parameters
@@ -174,7 +178,7 @@ def rate_to_catch_up(job: Job, *, asked: bool = False) -> float:
     )
 
 
-def cores_of_query(environment: Environment, job: Job, demand: QueryDemand) -> float:
+def cores_needed_by_query(environment: Environment, job: Job, demand: QueryDemand) -> float:
     """Return the cores, as a real number, that a query needs.
 
     Raises
@@ -186,7 +190,7 @@ def cores_of_query(environment: Environment, job: Job, demand: QueryDemand) -> f
     spare = environment.partition_buffer if job.cores is None else 0.0
     more = (1 + spare) * (1 + job.buffer * (job.goal == "throughput"))
     # What is spare also catches up, but not with an outage that the file names.
-    needed = cores_needed(demand.work) * max(demand.again, rate_to_catch_up(job, asked=True) * more)
+    needed = cores_needed(demand.work) * max(demand.again, peak_multiple_to_catch_up(job, asked=True) * more)
     return cores_with_contention(needed, demand.speed.scaling)
 
 
@@ -196,7 +200,7 @@ def _catch_up_figure(
     """Return λR / (μ − λ), with the capacity μ(L) = L / max(T, D(L)) of full batches."""
     outage = outage_to_plan_for(job)
     work = demand.work
-    full = spread_.seconds(work, limit)
+    full = spread_.batch_seconds(work, limit)
     by_cores = work.overhead + limit * work.per_record / spread_.effective
     bound = ", as much as its shards hand over," if full > max(by_cores, trigger * (1 - 1 / limit)) else ""
     capacity = limit / max(trigger, full)
@@ -227,7 +231,7 @@ def _least_limit_to_keep_up(demand: QueryDemand, trigger: float, spread_: CoreSp
     return rate * max(trigger, spread_.steady_batch_seconds(demand.work, rate))
 
 
-def _largest_limit(most: float, above: float, fits_in_memory: float) -> tuple[float, bool]:
+def _largest_limit_and_if_memory(most: float, above: float, fits_in_memory: float) -> tuple[float, bool]:
     """Return the largest limit, and whether memory determines it instead of the SLA.
 
     A limit that memory determines is never below the limit that keeps up, or that catches up if ``catch_up`` is given.
@@ -237,9 +241,11 @@ def _largest_limit(most: float, above: float, fits_in_memory: float) -> tuple[fl
     return min(most, max(fits_in_memory, SPARE * above)), True
 
 
-def _check_minimum(demand: QueryDemand, query: SourceQuery, most: Figure[int]) -> list[Finding]:
-    """Refuse a minimum above the batch limit: the batch would wait forever, or for its longest delay."""
-    reading = query.kafka if isinstance(query, StreamQuery) else None
+def _findings_of_minimum_above_limit(
+    demand: QueryDemand, query: SourceQueryBase, most: Figure[int]
+) -> list[Finding]:
+    """Return the finding for a minimum above the batch limit: the batch would wait forever, or for its longest delay."""
+    reading = query.kafka if isinstance(query, OneStreamQueryBase) else None
     least = None if reading is None else reading.min_records_per_batch
     if least is None or least <= most.value:
         return []
@@ -247,12 +253,12 @@ def _check_minimum(demand: QueryDemand, query: SourceQuery, most: Figure[int]) -
     return [Finding((*demand.path, "kafka", "min_records_per_batch"), str(least), allowed)]
 
 
-def _batch_limit(
-    demand: QueryDemand, query: SourceQuery, above: float, room: tuple[float, bool]
+def _batch_limit_and_findings(
+    demand: QueryDemand, query: SourceQueryBase, above: float, room: tuple[float, bool]
 ) -> tuple[Figure[int], list[Finding]]:
     most, held = round(room[0], 6), room[1]
     given, path = query.records_per_batch, (*demand.path, "records_per_batch")
-    longest = f"{demand.work.longest_batch:g} s"
+    longest = f"{demand.work.longest_batch_seconds:g} s"
     if given is None:
         why = f"as many as a batch of {longest} can process; more than {above:,.0f} keep up with the peak"
         if held:
@@ -267,8 +273,8 @@ def _batch_limit(
             formula="L ≤ (M − a)·c/b, above λ·max(T, a/(1 − ρ))",
             inputs=lambda: (*demand.inputs(), f"{demand.key}.trigger_seconds", f"{demand.key}.cores"),
         )
-        return figure, _check_minimum(demand, query, figure)
-    figure = pinned(given, "records", f"pinned, between {above:,.0f} and {most:,.0f}", path)
+        return figure, _findings_of_minimum_above_limit(demand, query, figure)
+    figure = pinned_figure(given, "records", f"pinned, between {above:,.0f} and {most:,.0f}", path)
     if above < given <= max(most, math.floor(above) + 1):
         return figure, []
     reason = (
@@ -284,9 +290,9 @@ def _batch_limit(
     return figure, [Finding(path, str(given), allowed)]
 
 
-def _run_period(name: str, job: Job, seconds: T, why: str) -> Figure[T]:
+def _run_period_figure(name: str, job: Job, seconds: T, why: str) -> Figure[T]:
     if "run_every" in job.model_fields_set:
-        return pinned(seconds, "s", why, ("jobs", name, "run_every"))
+        return pinned_figure(seconds, "s", why, ("jobs", name, "run_every"))
     return Figure(
         seconds,
         "s",
@@ -296,7 +302,7 @@ def _run_period(name: str, job: Job, seconds: T, why: str) -> Figure[T]:
     )
 
 
-def run_seconds(
+def run_stage_seconds(
     demands: Sequence[QueryDemand],
     spreads: Sequence[CoreSpread],
     partitions: Sequence[int],
@@ -313,18 +319,20 @@ def run_seconds(
         for demand, spread, number in zip(demands, spreads, partitions, strict=True):
             if demand.lands == lands:
                 work = demand.work
-                records = work.rate * (work.most_arrivals if peak else demand.average * work.planned_trigger)
-                shared = max(shared, spread.seconds(work, records))
-                whole = spread.alone(
+                records = work.rate * (
+                    work.most_arrival_seconds if peak else demand.average * work.planned_trigger_seconds
+                )
+                shared = max(shared, spread.batch_seconds(work, records))
+                whole = spread.with_one_core_per_task(
                     number if lands else spread.cores, service_limits()["spark.repartition.overhead"]
                 )
-                alone += whole.seconds(work, records) - work.overhead
+                alone += whole.batch_seconds(work, records) - work.overhead
                 fixed = max(fixed, work.overhead)
         found.append(min(shared, fixed + alone))
     return found
 
 
-def plan_run(
+def run_plan_or_none(
     name: str,
     job: Job,
     demands: Sequence[QueryDemand],
@@ -343,11 +351,11 @@ def plan_run(
     known = service_limits()
     begin, least = (known[limit] for limit in _BILLED)
     # A batch takes a time in proportion to its records, so runs of any traffic with this average take as long together.
-    to_land, to_derive = run_seconds(demands, spreads, partitions)
-    at_peak, derived_at_peak = run_seconds(demands, spreads, partitions, peak=True)
+    to_land, to_derive = run_stage_seconds(demands, spreads, partitions)
+    at_peak, derived_at_peak = run_stage_seconds(demands, spreads, partitions, peak=True)
     batches = tuple(f"{demand.key}.batch_seconds" for demand in demands)
     return RunPlan(
-        every_seconds=_run_period(
+        every_seconds=_run_period_figure(
             name,
             job,
             int(job.run_every.total_seconds()),

@@ -23,7 +23,7 @@ _WORTH = 3.0
 """A pinned trigger of so many fixed costs or more gets the cores to end each batch within it, if a derive query follows."""
 
 
-def fetched_bytes(tasks: float) -> float:
+def most_fetched_bytes(tasks: float) -> float:
     """Return the bytes of payload that tasks may have fetched within their share of the heap."""
     known = service_limits()
     return tasks * known["memory.fetch_mib_per_task"] * 1024**2 / known["memory.expansion"]
@@ -43,10 +43,12 @@ def seconds_that_fit_in_memory(streams: Mapping[str, Stream], peaks: Mapping[str
         return math.inf
     size = sum(peak * streams[each].traffic.record_size for each, peak in peaks.items())
     parts = sum(_least_partitions(streams[each], peak) for each, peak in peaks.items())
-    return _two_digits_down(_HELD * fetched_bytes(parts) / size)
+    return _round_down_to_two_digits(_HELD * most_fetched_bytes(parts) / size)
 
 
-def partitions_of_run(streams: Mapping[str, Stream], peaks: Mapping[str, float], seconds: float) -> float:
+def partitions_that_hold_run(
+    streams: Mapping[str, Stream], peaks: Mapping[str, float], seconds: float
+) -> float:
     """Return the partitions whose tasks hold the largest batch of a bounded run; 0 if none has to be held as a whole.
 
     Parameters
@@ -69,7 +71,7 @@ def partitions_of_run(streams: Mapping[str, Stream], peaks: Mapping[str, float],
     )
 
 
-def with_trigger_limit(work: QueryWork, seconds: float, *, followed: bool) -> QueryWork:
+def work_with_trigger_limit(work: QueryWork, seconds: float, *, followed: bool) -> QueryWork:
     """Return the work with a trigger for no more records than memory holds, or within which each batch must end.
 
     Parameters
@@ -90,7 +92,7 @@ def longest_join_trigger(overhead: float) -> float:
     return round(_JOINED * overhead, 6)
 
 
-def with_landing_pace(work: QueryWork, landed: Sequence[QueryWork], most: float = math.inf) -> QueryWork:
+def work_with_landing_pace(work: QueryWork, landed: Sequence[QueryWork], most: float = math.inf) -> QueryWork:
     """Return the work with a trigger of whole landing batches, or with room for one landing batch more.
 
     A trigger that is a multiple of its tables' gets the same number of landing batches each time. Any other sometimes gets one
@@ -101,7 +103,7 @@ def with_landing_pace(work: QueryWork, landed: Sequence[QueryWork], most: float 
     most
         Seconds that it may have.
     """
-    slowest = max(each.planned_trigger for each in landed)
+    slowest = max(each.planned_trigger_seconds for each in landed)
     found = []
     longest = most
     if len(landed) > 1:
@@ -113,15 +115,17 @@ def with_landing_pace(work: QueryWork, landed: Sequence[QueryWork], most: float 
         longest,
     ):
         bounded = replace(work, most_trigger=bound)
-        trigger = bounded.planned_trigger
+        trigger = bounded.planned_trigger_seconds
         whole = all(
-            each.planned_trigger >= each.longest_batch
-            and math.isclose(trigger, round(trigger / each.planned_trigger) * each.planned_trigger)
+            each.planned_trigger_seconds >= each.longest_batch_seconds
+            and math.isclose(
+                trigger, round(trigger / each.planned_trigger_seconds) * each.planned_trigger_seconds
+            )
             for each in landed
         )
-        more = max(max(each.planned_trigger, each.longest_batch) for each in landed)
+        more = max(max(each.planned_trigger_seconds, each.longest_batch_seconds) for each in landed)
         found.append(bounded if whole else replace(bounded, beside=more))
-    possible = [each for each in found if each.overhead < each.longest_batch]
+    possible = [each for each in found if each.overhead < each.longest_batch_seconds]
     return min(possible, key=lambda each: each.overhead_factor, default=found[-1])
 
 
@@ -129,18 +133,18 @@ def _least_partitions(stream: Stream, peak: float) -> float:
     """Return the fewest partitions for the arriving records; more that are pinned do not count, as the plan's own may be."""
     size = peak * stream.traffic.record_size
     arriving = {
-        "records in": peak * stream.written.records_per_second / stream.traffic.records_per_second,
+        "records in": peak * stream.written_traffic.records_per_second / stream.traffic.records_per_second,
         "bytes in": size,
     }
     needed = max(
         1.0, *(arriving[each.of] / limit_per_second(each) for each in stream.limits if each.of in arriving)
     )
-    if stream.elastic_limits is None:
+    if stream.elastic_limit_names is None:
         return needed if stream.given_partitions is None else min(needed, stream.given_partitions)
-    first, headroom = (service_limits()[name] for name in stream.elastic_limits)
+    first, headroom = (service_limits()[name] for name in stream.elastic_limit_names)
     return max(first, needed * headroom)
 
 
-def _two_digits_down(value: float) -> float:
+def _round_down_to_two_digits(value: float) -> float:
     step = 10.0 ** (math.floor(math.log10(value)) - 1)
     return round(math.floor(value / step + 1e-9) * step, 6)

@@ -2,14 +2,19 @@
 
 from millrace.sizing.simulation.arrivals import Arrivals
 from millrace.sizing.simulation.result import JobResult, QueryResult
-from millrace.sizing.simulation.scaling_policies import DynamicAllocation, Fixed, GlueAutoScaling, Scaling
+from millrace.sizing.simulation.scaling_policies import (
+    DynamicAllocation,
+    FixedExecutors,
+    GlueAutoScaling,
+    Scaling,
+)
 from millrace.sizing.simulation.scenario_model import Outage, QueryLoad, Reshard, Scenario
 from millrace.sizing.simulation.simulation_run import simulate
 
 __all__ = [
     "Arrivals",
     "DynamicAllocation",
-    "Fixed",
+    "FixedExecutors",
     "GlueAutoScaling",
     "JobResult",
     "Outage",

@@ -150,7 +150,7 @@ class Arrivals:
         begin, end = self._times[place - 1], self._times[place]
         return begin + (end - begin) * (count - low) / (high - low)
 
-    def spans(self, cuts: Floats) -> tuple[Floats, Floats, Floats]:
+    def spans_with_arrival_times(self, cuts: Floats) -> tuple[Floats, Floats, Floats]:
         """Divide the records between the first and the last cut at each change of the rate and at each cut.
 
         Parameters

@@ -32,7 +32,7 @@ class Clock(simpy.Environment):
         """Seconds since the beginning, including those that were skipped."""
         return (int(self._now) + self._skipped) / _TICKS
 
-    def since(self, period: float) -> float:
+    def just_before_period(self, period: float) -> float:
         """Return a time just before the microsecond in which a period began that ends now."""
         return self.seconds - period - 0.5 / _TICKS
 
@@ -105,7 +105,7 @@ class ExecutorPool:
             each.idle_since = min((query.trigger for query in scenario.queries), default=0.0)
 
     @property
-    def executors(self) -> int:
+    def executor_count(self) -> int:
         """Number of running executors."""
         return len(self._running)
 
@@ -117,7 +117,7 @@ class ExecutorPool:
     @property
     def cores(self) -> int:
         """Cores of the running executors, which all queries share; at least one."""
-        return max(1, self.executors * self._scenario.executor_cores)
+        return max(1, self.executor_count * self._scenario.executor_cores)
 
     def assign_tasks(self, query: int, tasks: int, since: float = 0.0) -> None:
         """Assign tasks of a query's batch to random executors, as Spark does.
@@ -129,7 +129,7 @@ class ExecutorPool:
         since
             Only executors that joined since this time in seconds take them.
         """
-        self.expire(self._env.seconds)
+        self.remove_idle_executors(self._env.seconds)
         if self._idle < _FOREVER:
             self._uses.append((self._env.seconds, query, tasks))
             self._used[query] += self._choose_executors(
@@ -148,36 +148,40 @@ class ExecutorPool:
         """Mark executors as idle after the tasks of a query's batch, unless another query's batch has tasks on them."""
         if self._idle < _FOREVER:
             self._uses.append((self._env.seconds, query, 0))
-            self._release(query, self._env.seconds)
+            self._release_executors(query, self._env.seconds)
 
-    def _release(self, query: int, at: float) -> None:
+    def _release_executors(self, query: int, at: float) -> None:
         for each in self._used.pop(query):
             each.batches -= 1
             each.idle_since = at
 
-    def expire(self, now: float) -> None:
+    def remove_idle_executors(self, now: float) -> None:
         """Remove executors that were idle for too long, at the time when the limit was reached."""
         if self._idle == _FOREVER:
             return
-        for each in self._idle_too_long(now):
+        for each in self._executors_idle_too_long(now):
             self._running.remove(each)
             self.lives.append((each.born, each.idle_since + self._idle))
             self.changed = now
 
-    def _idle_too_long(self, now: float) -> list[Executor]:
-        if self.executors <= self._least:
+    def _executors_idle_too_long(self, now: float) -> list[Executor]:
+        if self.executor_count <= self._least:
             return []
         idle = (each for each in self._running if not each.batches and each.idle_since + self._idle <= now)
-        return sorted(idle, key=lambda each: each.idle_since)[: self.executors - self._least]
+        return sorted(idle, key=lambda each: each.idle_since)[: self.executor_count - self._least]
 
     def missing_executors(self, tasks: int) -> int:
         """Return how many more executors the running and waiting tasks of all queries allow."""
         if not isinstance(self._policy, DynamicAllocation):
             return 0
-        return self._policy.needed(tasks, self._scenario.executor_cores) - self.executors - self._starting
+        return (
+            self._policy.needed_executors(tasks, self._scenario.executor_cores)
+            - self.executor_count
+            - self._starting
+        )
 
     @property
-    def backlog_timeouts(self) -> tuple[float, float] | None:
+    def backlog_timeouts_or_none(self) -> tuple[float, float] | None:
         """Seconds that tasks wait before the first executors are requested, and between two requests; None if none ever are."""
         policy = self._policy
         return (
@@ -186,7 +190,7 @@ class ExecutorPool:
             else None
         )
 
-    def request(self, executors: int) -> None:
+    def request_executors(self, executors: int) -> None:
         """Request executors; they join the pool after their start-up time."""
         self._starting += executors
         self._env.process(self._start_executors(executors))
@@ -197,14 +201,14 @@ class ExecutorPool:
         if not isinstance(policy, GlueAutoScaling) or trigger <= 0:
             return
         self._last[query].append(seconds / trigger)
-        expected = self.executors + self._starting
+        expected = self.executor_count + self._starting
         wanted = policy.desired_executors(expected, list(self._last.values()))
         if wanted == expected:
             return
         for last in self._last.values():  # the next decision is about the new size
             last.clear()
         if wanted > expected:
-            self.request(wanted - expected)
+            self.request_executors(wanted - expected)
         else:
             for each in self._running[wanted:]:
                 self.lives.append((each.born, self._env.seconds))
@@ -236,22 +240,26 @@ class ExecutorPool:
         if isinstance(policy, GlueAutoScaling):
             last = list(self._last.values())
             full = all(not each or len(each) == policy.batches for each in last)
-            return number if full and policy.desired_executors(self.executors, last) == self.executors else 0
+            return (
+                number
+                if full and policy.desired_executors(self.executor_count, last) == self.executor_count
+                else 0
+            )
         together = sum(tasks for tasks, _ in queries)
         if together > self.cores and self.missing_executors(together) > 0:
             return 0
-        since = self._env.since(period)
-        all_used = any(tasks >= self.executors and pause < self._idle for tasks, pause in queries)
-        if (all_used or self.executors <= self._least) and (ends or self._chosen < since):
+        since = self._env.just_before_period(period)
+        all_used = any(tasks >= self.executor_count and pause < self._idle for tasks, pause in queries)
+        if (all_used or self.executor_count <= self._least) and (ends or self._chosen < since):
             for executor in self._running:
                 if executor.idle_since >= since:
                     executor.idle_since += number * period
             return number
-        return self._replay(number, period)
+        return self._repetitions_until_idle_executor(number, period)
 
-    def _replay(self, number: int, period: float) -> int:
+    def _repetitions_until_idle_executor(self, number: int, period: float) -> int:
         """Assign the tasks of the last period again and again, and return how often until an executor is idle for too long."""
-        since = self._env.since(period)
+        since = self._env.just_before_period(period)
         if self._uses[0][0] >= since:
             return 0
         uses = [each for each in self._uses if each[0] >= since]
@@ -261,20 +269,20 @@ class ExecutorPool:
             for time, query, tasks in uses:
                 at = time + (done + 1) * period
                 if not tasks:
-                    self._release(query, at)
-                elif self._idle_too_long(at):
+                    self._release_executors(query, at)
+                elif self._executors_idle_too_long(at):
                     self._random.setstate(chance)
                     self._used = used
                     for executor, (idle, batches) in zip(self._running, before, strict=True):
                         executor.idle_since, executor.batches = idle, batches
-                    return self._replay(done, period)
+                    return self._repetitions_until_idle_executor(done, period)
                 else:
                     self._used[query] = self._choose_executors(tasks, self._running)
         return number
 
     def lose_all(self) -> None:
         """End every executor, including those that are still starting."""
-        self.expire(self._env.seconds)
+        self.remove_idle_executors(self._env.seconds)
         self._generation += 1
         self._starting = 0
         self._used.clear()
@@ -287,9 +295,9 @@ class ExecutorPool:
         """Start as at the first start."""
         self._add_executors(self._policy.initial)
 
-    def close(self, now: float) -> list[tuple[float, float]]:
+    def end_and_list_lifetimes(self, now: float) -> list[tuple[float, float]]:
         """Return all lifetimes; those of running executors end now."""
-        self.expire(now)
+        self.remove_idle_executors(now)
         return [*self.lives, *((each.born, now) for each in self._running)]
 
     def _start_executors(self, executors: int) -> Generator[simpy.Event, None, None]:
@@ -299,7 +307,7 @@ class ExecutorPool:
         if generation != self._generation:
             return
         self._starting -= executors
-        self._add_executors(min(executors, self._policy.most - self.executors))
+        self._add_executors(min(executors, self._policy.most - self.executor_count))
         grown, self.grown = self.grown, self._env.event()
         grown.succeed()
 

@@ -10,12 +10,12 @@ import numpy as np
 
 from millrace.config.model import Environment, Job
 from millrace.sizing.cost import HOURS, SECONDS
-from millrace.sizing.jobs.job_plan import with_all_workers
-from millrace.sizing.model import Figure, JobPlan, Plan
+from millrace.sizing.jobs.job_plan import job_plan_with_all_workers
+from millrace.sizing.plan_model import Figure, JobPlan, Plan
 from millrace.sizing.simulation.arrivals import Arrivals
-from millrace.sizing.simulation.plan_scenario import scenario, traffic_of
-from millrace.sizing.simulation.plan_simulation_check import backlog_growth
-from millrace.sizing.simulation.repetition_search import with_lasting_executors
+from millrace.sizing.simulation.plan_scenario import scenario_of_job, traffic_by_stream
+from millrace.sizing.simulation.plan_simulation_check import backlog_growth_per_second
+from millrace.sizing.simulation.repetition_search import scenario_with_lasting_executors
 from millrace.sizing.simulation.result import JobResult
 from millrace.sizing.simulation.scenario_model import Scenario
 from millrace.sizing.simulation.simulation_run import simulate
@@ -38,11 +38,11 @@ ALIKE = 0.99
 
 def largest_monthly_cost(job: JobPlan) -> float:
     """Return USD a month with all workers running, without requests and storage."""
-    share = 1.0 if job.run is None else job.run.share
+    share = 1.0 if job.run is None else job.run.billed_share
     return job.worker_usd_hour * job.max_workers.value * HOURS * share
 
 
-def expected_usd(environment: Environment, plan: Plan, job: JobPlan) -> Figure[float]:
+def expected_usd_figure(environment: Environment, plan: Plan, job: JobPlan) -> Figure[float]:
     """Return USD a month of a job's workers at the average rate, with the engine's scaling.
 
     Executors that do not come and go are not simulated. The rate is a constant `records_per_second` of each stream: of the course
@@ -52,10 +52,10 @@ def expected_usd(environment: Environment, plan: Plan, job: JobPlan) -> Figure[f
     seconds = max(PLAYED, TRIGGERS * longest)
     arrivals = {
         name: Arrivals.constant(traffic.records_per_second, seconds)
-        for name, traffic in traffic_of(environment, job.name).items()
+        for name, traffic in traffic_by_stream(environment, job.name).items()
     }
     made, usd = (
-        scenario(environment, plan, job.name, arrivals),
+        scenario_of_job(environment, plan, job.name, arrivals),
         job.worker_usd_hour * HOURS * (job.executors.value + 1),
     )
     if job.run is not None or _can_scale(made):
@@ -75,39 +75,39 @@ def expected_usd(environment: Environment, plan: Plan, job: JobPlan) -> Figure[f
 
 def _can_scale(made: Scenario) -> bool:
     """Return whether executors of a scenario may end and start."""
-    policy = with_lasting_executors(made).scaling
+    policy = scenario_with_lasting_executors(made).scaling
     return policy.least < policy.most
 
 
-def fix_workers_where_late(environment: Environment, plan: Plan) -> Plan:
+def plan_with_fixed_workers_where_late(environment: Environment, plan: Plan) -> Plan:
     """Return a plan that holds the workers of each job whose new ones would come too late for a peak.
 
     The bill counts all workers in any case. A job whose scaling is pinned keeps it.
     """
     jobs = {
-        name: with_all_workers(job, "new ones would come too late when traffic rises to its peak")
-        if not scaling_pins(environment.jobs[name])
+        name: job_plan_with_all_workers(job, "new ones would come too late when traffic rises to its peak")
+        if not keys_that_pin_scaling(environment.jobs[name])
         and job.run is None
         and job.scaling.min_executors.value < job.executors.value
-        and dict(_late_at_a_rise(environment, plan, job))
+        and dict(_queries_late_at_rise(environment, plan, job))
         else job
         for name, job in plan.jobs.items()
     }
     return replace(plan, jobs=MappingProxyType(jobs))
 
 
-def scaling_pins(job: Job) -> tuple[str, ...]:
+def keys_that_pin_scaling(job: Job) -> tuple[str, ...]:
     """Return the keys of a job that pin its scaling."""
     keys = ("scaling", "min_executors", "initial_executors")
     return tuple(key for key in keys if key in job.model_fields_set and getattr(job, key) is not None)
 
 
-def capacity_pins(environment: Environment, job: str, query: str) -> tuple[str, ...]:
+def keys_that_bound_catch_up(environment: Environment, job: str, query: str) -> tuple[str, ...]:
     """Return the keys that bound how fast a query catches up, those of its job and of its streams."""
     settings = environment.jobs[job]
     asked = settings.queries[query]
     keys = [f"jobs.{job}.{key}" for key in ("cores", "max_workers") if getattr(settings, key) is not None]
-    keys += [f"jobs.{job}.{key}" for key in scaling_pins(settings)]
+    keys += [f"jobs.{job}.{key}" for key in keys_that_pin_scaling(settings)]
     keys += [
         f"jobs.{job}.queries.{query}.{key}" for key in ("records_per_batch",) if getattr(asked, key, None)
     ]
@@ -116,19 +116,19 @@ def capacity_pins(environment: Environment, job: str, query: str) -> tuple[str, 
     return tuple(keys)
 
 
-def with_expected(environment: Environment, plan: Plan) -> Plan:
+def plan_with_expected_cost(environment: Environment, plan: Plan) -> Plan:
     """Return a plan whose jobs have the expected cost of their workers, and advice on ``scaling: fixed``."""
-    jobs = {name: _with_expected_cost(environment, plan, job) for name, job in plan.jobs.items()}
+    jobs = {name: _job_plan_with_expected_cost(environment, plan, job) for name, job in plan.jobs.items()}
     return replace(plan, jobs=MappingProxyType(jobs))
 
 
-def _with_expected_cost(environment: Environment, plan: Plan, job: JobPlan) -> JobPlan:
-    figure, most = expected_usd(environment, plan, job), largest_monthly_cost(job)
+def _job_plan_with_expected_cost(environment: Environment, plan: Plan, job: JobPlan) -> JobPlan:
+    figure, most = expected_usd_figure(environment, plan, job), largest_monthly_cost(job)
     result = replace(job, expected_usd=figure)
     if figure.value > ALIKE * most or job.run is not None:
         return result
     line = f"workers cost about ${figure.value:,.2f} a month at the average rate, ${most:,.2f} at most ({figure.why}); "
-    if late := dict(_late_at_a_rise(environment, plan, job)):
+    if late := dict(_queries_late_at_rise(environment, plan, job)):
         result = replace(result, late_at_rise=MappingProxyType(late))
         shares = " and ".join(f"{share:.0%} of {name}'s records" for name, share in late.items())
         line += f"when the traffic then rises to its peak, {shares} are in time: `scaling: fixed` keeps all workers, at the highest cost"
@@ -137,7 +137,7 @@ def _with_expected_cost(environment: Environment, plan: Plan, job: JobPlan) -> J
     return replace(result, advice=(line, *job.advice))
 
 
-def _late_at_a_rise(environment: Environment, plan: Plan, job: JobPlan) -> Iterator[tuple[str, float]]:
+def _queries_late_at_rise(environment: Environment, plan: Plan, job: JobPlan) -> Iterator[tuple[str, float]]:
     """Yield queries that only all workers keep in time when traffic rises to its peak, with the share in time without them."""
     seconds = RISE * max(query.trigger_seconds.value for query in job.queries.values())
     arrivals = {
@@ -147,24 +147,24 @@ def _late_at_a_rise(environment: Environment, plan: Plan, job: JobPlan) -> Itera
             seconds,
             2 * seconds,
         )
-        for name, traffic in traffic_of(environment, job.name).items()
+        for name, traffic in traffic_by_stream(environment, job.name).items()
     }
-    made = scenario(environment, plan, job.name, arrivals)
+    made = scenario_of_job(environment, plan, job.name, arrivals)
     if not _can_scale(made):
         return
     moving = simulate(made)
-    late = {name: share for name, share, kept in _shares_in_time(job, moving) if not kept}
+    late = {name: share for name, share, kept in _queries_with_share_in_time(job, moving) if not kept}
     if not late:
         return
-    held = simulate(scenario(environment, plan, job.name, arrivals, fixed=True))
-    for name, _, kept in _shares_in_time(job, held):
+    held = simulate(scenario_of_job(environment, plan, job.name, arrivals, fixed=True))
+    for name, _, kept in _queries_with_share_in_time(job, held):
         if kept and name in late:
             yield name, late[name]
 
 
-def _shares_in_time(job: JobPlan, played: JobResult) -> Iterator[tuple[str, float, bool]]:
+def _queries_with_share_in_time(job: JobPlan, played: JobResult) -> Iterator[tuple[str, float, bool]]:
     """Yield each query's share of records in time, and whether it keeps its SLA and goes on to do so."""
     for name, query in job.queries.items():
         result = played.queries[name]
-        share = result.in_time(query.latency_seconds.value, played.seconds)
-        yield name, share, share >= IN_TIME and not backlog_growth(result, played.seconds)
+        share = result.share_in_time(query.latency_seconds.value, played.seconds)
+        yield name, share, share >= IN_TIME and not backlog_growth_per_second(result, played.seconds)

@@ -30,7 +30,7 @@ class _TaskPool:
         self.done: simpy.Event | None = None
 
     @property
-    def count(self) -> int:
+    def waiting_count(self) -> int:
         """Tasks that wait."""
         return sum(each.count for each in self.waiting)
 
@@ -51,7 +51,7 @@ class FairScheduler:
         self._generation = 0
         env.process(self._use_new_executors())
 
-    def add_query(self) -> int:
+    def new_pool_number(self) -> int:
         """Return the number of a further query."""
         self._pools.append(_TaskPool())
         return len(self._pools) - 1
@@ -71,9 +71,9 @@ class FairScheduler:
         """
         own = self._pools[query]
         own.waiting, own.done = list(tasks), self._env.event()
-        self.pool.assign_tasks(query, own.count)
+        self.pool.assign_tasks(query, own.waiting_count)
         self._assign_tasks()
-        if own.count and not self._requesting and self.pool.backlog_timeouts:
+        if own.waiting_count and not self._requesting and self.pool.backlog_timeouts_or_none:
             self._env.process(self._request_executors())
         return own.done
 
@@ -116,22 +116,22 @@ class FairScheduler:
         self._assign_tasks()
 
     @property
-    def _waiting_tasks(self) -> int:
-        return sum(each.count + each.running for each in self._pools)
+    def _waiting_and_running_count(self) -> int:
+        return sum(each.waiting_count + each.running for each in self._pools)
 
     def _request_executors(self) -> Generator[simpy.Event, object, None]:
         """Request executors as long as tasks wait: one, two, four, ..."""
         self._requesting = True
-        assert self.pool.backlog_timeouts is not None
-        pause, again = self.pool.backlog_timeouts
+        assert self.pool.backlog_timeouts_or_none is not None
+        pause, again = self.pool.backlog_timeouts_or_none
         step, generation = 1, self._generation
         while True:
             yield self._env.event_after(pause)
             if not any(each.waiting for each in self._pools) or generation != self._generation:
                 break
-            asked = min(step, self.pool.missing_executors(self._waiting_tasks))
+            asked = min(step, self.pool.missing_executors(self._waiting_and_running_count))
             if asked > 0:
-                self.pool.request(asked)
+                self.pool.request_executors(asked)
             step *= 2
             pause = again
         self._requesting = False
@@ -141,5 +141,5 @@ class FairScheduler:
             yield self.pool.grown
             for query, each in enumerate(self._pools):
                 if each.waiting:
-                    self.pool.assign_tasks(query, each.count, since=self._env.seconds)
+                    self.pool.assign_tasks(query, each.waiting_count, since=self._env.seconds)
             self._assign_tasks()

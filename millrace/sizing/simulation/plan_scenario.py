@@ -5,34 +5,39 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from millrace.config.model import Environment, Traffic
-from millrace.config.queries import DeriveQuery, LandingQuery, SourceQuery
-from millrace.sizing.model import JobPlan, Plan, QueryPlan
-from millrace.sizing.planned_environment import as_planned
+from millrace.config.queries import DeriveQuery, LandingQueryBase, SourceQueryBase
+from millrace.sizing.plan_model import JobPlan, Plan, QueryPlan
+from millrace.sizing.planned_environment import environment_as_planned
 from millrace.sizing.prices_and_limits import service_limits
-from millrace.sizing.queries.driver import fixed_costs
-from millrace.sizing.queries.environment_demands import job_demands
+from millrace.sizing.queries.driver import fixed_seconds_of_batches
+from millrace.sizing.queries.environment_demands import feasible_demands_of_job
 from millrace.sizing.simulation.arrivals import Arrivals
-from millrace.sizing.simulation.scaling_policies import DynamicAllocation, Fixed, GlueAutoScaling, Scaling
+from millrace.sizing.simulation.scaling_policies import (
+    DynamicAllocation,
+    FixedExecutors,
+    GlueAutoScaling,
+    Scaling,
+)
 from millrace.sizing.simulation.scenario_model import BoundedRuns, Outage, QueryLoad, Reshard, Scenario
 from millrace.sizing.simulation.task_schedule import EqualPartitions, divide_stream
 
 
-def streams_of(environment: Environment, job: str) -> tuple[str, ...]:
+def streams_of_job(environment: Environment, job: str) -> tuple[str, ...]:
     """Return the streams whose records a job handles, in the order of its queries."""
-    found = [name for demand in job_demands(environment, job) for name in demand.streams]
+    found = [name for demand in feasible_demands_of_job(environment, job) for name in demand.streams]
     return tuple(dict.fromkeys(found))
 
 
-def traffic_of(environment: Environment, job: str) -> dict[str, Traffic]:
+def traffic_by_stream(environment: Environment, job: str) -> dict[str, Traffic]:
     """Return the traffic of the streams whose records a job handles, by stream."""
-    return {name: environment.streams[name].traffic for name in streams_of(environment, job)}
+    return {name: environment.streams[name].traffic for name in streams_of_job(environment, job)}
 
 
-def scaling_of(environment: Environment, job: JobPlan, *, fixed: bool = False) -> Scaling:
+def scaling_policy_of_job(environment: Environment, job: JobPlan, *, fixed: bool = False) -> Scaling:
     """Return the scaling policy of a deployed job."""
     known = service_limits()
     if fixed or job.scaling.fixed or job.run is not None:
-        return Fixed(job.executors.value)
+        return FixedExecutors(job.executors.value)
     scaling = job.scaling
     start = known["scaling.worker_start_seconds"]
     if environment.jobs[job.name].scales_itself:
@@ -61,7 +66,7 @@ def scaling_of(environment: Environment, job: JobPlan, *, fixed: bool = False) -
     )
 
 
-def scenario(
+def scenario_of_job(
     environment: Environment,
     plan: Plan,
     job: str,
@@ -79,7 +84,7 @@ def scenario(
     Parameters
     ----------
     arrivals
-        By stream, for all of :func:`streams_of`.
+        By stream, for all of :func:`streams_of_job`.
     skew
         σ of every stream; limited to its number of partitions.
     fixed
@@ -91,15 +96,19 @@ def scenario(
     seed
         Seed of all random numbers.
     """
-    environment, sized = as_planned(environment, plan), plan.jobs[job]
-    own = job_demands(environment, job)
+    environment, sized = environment_as_planned(environment, plan), plan.jobs[job]
+    own = feasible_demands_of_job(environment, job)
     fixed_cost = dict(
-        zip((each.query for each in own), fixed_costs(environment.jobs[job], own, sized.vcpu), strict=True)
+        zip(
+            (each.query for each in own),
+            fixed_seconds_of_batches(environment.jobs[job], own, sized.vcpu),
+            strict=True,
+        )
     )
     landing = {
         query.table: name
         for name, query in environment.jobs[job].queries.items()
-        if isinstance(query, LandingQuery)
+        if isinstance(query, LandingQueryBase)
     }
     loads, changed = [], []
     # A query that reads another's commits comes after it.
@@ -108,7 +117,7 @@ def scenario(
         numbers = sized.queries[demand.query]
         source: Arrivals | str = _sum_of_arrivals(arrivals, demand.streams, demand.part)
         divided: tuple[EqualPartitions, ...] = ()
-        if isinstance(query, SourceQuery):
+        if isinstance(query, SourceQueryBase):
             count = demand.partitions or sum(
                 plan.streams[name].expected_partitions.value for name in demand.streams
             )
@@ -116,7 +125,11 @@ def scenario(
             changed += [
                 (demand.query, Reshard(at, divide_stream(after, min(skew, after)))) for at, after in reshards
             ]
-        elif isinstance(query, DeriveQuery) and len(query.reads) == 1 and query.source in landing:
+        elif (
+            isinstance(query, DeriveQuery)
+            and len(query.source_tables_and_routes) == 1
+            and query.source in landing
+        ):
             source = landing[query.source]
         else:  # landed by another job, or by two queries: its records arrive as in the streams
             divided = divide_stream(max(1, numbers.cores.value))
@@ -148,7 +161,7 @@ def scenario(
         seconds=seconds,
         queries=tuple(loads),
         executor_cores=sized.vcpu,
-        scaling=scaling_of(environment, sized, fixed=fixed),
+        scaling=scaling_policy_of_job(environment, sized, fixed=fixed),
         usd_per_worker_hour=sized.worker_usd_hour,
         reshards=tuple(changed),
         outages=tuple(outages),

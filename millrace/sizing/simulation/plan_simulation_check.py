@@ -11,12 +11,12 @@ import numpy as np
 
 from millrace.config.model import Environment
 from millrace.config.units import format_duration
-from millrace.sizing.model import JobPlan, Plan
-from millrace.sizing.planned_environment import as_planned
-from millrace.sizing.queries.environment_demands import job_demands
+from millrace.sizing.plan_model import JobPlan, Plan
+from millrace.sizing.planned_environment import environment_as_planned
+from millrace.sizing.queries.environment_demands import feasible_demands_of_job
 from millrace.sizing.queries.query_plan import outage_to_plan_for
 from millrace.sizing.simulation.arrivals import Arrivals, Floats
-from millrace.sizing.simulation.plan_scenario import scenario, traffic_of
+from millrace.sizing.simulation.plan_scenario import scenario_of_job, traffic_by_stream
 from millrace.sizing.simulation.result import JobResult, QueryResult
 from millrace.sizing.simulation.scenario_model import Outage
 from millrace.sizing.simulation.simulation_run import simulate
@@ -78,12 +78,12 @@ class SimulatedQuery:
     of: str = ""
 
     @property
-    def share_of_sla(self) -> str:
+    def sla_share_in_brackets(self) -> str:
         """:attr:`of` in brackets, to follow the seconds."""
         return f" ({self.of})" if self.of else ""
 
     @property
-    def slow(self) -> bool:
+    def is_slow(self) -> bool:
         """True if it takes more than a day to catch up, as planned."""
         return self.catch_up is not None and self.catch_up > DAY
 
@@ -100,21 +100,21 @@ class SimulatedQuery:
         if self.within < WITHIN:
             yield (
                 f"{key}: SLA missed in the simulation at the peak: only {self.within:.1%} of the records are within {self.sla:g} s"
-                f"{self.share_of_sla} with the engine's scaling, and {WITHIN:.1%} must be"
+                f"{self.sla_share_in_brackets} with the engine's scaling, and {WITHIN:.1%} must be"
             )
-        if self.waiting and not self.slow:
+        if self.waiting and not self.is_slow:
             yield (
                 f"{key}: the plan catches up with {format_duration(self.outage)} of outage in {self.catch_up:,.0f} s; "
                 f"in the simulation {self.waiting:,.0f} records still wait then"
             )
 
 
-def self_check(environment: Environment, plan: Plan) -> Iterator[SimulatedQuery]:
-    """Simulate each query of a plan at its steady peak, and after an outage."""
-    environment = as_planned(environment, plan)
+def simulated_queries_of_plan(environment: Environment, plan: Plan) -> Iterator[SimulatedQuery]:
+    """Yield each query of a plan, simulated at its steady peak, and after an outage."""
+    environment = environment_as_planned(environment, plan)
     for job in plan.jobs.values():
-        landed = {each.query: each for each in job_demands(environment, job.name) if each.lands}
-        at_peak, seconds = _simulate_until_settled(environment, plan, job)
+        landed = {each.query: each for each in feasible_demands_of_job(environment, job.name) if each.lands}
+        at_peak, seconds = _result_and_seconds_until_settled(environment, plan, job)
         # Starts of bounded runs are drawn: by so much time's records one run has more than another.
         spread = 0.0 if job.run is None else job.run.start_seconds.value
         waiting = dict(_backlogs_after_outage(environment, plan, job))
@@ -125,9 +125,9 @@ def self_check(environment: Environment, plan: Plan) -> Iterator[SimulatedQuery]
                 job=job.name,
                 query=name,
                 sla=sla,
-                within=result.in_time(sla, seconds, since=settled),
+                within=result.share_in_time(sla, seconds, since=settled),
                 oldest=result.ages_since(settled).oldest,
-                growth=backlog_growth(result, seconds, spread),
+                growth=backlog_growth_per_second(result, seconds, spread),
                 outage=outage_to_plan_for(environment.jobs[job.name]),
                 catch_up=None if again is None else again.value,
                 waiting=waiting.get(name, 0.0),
@@ -135,10 +135,12 @@ def self_check(environment: Environment, plan: Plan) -> Iterator[SimulatedQuery]
             )
 
 
-def _simulate_until_settled(environment: Environment, plan: Plan, job: JobPlan) -> tuple[JobResult, float]:
+def _result_and_seconds_until_settled(
+    environment: Environment, plan: Plan, job: JobPlan
+) -> tuple[JobResult, float]:
     """Simulate the peak until the job has settled, or for a day, and return the result with its seconds."""
     seconds = _settling_seconds(job)
-    made = scenario(environment, plan, job.name, _peak_arrivals(environment, job.name, seconds))
+    made = scenario_of_job(environment, plan, job.name, _peak_arrivals(environment, job.name, seconds))
     if made.scaling.least < made.scaling.most:
         seconds = max(seconds, SCALING)
     triggers = {query.name: query.trigger for query in made.queries}
@@ -149,7 +151,9 @@ def _simulate_until_settled(environment: Environment, plan: Plan, job: JobPlan) 
         if isinstance(each.source, str)
     )
     for each in (seconds, max(seconds, DAY)):
-        played = simulate(scenario(environment, plan, job.name, _peak_arrivals(environment, job.name, each)))
+        played = simulate(
+            scenario_of_job(environment, plan, job.name, _peak_arrivals(environment, job.name, each))
+        )
         if not beats and _is_settled(played):
             break
     return played, each
@@ -161,7 +165,7 @@ def _is_settled(played: JobResult) -> bool:
     if len(set(played.executors_at(np.append(half, played.times[played.times > half])))) > 1:
         return False
     for query in played.queries.values():
-        for numbers in (query.backlog, query.oldest):
+        for numbers in (query.backlog, query.oldest_age_by_batch):
             before, after = _largest_in_last_quarters(query, numbers, played.seconds)
             if not math.isclose(before, after, rel_tol=1e-6):
                 return False
@@ -177,7 +181,7 @@ def _largest_in_last_quarters(
     return float(most(numbers[third], default=0.0)), float(most(numbers[last], default=0.0))
 
 
-def backlog_growth(query: QueryResult, seconds: float, spread: float = 0.0) -> float:
+def backlog_growth_per_second(query: QueryResult, seconds: float, spread: float = 0.0) -> float:
     """Return the records per second by which the backlog grows; 0 if it does not.
 
     Where executors come and go, or starts are drawn (by up to ``spread`` seconds), its largest differs from quarter to quarter; one
@@ -191,16 +195,16 @@ def backlog_growth(query: QueryResult, seconds: float, spread: float = 0.0) -> f
     return min(rates)
 
 
-def contradictions(environment: Environment, plan: Plan) -> Iterator[str]:
+def contradictions_of_plan(environment: Environment, plan: Plan) -> Iterator[str]:
     """Yield a line for each promise of a plan that the simulation does not confirm."""
-    for each in self_check(environment, plan):
+    for each in simulated_queries_of_plan(environment, plan):
         yield from each.contradictions()
 
 
 def _peak_arrivals(environment: Environment, job: str, seconds: float) -> dict[str, Arrivals]:
     return {
         name: Arrivals.constant(traffic.records_per_second * traffic.peak_factor, seconds)
-        for name, traffic in traffic_of(environment, job).items()
+        for name, traffic in traffic_by_stream(environment, job).items()
     }
 
 
@@ -219,7 +223,7 @@ def _backlogs_after_outage(environment: Environment, plan: Plan, job: JobPlan) -
     away, begin = outage_to_plan_for(environment.jobs[job.name]).total_seconds(), _settling_seconds(job) / 2
     seconds = begin + away + LATER * longest + _settling_seconds(job)
     arrivals = _peak_arrivals(environment, job.name, seconds)
-    sized = scenario(environment, plan, job.name, arrivals, outages=[Outage(begin, away)])
+    sized = scenario_of_job(environment, plan, job.name, arrivals, outages=[Outage(begin, away)])
     played = simulate(sized)
     for name, query in job.queries.items():
         if query.catch_up_seconds is None:

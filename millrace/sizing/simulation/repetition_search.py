@@ -10,14 +10,14 @@ from itertools import pairwise
 from millrace.sizing.simulation.arrivals import Arrivals
 from millrace.sizing.simulation.executor_pool import ExecutorPool
 from millrace.sizing.simulation.result import CommittedBatch, RepeatedBatches
-from millrace.sizing.simulation.scaling_policies import DynamicAllocation, Fixed
+from millrace.sizing.simulation.scaling_policies import DynamicAllocation, FixedExecutors
 from millrace.sizing.simulation.scenario_model import QueryLoad, Scenario
 
 _CLOSE = 1e-9
 """Share of a batch below which a difference is a rounding error."""
 
 
-def with_lasting_executors(scenario: Scenario) -> Scenario:
+def scenario_with_lasting_executors(scenario: Scenario) -> Scenario:
     """Return the scenario with a constant number of executors if none is ever idle for too long: each batch of a query uses all."""
     policy, longest = scenario.scaling, math.inf
     if not isinstance(policy, DynamicAllocation) or scenario.reshards or policy.initial < policy.most:
@@ -33,7 +33,7 @@ def with_lasting_executors(scenario: Scenario) -> Scenario:
             if tasks >= policy.most:
                 longest = min(longest, load.trigger + load.overhead)
     lasts = longest < min(policy.idle_timeout, policy.shuffle_timeout)
-    return replace(scenario, scaling=Fixed(policy.most)) if lasts else scenario
+    return replace(scenario, scaling=FixedExecutors(policy.most)) if lasts else scenario
 
 
 def quiet_spans(scenario: Scenario, longest: float) -> Iterator[tuple[float, float]]:
@@ -90,11 +90,11 @@ def find_repetition(
         last = [each for each in batches[load.name][-needed:] if isinstance(each, CommittedBatch)]
         if len(last) < needed or last[0].start < max(pool.changed, quiet[0]):
             return None
-        each = _find_repeats(load, last, pattern)
+        each = _find_repeats_or_none(load, last, pattern)
         if each is None or (shared and abs(each.seconds - longest) > _CLOSE * longest):
             return None
         if upstream is None:
-            most = min(most, *(_above_limit(source, batch, each) for batch in last[-pattern:]))
+            most = min(most, *(_repeats_until_below_limit(source, batch, each) for batch in last[-pattern:]))
             if min(first for _, first, _ in last[0].spans) < source.arrived_before(resharded):
                 return None
         elif not _reads_what_is_landed(each, found[upstream]):
@@ -119,7 +119,7 @@ def _reads_what_is_landed(repeats: RepeatedBatches, upstream: RepeatedBatches) -
     )
 
 
-def _above_limit(source: Arrivals, batch: CommittedBatch, repeats: RepeatedBatches) -> float:
+def _repeats_until_below_limit(source: Arrivals, batch: CommittedBatch, repeats: RepeatedBatches) -> float:
     """Return how often a batch repeats until its backlog is not above its limit any more."""
     arrived = source.arrived_before(batch.start)
     arriving = arrived - source.arrived_before(batch.start - repeats.seconds)
@@ -132,7 +132,9 @@ def _above_limit(source: Arrivals, batch: CommittedBatch, repeats: RepeatedBatch
     return most
 
 
-def _find_repeats(load: QueryLoad, last: Sequence[CommittedBatch], pattern: int) -> RepeatedBatches | None:
+def _find_repeats_or_none(
+    load: QueryLoad, last: Sequence[CommittedBatch], pattern: int
+) -> RepeatedBatches | None:
     """Return how batches repeat that read the same number of records, each after the same time."""
     before, after = last[-1 - pattern], last[-1]
     period = after.start - before.start

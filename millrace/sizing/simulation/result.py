@@ -155,7 +155,7 @@ class QueryResult:
         return self.spans()[1]
 
     @property
-    def oldest(self) -> Floats:
+    def oldest_age_by_batch(self) -> Floats:
         """Age in seconds of each batch's oldest record at its commit."""
         return self.spans()[2]
 
@@ -164,7 +164,7 @@ class QueryResult:
         late = self.committed_at >= begin
         return Ages(self.ages.low[late], self.ages.high[late], self.ages.records[late])
 
-    def in_time(self, sla: float, end: float, *, since: float = 0.0) -> float:
+    def share_in_time(self, sla: float, end: float, *, since: float = 0.0) -> float:
         """Return the share of records that were committed in time, among those that were committed or are already too late.
 
         Waiting records have no age. If only committed records counted, a job that commits nothing would meet the SLA best.
@@ -291,7 +291,7 @@ def query_result(
         records=table[:, 2],
         backlog=table[:, 3],
         arrivals=arrivals,
-        spans=cache(partial(_ages_of_records, arrivals, commits, table[:, 1])),
+        spans=cache(partial(_ages_commits_and_oldest_by_batch, arrivals, commits, table[:, 1])),
     )
 
 
@@ -323,13 +323,13 @@ def _rows_of_batches(
     return np.concatenate((*found, np.asarray(own, dtype=np.float64).reshape(-1, width)))
 
 
-def _ages_of_records(
+def _ages_commits_and_oldest_by_batch(
     arrivals: Arrivals, commits: Sequence[tuple[float, Floats, Floats]], ends: Floats
 ) -> tuple[Ages, Floats, Floats]:
     lows, highs, masses, moments = [], [], [], []
     oldest = np.zeros(len(ends))
     for weight, cuts, at in commits:
-        edges, first, last = arrivals.spans(cuts)
+        edges, first, last = arrivals.spans_with_arrival_times(cuts)
         # Each span is within one batch, because cuts are edges, too.
         place = np.searchsorted(cuts, (edges[:-1] + edges[1:]) / 2) - 1
         lows.append(at[place] - last)

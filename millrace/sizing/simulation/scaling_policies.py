@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Fixed:
+class FixedExecutors:
     """A constant number of executors."""
 
     most: int
@@ -103,10 +103,10 @@ class DynamicAllocation:
     shuffle_timeout: float
     worker_start: float
 
-    def needed(self, tasks: int, executor_cores: int) -> int:
+    def needed_executors(self, tasks: int, executor_cores: int) -> int:
         """Return the executors that this number of running and waiting tasks allows."""
         wanted = math.ceil(tasks * self.ratio / executor_cores)
         return max(self.least, min(self.most, wanted))
 
 
-Scaling = Fixed | GlueAutoScaling | DynamicAllocation
+Scaling = FixedExecutors | GlueAutoScaling | DynamicAllocation

@@ -139,7 +139,7 @@ class BoundedRuns:
     billed: float
     least: float
 
-    def first_batch(self, begin: float, seed: int) -> float:
+    def seconds_to_first_batch(self, begin: float, seed: int) -> float:
         """Return the seconds from a run's start at ``begin`` to its first batch; the same for all queries of the run."""
         return random.Random(f"{seed} {begin:.3f}").uniform(self.fast, self.slow)
 
@@ -156,7 +156,7 @@ class BoundedRuns:
             Seconds of start and end of each batch of all queries.
         """
         starts = [number * self.every for number in range(math.ceil(seconds / self.every))]
-        begins = [start + self.first_batch(start, seed) for start in starts]
+        begins = [start + self.seconds_to_first_batch(start, seed) for start in starts]
         ends = [begin - self.billed + self.least for begin in begins]
         for start, end in batches:
             run = max(0, bisect.bisect_right(begins, start + 1e-6) - 1)

@@ -17,7 +17,11 @@ import simpy
 from millrace.sizing.simulation.arrivals import Arrivals
 from millrace.sizing.simulation.executor_pool import Clock, ExecutorPool
 from millrace.sizing.simulation.fair_scheduler import FairScheduler
-from millrace.sizing.simulation.repetition_search import find_repetition, quiet_spans, with_lasting_executors
+from millrace.sizing.simulation.repetition_search import (
+    find_repetition,
+    quiet_spans,
+    scenario_with_lasting_executors,
+)
 from millrace.sizing.simulation.result import (
     CommittedBatch,
     JobResult,
@@ -59,7 +63,7 @@ class PartitionGroup:
         return self.share * self.count
 
     @property
-    def drained(self) -> bool:
+    def is_drained(self) -> bool:
         """True if a reshard closed it and all its records were read."""
         return (self.end - self.read) * self.weight < _NOTHING
 
@@ -98,12 +102,12 @@ class _SourceReader:
             lane.end = min(lane.end, begin)
         self.lanes += [PartitionGroup(part.share, part.count, begin, begin) for part in change.parts]
 
-    def batch(self, now: float) -> _BatchRecords:
+    def next_batch_records(self, now: float) -> _BatchRecords:
         """Return the records of a batch that begins now; empty if there is no backlog."""
         if self._upstream is not None:
-            return self._batch_of_landed_records(self._upstream)
+            return self._next_batch_of_landed_records(self._upstream)
         arrived = self.arrivals.arrived_before(now)
-        closed = [n for n, lane in enumerate(self.lanes) if lane.end < math.inf and not lane.drained]
+        closed = [n for n, lane in enumerate(self.lanes) if lane.end < math.inf and not lane.is_drained]
         numbers = closed or [n for n, lane in enumerate(self.lanes) if lane.end == math.inf]
         waiting = {n: max(0.0, min(arrived, self.lanes[n].end) - self.lanes[n].read) for n in numbers}
         if self._kept:
@@ -120,7 +124,7 @@ class _SourceReader:
             found.records += take * lane.weight
         return found if found.records > _NOTHING else _BatchRecords()
 
-    def _batch_of_landed_records(self, upstream: _SourceReader) -> _BatchRecords:
+    def _next_batch_of_landed_records(self, upstream: _SourceReader) -> _BatchRecords:
         found = _BatchRecords()
         for number, lane in enumerate(upstream.lanes):
             if number == len(self.lanes):
@@ -132,9 +136,9 @@ class _SourceReader:
                 found.records += (lane.read - own.read) * lane.weight
         return found if found.records > _NOTHING else _BatchRecords()
 
-    def next_record(self) -> float:
+    def next_record_time(self) -> float:
         """Return the time of the next record that no batch has read; infinity if there is none."""
-        reads = [lane.read for lane in self.lanes if not lane.drained]
+        reads = [lane.read for lane in self.lanes if not lane.is_drained]
         return self.arrivals.next_arrival_time(min(reads)) if reads else math.inf
 
     def commit(self, batch: _BatchRecords) -> None:
@@ -142,7 +146,7 @@ class _SourceReader:
         for number, _, last in batch.spans:
             self.lanes[number].read = last
 
-    def waiting(self, now: float) -> float:
+    def backlog_at(self, now: float) -> float:
         """Return the backlog: records that arrived and are not committed, over all lanes."""
         arrived = self.arrivals.arrived_before(now)
         if self._upstream is None:
@@ -151,7 +155,7 @@ class _SourceReader:
             (lane.read - (self.lanes[n].read if n < len(self.lanes) else lane.begin)) * lane.weight
             for n, lane in enumerate(self._upstream.lanes)
         )
-        return landed + self._upstream.waiting(now)
+        return landed + self._upstream.backlog_at(now)
 
 
 def _arrivals_of_load(load: QueryLoad) -> Arrivals:
@@ -172,7 +176,7 @@ class _QueryProcess:
         upstream: _QueryProcess | None,
     ) -> None:
         self._env, self._scheduler, self._scenario, self._upstream = env, scheduler, scenario, upstream
-        self._pool, self._number = scheduler.pool, scheduler.add_query()
+        self._pool, self._number = scheduler.pool, scheduler.new_pool_number()
         self.reader, self.load = reader, reader.load
         assert self.load.overhead > 0 or self.load.trigger > 0, "a batch takes no time at all"
         self._random = random.Random(f"{scenario.seed} {self.load.name}")  # randomness in a model
@@ -197,11 +201,11 @@ class _QueryProcess:
         while True:
             self._start, runs = env.seconds, self._scenario.runs
             if runs is not None and trigger > 0:
-                yield env.event_after(runs.first_batch(self._start, self._scenario.seed))
+                yield env.event_after(runs.seconds_to_first_batch(self._start, self._scenario.seed))
             end = env.seconds
-            while (batch := self.reader.batch(end)).records:
+            while (batch := self.reader.next_batch_records(end)).records:
                 self._batch = batch
-                batch.begun, batch.waiting = env.seconds, self.reader.waiting(end)
+                batch.begun, batch.waiting = env.seconds, self.reader.backlog_at(end)
                 tasks = yield from self._run_batch(batch)
                 self.reader.commit(batch)
                 if self.committed.callbacks:
@@ -227,7 +231,7 @@ class _QueryProcess:
         if self._upstream is not None:
             yield self._upstream.committed
             return
-        at = self.reader.next_record()
+        at = self.reader.next_record_time()
         yield self._env.event_after(_POLL if at <= self._env.seconds else at - self._env.seconds + _POLL)
 
     def _run_batch(self, batch: _BatchRecords) -> Generator[simpy.Event, object, int]:
@@ -235,7 +239,7 @@ class _QueryProcess:
         env, pool, load = self._env, self._pool, self.load
         batch.reads = env.seconds
         yield env.event_after(load.overhead * self._random_factor(load.overhead_sigma))
-        pool.expire(env.seconds)
+        pool.remove_idle_executors(env.seconds)
         one_wave = sum(number for each, number in batch.taken if each > 0) <= pool.cores
         if load.alone and one_wave:
             batch.reads = env.seconds
@@ -309,7 +313,7 @@ def simulate(scenario: Scenario, *, each_batch: bool = False) -> JobResult:
     ]
     reshards = tuple((names[name], change) for name, change in scenario.reshards)
     if not each_batch:
-        scenario = with_lasting_executors(scenario)
+        scenario = scenario_with_lasting_executors(scenario)
     result = _simulate_scenario(replace(scenario, queries=tuple(loads), reshards=reshards), each_batch)
     queries = {name: replace(result.queries[number], name=name) for name, number in names.items()}
     return replace(result, queries=MappingProxyType(queries))
@@ -357,15 +361,15 @@ def _simulate_scenario(scenario: Scenario, each_batch: bool) -> JobResult:
             query.batches,
             [lane.weight for lane in query.reader.lanes],
             scenario.seconds,
-            query.reader.waiting(scenario.seconds),
+            query.reader.backlog_at(scenario.seconds),
         )
         for query in queries.values()
     }
-    lives = pool.close(scenario.seconds)
+    lives = pool.end_and_list_lifetimes(scenario.seconds)
     if scenario.runs is not None:
         batches = chain.from_iterable(zip(each.starts, each.ends, strict=True) for each in found.values())
         ups = scenario.runs.billed_spans(scenario.seconds, scenario.seed, batches)
-        lives = ups * pool.executors
+        lives = ups * pool.executor_count
     return job_result(scenario, found, lives, ups)
 
 

@@ -25,7 +25,7 @@ class EqualPartitions:
 
 
 def divide_stream(partitions: int, skew: float = 1.0) -> tuple[EqualPartitions, ...]:
-    """Divide a stream over its partitions, one of which may be hot.
+    """Return a stream divided into its partitions, one of which may be hot.
 
     Parameters
     ----------

@@ -50,7 +50,7 @@ class ClaimAnswer:
 def check_claims(
     context: ClaimContext, say: Callable[[str], None] = lambda _: None
 ) -> tuple[ClaimAnswer, ...]:
-    """Check all claims, in the file's order; a refusal of one does not stop the others.
+    """Return the answer to each claim, in the file's order; a refusal of one does not stop the others.
 
     Parameters
     ----------
@@ -65,12 +65,12 @@ def check_claims(
             answers.append(ClaimAnswer(name, "undetermined", "a person has to look: docs/unproved.md"))
             continue
         say(name)
-        verdict, why = _verdict_of_check(CHECKS[claim.check], context)
-        answers.append(ClaimAnswer(name, verdict, without_account_names(why, context.names)))
+        verdict, why = _verdict_and_reason_of_check(CHECKS[claim.check], context)
+        answers.append(ClaimAnswer(name, verdict, text_without_account_names(why, context.names)))
     return tuple(answers)
 
 
-def _verdict_of_check(
+def _verdict_and_reason_of_check(
     check: Callable[[ClaimContext], CheckAnswer], context: ClaimContext
 ) -> tuple[Verdict, str]:
     try:
@@ -97,15 +97,15 @@ def _verdict_of_check(
     return ("proved" if answer.holds else "refuted"), answer.seen
 
 
-def without_account_names(text: str, names: Names) -> str:
-    """Remove ARNs, account ids and the environment's names from a text."""
+def text_without_account_names(text: str, names: Names) -> str:
+    """Return a text without ARNs, account ids and the environment's names."""
     text = re.sub(r"arn:[^\s,)]+", "ARN", text)
     text = re.sub(r"\b\d{12}\b", "ACCOUNT", text)
     return text.replace(names.prefix, "PREFIX")
 
 
 def verdict_counts_text(answers: Sequence[ClaimAnswer]) -> str:
-    """Write the numbers of verdicts: ``12 proved, 1 refuted, 30 undetermined``."""
+    """Return the numbers of verdicts in words: ``12 proved, 1 refuted, 30 undetermined``."""
     verdicts: tuple[Verdict, ...] = ("proved", "refuted", "undetermined")
     return ", ".join(f"{sum(each.verdict == v for each in answers)} {v}" for v in verdicts)
 
@@ -120,7 +120,7 @@ def answers_document(answers: Sequence[ClaimAnswer]) -> dict[str, Any]:
 
 
 def claims_report(answers: Sequence[ClaimAnswer], *, version: str, region: str, read: str) -> str:
-    """Write the Markdown that a user sends back.
+    """Return the Markdown that a user sends back.
 
     Parameters
     ----------

@@ -10,7 +10,7 @@ from urllib.request import Request
 
 from millrace.config.aws.history_server_image import PUBLIC_IMAGE, TAG
 from millrace.config.aws.kafka_versions import STANDARD
-from millrace.lifecycle.account.deployed_outputs import ignore_missing
+from millrace.lifecycle.account.deployed_outputs import ignoring_not_found_errors
 from millrace.sizing.prices_and_limits import ELSEWHERE
 from millrace.verify.account.claim_context import Check, CheckAnswer, ClaimContext
 
@@ -34,7 +34,7 @@ _SHOWN = 6
 
 
 def shortened_list_text(names: Iterable[str]) -> str:
-    """Write the first entries of a list, and the number of the others."""
+    """Return the first entries of a list in words, and the number of the others."""
     items = sorted(names)
     more = f" and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
     return ", ".join(items[:_SHOWN]) + more
@@ -64,7 +64,7 @@ def check_people_policies(context: ClaimContext) -> CheckAnswer:
 
 def check_price_products(context: ClaimContext) -> CheckAnswer:
     """Ask the Price List API for every product."""
-    now = context.current_prices
+    now = context.price_list_renewal
     stayed = [f"{name}: {why}" for name, why in now.stayed.items()]
     return CheckAnswer(not stayed, shortened_list_text(stayed) or f"{now.renewed_count} prices")
 
@@ -73,7 +73,7 @@ def check_price_figures(context: ClaimContext) -> CheckAnswer:
     """Compare prices that are marked unconfirmed with those of the Price List API."""
     if context.region != ELSEWHERE:
         return CheckAnswer(None, f"the figures are those of {ELSEWHERE}")
-    before, now = context.table_prices, context.current_prices
+    before, now = context.table_prices, context.price_list_renewal
     answered = [
         name
         for name, price in before.items()
@@ -116,7 +116,7 @@ def check_endpoint_services(context: ClaimContext) -> CheckAnswer:
 
 def _resource_schema(context: ClaimContext, kind: str) -> dict[str, Any] | None:
     cloudformation = context.client("cloudformation")
-    with ignore_missing("TypeNotFoundException"):
+    with ignoring_not_found_errors("TypeNotFoundException"):
         answer = cloudformation.describe_type(Type="RESOURCE", TypeName=kind)
         return dict(json.loads(answer["Schema"]))
     return None

@@ -11,8 +11,8 @@ from millrace.config.aws.availability_zones import MSK_REFUSES
 from millrace.config.engines.emr import EmrJob
 from millrace.config.engines.versions import VERSIONS, version_row
 from millrace.config.model import GlueJob, MskCluster
-from millrace.lifecycle.account.kafka_access import broker_addresses
-from millrace.sizing.alarms.metrics import namespace
+from millrace.lifecycle.account.kafka_access import bootstrap_servers_of_cluster
+from millrace.sizing.alarms.metrics import metric_namespace
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.verify.account.checks import policy_error_codes, shortened_list_text
 from millrace.verify.account.claim_context import Check, CheckAnswer, ClaimContext, UndeterminedError
@@ -68,7 +68,7 @@ def check_glue_timeout(context: ClaimContext) -> CheckAnswer:
     """Read the timeout of jobs whose template has none."""
     jobs = context.jobs_of_engine(GlueJob).items()
     open_ended = [
-        name for name, job in jobs if job.timeout is None and not job.in_turns and job.run != "auto"
+        name for name, job in jobs if job.timeout is None and not job.has_bounded_runs and job.run != "auto"
     ]
     if not open_ended:
         return _NONE
@@ -94,7 +94,7 @@ def check_log_groups(context: ClaimContext) -> CheckAnswer:
             if rest and not rest.startswith(("/", f"-{context.names.job(job)}")):
                 continue
             if context.client("logs").describe_log_streams(logGroupName=name, limit=1)["logStreams"]:
-                shapes.add(_url_parts_summary(rest))
+                shapes.add(_log_group_parts_summary(rest))
     if not shapes:
         return CheckAnswer(False, "jobs ran, but no log group has a stream") if lived else _NO_RUN
     return CheckAnswer(
@@ -102,7 +102,7 @@ def check_log_groups(context: ClaimContext) -> CheckAnswer:
     )
 
 
-def _url_parts_summary(rest: str) -> str:
+def _log_group_parts_summary(rest: str) -> str:
     """Return the number of parts of ``/configuration/role/error`` and the last of them."""
     parts = rest.split("/")
     last = parts[-1] if parts[-1] in ("error", "output") else "NAME"
@@ -114,11 +114,13 @@ def _url_parts_summary(rest: str) -> str:
     )
 
 
-def _snapshot_summaries(context: ClaimContext) -> Iterator[tuple[str, dict[str, str]]]:
+def _engine_versions_with_snapshots(context: ClaimContext) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the summary of each table's newest snapshot, which names its writer, with the version of the job's engine."""
     glue, s3 = context.client("glue"), context.client("s3")
     for job in context.names.environment.jobs.values():
-        for table in {name for query in job.queries.values() for name in query.writes.values()}:
+        for table in {
+            name for query in job.queries.values() for name in query.created_tables_by_place.values()
+        }:
             database, name = context.names.table(table).split(".")
             try:
                 description = glue.get_table(DatabaseName=database, Name=name)["Table"]
@@ -135,7 +137,7 @@ def _snapshot_summaries(context: ClaimContext) -> Iterator[tuple[str, dict[str, 
 def check_engine_versions(context: ClaimContext) -> CheckAnswer:
     """Read the writer of each table's newest snapshot (Iceberg's ``EnvironmentContext``)."""
     seen, wrong = set[str](), set[str]()
-    for version, summary in _snapshot_summaries(context):
+    for version, summary in _engine_versions_with_snapshots(context):
         spark = summary.get("engine-version", "unknown")
         # "Apache Iceberg 1.10.0 (commit ...)"
         iceberg = (summary.get("iceberg-version", "").split() or ["unknown"] * 3)[2:3] or ["unknown"]
@@ -216,7 +218,9 @@ def check_msk_zones(context: ClaimContext) -> CheckAnswer:
     return CheckAnswer(not refused & set(zones), f"taken: {shortened_list_text(zones)}")
 
 
-def _successful_executions(context: ClaimContext, job: str) -> Iterator[tuple[dict[str, Any], set[str]]]:
+def _inputs_and_states_of_successes(
+    context: ClaimContext, job: str
+) -> Iterator[tuple[dict[str, Any], set[str]]]:
     """Yield input and left states of the newest successful executions."""
     machine, client = context.stack_output(job, "StateMachineArn"), context.client("stepfunctions")
     request = {"stateMachineArn": machine, "statusFilter": "SUCCEEDED", "maxResults": _EXECUTIONS}
@@ -234,7 +238,7 @@ def _successful_executions(context: ClaimContext, job: str) -> Iterator[tuple[di
 def check_emr_stop(context: ClaimContext) -> CheckAnswer:
     """Look for an execution that ended a run on EMR Serverless."""
     jobs = context.jobs_of_engine(EmrJob)
-    done = sum("StopRun" in left for job in jobs for _, left in _successful_executions(context, job))
+    done = sum("StopRun" in left for job in jobs for _, left in _inputs_and_states_of_successes(context, job))
     return (
         CheckAnswer(True, f"{done} runs ended")
         if done
@@ -247,7 +251,7 @@ def check_restarts(context: ClaimContext) -> CheckAnswer:
     reasons = [
         str(inputs.get("reason", ""))
         for job in context.names.environment.jobs
-        for inputs, left in _successful_executions(context, job)
+        for inputs, left in _inputs_and_states_of_successes(context, job)
         if inputs.get("verb") == "restart" and "StartRun" in left
     ]
     by_event = sum(reason.startswith("run ") for reason in reasons)
@@ -262,7 +266,7 @@ def check_msk_brokers(context: ClaimContext) -> CheckAnswer:
     """Ask MSK for the brokers of each cluster."""
     kinds = set()
     for name in _cluster_arns(context):
-        broker_addresses(context.names, name, context.client)
+        bootstrap_servers_of_cluster(context.names, name, context.client)
         kinds.add(context.names.environment.kafka[name].authentication.kind)
     return CheckAnswer(True, shortened_list_text(kinds))
 
@@ -273,7 +277,7 @@ def check_job_metrics(context: ClaimContext) -> CheckAnswer:
         each["MetricName"]
         for job in context.names.environment.jobs
         for each in context.items_of_all_pages(
-            "cloudwatch", "list_metrics", "Metrics", Namespace=namespace(context.names.job(job))
+            "cloudwatch", "list_metrics", "Metrics", Namespace=metric_namespace(context.names.job(job))
         )
     }
     return (
@@ -304,7 +308,7 @@ def check_history_server(context: ClaimContext) -> CheckAnswer:
 
 
 def _count_tables_with_records(context: ClaimContext) -> int:
-    return sum(1 for _ in _snapshot_summaries(context))
+    return sum(1 for _ in _engine_versions_with_snapshots(context))
 
 
 def check_lake_formation(context: ClaimContext) -> CheckAnswer:

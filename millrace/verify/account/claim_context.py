@@ -15,7 +15,7 @@ from millrace.config.model import EmrJob, GlueJob
 from millrace.lifecycle.account.deployed_outputs import read_stack_outputs
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sizing.costs.price_table_update import PriceRenewal, renew_prices
-from millrace.sizing.prices_and_limits import Price, complete_price_list
+from millrace.sizing.prices_and_limits import Price, complete_prices_by_name
 
 LIVED = ("RUNNING", "STOPPED", "STOPPING", "SUCCEEDED", "SUCCESS", "CANCELLED", "CANCELLING")
 """States of a run, of either engine, that exclude a run that could not start."""
@@ -91,10 +91,10 @@ class ClaimContext:
     @cached_property
     def table_prices(self) -> dict[str, Price]:
         """Prices of Millrace's tables."""
-        return complete_price_list(self.region)
+        return complete_prices_by_name(self.region)
 
     @cached_property
-    def current_prices(self) -> PriceRenewal:
+    def price_list_renewal(self) -> PriceRenewal:
         """The same prices by the Price List API."""
         return renew_prices(self.pricing, self.region, self.table_prices, self.today)
 
@@ -109,7 +109,7 @@ class ClaimContext:
         jobs = self.names.environment.jobs
         result = {name: job for name, job in jobs.items() if isinstance(job, kind)}
         if not result:
-            raise UndeterminedError("the environment has no job of the needed kind")
+            raise UndeterminedError(f"the environment has no job on {kind.title}")
         return result
 
     def stack_output(self, job: str, key: str) -> str:

@@ -93,14 +93,14 @@ class Claim(BaseModel):
 
 @cache
 def read_claims() -> dict[str, Claim]:
-    """Read all claims, by id."""
+    """Return all claims, by id."""
     text = (resources.files("millrace.verify") / "claims.yaml").read_text(encoding="utf-8")
     result = YAML(typ="safe", pure=True).load(text)["claims"]
     return {name: Claim.model_validate(section) for name, section in result.items()}
 
 
-def unproved_page() -> str:
-    """Write ``docs/unproved.md``."""
+def unproved_page_text() -> str:
+    """Return the text of ``docs/unproved.md``."""
     from millrace.verify.account import checks  # it imports boto3, and only the page needs it
 
     anywhere = {each.__name__ for each in checks.ALL}
@@ -130,4 +130,4 @@ def parser() -> argparse.ArgumentParser:
 
 if __name__ == "__main__":
     parser().parse_args()
-    Path(PAGE).write_text(unproved_page(), encoding="utf-8")
+    Path(PAGE).write_text(unproved_page_text(), encoding="utf-8")

@@ -20,7 +20,7 @@ _COMMANDS = {
 
 
 def can_clean_command_find(remains: Iterable[str]) -> bool:
-    """Check that ``--clean`` can find what is left: it needs stacks."""
+    """Return whether ``--clean`` can find what is left: it needs stacks."""
     return any(each.startswith((STACK, UNKNOWN)) for each in remains)
 
 

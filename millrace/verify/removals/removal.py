@@ -12,9 +12,9 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # forgotten in its stubs
 
 from millrace.config.aws.pagination import list_all
-from millrace.lifecycle.account.deployed_outputs import ignore_missing
+from millrace.lifecycle.account.deployed_outputs import ignoring_not_found_errors
 from millrace.lifecycle.account.kafka_access import Settings
-from millrace.lifecycle.aws_error_messages import AwsError, translate_aws_errors
+from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 from millrace.lifecycle.deploy import deployed_template
 from millrace.sandbox.drill import DrillError
 from millrace.sizing.msk_clusters import TIME_LIMITS
@@ -91,16 +91,16 @@ def remove_verification(
     """
     deadline = time.monotonic() + place.patience.remove
     cloudformation = place.client("cloudformation")
-    with translate_aws_errors("cannot read the stacks"):
+    with translating_aws_errors("cannot read the stacks"):
         stacks = [
             stack["StackName"]
             for stack in all_stacks(place.client)
             if scope.owns(stack["StackName"]) and scope.tags.items() <= tags_of_stack(stack).items()
         ]
-        resources = {stack: _resources(cloudformation, stack) for stack in stacks}
+        resources = {stack: _types_and_ids_of_resources(cloudformation, stack) for stack in stacks}
         templates = {stack: deployed_template(cloudformation, stack) or {} for stack in stacks}
     say("ending runs")
-    place.end_all_runs(scope.prefix, _jobs_by_kind(resources, scope))
+    place.end_all_runs(scope.prefix, _job_resource_ids_by_type(resources, scope))
     stay, objects, order = topics(), 0, removal_waves(templates)
     for wave in order:
         if wave is order[-1]:
@@ -120,20 +120,22 @@ def remove_verification(
             if not going:
                 break
             say(f"deleting {', '.join(going)}")
-            failed = _delete_stacks(cloudformation, going, deadline, poll_seconds)
+            failed = _delete_stacks_and_report_remaining(cloudformation, going, deadline, poll_seconds)
             if not failed:
                 break
             if attempt == _TRIES - 1:
                 raise DrillError(f"not deleted: {'; '.join(failed)}")
             wave = [stack for stack in going if any(stack in line for line in failed)]
     say("deleting logs and parameters of jobs")
-    _remove_job_resources(place, scope)
+    _delete_job_log_groups_and_parameters(place, scope)
     say("looking for remaining resources")
     # Topics that are left do not vanish, however long the wait is.
     deadline = time.monotonic() + (0.0 if stay else place.patience.vanish)
     while (left := list_leftovers(place.client, scope)) and time.monotonic() < deadline:
         time.sleep(poll_seconds)
-        _remove_job_resources(place, scope)  # engines deliver logs late, into a group that they create again
+        _delete_job_log_groups_and_parameters(
+            place, scope
+        )  # engines deliver logs late, into a group that they create again
     return RemovalResult(objects, (*stay, *left))
 
 
@@ -142,17 +144,17 @@ def _stack_to_keep(wave: Sequence[str]) -> str:
     return min(wave, key=lambda stack: (not stack.endswith("-storage"), stack))
 
 
-def _remove_job_resources(place: VerificationTarget, scope: VerificationScope) -> None:
+def _delete_job_log_groups_and_parameters(place: VerificationTarget, scope: VerificationScope) -> None:
     """Delete what jobs created beside the stacks."""
     logs, ssm = place.client("logs"), place.client("ssm")
-    with translate_aws_errors("cannot delete resources that jobs created outside the stacks"):
+    with translating_aws_errors("cannot delete resources that jobs created outside the stacks"):
         for group in list_log_groups(logs, scope):
             logs.delete_log_group(logGroupName=group)
         for parameter in list_parameters(ssm, scope):
             ssm.delete_parameter(Name=parameter)
 
 
-def _resources(cloudformation: Any, stack: str) -> list[tuple[str, str]]:
+def _types_and_ids_of_resources(cloudformation: Any, stack: str) -> list[tuple[str, str]]:
     """Return type and physical id of a stack's existing resources."""
     return [
         (each["ResourceType"], each["PhysicalResourceId"])
@@ -163,7 +165,7 @@ def _resources(cloudformation: Any, stack: str) -> list[tuple[str, str]]:
     ]
 
 
-def _jobs_by_kind(
+def _job_resource_ids_by_type(
     resources: Mapping[str, Sequence[tuple[str, str]]], scope: VerificationScope
 ) -> dict[str, dict[str, str]]:
     before = f"{scope.prefix}{_JOBS}"
@@ -181,7 +183,7 @@ def empty_bucket(s3: Any, bucket: str) -> int:
         S3 refuses.
     """
     count = 0
-    with translate_aws_errors(f"cannot empty bucket {bucket}"), ignore_missing("NoSuchBucket"):
+    with translating_aws_errors(f"cannot empty bucket {bucket}"), ignoring_not_found_errors("NoSuchBucket"):
         for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
             objects = [
                 {"Key": each["Key"], **_version_argument(each["VersionId"])}
@@ -205,11 +207,11 @@ def _version_argument(version: str) -> dict[str, str]:
     return {} if version == "null" else {"VersionId": version}
 
 
-def _delete_stacks(
+def _delete_stacks_and_report_remaining(
     cloudformation: Any, wave: Sequence[str], deadline: float, poll_seconds: float
 ) -> list[str]:
     """Delete stacks in parallel; return the reason for each that is left."""
-    with translate_aws_errors(f"cannot delete {', '.join(wave)}"):
+    with translating_aws_errors(f"cannot delete {', '.join(wave)}"):
         stacks = {stack: _describe_stack(cloudformation, stack) for stack in wave}
         for stack in wave:
             cloudformation.delete_stack(StackName=stack)
@@ -237,7 +239,7 @@ def _delete_stacks(
 
 
 def _describe_stack(cloudformation: Any, stack: str) -> Mapping[str, Any] | None:
-    with ignore_missing("does not exist"):
+    with ignoring_not_found_errors("does not exist"):
         return dict(cloudformation.describe_stacks(StackName=stack)["Stacks"][0])
     return None
 
@@ -274,16 +276,16 @@ def create_topic(settings: Settings, topic: str, partitions: int, seconds: float
         if topic in admin.list_topics(timeout=seconds).topics:
             return
         try:
-            _create_with_admin(admin, topic, partitions, TIME_LIMITS, seconds)
+            _create_topic_with_admin(admin, topic, partitions, TIME_LIMITS, seconds)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.INVALID_CONFIG:
                 raise
-            _create_with_admin(admin, topic, partitions, {}, seconds)
+            _create_topic_with_admin(admin, topic, partitions, {}, seconds)
     except KafkaException as error:
         raise DrillError(f"topic {topic} could not be created: {error.args[0].str()}") from error
 
 
-def _create_with_admin(
+def _create_topic_with_admin(
     admin: AdminClient, topic: str, partitions: int, settings: Mapping[str, str], seconds: float
 ) -> None:
     new_topic = NewTopic(topic, num_partitions=partitions, config=dict(settings))

@@ -13,7 +13,7 @@ from typing import Any
 from millrace.config.aws.pagination import list_all
 from millrace.config.model import Environment
 from millrace.lifecycle.account.real_cost import ENVIRONMENT, PROJECT
-from millrace.lifecycle.aws_error_messages import translate_aws_errors
+from millrace.lifecycle.aws_error_messages import translating_aws_errors
 from millrace.lifecycle.changes.stack_exports import export_values, imported_export_names
 from millrace.verify.environment_copy import CLUSTER_TAG, NAME, TAG, environment_identifier
 
@@ -46,12 +46,12 @@ class VerificationScope:
     cluster: str = ""
 
     @property
-    def environment(self) -> str:
+    def environment_name(self) -> str:
         """Name of the verified environment."""
         return self.mark.rpartition("/")[2]
 
     def owns(self, name: str) -> bool:
-        """Check that a resource with this name belongs to it, if its tags agree, too."""
+        """Return whether a resource with this name belongs to it, if its tags agree, too."""
         return name.startswith(f"{self.prefix}-")
 
     @property
@@ -100,7 +100,7 @@ def verification_of_stack(stack: Mapping[str, Any], environment: Environment) ->
 def find_verifications(
     client: Callable[[str], Any], environment: Environment
 ) -> dict[VerificationScope, list[str]]:
-    """Find the stacks that verifications of an environment left, by verification.
+    """Return the stacks that verifications of an environment left, by verification.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def find_verifications(
         CloudFormation refuses the request.
     """
     scopes: dict[VerificationScope, list[str]] = {}
-    with translate_aws_errors("cannot list resources of earlier verifications"):
+    with translating_aws_errors("cannot list resources of earlier verifications"):
         for stack in all_stacks(client):
             scope = None if stack["StackStatus"] in _GONE else verification_of_stack(stack, environment)
             if scope is not None:
@@ -117,7 +117,7 @@ def find_verifications(
 
 
 def removal_waves(templates: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
-    """Order stacks for their removal: no remaining stack imports from a stack of the current wave.
+    """Return stacks in groups, in the order of their removal: no remaining stack imports from a stack of the current wave.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def removal_waves(templates: Mapping[str, Mapping[str, Any]]) -> list[list[str]]
 
 
 def list_leftovers(client: Callable[[str], Any], scope: VerificationScope) -> list[str]:
-    """List what is left of a verification: by tag, and by name where a tag may be missing.
+    """Return a line for each thing that is left of a verification: by tag, and by name where a tag may be missing.
 
     Keys that wait for their deletion do not count: they are disabled and cost nothing (KMS developer guide, "Deleting AWS
     KMS keys").
@@ -155,7 +155,7 @@ def list_leftovers(client: Callable[[str], Any], scope: VerificationScope) -> li
 
 def _leftovers_by_tag(client: Callable[[str], Any], scope: VerificationScope) -> Iterator[str]:
     filters = [{"Key": key, "Values": [value]} for key, value in scope.tags.items()]
-    with translate_aws_errors("cannot list resources with the verification's tag"):
+    with translating_aws_errors("cannot list resources with the verification's tag"):
         tagging, kms = client("resourcegroupstaggingapi"), client("kms")
         for each in list_all(tagging, "get_resources", "ResourceTagMappingList", TagFilters=filters):
             arn = each["ResourceARN"]
@@ -166,7 +166,7 @@ def _leftovers_by_tag(client: Callable[[str], Any], scope: VerificationScope) ->
 
 
 def _leftovers_by_name(client: Callable[[str], Any], scope: VerificationScope) -> Iterator[str]:
-    with translate_aws_errors("cannot list resources with the verification's prefix"):
+    with translating_aws_errors("cannot list resources with the verification's prefix"):
         for stack in all_stacks(client):
             if scope.owns(stack["StackName"]) and stack["StackStatus"] not in _GONE:
                 yield f"{STACK}{stack['StackName']}"

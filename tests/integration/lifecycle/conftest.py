@@ -26,8 +26,8 @@ from millrace.infra.environment_stacks import build_stacks
 from millrace.sandbox.programs import localstack
 from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sizing import Plan, plan
-from millrace.sizing.alarms.alarms import silenced_by_stop
-from millrace.sizing.alarms.metrics import namespace
+from millrace.sizing.alarms.alarms import alarm_names_silenced_by_stop
+from millrace.sizing.alarms.metrics import metric_namespace
 from tests.integration.lifecycle import shop as shop_module
 from tests.integration.lifecycle.engine_responses import (
     BOUNDED,
@@ -241,7 +241,7 @@ def shop(
             "BatchDuration": (now - 60, shop_module.SLOWEST_SECONDS),
         }
         stack.client("cloudwatch").put_metric_data(
-            Namespace=namespace(job),
+            Namespace=metric_namespace(job),
             MetricData=[
                 {
                     "MetricName": name,
@@ -256,7 +256,9 @@ def shop(
     engines.plays = play
     before = shop_module.millrace(stack, "deploy", "--env", str(file), "--yes")
     bootstrap = ["cdklocal", "bootstrap", f"aws://{localstack.ACCOUNT}/{stack.region}"]
-    subprocess.run(bootstrap, cwd=file.parent, env=stack.environment(), check=True, capture_output=True)
+    subprocess.run(
+        bootstrap, cwd=file.parent, env=stack.environment_variables(), check=True, capture_output=True
+    )
     first = shop_module.millrace(stack, "deploy", "--env", str(file), "--yes")
     yield shop_module.Shop(file, stack, names, before, first)
     engines.plays = lambda _: None
@@ -270,10 +272,10 @@ def wish_of(names: Names, job: str) -> str:
 def make_alarms(stack: LocalStack, names: Names, planned: Plan) -> None:
     """Make the alarms whose actions the machines switch."""
     for job in JOBS:
-        for alarm in silenced_by_stop(planned.alarms, job):
+        for alarm in alarm_names_silenced_by_stop(planned.alarms, job):
             stack.client("cloudwatch").put_metric_alarm(
                 AlarmName=f"{names.prefix}/{alarm}",
-                Namespace=namespace(names.job(job)),
+                Namespace=metric_namespace(names.job(job)),
                 MetricName="Triggers",
                 Statistic="Sum",
                 Period=3600,
@@ -288,7 +290,7 @@ def make_metrics(stack: LocalStack, names: Names) -> None:
     now = datetime.now(UTC)
     for query, seconds, hours in (("land-flights", SLOWEST_SECONDS, 3), ("land-flights", 900, 9)):
         stack.client("cloudwatch").put_metric_data(
-            Namespace=namespace(names.job(EMR)),
+            Namespace=metric_namespace(names.job(EMR)),
             MetricData=[
                 {
                     "MetricName": "BatchDuration",

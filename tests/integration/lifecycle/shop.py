@@ -103,7 +103,7 @@ def millrace(stack: LocalStack, *arguments: str) -> subprocess.CompletedProcess[
     return subprocess.run(
         [sys.executable, "-m", "millrace", *arguments],
         cwd=ROOT,
-        env=stack.environment(),
+        env=stack.environment_variables(),
         capture_output=True,
         text=True,
         timeout=240,

@@ -34,9 +34,9 @@ from millrace.lifecycle.upgrade import upgrade_job
 from millrace.lifecycle.versions import UpgradeError, find_previous_version, read_deployed_version
 from millrace.sandbox.programs import localstack
 from millrace.sandbox.programs.toolchain import state_folder
+from tests.integration.lifecycle.other_job_version import another_version, tell_failure, update_stack
 from tests.integration.lifecycle.shop import AGE_SECONDS, EMR, GLUE, GLUE_KAFKA, SLOWEST_SECONDS, Shop
 from tests.integration.lifecycle.simulated_engines import Engines
-from tests.integration.lifecycle.versions import another_version, tell_failure, update_stack
 from tests.unit.lifecycle.test_aws_error_messages import refusing
 
 # What is deployed, started, told and refused is in tests/unit/lifecycle/test_deployed_diff.py, against moto.
@@ -169,7 +169,7 @@ def test_what_cdk_itself_is_refused_is_told_with_what_to_do(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, status: int, code: str, message: str, said: str
 ) -> None:
     with refusing(status, code, message) as url:
-        for key, value in shop.stack.environment().items():
+        for key, value in shop.stack.environment_variables().items():
             monkeypatch.setenv(key, value.replace(shop.stack.endpoint, url))
         with pytest.raises(DeployError, match=r"^cdk deploy ended with status 1\n") as refused:
             deploy_assembly(assembly_of(shop), ())

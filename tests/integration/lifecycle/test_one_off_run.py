@@ -65,7 +65,7 @@ def test_no_run_is_started_with_code_or_settings_of_the_callers(
     assert execute_verb(shop.aws, job, "stop", progress=lambda _: None).ok
     engines.asked.clear()
     client, arn = shop.stack.client("stepfunctions"), find_state_machine_arn(shop.aws, job)
-    own = f"{shop.names.checkpoints(job)}/_millrace/replays/1/corrected.jsonl"
+    own = f"{shop.names.checkpoints_url(job)}/_millrace/replays/1/corrected.jsonl"
     replay = {"name": "--replay", "value": "q"}
     for arguments in (
         [],
@@ -140,7 +140,7 @@ def test_a_replay_runs_once_in_place_of_its_job_and_tells_what_came_of_it(
     # Glue takes each name once.
     assert (arguments["--replay"], arguments["--id"]) == (query, "a/0/1,a/0/2")
     assert read == [corrected.read_bytes()]
-    bucket, folder = split_s3_url(f"{shop.names.checkpoints(GLUE)}/_millrace/replays")
+    bucket, folder = split_s3_url(f"{shop.names.checkpoints_url(GLUE)}/_millrace/replays")
     assert arguments["--corrected"].startswith(f"s3://{bucket}/{folder}/")
     # People's data lies there as long as the run takes.
     assert s3.list_objects_v2(Bucket=bucket, Prefix=folder)["KeyCount"] == 0

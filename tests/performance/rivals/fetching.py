@@ -55,7 +55,7 @@ def jar_files(name: str, artifacts: Sequence[str], *, dependencies: bool) -> lis
         info = f'<info organisation="millrace" module="{name}"/>'
         with tempfile.TemporaryDirectory(dir=HOME) as scratch:
             try:
-                jars._run_ivy(
+                jars._run_ivy_and_read_report(
                     f'<ivy-module version="2.0">{info}<dependencies>{lines}</dependencies></ivy-module>',
                     name,
                     Path(scratch),

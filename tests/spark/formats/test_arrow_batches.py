@@ -21,7 +21,7 @@ MIB = 1 << 20
 class Sizes:
     """A decoder that tells how long a payload is."""
 
-    value_count = 1
+    last_payload_value_count = 1
 
     def __call__(self, payload: bytes | None) -> arrow.Decoded:
         return {"size": None if payload is None else len(payload)}, None, None
@@ -38,7 +38,7 @@ def handed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list
                 out.write(f"{size(batch)}\n")
             yield batch
 
-    columns, pandas_udf = arrow._arrow_column_function, decompress.pandas_udf
+    columns, pandas_udf = arrow._function_over_arrow_batches, decompress.pandas_udf
 
     def measured(*given: Any) -> Any:
         inner = columns(*given)
@@ -51,7 +51,7 @@ def handed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list
         inner.__annotations__ = function.__annotations__
         return pandas_udf(inner, kind)
 
-    monkeypatch.setattr(arrow, "_arrow_column_function", measured)
+    monkeypatch.setattr(arrow, "_function_over_arrow_batches", measured)
     monkeypatch.setattr(decompress, "pandas_udf", measured_udf)
     return lambda: [int(line) for line in told.read_text().split()]
 

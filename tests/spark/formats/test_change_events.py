@@ -61,7 +61,7 @@ def values(row: Row) -> Event:
 
 @pytest.fixture(scope="module")
 def events(spark: SparkSession) -> ChangeDecoder:
-    return ChangeDecoder(schema_files.parse_schema(spark, DDL, "test.ddl"), debezium.debezium_envelope())
+    return ChangeDecoder(schema_files.parse_ddl_schema(spark, DDL, "test.ddl"), debezium.debezium_envelope())
 
 
 def test_debeziums_rows(spark: SparkSession, events: ChangeDecoder) -> None:
@@ -161,7 +161,7 @@ def test_what_does_not_fit_is_a_dead_letter(spark: SparkSession, events: ChangeD
 
 
 def test_rows_that_debezium_has_flattened(spark: SparkSession) -> None:
-    row = schema_files.parse_schema(spark, DDL, "test.ddl")
+    row = schema_files.parse_ddl_schema(spark, DDL, "test.ddl")
     decoder = ChangeDecoder(row, debezium.debezium_envelope(flattened=True))
     given = [
         sent({**ROW, "__deleted": "false", "__op": "c", "__source_lsn": 7, "__table": "orders"}),
@@ -180,7 +180,7 @@ def test_rows_that_debezium_has_flattened(spark: SparkSession) -> None:
 
 
 def test_records_of_dms(spark: SparkSession) -> None:
-    row = schema_files.parse_schema(spark, DDL, "test.ddl")
+    row = schema_files.parse_ddl_schema(spark, DDL, "test.ddl")
     at, given_row = (
         "2021-02-18T23:09:09.509179Z",
         {**VALUES, "price": -12.34, "image": "0x0001", "prices": [0.5, None]},
@@ -229,7 +229,7 @@ def test_decimals_are_those_of_twos_complement(spark: SparkSession, scale: int) 
     choose = random.Random(scale)
     numbers = [choose.choice((1, -1)) * choose.randrange(10 ** choose.randrange(1, 39)) for _ in range(300)]
     numbers += [0, 127, 128, -128, -129, 255, 2**63, -(2**63), 10**38 - 1, -(10**38) + 1]
-    row = schema_files.parse_schema(spark, f"d DECIMAL(38,{scale})", "test.ddl")
+    row = schema_files.parse_ddl_schema(spark, f"d DECIMAL(38,{scale})", "test.ddl")
     payloads: list[bytes | None] = [sent(postgres("c", 5, after={"d": unscaled(str(n))})) for n in numbers]
     rows = decoded(spark, ChangeDecoder(row, debezium.debezium_envelope()), payloads)
     with localcontext(prec=99):
@@ -246,7 +246,7 @@ def test_traffic_for_the_schema_of_the_recipe(spark: SparkSession, tmp_path: Pat
     made = RecordGenerator(written.schema, random.Random(3))
     now = datetime(2026, 5, 4, tzinfo=UTC)
     given = [written.encode(made.record(number, now)) for number in range(600)]
-    row = schema_files.parse_schema(spark, ddl, kind)
+    row = schema_files.parse_ddl_schema(spark, ddl, kind)
     rows = decoded(
         spark, ChangeDecoder(row, dms.EVENTS if kind == "dms" else debezium.debezium_envelope()), given
     )

@@ -20,10 +20,10 @@ from millrace.etl.formats.base import Decoder
 from millrace.etl.formats.changes import debezium
 from millrace.etl.formats.changes.decoder import ChangeDecoder
 from millrace.etl.formats.csv import CsvDecoder
-from millrace.etl.formats.decoding.data_rules import STAGE, broken_rule_counts, with_rules
+from millrace.etl.formats.decoding.data_rules import STAGE, broken_rule_counts, decoder_with_rules
 from millrace.etl.formats.decoding.redact import RedactingDecoder
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schema_files import parse_schema
+from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.launch.formats import CsvFormat, JsonFormat
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.launch.settings import RouteSettings, RuleSettings
@@ -95,10 +95,10 @@ def test_a_record_that_must_not_be_fails_the_batch_before_it_is_committed(
 def test_what_breaks_no_rule_any_more_is_replayed(spark: SparkSession, table: Names) -> None:
     landing, events = table("landing"), Events()
     lander(spark, landing, events, rules=(EVEN,))(frame(spark, kafka_rows(0, 0, [good(1), good(2)])), 0)
-    decoder = JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
+    decoder = JsonDecoder(parse_ddl_schema(spark, DDL, "test.ddl"))
     for rules, settled in (((EVEN,), 0), ((), 1)):
         replayer = DeadLetterReplayer(
-            "land", landing, events.reporter, "flights", with_rules(spark, decoder, rules)
+            "land", landing, events.reporter, "flights", decoder_with_rules(spark, decoder, rules)
         )
         assert replayer(spark, ReplayRequest("land", (), None)) == 0
         assert events.last()["good"] == settled
@@ -124,7 +124,9 @@ def test_a_direct_query(
     pipe = test_direct.Pipeline(spark, table, tmp_path)
     route = RouteSettings(None, None, KAFKA, JsonFormat(), "test.ddl", None, (), rules=rules)
     pipe.director = replace(
-        pipe.director, decoder=with_rules(spark, pipe.decoder, rules), rules=broken_rule_counts([route])
+        pipe.director,
+        decoder=decoder_with_rules(spark, pipe.decoder, rules),
+        rules=broken_rule_counts([route]),
     )
     pipe.batch(0, 0, [good(1), good(4), good(6), b"{"])
     acting = len(rules) == 2
@@ -143,7 +145,7 @@ def test_routes(spark: SparkSession, table: Names, tmp_path: Path) -> None:
     gates, clicks = pipe.router.routes
     rules = (long, known)
     router = replace(
-        pipe.router, routes=(replace(gates, decoder=with_rules(spark, gates.decoder, rules)), clicks)
+        pipe.router, routes=(replace(gates, decoder=decoder_with_rules(spark, gates.decoder, rules)), clicks)
     )
     route = RouteSettings(
         "gates", "gates", test_routed_direct.GATES, JsonFormat(), "x", None, (), rules=rules
@@ -165,7 +167,7 @@ def with_none_of_its_fields(
     """Name of a format, its decoder and the rule; payloads with some of the schema's fields, and with none."""
     ddl = folder / "row.ddl"
     ddl.write_text("carrier STRING, `air time` INT, legs ARRAY<STRING>")
-    row = schema_files.parse_schema(spark, ddl.read_text(), "row.ddl")
+    row = schema_files.parse_ddl_schema(spark, ddl.read_text(), "row.ddl")
     none = [
         b"{}",
         b'{"error": "no such flight"}',
@@ -174,20 +176,22 @@ def with_none_of_its_fields(
         b'{"carrier": null}',
     ]
     some = [b'{"air time": 0}', b'{"legs": [], "x": 1}', b'{"carrier": ""}']
-    yield "json", JsonDecoder(row), str(KINDS["json"](kind="json").any_field_condition(ddl)), some, none
-    where = KINDS["debezium"](kind="debezium").any_field_condition(ddl)
+    yield "json", JsonDecoder(row), str(KINDS["json"](kind="json").any_field_set_condition(ddl)), some, none
+    where = KINDS["debezium"](kind="debezium").any_field_set_condition(ddl)
     changes = [b'{"op": "c", "after": %b}' % each for each in (some[0], none[1])]
     yield "debezium", ChangeDecoder(row, debezium.debezium_envelope()), str(where), changes[:1], changes[1:]
     ddl.write_text("carrier STRING, `air time` INT")
-    csv = CsvDecoder(schema_files.parse_schema(spark, ddl.read_text(), "row.ddl"), CsvFormat(",", '"', ""))
-    yield "csv", csv, str(KINDS["csv"](kind="csv").any_field_condition(ddl)), [b"AA,", b",0"], [b","]
+    csv = CsvDecoder(
+        schema_files.parse_ddl_schema(spark, ddl.read_text(), "row.ddl"), CsvFormat(",", '"', "")
+    )
+    yield "csv", csv, str(KINDS["csv"](kind="csv").any_field_set_condition(ddl)), [b"AA,", b",0"], [b","]
     avsc = folder / "row.avsc"
     avsc.write_text(json.dumps(AVSC))
     found = avro.make_avro_decoder(spark, PLAIN, avsc.read_text(), "row.avsc")
     yield (
         "avro",
         found,
-        str(KINDS["avro"](kind="avro").any_field_condition(avsc)),
+        str(KINDS["avro"](kind="avro").any_field_set_condition(avsc)),
         [b"\0\2\0\0\0"],
         [b"\0" * 4],
     )
@@ -214,7 +218,9 @@ def with_none_of_its_fields(
     ]
     none = [b"", pb.block(11, "of another message"), pb.number(2, 0), pb.fixed(3, "<d", 0.0)]
     where = (
-        KINDS["protobuf"].model_validate({"kind": "protobuf", "message": "f.Row"}).any_field_condition(desc)
+        KINDS["protobuf"]
+        .model_validate({"kind": "protobuf", "message": "f.Row"})
+        .any_field_set_condition(desc)
     )
     yield (
         "protobuf",
@@ -232,15 +238,15 @@ def test_records_with_none_of_the_fields_are_counted_in_every_format(
     for form, decoder, where, some, none in with_none_of_its_fields(spark, tmp_path):
         implied = rule("any_field", where, "warn")
         route = RouteSettings(None, None, KAFKA, JsonFormat(), "test.ddl", None, (), rules=(implied,))
-        rows = with_rules(spark, decoder, (implied,)).decode(
+        rows = decoder_with_rules(spark, decoder, (implied,)).decode(
             frame(spark, kafka_rows(0, 0, [*some, *none, None]))
         )
         [row] = rows.agg(*broken_rule_counts([route]), F.expr("count(_error) AS bad")).collect()
         found[form], wanted[form] = (row["rule any_field"], row["bad"]), (len(none), form != "debezium")
     assert found == wanted
     (tmp_path / "row.ddl").write_text("carrier STRING, n INT NOT NULL")
-    assert KINDS["json"](kind="json").any_field_condition(tmp_path / "row.ddl") is None
-    assert KINDS["text"](kind="text").any_field_condition(tmp_path / "row.ddl") is None
+    assert KINDS["json"](kind="json").any_field_set_condition(tmp_path / "row.ddl") is None
+    assert KINDS["text"](kind="text").any_field_set_condition(tmp_path / "row.ddl") is None
 
 
 @pytest.mark.parametrize(
@@ -254,6 +260,6 @@ def test_records_with_none_of_the_fields_are_counted_in_every_format(
 def test_a_condition_that_spark_cannot_evaluate_stops_the_start(
     spark: SparkSession, where: str, told: str
 ) -> None:
-    decoder = JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
+    decoder = JsonDecoder(parse_ddl_schema(spark, DDL, "test.ddl"))
     with pytest.raises(StartError, match=told):
-        with_rules(spark, decoder, (rule("bad", where, "warn"),))
+        decoder_with_rules(spark, decoder, (rule("bad", where, "warn"),))

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millrace.config.formats import ddl as asked
-from millrace.etl.formats.schema_files import parse_schema
+from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.record.errors import StartError
 from millrace.sandbox.schemas import ddl
 
@@ -54,7 +54,7 @@ BAD = [
 
 @pytest.mark.parametrize("text", GOOD)
 def test_what_is_taken_before_a_start_is_what_spark_makes_of_it(spark: SparkSession, text: str) -> None:
-    theirs = parse_schema(spark, text, "a schema")
+    theirs = parse_ddl_schema(spark, text, "a schema")
     ours = ddl.parse_ddl(text)
     assert [(f.name, f.dataType, f.nullable) for f in ours] == [
         (f.name, f.dataType, f.nullable) for f in theirs
@@ -64,7 +64,7 @@ def test_what_is_taken_before_a_start_is_what_spark_makes_of_it(spark: SparkSess
 @pytest.mark.parametrize("text", BAD)
 def test_what_spark_refuses_is_refused_before_a_start(spark: SparkSession, text: str) -> None:
     with pytest.raises(StartError):
-        parse_schema(spark, text, "a schema")
+        parse_ddl_schema(spark, text, "a schema")
     try:
         fields = asked.parse_ddl(text)
     except asked.DdlError:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from millrace.etl.formats.base import Decoder
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schema_files import parse_schema
+from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.record.errors import StartError
 
 DDL = """
@@ -27,7 +27,7 @@ GOOD = b'{"carrier":"AA","flight":1'
 
 @pytest.fixture(scope="module")
 def decoder(spark: SparkSession) -> JsonDecoder:
-    return JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
+    return JsonDecoder(parse_ddl_schema(spark, DDL, "test.ddl"))
 
 
 def decode(spark: SparkSession, decoder: Decoder, payloads: Sequence[bytes | None]) -> list[Row]:
@@ -231,7 +231,7 @@ def allocated_by(spark: SparkSession, action: Callable[[], object]) -> int:
 def test_a_record_is_parsed_once_and_a_bad_one_a_few_times(spark: SparkSession) -> None:
     """What is allocated tells: an expression that Spark does not share is parsed again for each of 30 fields."""
     ddl = ", ".join(f"f{n} INT NOT NULL" for n in range(30))
-    decoder = JsonDecoder(parse_schema(spark, ddl, "wide.ddl"))
+    decoder = JsonDecoder(parse_ddl_schema(spark, ddl, "wide.ddl"))
     numbers = {f"f{n}": n for n in range(30)}
     payloads = {"good": numbers, "bad": numbers | {"f29": "x"}}
 
@@ -330,4 +330,4 @@ def test_any_bytes_are_either_good_or_kept(
 )
 def test_a_schema_that_cannot_be_kept_is_refused(spark: SparkSession, ddl: str, message: str) -> None:
     with pytest.raises(StartError, match=f"^test.ddl: .*{message}"):
-        parse_schema(spark, ddl, "test.ddl")
+        parse_ddl_schema(spark, ddl, "test.ddl")

@@ -14,25 +14,25 @@ from millrace.etl.formats.base import (
     Decoder,
     PrecheckingDecoder,
     decode_and_observe,
-    without_exact_way,
+    decoder_failing_if_uncertain,
 )
 from millrace.etl.formats.csv import CsvDecoder
 from millrace.etl.formats.decoding.decompress import DecompressingDecoder
 from millrace.etl.formats.decoding.redact import RedactingDecoder
-from millrace.etl.formats.decoding.routes import DecodingRoute, RoutingDecoder, TombstoneDecoder
+from millrace.etl.formats.decoding.routes import DecodingRoute, RoutingDecoder, TombstoneAsDeleteDecoder
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schema_files import parse_schema
+from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.launch.formats import CsvFormat
-from millrace.etl.record.batch_accounts import ObservedFigures, row_count
-from millrace.etl.record.errors import JVM_ERRORS, uncut_messages
+from millrace.etl.record.batch_accounts import ObservedFigures, row_count_aggregate
+from millrace.etl.record.errors import JVM_ERRORS, full_error_text
 from tests.spark.formats.test_decode_json import BAD, DDL, GOOD
 
 PAYLOADS = [GOOD + b"}", b"AA,1", *(payload for payload, _, _ in BAD.values()), GOOD + b',"delay":1}']
 
 
 def decoders(spark: SparkSession) -> dict[str, Decoder]:
-    json = JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
-    flat = parse_schema(spark, "carrier STRING, flight INT", "test.ddl")
+    json = JsonDecoder(parse_ddl_schema(spark, DDL, "test.ddl"))
+    flat = parse_ddl_schema(spark, "carrier STRING, flight INT", "test.ddl")
     csv = CsvDecoder(flat, CsvFormat(",", '"', ""))
     return {
         "json": json,
@@ -47,7 +47,7 @@ def test_every_row_is_observed_once_and_as_good_as_it_comes_out(spark: SparkSess
     decoder = decoders(spark)[name]
     numbered = [(n, None if p is None else bytearray(p)) for n, p in enumerate(PAYLOADS)]
     rows = spark.createDataFrame(numbered, "n INT, payload BINARY")
-    seen = ObservedFigures(row_count("read"))
+    seen = ObservedFigures(row_count_aggregate("read"))
 
     def observe(passing: DataFrame, error: str) -> DataFrame:
         bad = f"collect_list(CASE WHEN {error} IS NOT NULL THEN n END)"
@@ -67,13 +67,13 @@ def test_every_row_is_observed_once_and_as_good_as_it_comes_out(spark: SparkSess
 
 @pytest.mark.parametrize("name", ["json", "redacted", "tombstones", "compressed", "routed"])
 def test_without_the_exact_way_rows_are_the_same_or_the_task_fails(spark: SparkSession, name: str) -> None:
-    json = JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
+    json = JsonDecoder(parse_ddl_schema(spark, DDL, "test.ddl"))
     route = DecodingRoute("a", "flights", "topic", RedactingDecoder(json, ("carrier",)))
     decoder = {
         "json": json,
         "redacted": RedactingDecoder(json, ("carrier",)),
-        "tombstones": TombstoneDecoder(json),
-        "compressed": DecompressingDecoder(TombstoneDecoder(json), 1000),
+        "tombstones": TombstoneAsDeleteDecoder(json),
+        "compressed": DecompressingDecoder(TombstoneAsDeleteDecoder(json), 1000),
         "routed": RoutingDecoder((route, DecodingRoute("b", "flights", "other", json))),
     }[name]
 
@@ -84,19 +84,19 @@ def test_without_the_exact_way_rows_are_the_same_or_the_task_fails(spark: SparkS
         ]
         return spark.createDataFrame(numbered, "_id STRING, _source STRING, payload BINARY")
 
-    certain = without_exact_way(decoder)
+    certain = decoder_failing_if_uncertain(decoder)
     good = rows([GOOD + b"}", None, GOOD + b',"delay":1}'] * 3)
     assert certain.decode(good).schema == decoder.decode(good).schema
     assert certain.decode(good).collect() == decoder.decode(good).collect()
     for payload in (GOOD + b"} ", b"", b"hello", b'{"carrier":"AA","flight":"x"}'):
         with pytest.raises(JVM_ERRORS) as failed:
             certain.decode(rows([payload])).collect()
-        assert UNCERTAIN in uncut_messages(failed.value)
+        assert UNCERTAIN in full_error_text(failed.value)
 
 
 def test_a_decoder_with_one_way_is_itself_without_the_exact_one(spark: SparkSession) -> None:
     csv = decoders(spark)["csv"]
-    assert without_exact_way(csv) is csv
+    assert decoder_failing_if_uncertain(csv) is csv
 
 
 def parsing(rows: DataFrame) -> list[str]:
@@ -112,13 +112,13 @@ def parsing(rows: DataFrame) -> list[str]:
 
 
 def test_good_ones_alone_are_parsed_in_one_step(spark: SparkSession) -> None:
-    decoder = JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
+    decoder = JsonDecoder(parse_ddl_schema(spark, DDL, "test.ddl"))
     assert isinstance(decoder, PrecheckingDecoder)
     # Not out of a list, whose rows Spark computes on while it plans.
     rows = spark.range(9).selectExpr("id AS n", "CAST(concat('{\"flight\":', id, '}') AS BINARY) AS payload")
     good = "_error IS NULL"
     observed = decode_and_observe(
-        decoder, rows, lambda passing, _: ObservedFigures(row_count("read")).observe(passing)
+        decoder, rows, lambda passing, _: ObservedFigures(row_count_aggregate("read")).observe(passing)
     )
     assert not parsing(observed.where(good))
     # What a filter costs that nothing keeps above the parse: Spark asks it first, and parses for it.

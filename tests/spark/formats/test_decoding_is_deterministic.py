@@ -23,7 +23,7 @@ from millrace.etl.formats.changes import debezium, dms
 from millrace.etl.formats.changes.decoder import ChangeDecoder
 from millrace.etl.formats.csv import CsvDecoder
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schema_files import parse_schema
+from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.sandbox.programs import jars, local_session
 from millrace.sandbox.programs.toolchain import installed_spark_line, spark_submit_variables
 from tests import expected_values
@@ -85,7 +85,7 @@ def cases(spark: SparkSession) -> Iterator[tuple[Decoder, list[bytes]]]:
     """Yield the decoder of each format, with payloads."""
 
     def schema(kinds: Sequence[str]) -> StructType:
-        return parse_schema(
+        return parse_ddl_schema(
             spark, ", ".join(f"{expected_values.TYPES[each][0]} {each}" for each in kinds), "test.ddl"
         )
 
@@ -94,7 +94,7 @@ def cases(spark: SparkSession) -> Iterator[tuple[Decoder, list[bytes]]]:
         return [payload for name, (_, payload, _) in named if name.partition(": ")[0] in kinds]
 
     yield JsonDecoder(schema(KINDS)), as_json(KINDS)
-    csv = CsvDecoder(parse_schema(spark, expected_values.CSV_DDL, "test.ddl"), expected_values.COMMA)
+    csv = CsvDecoder(parse_ddl_schema(spark, expected_values.CSV_DDL, "test.ddl"), expected_values.COMMA)
     yield csv, [payload for _, payload, _ in test_values.csv_cases().values()]
     yield (
         avro.make_avro_decoder(spark, PLAIN, json.dumps(expected_values.AVSC), "values.avsc"),
@@ -125,7 +125,7 @@ def test_decoded_on_another_day_elsewhere(spark: SparkSession, tmp_path: Path) -
     library = tmp_path / "clock.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(tmp_path / "clock.c")], check=True)
     now = time.time()
-    other = LINES[NEWEST] if installed_spark_line().default else installed_spark_line()
+    other = LINES[NEWEST] if installed_spark_line().is_default_line else installed_spark_line()
     environment = spark_submit_variables(other)
     with subprocess.Popen(
         [environment["PYSPARK_PYTHON"], "-m", __name__, str(tmp_path)],
@@ -147,7 +147,7 @@ def main(folder: Path) -> None:
         "avro"
     )
     settings = {"spark.driver.memory": "1g", "spark.local.dir": str(folder / "tmp")}
-    with local_session.open_session(files, settings, warehouse=folder / "lake") as spark:
+    with local_session.running_spark_session(files, settings, warehouse=folder / "lake") as spark:
         jvm: Any = spark._jvm
         language = jvm.java.util.Locale.getDefault().getLanguage()
         [row] = spark.sql("SELECT unix_timestamp() AS at").collect()

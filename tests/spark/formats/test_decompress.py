@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from millrace.etl.formats.decoding.decompress import STAGE, DecompressingDecoder, decompress_function
 from millrace.etl.formats.decoding.redact import WITHHELD, RedactingDecoder
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schema_files import parse_schema
+from millrace.etl.formats.schema_files import parse_ddl_schema
 
 DDL = "carrier STRING NOT NULL, flight INT"
 GOOD = b'{"carrier":"AA","flight":1}'
@@ -30,7 +30,7 @@ PAYLOADS: dict[bytes | None, str | None] = {
 
 @pytest.mark.parametrize("arrow", [True, False])
 def test_content_is_decoded_and_a_dead_letter_keeps_what_came(spark: SparkSession, arrow: bool) -> None:
-    decoder = DecompressingDecoder(JsonDecoder(parse_schema(spark, DDL, "test.ddl")), 1_000_000, arrow)
+    decoder = DecompressingDecoder(JsonDecoder(parse_ddl_schema(spark, DDL, "test.ddl")), 1_000_000, arrow)
     numbered = [(i, None if p is None else bytearray(p)) for i, p in enumerate(PAYLOADS)]
     found = decoder.decode(spark.createDataFrame(numbered, "n INT, payload BINARY"))
     assert found.columns == ["n", "carrier", "flight", "_bytes", "_stage", "_error"]
@@ -59,7 +59,7 @@ def test_what_goes_back_in_several_parts_stays_with_its_record(spark: SparkSessi
 
 
 def test_nothing_of_a_compressed_dead_letter_shows_where_fields_are_redacted(spark: SparkSession) -> None:
-    opening = DecompressingDecoder(JsonDecoder(parse_schema(spark, DDL, "test.ddl")), 1_000_000)
+    opening = DecompressingDecoder(JsonDecoder(parse_ddl_schema(spark, DDL, "test.ddl")), 1_000_000)
     rows = spark.createDataFrame(
         [(bytearray(gzip.compress(b'{"carrier":1,"flight":"x"}')),)], "payload BINARY"
     )

@@ -52,7 +52,7 @@ def asked(kind: str) -> FormatConfig:
 
 
 def decoded(spark: SparkSession, home: Path, kind: str, given: list[bytes | None], **query: Any) -> list[Row]:
-    form = asked(kind).settings()
+    form = asked(kind).launch_settings()
     parts: dict[str, Any] = {"decompress_up_to": None, "redact": (), "rules": (), **query}
     route = settings.RouteSettings("r", "o", KAFKA, form, str(schema_file(home, kind)), **parts)
     return decode(spark, routes.decoder_of_route(spark, route), given)
@@ -79,8 +79,8 @@ def test_both_sides_have_the_same_kinds() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_core_reads_what_the_configuration_writes(kind: str, required: bool) -> None:
     form = KINDS[kind].model_validate_json(json.dumps(examples(kind, required=required)), strict=True)
-    keys = json.loads(json.dumps(typed_json.to_json_value(form.settings())))
-    assert typed_json.read_typed(Format, keys, "format") == form.settings()
+    keys = json.loads(json.dumps(typed_json.to_json_value(form.launch_settings())))
+    assert typed_json.read_typed(Format, keys, "format") == form.launch_settings()
     for key in keys:
         with pytest.raises(
             typed_json.SettingsError, match=f"missing keys {key}|format.kind: None is not one of"
@@ -138,7 +138,7 @@ def test_what_is_redacted_is_in_no_row(spark: SparkSession, tmp_path: Path, kind
 def test_a_dead_letter_keeps_its_other_values_where_bytes_name_their_fields(
     spark: SparkSession, tmp_path: Path, kind: str
 ) -> None:
-    form = asked(kind).settings()
+    form = asked(kind).launch_settings()
     schema = open_decoder(form, spark, str(schema_file(tmp_path, kind))).schema
     field = schema.fieldNames()[0]
     letter = b'{"%s": "secret", "other": [1}' % field.encode()

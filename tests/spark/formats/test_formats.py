@@ -21,7 +21,7 @@ from pyspark.sql.avro.functions import to_avro
 from millrace.etl.formats import avro, protobuf
 from millrace.etl.formats.base import Decoder
 from millrace.etl.formats.csv import MOST_DELIMITERS, CsvDecoder
-from millrace.etl.formats.schema_files import parse_schema
+from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.formats.text import TextDecoder
 from millrace.etl.launch.formats import AvroFormat, CsvFormat
 from millrace.etl.record.errors import StartError
@@ -73,7 +73,7 @@ def values(row: Row, decoder: Decoder) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def of_csv(spark: SparkSession) -> CsvDecoder:
-    return CsvDecoder(parse_schema(spark, CSV_DDL, "test.ddl"), COMMA)
+    return CsvDecoder(parse_ddl_schema(spark, CSV_DDL, "test.ddl"), COMMA)
 
 
 GOOD_CSV = b"AA,1,2.5,2013-01-01T05:00:00Z,1.239,true"
@@ -122,7 +122,7 @@ def test_csv(spark: SparkSession, of_csv: CsvDecoder) -> None:
 
 def test_csv_as_others_write_it(spark: SparkSession) -> None:
     options = CsvFormat(";", "'", "NA")
-    decoder = CsvDecoder(parse_schema(spark, "a STRING, b INT, c STRING", "test.ddl"), options)
+    decoder = CsvDecoder(parse_ddl_schema(spark, "a STRING, b INT, c STRING", "test.ddl"), options)
     [row, empty, bad] = decode(spark, decoder, [b"'x;''y';NA;NA", b"'';1;", b"x,1,y"])
     assert values(empty, decoder) == {"a": "", "b": 1, "c": None}
     assert values(row, decoder) == {"a": "x;'y", "b": None, "c": None}
@@ -130,7 +130,7 @@ def test_csv_as_others_write_it(spark: SparkSession) -> None:
 
 
 def test_text(spark: SparkSession) -> None:
-    decoder = TextDecoder(parse_schema(spark, "line STRING", "test.ddl"))
+    decoder = TextDecoder(parse_ddl_schema(spark, "line STRING", "test.ddl"))
     rows = decode(spark, decoder, ["ä\n\0".encode(), b"", None, b"\xc0\xaf"])
     assert [values(r, decoder)["line"] for r in rows[:2]] == ["ä\n\0", ""]
     assert [(r["_stage"], r["_error"]) for r in rows[2:]] == [
@@ -353,7 +353,7 @@ def fuzzed(
 ) -> dict[str, Fuzzed]:
     writers = {"7": json.dumps(AVSC), "8": json.dumps(OLDER)}
     registered = avro.AvroDecoder(of_avro.schema, json.dumps(AVSC), "confluent", writers)
-    of_text = TextDecoder(parse_schema(spark, "line STRING", "test.ddl"))
+    of_text = TextDecoder(parse_ddl_schema(spark, "line STRING", "test.ddl"))
     of_protobuf = protobuf.make_protobuf_decoder(
         protobuf_sample.DESCRIPTOR, protobuf_sample.NAME, "order.desc"
     )

@@ -21,7 +21,7 @@ from millrace.etl.formats import avro
 from millrace.etl.formats.base import Decoder
 from millrace.etl.formats.csv import CsvDecoder
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schema_files import parse_schema
+from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.launch.formats import AvroFormat, CsvFormat
 from tests.protobuf import varint
 from tests.spark.formats.test_decode_json import allocated_by, decode
@@ -100,7 +100,7 @@ HARMLESS: dict[str, tuple[bytes, Mapping[str, Any]]] = {
 
 @pytest.fixture(scope="module")
 def decoder(spark: SparkSession) -> JsonDecoder:
-    return JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
+    return JsonDecoder(parse_ddl_schema(spark, DDL, "test.ddl"))
 
 
 def costs(
@@ -225,7 +225,7 @@ def wanted(payload: str) -> Decimal | None:
 @hypothesis.given(st.lists(objects, min_size=200, max_size=200))
 @pytest.mark.slow
 def test_whatever_the_numbers_are(spark: SparkSession, payloads: list[str]) -> None:
-    decoder = JsonDecoder(parse_schema(spark, "price DECIMAL(9,2), id STRING, ratio DOUBLE", "test.ddl"))
+    decoder = JsonDecoder(parse_ddl_schema(spark, "price DECIMAL(9,2), id STRING, ratio DOUBLE", "test.ddl"))
     rows: list[Row] = []
     cost = allocated_by(spark, lambda: rows.extend(decode(spark, decoder, [p.encode() for p in payloads])))
     assert cost < len(payloads) * FEW
@@ -268,7 +268,7 @@ NO_NUMBERS_CSV = [b" 1,,,", b"1 ,,,", b"e5,,,", b".,,,", b"1e,,,", b"12345678.5,
 
 @pytest.mark.slow
 def test_csv(spark: SparkSession) -> None:
-    decoder = CsvDecoder(parse_schema(spark, CSV, "test.ddl"), CsvFormat(",", '"', ""))
+    decoder = CsvDecoder(parse_ddl_schema(spark, CSV, "test.ddl"), CsvFormat(",", '"', ""))
     decode(spark, decoder, [b"1,x,1,1", b"x"])
     for payload, row, cost in costs(spark, decoder, [b"x", *WILD_CSV]):
         assert bytes(row["_bytes"]) == payload

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from millrace.etl.formats.csv import CsvDecoder
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schema_files import parse_schema
+from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.launch.formats import CsvFormat
 from tests.spark.formats.test_decode_json import decode
 
@@ -49,7 +49,7 @@ NO_NUMBERS = [b'{"ratio":"Infinity"}', b'{"ratio":"NaN"}', b'{"ratio":"1e400"}',
 
 @pytest.mark.slow
 def test_what_would_be_infinity_is_a_dead_letter(spark: SparkSession) -> None:
-    decoder = JsonDecoder(parse_schema(spark, DOUBLES, "test.ddl"))
+    decoder = JsonDecoder(parse_ddl_schema(spark, DOUBLES, "test.ddl"))
     rows = decode(spark, decoder, list(INFINITE))
     for (payload, names), row in zip(INFINITE.items(), rows, strict=True):
         assert (row["_stage"], row["_error"]) == ("schema", f"a number out of range: {names}"), payload
@@ -70,7 +70,7 @@ def test_a_field_that_is_missing_or_wrong_is_told_as_before_beside_one_that_is_i
     spark: SparkSession,
 ) -> None:
     ddl = "ratio DOUBLE NOT NULL, list ARRAY<DOUBLE>, n INT NOT NULL"
-    decoder = JsonDecoder(parse_schema(spark, ddl, "test.ddl"))
+    decoder = JsonDecoder(parse_ddl_schema(spark, ddl, "test.ddl"))
     payloads = [b'{"ratio":1e400}', b'{"list":[1e400],"n":1}', b'{"ratio":1,"n":"x","list":[1e400]}']
     assert [row["_error"] for row in decode(spark, decoder, payloads)] == [
         "a number out of range: ratio",
@@ -84,12 +84,12 @@ INFINITE_CSV = [b"1,x,1e400,1", b"1,x,-1e2000000,", b"1,Inf," + b"9" * 400 + b",
 
 def test_csv(spark: SparkSession) -> None:
     options = CsvFormat(",", '"', "")
-    schema = parse_schema(spark, "price DECIMAL(9,2), id STRING, ratio DOUBLE, m INT", "test.ddl")
+    schema = parse_ddl_schema(spark, "price DECIMAL(9,2), id STRING, ratio DOUBLE, m INT", "test.ddl")
     decoder = CsvDecoder(schema, options)
     for row in decode(spark, decoder, INFINITE_CSV):
         assert (row["_stage"], row["_error"]) == ("schema", "a number out of range: ratio")
     alone = CsvDecoder(
-        parse_schema(spark, "ratio FLOAT NOT NULL, n INT NOT NULL", "test.ddl"),
+        parse_ddl_schema(spark, "ratio FLOAT NOT NULL, n INT NOT NULL", "test.ddl"),
         options,
     )
     errors = [

@@ -11,7 +11,7 @@ from pyspark.sql import Row, SparkSession
 
 from millrace.etl.formats.decoding.redact import WITHHELD, RedactingDecoder
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schema_files import parse_schema
+from millrace.etl.formats.schema_files import parse_ddl_schema
 
 DDL = "carrier STRING NOT NULL, flight INT, email STRING, card STRUCT<number: STRING>"
 SECRET = "kim7731"
@@ -19,7 +19,7 @@ SECRET = "kim7731"
 
 @pytest.fixture(scope="module")
 def decoder(spark: SparkSession) -> RedactingDecoder:
-    return RedactingDecoder(JsonDecoder(parse_schema(spark, DDL, "test.ddl")), ("email", "card"))
+    return RedactingDecoder(JsonDecoder(parse_ddl_schema(spark, DDL, "test.ddl")), ("email", "card"))
 
 
 def decode(spark: SparkSession, decoder: RedactingDecoder, payloads: list[bytes | None]) -> list[Row]:

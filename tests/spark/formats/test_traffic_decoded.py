@@ -92,7 +92,7 @@ def test_the_ledger_says_what_the_decoder_finds(spark: SparkSession, tmp_path: P
     )
     events = list(feed.events(most=200))
     assert {e.dirt is None for e in events} == {True, False}
-    decoder = open_decoder(form.settings(), spark, str(tmp_path / file))
+    decoder = open_decoder(form.launch_settings(), spark, str(tmp_path / file))
     again = RecordGenerator(written.schema, random.Random(3))
     values = [again.record(n, NOW) for n in range(5)]
     rows = decode(spark, decoder, [*(e.payload for e in events), *map(written.encode, values)])

@@ -17,10 +17,10 @@ from pyspark.sql.types import DataType, StructField
 from millrace.etl.formats import avro
 from millrace.etl.formats.base import Decoder
 from millrace.etl.formats.csv import CsvDecoder
-from millrace.etl.formats.decoding.decoded_rows import contains_type, with_leaf_types
+from millrace.etl.formats.decoding.decoded_rows import contains_type, with_replaced_leaf_types
 from millrace.etl.formats.decoding.times import is_time_type
 from millrace.etl.formats.json import NOT_ONE, JsonDecoder
-from millrace.etl.formats.schema_files import parse_schema
+from millrace.etl.formats.schema_files import parse_ddl_schema
 from tests import expected_values
 from tests.spark.formats.test_formats import PLAIN
 
@@ -43,7 +43,7 @@ def timed(field: StructField) -> bool:
 def as_text(kind: DataType) -> DataType:
     from pyspark.sql.types import StringType
 
-    return with_leaf_types(kind, lambda leaf: StringType() if is_time_type(leaf) else leaf)
+    return with_replaced_leaf_types(kind, lambda leaf: StringType() if is_time_type(leaf) else leaf)
 
 
 def plain(value: Any) -> Any:
@@ -110,12 +110,12 @@ def csv_cases() -> dict[str, Case]:
 
 
 def test_json(spark: SparkSession) -> None:
-    decoder = JsonDecoder(parse_schema(spark, expected_values.DDL, "test.ddl"))
+    decoder = JsonDecoder(parse_ddl_schema(spark, expected_values.DDL, "test.ddl"))
     assert differences(spark, decoder, json_cases()) == {}
 
 
 def test_limits_of_json_are_those_of_every_line(spark: SparkSession) -> None:
-    decoder = JsonDecoder(parse_schema(spark, "a INT", "test.ddl"))
+    decoder = JsonDecoder(parse_ddl_schema(spark, "a INT", "test.ddl"))
     name = b'{"a":1,"%s":2}'
     payloads = [name % (b"n" * 50_000), name % (b"n" * 50_001), name % (b"\\u00e9" * 50_001)]
     rows = decoded(spark, decoder, payloads)
@@ -124,9 +124,9 @@ def test_limits_of_json_are_those_of_every_line(spark: SparkSession) -> None:
 
 
 def test_csv(spark: SparkSession) -> None:
-    decoder = CsvDecoder(parse_schema(spark, expected_values.CSV_DDL, "test.ddl"), expected_values.COMMA)
+    decoder = CsvDecoder(parse_ddl_schema(spark, expected_values.CSV_DDL, "test.ddl"), expected_values.COMMA)
     assert differences(spark, decoder, csv_cases()) == {}
-    alone = CsvDecoder(parse_schema(spark, "text STRING", "test.ddl"), expected_values.COMMA)
+    alone = CsvDecoder(parse_ddl_schema(spark, "text STRING", "test.ddl"), expected_values.COMMA)
     cases = {
         text: (
             "text",
@@ -152,7 +152,7 @@ def test_the_longest_text_of_json_is_alike_on_each_line(spark: SparkSession) -> 
     """The payloads are made by Spark, one at a time: of the limit, and one character longer."""
     lengths = spark.createDataFrame([(20_000_000,), (20_000_001,)], "n INT").repartition(2)
     text = F.concat(F.lit('{"id": "'), F.expr("repeat('x', n)"), F.lit('"}'))
-    decoder = JsonDecoder(parse_schema(spark, "id STRING", "t.ddl"))
+    decoder = JsonDecoder(parse_ddl_schema(spark, "id STRING", "t.ddl"))
     found = decoder.decode(lengths.withColumn("payload", text.cast("binary")))
     rows = found.select(
         "n", F.length("id").alias("held"), F.length("_bytes").alias("kept"), "_stage", "_error"
@@ -166,7 +166,7 @@ def test_the_longest_text_of_json_is_alike_on_each_line(spark: SparkSession) -> 
 def test_a_name_twice_in_a_map_is_a_dead_letter_at_any_depth(spark: SparkSession) -> None:
     """Not one of its values: Spark's parser keeps both, and what reads the table finds the first or the last."""
     ddl = "m MAP<STRING, STRING>, k MAP<STRING, INT>, l ARRAY<MAP<STRING, MAP<STRING, TIMESTAMP>>>"
-    decoder = JsonDecoder(parse_schema(spark, ddl, "test.ddl"))
+    decoder = JsonDecoder(parse_ddl_schema(spark, ddl, "test.ddl"))
     twice = {
         b'{"m":{"a":"x","a":"y"}}': "m", b'{"m":{"a":1.0,"a":2.0}}': "m", b'{"k":{"a":1,"a":2}}': "k",
         b'{"k":{"a":1,"\\u0061":1}}': "k", b'{"l":[{"a":{"b":5,"b":6}}]}': "l", b'{"l":[{"a":{},"a":{}}]}': "l",

@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from millrace.etl.job.benchmark import Benchmark, BenchmarkRun, BenchmarkSchedule, describe_machine
+from millrace.etl.job.benchmark import (
+    BenchmarkRunner,
+    BenchmarkRunSettings,
+    BenchmarkSchedule,
+    describe_machine,
+)
 from millrace.etl.launch.settings import JobSettings, parse_job_settings
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run import JobRun
@@ -48,7 +53,7 @@ def job(tmp_path: Path, kind: str = "kafka") -> JobSettings:
 
 
 def schedule(
-    tmp_path: Path, *runs: BenchmarkRun, queries: tuple[str, ...] = ("land-flights",)
+    tmp_path: Path, *runs: BenchmarkRunSettings, queries: tuple[str, ...] = ("land-flights",)
 ) -> BenchmarkSchedule:
     return BenchmarkSchedule(queries, 2, str(tmp_path / "measured.json"), runs)
 
@@ -74,9 +79,9 @@ def test_what_cannot_be_measured_is_refused(
     def never(_run: JobRun, _name: str, _most: int | None) -> ReadyQuery:
         raise AssertionError("nothing is opened")
 
-    measured = Benchmark(JobRun(spark, job(tmp_path, kind), {}, Events().reporter), never)
+    measured = BenchmarkRunner(JobRun(spark, job(tmp_path, kind), {}, Events().reporter), never)
     with pytest.raises(StartError, match=said):
-        measured(schedule(tmp_path, BenchmarkRun(0, 10, 1, 0, 3), queries=queries))
+        measured(schedule(tmp_path, BenchmarkRunSettings(0, 10, 1, 0, 3), queries=queries))
 
 
 def test_a_run_has_its_own_limit_table_and_checkpoint_and_ends(spark: SparkSession, tmp_path: Path) -> None:
@@ -98,8 +103,8 @@ def test_a_run_has_its_own_limit_table_and_checkpoint_and_ends(spark: SparkSessi
         )
 
     events = Events()
-    done = Benchmark(JobRun(spark, job(tmp_path), {}, events.reporter), opened)(
-        schedule(tmp_path, BenchmarkRun(0, 10, 1, -1, 2), BenchmarkRun(1, 30, 2, 0, 3))
+    done = BenchmarkRunner(JobRun(spark, job(tmp_path), {}, events.reporter), opened)(
+        schedule(tmp_path, BenchmarkRunSettings(0, 10, 1, -1, 2), BenchmarkRunSettings(1, 30, 2, 0, 3))
     )
     assert done == 0
     assert [each[:3] for each in seen] == [

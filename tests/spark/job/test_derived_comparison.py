@@ -17,7 +17,7 @@ from millrace.etl.launch.settings import DeriveSettings, JobSettings, parse_job_
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
-from millrace.sandbox.records.derived_comparison import compare_until_settled, count_differing_rows
+from millrace.sandbox.records.derived_comparison import compare_until_settled, counts_of_differing_rows
 from tests.faults import small_jobs
 from tests.spark.source_batches import Events, drained, frame, good, kafka_rows, lander
 
@@ -167,4 +167,4 @@ def test_differences_are_those_of_multisets(spark: SparkSession, seed: int) -> N
         expected["lost"] += max(0, missing - extra)
         expected["doubled" if ours else "unknown"] += max(0, extra - missing)
     one, other = (spark.createDataFrame(rows, "_id STRING, value DOUBLE") for rows in (wanted, written))
-    assert count_differing_rows(one, other, ["value"]) == dict(expected)
+    assert counts_of_differing_rows(one, other, ["value"]) == dict(expected)

@@ -58,7 +58,7 @@ def test_a_long_batch_leaves_cores_to_the_short_ones_of_another_query(
         tasks = batch.sparkSession.sparkContext.parallelize(range(80), 80)
         tasks.foreach(lambda _: None if enough.exists() else time.sleep(0.3))
         long_job.clear()
-        supervisor.stop()
+        supervisor.request_stop()
 
     def short(batch: DataFrame, number: int) -> None:
         runs["short"] = batch.sparkSession.sparkContext.getLocalProperty(GROUP)
@@ -68,7 +68,7 @@ def test_a_long_batch_leaves_cores_to_the_short_ones_of_another_query(
             during.append(number)
             enough.touch()
 
-    status = supervisor.run(
+    status = supervisor.run_to_exit_status(
         [ticking(spark, "long", tmp_path, long), ticking(spark, "short", tmp_path, short)]
     )
     assert status == 0

@@ -25,7 +25,7 @@ from millrace.sandbox.programs.toolchain import (
 from tests.faults.moto_server import moto
 
 pytestmark = pytest.mark.skipif(
-    not installed_spark_line().default, reason="the server's image has the default line's jars"
+    not installed_spark_line().is_default_line, reason="the server's image has the default line's jars"
 )
 
 BUCKET, RUN = "event-logs", "app-20261123-0001"

@@ -153,7 +153,9 @@ def test_a_reset_query_begins_where_it_was_told(spark: SparkSession, tmp_path: P
     start = tmp_path / "_millrace" / "land.start.json"
     start.parent.mkdir()
     start.write_text(json.dumps({"version": 1, "start": "2026-11-20T08:00:00+00:00"}))
-    (result,) = CheckpointCheck(JobRun(spark, settings, {}, events.reporter)).check_all().queries
+    (result,) = (
+        CheckpointCheck(JobRun(spark, settings, {}, events.reporter)).check_all_and_apply_resets().queries
+    )
     assert isinstance(result, LandSettings)
     (source,) = result.sources
     assert source.start == "2026-11-20T08:00:00+00:00"
@@ -163,8 +165,10 @@ def test_a_reset_query_begins_where_it_was_told(spark: SparkSession, tmp_path: P
     (tmp_path / "land" / "offsets").mkdir(parents=True)
     for name, text in (("metadata", '{"id":"i"}'), ("offsets/0", "v1\n{}\n-")):
         (tmp_path / "land" / name).write_text(text)
-    assert CheckpointCheck(JobRun(spark, settings, {}, events.reporter)).check_all() == settings
+    assert (
+        CheckpointCheck(JobRun(spark, settings, {}, events.reporter)).check_all_and_apply_resets() == settings
+    )
     start.write_text("{}")
     (tmp_path / "land" / "offsets" / "0").unlink()
     with pytest.raises(StartError, match=r"land.start.json"):
-        CheckpointCheck(JobRun(spark, settings, {}, events.reporter)).check_all()
+        CheckpointCheck(JobRun(spark, settings, {}, events.reporter)).check_all_and_apply_resets()

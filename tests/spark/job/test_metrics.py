@@ -17,7 +17,7 @@ from millrace.etl.job.supervise import Supervisor
 from millrace.etl.metrics.background_writer import BackgroundWriter
 from millrace.etl.metrics.monitor import MetricsMonitor
 from millrace.etl.metrics.percentile_sketch import PercentileSketch
-from millrace.etl.metrics.spark_metrics_output import SparkMetrics
+from millrace.etl.metrics.spark_metrics_output import SparkGauges
 from millrace.etl.metrics.trigger_metrics import MetricSample
 from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.errors import JVM_ERRORS
@@ -98,9 +98,12 @@ def test_a_batch_is_measured_and_an_output_that_hangs_costs_it_nothing(
         fails_on_purpose(batch)
         assert batch.count() == ROWS
         if batch_id == BATCHES - 1:
-            supervisor.stop()
+            supervisor.request_stop()
 
-    assert supervisor.run([ReadyQuery("aged", frame, handle, str(tmp_path / "checkpoint"), 0.0)]) == 0
+    assert (
+        supervisor.run_to_exit_status([ReadyQuery("aged", frame, handle, str(tmp_path / "checkpoint"), 0.0)])
+        == 0
+    )
     assert hanging.is_set()
     release.set()
     # The batches ran through, the other output was told of all, and of what the one that hangs lost.
@@ -141,7 +144,7 @@ def test_idle_triggers_state_and_a_failure_are_told(spark: SparkSession, tmp_pat
         ReadyQuery("idle", idle, lambda *_: None, str(tmp_path / "a"), 0.1),
         ReadyQuery("fails", distinct, fails, str(tmp_path / "b"), 0.1),
     ]
-    assert supervisor.run(queries) == 1
+    assert supervisor.run_to_exit_status(queries) == 1
     told = {q: [s.values for s in kept.samples if s.query == q] for q in ("idle", "fails")}
     assert sum(v["Triggers"] for v in told["idle"]) >= 1
     assert not any("InputRows" in v for v in told["idle"])
@@ -161,7 +164,7 @@ def test_gauges_stand_beside_sparks_own(spark: SparkSession) -> None:
             result |= {str(name): float(held.get(name).getValue()) for name in held.keySet()}
         return result
 
-    output = SparkMetrics(spark)
+    output = SparkGauges(spark)
     ages = PercentileSketch(tuple((float(n), 1.0) for n in range(1, 101)), 100.0)
     output.write(
         [

@@ -17,7 +17,7 @@ import py4j
 import pyspark
 import pytest
 
-from millrace.infra.launch.carried_boto3 import boto3_files as carried_libraries
+from millrace.infra.launch.carried_boto3 import boto3_files_by_archive_path as carried_libraries
 from millrace.infra.launch.job_assets import write_archive
 from millrace.sandbox.programs import jars
 from millrace.sandbox.programs.kafka_broker import KafkaBroker

@@ -49,7 +49,7 @@ def test_one_query_fails_and_the_other_finishes_its_batch(spark: SparkSession, t
         raise ZeroDivisionError("no good")
 
     supervisor = Supervisor(spark, events.reporter)
-    status = supervisor.run(
+    status = supervisor.run_to_exit_status(
         [ticking(spark, "slow", tmp_path, slow), ticking(spark, "fails", tmp_path, fails)]
     )
     assert status == 1
@@ -89,11 +89,11 @@ class Interrupted:
 def test_a_trigger_that_a_stop_interrupts_is_no_failure(spark: SparkSession, said: str, fails: bool) -> None:
     events = Events()
     supervisor = Supervisor(spark, events.reporter)
-    supervisor.stop()
+    supervisor.request_stop()
     query: Any = Interrupted(said)
     spec = ReadyQuery("idle", spark.range(0), lambda _b, _i: None, "nowhere", 0.1)
     running = RunningQuery(spec, supervisor._stopping, query=query)
-    assert supervisor._wait_for_all_queries([running]) is fails
+    assert supervisor._wait_for_all_and_tell_failure([running]) is fails
     assert [event["event"] for event in events.all()] == (["failed"] if fails else [])
 
 
@@ -104,7 +104,7 @@ def test_a_source_that_cannot_be_read_is_a_failure(spark: SparkSession, tmp_path
     (tmp_path / "input").mkdir()
     (tmp_path / "checkpoint").write_text("a file where a folder should be")
     query = ReadyQuery("broken", rows, lambda _b, _i: None, str(tmp_path / "checkpoint" / "x"), 0.1)
-    assert Supervisor(spark, events.reporter).run([query]) == 1
+    assert Supervisor(spark, events.reporter).run_to_exit_status([query]) == 1
     assert events.last()["event"] == "failed"
     assert events.last()["query"] == "broken"
     assert "batch" not in events.last()
@@ -122,9 +122,9 @@ def test_a_query_that_fails_is_started_again_alone(spark: SparkSession, tmp_path
         if len(seen) in (1, 2):
             raise ZeroDivisionError("no good")
         if len(seen) >= 4:
-            supervisor.stop()
+            supervisor.request_stop()
 
-    status = supervisor.run(
+    status = supervisor.run_to_exit_status(
         [
             ticking(spark, "steady", tmp_path, lambda _b, _i: others.append(len(seen))),
             ticking(spark, "fails", tmp_path, fails_twice),
@@ -151,7 +151,7 @@ def test_a_query_that_goes_on_failing_fails_the_job(spark: SparkSession, tmp_pat
         raise ZeroDivisionError("no good")
 
     supervisor = Supervisor(spark, events.reporter, retries=RetryLimits(1, first_seconds=0.1))
-    assert supervisor.run([ticking(spark, "fails", tmp_path, fails)]) == 1
+    assert supervisor.run_to_exit_status([ticking(spark, "fails", tmp_path, fails)]) == 1
     assert seen == [0, 0]
     assert [e["event"] for e in events.all()] == ["started", "retrying", "failed"]
 
@@ -173,7 +173,7 @@ def test_a_retry_while_the_source_is_away_is_a_retry_too(spark: SparkSession, tm
         seen.append(batch_id)
         if len(seen) == 1:
             raise ZeroDivisionError("no good")
-        supervisor.stop()
+        supervisor.request_stop()
 
     def opened() -> DataFrame:
         answer = answers.pop(0)
@@ -183,7 +183,7 @@ def test_a_retry_while_the_source_is_away_is_a_retry_too(spark: SparkSession, tm
 
     query = replace(ticking(spark, "flights", tmp_path, handle), reopen=opened)
     steady = ticking(spark, "steady", tmp_path, lambda _b, _i: others.append(len(answers)))
-    assert supervisor.run([query, steady]) == 0
+    assert supervisor.run_to_exit_status([query, steady]) == 0
     assert (seen, answers) == ([0, 0], [])
     told = [(e["event"], e["attempt"], e["error_class"]) for e in events.all() if "error" in e]
     assert told == [
@@ -205,7 +205,7 @@ def test_a_source_that_is_away_when_limits_change_is_asked_again_within_the_retr
         seen.append(batch_id)
         if len(seen) == 1:
             raise RestartQueryError("stream flights now has 2 shards (before: 1)")
-        supervisor.stop()
+        supervisor.request_stop()
 
     def opened() -> DataFrame:
         while answers:
@@ -213,7 +213,7 @@ def test_a_source_that_is_away_when_limits_change_is_asked_again_within_the_retr
         return query.rows
 
     query = replace(ticking(spark, "flights", tmp_path, handle), reopen=opened)
-    assert supervisor.run([query]) == 1 - most
+    assert supervisor.run_to_exit_status([query]) == 1 - most
     told = [(e["event"], e.get("error")) for e in events.all()[1:]]
     ends = ("retrying", "stream flights: no endpoint") if most else ("failed", "stream flights: no endpoint")
     assert told == [("reopened", None), ends]
@@ -231,7 +231,7 @@ def test_a_loss_is_not_retried(spark: SparkSession, tmp_path: Path) -> None:
         raise LossError("stream flights, shard 1: positions 5 to 9 are gone")
 
     supervisor = Supervisor(spark, events.reporter, retries=RetryLimits(3, first_seconds=0.1))
-    assert supervisor.run([ticking(spark, "loses", tmp_path, loses)]) == 1
+    assert supervisor.run_to_exit_status([ticking(spark, "loses", tmp_path, loses)]) == 1
     assert [e["event"] for e in events.all()] == ["started", "failed"]
     assert "positions 5 to 9 are gone" in events.last()["error"]
 
@@ -260,7 +260,9 @@ def test_a_failed_write_says_query_batch_and_reason_without_a_stack(
         rows = batch.sparkSession.range(4).select(failing.cast("int").alias("n"))
         rows.write.mode("append").parquet(str(tmp_path / "out"))
 
-    status = Supervisor(spark, events.reporter).run([ticking(spark, "writes", tmp_path, writes)])
+    status = Supervisor(spark, events.reporter).run_to_exit_status(
+        [ticking(spark, "writes", tmp_path, writes)]
+    )
     assert status == 1
     event = events.last()
     assert (event["event"], event["query"], event["batch"]) == ("failed", "writes", 0)
@@ -287,11 +289,11 @@ def test_a_requested_stop_lets_the_batch_end_and_is_no_failure(spark: SparkSessi
     finished: list[int] = []
 
     def slow(_batch: DataFrame, batch_id: int) -> None:
-        supervisor.stop()
+        supervisor.request_stop()
         time.sleep(1.0)
         finished.append(batch_id)
 
-    assert supervisor.run([ticking(spark, "slow", tmp_path, slow)]) == 0
+    assert supervisor.run_to_exit_status([ticking(spark, "slow", tmp_path, slow)]) == 0
     assert finished == [0]
     assert [e["event"] for e in events.all()] == ["started"]
     # The batch that was let end is committed: the next start continues after it.
@@ -313,7 +315,7 @@ def test_a_query_whose_source_nobody_reads_whole_is_stopped_for_good(
     idle = spark.readStream.format("text").load(str(tmp_path / "empty"))
     query = ReadyQuery("shared", idle, lambda _b, _i: None, str(tmp_path / "shared"), 0.1, check=check)
     supervisor = Supervisor(spark, events.reporter, retries=RetryLimits(3), check_seconds=0.3)
-    assert supervisor.run([query]) == 1
+    assert supervisor.run_to_exit_status([query]) == 1
     assert not answers
     told = [(e["event"], e["error"]) for e in events.all() if "error" in e]
     assert told == [("unchecked", "no broker"), ("failed", "no job reads 4")]

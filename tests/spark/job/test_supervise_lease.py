@@ -57,7 +57,7 @@ def test_a_lost_lease_cuts_a_batch_short_and_lets_no_other_begin(spark: SparkSes
         kill=lambda: killed.append(1),
         end_seconds=300,
     )
-    status = supervisor.run(
+    status = supervisor.run_to_exit_status(
         [ticking(spark, "slow", tmp_path, slow), ticking(spark, "loses", tmp_path, loses)]
     )
     assert (status, ended, lease.given_back) == (1, [], False)
@@ -88,7 +88,7 @@ def test_a_batch_that_no_interruption_reaches_ends_with_the_process_when_the_lea
         ended.set()
 
     supervisor = Supervisor(spark, events.reporter, lease=lease, kill=kill, end_seconds=0.5)
-    assert supervisor.run([ticking(spark, "deaf", tmp_path, deaf)]) == 1
+    assert supervisor.run_to_exit_status([ticking(spark, "deaf", tmp_path, deaf)]) == 1
     assert told == [[("failed", "deaf", "LeaseLostError")]]
     assert not lease.given_back
 
@@ -96,7 +96,7 @@ def test_a_batch_that_no_interruption_reaches_ends_with_the_process_when_the_lea
 def test_a_lease_is_given_back_at_the_end(spark: SparkSession, tmp_path: Path) -> None:
     lease, killed = Lent(), list[int]()
     supervisor = Supervisor(spark, Events().reporter, lease=lease, kill=lambda: killed.append(1))
-    query = ticking(spark, "one", tmp_path, lambda _b, _i: supervisor.stop())
-    assert supervisor.run([query]) == 0
+    query = ticking(spark, "one", tmp_path, lambda _b, _i: supervisor.request_stop())
+    assert supervisor.run_to_exit_status([query]) == 0
     assert lease.given_back
     assert killed == []

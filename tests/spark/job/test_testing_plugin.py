@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, count, window
 
-from millrace.cli.plan.init import project_files
+from millrace.cli.plan.init import new_project_texts_by_path
 from millrace.etl.record.errors import StartError
 from millrace.sandbox.programs.toolchain import ROOT, installed_spark_line, spark_submit_variables
 from millrace.sandbox.schemas.traffic_values import SampleError
@@ -87,7 +87,7 @@ def test_a_record_that_the_schema_does_not_take_is_named(spark: SparkSession) ->
 
 @pytest.mark.slow
 def test_the_tests_of_a_new_project_pass_and_can_fail(tmp_path: Path) -> None:
-    for name, text in project_files("my-streams").items():
+    for name, text in new_project_texts_by_path("my-streams").items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "millrace.testing", "-p", "no:cacheprovider"]

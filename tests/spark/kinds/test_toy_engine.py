@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millrace.etl.launch.engine_kinds import ENGINES
-from millrace.etl.launch.launch_document import parse_arguments, read_document
+from millrace.etl.launch.launch_document import parse_arguments, read_settings_of_document
 from millrace.etl.launch.settings import DeriveSettings, parse_job_settings
 from millrace.etl.launch.typed_json import SettingsError
 from millrace.etl.record.tables import Table
@@ -27,7 +27,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from millrace.config.engines.base import Bill, JobBase, Worker
+from millrace.config.engines.base import HourlyBillItem, JobBase, Worker
 from millrace.config.document.problems import Finding
 
 
@@ -35,7 +35,7 @@ class ToyJob(JobBase):
     """A job on a shelf."""
 
     title = "Toys"
-    spark_versions: ClassVar[Mapping[str, str]] = {"1": "3.5.7"}
+    spark_version_by_engine_version: ClassVar[Mapping[str, str]] = {"1": "3.5.7"}
     heap_share = "memory.heap_share.emr"
     metric_namespaces = ("Toys",)
 
@@ -45,7 +45,7 @@ class ToyJob(JobBase):
 
     tasks_per_worker = property(lambda self: self.worker)
     disk_gib = property(lambda self: 20)
-    bills = property(lambda self: billed(self.worker))
+    hourly_bill_items = property(lambda self: billed(self.worker))
 
     def check(self, path):
         if self.worker % 4:
@@ -63,18 +63,18 @@ class ToyJob(JobBase):
 
 
 def billed(cores):
-    return (Bill("toys", cores, ("emr.x86_64.vcpu_hour",) * 2, "{count} of them for {hours} h"),)
+    return (HourlyBillItem("toys", cores, ("emr.x86_64.vcpu_hour",) * 2, "{count} of them for {hours} h"),)
 '''
 
 RUNS = '''
 """What runs."""
-from millrace.etl.engines.glue import GlueFamily
+from millrace.etl.engines.glue import EngineWithGlueConnector
 
 
-class Toys(GlueFamily):
+class Toys(EngineWithGlueConnector):
     ADDS_ARGUMENTS = True
 
-    def credentials(self, environment):
+    def kinesis_credential_options(self, environment):
         return {"toy": "yes"}
 '''
 
@@ -166,10 +166,10 @@ def test_it_is_validated_planned_synthesised_and_run(
         parse_job_settings(document["settings"])
     registered(monkeypatch, home)
     monkeypatch.setitem(ENGINES, "toy", "toy_runs:Toys")
-    settings = read_document(
+    settings = read_settings_of_document(
         made.launch_document, parse_arguments(["--launch-document", "x", "--toys-own", "argument"])
     )
-    assert settings.runs_on.credentials({}) == {"toy": "yes"}
+    assert settings.runs_on.kinesis_credential_options({}) == {"toy": "yes"}
     (query,) = (each for each in settings.queries if isinstance(each, DeriveSettings))
     table = Table.from_name("lake", query.source_table)
     lander(spark, table, Events())(frame(spark, kafka_rows(0, 0, [good(n) for n in range(9)])), 0)

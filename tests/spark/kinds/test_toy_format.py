@@ -44,24 +44,24 @@ class ToyFormat(FormatConfig):
     kind: Literal["toy"]
     between: str = Field(default="|", max_length=1, description="What stands between pairs.", examples=[";"])
 
-    def settings(self):
+    def launch_settings(self):
         return toy_launch.ToyFormat(self.between)
 
-    def check_text(self, use, text):
+    def check_schema_text(self, use, text):
         if not text.split():
             yield use.wrong_schema("a name at least")
 
 
 def made(form, path):
     from pyspark.sql.types import StringType, StructField, StructType
-    from millrace.sandbox.payloads import Payloads
+    from millrace.sandbox.payloads import PayloadWriters
 
     schema = StructType([StructField(name, StringType()) for name in path.read_text().split()])
 
     def encode(values):
         return form.between.join(f"{name}={value}" for name, value in values.items()).encode()
 
-    return Payloads(schema, encode, lambda values, choose: (b"no pair", "broken"))
+    return PayloadWriters(schema, encode, lambda values, choose: (b"no pair", "broken"))
 '''
 
 LAUNCH = '''
@@ -88,11 +88,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from millrace.etl.formats.decoding import decoded_rows as shared
-from millrace.etl.formats import schemas
+from millrace.etl.formats import schema_files
 
 
 def open_decoder(form, spark, schema, open_up_to):
-    names = schemas.read_schema(spark, schema).split()
+    names = schema_files.read_text_schema_file(spark, schema).split()
     return Toy(form, StructType([StructField(name, StringType()) for name in names]))
 
 

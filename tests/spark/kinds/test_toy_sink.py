@@ -27,15 +27,15 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from toy_launch import ToySettings
 
-from millrace.config.aws.grants import Grant, allow
+from millrace.config.aws.iam_statements import Grant, allow
 from millrace.config.document.problems import Finding
-from millrace.config.sinks.base import SinkPromise, SinkConfig, SinkContext, SinkUse
+from millrace.config.sinks.base import SinkDocumentation, SinkConfig, SinkContext, SinkUse
 
 
 class ToySink(SinkConfig):
     """Lines of JSON in a folder."""
 
-    promise = SinkPromise("a line", "exactly once", "nothing", "all rows as written")
+    promise = SinkDocumentation("a line", "exactly once", "nothing", "all rows as written")
     refuses: ClassVar[bool] = False
     replaces: ClassVar[bool] = False
     services: ClassVar[tuple[str, ...]] = ("sqs",)
@@ -44,18 +44,18 @@ class ToySink(SinkConfig):
     folder: str = Field(description="An absolute path.", examples=["/srv/toy"])
 
     @property
-    def target(self) -> tuple[str, str]:
+    def target_key_and_name(self) -> tuple[str, str]:
         return "folder", f"toy {self.folder}"
 
     @property
-    def ports(self) -> tuple[int, ...]:
+    def ports_outside_vpc(self) -> tuple[int, ...]:
         return (7777,)
 
     def check(self, use: SinkUse) -> Iterator[Finding]:
         if not self.folder.startswith("/"):
             yield Finding((*use.path, "folder"), self.folder, "an absolute path")
 
-    def settings(self, context: SinkContext) -> ToySettings:
+    def launch_settings(self, context: SinkContext) -> ToySettings:
         return ToySettings(self.folder, context.names.environment.region)
 
     def grants(self, context: SinkContext) -> Iterator[Grant]:

@@ -26,7 +26,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from toy_launch import ToySource
 
-from millrace.config.aws.grants import allow
+from millrace.config.aws.iam_statements import allow
 from millrace.config.document.problems import Finding
 from millrace.config.sources.base import Charge, PartitionLimit, StreamConfig
 
@@ -57,11 +57,11 @@ class ToyStream(StreamConfig):
         return self.drawers
 
     @property
-    def sizing(self):
+    def sizing_key(self):
         return "folder"
 
     @property
-    def ports(self):
+    def ports_outside_vpc(self):
         return (7777,)
 
     def physical_name(self, name, prefix):
@@ -74,7 +74,7 @@ class ToyStream(StreamConfig):
         if not self.folder.startswith("/"):
             yield Finding(("streams", use.name, "folder"), self.folder, "an absolute path")
 
-    def settings(self, name, context):
+    def launch_settings(self, name, context):
         kept = int(self.retention.total_seconds())
         return ToySource(name, context.query.start, kept, self.folder, 1)
 
@@ -109,7 +109,7 @@ class ToySource(Source):
     def physical_name(self):
         return self.folder
 
-    def position_source(self, job):
+    def name_of_position_owner(self, job):
         return self.folder
 '''
 
@@ -121,17 +121,17 @@ from pyspark.sql import functions as F
 
 from millrace.etl.record.envelope import HEADERS
 from millrace.etl.record.errors import StartError
-from millrace.etl.sources.base import Identity, Leg, SourceReader
+from millrace.etl.sources.base import Leg, LegIdentity, SourceReader
 
 
 class Reader(SourceReader):
     def open(self, context):
         return Leg(partial(self.read, context.run.spark))
 
-    def identity(self, run, query):
-        return Identity(self.source.folder, dict)  # a folder has no id
+    def leg_identity(self, run, query):
+        return LegIdentity(self.source.folder, dict)  # a folder has no id
 
-    def backfill(self, run, query):
+    def backfill_reader(self, run, query):
         raise StartError(f"--backfill {query}: lines have no time")
 
     def read(self, spark):

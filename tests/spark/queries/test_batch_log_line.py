@@ -60,7 +60,7 @@ def _derived(spark: SparkSession, table: Names, folder: Path, sink: Sink | None)
     pipe = test_derive.Pipeline(spark, table, folder)
     pipe.land(frame(spark, kafka_rows(0, 0, RECORDS)), 0)
     if sink is not None:
-        sink.prepare(spark, pipe.compose.schema(spark, pipe.landing))
+        sink.prepare(spark, pipe.compose.checked_sink_schema(spark, pipe.landing))
         pipe.deriver.sink = sink
     pipe.derive()
     return next(each for each in pipe.events.all() if each["event"] == "batch")

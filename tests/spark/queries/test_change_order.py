@@ -28,7 +28,7 @@ CONNECTORS = ("postgresql", "mysql", "mysql-gtid", "sqlserver", "oracle", "oracl
 
 
 def decoder_of(spark: SparkSession, ddl: str, connector: str) -> ChangeDecoder:
-    row = schema_files.parse_schema(spark, ddl, "test.ddl")
+    row = schema_files.parse_ddl_schema(spark, ddl, "test.ddl")
     return ChangeDecoder(row, dms.EVENTS if connector == "dms" else debezium.debezium_envelope())
 
 
@@ -44,7 +44,7 @@ def played(
     landing, out = table("landing"), table("latest")
     decoder = decoder_of(spark, DDL, ledger.connector)
     write = replace(lander(spark, landing, Events(), ddl=DDL), decoder=decoder)
-    tables.create_or_evolve(spark, landing, land.landing_table_schema(decoder.schema))
+    tables.create_or_evolve_table(spark, landing, land.landing_table_schema(decoder.schema))
     named = {"latest_by": [key], "transform": None if key == "id" else f"{__name__}:by_code"}
     what = {**test_keyed_and_windowed_results.query(landing, out, "none"), **named}
     commits = ledger.commits()
@@ -122,5 +122,5 @@ def test_of_records_that_arrive_in_one_millisecond_the_later_offset_decides(spar
 def test_without_the_place_in_the_log_it_would_be_noticed(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(change_order, "_position_struct", lambda: F.col("_position"))
+    monkeypatch.setattr(change_order, "_position_struct_of_change", lambda: F.col("_position"))
     assert differences(spark, "postgresql", "id") != {}

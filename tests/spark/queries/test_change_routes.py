@@ -72,7 +72,7 @@ def test_each_table_is_that_of_the_database(
     plain = lander(spark, table("unused"), Events(), ddl=DDL)
     settings = replace(plain.settings, table=str(landing))
     write = replace(plain, decoder=router, sink=IcebergSink(landing), settings=settings)
-    tables.create_or_evolve(spark, landing, land.landing_table_schema(router.schema))
+    tables.create_or_evolve_table(spark, landing, land.landing_table_schema(router.schema))
     commits = [each.commits() for each in ledgers]
     for number in range(max(map(len, commits))):
         batch = [

@@ -172,9 +172,9 @@ def test_the_table_is_postgresqls(
     spark: SparkSession, table: Names, tmp_path: Path, recorded: Recording, key: str
 ) -> None:
     landing, out, history = table("landing"), table("latest"), table("history")
-    decoder = ChangeDecoder(schema_files.parse_schema(spark, DDL, "test.ddl"), events.debezium_envelope())
+    decoder = ChangeDecoder(schema_files.parse_ddl_schema(spark, DDL, "test.ddl"), events.debezium_envelope())
     write = replace(lander(spark, landing, Events(), ddl=DDL), decoder=decoder)
-    tables.create_or_evolve(spark, landing, land.landing_table_schema(decoder.schema))
+    tables.create_or_evolve_table(spark, landing, land.landing_table_schema(decoder.schema))
     for number, commit in enumerate(commits(recorded.records)):
         write(frame(spark, commit), number)
     for target in (out, history):

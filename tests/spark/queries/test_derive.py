@@ -54,7 +54,7 @@ class Pipeline:
         self.compose = EnrichThenTransform(
             parts.get("references", ()), parts.get("transform", by_two), "by_two"
         )
-        tables.create_or_evolve(spark, self.sink, self.compose.schema(spark, self.landing))
+        tables.create_or_evolve_table(spark, self.sink, self.compose.checked_sink_schema(spark, self.landing))
         self.checkpoint = checkpoint
         self.deriver = self.deriver_of()
 
@@ -197,7 +197,9 @@ def test_compaction_of_the_landing_table_makes_no_records(
         pipe.land(frame(spark, kafka_rows(0, n * 5, [good(k) for k in range(5)])), 0)
     pipe.derive()
     actions = spark._jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)  # type: ignore[union-attr]
-    rewrite = actions.rewriteDataFiles(pipe.landing.metadata(spark)).option("rewrite-all", "true").execute()
+    rewrite = (
+        actions.rewriteDataFiles(pipe.landing.load_java_table(spark)).option("rewrite-all", "true").execute()
+    )
     assert rewrite.rewrittenDataFilesCount() >= 3
     pipe.land(frame(spark, kafka_rows(0, 15, [good(k) for k in range(5)])), 0)
     pipe.derive()
@@ -268,7 +270,7 @@ def test_a_transform_that_fails_on_the_columns_that_there_are_names_its_line_and
     pipe = Pipeline(spark, table, tmp_path)
     compose = EnrichThenTransform((), load_transform(name), name)
     with pytest.raises(StartError, match=message) as told:
-        compose.schema(spark, pipe.landing)
+        compose.checked_sink_schema(spark, pipe.landing)
     assert str(told.value).startswith(f"transform {name}, failing_pipeline.py:{line}: ")
     assert re.search(r"; the columns of its input are _id, .*flight", str(told.value))
     assert "\n" not in str(told.value)
@@ -319,10 +321,10 @@ def test_a_result_that_no_sink_can_hold_is_refused_at_the_start(
     transform, why = SHAPES[shape]
     compose = EnrichThenTransform((), transform, "pipelines.shop:rows")
     with pytest.raises(StartError, match=f"transform pipelines.shop:rows: .*{re.escape(why)}"):
-        compose.schema(spark, table("landing"))
+        compose.checked_sink_schema(spark, table("landing"))
 
 
 def test_a_column_that_a_table_cannot_have_is_refused_at_the_start(spark: SparkSession, table: Names) -> None:
     rows = frame(spark, []).select("_arrived_at", F.expr("INTERVAL '1' DAY").alias("wait"))
     with pytest.raises(StartError, match=r"wait INTERVAL DAY: .*Not a supported type: interval day"):
-        tables.create_or_evolve(spark, table("sink"), rows.schema)
+        tables.create_or_evolve_table(spark, table("sink"), rows.schema)

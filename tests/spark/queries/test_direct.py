@@ -13,20 +13,20 @@ from pyspark.sql import functions as F
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.commits import batch_commits
-from millrace.etl.commits.duplicate_look_ups import LookUp
+from millrace.etl.commits.duplicate_look_ups import DuplicateLookUp
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schema_files import parse_schema
+from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.maintenance.table_maintenance import call_procedure
 from millrace.etl.queries import land
 from millrace.etl.queries.derive import EnrichThenTransform
 from millrace.etl.queries.direct import DirectBatchWriter, DirectRoute, write_replayed_to_sinks
 from millrace.etl.record import tables
-from millrace.etl.record.batch_accounts import row_count
+from millrace.etl.record.batch_accounts import row_count_aggregate
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import DeadLetterReplayer
-from millrace.etl.sinks.delivery.python_task_writes import RowsCountedInPlan, through_rdd
+from millrace.etl.sinks.delivery.python_task_writes import RowsCountedInPlan, rows_through_rdd
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
 from millrace.etl.sources.base import ReplayedLeg
 from tests.spark.source_batches import DDL, KAFKA, Events, frame, good, kafka_rows, log_offsets
@@ -52,10 +52,10 @@ class Pipeline:
     ) -> None:
         self.spark, self.checkpoint, self.events = spark, checkpoint, Events()
         self.sink, self.letters = table("sink"), table("letters")
-        self.decoder = JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
-        tables.create_or_evolve(spark, self.letters, land.landing_table_schema(self.decoder.schema))
+        self.decoder = JsonDecoder(parse_ddl_schema(spark, DDL, "test.ddl"))
+        tables.create_or_evolve_table(spark, self.letters, land.landing_table_schema(self.decoder.schema))
         self.compose = EnrichThenTransform((), transform, "by_two")
-        tables.create_or_evolve(spark, self.sink, self.compose.schema(spark, self.letters))
+        tables.create_or_evolve_table(spark, self.sink, self.compose.checked_sink_schema(spark, self.letters))
         self.director = self.restarted()
 
     def restarted(self, **parts: Any) -> DirectBatchWriter:
@@ -108,7 +108,9 @@ def forget(pipe: Pipeline) -> None:
 
 
 class NoLookUp(IcebergSink):
-    def append(self, batch: DataFrame, look_up: LookUp, *figures: Column, **more: Any) -> AppendResult:
+    def append(
+        self, batch: DataFrame, look_up: DuplicateLookUp, *figures: Column, **more: Any
+    ) -> AppendResult:
         assert look_up.rows is None
         assert not look_up.commits
         return super().append(batch, look_up, *figures, **more)
@@ -133,7 +135,9 @@ def test_a_small_batch_is_read_again_for_a_record_that_needs_the_exact_way(pipe:
     attempts = []
 
     class Counting(IcebergSink):
-        def append(self, batch: DataFrame, look_up: LookUp, *figures: Column, **more: Any) -> AppendResult:
+        def append(
+            self, batch: DataFrame, look_up: DuplicateLookUp, *figures: Column, **more: Any
+        ) -> AppendResult:
             attempts.append(look_up)
             return super().append(batch, look_up, *figures, **more)
 
@@ -163,9 +167,9 @@ def test_a_transform_that_the_optimizer_empties_loses_no_bad_record(
 
 
 def test_rows_below_an_emptied_part_are_counted_for_a_sink_that_sends(spark: SparkSession) -> None:
-    counted = RowsCountedInPlan((row_count("read"),))
+    counted = RowsCountedInPlan((row_count_aggregate("read"),))
     rows = counted.observe(frame(spark, kafka_rows(0, 0, [good(1), BAD]))).where("false")
-    assert through_rdd(rows).count() == 0
+    assert rows_through_rdd(rows).count() == 0
     assert counted.values(rows) == {"read": 2}
 
 

@@ -41,7 +41,7 @@ def stream_of(spark: SparkSession) -> DataFrame:
 def test_enrichment_joins_and_keeps_records_without_a_match(spark: SparkSession, airlines: Table) -> None:
     reference = ReferenceTable(ENRICHMENT, airlines, lambda *_: pytest.fail("not ambiguous"))
     reference.refuse_missing_columns(spark)
-    joined = reference.join(stream_of(spark), reference.current_rows(stream_of(spark)))
+    joined = reference.with_joined_columns(stream_of(spark), reference.current_rows(stream_of(spark)))
     assert joined.columns == ["n", "carrier", "airline"]
     assert [r["airline"] for r in joined.orderBy("n").collect()] == ["American", "United", None, None]
     plan = joined._jdf.queryExecution().executedPlan().toString()
@@ -54,7 +54,11 @@ def test_an_ambiguous_key_does_not_double_records_and_is_reported(
     insert(spark, airlines, ("AA", "Aachen Air", 1), ("AA", "Zulu", 1))
     said: list[int] = []
     reference = ReferenceTable(ENRICHMENT, airlines, lambda _table, keys: said.append(keys))
-    joined = reference.join(stream_of(spark), reference.current_rows(stream_of(spark))).orderBy("n").collect()
+    joined = (
+        reference.with_joined_columns(stream_of(spark), reference.current_rows(stream_of(spark)))
+        .orderBy("n")
+        .collect()
+    )
     assert [r["airline"] for r in joined] == ["Aachen Air", "United", None, None]
     assert said == [1]
 
@@ -67,7 +71,7 @@ def test_keys_that_are_one_to_the_stream_do_not_double_records(spark: SparkSessi
 
     def joined_to(stream: DataFrame) -> DataFrame:
         reference = ReferenceTable(numbered, airlines, lambda _table, keys: said.append(keys))
-        return reference.join(stream, reference.current_rows(stream)).orderBy("n")
+        return reference.with_joined_columns(stream, reference.current_rows(stream)).orderBy("n")
 
     stream = spark.createDataFrame([(7,), (8,)], "n INT")
     assert [(r["n"], r["airline"]) for r in joined_to(stream).collect()] == [(7, "Bond Air"), (8, None)]
@@ -88,7 +92,9 @@ def test_a_reference_table_is_read_again_on_its_interval_only(spark: SparkSessio
 
     def name() -> str | None:
         first = (
-            reference.join(stream_of(spark), reference.current_rows(stream_of(spark))).where("n = 3").first()
+            reference.with_joined_columns(stream_of(spark), reference.current_rows(stream_of(spark)))
+            .where("n = 3")
+            .first()
         )
         assert first is not None
         return first["airline"]  # type: ignore[no-any-return]
@@ -127,7 +133,7 @@ def test_a_wrong_enrichment_is_refused(
 
     def start() -> None:
         reference.refuse_missing_columns(spark)
-        reference.join(stream_of(spark), reference.current_rows(stream_of(spark)))
+        reference.with_joined_columns(stream_of(spark), reference.current_rows(stream_of(spark)))
 
     with pytest.raises(StartError, match=message):
         start()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.commits.duplicate_look_ups import LookUp
+from millrace.etl.commits.duplicate_look_ups import DuplicateLookUp
 from millrace.etl.maintenance.table_maintenance import call_procedure
 from millrace.etl.record import batch_accounts
 from millrace.etl.record.errors import LossError
@@ -23,7 +23,7 @@ from millrace.etl.record.tables import Table
 from millrace.etl.sinks import dead_letters
 from millrace.etl.sinks.base import LETTER, BatchIdentity
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
-from millrace.etl.sources.batch_offsets import MOST_CONDITIONS, is_in_offset_ranges
+from millrace.etl.sources.batch_offsets import MOST_CONDITIONS, offset_ranges_condition
 from tests.spark.queries import test_derive, test_direct
 from tests.spark.source_batches import (
     ENVELOPE,
@@ -95,7 +95,7 @@ def test_an_executor_lost_behind_the_join_loses_nothing(
     spark: SparkSession, table: Names, tmp_path: Path, regime: str
 ) -> None:
     """Both counts stand where the writing does: one before the join doubles with the reading, and tells nothing."""
-    landing, events, now = table("landing"), Events(), batch_accounts.now()
+    landing, events, now = table("landing"), Events(), batch_accounts.utc_now()
     write = lander(spark, landing, events, source=KINESIS)
     write.settings = replace(write.settings, repartition=4)  # tasks that wait for others to end
     write(frame(spark, kinesis_rows(range(10), now)), 0)
@@ -120,7 +120,7 @@ def test_batches_that_come_again_otherwise_land_once_whatever_is_lost(
     """Kinesis: a replay ends elsewhere, an executor is lost, files are compacted, processes start from the beginning."""
     landing, now, folder = (
         table(f"landing_{time.monotonic_ns()}"),
-        batch_accounts.now(),
+        batch_accounts.utc_now(),
         tmp_path_factory.mktemp("runs"),
     )
     wanted: set[int] = set()
@@ -174,13 +174,13 @@ def test_thousands_of_partitions_are_a_bound_of_a_few_conditions(spark: SparkSes
     lander(spark, landing, Events())(frame(spark, kafka_rows(4999, 7, [good(1)])), 0)
     for count in (2, MOST_CONDITIONS, 5000):
         ranges = {str(p): (10 * p, 10 * p + 5) for p in range(5000 - count, 5000)}
-        plan = str(is_in_offset_ranges("flights", ranges)._jc.toString())
+        plan = str(offset_ranges_condition("flights", ranges)._jc.toString())
         # As Iceberg's scan describes itself, and as that of Spark 4.1 does.
         result = plan.count("_position >=") + plan.count(">=(_position")
         assert result == min(count, MOST_CONDITIONS)
-        assert spark.table(str(landing)).where(is_in_offset_ranges("flights", ranges)).count() == 0
+        assert spark.table(str(landing)).where(offset_ranges_condition("flights", ranges)).count() == 0
         held = ranges | {"4999": (0, 8)}
-        assert spark.table(str(landing)).where(is_in_offset_ranges("flights", held)).count() == 1
+        assert spark.table(str(landing)).where(offset_ranges_condition("flights", held)).count() == 1
 
 
 @pytest.mark.slow
@@ -226,14 +226,16 @@ def test_refused_rows_are_looked_up_only_where_others_may_have_kept_them(
     looked: list[tuple[bool, int]] = []
 
     class Noting(IcebergSink):
-        def append(self, batch: DataFrame, look_up: LookUp, *figures: Column, **more: Any) -> AppendResult:
+        def append(
+            self, batch: DataFrame, look_up: DuplicateLookUp, *figures: Column, **more: Any
+        ) -> AppendResult:
             looked.append((look_up.rows is not None, len(look_up.commits)))
             return super().append(batch, look_up, *figures, **more)
 
     monkeypatch.setattr(dead_letters, "IcebergSink", Noting)
 
     def refused(number: int) -> DataFrame:
-        landed = batch_accounts.now() if number >= 0 else None
+        landed = batch_accounts.utc_now() if number >= 0 else None
         rows = [
             (
                 f"t/0/{abs(number)}",

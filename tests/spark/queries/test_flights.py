@@ -7,7 +7,7 @@ import json
 from pyspark.sql import SparkSession
 
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schema_files import parse_schema, read_schema
+from millrace.etl.formats.schema_files import parse_ddl_schema, read_text_schema_file
 from millrace.etl.queries.derive import load_transform
 
 PATH = "pipelines/flights/schemas/flight.ddl"
@@ -20,7 +20,7 @@ FLIGHT = {
 
 
 def test_flights_are_decoded_and_judged(spark: SparkSession) -> None:
-    schema = parse_schema(spark, read_schema(spark, PATH), PATH)
+    schema = parse_ddl_schema(spark, read_text_schema_file(spark, PATH), PATH)
     assert set(schema.fieldNames()) == set(FLIGHT)
     cancelled = FLIGHT | {"dep_time": None, "dep_delay": None, "arr_time": None, "air_time": None}
     events = [FLIGHT, FLIGHT | {"dep_delay": 15}, FLIGHT | {"dep_delay": 16}, cancelled]

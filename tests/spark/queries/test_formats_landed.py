@@ -18,7 +18,7 @@ from millrace.etl.formats.base import Decoder, open_decoder
 from millrace.etl.formats.csv import CsvDecoder
 from millrace.etl.formats.decoding.decompress import DecompressingDecoder
 from millrace.etl.formats.decoding.redact import WITHHELD, RedactingDecoder
-from millrace.etl.formats.schema_files import parse_schema
+from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.launch.formats import AvroFormat, CsvFormat, JsonFormat, ProtobufFormat, TextFormat
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.record.errors import StartError
@@ -43,7 +43,7 @@ FLIGHT = b"\x02\x04AA\x02\x02\0\0"
 def decoders(spark: SparkSession) -> dict[str, tuple[Decoder, bytes, bytes]]:
     """Of a text and of a binary format, each with a payload that is good and one that is not."""
     of_avro = avro.make_avro_decoder(spark, PLAIN, json.dumps(AVSC), "flight.avsc")
-    of_csv = CsvDecoder(parse_schema(spark, DDL, "test.ddl"), CsvFormat(",", '"', ""))
+    of_csv = CsvDecoder(parse_ddl_schema(spark, DDL, "test.ddl"), CsvFormat(",", '"', ""))
     return {
         "csv": (of_csv, b"AA,1", b"{email=kim7731,1,2"),
         "avro": (of_avro, FLIGHT, b"{kim7731"),

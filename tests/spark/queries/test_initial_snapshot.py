@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from millrace.etl.checkpoints.batch_ends import with_allowed_batch_ends
+from millrace.etl.checkpoints.allowed_batch_ends import query_with_allowed_batch_ends
 from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.checkpoints.initial_snapshot import TableStream, table_streams
 from millrace.etl.job.supervise import RetryLimits, Supervisor
@@ -211,8 +211,13 @@ def test_a_log_that_is_damaged_meanwhile_is_told_and_nothing_else_ends(
 
     rows = derive.read_landing_table(spark, pipe.landing)
     bare = ReadyQuery("derive-flights", rows, damaging, str(pipe.checkpoint), 0.0)
-    query = with_allowed_batch_ends(bare, Checkpoint(str(pipe.checkpoint)), whole_commits=False)
-    assert Supervisor(spark, events.reporter, retries=RetryLimits(1, first_seconds=0.0)).run([query]) == 1
+    query = query_with_allowed_batch_ends(bare, Checkpoint(str(pipe.checkpoint)), whole_commits=False)
+    assert (
+        Supervisor(spark, events.reporter, retries=RetryLimits(1, first_seconds=0.0)).run_to_exit_status(
+            [query]
+        )
+        == 1
+    )
     assert [event["event"] for event in events.all()] == ["started", "retrying", "failed"]
     assert not spark.streams.active
 

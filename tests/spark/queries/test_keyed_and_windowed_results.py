@@ -88,13 +88,13 @@ def played(
             for active in spark.streams.active:
                 try:
                     active.processAllAvailable()
-                    supervisor.stop()
+                    supervisor.request_stop()
                 except StreamingQueryException:
                     continue
 
     watch = threading.Thread(target=end, daemon=True)
     watch.start()
-    status = supervisor.run(queries)
+    status = supervisor.run_to_exit_status(queries)
     over.set()
     watch.join()
     assert status == (0 if dies is None else status), said.getvalue()
@@ -174,10 +174,10 @@ def told(
     # A limit of rows is counted in files, of which each commit has several.
     patch.setattr(build_queries._build_query, "__defaults__", (LIMIT,))
     what = query(landing, out, "latest", latest_by=["k"])
-    clock = batch_accounts.now
+    clock = batch_accounts.utc_now
     for number, commit in enumerate(story.commits):
         if number == len(story.commits) // 2:
-            patch.setattr(batch_accounts, "now", lambda: clock() - timedelta(hours=2))
+            patch.setattr(batch_accounts, "utc_now", lambda: clock() - timedelta(hours=2))
             story.done["clock set back"] += 1
         write(frame(spark, commit), number)
         if number % 2 or number == len(story.commits) - 1:
@@ -185,7 +185,7 @@ def told(
             story.done["kill"] += dies is not None
             events = played(spark, what, home, dies=dies)
             story.done["batches"] += sum(e["event"] == "batch" for e in events)
-    patch.setattr(batch_accounts, "now", clock)
+    patch.setattr(batch_accounts, "utc_now", clock)
     story.done["cut"] += story.done["batches"] > len(story.commits)
     return {r["k"]: r["flight"] for r in spark.table(str(out)).collect()}
 
@@ -222,11 +222,11 @@ def test_without_a_mechanism_of_order_it_would_be_noticed(
     spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without: str
 ) -> None:
     if without == "comparison":
-        monkeypatch.setattr(iceberg_keyed, "not_older_condition", lambda *_: "true")
+        monkeypatch.setattr(iceberg_keyed, "not_older_sql", lambda *_: "true")
     elif without == "lane":
         monkeypatch.setattr(F, "xxhash64", lambda *_: F.lit(1))
     else:
-        monkeypatch.setattr(KeptDeletes, "without_older", lambda _, rows: rows)
+        monkeypatch.setattr(KeptDeletes, "without_rows_older_than_deletes", lambda _, rows: rows)
     # Positions are compared in one lane for all, which a stream's numbers allow.
     story = Story(seed=7, kafka=without == "lane")
     assert told(spark, table, tmp_path, story, monkeypatch) != story.wanted()
@@ -267,7 +267,7 @@ def test_windows_count_all_of_a_table_whose_first_commits_have_expired(
     rows = [story._row(n, 0, "a", 0) for n in range(1500)]
     for number in range(3):
         write(frame(spark, rows[300 * number : 300 * (number + 1)]), number)
-    expired = landing.metadata(spark).expireSnapshots().expireOlderThan(2**62).retainLast(1)
+    expired = landing.load_java_table(spark).expireSnapshots().expireOlderThan(2**62).retainLast(1)
     expired.cleanExpiredFiles(False).commit()
     state = {"watermark": MARK, "distinct": [], "key": ["minute"], "join": None, "output_mode": "update"}
     what = query(landing, out, "by_minute", state=state)

@@ -13,7 +13,11 @@ from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.commits.duplicate_look_ups import LookUp, OutsideBoundError, is_older_than
+from millrace.etl.commits.duplicate_look_ups import (
+    DuplicateLookUp,
+    RecordOutsideBoundError,
+    older_than_condition,
+)
 from millrace.etl.queries import land, small_batch_decoding
 from millrace.etl.record import batch_accounts, tables
 from millrace.etl.record.errors import StartError
@@ -44,9 +48,11 @@ Names = Callable[[str], Table]
 class CountingSink(IcebergSink):
     """Notes the look-up of every attempt."""
 
-    attempts: list[LookUp] = field(default_factory=list)
+    attempts: list[DuplicateLookUp] = field(default_factory=list)
 
-    def append(self, batch: DataFrame, look_up: LookUp, *figures: Column, **more: Any) -> AppendResult:
+    def append(
+        self, batch: DataFrame, look_up: DuplicateLookUp, *figures: Column, **more: Any
+    ) -> AppendResult:
         self.attempts.append(look_up)
         return super().append(batch, look_up, *figures, **more)
 
@@ -319,7 +325,7 @@ def test_two_streams_with_equal_positions_do_not_hide_each_other(spark: SparkSes
 @pytest.mark.faults
 def test_kinesis_replays_with_other_records_land_once(spark: SparkSession, table: Names) -> None:
     landing, events = table("landing"), Events()
-    sink, now = CountingSink(landing), batch_accounts.now()
+    sink, now = CountingSink(landing), batch_accounts.utc_now()
     write = lander(spark, landing, events, source=KINESIS, sink=sink)
     write(frame(spark, kinesis_rows(range(100), now)), 0)
     # The same batch id with half of the records and as many new ones.
@@ -339,7 +345,7 @@ def test_kinesis_replays_with_other_records_land_once(spark: SparkSession, table
 @pytest.mark.slow
 def test_a_record_older_than_the_bound_is_looked_up_wider(spark: SparkSession, table: Names) -> None:
     landing, events = table("landing"), Events()
-    sink, now = CountingSink(landing), batch_accounts.now()
+    sink, now = CountingSink(landing), batch_accounts.utc_now()
     write = lander(spark, landing, events, source=KINESIS, sink=sink)
     old = kinesis_rows(range(10), now - timedelta(minutes=30))
     write(frame(spark, old), 0)
@@ -374,8 +380,8 @@ def test_a_bound_that_fails_commits_nothing(spark: SparkSession, table: Names) -
             {"_hash": F.lit(0).cast("bigint"), "_landed_at": F.current_timestamp()}
         )
     )
-    early = LookUp(outside=is_older_than("_arrived_at", EPOCH + timedelta(milliseconds=5)))
-    with pytest.raises(OutsideBoundError):
+    early = DuplicateLookUp(outside=older_than_condition("_arrived_at", EPOCH + timedelta(milliseconds=5)))
+    with pytest.raises(RecordOutsideBoundError):
         IcebergSink(landing).append(rows, early)
     assert added_records(spark, landing) == []
 
@@ -414,7 +420,7 @@ def test_a_table_of_another_shape_is_refused(spark: SparkSession, table: Names) 
         [], DDL.replace("delay DOUBLE", "gate STRING").replace("flight INT", "flight STRING")
     )
     with pytest.raises(StartError) as refused:
-        tables.create_or_evolve(spark, landing, land.landing_table_schema(other.schema))
+        tables.create_or_evolve_table(spark, landing, land.landing_table_schema(other.schema))
     message = str(refused.value)
     assert "has flight as int, not string" in message
     assert "has column delay, which the schema lacks" in message

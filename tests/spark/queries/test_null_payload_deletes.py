@@ -14,9 +14,9 @@ from millrace.etl.formats.csv import CsvDecoder
 from millrace.etl.formats.decoding.decompress import DecompressingDecoder
 from millrace.etl.formats.decoding.redact import RedactingDecoder
 from millrace.etl.formats.decoding.routes import DELETE as STAGE
-from millrace.etl.formats.decoding.routes import TombstoneDecoder
+from millrace.etl.formats.decoding.routes import TombstoneAsDeleteDecoder
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schema_files import parse_schema
+from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.formats.text import TextDecoder
 from tests import protobuf_sample
 from tests.spark.formats.test_formats import AVSC, COMMA, PLAIN, decode
@@ -24,9 +24,9 @@ from tests.spark.formats.test_formats import AVSC, COMMA, PLAIN, decode
 DDL = "carrier STRING NOT NULL, flight INT"
 
 FORMATS: dict[str, tuple[Callable[[SparkSession], Decoder], str]] = {
-    "json": (lambda spark: JsonDecoder(parse_schema(spark, DDL, "test.ddl")), "carrier"),
-    "csv": (lambda spark: CsvDecoder(parse_schema(spark, DDL, "test.ddl"), COMMA), "carrier"),
-    "text": (lambda spark: TextDecoder(parse_schema(spark, "line STRING", "test.ddl")), "line"),
+    "json": (lambda spark: JsonDecoder(parse_ddl_schema(spark, DDL, "test.ddl")), "carrier"),
+    "csv": (lambda spark: CsvDecoder(parse_ddl_schema(spark, DDL, "test.ddl"), COMMA), "carrier"),
+    "text": (lambda spark: TextDecoder(parse_ddl_schema(spark, "line STRING", "test.ddl")), "line"),
     "avro": (lambda spark: avro.make_avro_decoder(spark, PLAIN, json.dumps(AVSC), "flight.avsc"), "carrier"),
     "protobuf": (
         lambda _: protobuf.make_protobuf_decoder(
@@ -36,9 +36,11 @@ FORMATS: dict[str, tuple[Callable[[SparkSession], Decoder], str]] = {
     ),
 }
 AROUND: dict[str, Callable[[Decoder, str], Decoder]] = {
-    "alone": lambda decoder, _: TombstoneDecoder(decoder),
-    "opened": lambda decoder, _: TombstoneDecoder(DecompressingDecoder(decoder, 1000)),
-    "redacted": lambda decoder, field: RedactingDecoder(TombstoneDecoder(decoder), (field,), readable=False),
+    "alone": lambda decoder, _: TombstoneAsDeleteDecoder(decoder),
+    "opened": lambda decoder, _: TombstoneAsDeleteDecoder(DecompressingDecoder(decoder, 1000)),
+    "redacted": lambda decoder, field: RedactingDecoder(
+        TombstoneAsDeleteDecoder(decoder), (field,), readable=False
+    ),
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from millrace.etl.commits.duplicate_look_ups import LookUp
+from millrace.etl.commits.duplicate_look_ups import DuplicateLookUp
 from millrace.etl.record import tables
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import IcebergSink
@@ -63,10 +63,10 @@ def test_rows_of_a_task_are_in_the_order_of_their_partitions(
             "PARTITIONED BY (n, hours(_arrived_at)) TBLPROPERTIES ('write.spark.fanout.enabled'='true', "
             "'write.distribution-mode'='none')"
         )
-    tables.create_or_evolve(spark, name, rows.schema, report=events.reporter)
+    tables.create_or_evolve_table(spark, name, rows.schema, report=events.reporter)
     if made_by == "an earlier release":
         spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.spark.fanout.enabled'='true')")
-    plan = order_of_writing(spark, lambda: IcebergSink(name).append(rows, LookUp()))
+    plan = order_of_writing(spark, lambda: IcebergSink(name).append(rows, DuplicateLookUp()))
     assert "Sort" in plan
     assert "Exchange" not in plan, "a shuffle costs a quarter of the throughput"
     assert spark.table(str(name)).count() == 2 * DAYS
@@ -76,7 +76,7 @@ def test_so_are_results_that_take_the_place_of_others(
     spark: SparkSession, table: Callable[[str], Table]
 ) -> None:
     name, rows = table("results"), batch(spark).drop("_source")
-    tables.create_or_evolve(spark, name, rows.schema)
+    tables.create_or_evolve_table(spark, name, rows.schema)
     plan = order_of_writing(
         spark, lambda: KeyedIcebergSink(name, "_arrived_at").write(rows, None, none_refused)
     )
@@ -93,5 +93,5 @@ def test_a_thousand_days_in_a_batch_fit_a_small_heap(
     spark: SparkSession, table: Callable[[str], Table], tmp_path: Path
 ) -> None:
     name, rows = table("thousand"), batch(spark, 1000)
-    tables.create_or_evolve(spark, name, rows.schema)
-    assert IcebergSink(name).append(rows, LookUp()).written == 2000
+    tables.create_or_evolve_table(spark, name, rows.schema)
+    assert IcebergSink(name).append(rows, DuplicateLookUp()).written == 2000

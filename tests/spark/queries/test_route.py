@@ -14,15 +14,20 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint, source_offset
-from millrace.etl.commits.duplicate_look_ups import LookUp
+from millrace.etl.commits.duplicate_look_ups import DuplicateLookUp
 from millrace.etl.formats.decoding.routes import DecodingRoute, RoutingDecoder, rows_of_route
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schema_files import parse_schema
+from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.formats.text import TextDecoder
 from millrace.etl.launch.formats import JsonFormat
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.launch.settings import LandSettings, RouteSettings
-from millrace.etl.launch.sources import KafkaReading, KafkaSource, KinesisSource, group_sources_into_legs
+from millrace.etl.launch.sources import (
+    KafkaReadingOptions,
+    KafkaSource,
+    KinesisSource,
+    group_sources_into_legs,
+)
 from millrace.etl.queries import derive, land
 from millrace.etl.record import batch_accounts, tables
 from millrace.etl.record.errors import LossError, StartError
@@ -39,13 +44,15 @@ Names = Callable[[str], Table]
 FLIGHT, CLICK = "carrier STRING NOT NULL, flight INT NOT NULL", "page STRING NOT NULL, flight STRING"
 FLIGHTS = KafkaSource("flights", "air.flights", "main", "earliest", 100, 3600)
 CLICKS = KafkaSource("clicks", "web.clicks", "main", "earliest", 100, 3600)
-WEB = KafkaSource("web", r"web\..*", "main", "earliest", 100, 3600, KafkaReading(pattern=True))
+WEB = KafkaSource("web", r"web\..*", "main", "earliest", 100, 3600, KafkaReadingOptions(pattern=True))
 SHOP = KinesisSource("shop", "acme-shop", "us-east-1", "earliest", 1000, 1.0, 3600)
 
 
 @pytest.fixture(scope="module")
 def decoders(spark: SparkSession) -> dict[str, JsonDecoder]:
-    return {name: JsonDecoder(parse_schema(spark, ddl, name)) for name, ddl in (("f", FLIGHT), ("c", CLICK))}
+    return {
+        name: JsonDecoder(parse_ddl_schema(spark, ddl, name)) for name, ddl in (("f", FLIGHT), ("c", CLICK))
+    }
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +69,7 @@ def router(decoders: dict[str, JsonDecoder]) -> RoutingDecoder:
 @pytest.fixture(scope="module")
 def light(spark: SparkSession, decoders: dict[str, JsonDecoder]) -> RoutingDecoder:
     """The same routes, two of them of another format that costs next to nothing."""
-    text = TextDecoder(parse_schema(spark, "page STRING", "text"))
+    text = TextDecoder(parse_ddl_schema(spark, "page STRING", "text"))
     return RoutingDecoder(
         (
             DecodingRoute("flights", "flights", "air.flights", decoders["f"]),
@@ -169,7 +176,7 @@ class Landing:
         self.spark, self.folder, self.events, self.router = spark, folder, Events(), router
         self.table = table("routed")
         log_made(folder)
-        tables.create_or_evolve(spark, self.table, land.landing_table_schema(router.schema))
+        tables.create_or_evolve_table(spark, self.table, land.landing_table_schema(router.schema))
         self.write = self.restarted()
 
     def restarted(self) -> land.LandBatchWriter:
@@ -283,7 +290,7 @@ def test_a_topic_of_any_age_does_not_widen_the_bound_of_a_stream(landing: Landin
     assert isinstance(legs, LegGuards)
     assert legs.streams[0].oldest == EPOCH + timedelta(seconds=73)
     # The minutes of the last batch, since the oldest of it, and everything.
-    assert len([*legs.look_ups(batch_accounts.now(), LookUp())]) == 3
+    assert len([*legs.look_ups(batch_accounts.utc_now(), DuplicateLookUp())]) == 3
 
 
 def test_a_letter_without_a_route_goes_through_when_there_is_one(

@@ -14,11 +14,11 @@ from pyspark.sql import functions as F
 from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.formats.decoding.redact import WITHHELD, RedactingDecoder
 from millrace.etl.formats.decoding.routes import DecodingRoute, RoutingDecoder
-from millrace.etl.formats.schema_files import parse_schema
+from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.formats.text import TextDecoder
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.launch.sinks import ParquetSinkSettings
-from millrace.etl.launch.sources import KafkaReading, KafkaSource
+from millrace.etl.launch.sources import KafkaReadingOptions, KafkaSource
 from millrace.etl.queries import land
 from millrace.etl.queries.derive import EnrichThenTransform
 from millrace.etl.queries.direct import (
@@ -42,7 +42,7 @@ from tests.spark.source_batches import EPOCH, Events, frame
 
 Names = Callable[[str], Table]
 GATES = KafkaSource("gates", "gates", "main", "earliest", 100, 3600)
-WEB = KafkaSource("web", r"web\..*", "main", "earliest", 100, 3600, KafkaReading(pattern=True))
+WEB = KafkaSource("web", r"web\..*", "main", "earliest", 100, 3600, KafkaReadingOptions(pattern=True))
 KEPT = {"gates": GATES, "clicks": WEB}
 Record = tuple[Any, ...]
 
@@ -72,17 +72,17 @@ class Pipeline:
         self.spark, self.folder, self.events = spark, folder, Events()
         self.checkpoint = folder / "checkpoint"
         self.gates, self.letters, self.files = table("gates"), table("letters"), folder / "files"
-        text = TextDecoder(parse_schema(spark, "text STRING", "text.ddl"))
+        text = TextDecoder(parse_ddl_schema(spark, "text STRING", "text.ddl"))
         self.router = RoutingDecoder(
             (
                 DecodingRoute("gates", "gates", "gates", text),
                 DecodingRoute("clicks", "web", "web.clicks", text),
             )
         )
-        tables.create_or_evolve(spark, self.letters, land.landing_table_schema(self.router.schema))
+        tables.create_or_evolve_table(spark, self.letters, land.landing_table_schema(self.router.schema))
         self.compose = EnrichThenTransform((), loud, "loud")
-        schema = self.compose.schema(spark, self.letters, "gates")
-        tables.create_or_evolve(spark, self.gates, schema)
+        schema = self.compose.checked_sink_schema(spark, self.letters, "gates")
+        tables.create_or_evolve_table(spark, self.gates, schema)
         self.sink = ParquetSink(ParquetSinkSettings(str(self.files), 1))
         self.sink.prepare(spark, schema)
         self.start()

@@ -45,7 +45,7 @@ def test_a_stream_goes_on_through_an_added_field_and_a_wider_number(
     pipe.derive()
     grown = DDL.replace("flight INT", "flight BIGINT") + ", gate STRING"
     events = Events()
-    tables.create_or_evolve(
+    tables.create_or_evolve_table(
         spark, pipe.landing, land.landing_table_schema(struct(spark, grown)), report=events.reporter
     )
     assert events.last()["changes"] == ["ALTER COLUMN `flight` TYPE bigint", "ADD COLUMN `gate` string"]
@@ -79,7 +79,7 @@ def test_a_running_query_is_built_again_when_its_landing_table_grows(
     job = parse_job_settings(small_jobs.settings("flights", [query], str(tmp_path), None))
     supervisor = Supervisor(spark, events.reporter, retries=RetryLimits(2, first_seconds=0.1))
     queries = build_queries.build_queries(JobRun(spark, job, {}, events.reporter))
-    running = call_in_background(lambda: supervisor.run(queries))
+    running = call_in_background(lambda: supervisor.run_to_exit_status(queries))
     try:
         until(lambda: spark.table(str(sink)).count() == 1)
         grown = DDL.replace("flight INT", "flight BIGINT") + ", gate STRING"
@@ -87,7 +87,7 @@ def test_a_running_query_is_built_again_when_its_landing_table_grows(
         lander(spark, landing, Events(), ddl=grown)(frame(spark, kafka_rows(0, 1, [payload])), 1)
         until(lambda: running.done() or spark.table(str(sink)).count() == 2)
     finally:
-        supervisor.stop()
+        supervisor.request_stop()
     assert running.result(60) == 0, events.all()
     rows = spark.table(str(sink)).orderBy("flight").collect()
     assert [(r["flight"], r["gate"]) for r in rows] == [(1, None), (5000000000, "B7")]
@@ -118,11 +118,11 @@ def test_what_may_change_iceberg_takes(
     spark: SparkSession, table: Names, found: str, wanted: str, statements: list[str]
 ) -> None:
     name = table("evolving")
-    tables.create_or_evolve(spark, name, struct(spark, found), time=None)
+    tables.create_or_evolve_table(spark, name, struct(spark, found), time=None)
     assert [
         c.statement for c in schema_evolution.column_changes(struct(spark, found), struct(spark, wanted))
     ] == statements
-    tables.create_or_evolve(spark, name, struct(spark, wanted), time=None)
+    tables.create_or_evolve_table(spark, name, struct(spark, wanted), time=None)
     assert schema_evolution.column_changes(spark.table(str(name)).schema, struct(spark, wanted)) == []
 
 
@@ -142,9 +142,9 @@ def test_what_may_not_is_refused_and_alters_nothing(
     spark: SparkSession, table: Names, found: str, wanted: str, says: str
 ) -> None:
     name = table("fixed")
-    tables.create_or_evolve(spark, name, struct(spark, found), time=None)
+    tables.create_or_evolve_table(spark, name, struct(spark, found), time=None)
     with pytest.raises(StartError, match=rf"{says}.*add a field beside the old one"):
-        tables.create_or_evolve(spark, name, struct(spark, wanted), time=None)
+        tables.create_or_evolve_table(spark, name, struct(spark, wanted), time=None)
     assert schema_evolution.column_changes(spark.table(str(name)).schema, struct(spark, found)) == []
 
 
@@ -154,5 +154,5 @@ def test_tables_are_looked_for_and_made_where_their_database_is_not_there(
     name = Table("lake", "made_by_us", table("plain").name)
     assert not name.exists(spark)
     for _ in range(2):
-        tables.create_or_evolve(spark, name, struct(spark, "a INT"), time=None)
+        tables.create_or_evolve_table(spark, name, struct(spark, "a INT"), time=None)
     assert name.exists(spark)

@@ -22,7 +22,7 @@ from millrace.etl.formats.base import Decoder
 from millrace.etl.formats.decoding.decompress import DecompressingDecoder
 from millrace.etl.formats.decoding.redact import WITHHELD, RedactingDecoder
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schema_files import parse_schema
+from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.job import build_queries
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.launch.settings import JobSettings, parse_job_settings
@@ -242,13 +242,13 @@ class Direct:
     ) -> None:
         self.spark, self.checkpoint, self.events, self.sink = spark, checkpoint, Events(), sink
         self.letters = table("letters")
-        plain = JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
+        plain = JsonDecoder(parse_ddl_schema(spark, DDL, "test.ddl"))
         self.decoder: Decoder = (
             RedactingDecoder(DecompressingDecoder(plain, 1024), redact) if redact else plain
         )
-        tables.create_or_evolve(spark, self.letters, land.landing_table_schema(self.decoder.schema))
+        tables.create_or_evolve_table(spark, self.letters, land.landing_table_schema(self.decoder.schema))
         self.compose = EnrichThenTransform((), transform or unfit, "unfit")
-        sink.prepare(spark, self.compose.schema(spark, self.letters))
+        sink.prepare(spark, self.compose.checked_sink_schema(spark, self.letters))
         checkpoint.mkdir()
         (checkpoint / "metadata").write_text(f'{{"id":"{checkpoint.name}"}}')
 
@@ -378,7 +378,7 @@ class _RefusesAll:
 
 def test_accounts_balance_or_say_so() -> None:
     # As the sinks of each kind of query tell them, which the advisor, dashboards and metrics read.
-    assert BatchAccounts(5, 4, 2, refused=1).fields() == {
+    assert BatchAccounts(5, 4, 2, refused=1).event_fields() == {
         "read": 5, "duplicates": 1, "filtered": 1, "written": 2, "refused": 1,
     }  # fmt: skip
     for impossible in ((5, 0, 0, 6, 0), (5, 4, 4, None, 1), (5, 4, -1), (5, 4, 1, -1), (5, 4, 1, None, -1)):

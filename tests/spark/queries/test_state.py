@@ -15,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.commits.duplicate_look_ups import LookUp
+from millrace.etl.commits.duplicate_look_ups import DuplicateLookUp
 from millrace.etl.job import build_queries
 from millrace.etl.job.supervise import Supervisor
 from millrace.etl.launch.settings import JobSettings, parse_job_settings
@@ -207,9 +207,9 @@ def test_a_first_batch_of_all_that_landed_is_not_crossed(
 
     def once(batch: DataFrame, batch_id: int) -> None:
         query.handle(batch, batch_id)
-        supervisor.stop()
+        supervisor.request_stop()
 
-    assert supervisor.run([replace(query, handle=once)]) == 0
+    assert supervisor.run_to_exit_status([replace(query, handle=once)]) == 0
     told = [e["event"] for e in aggregate.events.all()]
     assert (told.count("started_from_full_table"), told.count("reopened")) == (1, 1)
     assert sum(r["flights"] for r in aggregate.rows()) == 150
@@ -283,11 +283,11 @@ def test_of_equal_records_the_first_is_taken(spark: SparkSession, table: Names, 
 def test_two_streams_are_joined_once(
     spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writes: list[LookUp] = []
+    writes: list[DuplicateLookUp] = []
     append = IcebergSink.append
 
     def counted(
-        sink: IcebergSink, batch: DataFrame, look_up: LookUp, *rest: Any, **more: Any
+        sink: IcebergSink, batch: DataFrame, look_up: DuplicateLookUp, *rest: Any, **more: Any
     ) -> AppendResult:
         if sink.table.name.startswith("sink"):
             writes.append(look_up)

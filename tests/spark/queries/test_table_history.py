@@ -71,7 +71,7 @@ def test_the_rows_of_any_time_are_those_of_the_database(
     landing, out = table("landing"), table("history")
     decoder = decoder_of(spark, DDL, connector)
     write = replace(lander(spark, landing, Events(), ddl=DDL), decoder=decoder)
-    tables.create_or_evolve(spark, landing, land.landing_table_schema(decoder.schema))
+    tables.create_or_evolve_table(spark, landing, land.landing_table_schema(decoder.schema))
     named = {
         "latest_by": [key],
         "history": True,
@@ -158,7 +158,7 @@ def test_random_versions_in_any_batches_show_the_last_of_those_whose_time_had_co
 
 def test_a_table_of_current_rows_gets_no_history(spark: SparkSession, table: Names) -> None:
     out = table("current")
-    tables.create_or_evolve(spark, out, spark.range(0).schema, time=None)
+    tables.create_or_evolve_table(spark, out, spark.range(0).schema, time=None)
     with pytest.raises(
         StartError, match="keeps no history, because it lacks the column _valid_from: name another table"
     ):

@@ -16,9 +16,9 @@ from millrace.etl.launch.launch_document import BackfillRequest, parse_arguments
 from millrace.etl.queries.derive import EnrichThenTransform
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.tables import Table
-from millrace.etl.repair.backfill_derived import STEP, Backfiller
+from millrace.etl.repair.backfill_derived import STEP, DerivedTableBackfiller
 from millrace.etl.sinks.iceberg import IcebergSink
-from millrace.etl.sources.base import backfill_steps
+from millrace.etl.sources.base import backfill_time_steps
 from tests.spark.queries.test_derive import Pipeline
 from tests.spark.source_batches import EPOCH, Events, frame, good, kafka_rows
 
@@ -43,7 +43,9 @@ def pipe(spark: SparkSession, table: Names, tmp_path: Path) -> Pipeline:
 def backfill(pipe: Pipeline, since: datetime, until: datetime, *, replaces: bool = False) -> dict[str, Any]:
     events = Events()
     compose = EnrichThenTransform((), doubled, "doubled")
-    backfiller = Backfiller("derive-flights", pipe.landing, compose, IcebergSink(pipe.sink), events.reporter)
+    backfiller = DerivedTableBackfiller(
+        "derive-flights", pipe.landing, compose, IcebergSink(pipe.sink), events.reporter
+    )
     assert backfiller(pipe.spark, BackfillRequest("derive-flights", since, until, replaces)) == 0
     return events.last()
 
@@ -120,7 +122,9 @@ def test_an_hour_in_which_nothing_landed_is_left_as_it_is(pipe: Pipeline) -> Non
 def test_steps_make_up_the_range() -> None:
     since = datetime(2026, 11, 21, 8, 40, tzinfo=UTC)
     result = list(
-        backfill_steps(BackfillRequest("q", since, since + timedelta(hours=2, minutes=30)), STEP, whole=True)
+        backfill_time_steps(
+            BackfillRequest("q", since, since + timedelta(hours=2, minutes=30)), STEP, whole=True
+        )
     )
     assert [(a.hour, a.minute, b.hour, b.minute) for a, b in result] == [
         (8, 40, 9, 0),

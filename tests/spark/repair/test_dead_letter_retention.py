@@ -37,7 +37,7 @@ def test_only_dead_letters_and_only_old_ones_go(spark: SparkSession, table: Name
     pipe.derive()
     events = Events()
     keep = (
-        batch_accounts.now() - EPOCH - timedelta(seconds=60)
+        batch_accounts.utc_now() - EPOCH - timedelta(seconds=60)
     )  # the first batch's letters are older, 90 is not
     expire = Retention(pipe.landing, keep, events.reporter)
     expire(spark)

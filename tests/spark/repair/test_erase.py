@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schema_files import parse_schema
+from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.job import maintenance_schedule
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.maintenance.table_maintenance import Retention, call_procedure, sql_timestamp
@@ -21,7 +21,11 @@ from millrace.etl.record import tables
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.repair import erase
 from millrace.etl.repair.erase_condition import ErasureCondition, ErasureConditionError
-from millrace.etl.repair.erase_old_snapshots import expire_before_mark, mark_erasure, newest_mark
+from millrace.etl.repair.erase_old_snapshots import (
+    commit_mark_of_erasure,
+    expire_snapshots_before_mark,
+    snapshot_id_of_newest_mark,
+)
 from millrace.etl.repair.erase_targets import ErasureTarget
 from millrace.etl.repair.replay_dead_letters import DeadLetterReplayer
 from millrace.etl.sinks.base import LETTER
@@ -85,7 +89,7 @@ def test_a_reader_that_is_behind_a_kill_and_a_batch_that_comes_again(
     def killed(*_: Any) -> int:
         raise OSError("killed")
 
-    monkeypatch.setattr(erase, "expire_before_mark", killed)
+    monkeypatch.setattr(erase, "expire_snapshots_before_mark", killed)
     with pytest.raises(OSError, match="killed"):
         shop.step()
     monkeypatch.undo()
@@ -94,7 +98,7 @@ def test_a_reader_that_is_behind_a_kill_and_a_batch_that_comes_again(
     assert [told["tables"][str(t)]["rows"] for t in (shop.landing, shop.sink)] == [6, 5]
     assert [of_zoe(folder) for folder in folders] == [[], []]
     assert not (tmp_path / "_millrace" / "erase" / "request.json").exists()
-    erase.Erasure(shop.job, shop.events.reporter)(spark)  # has nothing to do
+    erase.ErasureTask(shop.job, shop.events.reporter)(spark)  # has nothing to do
 
     # Nor does a record land again when the checkpoint is put back to where the topic begins.
     rewound = tmp_path / "rewound"
@@ -115,7 +119,7 @@ def test_a_reader_that_is_behind_a_kill_and_a_batch_that_comes_again(
     (letter,) = spark.table(str(shop.landing)).where("_error IS NOT NULL AND _stage <> 'erased'").collect()
     assert bytes(letter["_bytes"]) == NEIGHBOUR
     # An empty row is no dead letter: none is replayed, and retention, which takes the letter, leaves it.
-    decoder = JsonDecoder(parse_schema(spark, DDL, "t.ddl"))
+    decoder = JsonDecoder(parse_ddl_schema(spark, DDL, "t.ddl"))
     DeadLetterReplayer("land-orders", shop.landing, shop.events.reporter, "flights", decoder)(
         spark, ReplayRequest("land-orders")
     )
@@ -191,7 +195,7 @@ def test_a_mark_that_was_forgotten_is_waited_for_no_more(
     call_procedure(
         spark, shop.landing, "expire_snapshots", older_than=sql_timestamp(datetime.now(UTC)), retain_last="1"
     )
-    assert newest_mark(spark, shop.landing, "e1") is None
+    assert snapshot_id_of_newest_mark(spark, shop.landing, "e1") is None
     assert shop.step()["state"] == "done"
     assert of_zoe(warehouse / "tests" / shop.sink.name) == []
 
@@ -209,7 +213,7 @@ def test_rows_that_were_replaced_and_rows_that_a_sink_refused(
         sink.write(spark.createDataFrame(rows, shape).coalesce(1), None, none_refused)
     # Merged on read: her first total is in a file, and another one says that it is gone.
     assert spark.table(f"{results}.delete_files").count()
-    tables.create_or_evolve(spark, refused, LETTER)
+    tables.create_or_evolve_table(spark, refused, LETTER)
     letters = [(f"t/0/{n}", "t", None, None, bytearray(order(n)), "sink", "too long") for n in range(5)]
     for some in (letters[:1], letters[1:]):
         spark.createDataFrame(some, LETTER).coalesce(1).writeTo(str(refused)).append()
@@ -221,11 +225,16 @@ def test_rows_that_were_replaced_and_rows_that_a_sink_refused(
     condition = ErasureCondition(spark, WHERE)
     kinds = ((results, "rows"), (refused, "refused"), (plain, "rows"))
     for target in (ErasureTarget(each, kind, (), kept=True) for each, kind in kinds):
-        assert target.count_matches(spark, condition).matching_rows == 1
-        target.erase(spark, condition, "e1")
-        assert target.count_matches(spark, condition).matching_rows == 0
+        assert target.count_matches(spark, condition).matching_count == 1
+        target.erase_matching_rows(spark, condition, "e1")
+        assert target.count_matches(spark, condition).matching_count == 0
         assert of_zoe(warehouse / "tests" / target.table.name)
-        assert expire_before_mark(spark, target.table, mark_erasure(spark, target.table, "e1")) > 0
+        assert (
+            expire_snapshots_before_mark(
+                spark, target.table, commit_mark_of_erasure(spark, target.table, "e1")
+            )
+            > 0
+        )
         assert of_zoe(warehouse / "tests" / target.table.name) == []
     assert [r["total"] for r in spark.table(str(results)).collect()] == [2]
     assert spark.table(str(refused)).count() == 4
@@ -241,7 +250,7 @@ def test_rows_that_were_replaced_and_rows_that_a_sink_refused(
 )
 def test_what_is_no_condition(spark: SparkSession, where: str, said: str) -> None:
     with pytest.raises(ErasureConditionError, match=said):
-        ErasureCondition(spark, where).check()
+        ErasureCondition(spark, where).raise_if_invalid()
 
 
 @pytest.mark.parametrize(
@@ -342,10 +351,10 @@ def test_the_job_looks_for_requests_from_its_first_half_minute_on(
 ) -> None:
     shop = Shop(spark, table, tmp_path)
     first = maintenance_schedule.maintenance_tasks(JobRun(spark, shop.job, {}, Events().reporter))[0]
-    assert isinstance(first, erase.Erasure)
+    assert isinstance(first, erase.ErasureTask)
     asked = threading.Event()
 
-    class Noted(erase.Erasure):
+    class Noted(erase.ErasureTask):
         def __call__(self, spark: SparkSession) -> None:
             asked.set()
 

@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schema_files import parse_schema
+from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.launch.settings import JobSettings, parse_job_settings
 from millrace.etl.record import hadoop_files
@@ -48,7 +48,7 @@ class Landed:
     def replay(
         self, *ids: str, corrected: Path | None = None, source: str | tuple[str, ...] = "flights"
     ) -> int:
-        decoder = JsonDecoder(parse_schema(self.spark, DDL, "test.ddl"))
+        decoder = JsonDecoder(parse_ddl_schema(self.spark, DDL, "test.ddl"))
         replayer = DeadLetterReplayer("land-flights", self.table, self.events.reporter, source, decoder)
         return replayer(self.spark, ReplayRequest("land-flights", ids, str(corrected) if corrected else None))
 
@@ -164,7 +164,7 @@ def test_a_schema_that_now_takes_them_makes_letters_good(spark: SparkSession, ta
     landed = Landed(spark, table)
     spark.sql(f"ALTER TABLE {landed.table} DROP COLUMN flight")
     spark.sql(f"ALTER TABLE {landed.table} ADD COLUMN flight STRING")
-    decoder = JsonDecoder(parse_schema(spark, WIDER, "wider.ddl"))
+    decoder = JsonDecoder(parse_ddl_schema(spark, WIDER, "wider.ddl"))
     replayer = DeadLetterReplayer("land-flights", landed.table, landed.events.reporter, "flights", decoder)
     for figures in ((4, 2, 2, 0, 2), (4, 0, 2, 2, 0)):
         assert replayer(spark, ReplayRequest("land-flights")) == 0

@@ -180,7 +180,7 @@ def test_results_without_a_time_are_replaced_without_rewriting_files_and_compact
     """Every file may hold one of them: a batch adds the places of those it replaces, until compaction works them off."""
     monkeypatch.setattr(table_maintenance, "_DELETE_FILES", 1)
     results = table("results")
-    tables.create_or_evolve(
+    tables.create_or_evolve_table(
         spark, results, spark.createDataFrame([], "_id STRING, n BIGINT").schema, time=None
     )
     sink = KeyedIcebergSink(results)

@@ -19,7 +19,7 @@ from millrace.etl.record.errors import SinkError, StartError
 from millrace.etl.services import aws_clients
 from millrace.etl.services.backoff import Backoff
 from millrace.etl.sinks.base import WriteCounts
-from millrace.etl.sinks.delivery.dynamodb_items import RowToItem
+from millrace.etl.sinks.delivery.dynamodb_items import RowToItemConverter
 from millrace.etl.sinks.delivery.kinesis_tail import StreamTail
 from millrace.etl.sinks.delivery.python_task_writes import RowToSend
 from millrace.etl.sinks.dynamodb import DynamoDbSink, ItemWriter, ResultWriter
@@ -288,13 +288,17 @@ def test_a_request_whose_answer_is_lost_puts_nothing_twice(kinesis: Kinesalite) 
     with faulty_proxy.before(kinesis.endpoint) as faults:
         faults.share, faults.kinds = 0.6, ("lost", "failed")
         tail = StreamTail("answers", REGION, faults.endpoint)
-        writer = RecordWriter(tail.client(), Backoff("the stream", first=0.01), tail, 10_000, once=True)
+        writer = RecordWriter(tail.make_client(), Backoff("the stream", first=0.01), tail, 10_000, once=True)
         for n in range(1200):
             assert (
-                list(writer.add(RowToSend(f"t/0/{n}", "t", None, None, None, json.dumps(identified(n)))))
+                list(
+                    writer.add_and_yield_refused(
+                        RowToSend(f"t/0/{n}", "t", None, None, None, json.dumps(identified(n)))
+                    )
+                )
                 == []
             )
-        assert list(writer.finish()) == []
+        assert list(writer.write_rest_and_yield_refused()) == []
         writer.close()
         assert faults.done["lost"]
     assert writer.written == 1200
@@ -374,15 +378,15 @@ def test_a_server_that_stays_busy_fails_the_batch_loudly(dynamodb: str, kind: ty
         "DynamoDB table busy", first=1.0, longest=8.0, patience=60.0,
         sleep=waits.append, clock=lambda: sum(waits),
     )  # fmt: skip
-    form = RowToItem.for_columns(StructType().add("_id", "string"))
+    form = RowToItemConverter.for_columns(StructType().add("_id", "string"))
     record = RowToSend('{"carrier":"AA"}', None, None, None, None, '{"_id":"x"}')
     with faulty_proxy.before(dynamodb) as faults:
         faults.share = 1.0
         client = aws_clients.make_client("dynamodb", REGION, faults.endpoint)
         writer = kind(client, backoff, "busy", form)
-        assert list(writer.add(record)) == []
+        assert list(writer.add_and_yield_refused(record)) == []
         with pytest.raises(SinkError, match=r"DynamoDB table busy: nothing could be written for .*slow down"):
-            list(writer.finish())
+            list(writer.write_rest_and_yield_refused())
         writer.close()
         # Waits of up to 1, 2, 4 and then 8 s, half of that at least, fill 60 s; a try comes before each, and after the last.
         assert 10 <= len(waits) <= 18

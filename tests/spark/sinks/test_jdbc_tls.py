@@ -95,15 +95,15 @@ def test_certificates_that_did_not_travel_are_named(spark: SparkSession, server:
 
 PROGRAM = """
 from pathlib import Path
-from millrace.etl.sinks.delivery.postgres_session import connect, tls
+from millrace.etl.sinks.delivery.postgres_session import connect, tls_properties
 
 url, authorities, user, password = arguments
-secured = tls(spark, "verify-full", authorities)
+secured = tls_properties(spark, "verify-full", authorities)
 assert not Path(secured["sslrootcert"]).is_absolute()
 options = dict(secured, url=url, driver="org.postgresql.Driver", user=user, password=password, dbtable="far")
 spark.range(100).repartition(4).write.format("jdbc").mode("append").options(**options).save()
 with connect(spark, url, user, password, 60, secured) as session:
-    session.run("DELETE FROM far WHERE id > 89")
+    session.run_and_count_rows("DELETE FROM far WHERE id > 89")
 spark.stop()
 """
 

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from millrace.etl.launch import settings
 from millrace.etl.record.tables import Table
-from millrace.etl.repair.erase import Erasure
+from millrace.etl.repair.erase import ErasureTask
 from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from tests.faults.small_jobs import COMPUTED
 from tests.spark.maintained_table import compact
@@ -68,7 +68,7 @@ def test_a_compaction_beside_a_batch(spark: SparkSession, commits: Commits, keye
 
 def test_an_erasure_beside_a_batch(spark: SparkSession, commits: Commits, keyed: Keyed) -> None:
     """The second commit is refused and repeated; no older row comes back, and what nobody erased stays."""
-    erasure = Erasure(settings.parse_job_settings(keyed._job()), Events().reporter)
+    erasure = ErasureTask(settings.parse_job_settings(keyed._job()), Events().reporter)
     folder = keyed.checkpoints / "_millrace" / "erase"
     folder.mkdir(parents=True)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.launch.sources import KafkaReading
+from millrace.etl.launch.sources import KafkaReadingOptions
 from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from tests.faults.in_process_job import Job
 
@@ -66,7 +66,7 @@ class Customers(Job):
 
     def _queries(self) -> list[dict[str, Any]]:
         land, derive = super()._queries()
-        land["source"]["reading"] = {**dataclasses.asdict(KafkaReading()), "null_payload": "delete"}
+        land["source"]["reading"] = {**dataclasses.asdict(KafkaReadingOptions()), "null_payload": "delete"}
         latest = {"latest_by": ["customer"], "transform": f"{__name__}:{self.transform}"}
         plain = {"name": "plain", "sink": {"kind": "iceberg", "table": self._table("letters")}}
         return [land, {**derive, **latest}, {**derive, **plain}]

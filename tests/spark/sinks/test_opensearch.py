@@ -167,8 +167,10 @@ def test_a_busy_domain_is_asked_again_for_what_it_did_not_take(domain: OpenSearc
     domain.refuse_writes(True)
     later = threading.Timer(0.5, domain.refuse_writes, (False,))
     later.start()
-    refused = [each for n in range(300) for each in one.add(record(n, 40_000 if n == 4 else None))]
-    refused += list(one.finish())
+    refused = [
+        each for n in range(300) for each in one.add_and_yield_refused(record(n, 40_000 if n == 4 else None))
+    ]
+    refused += list(one.write_rest_and_yield_refused())
     later.join()
     assert [(r.id, why[:3]) for r, why in refused] == [("t/0/4", "400")]
     assert (one.written, len(index.documents())) == (299, 299)
@@ -178,8 +180,10 @@ def test_a_busy_domain_is_asked_again_for_what_it_did_not_take(domain: OpenSearc
 
 def test_a_domain_with_small_requests_gets_smaller_ones(index: Index) -> None:
     one, sizes = index.writer(), [MOST_BYTES if n == 5 else MOST_BYTES // 3 for n in range(8)]
-    refused = [each for n, size in enumerate(sizes) for each in one.add(record(n, text="x" * size))]
-    refused += list(one.finish())
+    refused = [
+        each for n, size in enumerate(sizes) for each in one.add_and_yield_refused(record(n, text="x" * size))
+    ]
+    refused += list(one.write_rest_and_yield_refused())
     assert [(r.id, "is larger than the domain accepts" in why) for r, why in refused] == [("t/0/5", True)]
     assert (one.written, len(index.documents())) == (7, 7)
 
@@ -187,17 +191,17 @@ def test_a_domain_with_small_requests_gets_smaller_ones(index: Index) -> None:
 @pytest.mark.faults
 def test_a_domain_that_stays_busy_or_is_not_there_is_an_error(spark: SparkSession, index: Index) -> None:
     one = index.writer(patience=0.2)
-    list(one.add(record(1)))
+    list(one.add_and_yield_refused(record(1)))
     index.domain.refuse_writes(True)
     try:
         with pytest.raises(SinkError, match=r"nothing could be written for .*429"):
-            list(one.finish())
+            list(one.write_rest_and_yield_refused())
     finally:
         index.domain.refuse_writes(False)
     away = writer("http://127.0.0.1:9", "flights")
-    list(away.add(record(1)))
+    list(away.add_and_yield_refused(record(1)))
     with pytest.raises(SinkError, match="EndpointConnectionError"):
-        list(away.finish())
+        list(away.write_rest_and_yield_refused())
     index.domain.ask("DELETE", f"/{index.name}")
     with pytest.raises(StartError, match="status 404; create the index"):
         index.sink().prepare(spark, rows(spark, []).schema)
@@ -226,9 +230,9 @@ def test_requests_are_signed_and_other_answers_are_errors(
 
     with served(Odd) as endpoint:
         one = writer(endpoint, "flights")
-        list(one.add(record(1)))
+        list(one.add_and_yield_refused(record(1)))
         with pytest.raises(SinkError, match=f"OpenSearch index flights: {said}"):
-            list(one.finish())
+            list(one.write_rest_and_yield_refused())
     (signature,) = signatures
     assert signature.startswith("AWS4-HMAC-SHA256 Credential=test/")
     assert "/us-east-1/es/aws4_request" in signature

@@ -72,7 +72,7 @@ def test_killed_in_the_write_or_before_the_manifest_the_batch_takes_its_own_plac
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(folder_manifest.FolderManifests, "commit", killed)
+        patch.setattr(folder_manifest.FolderManifests, "write_manifest", killed)
         with pytest.raises(KeyboardInterrupt):
             one.write(batch, place(0), none_refused)
     assert flights(spark, tmp_path) == []

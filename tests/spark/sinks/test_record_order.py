@@ -92,8 +92,10 @@ def test_whatever_batches_a_history_comes_in(spark: SparkSession, end: End, tmp_
     end.sink.prepare(spark, latest(frame_of(spark, [])).drop("_lanes").schema)
     for number, records in enumerate(history.batches(3)):
         for _ in range(1 + number % 2):  # a batch comes again
-            rows = kept.without_older(latest(frame_of(spark, records)).drop("_lanes")).persist()
-            kept.keep(rows)
+            rows = kept.without_rows_older_than_deletes(
+                latest(frame_of(spark, records)).drop("_lanes")
+            ).persist()
+            kept.keep_deletes_of(rows)
             end.sink.write(rows, place(number), none_refused)
             rows.unpersist()
         kept = KeptDeletes(kept.folder)  # the job was started again
@@ -151,19 +153,23 @@ def test_a_kept_delete_goes_when_it_is_too_old(
 ) -> None:
     """It holds a key, which may be personal; the next run removes it, though nothing else is deleted."""
     record = {**History(seed=1).records[0], "_deleted": True}
-    kept, folder, begun = KeptDeletes(str(tmp_path / "deletes")), tmp_path / "deletes", batch_accounts.now()
+    kept, folder, begun = (
+        KeptDeletes(str(tmp_path / "deletes")),
+        tmp_path / "deletes",
+        batch_accounts.utc_now(),
+    )
 
     def next_batch(days: float) -> int:
-        monkeypatch.setattr(batch_accounts, "now", lambda: begun + timedelta(days=days))
+        monkeypatch.setattr(batch_accounts, "utc_now", lambda: begun + timedelta(days=days))
         older = latest(frame_of(spark, [{**record, "_position": "0".zfill(20), "_deleted": False}]))
-        rows = kept.without_older(older.drop("_lanes")).persist()
-        kept.keep(rows)
+        rows = kept.without_rows_older_than_deletes(older.drop("_lanes")).persist()
+        kept.keep_deletes_of(rows)
         result = rows.count()
         rows.unpersist()
         return result
 
-    kept.without_older(latest(frame_of(spark, [record])))
-    kept.keep(latest(frame_of(spark, [record])).drop("_lanes"))
+    kept.without_rows_older_than_deletes(latest(frame_of(spark, [record])))
+    kept.keep_deletes_of(latest(frame_of(spark, [record])).drop("_lanes"))
     assert [next_batch(days) for days in (0, 1, 6.9)] == [0, 0, 0]
     kept = KeptDeletes(str(folder))
     assert next_batch(7.5) == 0, "the batch in which it goes"

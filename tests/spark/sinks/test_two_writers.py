@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.commits.batch_commits import CommitFence
+from millrace.etl.commits.batch_commits import NoRowsSinceSnapshot
 from millrace.etl.record import tables
 from millrace.etl.record.errors import LeaseLostError
 from millrace.etl.record.tables import Table
@@ -40,9 +40,9 @@ class Overtaken(IcebergSink):
     """Lets somebody else commit between this sink's look-up and its commit, once."""
 
     other: list[Callable[[], None]] = field(default_factory=list)
-    commits: list[CommitFence | None] = field(default_factory=list)
+    commits: list[NoRowsSinceSnapshot | None] = field(default_factory=list)
 
-    def _append_files(self, rows: DataFrame, fence: CommitFence | None) -> None:
+    def _append_files(self, rows: DataFrame, fence: NoRowsSinceSnapshot | None) -> None:
         self.commits.append(fence)
         if self.other:
             self.other.pop()()
@@ -90,7 +90,7 @@ def test_jobs_that_share_a_topic_out_do_not_refuse_each_other(
         log_offsets(tmp_path / str(part), number, {"flights-topic": {str(part): 2 * number + 2}})
         parts[part](frame(spark, kafka_rows(part, 2 * number, [good(1), good(2)])), number)
 
-    attempts: list[CommitFence | None] = []
+    attempts: list[NoRowsSinceSnapshot | None] = []
     for number in range(3):
         sink = Overtaken(landing, [lambda number=number: batch(1, number)], attempts)  # type: ignore[misc]
         parts[0].sink = sink
@@ -188,7 +188,7 @@ def test_results_that_a_table_was_joined_to_take_the_place_of_others(
     """In a table that is written copy on write, as those with a time in their key are."""
     results, names = table("results"), table("names")
     shape = spark.createDataFrame([], "_id STRING, at TIMESTAMP, name STRING").schema
-    tables.create_or_evolve(spark, results, shape, time="at")
+    tables.create_or_evolve_table(spark, results, shape, time="at")
     spark.sql(f"CREATE TABLE {names} (_id STRING, name STRING) USING iceberg")
     sink = KeyedIcebergSink(results, "at")
     for name in ("first", "later"):
@@ -207,7 +207,7 @@ def test_of_two_merges_of_results_one_commits_and_the_other_fails(
 ) -> None:
     """By Iceberg's own validation, for results that are there and for such that both would insert."""
     results = table("results")
-    tables.create_or_evolve(
+    tables.create_or_evolve_table(
         spark, results, spark.createDataFrame([], "_id STRING, at TIMESTAMP, n BIGINT").schema, time="at"
     )
     sink = KeyedIcebergSink(results, "at")

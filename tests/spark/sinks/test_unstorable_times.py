@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.commits.duplicate_look_ups import LookUp
+from millrace.etl.commits.duplicate_look_ups import DuplicateLookUp
 from millrace.etl.launch.settings import Connection
 from millrace.etl.launch.sinks import (
     DynamoDbSinkSettings,
@@ -114,12 +114,12 @@ class Taken:
 
     written = unordered = 0
 
-    def add(self, record: RowToSend) -> list[Refused]:
+    def add_and_yield_refused(self, record: RowToSend) -> list[Refused]:
         assert int(record.id.rpartition("/")[2]) in TAKEN
         self.written += 1
         return []
 
-    def finish(self) -> list[Refused]:
+    def write_rest_and_yield_refused(self) -> list[Refused]:
         return []
 
     def close(self) -> None:
@@ -143,8 +143,8 @@ def test_a_refused_row_is_read_back_from_its_letter(spark: SparkSession) -> None
 
 def test_tables_hold_every_time_as_it_is(spark: SparkSession, table: Callable[[str], Table]) -> None:
     name, batch = table("odd"), odd(spark, TAKEN | REFUSED, "at")
-    tables.create_or_evolve(spark, name, batch.schema, time="at")
-    assert IcebergSink(name).append(batch, LookUp()).written == 9
+    tables.create_or_evolve_table(spark, name, batch.schema, time="at")
+    assert IcebergSink(name).append(batch, DuplicateLookUp()).written == 9
     result = spark.table(str(name)).selectExpr("flight", "string(date(at))")
     assert dict(map(tuple, result.collect())) == TAKEN | REFUSED
 

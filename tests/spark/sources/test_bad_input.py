@@ -36,7 +36,7 @@ def of_kinesis(number: int, key: str | None, payload: bytes | None) -> Row:
     """Kinesis has neither null keys nor null payloads: its connectors give empty ones."""
     return (
         f"flights-stream/{number}", "flights", None, str(number), bytearray((key or "-").encode()), None,
-        batch_accounts.now(), bytearray(payload or b""),
+        batch_accounts.utc_now(), bytearray(payload or b""),
     )  # fmt: skip
 
 

@@ -257,7 +257,7 @@ def test_a_query_follows_a_password_that_is_changed(
     )
     supervisor = Supervisor(spark, report, retries=RetryLimits(2, 0.5))
     ended: list[int] = []
-    running = threading.Thread(target=lambda: ended.append(supervisor.run(built)))
+    running = threading.Thread(target=lambda: ended.append(supervisor.run_to_exit_status(built)))
     running.start()
     try:
         said.wait("batch")
@@ -268,7 +268,7 @@ def test_a_query_follows_a_password_that_is_changed(
         assert producer.flush(30) == 0
         said.wait("batch", 2)
     finally:
-        supervisor.stop()
+        supervisor.request_stop()
         running.join()
         broker.set_password(PASSWORD)
     assert ended == [0]

@@ -202,11 +202,11 @@ def counted(process: ChildProcess) -> dict[str, int]:
 
 PROGRAM = """
 from millrace.etl.launch.settings import Connection, SecretLogin
-from millrace.etl.sources.kafka.connection import bind, connection_options
+from millrace.etl.sources.kafka.connection import apply_bind_options, connection_options
 
 endpoint, kind, servers, secret = arguments
 connection = Connection(None, servers, SecretLogin(kind, secret))
-options = connection_options(bind("main", connection, {"secretsmanager.endpoint": endpoint}))
+options = connection_options(apply_bind_options("main", connection, {"secretsmanager.endpoint": endpoint}))
 assert "${file:kafka-" in str(options), options
 rows = spark.range(20).repartition(2).selectExpr("CAST(id AS STRING) AS value")
 rows.write.format("kafka").options(**options, topic="far").save()

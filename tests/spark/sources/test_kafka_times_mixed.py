@@ -82,7 +82,7 @@ class Mixed(Routed):
         while not over.wait(0.5) and time.monotonic() < ends:
             if self._spark.table(self._full("landed")).count() >= self.sent:
                 break
-        supervisor.stop()
+        supervisor.request_stop()
 
     def landed(self) -> list[Row]:
         """All that the table holds."""

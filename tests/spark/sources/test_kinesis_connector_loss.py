@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from millrace.etl.commits.duplicate_look_ups import LookUp
+from millrace.etl.commits.duplicate_look_ups import DuplicateLookUp
 from millrace.etl.formats.base import Decoder
 from millrace.etl.job.supervise import Supervisor
 from millrace.etl.record import batch_accounts
@@ -54,7 +54,7 @@ def log_positions(checkpoint: Path, batch: int, positions: Mapping[str, int | No
 
 
 def aggregate(number: int, payloads: list[tuple[bytes, bytes]]) -> list[tuple[Any, ...]]:
-    (row,) = kinesis_rows([number], batch_accounts.now())
+    (row,) = kinesis_rows([number], batch_accounts.utc_now())
     return [(*row[:4], bytearray(key), *row[5:7], bytearray(payload)) for key, payload in payloads]
 
 
@@ -79,7 +79,7 @@ def test_aggregates_are_refused_where_a_batch_may_end_inside_one(spark: SparkSes
     (guard,) = write.guards.streams
     assert isinstance(guard, KinesisLossGuard)
     guard.splits_aggregates = True
-    write(frame(spark, kinesis_rows(range(5), batch_accounts.now())), 0)
+    write(frame(spark, kinesis_rows(range(5), batch_accounts.utc_now())), 0)
     with pytest.raises(
         Exception,
         match=r"turn off aggregation in the producer.*: record flights-stream/7, arrived \d{4}-\d\d-\d\dT",
@@ -92,7 +92,7 @@ def test_aggregates_are_refused_where_a_batch_may_end_inside_one(spark: SparkSes
 def test_what_only_looks_like_an_aggregate_lands_as_what_it_is(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
-    landing, events, now = table("landing"), Events(), batch_accounts.now()
+    landing, events, now = table("landing"), Events(), batch_accounts.utc_now()
     write = lander(spark, landing, events, source=KINESIS, checkpoint=tmp_path)
     (guard,) = write.guards.streams
     assert isinstance(guard, KinesisLossGuard)
@@ -162,7 +162,7 @@ def test_records_are_decoded_by_the_tasks_that_read_them(
     write = lander(spark, landing, Events(), source=KINESIS)
     write.settings = replace(write.settings, repartition=4)
     write.decoder = NotesTasks(write.decoder, tmp_path)
-    write(frame(spark, kinesis_rows(range(40), batch_accounts.now())).coalesce(1), 0)
+    write(frame(spark, kinesis_rows(range(40), batch_accounts.utc_now())).coalesce(1), 0)
     assert len(ids(spark, landing)) == 40
     assert len(list(tmp_path.iterdir())) == 1  # one shard, though four tasks write
 
@@ -176,7 +176,7 @@ def test_a_batch_of_which_a_part_was_read_twice_is_read_once_more(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
     """Each read of the shard finds five records more, and the connector continues after the last of them."""
-    landing, events, now = table("landing"), Events(), batch_accounts.now()
+    landing, events, now = table("landing"), Events(), batch_accounts.utc_now()
     write = lander(spark, landing, events, source=KINESIS)
     write.settings = replace(write.settings, repartition=4)
     write.sink = LosesShuffles(landing, tmp_path / "lost")
@@ -208,7 +208,7 @@ def test_a_batch_of_which_a_part_was_read_twice_is_read_once_more(
 def test_a_batch_begins_where_the_one_before_was_landed(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
-    landing, events, now = table("landing"), Events(), batch_accounts.now()
+    landing, events, now = table("landing"), Events(), batch_accounts.utc_now()
     write = lander(spark, landing, events, source=KINESIS, checkpoint=tmp_path)
     log_positions(tmp_path, 0, {"shardId-0": None, "shardId-1": None})
     write(frame(spark, kinesis_rows([10, 11, 20, 21], now)), 0)
@@ -236,15 +236,15 @@ def test_a_batch_begins_where_the_one_before_was_landed(
 @pytest.mark.slow
 def test_an_entry_may_say_where_its_batch_ends(spark: SparkSession, table: Names, tmp_path: Path) -> None:
     """As the sandbox's own reader writes them, where connectors write where it begins."""
-    landing, events, now = table("landing"), Events(), batch_accounts.now()
+    landing, events, now = table("landing"), Events(), batch_accounts.utc_now()
     write = lander(spark, landing, events, source=KINESIS, checkpoint=tmp_path)
     (guard,) = write.guards.streams
     guard.ends_planned = True
     log_positions(tmp_path, 0, {"shardId-0": 11})
-    assert guard.check_before_batch(spark, 0) == {}
+    assert guard.checked_positions_before_batch(spark, 0) == {}
     write(frame(spark, kinesis_rows([10, 11], now)), 0)
     log_positions(tmp_path, 1, {"shardId-0": 13})
-    assert guard.check_before_batch(spark, 1) == {"shardId-0": "11"}
+    assert guard.checked_positions_before_batch(spark, 1) == {"shardId-0": "11"}
     write(frame(spark, kinesis_rows([12], now)), 1)  # and not 13
     log_positions(tmp_path, 2, {"shardId-0": 14})
     with pytest.raises(LossError, match="shardId-0 after 13"):
@@ -259,7 +259,7 @@ def test_a_batch_goes_on_behind_a_record_that_came_again(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
     """One shard's last record was landed by a run that was killed, and is older than all that is new."""
-    landing, events, now = table("landing"), Events(), batch_accounts.now()
+    landing, events, now = table("landing"), Events(), batch_accounts.utc_now()
     early = now - timedelta(minutes=10)
     log_positions(tmp_path, 0, {"shardId-0": None, "shardId-1": None})
     lander(spark, landing, events, source=KINESIS, checkpoint=tmp_path)(
@@ -275,7 +275,7 @@ def test_a_batch_goes_on_behind_a_record_that_came_again(
 
 @pytest.mark.slow
 def test_a_run_goes_on_after_an_aggregate(spark: SparkSession, table: Names, tmp_path: Path) -> None:
-    landing, events, now = table("landing"), Events(), batch_accounts.now()
+    landing, events, now = table("landing"), Events(), batch_accounts.utc_now()
     write = lander(spark, landing, events, source=KINESIS, checkpoint=tmp_path)
     log_positions(tmp_path, 0, {"shardId-0": None})
     write(frame(spark, aggregate(5, [(b"a", good(1)), (b"a", good(1))])), 0)
@@ -302,13 +302,13 @@ def test_limits_are_worked_out_again_when_the_shards_change(
     log_positions(tmp_path, 0, {"shardId-0": None})
     log_positions(tmp_path, 1, {"shardId-0": None})
     for batch in (0, 1):
-        assert guard.check_before_batch(spark, batch) == {}
+        assert guard.checked_positions_before_batch(spark, batch) == {}
     assert asked == []  # the offset log tells of a reshard, the stream need not be asked
     log_positions(tmp_path, 2, {"shardId-0": None, "shardId-1": None, "shardId-2": None})
     with pytest.raises(RestartQueryError, match=r"stream flights-stream now has 2 shards \(before: 1\)"):
-        guard.check_before_batch(spark, 2)
+        guard.checked_positions_before_batch(spark, 2)
     guard.shards = 2
-    assert guard.check_before_batch(spark, 2) == {}
+    assert guard.checked_positions_before_batch(spark, 2) == {}
 
 
 def test_a_query_is_opened_again_on_its_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
@@ -325,10 +325,10 @@ def test_a_query_is_opened_again_on_its_checkpoint(spark: SparkSession, tmp_path
         if len(batches) == 2:
             raise RestartQueryError("more shards")
         if len(batches) == 4:
-            supervisor.stop()
+            supervisor.request_stop()
 
     query = ReadyQuery("ticks", ticks(5), handle, str(tmp_path / "checkpoint"), 0.1, lambda: ticks(10))
-    assert supervisor.run([query]) == 0
+    assert supervisor.run_to_exit_status([query]) == 0
     assert opened == [5, 10]
     assert batches[:4] == [0, 1, 1, 2]  # the current batch comes again
     assert [e["event"] for e in events.all()] == ["started", "reopened"]
@@ -343,7 +343,9 @@ class Looks(IcebergSink):
 
     rows: list[int] = field(default_factory=list)
 
-    def append(self, batch: DataFrame, look_up: LookUp, *figures: Column, **more: Any) -> AppendResult:
+    def append(
+        self, batch: DataFrame, look_up: DuplicateLookUp, *figures: Column, **more: Any
+    ) -> AppendResult:
         assert look_up.rows is not None
         self.rows.append(batch.sparkSession.table(str(self.table)).where(look_up.rows).count())
         return super().append(batch, look_up, *figures, **more)
@@ -355,7 +357,7 @@ def test_a_shard_that_lags_adds_its_own_minutes_to_the_look_up(
     spark: SparkSession, table: Names, tmp_path: Path, hours: int
 ) -> None:
     """Whatever its lag: a shard that is read now, and one that continues at a minute of long ago."""
-    landing, events, now = table("landing"), Events(), batch_accounts.now()
+    landing, events, now = table("landing"), Events(), batch_accounts.utc_now()
     source = replace(KINESIS, retention_seconds=86_400)
     lag = now - timedelta(hours=hours)
     before = lander(spark, landing, events, source=source)
@@ -381,7 +383,7 @@ def test_a_run_that_goes_on_looks_around_its_positions_from_its_first_batch(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
     """Files of the checkpoint say when the batch before the last was committed: later arrivals are not landed yet."""
-    landing, events, now = table("landing"), Events(), batch_accounts.now()
+    landing, events, now = table("landing"), Events(), batch_accounts.utc_now()
     source = replace(KINESIS, retention_seconds=86_400)
     lag = now - timedelta(hours=6)
     before = lander(spark, landing, events, source=source)
@@ -404,7 +406,7 @@ def test_a_run_that_goes_on_looks_around_its_positions_from_its_first_batch(
 def test_a_record_that_no_range_expects_is_landed_by_a_wider_look_up(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
-    landing, events, now = table("landing"), Events(), batch_accounts.now()
+    landing, events, now = table("landing"), Events(), batch_accounts.utc_now()
     source = replace(KINESIS, retention_seconds=86_400)
     looks, lag = Looks(landing), now - timedelta(hours=6)
     write = lander(spark, landing, events, source=source, checkpoint=tmp_path, sink=looks)
@@ -433,7 +435,7 @@ def test_the_look_up_for_many_positions_is_the_same_code_in_each_batch(
     assert isinstance(guard, KinesisLossGuard)
     for count in (1, 1000):
         positions = {f"shardId-{n}": str(n) for n in range(count)}
-        held = guard.count_held_positions(positions)
+        held = guard.held_position_count_aggregate(positions)
         assert held is not None
         rows = spark.range(5000).selectExpr("concat('flights-stream/', id) AS _id").agg(held.alias("held"))
         assert rows.collect()[0]["held"] == count

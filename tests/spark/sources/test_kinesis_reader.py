@@ -18,7 +18,7 @@ from pyspark.sql.streaming import StreamingQuery
 from millrace.etl.launch import engine_kinds
 from millrace.etl.launch.engine import KINESIS_IN_PYTHON
 from millrace.etl.launch.sources import KinesisSource
-from millrace.etl.sources.kinesis import stream as reading
+from millrace.etl.sources.kinesis import connector_stream as reading
 from millrace.etl.sources.kinesis.closed_shards import ShardPositions
 from millrace.sandbox.programs.toolchain import installed_spark_line
 from tests import kinesalite
@@ -26,7 +26,7 @@ from tests.faults.sent_records import aggregate
 from tests.kinesalite import CREDENTIALS, REGION, Kinesalite
 
 pytestmark = pytest.mark.skipif(
-    installed_spark_line().default, reason="no data sources in Python before Spark 4"
+    installed_spark_line().is_default_line, reason="no data sources in Python before Spark 4"
 )
 
 _numbers = itertools.count()
@@ -73,7 +73,7 @@ class Reading:
         client.get_waiter("stream_exists").wait(StreamName=self.source.stream, WaiterConfig={"Delay": 1})
 
     def start(self, begun: bool = False) -> None:
-        rows = reading.read_stream(
+        rows = reading.open_kinesis_stream(
             self.spark,
             self.source,
             engine=engine_kinds.engine_of("sandbox"),
@@ -251,7 +251,7 @@ def test_records_of_an_aggregate_and_their_columns(
         read.sent[number, data] += 1
     read.start()
     read.until(read.complete)
-    rows = reading.read_stream(
+    rows = reading.open_kinesis_stream(
         spark, read.source, engine=engine_kinds.engine_of("sandbox"), endpoint=kinesis.endpoint, begun=False
     )
     assert rows.isStreaming

@@ -26,7 +26,7 @@ def commit(checkpoint: Path, batch: int, *, age: timedelta) -> None:
     folder = checkpoint / "commits"
     folder.mkdir(exist_ok=True)
     (folder / str(batch)).write_text("v1\n{}")
-    at = (batch_accounts.now() - age).timestamp()
+    at = (batch_accounts.utc_now() - age).timestamp()
     os.utime(folder / str(batch), (at, at))
 
 
@@ -46,7 +46,7 @@ def test_what_may_have_been_trimmed_unread_stops_the_job(
     landing, events = table("landing"), Events()
     assert KINESIS.retention_seconds == 3600
     lander(spark, landing, events, source=KINESIS)(
-        frame(spark, kinesis_rows([11, 21], batch_accounts.now())), 0
+        frame(spark, kinesis_rows([11, 21], batch_accounts.utc_now())), 0
     )
     log_positions(tmp_path, 0, {"shardId-0": None, "shardId-1": 21})
     log_positions(tmp_path, 1, {"shardId-0": 11, "shardId-1": 21})
@@ -64,15 +64,15 @@ def test_what_may_have_been_trimmed_unread_stops_the_job(
             with pytest.raises(
                 LossError, match=r"records are older than its retention.*its oldest record is"
             ):
-                write.guards.streams[0].check_before_batch(spark, 1)
+                write.guards.streams[0].checked_positions_before_batch(spark, 1)
         else:
-            assert write.guards.streams[0].check_before_batch(spark, 1) == {}
+            assert write.guards.streams[0].checked_positions_before_batch(spark, 1) == {}
 
 
 def test_a_run_that_falls_behind_asks_before_each_batch(
     spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    landing, events, asked, begun = table("landing"), Events(), list[str](), batch_accounts.now()
+    landing, events, asked, begun = table("landing"), Events(), list[str](), batch_accounts.utc_now()
 
     def horizon(shards: Collection[str]) -> dict[str, str | None]:
         asked.extend(shards)
@@ -85,7 +85,7 @@ def test_a_run_that_falls_behind_asks_before_each_batch(
     log_positions(tmp_path, 1, {"shardId-0": 10})
     write(frame(spark, kinesis_rows([11], begun)), 1)
     assert asked == []
-    monkeypatch.setattr(batch_accounts, "now", lambda: begun + timedelta(minutes=115))
+    monkeypatch.setattr(batch_accounts, "utc_now", lambda: begun + timedelta(minutes=115))
     log_positions(tmp_path, 2, {"shardId-0": 11})
     write(frame(spark, kinesis_rows([12], begun)), 2)
     assert asked == ["shardId-0"]
@@ -98,7 +98,7 @@ def test_a_run_that_falls_behind_asks_before_each_batch(
 def test_only_shards_that_are_as_far_behind_are_asked_in_one_question(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
-    landing, events, asked, now = table("landing"), Events(), list[list[str]](), batch_accounts.now()
+    landing, events, asked, now = table("landing"), Events(), list[list[str]](), batch_accounts.utc_now()
 
     def horizon(shards: Collection[str]) -> dict[str, str | None]:
         asked.append(sorted(shards))

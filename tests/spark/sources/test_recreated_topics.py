@@ -15,9 +15,9 @@ import pytest
 from confluent_kafka import KafkaException
 from pyspark.sql import SparkSession
 
-from millrace.etl.launch.sources import KafkaReading, KafkaSource
+from millrace.etl.launch.sources import KafkaReadingOptions, KafkaSource
 from millrace.etl.record.errors import NoAnswerError
-from millrace.etl.sources.kafka import topic_state
+from millrace.etl.sources.kafka import topic_ids_and_partitions
 from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from millrace.sandbox.records.producer import KafkaProducer
 from tests.faults.in_process_job import PARTITIONS, PORTION, Job
@@ -132,20 +132,22 @@ def test_what_is_made_again_while_a_query_runs_is_found(
     """By name and by pattern, whose new topics are adopted."""
     names = [f"{tmp_path.name}.{kind}" for kind in ("orders", "gifts")]
     broker.create_topic(names[0], 1)
-    reading = KafkaReading(pattern=True)
+    reading = KafkaReadingOptions(pattern=True)
     one = KafkaSource("orders", names[0], "main", "earliest", 10, 3600)
     every = replace(one, name="all", topic=rf"{tmp_path.name}\..*", reading=reading)
     connecting = {"kafka.bootstrap.servers": broker.bootstrap}
-    named, matched = (topic_state.identifiers(spark, [source], connecting) for source in (one, every))
+    named, matched = (
+        topic_ids_and_partitions.cluster_and_topic_ids(spark, [source], connecting) for source in (one, every)
+    )
     assert named == matched
     assert set(named) == {"cluster", f"topic {names[0]}"}
     broker.create_topic(names[1], 1)
-    more = topic_state.identifiers(spark, [every], connecting)
+    more = topic_ids_and_partitions.cluster_and_topic_ids(spark, [every], connecting)
     assert {**more, **named} == more
     assert set(more) - set(named) == {f"topic {names[1]}"}
     with pytest.raises(NoAnswerError, match="UnknownTopicOrPartition"):
-        topic_state.identifiers(spark, [replace(one, topic="nowhere")], connecting)
+        topic_ids_and_partitions.cluster_and_topic_ids(spark, [replace(one, topic="nowhere")], connecting)
     make_again(broker, names[0])
-    again = topic_state.identifiers(spark, [one], connecting)
+    again = topic_ids_and_partitions.cluster_and_topic_ids(spark, [one], connecting)
     assert again["cluster"] == named["cluster"]
     assert again[f"topic {names[0]}"] != named[f"topic {names[0]}"]

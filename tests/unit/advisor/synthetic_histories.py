@@ -44,7 +44,7 @@ def stage(at: float, times: Sequence[float], records: Sequence[int], number: int
         "index": range(len(times)),
         **more,
     }
-    return Stage(number, 0, partitions, TaskAttempts.of(**columns), failures, scans)
+    return Stage(number, 0, partitions, TaskAttempts.from_columns(**columns), failures, scans)
 
 
 def job(number: int, stages: Sequence[Stage], execution: int | None = None) -> SparkJob:

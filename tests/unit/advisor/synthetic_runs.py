@@ -97,7 +97,7 @@ def run(truth: Truth) -> tuple[Query, list[float]]:
                     "records_read": np.tile(each, attempts) * (done if truth.counted else 0),
                     "failed": ~done,
                 }
-                tasks = TaskAttempts.of(**columns)
+                tasks = TaskAttempts.from_columns(**columns)
                 stage = Stage(number * 9 + read, 0, truth.partitions, tasks)
                 jobs.append(SparkJob(stage.id, None, (stage,), "x"))
                 at = float(free.max())

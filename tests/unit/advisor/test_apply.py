@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.advisor.apply_changes import parse_key, try_changes
+from millrace.advisor.apply_changes import parse_dotted_key, try_changes
 from millrace.advisor.findings import Change
 from millrace.config import ConfigurationError, load
 from millrace.sizing import plan
@@ -167,4 +167,4 @@ def test_keys_are_taken_apart_as_they_are_put_together():
     from millrace.config.document.problems import dotted_path
 
     for path in (("jobs", "a-b", "spark", "spark.sql.shuffle.partitions"), ("a", 3, "b")):
-        assert parse_key(dotted_path(path)) == path
+        assert parse_dotted_key(dotted_path(path)) == path

@@ -19,14 +19,14 @@ from millrace.advisor.existing.import_cutover import (
     cut_over_steps,
     import_comment,
     is_imported_from,
-    set_start_position,
+    text_with_start_position,
 )
 from millrace.advisor.existing.import_environment import environment_document
 from millrace.advisor.existing.job_import import RunningJob
-from millrace.advisor.existing.stream_choice import StreamAnswers, read_program_settings
+from millrace.advisor.existing.stream_choice import StreamAnswers, read_stream_settings_of_program
 from millrace.cli import app
 from millrace.cli.plan.existing import import_job
-from millrace.cli.plan.existing.import_job import _update_import
+from millrace.cli.plan.existing.import_job import _update_earlier_import_file
 from millrace.cli.plan.existing.import_plans import environment_yaml
 from millrace.config import ConfigurationError, load
 from tests.unit.advisor.test_job_import import EMR, ROOT, SCHEMA
@@ -37,7 +37,7 @@ RUNNING = RunningJob(
     "123456789012",
     "us-east-1",
     {"engine": "glue"},
-    read_program_settings(PLAIN, {"topic": "orders"}),
+    read_stream_settings_of_program(PLAIN, {"topic": "orders"}),
 )
 DERIVE = """\
       mine: # by hand
@@ -72,7 +72,7 @@ def begins(text: str, folder: Path) -> tuple[str, dict[int, int] | None]:
 def test_offsets_of_the_final_log_take_the_place_of_the_first_ones(tmp_path: Path) -> None:
     first = written({0: 50, 1: 70})
     assert begins(first, tmp_path)[1] == {0: 50, 1: 70}
-    text, changed = set_start_position(first, made({1: 700, 0: 500}))
+    text, changed = text_with_start_position(first, made({1: 700, 0: 500}))
     assert begins(text, tmp_path)[1] == {0: 500, 1: 700}
     assert (changed.key, changed.before, changed.after) == (
         "kafka.start_offsets",
@@ -83,13 +83,13 @@ def test_offsets_of_the_final_log_take_the_place_of_the_first_ones(tmp_path: Pat
 
 
 def test_offsets_take_the_place_of_a_moment_and_not_the_other_way_round(tmp_path: Path) -> None:
-    text, changed = set_start_position(written(None), made({0: 5, 1: 7}))
+    text, changed = text_with_start_position(written(None), made({0: 5, 1: 7}))
     assert begins(text, tmp_path) == ("earliest", {0: 5, 1: 7})
     assert changed.before is None
     with pytest.raises(
         StartPositionError, match=r"--logs is missing: jobs\.orders\.queries\.land-orders has kafka"
     ):
-        set_start_position(text, made(None))
+        text_with_start_position(text, made(None))
 
 
 def test_a_moment_without_quotes_is_told_as_it_is_written(
@@ -100,7 +100,7 @@ def test_a_moment_without_quotes_is_told_as_it_is_written(
     plain = begun.replace("'2026-12-01T08:00:00Z'", "2026-11-23T00:00:00Z")
     assert "start: 2026-11-23T00:00:00Z\n" in plain
     file = tmp_path / "orders.yaml"
-    _update_import(
+    _update_earlier_import_file(
         file,
         plain,
         made(None),
@@ -122,12 +122,12 @@ def test_a_query_whose_settings_are_no_mapping_is_told_what_to_write() -> None:
         StartPositionError,
         match=r"the value above start_offsets is not a mapping of keys to values\); write it by hand",
     ):
-        set_start_position(changed, made({0: 1, 1: 2}))
+        text_with_start_position(changed, made({0: 1, 1: 2}))
 
 
 def test_many_partitions_stay_on_a_line() -> None:
     many = {partition: 10**12 + partition for partition in range(300)}
-    text, _ = set_start_position(written(many), made({each: at + 1 for each, at in many.items()}))
+    text, _ = text_with_start_position(written(many), made({each: at + 1 for each, at in many.items()}))
     assert f"299: {10**12 + 300}}}" in text
 
 
@@ -140,7 +140,7 @@ def test_many_partitions_stay_on_a_line() -> None:
 )  # fmt: skip
 def test_a_file_that_was_written_over_is_told_what_to_write(changed: tuple[str, str], said: str) -> None:
     with pytest.raises(StartPositionError, match=re.escape(said)):
-        set_start_position(written({0: 50, 1: 70}).replace(*changed), made({0: 1, 1: 2}))
+        text_with_start_position(written({0: 50, 1: 70}).replace(*changed), made({0: 1, 1: 2}))
 
 
 def test_a_file_is_told_by_its_first_line() -> None:
@@ -213,7 +213,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     def running(source: str, answers: StreamAnswers) -> RunningJob:
         text = "from settings import options\ns.readStream.format('kafka').options(**options()).load().writeStream.start()"
-        return replace(RUNNING, where=source, program=read_program_settings(text, {}, answers))
+        return replace(RUNNING, where=source, program=read_stream_settings_of_program(text, {}, answers))
 
     monkeypatch.setattr(import_job, "_read_running_job", running)
     return tmp_path
@@ -303,7 +303,7 @@ def test_a_limit_beyond_the_default_sla_is_no_dead_end(
     text = text.replace('.option("maxOffsetsPerTrigger", 30000)', "").replace(
         '.trigger(processingTime="10 seconds")', ""
     )
-    said = read_program_settings(text, {"topic": "orders"})
+    said = read_stream_settings_of_program(text, {"topic": "orders"})
     monkeypatch.setattr(
         import_job, "_read_running_job", lambda source, _: replace(RUNNING, where=source, program=said)
     )
@@ -324,7 +324,7 @@ df.writeStream.format("console").start()
 def test_a_batch_function_becomes_a_derive_query_of_a_transform_to_be_finished(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = read_program_settings(SEVERAL, {})
+    said = read_stream_settings_of_program(SEVERAL, {})
     assert said.notes[1:] == ("line 7: what it prints, and keeps nowhere, is left out",)
     monkeypatch.setattr(
         import_job, "_read_running_job", lambda source, _: replace(RUNNING, where=source, program=said)
@@ -355,7 +355,7 @@ def test_an_sla_is_fitted_to_the_trigger_also_where_a_later_import_fills_the_las
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = f"{TWICE}.trigger(processingTime='10 minutes').start()"
-    said = read_program_settings(text, {})
+    said = read_stream_settings_of_program(text, {})
     monkeypatch.setattr(
         import_job, "_read_running_job", lambda source, _: replace(RUNNING, where=source, program=said)
     )

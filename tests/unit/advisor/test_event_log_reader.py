@@ -51,7 +51,7 @@ def test_tasks_stages_jobs_and_batches_are_joined():
     [stage] = [stage for job in first.jobs for stage in job.stages]
     assert stage.tasks.records_read.sum() == 9997
     assert sorted(stage.tasks.index) == [0, 1, 2, 3]
-    assert first.begun <= stage.tasks.launched.min() <= stage.tasks.finished.max() <= first.ended + 1
+    assert first.begun <= stage.tasks.launched.min() <= stage.tasks.finished.max() <= first.ended_at + 1
     # What a query's batches read and what all events of the log tell are the same tasks.
     ended = sum(b'"SparkListenerTaskEnd"' in line for line in TEXT.splitlines())
     jobs = [*found.jobs, *(job for query in found.queries for batch in query.batches for job in batch.jobs)]
@@ -59,7 +59,7 @@ def test_tasks_stages_jobs_and_batches_are_joined():
     assert {job.id for job in jobs} == set(range(len(jobs)))
     assert derive.batches[0].sources[0].records_read is None  # a snapshot counts no records
     assert derive.batches[0].records == 9998
-    assert first.arrivals is None or first.arrivals[0] < first.ended
+    assert first.arrivals is None or first.arrivals[0] < first.ended_at
 
 
 def test_a_log_of_spark_4():

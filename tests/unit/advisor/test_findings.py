@@ -138,8 +138,8 @@ def test_a_first_batch_that_takes_all_that_waited():
 
     finding = found("unstable-start", first)
     assert finding.batches == (0,)
-    assert finding.change.key == "maxOffsetsPerTrigger"
-    assert 2000 < finding.change.new < 100_000
+    assert finding.best_change.key == "maxOffsetsPerTrigger"
+    assert 2000 < finding.best_change.new < 100_000
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_empty_batches():
         )
         return again(made, rows=0, sources=(nothing,)) if number % 3 == 0 else made
 
-    assert found("empty-batches", some).change.key == "minOffsetsPerTrigger"
+    assert found("empty-batches", some).best_change.key == "minOffsetsPerTrigger"
 
 
 def test_batches_without_records_that_close_windows_are_work():
@@ -205,8 +205,8 @@ def test_a_trigger_that_is_shorter_than_its_batches():
         )
 
     finding = found("trigger-too-short", short, every=0.3, count=40)
-    assert finding.change.key == "trigger(processingTime)"
-    assert finding.change.new == "2 seconds"
+    assert finding.best_change.key == "trigger(processingTime)"
+    assert finding.best_change.new == "2 seconds"
     assert finding.dollars_a_month > 100  # most of the machine's time is overhead
 
 
@@ -225,7 +225,7 @@ def test_a_slow_checkpoint():
         return batch(number, begun, [at], duration=1.8, parts={"walCommit": 0.7, "commitOffsets": 0.7})
 
     finding = found("slow-checkpoint", slow)
-    assert finding.change.key == "checkpointLocation"
+    assert finding.best_change.key == "checkpointLocation"
     assert finding.effect.likely == pytest.approx(1.15)
 
 
@@ -236,7 +236,7 @@ def test_planning_that_takes_most_of_a_batch():
 
     finding = found("overhead-bound", slow)
     assert "queryPlanning" in finding.words
-    assert finding.change.new == "6 seconds"
+    assert finding.best_change.new == "6 seconds"
 
 
 def test_a_skewed_task():
@@ -264,7 +264,11 @@ def test_tasks_that_wait_for_a_second_wave():
         return batch(number, begun, [job(number, [at])])
 
     finding = found("queued-partitions", waves)
-    assert (finding.change.key, finding.change.old, finding.change.new) == ("minPartitions", 3, 4)
+    assert (finding.best_change.key, finding.best_change.old, finding.best_change.new) == (
+        "minPartitions",
+        3,
+        4,
+    )
     assert finding.effect.likely == pytest.approx(0.3)
 
 
@@ -273,7 +277,7 @@ def test_one_task_on_two_cores():
         return batch(number, begun, [job(number, [stage(begun + 0.05, [1.2], [1000])])])
 
     finding = found("too-few-partitions", one)
-    assert (finding.change.new, finding.effect.likely) == (2, pytest.approx(0.6))
+    assert (finding.best_change.new, finding.effect.likely) == (2, pytest.approx(0.6))
 
 
 def test_a_hundred_tasks_of_nothing():
@@ -283,7 +287,7 @@ def test_a_hundred_tasks_of_nothing():
     )
     finding = found("too-many-partitions", tiny_tasks)
     assert "new checkpoint" not in finding.words
-    assert (finding.change.key, finding.change.new) == ("--conf spark.sql.shuffle.partitions", 2)
+    assert (finding.best_change.key, finding.best_change.new) == ("--conf spark.sql.shuffle.partitions", 2)
 
 
 def test_tasks_that_failed_and_ran_anew():
@@ -342,7 +346,7 @@ def test_state_that_is_bounded(rows):
 def test_idle_executors():
     finding = found("idle-cores", even, cores=2, executors=8)
     assert finding.query is None
-    assert (finding.change.old, finding.change.new) == (16, 2)
+    assert (finding.best_change.old, finding.best_change.new) == (16, 2)
     assert finding.dollars_a_month == pytest.approx(1000 * 14 / 16)
 
 

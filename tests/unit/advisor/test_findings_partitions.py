@@ -12,7 +12,7 @@ from millrace.advisor.advise import NOBODY, advise
 from millrace.advisor.apply_changes import try_changes
 from millrace.advisor.findings.advised_job import SHUFFLE, AdvisedJob, advised_environment_job
 from millrace.advisor.findings.kafka_range_tasks import count_range_tasks, smallest_min_partitions
-from millrace.advisor.forecasts.forecast import changes_to_simulate
+from millrace.advisor.forecasts.forecast_scores import changes_to_simulate_by_finding
 from millrace.advisor.logs.application_history import BatchSource
 from millrace.advisor.logs.event_log_reader import read_history
 from millrace.advisor.logs.event_logs import find_event_logs
@@ -45,7 +45,7 @@ def test_a_topic_with_too_many_partitions_is_joined_after_it_is_read():
     finding = found("too-many-partitions", of_topic(100, 100, 0.02, 2))
     assert told(finding) == [("code", "after the source", None, "coalesce(2)")]
     assert finding.changes[0].where == "query orders of job orders"
-    assert changes_to_simulate([finding], ["orders"]) == {}
+    assert changes_to_simulate_by_finding([finding], ["orders"]) == {}
 
 
 def test_partitions_that_the_reader_split_are_as_many_as_the_topics_again():

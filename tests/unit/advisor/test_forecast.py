@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -11,20 +11,21 @@ import pytest
 from millrace.advisor.advise import advise
 from millrace.advisor.findings import Advice, Change, Effect, Finding
 from millrace.advisor.findings.advised_job import AdvisedJob
-from millrace.advisor.forecasts.forecast import (
-    changes_to_simulate,
+from millrace.advisor.forecasts.forecast_figures import Forecast
+from millrace.advisor.forecasts.forecast_scores import (
+    changes_to_simulate_by_finding,
     observed_figures,
     read_forecasts,
     score_forecasts,
 )
-from millrace.advisor.forecasts.forecast_figures import Forecast
 from millrace.advisor.forecasts.what_if import parse_what_if_changes, twin_of_application
+from millrace.advisor.logs.application_history import Query
 from millrace.cli.watch.advise_options import (
     TwinForecasts,
+    advice_without_harmful_findings,
     backlog_text,
     forecast_cells,
     forecast_changes,
-    without_harmful_findings,
 )
 from millrace.config import ConfigurationError
 from tests.unit.advisor.synthetic_runs import Truth, history, run
@@ -36,7 +37,7 @@ TRUTH = Truth(swing=0.4, seed=1, seconds=600.0)
 def forecasts() -> tuple[Forecast, ...]:
     twin = twin_of_application(history([TRUTH]), 0.44)
     return tuple(
-        twin.what_if(parse_what_if_changes(text, ["land"]) if text else ())
+        twin.forecast_what_if(parse_what_if_changes(text, ["land"]) if text else ())
         for text in ("", "cores=4", "trigger=20s")
     )
 
@@ -65,7 +66,7 @@ def test_a_limit_that_is_gone_is_another_condition():
     limited = replace(TRUTH, rate=800.0, swing=0.0, limit=7000)
     twin = twin_of_application(history([limited]))
     assert twin.queries["land"].limit == 7000
-    told = twin.replay()
+    told = twin.forecast_replay()
     [found] = score_forecasts(
         [told], twin_of_application(history([replace(limited, limit=None, rate=1000.0)]))
     )
@@ -93,7 +94,7 @@ def doubled() -> tuple[Forecast, ...]:
     """Of a query whose batches read their records twice."""
     twin = twin_of_application(history([replace(TRUTH, reads=2)]))
     return tuple(
-        twin.what_if(parse_what_if_changes(text, ["land"]), draws=3)
+        twin.forecast_what_if(parse_what_if_changes(text, ["land"]), draws=3)
         for text in ("cache=on", "land.cache=on", "merge=2", "land.merge=2")
     )
 
@@ -159,7 +160,7 @@ def test_changes_of_findings_that_can_be_played():
         found("jobs.orders.queries.moon.trigger", "12s", "moon"),
         found("jobs.orders.queries.land.trigger", None),
     ]
-    played = {place: str(each[0]) for place, each in changes_to_simulate(asked, ["land"]).items()}
+    played = {place: str(each[0]) for place, each in changes_to_simulate_by_finding(asked, ["land"]).items()}
     assert played == {0: "land.trigger=12s", 1: "land.trigger=12s", 2: "land.limit=5000", 3: "cores=8"}
 
 
@@ -169,18 +170,20 @@ def busy():
 
 
 def test_a_backlog_that_grows_is_foretold_and_not_an_age(busy):
-    told = busy.what_if(parse_what_if_changes("limit=5000", ["land"]), draws=3).queries["land"]
+    told = busy.forecast_what_if(parse_what_if_changes("limit=5000", ["land"]), draws=3).queries["land"]
     assert not told.keeps_up
     assert told.grows.value == pytest.approx(500, rel=0.1), "1,000 arrive, 5,000 are taken each 10 s"
     assert told.waiting.value == pytest.approx(told.grows.value * TRUTH.seconds, rel=0.3)
     assert backlog_text(told).startswith("grows by ")
     assert forecast_cells(told)[2:] == ["grows", "grows"]
-    calm = busy.what_if((), draws=3).queries["land"]
+    calm = busy.forecast_what_if((), draws=3).queries["land"]
     assert (calm.keeps_up, backlog_text(calm)) == (True, "stays")
 
 
 def test_a_batch_that_never_ends_is_no_duration(busy):
-    told = busy.what_if(parse_what_if_changes("partitions=100000", ["land"]), draws=3).queries["land"]
+    told = busy.forecast_what_if(parse_what_if_changes("partitions=100000", ["land"]), draws=3).queries[
+        "land"
+    ]
     assert not told.ended
     assert forecast_cells(told)[0].startswith("no batch ends in ")
     assert not any(forecast_cells(told)[1:])
@@ -191,11 +194,11 @@ def test_a_batch_that_never_ends_is_no_duration(busy):
 )
 def test_no_more_jobs_than_cores(busy, text, allowed):
     with pytest.raises(ConfigurationError, match=allowed):
-        busy.what_if(parse_what_if_changes(text, ["land"]), draws=1)
+        busy.forecast_what_if(parse_what_if_changes(text, ["land"]), draws=1)
 
 
 def test_what_is_scored_is_wider_than_the_models_interval_which_is_printed():
-    told = twin_of_application(history([TRUTH]), 0.44).replay()
+    told = twin_of_application(history([TRUTH]), 0.44).forecast_replay()
     duration = told.queries["land"].figures["duration"]
     assert duration.low >= TRUTH.overhead * 0.9, "a batch takes its fixed cost"
     [scored] = score_forecasts([told], twin_of_application(history([replace(TRUTH, seed=9)])))
@@ -205,7 +208,7 @@ def test_what_is_scored_is_wider_than_the_models_interval_which_is_printed():
 
 def test_a_query_whose_traffic_changed_stops_no_others_score():
     pair = [TRUTH, replace(TRUTH, name="other", seed=2)]
-    told = twin_of_application(history(pair)).replay()
+    told = twin_of_application(history(pair)).forecast_replay()
     [scored] = score_forecasts(
         [told], twin_of_application(history([TRUTH, replace(TRUTH, name="other", rate=1300.0, seed=3)]))
     )
@@ -220,7 +223,7 @@ def test_where_a_steady_log_is_cut_does_not_make_its_backlog_grow(trigger: float
     for cut in range(12, 44):
         (query,) = whole.queries
         short = replace(query, batches=query.batches[:cut])
-        told = twin_of_application(replace(whole, queries=(short,))).replay(3).queries["land"]
+        told = twin_of_application(replace(whole, queries=(short,))).forecast_replay(3).queries["land"]
         assert told.keeps_up, cut
 
 
@@ -229,12 +232,47 @@ def test_a_finding_whose_change_lets_the_backlog_grow_is_left_out(busy) -> None:
         history([TRUTH]), (found("maxOffsetsPerTrigger", 5000), found("maxOffsetsPerTrigger", 20_000))
     )
     told = tuple(
-        busy.what_if(parse_what_if_changes(text, ["land"]) if text else (), 3) for text in ("", "limit=5000")
+        busy.forecast_what_if(parse_what_if_changes(text, ["land"]) if text else (), 3)
+        for text in ("", "limit=5000")
     )
     worse = told[1].model_copy(update={"changes": ("land.limit=5000",)})
-    left = without_harmful_findings(advice, TwinForecasts(busy, (told[0], worse), {}, ()))
-    assert [each.change.new for each in left.findings if each.change] == [20_000]
+    left = advice_without_harmful_findings(
+        advice, TwinForecasts(busy, (told[0], worse), {}, ()), AdvisedJob()
+    )
+    assert [each.best_change.new for each in left.findings if each.best_change] == [20_000]
     assert "the backlog of land grows faster with it" in left.notes[-1]
+
+
+@dataclass(frozen=True)
+class JobWithSla(AdvisedJob):
+    sla: float | None = None
+
+    def latency_limit_seconds(self, query: Query) -> float | None:
+        return self.sla
+
+
+@pytest.mark.parametrize(
+    ("sla", "seconds_saved", "left_out"),
+    [(None, 3.0, True), (None, 0.0, False), (60.0, 3.0, False), (30.0, 3.0, True), (30.0, 0.0, True)],
+)
+def test_a_finding_whose_change_makes_records_older_needs_an_sla_that_is_kept(
+    sla: float | None, seconds_saved: float, left_out: bool
+) -> None:
+    """The oldest records (p95) are 11 s old as it ran, and 31 s with the longer trigger."""
+    ran = history([TRUTH])
+    twin = twin_of_application(ran)
+    effect = Effect("batch duration", "s", seconds_saved, seconds_saved, seconds_saved)
+    longer = replace(found("trigger(processingTime)", "30 seconds"), effect=effect)
+    advice, subject = Advice(ran, (longer,)), JobWithSla(sla=sla)
+    told = tuple(
+        twin.forecast_what_if(parse_what_if_changes(text, ["land"]) if text else (), 3) for text in ("", "trigger=30s")
+    )
+    (change,) = changes_to_simulate_by_finding(advice.findings, ["land"]).values()
+    changed = told[1].model_copy(update={"changes": tuple(map(str, change))})
+    left = advice_without_harmful_findings(advice, TwinForecasts(twin, (told[0], changed), {}, ()), subject)
+    assert left.findings == (() if left_out else (longer,))
+    assert [note for note in left.notes if "become older" in note] == list(left.notes)
+    assert bool(left.notes) == left_out
 
 
 def test_a_log_that_is_too_short_for_a_forecast_keeps_its_advice() -> None:
@@ -242,4 +280,4 @@ def test_a_log_that_is_too_short_for_a_forecast_keeps_its_advice() -> None:
     told = forecast_changes(advice, AdvisedJob(), ("cores=8",), None)
     assert told.forecasts == ()
     assert told.twin.notes
-    assert without_harmful_findings(advice, told) == advice
+    assert advice_without_harmful_findings(advice, told, AdvisedJob()) == advice

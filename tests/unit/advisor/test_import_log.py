@@ -10,7 +10,7 @@ import pytest
 
 from millrace.advisor.existing.import_log import ImportLogFigures, read_log_figures
 from millrace.advisor.existing.job_import import RunningJob
-from millrace.advisor.existing.stream_choice import ProgramSettings
+from millrace.advisor.existing.stream_choice import ImportedStreamSettings
 from millrace.advisor.logs.application_history import History, Query
 from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.config import ConfigurationError
@@ -43,7 +43,7 @@ def reading(topics: Mapping[str, str], truth: Truth = TRUTH) -> History:
 
 
 def job(name: str, kind: str = "kafka", run: str = "", *, pattern: bool = False) -> RunningJob:
-    said = ProgramSettings(kind, name, {}, None, pattern=pattern)  # type: ignore[arg-type]
+    said = ImportedStreamSettings(kind, name, {}, None, pattern=pattern)  # type: ignore[arg-type]
     return RunningJob("glue:orders", "123456789012", "us-east-1", {"engine": "glue"}, said, run=run)
 
 

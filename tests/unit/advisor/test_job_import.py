@@ -18,10 +18,10 @@ from botocore.exceptions import ClientError
 
 from millrace.advisor.existing.import_environment import environment_document, find_values_to_fill_in
 from millrace.advisor.existing.import_log import read_log_figures
-from millrace.advisor.existing.job_import import RunningJob, import_emr_job, import_glue_job
+from millrace.advisor.existing.job_import import RunningJob, read_running_emr_job, read_running_glue_job
 from millrace.advisor.existing.job_names import slug
 from millrace.advisor.existing.kafka_sign_in import NOT_ASKED, FoundCluster, find_msk_cluster
-from millrace.advisor.existing.stream_choice import read_program_settings
+from millrace.advisor.existing.stream_choice import read_stream_settings_of_program
 from millrace.advisor.logs.event_log_reader import read_history as read_event_log
 from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.config import ConfigurationError, load
@@ -194,7 +194,7 @@ def test_a_glue_job_is_written_down_planned_and_told_how_to_leave(server, client
 
 
 def test_spark_settings_that_validation_would_refuse_stay_out_and_are_told(client, theirs):
-    found = import_glue_job(client, theirs, "us-east-1")
+    found = read_running_glue_job(client, theirs, "us-east-1")
     assert found.job["spark"] == {"spark.sql.shuffle.partitions": "24"}
     left = "spark.network.timeout, spark.sql.ansi.enabled, spark.sql.session.timeZone"
     assert f"Spark settings left out: {left}" in found.notes
@@ -202,7 +202,7 @@ def test_spark_settings_that_validation_would_refuse_stay_out_and_are_told(clien
 
 def test_an_emr_run_on_kafka_begins_where_its_log_ends(client, run_of_emr):
     application, _, number = run_of_emr.partition("/")
-    found = import_emr_job(client, application, number, "us-east-1")
+    found = read_running_emr_job(client, application, number, "us-east-1")
     made = environment_document(
         found, project="moved", schema=SCHEMA, start="2026-12-01T08:00:00Z", rate=800.0, record_size="1KiB",
         twin=None, offsets={1: 70, 0: 50}, cluster=CLUSTER,
@@ -321,7 +321,7 @@ def test_a_log_gives_rate_speed_partitions_and_where_it_ended(tmp_path):
 
 
 def _kafka() -> RunningJob:
-    said = read_program_settings(EMR, {"topic": "orders"})
+    said = read_stream_settings_of_program(EMR, {"topic": "orders"})
     return RunningJob("glue:orders", "123456789012", "us-east-1", {"engine": "glue"}, said)
 
 
@@ -333,7 +333,7 @@ def test_versions_that_are_not_run_are_a_change_that_is_told(client, theirs):
         Connections={"Connections": [f"{theirs}-0"]},
         GlueVersion="3.0",
     )
-    found = import_glue_job(client, f"{theirs}-old", "us-east-1")
+    found = read_running_glue_job(client, f"{theirs}-old", "us-east-1")
     assert found.job["version"] == "5.1"
     assert "it runs on 3.0" in found.notes[0]
     assert "no NumberOfWorkers" in found.notes[1]
@@ -352,7 +352,7 @@ def test_versions_that_are_not_run_are_a_change_that_is_told(client, theirs):
     ],
 )
 def test_a_program_that_does_not_tell_is_told(text, told):
-    found = replace(_kafka(), program=read_program_settings(text, {}))
+    found = replace(_kafka(), program=read_stream_settings_of_program(text, {}))
     with pytest.raises(ConfigurationError, match=told):
         environment_document(
             found, project="p", schema=SCHEMA, start="", rate=1.0, record_size="1KiB", twin=None, offsets=None
@@ -361,9 +361,9 @@ def test_a_program_that_does_not_tell_is_told(text, told):
 
 def test_jobs_that_are_not_there_are_told(client):
     with pytest.raises(ConfigurationError, match="glue:nobodys"):
-        import_glue_job(client, "nobodys", "us-east-1")
+        read_running_glue_job(client, "nobodys", "us-east-1")
     with pytest.raises(ConfigurationError, match="emr:00none/00run"):
-        import_emr_job(client, "00none", "00run", "us-east-1")
+        read_running_emr_job(client, "00none", "00run", "us-east-1")
 
 
 def test_names_become_names_of_the_environment():
@@ -401,14 +401,14 @@ def test_a_table_and_a_connection_of_glue_are_looked_up_with_the_arguments_of_th
         WorkerType="G.1X",
         NumberOfWorkers=2,
     )
-    found = import_glue_job(client, f"{theirs}-catalog", "us-east-1")
+    found = read_running_glue_job(client, f"{theirs}-catalog", "us-east-1")
     assert (found.program.name, found.shards, found.run) == (
         arn := parameters["stream"]["streamARN"],
         {arn: 3},
         "",
     )
     run = made.start_job_run(JobName=f"{theirs}-catalog", Arguments={"--table": "topic"})["JobRunId"]
-    found = import_glue_job(client, f"{theirs}-catalog", "us-east-1")
+    found = read_running_glue_job(client, f"{theirs}-catalog", "us-east-1")
     assert (found.program.kind, found.program.name, found.run) == ("kafka", "orders", run)
     made_file = environment_document(
         found, project="p", schema=SCHEMA, start="2026-12-01T08:00:00Z", rate=1.0, record_size="1KiB", twin=None,

@@ -26,7 +26,7 @@ def twins() -> dict[Truth, ApplicationTwin]:
 
 def test_costs_come_out_as_they_are(twins):
     found = twins[CALM].queries["land"]
-    costs = found.batch_times(found.cores)
+    costs = found.fit_batch_durations(found.cores)
     assert (found.cores, found.partitions, found.trigger, found.limit, found.reads) == (2, 8, 10.0, None, 1)
     assert costs.overhead == pytest.approx(CALM.overhead, rel=0.03)
     assert costs.per_record == pytest.approx(CALM.per_record, rel=0.1)
@@ -52,8 +52,8 @@ def test_a_hot_partition_and_a_limit_are_seen(twins):
 
 @pytest.mark.parametrize("truth", [CALM, SKEWED, FULL])
 def test_what_ran_is_played_again(twins, truth):
-    replayed = twins[truth].replay(draws=3)
-    assert twins[truth].relative_errors(replayed)["land"] < 0.05
+    replayed = twins[truth].forecast_replay(draws=3)
+    assert twins[truth].relative_duration_errors(replayed)["land"] < 0.05
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_what_ran_is_played_again(twins, truth):
     ],
 )
 def test_what_if_comes_true(twins, truth, asked, then):
-    foretold = twins[truth].what_if(parse_what_if_changes(asked, ["land"]), draws=9).queries["land"]
+    foretold = twins[truth].forecast_what_if(parse_what_if_changes(asked, ["land"]), draws=9).queries["land"]
     true, ages = run(replace(truth, **then, seed=77))
     durations = np.array([each.duration for each in true.batches[2:]])
     # Another run under the same conditions differs by chance, too.
@@ -90,7 +90,7 @@ def test_what_if_comes_true(twins, truth, asked, then):
 def test_costs_of_a_change_in_dollars_and_machines(twins):
     calm = twins[CALM]
     wider, split = (
-        calm.what_if(parse_what_if_changes(asked, []), draws=1)
+        calm.forecast_what_if(parse_what_if_changes(asked, []), draws=1)
         for asked in ("worker=G.1X", "cores=4,split=2")
     )
     assert (wider.cores, wider.workers, wider.dollars_month) == (4, 2, pytest.approx(2 * 0.88 * 730))
@@ -98,14 +98,14 @@ def test_costs_of_a_change_in_dollars_and_machines(twins):
     # Half the partitions and half the records on as many cores as before.
     assert (
         split.queries["land"].figures["duration"].value
-        < calm.replay(1).queries["land"].figures["duration"].value
+        < calm.forecast_replay(1).queries["land"].figures["duration"].value
     )
 
 
 def test_two_jobs_in_one_share_its_cores(twins):
-    merged = twins[CALM].what_if(parse_what_if_changes("merge=2", []), draws=1).queries["land"]
-    alone = twins[CALM].what_if(parse_what_if_changes("cores=1", []), draws=1).queries["land"]
-    before = twins[CALM].replay(1).queries["land"]
+    merged = twins[CALM].forecast_what_if(parse_what_if_changes("merge=2", []), draws=1).queries["land"]
+    alone = twins[CALM].forecast_what_if(parse_what_if_changes("cores=1", []), draws=1).queries["land"]
+    before = twins[CALM].forecast_replay(1).queries["land"]
     # Where one of them waits, the other has its core too.
     assert before.figures["duration"].value < merged.figures["duration"].value
     assert merged.figures["duration"].value <= alone.figures["duration"].value * 1.02
@@ -114,8 +114,8 @@ def test_two_jobs_in_one_share_its_cores(twins):
 def test_rows_that_are_held_are_read_once():
     twice = twin_of_application(history([replace(CALM, reads=2)]))
     assert twice.queries["land"].reads == 2
-    once = twice.what_if(parse_what_if_changes("cache=on", []), draws=1).queries["land"]
-    before = twice.replay(1).queries["land"]
+    once = twice.forecast_what_if(parse_what_if_changes("cache=on", []), draws=1).queries["land"]
+    before = twice.forecast_replay(1).queries["land"]
     true = np.median([each.duration for each in run(CALM)[0].batches])
     assert once.figures["duration"].value < before.figures["duration"].value
     assert once.figures["duration"].value == pytest.approx(float(true), rel=0.1)
@@ -124,15 +124,15 @@ def test_rows_that_are_held_are_read_once():
 def test_a_source_that_does_not_count_is_noted():
     found = twin_of_application(history([replace(CALM, offsets=False, counted=False)]))
     assert any("does not report its backlog" in note for note in found.notes)
-    assert found.relative_errors(found.replay(1))["land"] < 0.05
+    assert found.relative_duration_errors(found.forecast_replay(1))["land"] < 0.05
 
 
 def test_attempts_that_failed_are_time_lost():
     found = twin_of_application(history([replace(CALM, fails=0.7)]))
-    costs = found.queries["land"].batch_times(2)
+    costs = found.queries["land"].fit_batch_durations(2)
     assert costs.overhead == pytest.approx(CALM.overhead + 0.7, rel=0.03)
     assert costs.per_record == pytest.approx(CALM.per_record, rel=0.1)
-    assert found.relative_errors(found.replay(1))["land"] < 0.05
+    assert found.relative_duration_errors(found.forecast_replay(1))["land"] < 0.05
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,11 @@ import pytest
 
 from millrace.advisor.existing.import_environment import environment_document
 from millrace.advisor.existing.stream_candidates import LookUpRefusedError
-from millrace.advisor.existing.stream_choice import ProgramSettings, StreamAnswers, read_program_settings
+from millrace.advisor.existing.stream_choice import (
+    ImportedStreamSettings,
+    StreamAnswers,
+    read_stream_settings_of_program,
+)
 from millrace.advisor.programs.library_functions import LaunchArguments
 from millrace.config import ConfigurationError
 from tests.unit.advisor.test_job_import import CLUSTER, SCHEMA, _kafka
@@ -27,7 +31,7 @@ def program(trigger: str, limit: str = "30000") -> str:
     )
 
 
-def imported(said: ProgramSettings) -> dict[str, Any]:
+def imported(said: ImportedStreamSettings) -> dict[str, Any]:
     return environment_document(
         replace(_kafka(), program=said), project="p", schema=SCHEMA, start="2026-12-01T08:00:00Z", rate=1.0,
         record_size="1KiB", twin=None, offsets=None, partitions=1, cluster=CLUSTER,
@@ -36,14 +40,14 @@ def imported(said: ProgramSettings) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("text", "milliseconds"), INTERVALS.items())
 def test_a_trigger_is_read_as_spark_reads_it(text: str, milliseconds: int | None) -> None:
-    said = read_program_settings(program(repr(text)), {})
+    said = read_stream_settings_of_program(program(repr(text)), {})
     assert said.trigger == (milliseconds / 1000 if milliseconds else None)
     assert bool(said.notes) == (milliseconds in (None, 0))
 
 
 def test_what_cannot_be_read_is_told() -> None:
     def notes(*given: str) -> tuple[str, ...]:
-        return read_program_settings(
+        return read_stream_settings_of_program(
             f"args = getResolvedOptions(sys.argv, ['window'])\n{program(*given)}", {"window": "1 minute"}
         ).notes
 
@@ -72,7 +76,7 @@ def test_what_cannot_be_read_is_told() -> None:
 def test_a_trigger_is_written_as_the_file_takes_it_with_an_sla_that_it_can_keep(
     given: str, written: str, latency: str | None
 ) -> None:
-    said = read_program_settings(program(repr(given)), {})
+    said = read_stream_settings_of_program(program(repr(given)), {})
     made = imported(said)
     [job] = made["jobs"].values()
     [query] = job["queries"].values()
@@ -82,7 +86,7 @@ def test_a_trigger_is_written_as_the_file_takes_it_with_an_sla_that_it_can_keep(
 class Catalog:
     """Two tables and a connection; others are refused."""
 
-    def table(self, database: str, name: str) -> Mapping[str, str]:
+    def table_parameters(self, database: str, name: str) -> Mapping[str, str]:
         tables = {
             "orders": {"typeOfData": "kinesis", "streamARN": f"{ARN}/orders", "location": "orders"},
             "events": {"typeOfData": "kafka", "topicName": "events", "connectionName": "msk"},
@@ -92,7 +96,7 @@ class Catalog:
             raise LookUpRefusedError(f"table {database}.{name} of the Data Catalog (AccessDenied)")
         return tables[name]
 
-    def connection(self, name: str) -> Mapping[str, str]:
+    def connection_properties(self, name: str) -> Mapping[str, str]:
         if name != "msk":
             raise LookUpRefusedError(f"Glue connection {name} (AccessDenied)")
         return {
@@ -173,7 +177,7 @@ NAMES = {
 
 @pytest.mark.parametrize("shape", FOUND)
 def test_the_stream_is_the_one_that_reaches_a_query(shape: str) -> None:
-    said = read_program_settings(FOUND[shape], RUN, catalog=Catalog())
+    said = read_stream_settings_of_program(FOUND[shape], RUN, catalog=Catalog())
     assert (said.name, said.trigger, said.open, said.also) == (NAMES.get(shape, "orders"), 10.0, {}, ())
     assert len(said.notes) == len(said.written)  # a derive query has its note
 
@@ -230,8 +234,8 @@ OPEN = {
 @pytest.mark.parametrize("shape", OPEN)
 def test_what_the_program_does_not_tell_is_a_question_with_its_lines_and_its_option(shape: str) -> None:
     text, said = OPEN[shape]
-    assert read_program_settings(text, RUN).open["name"] == said
-    answered = read_program_settings(text, RUN, StreamAnswers(topic="orders"))
+    assert read_stream_settings_of_program(text, RUN).open["name"] == said
+    answered = read_stream_settings_of_program(text, RUN, StreamAnswers(topic="orders"))
     assert (answered.name, answered.open.get("name")) == ("orders", None)
     assert answered.first_option("kafka.bootstrap.servers") == "b-1:9092"
 
@@ -253,8 +257,11 @@ SEVERAL = {
 
 @pytest.mark.parametrize("shape", SEVERAL)
 def test_each_of_several_streams_has_its_query(shape: str) -> None:
-    said = read_program_settings(SEVERAL[shape], RUN)
-    assert [(each.name, each.open) for each in said.streams] == [("orders", {}), ("payments", {})]
+    said = read_stream_settings_of_program(SEVERAL[shape], RUN)
+    assert [(each.name, each.open) for each in said.settings_of_all_streams] == [
+        ("orders", {}),
+        ("payments", {}),
+    ]
     made = imported(said)
     assert [each["topic"] for each in made["streams"].values()] == ["orders", "payments"]
     assert list(made["kafka"]) == ["theirs"]
@@ -272,19 +279,19 @@ def test_each_of_several_streams_has_its_query(shape: str) -> None:
 
 def test_the_streams_that_an_answer_leaves_out_are_named_and_another_one_is_refused() -> None:
     text = f"{TWO}a.writeStream.trigger(processingTime='10 seconds').start()\nb.writeStream.trigger(processingTime='30 seconds').start()"
-    said = read_program_settings(text, RUN, StreamAnswers(topic="payments"))
+    said = read_stream_settings_of_program(text, RUN, StreamAnswers(topic="payments"))
     assert said.trigger == 30.0
     assert said.notes == ("it reads other streams too, which are not in this file: line 1: orders",)
     with pytest.raises(
         ConfigurationError,
         match="--topic is sales; allowed: a stream that the program reads, one of line 1: orders, or line 2",
     ):
-        read_program_settings(text, RUN, StreamAnswers(topic="sales"))
+        read_stream_settings_of_program(text, RUN, StreamAnswers(topic="sales"))
 
 
 @pytest.mark.parametrize("trigger", ["once", "availableNow"])
 def test_a_run_that_ends_is_not_taken_for_one_that_goes_on(trigger: str) -> None:
-    said = read_program_settings(
+    said = read_stream_settings_of_program(
         f"{KAFKA}.option('subscribe', 'orders').load().writeStream.trigger({trigger}=True).start()", {}
     )
     assert (said.trigger, said.ends) == (None, True)
@@ -298,7 +305,7 @@ def test_a_stream_of_another_kind_and_a_fan_out_are_told() -> None:
         "b = spark.readStream.format('delta').load('s3://b/t')\n"
         "a.join(b, 'id').writeStream.trigger(processingTime='10 seconds').start()"
     )
-    assert read_program_settings(text, {}).notes == (
+    assert read_stream_settings_of_program(text, {}).notes == (
         "line 2 reads delta (line 2) too, which is not in this file",
         "what writes it (line 3) is a derive query of a transform to be finished, and an Iceberg table until you name its sink",
         "it reads by enhanced fan-out: fan_out: true in the land query keeps that",
@@ -309,7 +316,7 @@ def test_several_queries_on_one_stream_are_told_with_their_triggers() -> None:
     text = f"df = {KAFKA}.option('subscribe', 'orders').load()\n" + "\n".join(
         f"df.writeStream.trigger(processingTime='{n} seconds').start()" for n in (30, 5)
     )
-    said = read_program_settings(text, {})
+    said = read_stream_settings_of_program(text, {})
     assert said.trigger == 5.0
     assert said.notes == (
         "what writes it (lines 2, 3) is a derive query of a transform to be finished, and an Iceberg table until you name its sink",
@@ -331,16 +338,16 @@ def test_several_queries_on_one_stream_are_told_with_their_triggers() -> None:
 )
 def test_what_a_query_writes_is_never_left_out_without_a_note(writer: str, name: str, note: str) -> None:
     text = f"class Sink:\n  def __call__(self, rows, n):\n    pass\n{KAFKA}.option('subscribe', 'orders').load().writeStream.{writer}.start()"
-    said = read_program_settings(text, {})
+    said = read_stream_settings_of_program(text, {})
     assert [each.name for each in said.written] == [name] * bool(name)
     [told] = said.notes
     assert told.startswith(note)
 
 
 def test_patterns_and_assigned_partitions_keep_their_meaning() -> None:
-    pattern = read_program_settings(f"{KAFKA}.option('subscribePattern', 'shop.*'){WRITE}", {})
+    pattern = read_stream_settings_of_program(f"{KAFKA}.option('subscribePattern', 'shop.*'){WRITE}", {})
     assert (pattern.name, pattern.pattern) == ("shop.*", True)
-    assigned = read_program_settings(
+    assigned = read_stream_settings_of_program(
         f"import json\n{KAFKA}.option('assign', json.dumps({{'orders': [0, 2]}})){WRITE}", {}
     )
     assert (assigned.name, assigned.partitions) == ("orders", (0, 2))
@@ -361,9 +368,11 @@ def test_patterns_and_assigned_partitions_keep_their_meaning() -> None:
     ],
 )  # fmt: skip
 def test_a_program_without_a_stream_tells_why_and_an_answer_takes_its_place(text: str, why_not: str) -> None:
-    said = read_program_settings(text, {}, catalog=Catalog())
+    said = read_stream_settings_of_program(text, {}, catalog=Catalog())
     assert (said.kind, said.name) == (None, None)
     assert said.why_not.startswith(why_not)
-    answered = read_program_settings(text, {}, StreamAnswers(topic="orders", brokers="b-1:9092"), Catalog())
+    answered = read_stream_settings_of_program(
+        text, {}, StreamAnswers(topic="orders", brokers="b-1:9092"), Catalog()
+    )
     assert (answered.kind, answered.name, answered.open) == ("kafka", "orders", {})
     assert answered.notes  # what else is not known

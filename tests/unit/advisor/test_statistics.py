@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from millrace.advisor.forecasts.query_twin import _fit_line, _least_squares_sums
+from millrace.advisor.forecasts.query_twin import _fit_fixed_and_per_record, _least_squares_sums
 from millrace.advisor.logs.statistics import slope_with_interval
 
 SEEDS = range(30)
@@ -40,7 +40,7 @@ def test_a_line_without_negative_parts_is_the_best_of_them(
     draw = np.random.default_rng(seed)
     records = draw.uniform(10, 1000, 40)
     times = fixed + per_record * records + noise * draw.standard_normal(40)
-    found = _fit_line(_least_squares_sums(records, times, np.ones(40)))
+    found = _fit_fixed_and_per_record(_least_squares_sums(records, times, np.ones(40)))
     terms = np.column_stack([np.ones(40), records / 1000])
     _, off = optimize.nnls(terms, times)
     assert min(found) >= 0

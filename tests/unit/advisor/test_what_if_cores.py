@@ -82,7 +82,7 @@ def on(engine: str, make, executors: int, **properties: str) -> History:
 def test_cores_are_said_as_their_service_counts_them(engine, properties, arguments, fewer, more):
     subject = AdvisedJob("job orders", 1000.0, arguments)
     [finding] = advise(on(engine, light, 3, **properties), subject).findings
-    change = finding.change
+    change = finding.best_change
     assert finding.kind == "idle-cores"
     assert finding.words.startswith("12 cores")
     assert change is not None

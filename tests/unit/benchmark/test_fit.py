@@ -103,4 +103,4 @@ def test_predictions_are_near_whatever_the_costs(
         patch.setattr(fitting, "RESAMPLES", 20)
         result = fit_model(fitting_points)
     exact = overhead + 2 * (wave + per_record * 30_000 / 4)
-    assert result.duration(30_000, 4, 2) == pytest.approx(exact, rel=0.12)
+    assert result.forecast_seconds(30_000, 4, 2) == pytest.approx(exact, rel=0.12)

@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from millrace.benchmark.measurements import Measurements
-from millrace.benchmark.repeated_runs import disagreeing_settings, replace_disturbed_settings, schedule_again
+from millrace.benchmark.repeated_runs import (
+    disturbances_of_all_queries,
+    replace_disturbed_settings,
+    schedule_disturbed_runs_again,
+)
 from millrace.benchmark.run_schedule import WARM_UP, schedule_runs
 from millrace.benchmark.settled_batches import Disturbance
 from tests.unit.benchmark.synthetic_measurements import session
@@ -24,9 +28,9 @@ def slowed(whole: Measurements, *cells: tuple[int, int]) -> Measurements:
 
 
 def test_a_setting_that_disagrees_is_planned_again_with_all_its_repetitions() -> None:
-    result = disagreeing_settings(slowed(session(2), (2000, 1)), QUERIES)
+    result = disturbances_of_all_queries(slowed(session(2), (2000, 1)), QUERIES)
     assert {(each.limit, each.partitions) for each in result} == {(2000, 1)}
-    again = schedule_again(RUNS, result)
+    again = schedule_disturbed_runs_again(RUNS, result)
     planned = [(run.limit, run.partitions, run.repetition) for run in again[1:]]
     # The largest that agrees is measured beside it.
     assert sorted(planned) == [(limit, count, n) for limit, count in ((2000, 1), (8000, 2)) for n in range(3)]
@@ -35,15 +39,19 @@ def test_a_setting_that_disagrees_is_planned_again_with_all_its_repetitions() ->
 
 
 def test_nothing_is_planned_where_all_agree_or_the_machine_is_busy() -> None:
-    assert schedule_again(RUNS, disagreeing_settings(session(2), QUERIES)) == ()
+    assert schedule_disturbed_runs_again(RUNS, disturbances_of_all_queries(session(2), QUERIES)) == ()
     busy = slowed(session(2), (2000, 1), (8000, 1))
-    assert len(disagreeing_settings(busy, QUERIES)) == 4
-    assert schedule_again(RUNS, disagreeing_settings(busy, QUERIES)) == ()
+    assert len(disturbances_of_all_queries(busy, QUERIES)) == 4
+    assert schedule_disturbed_runs_again(RUNS, disturbances_of_all_queries(busy, QUERIES)) == ()
 
 
 def measured_again(found: list[Disturbance], whole: Measurements) -> Measurements:
     """What the schedule of the second time came to, where the machine was as in a session."""
-    cells = {(run.limit, run.partitions) for run in schedule_again(RUNS, found) if run.repetition != WARM_UP}
+    cells = {
+        (run.limit, run.partitions)
+        for run in schedule_disturbed_runs_again(RUNS, found)
+        if run.repetition != WARM_UP
+    }
     return whole.model_copy(
         update={"runs": tuple(run for run in whole.runs if (run.limit, run.partitions) in cells)}
     )
@@ -51,9 +59,9 @@ def measured_again(found: list[Disturbance], whole: Measurements) -> Measurement
 
 def test_what_was_measured_again_takes_the_place_of_the_whole_setting() -> None:
     whole = slowed(session(2), (2000, 1))
-    result = disagreeing_settings(whole, QUERIES)
+    result = disturbances_of_all_queries(whole, QUERIES)
     mended = replace_disturbed_settings(whole, measured_again(result, session(2)), result)
-    assert disagreeing_settings(mended, QUERIES) == []
+    assert disturbances_of_all_queries(mended, QUERIES) == []
     assert mended.settings["measured_again"] == "2000 over 1"
     assert mended.settings["measured_again_beside"] == "8000 over 2"
     runs = [(run.limit, run.partitions, run.repetition) for run in mended.runs_of_query("a")]
@@ -68,8 +76,8 @@ def test_what_was_measured_again_takes_the_place_of_the_whole_setting() -> None:
 
 def test_what_disagrees_once_more_is_evidence_still() -> None:
     whole = slowed(session(2), (2000, 1))
-    result = disagreeing_settings(whole, QUERIES)
-    assert disagreeing_settings(
+    result = disturbances_of_all_queries(whole, QUERIES)
+    assert disturbances_of_all_queries(
         replace_disturbed_settings(whole, measured_again(result, whole), result), QUERIES
     )
 
@@ -92,13 +100,13 @@ def test_a_machine_that_has_become_quicker_or_slower_meanwhile_is_told(
             )
         }
     )
-    result = disagreeing_settings(whole, QUERIES)
+    result = disturbances_of_all_queries(whole, QUERIES)
     assert {(each.limit, each.partitions) for each in result} == {(2000, 1)}
     mended = replace_disturbed_settings(whole, measured_again(result, second), result)
-    (told,) = {(each.limit, each.partitions) for each in disagreeing_settings(mended, QUERIES)}
+    (told,) = {(each.limit, each.partitions) for each in disturbances_of_all_queries(mended, QUERIES)}
     assert told == (8000, 2)
     still = replace_disturbed_settings(whole, measured_again(result, first), result)
-    assert disagreeing_settings(still, QUERIES) == []
+    assert disturbances_of_all_queries(still, QUERIES) == []
 
 
 def last_only(whole: Measurements, first: int, *, stretched: float) -> Measurements:

@@ -9,14 +9,14 @@ import pytest
 from millrace.benchmark.core_scaling import fit_scaling_curve
 from millrace.benchmark.fit import fit_model
 from millrace.benchmark.measurements import BatchPoint, Measurements
-from millrace.benchmark.result import fit_outcome
+from millrace.benchmark.result import fit_all_queries
 from millrace.benchmark.settled_batches import FitError, settled_points
 from millrace.sizing.queries.benchmark_figures import read_result
 from tests.unit.benchmark.synthetic_measurements import A, B, session
 
 
 def test_the_costliest_query_is_what_the_plan_counts_with(tmp_path: Path) -> None:
-    results = fit_outcome(
+    results = fit_all_queries(
         [session(2, alpha=0.2), session(1)],
         ("a", "b"),
         record_bytes=300,
@@ -43,7 +43,7 @@ def test_the_costliest_query_is_what_the_plan_counts_with(tmp_path: Path) -> Non
 
 
 def test_repetitions_apart_are_evidence() -> None:
-    result = fit_outcome(
+    result = fit_all_queries(
         [session(1, slow_repetition=1.5)],
         ("a",),
         record_bytes=300,
@@ -57,7 +57,7 @@ def test_repetitions_apart_are_evidence() -> None:
 
 def test_two_limits_leave_none_to_hold_out() -> None:
     with pytest.raises(FitError, match="three limits"):
-        fit_outcome(
+        fit_all_queries(
             [session(1, limits=(500, 2000))],
             ("a",),
             record_bytes=300,
@@ -80,7 +80,7 @@ def test_contention_comes_out_of_two_levels_and_coherence_out_of_four() -> None:
     assert result is not None
     assert result.contention.value == pytest.approx(0.15)
     assert result.coherence.value == 0.0
-    assert result.share(2) == pytest.approx(1 / 1.15)
+    assert result.work_share_per_core(2) == pytest.approx(1 / 1.15)
     four = [full(c, at(c, 0.05, 0.01), 10 * c + n) for c in (1, 2, 4, 8) for n in range(3)]
     result = fit_scaling_curve(four)
     assert result is not None

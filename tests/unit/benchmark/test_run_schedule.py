@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from millrace.benchmark.run_schedule import WARM_UP, schedule_runs, spaced_limits
 from millrace.benchmark.warmup import LEAST, count_warmup_batches
-from millrace.sandbox.benchmark import records_needed_per_partition
+from millrace.sandbox.benchmark import records_needed_by_partition
 
 
 def test_limits_rise_by_powers() -> None:
@@ -44,7 +44,7 @@ def test_the_order_is_another_in_each_repetition() -> None:
 
 def test_partitions_hold_enough_for_every_run() -> None:
     runs = schedule_runs((100, 1000), (1, 4), batches=12)
-    held = records_needed_per_partition(runs)
+    held = records_needed_by_partition(runs)
     for run in runs:
         assert sum(held[p] for p in range(run.partitions)) >= run.limit * run.batches
     assert held[0] > held[3]

@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError
 from botocore.validate import ParamValidator
 
 from millrace.config import Names
-from millrace.config.aws.grants import Grant
+from millrace.config.aws.iam_statements import Grant
 
 MACHINE = "LifecycleA1B2-x"
 TAGS = ("aws:ResourceTag/millrace:project", "aws:ResourceTag/millrace:environment")
@@ -130,7 +130,7 @@ class Account:
                 yield self._key("kinesis", "Decrypt")
 
     def _of_s3(self, action: str, params: dict[str, Any]) -> Iterator[Asked]:
-        bucket = f"arn:{self.names.partition}:s3:::{params['Bucket']}"
+        bucket = f"arn:{self.names.aws_partition}:s3:::{params['Bucket']}"
         for each in _ACTIONS.get(action, (action,)):
             if "Key" not in params:
                 yield Asked(each, bucket, (("s3:prefix", params["Prefix"]),) if "Prefix" in params else ())
@@ -146,7 +146,7 @@ class Account:
 
     def _resource(self, service: str, operation: str, params: dict[str, Any]) -> str:
         if service == "ce" and "TimePeriod" in params:
-            return f"arn:{self.names.partition}:billing::{self.names.account}:billingview/primary"
+            return f"arn:{self.names.aws_partition}:billing::{self.names.account}:billingview/primary"
         if service == "cloudformation" and "StackName" in params:
             return self._arn(service, f"stack/{params['StackName']}/id")
         if service == "ssm":
@@ -169,7 +169,7 @@ class Account:
 
     def _arn(self, service: str, resource: str) -> str:
         names = self.names
-        return f"arn:{names.partition}:{service}:{names.environment.region}:{names.account}:{resource}"
+        return f"arn:{names.aws_partition}:{service}:{names.environment.region}:{names.account}:{resource}"
 
     # ---- answers ----
 

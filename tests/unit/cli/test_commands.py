@@ -197,8 +197,8 @@ def test_validate_says_what_it_saw() -> None:
 
 def test_validate_warns_of_a_schema_that_takes_every_object() -> None:
     form, fields = KINDS["json"](kind="json"), ddl.parse_ddl("a INT, b STRING")
-    assert [each.partition(",")[0] for each in form.advise(fields)] == ["no field is NOT NULL"]
-    assert list(form.advise(ddl.parse_ddl("a INT, b STRING NOT NULL"))) == []
+    assert [each.partition(",")[0] for each in form.schema_advice(fields)] == ["no field is NOT NULL"]
+    assert list(form.schema_advice(ddl.parse_ddl("a INT, b STRING NOT NULL"))) == []
     assert millrace("validate", "--env", "prod", "--no-spark").stderr == ""
 
 

@@ -41,7 +41,7 @@ def test_every_name_option_and_value_is_completed_as_by_the_commands(
     shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "1000")
-    tree = json.loads(json.dumps(completion.described(FULL)))
+    tree = json.loads(json.dumps(completion.completion_tree(FULL)))
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
     lines = [*asked(FULL, ("millrace",))]
@@ -54,7 +54,7 @@ def test_every_name_option_and_value_is_completed_as_by_the_commands(
         monkeypatch.setenv("_TYPER_COMPLETE_WORD_TO_COMPLETE", words[-1])
         assert shell_complete(FULL, {}, "millrace", completion.VARIABLE, f"complete_{shell}") == 0
         told = capsys.readouterr().out
-        assert completion.answer(tree, shell) == 0
+        assert completion.print_completions(tree, shell) == 0
         assert capsys.readouterr().out == told, line
 
 
@@ -76,7 +76,7 @@ def test_environments_and_their_jobs_are_those_of_the_files(
             (here / "environments" / f"{name}.yaml").write_text(text)
     monkeypatch.chdir(here)
     context: Any = type("Context", (), {"params": {}})()
-    assert completion.environments("") == list(environment_names())
+    assert completion.complete_environment_names("") == list(environment_names())
     if folder == "two":
         for name, wanted in {
             "dev": ["orders", "b-2"],
@@ -85,11 +85,11 @@ def test_environments_and_their_jobs_are_those_of_the_files(
             "no": [],
         }.items():
             context.params = {"env": name}
-            assert completion.jobs(context, "") == wanted
+            assert completion.complete_job_names(context, "") == wanted
         return
     for name in environment_names():
         context.params = {"env": name}
-        assert completion.jobs(context, "") == list(load(name).jobs)
+        assert completion.complete_job_names(context, "") == list(load(name).jobs)
 
 
 def test_the_second_answer_imports_none_of_the_commands(tmp_path: Path) -> None:

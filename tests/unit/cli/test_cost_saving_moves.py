@@ -13,7 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 from millrace.cli.app import app
-from millrace.cli.plan.plan import keeps_all_slas, scale_traffic, simulate_and_check_plan
+from millrace.cli.plan.plan import (
+    environment_with_scaled_traffic,
+    plan_keeps_all_slas,
+    simulated_plan_with_warnings,
+)
 from millrace.cli.plan.report.apply_cost_saving_moves import write_moves_into_files
 from millrace.cli.plan.report.plan_document import plan_document
 from millrace.cli.plan.report.plan_verdict import plan_verdict
@@ -21,7 +25,7 @@ from millrace.cli.shared.html_pages import html_page
 from millrace.config import ConfigurationError, Environment, load
 from millrace.config.engines import KINDS
 from millrace.sizing import Plan, plan, total_cost
-from millrace.sizing.cost_saving_moves import MOST, Move, find_moves, with_cheapest_engines
+from millrace.sizing.cost_saving_moves import MOST, Move, environment_with_cheapest_engines, find_moves
 from tests.page_without_browser import drawn
 from tests.reference_environments import FILES, table
 
@@ -48,8 +52,8 @@ def project(folder: Path, file: Path) -> Path:
 def test_each_gives_its_dollars_to_the_cent(tmp_path: Path, file: Path) -> None:
     environment = load(file, ROOT)
     before = plan(environment)
-    assert keeps_all_slas(environment, before)
-    moves = find_moves(environment, before, keeps_all_slas)
+    assert plan_keeps_all_slas(environment, before)
+    moves = find_moves(environment, before, plan_keeps_all_slas)
     assert 0 < len(moves) <= MOST
     assert [each.saved for each in moves] == sorted((each.saved for each in moves), reverse=True)
     shown = page_of(environment, before, moves)
@@ -66,7 +70,7 @@ def test_each_gives_its_dollars_to_the_cent(tmp_path: Path, file: Path) -> None:
         again = plan(after)
         assert round(total_cost(again).value, 2) == round(each.usd, 2)
         assert round(total_cost(before).value - each.saved, 2) == round(each.usd, 2)
-        assert keeps_all_slas(after, again)
+        assert plan_keeps_all_slas(after, again)
         comments = re.findall(r"#.*", copy.read_text(encoding="utf-8"))
         lost = set(re.findall(r"#.*", text)) - set(comments)
         assert len(lost) <= (each.new is None), "a key that is removed takes the comment on its line with it"
@@ -74,7 +78,7 @@ def test_each_gives_its_dollars_to_the_cent(tmp_path: Path, file: Path) -> None:
 
 def page_of(environment: Environment, sized: Plan, moves: Sequence[Move]) -> str:
     """The plan's HTML page as it is drawn."""
-    found = simulate_and_check_plan(environment, sized)
+    found = simulated_plan_with_warnings(environment, sized)
     return unescape(drawn(html_page("plan", "plan", plan_document(found, plan_verdict(found), moves))))
 
 
@@ -111,7 +115,7 @@ def test_small_jobs_that_are_alike_become_one(tmp_path: Path) -> None:
     folder = tmp_path / "project"
     copy = project(folder, file)
     environment = load(copy, folder)
-    moves = find_moves(environment, plan(environment), keeps_all_slas)
+    moves = find_moves(environment, plan(environment), plan_keeps_all_slas)
     (place,) = [number for number, move in enumerate(moves, start=1) if move.with_it]
     write_moves_into_files(environment, moves, str(place))
     after = load(copy, folder)
@@ -132,7 +136,7 @@ def test_two_are_written_together_and_a_wrong_number_is_none(tmp_path: Path) -> 
     folder = tmp_path / "project"
     copy = project(folder, ROOT / "environments" / "minimal.yaml")
     environment = load(copy, folder)
-    moves = find_moves(environment, plan(environment), keeps_all_slas)
+    moves = find_moves(environment, plan(environment), plan_keeps_all_slas)
     for wrong in ("0", "1,9", "", "one"):
         with pytest.raises(ConfigurationError, match="--apply"):
             write_moves_into_files(environment, moves, wrong)
@@ -152,7 +156,7 @@ def test_moves_are_written_alone(other: list[str]) -> None:
 
 def test_double_traffic_is_the_file_with_double_traffic(tmp_path: Path) -> None:
     copy = project(tmp_path / "project", ROOT / "environments" / "minimal.yaml")
-    doubled = scale_traffic(load(copy, copy.parents[1]), 2)
+    doubled = environment_with_scaled_traffic(load(copy, copy.parents[1]), 2)
     copy.write_text(copy.read_text().replace("records_per_second: 800", "records_per_second: 1600"))
     written = load(copy, copy.parents[1])
     assert total_cost(plan(doubled)).value == pytest.approx(total_cost(plan(written)).value)
@@ -170,7 +174,9 @@ def test_an_engine_that_is_left_out_is_the_cheaper_one_whose_keys_fit(
     copy.write_text(text.replace("    engine: emr\n", f"    {keys}\n" * bool(keys)))
     with pytest.raises(ConfigurationError, match=r"engine is \(missing\).*`millrace plan` takes the cheaper"):
         load(copy, folder)
-    environment = with_cheapest_engines(load(copy, folder, open_engines=True), keeps_all_slas)
+    environment = environment_with_cheapest_engines(
+        load(copy, folder, open_engines=True), plan_keeps_all_slas
+    )
     sized = plan(environment)
     usd = {
         each: total_cost(
@@ -179,7 +185,7 @@ def test_an_engine_that_is_left_out_is_the_cheaper_one_whose_keys_fit(
         for each in ("glue", "emr")[keys != "" :]
     }
     assert environment.jobs["readings"].engine == min(usd, key=usd.__getitem__) == engine
-    first, *_ = moves = find_moves(environment, sized, keeps_all_slas)
+    first, *_ = moves = find_moves(environment, sized, plan_keeps_all_slas)
     assert (first.key, first.new, first.usd) == ("jobs.readings.engine", engine, total_cost(sized).value)
     write_moves_into_files(environment, moves, "1")
     assert round(total_cost(plan(load(copy, folder))).value, 2) == round(min(usd.values()), 2)
@@ -194,7 +200,7 @@ def test_bounded_runs_are_on_emr_until_their_bill_on_glue_is_proven(tmp_path: Pa
     on_glue = load(copy, folder, {copy: text.replace("run: auto", "run: bounded")})
     assert plan(on_glue).jobs["events"].run is not None
     copy.write_text(text.replace("    engine: glue\n", "").replace("run: auto", "run: bounded"))
-    chosen = with_cheapest_engines(load(copy, folder, open_engines=True), keeps_all_slas)
+    chosen = environment_with_cheapest_engines(load(copy, folder, open_engines=True), plan_keeps_all_slas)
     assert chosen.jobs["events"].engine == "emr"
     assert total_cost(plan(chosen)).value > total_cost(plan(on_glue)).value, "dollars alone would choose Glue"
 
@@ -208,8 +214,10 @@ def test_engines_of_several_jobs_are_chosen_together(tmp_path: Path) -> None:
     file = tmp_path / "small.yaml"
     file.write_text(text.replace("    engine: glue\n", ""))
     copy = project(tmp_path / "project", file)
-    environment = with_cheapest_engines(load(copy, copy.parents[1], open_engines=True), keeps_all_slas)
-    moves = find_moves(environment, plan(environment), keeps_all_slas)
+    environment = environment_with_cheapest_engines(
+        load(copy, copy.parents[1], open_engines=True), plan_keeps_all_slas
+    )
+    moves = find_moves(environment, plan(environment), plan_keeps_all_slas)
     write_moves_into_files(environment, moves, "1")
     usd = {}
     for first, second in itertools.product(KINDS, repeat=2):

@@ -51,7 +51,7 @@ def synthesised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     monkeypatch.setattr(
         changes_report, "rehearse_table_changes", lambda *_: StartRehearsal({"db.t": ("+ c bigint",)}, ())
     )
-    monkeypatch.setattr(changes_report, "check_lines_by_version", lambda *_: [])
+    monkeypatch.setattr(changes_report, "checkpoint_lines_of_jobs", lambda *_: [])
     return paths
 
 

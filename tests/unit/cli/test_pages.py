@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from millrace.cli import app
-from millrace.cli.plan.plan import simulate_and_check_plan
+from millrace.cli.plan.plan import simulated_plan_with_warnings
 from millrace.cli.plan.report.plan_document import plan_document
 from millrace.cli.plan.report.plan_risks import SimulatedPlan
 from millrace.cli.plan.report.plan_verdict import plan_verdict
@@ -146,7 +146,7 @@ def test_numbers_are_written_as_in_a_terminal(ours, script):
 @pytest.fixture(scope="module", params=environment_names(ROOT))
 def planned(request) -> tuple[SimulatedPlan, dict[str, Any], str]:
     environment = load(request.param, root=ROOT)
-    result = simulate_and_check_plan(environment, plan(environment))
+    result = simulated_plan_with_warnings(environment, plan(environment))
     document = plan_document(result, plan_verdict(result))
     return result, document, drawn(html_page("plan", "plan", document))
 
@@ -169,7 +169,7 @@ def test_the_flow_has_each_stream_job_and_table_once(planned):
         (place[-1], table)
         for job in environment.jobs.values()
         for query in job.queries.values()
-        for place, table in query.writes.items()
+        for place, table in query.created_tables_by_place.items()
     }
     expected = [f"stream {each}" for each in environment.streams] + [
         f"job {each}" for each in environment.jobs
@@ -203,7 +203,7 @@ def test_the_tree_adds_up_and_a_stream_that_is_not_ours_has_no_price(planned):
     others = sum(not each["ours"] for each in document["streams"].values())
     assert tree.count(">not ours<") == others
     assert ">$0.00<" not in tree
-    lines = [line for cost in result.plan.costs.values() for line in cost if line.usd]
+    lines = [line for cost in result.plan.cost_items_by_key.values() for line in cost if line.usd]
     assert tree.count('class="why"') == len(lines)
 
 

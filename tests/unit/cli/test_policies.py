@@ -170,7 +170,7 @@ def account(
         table = name.split(".")[1]
         place = f"{scope.names.bucket('lake')}/warehouse/{scope.names.database}.db/{table}/data/x.parquet"
         made.asked |= {
-            Asked("s3:GetObject", f"arn:{scope.names.partition}:s3:::{place}"),
+            Asked("s3:GetObject", f"arn:{scope.names.aws_partition}:s3:::{place}"),
             made._key("s3", "Decrypt"),
         }
         return _Table()
@@ -179,7 +179,7 @@ def account(
     for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(key, "test")
     monkeypatch.setenv("AWS_DEFAULT_REGION", scope.names.environment.region)
-    for job in scope.jobs:
+    for job in scope.job_names:
         stack = scope.names.stack(f"job-{job}")
         made.deploy(stack)
         version = JobVersion(
@@ -279,8 +279,8 @@ def test_what_a_command_asks_is_allowed(
 
 def test_nobody_but_a_deployer_writes_what_a_rollback_deploys(scope: PermissionScope) -> None:
     names = scope.names
-    for job in scope.jobs:
-        place = names.versions(job).replace("s3://", f"arn:{names.partition}:s3:::")
+    for job in scope.job_names:
+        place = names.versions_url(job).replace("s3://", f"arn:{names.aws_partition}:s3:::")
         parameter = names.arn("ssm", f"parameter{names.versions_parameter(job)}")
         for each in (Asked("s3:PutObject", f"{place}/1.json"), Asked("ssm:PutParameter", parameter)):
             for role, effect in (("deployer", "Allow"), ("operator", "Deny")):
@@ -339,7 +339,7 @@ def test_the_roles_of_the_bootstrap_are_those_of_the_assembly(scope: PermissionS
         assets = json.loads(file.read_text())
         for each in (*assets.get("files", {}).values(), *assets.get("dockerImages", {}).values()):
             wanted |= {destination["assumeRoleArn"] for destination in each["destinations"].values()}
-    resolved = {each.replace("${AWS::Partition}", names.partition) for each in wanted}
+    resolved = {each.replace("${AWS::Partition}", names.aws_partition) for each in wanted}
     (grant,) = (each for each in grants_of_command(scope, "deploy") if each.sid == "ActAsBootstrapRoles")
     assert set(grant.resources) == resolved
     (grant,) = (each for each in grants_of_command(scope, "deploy") if each.sid == "CompareStacks")

@@ -188,7 +188,7 @@ def test_nothing_bare_is_left(text):
 def test_what_another_program_prints_is_made_visible(monkeypatch, capsys):
     program = f"import sys; sys.stdout.write({EVIL!r} + '\\n'); sys.stderr.write('wrong'); sys.exit(3)"
     monkeypatch.setattr(cdk, "find_program", lambda *_: sys.executable)
-    with console.escape_invisible_output(), pytest.raises(DeployError, match=r"status 3\nwrong$"):
+    with console.invisible_output_escaped(), pytest.raises(DeployError, match=r"status 3\nwrong$"):
         cdk.run_cdk(["-c", program], os.environ, shown=True)
     assert not bare(capsys.readouterr().err)
 

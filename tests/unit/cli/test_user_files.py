@@ -61,7 +61,7 @@ def test_traffic_from_a_file_that_is_no_text_in_utf_8(project: Path, content: by
 def test_traffic_from_a_file_that_is_no_csv(project: Path) -> None:
     (project / "wide.csv").write_text("page\n" + "x" * 200_000 + "\n")
     arguments = ("traffic", "clicks", "--env", "shop", "--from", "wide.csv", "--dry-run")
-    assert "wide.csv: no CSV: field larger than field limit" in told(2, *arguments, cwd=project)
+    assert "wide.csv: it is not CSV: field larger than field limit" in told(2, *arguments, cwd=project)
 
 
 def test_a_schema_that_cannot_be_written_is_told_before_records_are_read(orders: Path) -> None:

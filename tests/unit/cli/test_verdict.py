@@ -18,12 +18,12 @@ from rich.console import Console
 from millrace.advisor.advise import advise
 from millrace.advisor.findings.advised_job import AdvisedJob
 from millrace.advisor.forecasts.what_if import twin_of_application
-from millrace.cli.plan.plan import simulate_and_check_plan
+from millrace.cli.plan.plan import simulated_plan_with_warnings
 from millrace.cli.plan.report.plan_risks import SimulatedPlan
 from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.cli.plan.report.simulate_verdict import (
-    age_of_oldest_waiting,
-    longest_late_period,
+    age_of_oldest_waiting_record,
+    longest_late_length_and_start,
     simulation_verdict,
 )
 from millrace.cli.shared.verdict import SEVERITIES, Risk, Verdict, largest_first, verdict_panel
@@ -41,7 +41,7 @@ from millrace.sizing.readable_numbers import (
     percent,
 )
 from millrace.sizing.simulation import Arrivals, Outage, simulate
-from millrace.sizing.simulation.plan_scenario import scenario, streams_of
+from millrace.sizing.simulation.plan_scenario import scenario_of_job, streams_of_job
 from tests.unit.advisor.synthetic_runs import Truth, history
 from tests.unit.cli.test_commands import ROOT, in_terminal, millrace
 from tests.unit.docs.test_commands import parse_millrace
@@ -54,7 +54,7 @@ __all__ = ["from_text"]
 @pytest.fixture(scope="module", params=environment_names(ROOT))
 def found(request) -> SimulatedPlan:
     environment = load(request.param, root=ROOT)
-    return simulate_and_check_plan(environment, plan(environment))
+    return simulated_plan_with_warnings(environment, plan(environment))
 
 
 def kinds(verdict: Verdict) -> dict[str, Risk]:
@@ -83,14 +83,14 @@ def test_every_risk_concerns_what_the_plan_has_and_its_dollars_are_a_part_of_the
 def test_the_next_command_runs(tmp_path: Path) -> None:
     """``prod`` is kept; with the scaling of a job pinned it is at risk, and the pin is named."""
     kept = load("prod", root=ROOT)
-    assert plan_verdict(simulate_and_check_plan(kept, plan(kept)), "prod").sla.state == "kept"
+    assert plan_verdict(simulated_plan_with_warnings(kept, plan(kept)), "prod").sla.state == "kept"
     file = tmp_path / "pinned.yaml"
     pinned = set_value(
         (ROOT / "environments/prod.yaml").read_text(), ("jobs", "departures", "scaling"), "auto"
     )
     file.write_text(pinned)
     environment = load(file, root=ROOT)
-    verdict = plan_verdict(simulate_and_check_plan(environment, plan(environment)), str(file))
+    verdict = plan_verdict(simulated_plan_with_warnings(environment, plan(environment)), str(file))
     assert verdict.risks[0].kind == "late-at-rise"
     assert "jobs.departures.scaling is pinned" in verdict.risks[0].words
     assert verdict.sla.state == "at risk"
@@ -111,12 +111,12 @@ def test_nothing_is_told_of_what_is_well(from_text: Loader) -> None:
         "record_size: 100B,", "record_size: 100B, peak_factor: 1,"
     )
     environment = from_text(yaml)
-    well = plan_verdict(simulate_and_check_plan(environment, plan(environment)))
+    well = plan_verdict(simulated_plan_with_warnings(environment, plan(environment)))
     assert well.sla.state == "kept"
     assert well.sla.share == 1.0
     assert {each.severity for each in well.risks} <= {"note"}
     guessed = from_text(yaml.replace("basis: measured", "basis: assumed"))
-    assert "assumed-rates" in kinds(plan_verdict(simulate_and_check_plan(guessed, plan(guessed))))
+    assert "assumed-rates" in kinds(plan_verdict(simulated_plan_with_warnings(guessed, plan(guessed))))
 
 
 def test_brokers_without_tls_and_a_plan_above_its_limit_are_risks(from_text: Loader) -> None:
@@ -125,7 +125,7 @@ def test_brokers_without_tls_and_a_plan_above_its_limit_are_risks(from_text: Loa
 
     def found(more: str) -> dict[str, Risk]:
         environment = from_text(yaml + more)
-        return kinds(plan_verdict(simulate_and_check_plan(environment, plan(environment))))
+        return kinds(plan_verdict(simulated_plan_with_warnings(environment, plan(environment))))
 
     open_brokers = found(kafka.replace("KIND", "none"))["kafka-without-tls"]
     assert (open_brokers.severity, "cluster office" in open_brokers.words) == ("warning", True)
@@ -148,7 +148,7 @@ def test_writes_that_no_line_of_the_bill_has_are_a_risk_with_their_number(from_t
         line = sink.replace("SINK", of_sink)
         line = line if told else line.replace(", dead_letters: letters", "")
         environment = from_text(text(rate="1000", sla="120s", more=line))
-        risks = plan_verdict(simulate_and_check_plan(environment, plan(environment))).risks
+        risks = plan_verdict(simulated_plan_with_warnings(environment, plan(environment))).risks
         assert [risk.words for risk in risks if risk.kind == "unpriced-writes"] == told
 
 
@@ -156,7 +156,7 @@ def test_the_verdict_names_a_busy_driver() -> None:
     for seconds, busy in ((60, True), (600, False)):
         document = reference("changes-of-40-tables", latency=f"{seconds * 1000}ms")
         environment = Environment.model_validate(document)
-        risk = kinds(plan_verdict(simulate_and_check_plan(environment, plan(environment)))).get(
+        risk = kinds(plan_verdict(simulated_plan_with_warnings(environment, plan(environment)))).get(
             "driver-limit"
         )
         assert (risk is not None) is busy
@@ -167,7 +167,7 @@ def test_the_verdict_names_a_busy_driver() -> None:
 
 def test_a_plan_that_the_simulator_contradicts_is_a_breach(from_text: Loader) -> None:
     environment = from_text(text(rate="990", size="1KiB", sla="60s", per_core="100000"))
-    seen = simulate_and_check_plan(environment, plan(environment))
+    seen = simulated_plan_with_warnings(environment, plan(environment))
     (played,) = seen.played
     assert plan_verdict(seen).sla.state == "kept"
     late = SimulatedPlan(environment, seen.plan, [replace(played, within=0.93412)])
@@ -189,10 +189,10 @@ def test_a_plan_that_the_simulator_contradicts_is_a_breach(from_text: Loader) ->
 def test_a_backlog_that_a_day_does_not_drain_is_a_risk(from_text: Loader, rate: str, state: str) -> None:
     """Batches of 24,000 records, of which 23,900 have arrived meanwhile: ten minutes of outage take 40 hours, unless the plan may add a core."""
     pinned, free = (from_text(text(rate=rate, job=f"worker: G.1X{more}")) for more in ("\n    cores: 32", ""))
-    found = plan_verdict(simulate_and_check_plan(pinned, plan(pinned)))
+    found = plan_verdict(simulated_plan_with_warnings(pinned, plan(pinned)))
     assert found.sla.state == state
     assert ("within a day: jobs.clicks.cores is pinned" in found.sla.words) == (state == "at risk")
-    assert plan_verdict(simulate_and_check_plan(free, plan(free))).sla.state == "kept"
+    assert plan_verdict(simulated_plan_with_warnings(free, plan(free))).sla.state == "kept"
 
 
 @given(
@@ -217,13 +217,13 @@ def played(outage: float = 0.0):
     environment = load(str(ROOT / "docs" / "examples" / "spiky.yaml"), ROOT)
     sized = plan(environment)
     arrivals = {
-        name: Arrivals.constant(9000, 2400 + outage / 2) for name in streams_of(environment, "on-glue")
+        name: Arrivals.constant(9000, 2400 + outage / 2) for name in streams_of_job(environment, "on-glue")
     }
     away = [Outage(1200, outage)] if outage else []
     return (
         environment,
         sized,
-        simulate(scenario(environment, sized, "on-glue", arrivals, fixed=True, outages=away)),
+        simulate(scenario_of_job(environment, sized, "on-glue", arrivals, fixed=True, outages=away)),
     )
 
 
@@ -232,9 +232,13 @@ def test_records_that_wait_too_long_are_late_though_nobody_committed_them() -> N
     environment, sized, result = played(outage=10_000)
     query = result.queries["land-glue"]
     assert query.ages.share_within(60) == 1.0
-    assert age_of_oldest_waiting(query, result.seconds) == pytest.approx(result.seconds - 1200, abs=120)
+    assert age_of_oldest_waiting_record(query, result.seconds) == pytest.approx(
+        result.seconds - 1200, abs=120
+    )
     late = query.arrivals.arrived_before(result.seconds - 60) - query.committed
-    assert query.in_time(60, result.seconds) == pytest.approx(query.committed / (query.committed + late))
+    assert query.share_in_time(60, result.seconds) == pytest.approx(
+        query.committed / (query.committed + late)
+    )
     verdict = simulation_verdict(
         environment, sized, {"on-glue": result}, env="e", repeat_command="again", fixed=False
     )
@@ -252,11 +256,11 @@ def test_records_that_wait_too_long_are_late_though_nobody_committed_them() -> N
 def test_the_longest_spell_of_late_batches() -> None:
     _, _, result = played(outage=300)
     query = result.queries["land-glue"]
-    spell, begin = longest_late_period(query, 60)
-    late = query.ends[query.oldest > 60]
+    spell, begin = longest_late_length_and_start(query, 60)
+    late = query.ends[query.oldest_age_by_batch > 60]
     assert begin + spell == pytest.approx(late.max())
     assert begin <= late.min()
-    assert longest_late_period(query, math.inf) == (0.0, 0.0)
+    assert longest_late_length_and_start(query, math.inf) == (0.0, 0.0)
 
 
 def test_advice_opens_with_what_it_found() -> None:
@@ -274,7 +278,7 @@ def test_advice_opens_with_what_it_found() -> None:
 
 def test_a_foreign_job_is_told_what_a_month_costs_after_the_advice() -> None:
     advice = advise(history([Truth(name="well", rate=500.0, seed=2, seconds=240.0)]))
-    ran = twin_of_application(advice.history, 0.44).replay()
+    ran = twin_of_application(advice.history, 0.44).forecast_replay()
     grows = ran.queries["well"].model_copy(update={"ended": False})
     changed = [
         ran.model_copy(update={"changes": ("cores=1",), "dollars_month": 70.0}),
@@ -297,7 +301,7 @@ class Promised(AdvisedJob):
 
     seconds = 0.0
 
-    def latency_seconds(self, query: object) -> float:
+    def latency_limit_seconds(self, query: object) -> float:
         del query
         return self.seconds
 
@@ -308,7 +312,7 @@ def test_ages_out_of_a_log_are_held_against_the_sla(
 ) -> None:
     advice = advise(history([Truth(name="well", rate=500.0, seed=2, seconds=240.0)]))
     twin = twin_of_application(advice.history, 0.44)
-    ran = twin.replay()
+    ran = twin.forecast_replay()
     assert ran.queries["well"].keeps_up
     oldest = ran.queries["well"].figures["oldest"]
     bound = {"kept": oldest.high, "at risk": (oldest.low + oldest.high) / 2, "missed": oldest.low}[state]
@@ -316,7 +320,7 @@ def test_ages_out_of_a_log_are_held_against_the_sla(
     assert advice_verdict(advice, Promised(), ran).sla.state == state
     short = advise(history([Truth(name="short", limit=3000, rate=900.0, trigger=4.0, seconds=240.0)]))
     behind = twin_of_application(short.history, 0.44)
-    said = advice_verdict(short, Promised(), behind.replay()).sla
+    said = advice_verdict(short, Promised(), behind.forecast_replay()).sla
     assert (said.state, said.words) == (
         "missed",
         "the backlog of short grows, and with it the age of records",
@@ -372,14 +376,14 @@ def test_a_share_that_is_not_all_is_never_told_as_all(share: float) -> None:
 def test_a_path_is_quoted_in_the_command() -> None:
     environment = load("minimal", root=ROOT)
     words = shlex.split(
-        plan_verdict(simulate_and_check_plan(environment, plan(environment)), "a b/my plan.yaml").command
+        plan_verdict(simulated_plan_with_warnings(environment, plan(environment)), "a b/my plan.yaml").command
     )
     assert words[words.index("--env") + 1] == "a b/my plan.yaml"
 
 
 def test_the_command_stands_before_its_explanation_in_a_narrow_terminal() -> None:
     result = plan_verdict(
-        simulate_and_check_plan(environment := load("prod", root=ROOT), plan(environment)), "prod"
+        simulated_plan_with_warnings(environment := load("prod", root=ROOT), plan(environment)), "prod"
     )
     console = Console(width=60, record=True, file=io.StringIO(), force_terminal=True)
     console.print(*verdict_panel(result, terminal=True))

@@ -49,11 +49,11 @@ ROWS = {
         TEAM, tags("owner: Zoë"), "tags.owner", "Zoë", "English letters, digits", None,
     ),
     "tags that differ by capitals": (
-        TEAM, tags("Team: x"), "tags.Team", "the key Team", "one that differs from team by more than capitals", None,
+        TEAM, tags("Team: x"), "tags.Team", "the key Team", "a key that differs from team in more than upper and lower case", None,
     ),
     "a tag of ours": (
         TEAM, tags("'millrace:project': x"), "tags.millrace:project", "the key millrace:project",
-        "one that differs from millrace:project", None,
+        "a key that differs from millrace:project", None,
     ),
     "more tags than a resource takes": (
         TEAM, TEAM + "".join(f"  tag-{n}: x\n" for n in range(47)), "tags", "48 tags",

@@ -82,7 +82,7 @@ ROWS = {
     "state without a transform that makes results": (
         WHOLE,
         SINK + STATE.format("key: [page]"),
-        f"{DERIVE}.transform", "(missing)", "a function that makes the results", None,
+        f"{DERIVE}.transform", "(missing)", "a function that computes the results", None,
     ),
     "the latest of each key beside state": (
         SINK, SINK + STATE.format("key: [page]") + "        latest_by: [page] #!\n",

@@ -193,7 +193,7 @@ ROWS = {
     "a table of a format that shows none before it is decoded": (
         *routed("{source: orders,", "{source: orders, changes_of: shop.orders, #!\n            format: {kind: debezium, payload: avro, "
         "registry: 'https://r.example', subject: s},\n           "), f"{BOTH}.routes.orders.changes_of",
-        "shop.orders", "nothing with payload avro: a stream for each table", None,
+        "shop.orders", "nothing with payload avro: use one stream for each table", None,
     ),
     "a table of a format without tables": (
         *routed("{source: orders,", "{source: orders, changes_of: shop.orders, #!\n           "), f"{BOTH}.routes.orders.changes_of",

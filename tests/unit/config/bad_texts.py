@@ -7,7 +7,7 @@ SCHEMA = "        table: clicks_landed\n        schema: pipelines/shop/schemas/c
 RATE = "    rate: {records_per_second_per_core: 5000, batch_overhead: 2s}\n"
 LONG = "a" * 300
 MANY = "1" * 400
-MOMENT = "earliest, latest, or a moment with its zone"
+MOMENT = "earliest, latest, or a time with its zone"
 
 ROWS = {
     # what a message shows is what is written

@@ -274,11 +274,11 @@ ROWS = {
     ),
     "a start without its zone": (
         LAND_TABLE, LAND_TABLE + "        start: 2026-01-31T00:00:00 #!\n", f"{LAND}.start",
-        "2026-01-31T00:00:00", "earliest, latest, or a moment with its zone", None,
+        "2026-01-31T00:00:00", "earliest, latest, or a time with its zone", None,
     ),
     "a start that is none": (
         LAND_TABLE, LAND_TABLE + "        start: newest #!\n", f"{LAND}.start",
-        "newest", "earliest, latest, or a moment with its zone", None,
+        "newest", "earliest, latest, or a time with its zone", None,
     ),
     "a schema outside": (
         LAND_SCHEMA, LAND_TABLE + "        schema: pipelines/../secret.ddl #!\n", f"{LAND}.schema",

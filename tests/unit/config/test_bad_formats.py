@@ -228,6 +228,6 @@ def test_every_format_is_taken(name: str, project: Path) -> None:
 def test_the_check_reads_a_descriptor_as_the_core_does() -> None:
     assert descriptors.message_names(DESCRIPTOR) == ["shop.Order"]
     assert (
-        of_core.find_message(DESCRIPTOR, "shop.Order", "order.desc").struct.simpleString()
+        of_core.find_message(DESCRIPTOR, "shop.Order", "order.desc").columns.simpleString()
         == "struct<n:bigint,page:string>"
     )

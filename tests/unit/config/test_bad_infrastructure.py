@@ -121,7 +121,7 @@ ROWS = {
         TOP, TOP + "history: {}\n", "history.clients", "(missing)", "required",
     ),
     "sign-in without TLS": (
-        TOP, TOP + SIGN_IN.format("us-east-1", "8h"), "history.certificate", "(missing)", "over HTTPS",
+        TOP, TOP + SIGN_IN.format("us-east-1", "8h"), "history.certificate", "(missing)", "without HTTPS",
     ),
     "sign-in with a secret elsewhere": (
         TOP, TOP + SIGN_IN.format("eu-west-1", "8h").replace("[10.0.0.0/8]", f"[10.0.0.0/8], certificate: {CERTIFICATE}"),
@@ -148,7 +148,7 @@ ROWS = {
     ),
     "fan-out at an existing stream": (
         LAND_CLICKS, LAND_CLICKS + "        fan_out: true\n",
-        "jobs.clicks.queries.land-clicks.fan_out", "true", "would be registered",
+        "jobs.clicks.queries.land-clicks.fan_out", "true", "would register",
     ),
     "another account without a role": (
         CLICKS, CLICKS + f"    existing: {EXISTING}\n    shards: 2\n",

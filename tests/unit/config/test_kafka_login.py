@@ -68,8 +68,8 @@ ELSEWHERE = SECRET.replace("us-east-1", "eu-west-1")
 @pytest.mark.parametrize(
     ("cluster", "authentication", "key", "value", "allowed"),
     [
-        (OWN, {"kind": "scram-sha-512", "secret": SECRET, "secret_key": KEY}, "", "scram-sha-512", "iam: a cluster that is made"),
-        (OWN, "none", "", "none", "iam: a cluster that is made"),
+        (OWN, {"kind": "scram-sha-512", "secret": SECRET, "secret_key": KEY}, "", "scram-sha-512", "iam: a cluster that this environment creates"),
+        (OWN, "none", "", "none", "iam: a cluster that this environment creates"),
         ({**EXISTING, "tier": "serverless"}, "tls", "", "tls", "iam: a serverless cluster"),
         (EXISTING, {"kind": "plain", "secret": OTHER}, "", "plain", "MSK has no SASL/PLAIN"),
         (EXISTING, {"kind": "scram-sha-512", "secret": OTHER, "secret_key": KEY}, ".secret", OTHER, "begins with AmazonMSK_"),

@@ -219,7 +219,7 @@ def test_an_environment_is_frozen_and_knows_its_places(project: Path) -> None:
     environment = load("shop", root=project)
     with pytest.raises(ValidationError):
         environment.region = "eu-west-1"  # type: ignore[misc]
-    assert environment.places.of(("streams", "clicks", "traffic", "record_size")) == (
+    assert environment.value_locations.file_and_line(("streams", "clicks", "traffic", "record_size")) == (
         "environments/shop.yaml",
         GOOD.splitlines().index("      record_size: 500B") + 1,
     )

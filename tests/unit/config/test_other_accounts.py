@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from millrace.config import ConfigurationError, load
-from millrace.config.aws.accounts import named_hosts
+from millrace.config.aws.accounts import hosts_of_urls_and_servers
 from millrace.config.document.yaml_tree import Tree
 from tests.unit.cli.test_commands import millrace
 
@@ -50,16 +50,16 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_hosts_of_the_file_are_those_that_a_resolver_is_asked_for(project: Path) -> None:
-    tree = load("dev", root=project).places.tree
+    tree = load("dev", root=project).value_locations.tree
     assert tree is not None
-    assert named_hosts(tree) == ["dev-db.internal"]
+    assert hosts_of_urls_and_servers(tree) == ["dev-db.internal"]
     for text, hosts in {
         "b-1.example.com:9092,B-2.example.com:9092": ["b-1.example.com", "b-2.example.com"],
         "https://10.0.0.1:8081": [],
         "s3://a.bucket/prefix": [],
         "https://registry.example.com/path?x=http": ["registry.example.com"],
     }.items():
-        assert named_hosts(Tree(tree.file, 1, {"url": Tree(tree.file, 1, text)})) == hosts, text
+        assert hosts_of_urls_and_servers(Tree(tree.file, 1, {"url": Tree(tree.file, 1, text)})) == hosts, text
 
 
 def test_everything_of_another_account_is_an_error_at_once(project: Path) -> None:
@@ -72,7 +72,7 @@ def test_everything_of_another_account_is_an_error_at_once(project: Path) -> Non
     assert secret.file == "environments/dev.yaml"
     assert (
         secret.allowed
-        == "something of account 444455556666, or 111122223333 in governance.other_accounts if it is meant"
+        == "a value of account 444455556666; if account 111122223333 is intended, list it in governance.other_accounts"
     )
 
 
@@ -90,7 +90,9 @@ def test_everything_of_another_account_is_an_error_at_once(project: Path) -> Non
 )
 def test_it_is_found_in_any_value(project: Path, line: str) -> None:
     (project / "environments/prod.yaml").write_text(f"{PROD}{line}\n")
-    with pytest.raises(ConfigurationError, match=r"environments/prod\.yaml:3.*other_accounts if it is meant"):
+    with pytest.raises(
+        ConfigurationError, match=r"environments/prod\.yaml:3.*list it in governance.other_accounts"
+    ):
         load("prod", root=project)
 
 

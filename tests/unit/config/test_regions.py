@@ -9,7 +9,7 @@ from cfnlint.schema import ResourceNotFoundError
 from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
 from millrace.config import ConfigurationError, load
-from millrace.config.aws.regions import LACKING, REGIONS, partition
+from millrace.config.aws.regions import LACKING, REGIONS, aws_partition_of_region
 
 ROOT = Path(__file__).parents[3]
 
@@ -59,7 +59,7 @@ def test_what_the_region_lacks_is_told_with_its_key(tmp_path: Path, region: str,
     (tmp_path / "pipelines").symlink_to(ROOT / "pipelines")
     folder = tmp_path / "environments"
     folder.mkdir()
-    (folder / "shop.yaml").write_text(TEXT.format(region=region, partition=partition(region)))
+    (folder / "shop.yaml").write_text(TEXT.format(region=region, partition=aws_partition_of_region(region)))
     if not keys:
         assert load("shop", root=tmp_path).region == region
         return

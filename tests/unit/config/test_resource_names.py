@@ -38,7 +38,7 @@ def test_names_follow_project_environment_and_account() -> None:
     assert names.stream("departures") == "flights-prod-departures"
     assert names.stream("clicks") == "shop-clickstream", "somebody else's keeps its name"
     assert names.stream("bookings") == "bookings", "a topic is named in its cluster"
-    assert names.checkpoints("ground") == "s3://flights-prod-checkpoints-444455556666-us-east-1/ground"
+    assert names.checkpoints_url("ground") == "s3://flights-prod-checkpoints-444455556666-us-east-1/ground"
 
 
 @pytest.mark.parametrize(

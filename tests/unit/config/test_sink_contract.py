@@ -59,15 +59,15 @@ def test_the_core_reads_what_the_configuration_writes(
 ) -> None:
     asked = KINDS[kind].model_validate_json(json.dumps(examples(kind, required=required)), strict=True)
     context = SinkContext(Names(environment, "111122223333"), batch_bytes=1e9)
-    read = asked.settings(context)
+    read = asked.launch_settings(context)
     written = json.loads(json.dumps(typed_json.to_json_value(read)))
     assert typed_json.read_typed(SinkSettings, written, "sink") == read
     assert read.target.startswith(f"{kind} ")
     assert (read.lake_table is not None) == asked.in_catalog
     # What `millrace erase` does not reach it tells a person to do.
-    by_hand = asked.manual_erasure("a = 1", context)
+    by_hand = asked.manual_erasure_steps("a = 1", context)
     assert (by_hand is None) == asked.in_catalog
-    name = asked.target[1].replace("/", " ").split()[-1]
+    name = asked.target_key_and_name[1].replace("/", " ").split()[-1]
     assert by_hand is None or name in by_hand, by_hand
     for key in written:
         with pytest.raises(
@@ -77,7 +77,7 @@ def test_the_core_reads_what_the_configuration_writes(
     with pytest.raises(typed_json.SettingsError, match="unknown keys colour"):
         typed_json.read_typed(SinkSettings, {**written, "colour": "red"}, "sink")
     for grant in asked.grants(context):
-        assert bool(grant.wildcards) == (grant.why is not None), grant
+        assert bool(grant.resources_with_wildcard) == (grant.why is not None), grant
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -22,7 +22,7 @@ from millrace.config.engines.versions import (
 )
 
 ROOT = Path(__file__).parents[3]
-OTHERS = [line for line in LINES.values() if not line.default]
+OTHERS = [line for line in LINES.values() if not line.is_default_line]
 
 
 def jars(name: str, line: SparkLine) -> dict[str, str]:
@@ -55,7 +55,7 @@ def test_the_locked_jars_are_those_of_the_line(line: SparkLine) -> None:
     assert kafka["kafka-clients"] == line.libraries["kafka_clients"]
     assert kafka["commons-pool2"] == line.libraries["commons_pool"]
     assert jars("avro", line) == {f"spark-avro{suffix}": line.spark}
-    assert jars("sandbox", line)[f"iceberg-spark-runtime-{line.name}{suffix}"] == line.iceberg
+    assert jars("sandbox", line)[f"iceberg-spark-runtime-{line.name}{suffix}"] == line.iceberg_version
 
 
 def test_sets_that_hold_no_scala_serve_every_line() -> None:
@@ -95,5 +95,5 @@ def test_a_newer_version_stands_for_the_newest_before_it_in_its_series(name: str
 
 @pytest.mark.parametrize("engine", KINDS)
 def test_the_default_is_the_newest_version_on_the_line_of_most_tests(engine: str) -> None:
-    *_, newest = (each.name for each in VERSIONS if each.engine == engine and each.spark_line.default)
+    *_, newest = (each.name for each in VERSIONS if each.engine == engine and each.spark_line.is_default_line)
     assert KINDS[engine].model_fields["version"].default == newest

@@ -19,7 +19,7 @@ from typer import BadParameter
 from typer.testing import CliRunner
 
 from millrace.cli import app
-from millrace.cli.plan.init import project_files
+from millrace.cli.plan.init import new_project_texts_by_path
 from millrace.config import environment_names
 from millrace.sandbox.programs.toolchain import node_bin_folder
 
@@ -274,7 +274,7 @@ IN_PROJECT = sorted({text for each in COMMANDS if (text := in_project(each)) is 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("new") / "my-streams"
-    for name, text in project_files("my-streams").items():
+    for name, text in new_project_texts_by_path("my-streams").items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     (trace,) = re.findall(r"^```csv\n(.*?)^```", (ROOT / "docs" / "simulation.md").read_text(), re.M | re.S)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.map import PRODUCT, ROOT, files
+from tests.product_files import PRODUCT, ROOT, files
 
 SHOWING = [path for path in files(list(PRODUCT)) if "\n    >>> " in (ROOT / path).read_text(encoding="utf-8")]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from policy_sentry.querying.actions import get_action_data
 
-from millrace.cli.plan.init import project_files
+from millrace.cli.plan.init import new_project_texts_by_path
 from millrace.config import Names, load
 from millrace.infra.launch.job_spark_settings import database_location
 from millrace.sizing import plan
@@ -32,7 +32,7 @@ WITH_FILES = [page for page in RECIPES if recipe(page)]
 
 def project(folder: Path, page: Path) -> Path:
     """Write a new project, and the recipe's files in it."""
-    for name, text in {**project_files("my-streams"), **recipe(page)}.items():
+    for name, text in {**new_project_texts_by_path("my-streams"), **recipe(page)}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     for name in re.findall(r"authorities: (\S+)", page.read_text()):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.cli.plan.init import project_files
+from millrace.cli.plan.init import new_project_texts_by_path
 
 ROOT = Path(__file__).parents[3]
 PAGES = [
@@ -33,7 +33,7 @@ def named(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_what_a_page_names_is_there(page: Path) -> None:
-    made = project_files("my-streams")  # by `millrace init`
+    made = new_project_texts_by_path("my-streams")  # by `millrace init`
     missing = sorted(name for name in named(page) if not (ROOT / name).exists() and name not in made)
     assert missing == []
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from millrace.config import Names, load
 from millrace.etl.launch import typed_json
-from millrace.etl.launch.launch_document import parse_arguments, read_document
+from millrace.etl.launch.launch_document import parse_arguments, read_settings_of_document
 from millrace.etl.record.errors import StartError
 from millrace.infra.launch.launch_settings import job_settings
 from millrace.sizing import plan
@@ -97,7 +97,7 @@ def test_any_value_in_any_place_is_read_or_refused(place: tuple[int, tuple[Any, 
     text = json.dumps(changed(DOCUMENTS[number], path, value))
     refused = ""
     try:
-        job = read_document(text, ARGUMENTS)
+        job = read_settings_of_document(text, ARGUMENTS)
     except StartError as error:
         refused = str(error)
     if refused:
@@ -127,4 +127,4 @@ def test_any_value_in_any_place_is_read_or_refused(place: tuple[int, tuple[Any, 
 )
 def test_what_is_none_is_told_with_its_place(text: str, message: str) -> None:
     with pytest.raises(StartError, match=message):
-        read_document(text, ARGUMENTS)
+        read_settings_of_document(text, ARGUMENTS)

@@ -22,7 +22,7 @@ from millrace.infra.launch.launch_settings import job_settings
 from millrace.infra.permissions.job_permissions import EncryptionKeyArns, JobPermissions
 from millrace.infra.permissions.source_permissions import source_grants
 from millrace.sizing import Plan, plan
-from millrace.sizing.model import JobPlan
+from millrace.sizing.plan_model import JobPlan
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "sources.md").read_text()
 
@@ -111,7 +111,7 @@ def test_the_role_reads_the_topics_of_a_pattern_and_no_others(names: Names, plan
 
 
 def test_a_notebook_samples_each_route(environment: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(environment.places.root)
+    monkeypatch.chdir(environment.value_locations.root)
     cells = ["".join(cell["source"]) for cell in build_notebook(environment, "ground", {})["cells"]]
     assert [c for c in cells if c.startswith("### Route")] == [
         f"### Route `{name}`" for name in ("bags", "bookings", "clicks", "searches")

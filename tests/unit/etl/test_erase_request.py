@@ -32,13 +32,13 @@ class Rows:
         self.matching, self.erased = matching, 0
         snapshot = SimpleNamespace(snapshotId=lambda: 7)
         metadata = SimpleNamespace(currentSnapshot=lambda: snapshot, location=lambda: "s3://lake/db/orders")
-        self.table = SimpleNamespace(metadata=lambda _: metadata)
+        self.table = SimpleNamespace(load_java_table=lambda _: metadata)
 
     def count_matches(self, _spark: Any, _condition: Any) -> Any:
         left = self.matching - self.erased
-        return SimpleNamespace(rows=left, letters=0, total=100, files=1, matching_rows=left)
+        return SimpleNamespace(rows=left, letters=0, total=100, files=1, matching_count=left)
 
-    def erase(self, _spark: Any, _condition: Any, _id: str) -> None:
+    def erase_matching_rows(self, _spark: Any, _condition: Any, _id: str) -> None:
         self.erased = self.matching
 
 
@@ -53,10 +53,10 @@ def files(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
     monkeypatch.setattr(erase.hadoop_files, "read_text", read)
     monkeypatch.setattr(erase.hadoop_files, "write_text", lambda _, url, text: held.update({url: text}))
-    monkeypatch.setattr(erase.hadoop_files, "delete", lambda _, url: held.pop(url))
+    monkeypatch.setattr(erase.hadoop_files, "delete_if_exists", lambda _, url: held.pop(url))
     monkeypatch.setattr(erase, "ErasureCondition", lambda _, where: where)
-    monkeypatch.setattr(erase, "mark_erasure", lambda *_: 8)
-    monkeypatch.setattr(erase.Erasure, "_parent_folder", lambda *_: "s3://lake/db")
+    monkeypatch.setattr(erase, "commit_mark_of_erasure", lambda *_: 8)
+    monkeypatch.setattr(erase.ErasureTask, "_parent_folder_of_table", lambda *_: "s3://lake/db")
     return held
 
 
@@ -72,14 +72,14 @@ def test_more_of_a_table_than_was_deployed_is_erased_for_nobody(
 ) -> None:
     """Whoever can write the request can write the answer too, which says that the preview was made."""
     rows, told = Rows(matching), []
-    monkeypatch.setattr(erase, "erasure_targets", lambda *_: ((rows,), [], []))
+    monkeypatch.setattr(erase, "targets_left_out_and_problems", lambda *_: ((rows,), [], []))
     files[f"{PLACE}/_millrace/erase/request.json"] = json.dumps(REQUEST)
     if under_way:
         forged = erase._new_answer(SimpleNamespace(id="e1")) | {"state": "running"}  # type: ignore[arg-type]
         files[f"{PLACE}/_millrace/erase/e1.json"] = json.dumps(forged)
     job: Any = SimpleNamespace(checkpoints=PLACE, job="shop", erase_share=share)
     report: Any = SimpleNamespace(emit=lambda event, **fields: told.append((event, fields)))
-    erase.Erasure(job, report)(None)  # type: ignore[arg-type]
+    erase.ErasureTask(job, report)(None)  # type: ignore[arg-type]
     answer = json.loads(files[f"{PLACE}/_millrace/erase/e1.json"])
     assert (answer["state"], rows.erased) == (("done", matching) if done else ("refused", 0))
     if done:

@@ -96,7 +96,7 @@ class Stream:
     def now(self) -> datetime:
         return datetime.fromtimestamp(self.at(self.numbers) / 1000, tz=UTC)
 
-    def iterator(self, shard: str, kind: str, place: str) -> str:
+    def shard_iterator(self, shard: str, kind: str, place: str) -> str:
         if shard in self.gone:
             raise refusal("ResourceNotFoundException")
         begins: dict[str, Callable[[int], bool]] = {
@@ -109,7 +109,7 @@ class Stream:
         kept = self.records_of[shard]
         return json.dumps([shard, next((n for n, r in enumerate(kept) if begins[kind](r[0])), len(kept))])
 
-    def records(self, iterator: str, limit: int) -> Any:
+    def get_records(self, iterator: str, limit: int) -> Any:
         assert 1 <= limit <= 10_000
         self.asked["GetRecords"] += 1
         if self.choose.random() < self.expired:

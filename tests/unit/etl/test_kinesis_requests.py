@@ -18,13 +18,13 @@ from moto import mock_aws
 from millrace.etl.launch.sources import KinesisSource
 from millrace.etl.record.errors import NoAnswerError, StartError
 from millrace.etl.sources.kinesis import closed_shards
-from millrace.etl.sources.kinesis import stream as kinesis
+from millrace.etl.sources.kinesis import connector_stream as kinesis
 from millrace.etl.sources.kinesis.closed_shards import (
     AGGREGATE,
     Shard,
     ShardPositions,
-    ShardRest,
-    split_aggregate,
+    UnreadShardRest,
+    split_kinesis_aggregate,
     unread_shard_rests,
 )
 from millrace.etl.sources.kinesis.missed_records_guard import KinesisLossGuard
@@ -93,28 +93,28 @@ def shards(*specs: str) -> list[Shard]:
         (shards("a", "b"), positions(a="1", b="2"), positions(a="3", b="2"), []),
         (shards("a!", "b<a"), positions(a="1"), positions(a="2", b=None), []),
         (shards("a!", "b<a"), positions(a="END"), positions(b=None), []),
-        (shards("a!", "b<a"), positions(a="5"), positions(a="END", b=None), [ShardRest("a", "5")]),
+        (shards("a!", "b<a"), positions(a="5"), positions(a="END", b=None), [UnreadShardRest("a", "5")]),
         # A shard was split, and dropped with a part of it unread; or it had not been read at all.
-        (shards("a!", "b<a", "c<a"), positions(a="5"), positions(b=None, c=None), [ShardRest("a", "5")]),
-        (shards("a!", "b<a", "c<a"), positions(a=None), positions(b=None, c=None), [ShardRest("a", None)]),
+        (shards("a!", "b<a", "c<a"), positions(a="5"), positions(b=None, c=None), [UnreadShardRest("a", "5")]),
+        (shards("a!", "b<a", "c<a"), positions(a=None), positions(b=None, c=None), [UnreadShardRest("a", None)]),
         # Two were merged.
-        (shards("a!", "b!", "c<ab"), positions(a="5", b="6"), positions(c=None), [ShardRest("a", "5"), ShardRest("b", "6")]),
+        (shards("a!", "b!", "c<ab"), positions(a="5", b="6"), positions(c=None), [UnreadShardRest("a", "5"), UnreadShardRest("b", "6")]),
         # Children opened and closed unseen.
         (
             shards("a!", "b!<a", "c<a", "d<b"),
             positions(a="5"),
             positions(c=None, d=None),
-            [ShardRest("a", "5"), ShardRest("b", None)],
+            [UnreadShardRest("a", "5"), UnreadShardRest("b", None)],
         ),
         # Ancestors of what was read are no business of this batch.
-        (shards("a!", "b!<a", "c<b"), positions(b="5"), positions(c=None), [ShardRest("b", "5")]),
+        (shards("a!", "b!<a", "c<b"), positions(b="5"), positions(c=None), [UnreadShardRest("b", "5")]),
         (shards("a!", "b<a", "z"), positions(b="5"), positions(b="5", z=None), []),
         # The first batch begins at the beginning, where there are closed shards already.
-        (shards("a!", "b<a"), positions(), positions(b=None), [ShardRest("a", None)]),
+        (shards("a!", "b<a"), positions(), positions(b=None), [UnreadShardRest("a", None)]),
     ],
 )  # fmt: skip
 def test_tails_that_a_connector_passes_over(
-    stream: list[Shard], before: ShardPositions, here: ShardPositions, wanted: list[ShardRest]
+    stream: list[Shard], before: ShardPositions, here: ShardPositions, wanted: list[UnreadShardRest]
 ) -> None:
     assert unread_shard_rests(stream, before, here) == wanted
 
@@ -155,7 +155,7 @@ def test_a_stream_that_is_not_there_is_told_in_one_message(client: Any) -> None:
 
 
 def test_the_horizon_of_shards(client: Any) -> None:
-    oldest = kinesis.oldest_record_lookup(SOURCE, None, client=client)
+    oldest = kinesis.make_oldest_record_finder(SOURCE, None, client=client)
     assert oldest(["shardId-000000000000"]) == {"shardId-000000000000": None}
     first, _ = put(client, b"1", b"2")
     asked = ["shardId-000000000000", "shardId-000000000099"]
@@ -181,9 +181,9 @@ def test_shards_are_asked_at_once_by_a_client_of_that_question(
         def get_records(self, ShardIterator: str, **_: Any) -> Any:
             return {"Records": [{"SequenceNumber": ShardIterator}]}
 
-    monkeypatch.setattr(kinesis, "api_client", Keyed)
+    monkeypatch.setattr(kinesis, "make_kinesis_client", Keyed)
     source = dataclasses.replace(SOURCE, role="arn:aws:iam::999988887777:role/readers")
-    oldest = kinesis.oldest_record_lookup(source, None)
+    oldest = kinesis.make_oldest_record_finder(source, None)
     for questions in (1, 2):
         assert oldest("1234") == {shard: shard for shard in "1234"}
         assert made == [(source, None)] * questions
@@ -200,7 +200,7 @@ def test_a_stream_that_does_not_say_how_many_shards_it_has_ends_no_job(
     other = dataclasses.replace(SOURCE, stream="flight")
     guard.count_shards = lambda: kinesis.count_open_shards(other, None, client=client)
     with pytest.raises(NoAnswerError, match=r"stream flight: .*not found"):
-        guard.check_before_batch(there, 1)
+        guard.checked_positions_before_batch(there, 1)
 
 
 def test_a_query_that_begins_at_the_latest_record_reads_no_tails_at_first(client: Any) -> None:
@@ -210,7 +210,8 @@ def test_a_query_that_begins_at_the_latest_record_reads_no_tails_at_first(client
     )
     latest = dataclasses.replace(SOURCE, start="latest")
     assert (
-        list(kinesis.closed_shard_reader(latest, None, client=client)(positions(), positions(x=None))) == []
+        list(kinesis.make_closed_shard_reader(latest, None, client=client)(positions(), positions(x=None)))
+        == []
     )
 
 
@@ -242,16 +243,16 @@ NO_AGGREGATES = {
 
 
 def test_an_aggregate_is_taken_apart() -> None:
-    assert split_aggregate(aggregate(PACKED)) == PACKED
+    assert split_kinesis_aggregate(aggregate(PACKED)) == PACKED
 
 
 @pytest.mark.parametrize("name", NO_AGGREGATES)
 def test_what_only_looks_like_an_aggregate_is_none(name: str) -> None:
-    assert split_aggregate(NO_AGGREGATES[name]) is None
+    assert split_kinesis_aggregate(NO_AGGREGATES[name]) is None
 
 
 @hypothesis.given(st.binary(max_size=60))
 def test_any_bytes_are_an_aggregate_or_none(body: bytes) -> None:
-    assert split_aggregate(AGGREGATE + body) is None or AGGREGATE + body == ended(body[:-16])
-    result = split_aggregate(ended(body))
+    assert split_kinesis_aggregate(AGGREGATE + body) is None or AGGREGATE + body == ended(body[:-16])
+    result = split_kinesis_aggregate(ended(body))
     assert result is None or all(isinstance(key, str) and isinstance(data, bytes) for key, data in result)

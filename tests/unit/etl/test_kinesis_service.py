@@ -79,7 +79,7 @@ def test_calls_are_signed_for_the_region_and_places_are_kinesis_own() -> None:
     ]
     with answering(*((200, {"ShardIterator": kind}) for kind, _, _ in places)) as (service, asked):
         for kind, place, _ in places:
-            assert service.iterator("shardId-0", kind, place) == kind
+            assert service.shard_iterator("shardId-0", kind, place) == kind
     of = {"StreamName": "flights", "ShardId": "shardId-0"}
     assert [body for _, body, _ in asked] == [
         {**of, "ShardIteratorType": kind, **more} for kind, _, more in places
@@ -118,7 +118,7 @@ def test_what_is_throttled_or_fails_is_asked_again() -> None:
     }
     busy = [refused("ProvisionedThroughputExceededException"), refused("LimitExceededException")]
     with answering(*busy, (500, b"<html>oh</html>"), (200, records)) as (service, asked):
-        assert service.records("here", 7)["Records"] == [
+        assert service.get_records("here", 7)["Records"] == [
             {"SequenceNumber": "1", "PartitionKey": "k", "Data": b"x"}
         ]
     assert [body for _, body, _ in asked] == [{"ShardIterator": "here", "Limit": 7}] * 4
@@ -132,5 +132,5 @@ def test_what_is_refused_for_good_is_told_once(code: str) -> None:
         answering(refused(code)) as (service, _),
         pytest.raises(ClientError, match=f"{code} it is") as raised,
     ):
-        service.records("here", 7)
+        service.get_records("here", 7)
     assert raised.value.response["Error"]["Code"] == code

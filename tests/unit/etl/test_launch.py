@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
-from millrace.etl.launch.launch_document import ReplayRequest, ScriptArguments, parse_arguments, read_document
+from millrace.etl.launch.launch_document import (
+    ReplayRequest,
+    ScriptArguments,
+    parse_arguments,
+    read_settings_of_document,
+)
 from millrace.etl.record.errors import StartError
 from tests.launch_documents import with_route
 
@@ -63,16 +68,16 @@ def test_binds_and_engine_are_applied() -> None:
         "--engine", "sandbox", "--bind", "kafka.main.bootstrap=a:1,b:2", "--bind", "kinesis.endpoint=x=y"
     )
     assert dict(arguments.binds) == {"kafka.main.bootstrap": "a:1,b:2", "kinesis.endpoint": "x=y"}
-    assert read_document(document(), arguments).engine == "sandbox"
+    assert read_settings_of_document(document(), arguments).engine == "sandbox"
 
 
 def test_glue_passes_its_own_arguments_on() -> None:
     arguments = given(
         "--JOB_NAME", "j", "--JOB_RUN_ID", "r", "--TempDir", "s3://t", "--enable-metrics", "true"
     )
-    assert read_document(document(), arguments).engine == "glue"
+    assert read_settings_of_document(document(), arguments).engine == "glue"
     with pytest.raises(StartError, match="unknown arguments: --JOB_NAME j"):
-        read_document(document(engine="emr"), arguments)
+        read_settings_of_document(document(engine="emr"), arguments)
 
 
 def test_a_replay_names_its_query_and_letters() -> None:
@@ -117,4 +122,4 @@ def test_wrong_arguments_end_with_status_2(bad: list[str], capsys: pytest.Captur
 )
 def test_a_document_that_does_not_fit_is_refused(text: str, arguments: tuple[str, ...], message: str) -> None:
     with pytest.raises(StartError, match=message):
-        read_document(text, given(*arguments))
+        read_settings_of_document(text, given(*arguments))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from millrace.etl.job.lease_fence import STATUS, Fence
+from millrace.etl.job.lease_fence import STATUS, LeaseFence
 from millrace.etl.record.errors import LeaseLostError
 
 WHY = "another run has taken it"
@@ -42,7 +42,7 @@ def test_a_process_that_does_not_end_after_the_loss_is_ended(tells: bool) -> Non
         if not tells:
             raise BrokenPipeError
 
-    Fence(lease, tell, killed.set, seconds=0.01)
+    LeaseFence(lease, tell, killed.set, seconds=0.01)
     lease.why = WHY
     assert killed.wait(30)
     assert told == [
@@ -53,7 +53,7 @@ def test_a_process_that_does_not_end_after_the_loss_is_ended(tells: bool) -> Non
 def test_a_process_whose_queries_have_ended_is_left_alone() -> None:
     lease, done = Lent(), list[Any]()
     before = {*threading.enumerate()}
-    fence = Fence(lease, done.append, lambda: done.append("killed"), seconds=30)
+    fence = LeaseFence(lease, done.append, lambda: done.append("killed"), seconds=30)
     (thread,) = {*threading.enumerate()} - before
     lease.why = WHY
     fence.stop_watching()

@@ -54,7 +54,7 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Session:
     job = SimpleNamespace(job="shop", queries=(), batch_retries=0, run_every_seconds=None)
     monkeypatch.setattr(main.log_redaction, "redacting_session", lambda: made)
     monkeypatch.setattr(main, "_read_launch_document", lambda *_: "{}")
-    monkeypatch.setattr(launch_document, "read_document", lambda *_: job)
+    monkeypatch.setattr(launch_document, "read_settings_of_document", lambda *_: job)
     return made
 
 
@@ -101,14 +101,14 @@ def started(session: Session, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any,
     def begin(build: Any, supervise: Any) -> Lease:
         nothing: Any = SimpleNamespace(close=lambda: None, start=lambda: None, stop=lambda: None)
         monkeypatch.setattr(main, "NonBlockingConsole", lambda _: io.StringIO())
-        monkeypatch.setattr(main, "SparkMetrics", lambda _: SimpleNamespace(write=None))
+        monkeypatch.setattr(main, "SparkGauges", lambda _: SimpleNamespace(write=None))
         monkeypatch.setattr(main, "open_monitor", lambda *_: nothing)
         monkeypatch.setattr(main, "_open_lease", lambda *_: lease)
         monkeypatch.setattr(main, "build_queries", build)
         monkeypatch.setattr(main.maintenance_schedule, "maintenance_tasks", lambda *_: ())
         monkeypatch.setattr(main, "MaintenanceThread", lambda *_: nothing)
         monkeypatch.setattr(main.signal, "signal", lambda *_: None)
-        supervisor = SimpleNamespace(run=supervise, stop=lambda: None)
+        supervisor = SimpleNamespace(run_to_exit_status=supervise, request_stop=lambda: None)
         monkeypatch.setattr(main, "Supervisor", lambda *_, **__: supervisor)
         return lease
 

@@ -64,7 +64,7 @@ def test_each_chore_is_done_when_it_is_due(monkeypatch: pytest.MonkeyPatch) -> N
         None, [often, seldom], EventReporter("job", told), first=timedelta(minutes=20)
     )  # type: ignore[arg-type]
     schedule._stop = clock  # type: ignore[assignment]
-    schedule._run()
+    schedule._run_chores_until_stopped()
     assert often.done_at == [900.0, 1860.0, 2820.0]  # a quarter of an hour after the end of the one before
     assert seldom.done_at == [1200.0]  # the first time as soon as all, then an hour later
     assert '"chore_failed"' in told.getvalue()
@@ -86,10 +86,10 @@ def test_bounded_runs_do_a_chore_in_the_run_that_is_nearest_to_its_interval(
         clock.now = 5_000.0 + 600 * number + seconds
         # A run has no state but the file.
         schedule = MaintenanceThread(None, [hourly, always], EventReporter("job", io.StringIO()))  # type: ignore[arg-type]
-        schedule.run_due("url", timedelta(minutes=10), threading.Event())
+        schedule.run_due_chores("url", timedelta(minutes=10), threading.Event())
     assert [round(at / 600) for at in hourly.done_at] == [0, 6, 12]
     assert len(always.done_at) == len(late)
     stopping = threading.Event()
     stopping.set()
-    schedule.run_due("url", timedelta(minutes=10), stopping)
+    schedule.run_due_chores("url", timedelta(minutes=10), stopping)
     assert len(always.done_at) == len(late), "a stop waits for no chore"

@@ -25,7 +25,7 @@ read_old = pb.reader(protobuf_descriptors.find_message(protobuf_sample.DESCRIPTO
 
 def test_columns_are_those_of_the_message() -> None:
     assert (
-        ORDER.struct.simpleString() == f"struct<{protobuf_sample.DDL.replace(' ', ':').replace(',:', ',')}>"
+        ORDER.columns.simpleString() == f"struct<{protobuf_sample.DDL.replace(' ', ':').replace(',:', ',')}>"
     )
 
 
@@ -160,7 +160,7 @@ def test_a_payload_comes_to_so_many_values_at_most() -> None:
     for message, payload in ((LINES, b"\x0a\x00" * 300_000), (ORDER, wide)):
         one = protobuf.make_payload_decoder(message)
         assert one(payload)[1:] == ("decode", "more than 1,000,000 values")
-        assert one.value_count <= protobuf.MOST_VALUES + 1_000_000
+        assert one.last_payload_value_count <= protobuf.MOST_VALUES + 1_000_000
         assert one(b"")[1:] == (None, None), "the next one starts from the beginning"
     packed = one(pb.block(9, b"\x02" * 900_000))
     assert packed[0] is not None
@@ -171,10 +171,10 @@ def test_values_go_back_in_batches_of_so_many(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(arrow, "MOST_VALUES", 100)
     payloads = [pb.block(9, b"\x02" * n) for n in (70, 1, 20, 3, 200, 4)]
     batch = pa.record_batch([pa.array(range(6)), pa.array(payloads, pa.binary())], ["n", "payload"])
-    answer = StructType().add("record", ORDER.struct).add("stage", StringType()).add("error", StringType())
+    answer = StructType().add("record", ORDER.columns).add("stage", StringType()).add("error", StringType())
     # One without a row, as Spark may send it.
     parts = list(
-        arrow._arrow_column_function(partial(protobuf.make_payload_decoder, ORDER), answer)(
+        arrow._function_over_arrow_batches(partial(protobuf.make_payload_decoder, ORDER), answer)(
             [batch, batch.slice(0, 0)]
         )
     )

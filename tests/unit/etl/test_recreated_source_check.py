@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 from millrace.etl.launch.sources import KinesisSource
 from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.errors import LossError, NoAnswerError, StartError
-from millrace.etl.sources.kinesis import stream
+from millrace.etl.sources.kinesis import connector_stream
 from millrace.etl.sources.recreated_source_check import LegIdentity, StreamIdentities
 
 FLIGHTS = {"cluster": "c1", "topic flights": "t1"}
@@ -212,15 +212,22 @@ def refusal(code: str) -> ClientError:
 
 def test_a_stream_is_known_by_the_second_it_was_made_in() -> None:
     made = datetime(2026, 11, 20, 9, 0, 0, 5000, tzinfo=timezone(timedelta(hours=1)))
-    assert stream.identifiers(STREAM, None, client=Kinesis(made)) == {
+    assert connector_stream.stream_creation_time_as_id(STREAM, None, client=Kinesis(made)) == {
         "stream shop-clicks": "2026-11-20T08:00:00+00:00"
     }
 
 
 def test_a_role_that_may_not_ask_knows_nothing_and_any_other_refusal_is_no_answer() -> None:
-    assert stream.identifiers(STREAM, None, client=Kinesis(refusal("AccessDeniedException"))) == {}
+    assert (
+        connector_stream.stream_creation_time_as_id(
+            STREAM, None, client=Kinesis(refusal("AccessDeniedException"))
+        )
+        == {}
+    )
     with pytest.raises(NoAnswerError, match="stream shop-clicks"):
-        stream.identifiers(STREAM, None, client=Kinesis(refusal("LimitExceededException")))
+        connector_stream.stream_creation_time_as_id(
+            STREAM, None, client=Kinesis(refusal("LimitExceededException"))
+        )
 
 
 def test_a_source_that_cannot_be_made_again_while_it_is_read_is_asked_at_the_start_alone() -> None:

@@ -16,11 +16,11 @@ from millrace.etl.services.backoff import Backoff
 from millrace.etl.sinks.base import BATCHES, BatchIdentity
 from millrace.etl.sinks.delivery.dynamodb_items import (
     TEXT_BYTES,
-    RowToItem,
+    RowToItemConverter,
     UnsupportedRowError,
     to_dynamodb_value,
 )
-from millrace.etl.sinks.delivery.postgres_merge import LONGEST_NAME, TableShape
+from millrace.etl.sinks.delivery.postgres_merge import LONGEST_NAME, PostgresTable
 from millrace.etl.sinks.delivery.python_task_writes import Refused, RowToSend, _send_partition
 from millrace.etl.sinks.opensearch import bulk_action_line, row_as_document
 
@@ -67,7 +67,7 @@ def test_what_is_written_between_waits_gives_new_patience() -> None:
     assert max(clock.waits) <= 1.0
 
 
-ITEM = RowToItem(
+ITEM = RowToItemConverter(
     frozenset({"raw"}),
     {"delay": DoubleType(), "legs": MapType(StringType(), ArrayType(DoubleType()))},
     keyed=True,
@@ -75,7 +75,7 @@ ITEM = RowToItem(
 
 
 def item(**fields: Any) -> tuple[dict[str, Any], int]:
-    return ITEM.item(json.dumps({"_id": "k", **fields}))
+    return ITEM.item_and_json_size(json.dumps({"_id": "k", **fields}))
 
 
 def test_items_have_dynamodbs_own_types() -> None:
@@ -111,7 +111,7 @@ JSON = st.recursive(
 def test_any_row_is_an_item_or_a_letter(fields: dict[str, Any]) -> None:
     text = json.dumps({**fields, "_id": "k"})
     try:
-        made, size = RowToItem(frozenset(), {}, keyed=True).item(text)
+        made, size = RowToItemConverter(frozenset(), {}, keyed=True).item_and_json_size(text)
     except UnsupportedRowError:
         return
     assert size == len(text.encode())
@@ -150,12 +150,12 @@ def test_numbers_keep_their_digits() -> None:
 def test_columns_that_a_database_has_no_place_for_stop_the_start() -> None:
     for name in ("x" * (LONGEST_NAME + 1), "x$", 'a"b'):
         with pytest.raises(StartError, match=r"names are longer than 63 bytes, or contain \$ or a quote: "):
-            TableShape.from_columns("shop.t", StructType().add(name, "string").add("_id", "string"))
+            PostgresTable.from_columns("shop.t", StructType().add(name, "string").add("_id", "string"))
     with pytest.raises(StartError, match="PostgreSQL has no column type for void"):
-        TableShape.from_columns("shop.t", StructType().add("x", "void").add("_id", "string"))
-    shape = TableShape.from_columns("shop.t", StructType().add("a'b", "decimal(9,2)").add("_id", "string"))
+        PostgresTable.from_columns("shop.t", StructType().add("x", "void").add("_id", "string"))
+    shape = PostgresTable.from_columns("shop.t", StructType().add("a'b", "decimal(9,2)").add("_id", "string"))
     assert shape.columns == {"a'b": "numeric(9,2)", "_id": "text"}
-    assert shape.staging == '"shop"."t_millrace"'
+    assert shape.staging_table == '"shop"."t_millrace"'
     assert shape.has_replacing_rows
 
 
@@ -165,12 +165,12 @@ class Connected:
     written = unordered = 0
     closed = False
 
-    def add(self, record: RowToSend) -> list[Refused]:
+    def add_and_yield_refused(self, record: RowToSend) -> list[Refused]:
         if record.id == "3":
             raise OSError("gone")
         return [(record, "no")] if record.id == "2" else []
 
-    def finish(self) -> list[Refused]:
+    def write_rest_and_yield_refused(self) -> list[Refused]:
         return []
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ from millrace.etl.checkpoints.checkpoint import source_offset
 from millrace.etl.launch import engine_kinds
 from millrace.etl.launch.settings import Connection
 from millrace.etl.launch.sinks import KafkaSinkSettings
-from millrace.etl.launch.sources import KafkaReading, KafkaSource, KinesisSource
+from millrace.etl.launch.sources import KafkaReadingOptions, KafkaSource, KinesisSource
 from millrace.etl.queries.open_sources import sources_digest
 from millrace.etl.record.batch_accounts import BatchAccounts, EventReporter
 from millrace.etl.record.errors import AccountsError, StartError
@@ -26,7 +26,7 @@ from millrace.etl.sinks.base import open_sink
 from millrace.etl.sinks.kafka import KafkaSink
 from millrace.etl.sources.kafka import connection as kafka
 from millrace.etl.sources.kafka import topic_stream
-from millrace.etl.sources.kinesis import stream as kinesis
+from millrace.etl.sources.kinesis import connector_stream as kinesis
 
 STREAM = KinesisSource("flights", "acme-flights", "eu-west-1", "earliest", 5000, 2.5, 86400)
 TOPIC = KafkaSource("flights", "flights", "main", "latest", 1000, 3600)
@@ -40,7 +40,7 @@ def test_commits_name_streams_topics_and_partitions_whatever_their_order() -> No
     )
 
     def part(*partitions: int, connection: str = "main") -> KafkaSource:
-        reading = KafkaReading(partitions=partitions or None)
+        reading = KafkaReadingOptions(partitions=partitions or None)
         return dataclasses.replace(TOPIC, reading=reading, connection=connection)
 
     result = [
@@ -130,7 +130,7 @@ def test_roles_are_asked_for_in_the_region(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(boto3, "client", client)
     for region in ("eu-west-1", "us-east-1"):
-        kinesis.api_client(
+        kinesis.make_kinesis_client(
             dataclasses.replace(STREAM, region=region, role="arn:aws:iam::999988887777:role/r")
         )
     assert asked == ["https://sts.eu-west-1.amazonaws.com", "https://sts.us-east-1.amazonaws.com"]
@@ -159,7 +159,7 @@ def test_the_connector_knows_every_option_of_ours() -> None:
             jar.read(n) for n in jar.namelist() if "/kinesis/" in n and n.endswith(".class")
         ).lower()
     options = engine_kinds.engine_of("sandbox").kinesis_options(STREAM, None)
-    keys = engine_kinds.engine_of("sandbox").credentials(
+    keys = engine_kinds.engine_of("sandbox").kinesis_credential_options(
         {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
     )
     unknown = [n for n in [*options, *keys] if n.lower().removeprefix("kinesis.").encode() not in code]
@@ -238,7 +238,7 @@ def test_a_connection_whose_brokers_were_looked_up_asks_no_more() -> None:
         assert isinstance(sink, KafkaSink)
         msk.refused = "TooManyRequestsException"
         # As each batch has it, while the control plane is busy.
-        assert sink.options()["kafka.bootstrap.servers"] == "iam.arn:acme-kafka:9098"
+        assert sink.spark_sink_options()["kafka.bootstrap.servers"] == "iam.arn:acme-kafka:9098"
         with pytest.raises(StartError, match="TooManyRequestsException"):
             open_sink(settings, run)
 
@@ -276,14 +276,14 @@ def test_offset_log() -> None:
 
 
 def test_accounts_balance_or_are_refused() -> None:
-    assert BatchAccounts.of_landing(read=5, landed=3, bad=1).land_figures() == {
+    assert BatchAccounts.of_landing(read=5, landed=3, bad=1).land_event_fields() == {
         "read": 5,
         "duplicates": 2,
         "landed": 3,
         "good": 2,
         "bad": 1,
     }
-    assert BatchAccounts(read=9, offered=6, written=4).fields() == {
+    assert BatchAccounts(read=9, offered=6, written=4).event_fields() == {
         "read": 9,
         "duplicates": 2,
         "filtered": 3,

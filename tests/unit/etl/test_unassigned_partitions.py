@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from millrace.etl.launch.settings import Connection
-from millrace.etl.launch.sources import KafkaReading, KafkaSource
+from millrace.etl.launch.sources import KafkaReadingOptions, KafkaSource
 from millrace.etl.record.errors import LossError, NoAnswerError, StartError
 from millrace.etl.sources.kafka import connection as kafka
-from millrace.etl.sources.kafka import topic_state
+from millrace.etl.sources.kafka import topic_ids_and_partitions
 from tests.unit.etl.test_source_options import FakeMsk
 
-READING = KafkaReading(partitions=(0, 2), partition_count=4)
+READING = KafkaReadingOptions(partitions=(0, 2), partition_count=4)
 SOURCE = KafkaSource("orders", "shop.orders", "main", "earliest", 100, 3600, READING)
 
 
@@ -33,9 +33,9 @@ def watching(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Callable[[], None
                 raise NoAnswerError("TimeoutException: no broker")
             return result
 
-        monkeypatch.setattr(topic_state, "partition_count", count)
+        monkeypatch.setattr(topic_ids_and_partitions, "partition_count", count)
         spark: Any = None
-        made = topic_state.unlisted_partitions_check(spark, SOURCE, BROKERS)
+        made = topic_ids_and_partitions.checker_of_unlisted_partitions(spark, SOURCE, BROKERS)
         assert made is not None
         return made
 
@@ -74,14 +74,14 @@ def test_a_job_that_runs_asks_the_brokers_and_aws_no_more(monkeypatch: pytest.Mo
         return 4
 
     monkeypatch.setattr(kafka, "_msk_client", lambda: msk)
-    monkeypatch.setattr(topic_state, "partition_count", count)
+    monkeypatch.setattr(topic_ids_and_partitions, "partition_count", count)
     spark: Any = None
     connection = Connection("acme-kafka", None, "iam")
-    watch = topic_state.unlisted_partitions_check(spark, SOURCE, connection)
+    watch = topic_ids_and_partitions.checker_of_unlisted_partitions(spark, SOURCE, connection)
     assert watch is not None
     msk.refused = "TooManyRequestsException"
     watch()
     watch()
     assert asked == [("shop.orders", "iam.arn:acme-kafka:9098")] * 3
     with pytest.raises(StartError, match=r"MSK cluster acme-kafka: .*TooManyRequestsException"):
-        topic_state.unlisted_partitions_check(spark, SOURCE, connection)
+        topic_ids_and_partitions.checker_of_unlisted_partitions(spark, SOURCE, connection)

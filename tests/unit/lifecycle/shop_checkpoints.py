@@ -81,7 +81,7 @@ class Shop:
             "sources/0/shard-commit/0": "x",
         }.items():
             self.put(f"clicks/{query}/{name}", text)
-        self.put(f"clicks/_millrace/{query}.manifest.json", MANIFEST.text())
+        self.put(f"clicks/_millrace/{query}.manifest.json", MANIFEST.to_json())
 
     def names_of(self, prefix: str = "") -> list[str]:
         result = self.s3.list_objects_v2(Bucket=self.bucket, Prefix=prefix).get("Contents", [])

@@ -33,7 +33,7 @@ from millrace.lifecycle.audits.hourly_audit import (
     complete_hours,
     missing_offset_ranges,
 )
-from millrace.lifecycle.audits.kinesis import compare_counts, last_read_by_shard
+from millrace.lifecycle.audits.kinesis import audit_stream_by_counts, last_sequence_number_by_shard
 from millrace.lifecycle.audits.landing_table import LandedRecords
 from millrace.lifecycle.audits.query_audit import AuditedDeployment, audit_query
 from millrace.lifecycle.aws_error_messages import AwsError
@@ -141,9 +141,9 @@ def test_what_was_read_and_did_not_land_is_missing_though_nothing_younger_landed
         "parent": {"iteratorType": "SHARD_END", "iteratorPosition": ""},
         "child": {"iteratorType": "AFTER_SEQUENCE_NUMBER", "iteratorPosition": "202"},
     }
-    read = last_read_by_shard(positions, listed)
+    read = last_sequence_number_by_shard(positions, listed)
     assert read == {"parent": math.inf, "left-out": math.inf, "child": 202}
-    assert last_read_by_shard({"parent": "a position of another make"}, listed) == {}
+    assert last_sequence_number_by_shard({"parent": "a position of another make"}, listed) == {}
     there = frozenset(str(n) for n in (*range(6), 200))
     (hour,), holes = compare_shards_by_record(HOURS[:1], shards, there, read=read)
     assert (hour.arrived, hour.landed, hour.missing, hour.waiting) == (23, 7, 4 + 5 + 2, 2 + 3)
@@ -196,7 +196,7 @@ def test_reading_a_shard_ends_though_it_is_written_to_without_a_pause(
 
 def test_a_stream_that_cloudwatch_does_not_count_is_not_audited(catalog: SqlCatalog, moto: str) -> None:
     table = landed(catalog, kinesis_rows([1, 2, 3]))
-    result = compare_counts(
+    result = audit_stream_by_counts(
         cloudwatch(moto), table, HOURS[:1], query="q", stream="elsewhere", table="db.landed"
     )
     assert isinstance(result, NotAudited)
@@ -264,7 +264,9 @@ def test_cloudwatchs_counts_against_a_table(catalog: SqlCatalog, moto: str) -> N
     # A row that is there twice does not make up for one that is not.
     rows.append(rows[10])
     table = landed(catalog, rows)
-    result = compare_counts(client, table, HOURS[:3], query="q", stream="shop-clicks", table="db.landed")
+    result = audit_stream_by_counts(
+        client, table, HOURS[:3], query="q", stream="shop-clicks", table="db.landed"
+    )
     assert isinstance(result, AuditResult)
     assert [(h.arrived, h.landed, h.missing, h.waiting) for h in result.hours] == [
         (120, 120, 0, 0),

@@ -17,7 +17,12 @@ from pyiceberg.catalog.sql import SqlCatalog
 from millrace.cli.repair import audit as command
 from millrace.config import load
 from millrace.config.queries import RouteQuery
-from millrace.etl.launch.sources import KafkaReading, KafkaSource, KinesisSource, group_sources_into_legs
+from millrace.etl.launch.sources import (
+    KafkaReadingOptions,
+    KafkaSource,
+    KinesisSource,
+    group_sources_into_legs,
+)
 from millrace.lifecycle.audits.direct_query_records import (
     OFFSETS,
     QUERY,
@@ -27,7 +32,7 @@ from millrace.lifecycle.audits.direct_query_records import (
     ranges_in_commits,
 )
 from millrace.lifecycle.audits.hourly_audit import HOUR, AuditResult, HourCounts, LaggingShard, NotAudited
-from millrace.lifecycle.audits.kinesis import compare_counts, lagging_shards
+from millrace.lifecycle.audits.kinesis import audit_stream_by_counts, lagging_shards
 from millrace.lifecycle.audits.landing_table import LandedRecords
 from millrace.lifecycle.audits.query_audit import line_in_offset_log
 
@@ -148,7 +153,7 @@ def test_a_streams_line_in_the_offset_log_is_where_the_core_puts_it(tmp_path: Pa
         if stream.kind == "kinesis":
             sources.append(KinesisSource(name, name, "r", "earliest", 1, 1.0, 1))
             continue
-        reading = KafkaReading(pattern=True) if stream.pattern else None
+        reading = KafkaReadingOptions(pattern=True) if stream.pattern else None
         topic = stream.pattern or name
         sources.append(KafkaSource(name, topic, stream.cluster, "earliest", 1, 1, reading))
     legs = group_sources_into_legs(sources)
@@ -243,7 +248,7 @@ def test_a_shard_that_is_read_late_is_no_hole(catalog: SqlCatalog, moto: str) ->
     hours = [begin + n * HOUR for n in range(3)]
 
     def missing(told: tuple[LaggingShard, ...] | None) -> list[tuple[int, int]]:
-        result = compare_counts(
+        result = audit_stream_by_counts(
             cloudwatch, landed, hours, query="q", stream="late-clicks", table="db.landed", unread=told
         )
         assert result.behind == (told or ())

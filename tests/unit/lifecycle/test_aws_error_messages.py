@@ -19,8 +19,8 @@ from millrace.lifecycle.aws_error_messages import (
     ThrottledError,
     TransientError,
     cdk_failure_message,
-    explain_aws_error,
-    translate_aws_errors,
+    to_aws_error,
+    translating_aws_errors,
 )
 from tests.http_servers import Handler, served
 
@@ -164,7 +164,7 @@ def test_an_address_that_does_not_answer_is_told(aws: pytest.MonkeyPatch, enviro
 def test_a_question_asked_too_often_is_no_quota_that_is_used_up(
     operation: str, code: str, message: str, throttled: bool
 ) -> None:
-    error = explain_aws_error(ClientError({"Error": {"Code": code, "Message": message}}, operation), "asking")
+    error = to_aws_error(ClientError({"Error": {"Code": code, "Message": message}}, operation), "asking")
     assert isinstance(error, ThrottledError) == throttled
     assert (f"asking: AWS is throttling {operation}; wait" in str(error)) == throttled
     assert ("a quota is used up" in str(error)) == (code == "LimitExceededException" and not throttled)
@@ -175,7 +175,7 @@ def test_what_may_go_when_asked_again_is_told_apart(aws: pytest.MonkeyPatch) -> 
         if url is not None:
             signed_in(aws, url)
         boto3.DEFAULT_SESSION = None
-        with pytest.raises(AwsError) as refused, translate_aws_errors("asking"):
+        with pytest.raises(AwsError) as refused, translating_aws_errors("asking"):
             boto3.client("sts", region_name="us-east-1").get_caller_identity()
         return refused.value
 
@@ -284,7 +284,7 @@ def test_what_nobody_knows_is_told_as_it_is() -> None:
 
 
 def test_only_what_aws_says_is_translated() -> None:
-    with pytest.raises(KeyError), translate_aws_errors("anything"):
+    with pytest.raises(KeyError), translating_aws_errors("anything"):
         raise KeyError("a mistake of ours")
 
 

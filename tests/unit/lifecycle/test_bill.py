@@ -123,7 +123,7 @@ def test_what_was_paid_goes_to_its_job_its_stream_or_all(signed_in: str, environ
     assert result.dollars_of("streams.clicks") == pytest.approx(3.6)
     assert result.dollars_of("shared") == pytest.approx(44.0), "what a stream bears is not shared"
     assert result.estimated
-    assert result.days == 10
+    assert result.day_count == 10
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ import copy
 from typing import Any
 
 from millrace.lifecycle.changes.deployment_changes import (
+    build_job_change,
     compare_templates,
-    describe_job_change,
     document_differences,
-    stream_names,
+    stream_names_in_template,
 )
 
 APPLICATION = {
@@ -57,7 +57,7 @@ def change(old: Any, new: Any, **given: Any) -> Any:
         "document_url": ("s3://a/1", "s3://a/1"),
         "sources": (STREAMS, STREAMS),
     }
-    return describe_job_change("clicks", stack=(old, new), **(settings | given))
+    return build_job_change("clicks", stack=(old, new), **(settings | given))
 
 
 def test_what_does_not_change_is_left_alone() -> None:
@@ -111,7 +111,7 @@ def test_new_code_restarts_after_the_deployment() -> None:
 
 
 def test_streams_and_topics_are_found_by_name() -> None:
-    result = stream_names(
+    result = stream_names_in_template(
         template(
             A={"Type": "AWS::Kinesis::Stream", "Properties": {"Name": "p-clicks"}},
             B={"Type": "AWS::MSK::Topic", "Properties": {"TopicName": "flights"}},
@@ -119,7 +119,7 @@ def test_streams_and_topics_are_found_by_name() -> None:
         )
     )
     assert result == {"p-clicks", "flights"}
-    assert stream_names(None) == frozenset()
+    assert stream_names_in_template(None) == frozenset()
 
 
 def test_numbers_are_told_by_path() -> None:

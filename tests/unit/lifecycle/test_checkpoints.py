@@ -33,7 +33,7 @@ from tests.unit.lifecycle.shop_checkpoints import MANIFEST, Shop, document
 def test_both_sides_mean_the_same_places(shop: Shop) -> None:
     assert (checkpoints.FOLDER, checkpoints.LIVE_SECONDS) == (core.FOLDER, core.LIVE_SECONDS)
     held = core.lease_of_checkpoints(
-        shop.names.checkpoints("clicks"), "glue-run-7", (os.getpid(),), lambda _: None
+        shop.names.checkpoints_url("clicks"), "glue-run-7", (os.getpid(),), lambda _: None
     )
     held.acquire()
     try:
@@ -47,7 +47,7 @@ def test_both_sides_mean_the_same_places(shop: Shop) -> None:
         held.release()
     assert shop.of.current_writer() is None
     again = core.lease_of_checkpoints(
-        shop.names.checkpoints("clicks"), "glue-run-8", (os.getpid(),), lambda _: None
+        shop.names.checkpoints_url("clicks"), "glue-run-8", (os.getpid(),), lambda _: None
     )
     with shop.of.holding_lease("millrace checkpoint reset"):
         assert shop.of.current_writer() == f"run millrace checkpoint reset on {os.uname().nodename}"
@@ -129,7 +129,7 @@ def test_a_reset_with_duplicates_is_done_when_they_are_accepted(shop: Shop) -> N
 def test_a_running_job_is_left_alone(shop: Shop) -> None:
     shop.begin()
     held = core.lease_of_checkpoints(
-        shop.names.checkpoints("clicks"), "run-1", (os.getpid(),), lambda _: None
+        shop.names.checkpoints_url("clicks"), "run-1", (os.getpid(),), lambda _: None
     )
     held.acquire()
     before = shop.names_of()
@@ -176,16 +176,16 @@ def test_what_an_engine_would_not_continue_is_not_carried_to_it(shop: Shop) -> N
         legs=(manifest.ManifestSource("iceberg", "shop_shop.landed"),),
         state=manifest.QueryState("at", (), ("session",), None, None, None),
     )
-    shop.put("clicks/_millrace/land.manifest.json", kept.text())
+    shop.put("clicks/_millrace/land.manifest.json", kept.to_json())
     refused = shop.run("move", "clicks", "land", "other/firsts")
     assert refused.exit_code == 2
     assert "an earlier Spark does not read the states of a later one" in " ".join(refused.output.split())
-    later = {**json.loads(kept.text()), "version": 2}
+    later = {**json.loads(kept.to_json()), "version": 2}
     shop.put("clicks/_millrace/land.manifest.json", json.dumps(later))
     refused = shop.run("move", "clicks", "land", "other/firsts")
     assert (refused.exit_code, "not a manifest" in refused.output) == (2, True)
     # Without state, it goes on there.
-    shop.put("clicks/_millrace/land.manifest.json", dataclasses.replace(kept, state=None).text())
+    shop.put("clicks/_millrace/land.manifest.json", dataclasses.replace(kept, state=None).to_json())
     assert shop.run("move", "clicks", "land", "on-emr/land-3").exit_code == 0
 
 
@@ -264,7 +264,7 @@ def test_what_cannot_go_back_is_told_before_it_goes(shop: Shop) -> None:
     old = manifest.make_manifest(
         job, job.queries[0], spark="3.5.6", conf=lambda _: None, schema_text=lambda _: None
     )
-    shop.put("clicks/_millrace/land.manifest.json", old.text())
+    shop.put("clicks/_millrace/land.manifest.json", old.to_json())
     assert checkpoint_refusals(aws, "clicks", derived) == []
     (line,) = irreversible_checkpoint_lines(aws, "clicks", derived)
     assert line.startswith(
@@ -277,7 +277,7 @@ def test_a_sandbox_in_the_place_of_an_engine_reads_what_it_wrote(shop: Shop) -> 
     shop.begin()
     aws = DeployedEnvironment(shop.names, lambda _: shop.s3)
     written = dataclasses.replace(MANIFEST, engine="sandbox", spark="3.99.9")
-    shop.put("clicks/_millrace/land.manifest.json", written.text())
+    shop.put("clicks/_millrace/land.manifest.json", written.to_json())
     assert checkpoint_refusals(aws, "clicks", document(engine="emr")) == []
     shop.put("clicks/_millrace/land.manifest.json", "{}")
     (line,) = checkpoint_refusals(aws, "clicks", document())

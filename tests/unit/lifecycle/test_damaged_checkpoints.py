@@ -70,7 +70,9 @@ def test_bytes_that_are_no_text_are_shown_refused_and_got_over(shop: Shop, file:
     assert shop.s3.get_object(Bucket=shop.bucket, Key=kept)["Body"].read() == spoiled
 
 
-@pytest.mark.parametrize("text", ["{}", '{"version": 1}', MANIFEST.text().replace('"connector"', '"plug"')])
+@pytest.mark.parametrize(
+    "text", ["{}", '{"version": 1}', MANIFEST.to_json().replace('"connector"', '"plug"')]
+)
 def test_an_object_that_is_no_manifest_is_damaged(shop: Shop, text: str) -> None:
     shop.begin()
     shop.put("clicks/_millrace/land.manifest.json", text)

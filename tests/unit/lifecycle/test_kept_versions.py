@@ -118,7 +118,7 @@ def test_a_version_that_somebody_forged_is_not_deployed(
     stack.deploy("s3://assets/1.json")
     save_deployed_version(deployed, JOB)
     stack.deploy("s3://assets/2.json")
-    s3, (bucket, folder) = deployed.client("s3"), split_s3_url(deployed.names.versions(JOB))
+    s3, (bucket, folder) = deployed.client("s3"), split_s3_url(deployed.names.versions_url(JOB))
     (kept,) = (each["Key"] for each in s3.list_objects_v2(Bucket=bucket)["Contents"])
     honest = s3.get_object(Bucket=bucket, Key=kept)["Body"].read()
     # As the job's role could write it before, and under the name of the version that is deployed next.

@@ -234,7 +234,9 @@ def test_a_look_that_is_not_answered_ends_no_following(
         return result
 
     following(monkeypatch, lambda: None, lambda: None)
-    command._print_new_entries(command._LogReader(lambda _: [], whole, late=None), set(), as_json=False)
+    command._print_new_entries_until_interrupt(
+        command._LogReader(lambda _: [], whole, late=None), set(), as_json=False
+    )
     assert capsys.readouterr().out == "new\n"
 
 

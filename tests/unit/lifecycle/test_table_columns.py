@@ -19,7 +19,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from millrace.lifecycle.account.catalog_columns import columns_of_tables, table_names_in_settings
+from millrace.lifecycle.account.catalog_columns import ddl_columns_by_table, table_names_in_settings
 from millrace.sandbox import running_sandbox
 
 
@@ -37,7 +37,7 @@ def test_columns_are_those_of_the_catalog_without_what_iceberg_keeps_for_old_row
     glue.create_table(
         DatabaseName="shop", TableInput={"Name": "clicks", "StorageDescriptor": {"Columns": held}}
     )
-    assert columns_of_tables(glue, ["shop.clicks", "shop.none", "nowhere.none"]) == {
+    assert ddl_columns_by_table(glue, ["shop.clicks", "shop.none", "nowhere.none"]) == {
         "shop.clicks": "`_id` string, `seat` struct<row:int,letter:string>"
     }
     glue.close()

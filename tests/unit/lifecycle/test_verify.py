@@ -72,7 +72,7 @@ def copy(tmp_path: Path) -> VerificationCopy:
     model = load("dev", root=ROOT)
     return write_verification_environment(
         model, NAME, account=ACCOUNT, settings=VerificationSettings(), root=ROOT, folder=tmp_path,
-        clusters=sandbox_target.sandbox_clusters(model), without_kafka=True,
+        clusters=sandbox_target.sandbox_cluster_sections(model), without_kafka=True,
     )  # fmt: skip
 
 
@@ -325,7 +325,7 @@ def test_runs_that_the_engine_counted_are_billed_as_it_counted(
         client("glue").batch_stop_job_run(JobName=name, JobRunIds=[run])
         while engines.live(name):
             client("glue").get_job_run(JobName=name, RunId=run)
-    second, first = account.runs(copy.names, "glue")
+    second, first = account.billed_runs(copy.names, "glue")
     assert (first.billed, first.counted, first.seconds) == ({"glue.dpu_hour": 0.2}, True, 360)
     # Two workers of one DPU for 90 s.
     assert second.billed["glue.dpu_hour"] == pytest.approx(180 / 3600)

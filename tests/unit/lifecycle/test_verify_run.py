@@ -178,7 +178,7 @@ def test_a_topic_goes_though_nobody_heard_that_it_was_made(
     model = kafka_only(tmp_path)
     copy = write_verification_environment(
         model, NAME, account="111122223333", settings=VerificationSettings(), root=ROOT, folder=tmp_path,
-        clusters=aws_target.existing_clusters_for_topic(model),
+        clusters=aws_target.existing_cluster_sections_for_topic(model),
     )  # fmt: skip
     monkeypatch.setattr(removal, "AdminClient", Cluster)
     monkeypatch.setattr(Cluster, "topics", {"orders": None})
@@ -246,7 +246,7 @@ class Asked(HalfDeployed):
 
     def stop(self, _names: Names, _job: str) -> None: ...
 
-    def runs(self, _names: Names, _job: str) -> list[BilledRun]:
+    def billed_runs(self, _names: Names, _job: str) -> list[BilledRun]:
         return []
 
 

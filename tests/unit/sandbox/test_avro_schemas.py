@@ -32,8 +32,8 @@ def test_avro_takes_what_a_generator_makes_and_names_of_a_namespace() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("{", "no Avro schema"),
-        ("3", "no Avro schema"),
+        ("{", "not an Avro schema"),
+        ("3", "not an Avro schema"),
         ('"int"', "must be a record"),
         ('{"type":"record","name":"r","fields":[{"name":"a","type":"nope"}]}', "unknown type nope"),
         (

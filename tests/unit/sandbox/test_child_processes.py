@@ -22,7 +22,7 @@ from millrace.sandbox.programs import localstack
 from millrace.sandbox.programs.child_processes import (
     ChildProcess,
     SandboxError,
-    lock_sandbox,
+    locked_sandbox_without_left_programs,
     stop_at_end,
     stop_left_programs,
     wait_until,
@@ -230,12 +230,12 @@ def test_what_is_not_released_ends_with_whoever_started_it_however_that_ends(tmp
 def test_one_sandbox_at_a_time(tmp_path, monkeypatch):
     monkeypatch.setattr(processes, "RUN", tmp_path)
     with (
-        lock_sandbox(),
+        locked_sandbox_without_left_programs(),
         pytest.raises(SandboxError, match="another sandbox command is running"),
-        lock_sandbox(),
+        locked_sandbox_without_left_programs(),
     ):
         pass
-    with lock_sandbox():  # free again
+    with locked_sandbox_without_left_programs():  # free again
         pass
 
 
@@ -246,8 +246,11 @@ def test_a_second_demo_leaves_the_first_ones_files_alone(tmp_path, monkeypatch):
     for folder in (tmp_path / "jobs", tmp_path / "event-logs"):
         folder.mkdir()
     console = Console(file=io.StringIO())
-    with lock_sandbox(), pytest.raises(SandboxError, match="another sandbox command is running"):
-        demo.run_demo(console, environment="local", records="few", keep=False)
+    with (
+        locked_sandbox_without_left_programs(),
+        pytest.raises(SandboxError, match="another sandbox command is running"),
+    ):
+        demo.exit_status_after_demo(console, environment="local", records="few", keep=False)
     assert {path.name for path in tmp_path.iterdir()} >= {"jobs", "event-logs"}
 
 

@@ -78,8 +78,10 @@ def test_a_job_that_comes_back_is_waited_for_and_stopped(
     made.start()
     made.wait_for_rows(TABLE, "job")
     made.kill_and_restart_jobs("kill 1", {"job": [[TABLE]]})
-    assert made.wait_until_tables_complete({TABLE: 2}) == ""
-    assert made.wait_until_tables_complete({TABLE: 3}) == f"no further row for 1 s: {TABLE} has 2 of 3"
+    assert made.wait_for_rows_and_describe_missing({TABLE: 2}) == ""
+    assert (
+        made.wait_for_rows_and_describe_missing({TABLE: 3}) == f"no further row for 1 s: {TABLE} has 2 of 3"
+    )
     made.stop()
     made.stop()
     assert runs.steps == ["start job", "kill job", "start job", "stop job"]
@@ -95,7 +97,7 @@ def test_a_job_that_does_not_come_back_ends_the_drill(drill: Callable[[int], tup
         made.kill_and_restart_jobs("kill 1", {"job": [[TABLE]]})
     runs.why = "its run ended by itself"
     with pytest.raises(DrillError, match="job job: its run ended by itself"):
-        made.wait_until_tables_complete({TABLE: 2})
+        made.wait_for_rows_and_describe_missing({TABLE: 2})
 
 
 @pytest.mark.parametrize(("status", "ends_well"), [(0, True), (143, True), (1, False)])

@@ -34,7 +34,7 @@ DOCUMENTS = dict(documents())
 
 def differences(document: dict[str, Any]) -> dict[str, tuple[str | None, str | None]]:
     """Settings of the engine and of the sandbox, where they are not the same."""
-    engine, here = engine_settings(document) | document["spark"], LOCAL.settings(document)
+    engine, here = engine_settings(document) | document["spark"], LOCAL.job_spark_settings(document)
     return {
         name: (engine.get(name), here.get(name))
         for name in engine | here
@@ -63,7 +63,7 @@ def test_no_way_to_plan_a_query_is_the_sandboxs_own() -> None:
 def test_a_task_is_tried_as_often_as_on_the_engine(attempts: str) -> None:
     document = DOCUMENTS["local/departures"]
     spark = document["spark"] | {"spark.task.maxFailures": attempts}
-    assert LOCAL.settings(document | {"spark": spark})["spark.master"] == f"local[2,{attempts}]"
+    assert LOCAL.job_spark_settings(document | {"spark": spark})["spark.master"] == f"local[2,{attempts}]"
 
 
 @pytest.mark.parametrize(

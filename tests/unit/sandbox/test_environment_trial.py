@@ -26,7 +26,7 @@ def test_a_table_that_got_no_row_lost_what_was_sent() -> None:
         "_hash": pa.array([], pa.int64()), "_bytes": pa.array([], pa.binary()),
     })  # fmt: skip
     account = compare_tables_with_ledger(ledger, nothing, nothing["_id"])
-    assert account.lost_or_doubled
+    assert account.has_lost_or_doubled
     told = _landed_table_sentence(TableAfterTrial(0, None, {}, account))
     assert (
         told
@@ -55,7 +55,7 @@ def test_a_derived_table_is_judged_or_said_not_to_be(
     comparison: DerivedTableComparison | None, wrong: bool, told: str
 ) -> None:
     table = TableAfterTrial(3, 4.0, {}, None, comparison)
-    assert table.wrong is wrong
+    assert table.is_wrong is wrong
     assert _landed_table_sentence(table) == f"3 rows, the first after 4 s; {told}"
 
 
@@ -157,7 +157,7 @@ def test_a_run_after_a_kept_one_says_that_its_tables_are_gone(monkeypatch: pytes
         raise SandboxError("here")
 
     monkeypatch.setattr(environment_trial, "stop_left_programs", lambda: ["kafka", "localstack"])
-    monkeypatch.setattr(environment_trial, "start_servers", ends)
+    monkeypatch.setattr(environment_trial, "running_servers", ends)
     said: list[str] = []
     with pytest.raises(SandboxError, match="here"):
         environment_trial.run_trial("dev", ["shop"], {}, seconds=0, say=said.append, keep=True)

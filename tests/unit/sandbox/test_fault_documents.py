@@ -16,7 +16,7 @@ from tests.faults.crashed_job import KINDS
 from tests.faults.kafka_round_setup import KafkaStage
 from tests.faults.round_setup import Stage
 from tests.faults.routed_round_setup import RoutedStage
-from tests.faults.split import SplitStage
+from tests.faults.topic_split import SplitStage
 
 SECRET = "arn:aws:secretsmanager:us-east-1:000000000000:secret:db-AbCdEf"
 DATABASE = SimpleNamespace(url="jdbc:postgresql://127.0.0.1:1/postgres", run=lambda _: [])

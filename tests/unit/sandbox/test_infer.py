@@ -15,7 +15,12 @@ from typer.testing import CliRunner
 from millrace.cli import app
 from millrace.config.formats import ddl as of_ddl
 from millrace.sandbox.schemas import ddl, sample_records
-from millrace.sandbox.schemas.infer import InferenceError, infer_from_csv, infer_from_json, read_avro_schema
+from millrace.sandbox.schemas.infer import (
+    InferenceError,
+    infer_from_csv,
+    infer_from_json,
+    read_avro_schema_text_and_result,
+)
 from millrace.sandbox.schemas.traffic_values import read_sample_file
 from millrace.sandbox.schemas.value_types import common_type_and_remark
 
@@ -164,7 +169,7 @@ def test_names_that_no_column_can_have_are_told_when_the_schema_is_inferred() ->
         "c`": [odd],
         "": [odd],
     }
-    assert list(of_ddl.ddl_field_problems(of_ddl.parse_ddl(ddl.write_ddl(result.schema)))) == []
+    assert list(of_ddl.ddl_field_problems(of_ddl.parse_ddl(ddl.schema_as_ddl(result.schema)))) == []
 
 
 def test_what_is_odd_is_said() -> None:
@@ -240,7 +245,7 @@ json_values = st.recursive(
 def test_any_objects_give_a_schema_that_can_be_written_and_read(rows: list[dict[str, object]]) -> None:
     payloads = [json.dumps(row).encode() for row in rows]
     result = infer_from_json(payloads)
-    assert ddl.parse_ddl(ddl.write_ddl(result.schema)) == result.schema
+    assert ddl.parse_ddl(ddl.schema_as_ddl(result.schema)) == result.schema
     # In another order the same types come out.
     again = infer_from_json(payloads[::-1]).schema
     assert sorted(f.name for f in again) == sorted(f.name for f in result.schema)
@@ -273,12 +278,12 @@ AVSC = (
 
 
 def test_an_avro_file_carries_its_schema() -> None:
-    text, result = read_avro_schema(container(AVSC))
+    text, result = read_avro_schema_text_and_result(container(AVSC))
     assert json.loads(text) == json.loads(AVSC)
-    assert ddl.write_ddl(result.schema) == "a BIGINT,\nb STRING NOT NULL\n"
+    assert ddl.schema_as_ddl(result.schema) == "a BIGINT,\nb STRING NOT NULL\n"
     for data in (b"PAR1", container(AVSC)[:30]):
         with pytest.raises(InferenceError):
-            read_avro_schema(data)
+            read_avro_schema_text_and_result(data)
 
 
 def test_an_avro_file_may_have_unions_and_any_metadata() -> None:
@@ -293,7 +298,9 @@ def test_an_avro_file_may_have_unions_and_any_metadata() -> None:
     text = json.dumps({"type": "record", "name": "R", "fields": fields})
     out = io.BytesIO()
     fastavro.writer(out, json.loads(text), [], metadata={"maker": "y"})
-    written, result = read_avro_schema(out.getvalue().replace(b"\x0amaker\x02y", b"\x0amaker\x02\xff"))
+    written, result = read_avro_schema_text_and_result(
+        out.getvalue().replace(b"\x0amaker\x02y", b"\x0amaker\x02\xff")
+    )
     assert json.loads(written)["fields"][0]["type"] == ["null", "int", "string"]
     assert result.schema.simpleString().startswith("struct<a:struct<member0:int,member1:string>,b:bigint,c:")
     assert result.fields[2].conflicts == ["no table has it: names that differ in case only: X, x"]

@@ -117,9 +117,11 @@ def test_a_loss_and_a_double_count_whatever_was_made_of_the_payloads() -> None:
     """As where one's own rules make dead letters of records that nobody spoiled."""
     judged = (("t/0/0", GOOD, "rule", GOOD), *ALL[1:])
     result = compare_tables_with_ledger(make_ledger(), landed(*judged), ids("t/0/1"))
-    assert (result.exact, result.lost_or_doubled) == (False, False)
+    assert (result.exact, result.has_lost_or_doubled) == (False, False)
     for rows in (ALL[1:], (*ALL, ALL[0]), (*ALL, ("t/0/9", GOOD, None, None))):
-        assert compare_tables_with_ledger(make_ledger(), landed(*rows), ids("t/0/0", "t/0/1")).lost_or_doubled
+        assert compare_tables_with_ledger(
+            make_ledger(), landed(*rows), ids("t/0/0", "t/0/1")
+        ).has_lost_or_doubled
 
 
 def test_ledgers_of_several_streams_are_one() -> None:

@@ -19,7 +19,7 @@ class Stack:
 
     endpoint, region = "http://127.0.0.1:4566", "us-east-1"
 
-    def environment(self) -> dict[str, str]:
+    def environment_variables(self) -> dict[str, str]:
         return {}
 
 

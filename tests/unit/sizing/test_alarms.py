@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import pytest
 
 from millrace.sizing import plan
-from millrace.sizing.alarms.alarm_windows import LONGEST_WINDOW, longest_batch
-from millrace.sizing.model import Alarm
+from millrace.sizing.alarms.alarm_windows import LONGEST_WINDOW, longest_batch_without_alarm
+from millrace.sizing.plan_model import Alarm
 from tests.unit.sizing.conftest import Loader, text
 
 TRIGGERS = (1, 10, 30, 60, 100, 300, 900, 3600, 10_000, 40_000)
@@ -111,7 +111,7 @@ def test_batches_that_are_too_long_are_never_silent(from_text: Loader, trigger: 
     begin = 3 * LONGEST_WINDOW if trigger > 3600 else 20 * max(took, 600)
     end = begin + 4 * max(took, 600)
     run = told(trigger, lambda _: took, end)
-    if took > longest_batch(trigger):
+    if took > longest_batch_without_alarm(trigger):
         silence = [goes_off(alarms["no-batch"], run.points("Triggers"), now) for now in minutes(begin, end)]
         assert any(silence)
         return
@@ -144,7 +144,7 @@ def test_a_query_on_time_sets_off_nothing(
         if trigger > 3600 and slow:
             continue  # a window of a day holds too few batches to leave one out
         # Before the first trigger has ended there is silence, for which a start waits.
-        begin = longest_batch(trigger) if kind == "no-batch" else 60.0
+        begin = longest_batch_without_alarm(trigger) if kind == "no-batch" else 60.0
         points = run.points(alarm.metric)
         loud = [now for now in minutes(begin, sum(run.batches[-1])) if goes_off(alarm, points, now)]
         assert not loud, f"{kind} of {alarm.periods} of {alarm.of} periods of {alarm.period} s"

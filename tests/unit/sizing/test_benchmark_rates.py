@@ -111,7 +111,7 @@ def test_stretched_cores_do_the_work(needed: float, alpha: float, beta: float) -
     found = cores_with_contention(needed, curve)
     assert found >= needed * (1 - 1e-9)
     whole = int(found) + 1
-    assert whole * curve.share(whole) >= needed * (1 - 1e-9)
+    assert whole * curve.work_share_per_core(whole) >= needed * (1 - 1e-9)
 
 
 def test_no_core_is_worth_it() -> None:

@@ -11,10 +11,10 @@ from millrace.config.model import Environment
 from millrace.infra.stacks import storage
 from millrace.sizing import plan
 from millrace.sizing.costs import shared_cost as shared_module
-from millrace.sizing.costs.shared_cost import metric_cost
-from millrace.sizing.model import Figure, StreamPlan
+from millrace.sizing.costs.shared_cost import metric_cost_items
+from millrace.sizing.plan_model import Figure, StreamPlan
 from millrace.sizing.prices_and_limits import prices, service_limits
-from millrace.sizing.streams import demands_at_peak
+from millrace.sizing.streams import partition_demands_at_peak
 from tests.unit.cli.test_commands import millrace
 from tests.unit.sizing.conftest import DERIVE, Loader, text
 
@@ -38,7 +38,7 @@ def test_aggregates_are_what_kinesis_counts(from_text: Loader) -> None:
     for aggregate, records in (("", 1), ("aggregate: 24KiB", 81)):
         stream = f"mode: provisioned\n    {aggregate}"
         asked = from_text(text(stream=stream, rate="100000", size="300B", sla="60s", job=""))
-        puts, size = demands_at_peak(asked.streams["clicks"], 0)
+        puts, size = partition_demands_at_peak(asked.streams["clicks"], 0)
         assert (puts.partitions, size.fewest) == (pytest.approx(100 / records), 29)
         found = plan(asked).streams["clicks"]
         usd = {line.name: line.usd for line in found.cost}
@@ -72,13 +72,13 @@ def test_metrics_get_cheaper_by_tiers(
     from_text: Loader, monkeypatch: pytest.MonkeyPatch, ours: int, shards: int, usd: float
 ) -> None:
     monkeypatch.setattr(shared_module, "metric_count", lambda _: ours)
-    found = metric_cost(from_text(text(stream=ON)), streams(shards), prices("us-east-1"))
+    found = metric_cost_items(from_text(text(stream=ON)), streams(shards), prices("us-east-1"))
     assert sum(line.usd for line in found) == pytest.approx(usd)
 
 
 def test_tiers_are_named(from_text: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_module, "metric_count", lambda _: 9_000)
-    found = metric_cost(from_text(text(stream=ON)), streams(1_000), prices("us-east-1"))
+    found = metric_cost_items(from_text(text(stream=ON)), streams(1_000), prices("us-east-1"))
     assert [(line.name, line.usd) for line in found] == [
         ("metrics", pytest.approx(2_700)),
         ("shard metrics", pytest.approx(300)),

@@ -8,13 +8,13 @@ import pytest
 
 from millrace.config import ConfigurationError
 from millrace.config.aws.deployed_sizes import DeployedSizes
-from millrace.sizing import Plan, plan, planning
+from millrace.sizing import Plan, plan
 from millrace.sizing.cost_saving_moves import find_moves
 from millrace.sizing.planning import total_cost
 from millrace.sizing.simulation.arrivals import Arrivals
-from millrace.sizing.simulation.expected_cost import expected_usd, largest_monthly_cost
-from millrace.sizing.simulation.plan_scenario import scenario
-from millrace.sizing.simulation.plan_simulation_check import self_check
+from millrace.sizing.simulation.expected_cost import expected_usd_figure, largest_monthly_cost
+from millrace.sizing.simulation.plan_scenario import scenario_of_job
+from millrace.sizing.simulation.plan_simulation_check import simulated_queries_of_plan
 from millrace.sizing.simulation.simulation_run import simulate
 from tests.unit.sizing.conftest import DERIVE, Loader, text
 
@@ -71,16 +71,16 @@ def test_what_is_planned_keeps_its_sla_whatever_starts_are_drawn(
     seconds = 40.0 * 60 * minutes
     peak = {"clicks": Arrivals.constant(float(rate), seconds)}
     for seed in range(5):
-        played = simulate(scenario(environment, found, "clicks", peak, seed=seed))
+        played = simulate(scenario_of_job(environment, found, "clicks", peak, seed=seed))
         for name, query in found.jobs["clicks"].queries.items():
             assert played.queries[name].ages.oldest <= query.latency_seconds.value
-            assert played.queries[name].in_time(query.latency_seconds.value, seconds) == 1.0
+            assert played.queries[name].share_in_time(query.latency_seconds.value, seconds) == 1.0
     # One after the other, and no more is expected than what the plan counts at most.
     run = found.jobs["clicks"].run
     assert run is not None
-    assert played.mean_executors / found.jobs["clicks"].executors.value <= run.share * 1.02
+    assert played.mean_executors / found.jobs["clicks"].executors.value <= run.billed_share * 1.02
     assert (
-        expected_usd(environment, found, found.jobs["clicks"]).value
+        expected_usd_figure(environment, found, found.jobs["clicks"]).value
         <= largest_monthly_cost(found.jobs["clicks"]) * 1.02
     )
 
@@ -88,15 +88,11 @@ def test_what_is_planned_keeps_its_sla_whatever_starts_are_drawn(
 @pytest.mark.parametrize(
     ("rate", "sla", "more"), [("500", "1h", ""), ("20000", "45m", DERIVE), ("20000", "2h", "")]
 )
-def test_no_other_number_of_workers_costs_less(
-    from_text: Loader, monkeypatch: pytest.MonkeyPatch, rate: str, sla: str, more: str
-) -> None:
+def test_no_other_number_of_workers_costs_less(from_text: Loader, rate: str, sla: str, more: str) -> None:
     """More executors share the driver, and each is billed for its start: neither the fewest nor the most cost the least."""
-    # Remedies for numbers that are too small take forty plans each.
-    monkeypatch.setattr(planning, "with_remedies", lambda _, problems, __: problems)
 
-    def workers(file: str) -> float:
-        return sum(line.usd for line in plan(from_text(file)).jobs["clicks"].cost if line.name == "workers")
+    def cost(file: str) -> float:
+        return total_cost(plan(from_text(file))).value
 
     file = turns(30, rate=rate, sla=sla, more=more)
     pinned = [
@@ -106,8 +102,8 @@ def test_no_other_number_of_workers_costs_less(
     costs = []
     for each in pinned:
         with suppress(ConfigurationError):
-            costs.append(workers(each))
-    assert workers(file) <= min(costs) * (1 + 1e-9)
+            costs.append(cost(each))
+    assert cost(file) <= min(costs) * (1 + 1e-9)
 
 
 def test_the_longest_period_is_told_and_is_one(from_text: Loader) -> None:
@@ -150,7 +146,7 @@ def usd(from_text: Loader, engine: str, job: str, **changes: str) -> float:
         return float("inf")
     return (
         total_cost(found).value
-        if all(each.meets_sla for each in self_check(environment, found))
+        if all(each.meets_sla for each in simulated_queries_of_plan(environment, found))
         else float("inf")
     )
 
@@ -179,7 +175,7 @@ def test_auto_leaves_a_deployed_job_as_it_runs_and_one_alone_that_cannot_run_so(
     def runs(job: str, text_: str, *deployed: bool) -> bool:
         sizes = DeployedSizes(in_turns=dict.fromkeys(["clicks"] * len(deployed), *deployed))
         return (
-            plan(from_text(text_.replace("run: none", job)).with_deployed(sizes)).jobs["clicks"].run
+            plan(from_text(text_.replace("run: none", job)).with_deployed_sizes(sizes)).jobs["clicks"].run
             is not None
         )
 

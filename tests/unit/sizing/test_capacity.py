@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 
 from millrace.config.engines.emr import EMR_MEMORY_GIB
 from millrace.config.engines.glue import glue_tasks_per_worker, glue_workers
-from millrace.sizing.jobs.job_plan import workers_for
+from millrace.sizing.jobs.job_plan import workers_with_driver_for_cores
 from millrace.sizing.queries.capacity import (
     CoreSpread,
     InfeasibleError,
     QueryWork,
     batch_range,
-    choose_cores,
+    choose_core_spread,
     cores_needed,
     effective_cores,
     limit_per_partition,
     partitions_for,
-    spread_over_cores,
+    spread_over_cores_or_none,
     whole_cores,
 )
 
@@ -60,7 +60,11 @@ def test_emr_steps() -> None:
 
 
 def test_the_advice() -> None:
-    assert (workers_for(32, 4), workers_for(64, 4), workers_for(8, 4)) == (9, 17, 3)
+    assert (
+        workers_with_driver_for_cores(32, 4),
+        workers_with_driver_for_cores(64, 4),
+        workers_with_driver_for_cores(8, 4),
+    ) == (9, 17, 3)
 
 
 def test_cores_have_the_denominator() -> None:
@@ -98,15 +102,15 @@ def test_nine_partitions_on_eight_cores_take_two_waves() -> None:
 
 
 def test_one_foreign_shard_and_eight_cores() -> None:
-    found = choose_cores(1, 7.0, OVERHEAD)
+    found = choose_core_spread(1, 7.0, OVERHEAD)
     assert (found.cores, found.repartition) == (8, 8)
     assert found.effective == pytest.approx(8 / 1.1)
 
 
 def test_shards_that_stay_are_read_in_waves_where_that_saves_cores() -> None:
-    assert choose_cores(8, 3.9, OVERHEAD).cores == 4
-    assert choose_cores(8, 3.9, OVERHEAD).repartition is None
-    assert choose_cores(7, 3.6, OVERHEAD).repartition == 4, "7 cores for one wave, 4 with a repartition"
+    assert choose_core_spread(8, 3.9, OVERHEAD).cores == 4
+    assert choose_core_spread(8, 3.9, OVERHEAD).repartition is None
+    assert choose_core_spread(7, 3.6, OVERHEAD).repartition == 4, "7 cores for one wave, 4 with a repartition"
 
 
 LOADS = st.floats(0.01, 500)
@@ -115,7 +119,7 @@ COUNTS = st.integers(1, 600)
 
 @given(needed=LOADS, partitions=COUNTS, steady=st.booleans())
 def test_a_spread_always_carries_the_load(needed: float, partitions: int, steady: bool) -> None:
-    found = choose_cores(partitions, needed, OVERHEAD, steady=steady)
+    found = choose_core_spread(partitions, needed, OVERHEAD, steady=steady)
     assert found.effective > needed
     assert found.effective <= found.cores
     if found.repartition is None and found.cores > 1:
@@ -124,8 +128,8 @@ def test_a_spread_always_carries_the_load(needed: float, partitions: int, steady
 
 @given(needed=LOADS, more=LOADS, partitions=COUNTS, steady=st.booleans())
 def test_more_work_never_takes_fewer_cores(needed: float, more: float, partitions: int, steady: bool) -> None:
-    before = choose_cores(partitions, needed, OVERHEAD, steady=steady)
-    assert choose_cores(partitions, needed + more, OVERHEAD, steady=steady).cores >= before.cores
+    before = choose_core_spread(partitions, needed, OVERHEAD, steady=steady)
+    assert choose_core_spread(partitions, needed + more, OVERHEAD, steady=steady).cores >= before.cores
 
 
 @given(needed=LOADS, at_least=COUNTS)
@@ -139,7 +143,7 @@ def test_own_partitions_suit_the_cores(needed: float, at_least: int) -> None:
 
 @given(partitions=COUNTS, cores=st.integers(1, 300), needed=LOADS)
 def test_given_cores_fit_or_are_refused(partitions: int, cores: int, needed: float) -> None:
-    found = spread_over_cores(partitions, cores, needed, OVERHEAD)
+    found = spread_over_cores_or_none(partitions, cores, needed, OVERHEAD)
     if found is not None:
         assert found.cores == cores
         assert needed < found.effective <= cores
@@ -173,11 +177,11 @@ def test_the_range_of_the_limit_is_never_empty(work: QueryWork, shards: int, ful
     spread_ = CoreSpread(cores, float(cores), None, float(shards), waves)
     found = batch_range(work, spread_)
     assert found.above < found.most
-    duration = spread_.seconds(work, found.most)
-    assert duration <= work.longest_batch * (1 + 1e-9)
+    duration = spread_.batch_seconds(work, found.most)
+    assert duration <= work.longest_batch_seconds * (1 + 1e-9)
     assert found.trigger + duration <= work.sla * (1 + 1e-9), "waiting and working stay within the SLA"
-    keeps_up = spread_.seconds(work, work.rate * found.trigger)
-    assert keeps_up <= work.longest_batch * (1 + 1e-9)
+    keeps_up = spread_.batch_seconds(work, work.rate * found.trigger)
+    assert keeps_up <= work.longest_batch_seconds * (1 + 1e-9)
 
 
 @given(limit=st.integers(1, 10**7), partitions=COUNTS, share=st.floats(0, 0.999))

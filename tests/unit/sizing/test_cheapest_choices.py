@@ -131,7 +131,7 @@ def test_a_tier_stays_where_the_file_or_a_deployed_cluster_decides() -> None:
     for kind, named in (("kafka.m7g.4xlarge", "standard"), ("express.m7g.large", "express")):
         sizes = DeployedSizes(clusters={"main": DeployedCluster(3, kind)})
         for each in (large, (10, 1)):
-            assert tier(with_cluster(*each).with_deployed(sizes)) == named
+            assert tier(with_cluster(*each).with_deployed_sizes(sizes)) == named
 
 
 @pytest.mark.parametrize("advantage", [False, True])
@@ -160,7 +160,7 @@ def test_a_mode_that_is_left_out_is_the_cheaper_one_that_takes_the_peak(
         governance = {"on_demand_advantage": advantage}
         environment = Environment.model_validate({**document, "governance": governance})
         sizes = DeployedSizes(modes={} if deployed is None else {"clicks": deployed})
-        return plan(environment.with_deployed(sizes))
+        return plan(environment.with_deployed_sizes(sizes))
 
     each = {mode: total_cost(planned(mode=mode)).value for mode in ("provisioned", "on-demand")}
     found = planned()

@@ -10,10 +10,10 @@ from millrace.config import load
 from millrace.config.formats.protobuf import ProtobufFormat
 from millrace.config.model import Environment
 from millrace.sizing import plan
-from millrace.sizing.number_derivation import explain
+from millrace.sizing.number_derivation import derivation_of_number
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.benchmark_figures import Speed, speed_of_query
-from millrace.sizing.queries.environment_demands import query_demands
+from millrace.sizing.queries.environment_demands import query_demands_and_findings
 
 ENVIRONMENT = """\
 project: shop
@@ -90,7 +90,7 @@ def test_the_plan_is_marked_and_says_how_to_measure(project: Path) -> None:
     assert job.cores.assumed
     told = [line for line in job.advice if "has no rate" in line]
     assert [line.split()[0] for line in told] == ["land", "pages"]
-    assert "default" in repr(explain(environment, sized, "jobs.clicks.cores"))
+    assert "default" in repr(derivation_of_number(environment, sized, "jobs.clicks.cores"))
 
 
 def test_a_jobs_rate_is_for_all_and_a_querys_for_itself(project: Path) -> None:
@@ -101,7 +101,9 @@ def test_a_jobs_rate_is_for_all_and_a_querys_for_itself(project: Path) -> None:
     )
     assert (of(environment).per_record, of(environment).overhead) == (1 / 250, 4)
     assert (of(environment, "pages").per_record, of(environment, "pages").overhead) == (1 / 1000, 2)
-    assert {demand.query: demand.work.per_record for demand in query_demands(environment)[0]} == {
+    assert {
+        demand.query: demand.work.per_record for demand in query_demands_and_findings(environment)[0]
+    } == {
         "land": 1 / 250,
         "pages": 1 / 1000,
     }

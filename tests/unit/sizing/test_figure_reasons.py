@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from millrace.cli.plan.plan import simulate_and_check_plan
-from millrace.cli.plan.report.plan_document import plan_document, worst_record_age
+from millrace.cli.plan.plan import simulated_plan_with_warnings
+from millrace.cli.plan.report.plan_document import plan_document, worst_record_age_seconds
 from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.cli.shared.html_pages import html_page
 from millrace.config import ConfigurationError, environment_names, load
 from millrace.sizing import plan
-from millrace.sizing.export import to_json
-from millrace.sizing.number_derivation import DerivationNode, explain, number_keys
+from millrace.sizing.export import plan_as_plain_data
+from millrace.sizing.number_derivation import DerivationNode, derivation_of_number, number_keys
 from tests.page_without_browser import drawn
 from tests.unit.cli.test_commands import millrace
 from tests.unit.sizing.conftest import Loader, text
@@ -44,7 +44,7 @@ def test_a_share_of_another_jobs_sla_names_that_job(from_text: Loader) -> None:
         sink: {kind: iceberg, table: newest}
 """
     environment = from_text(text(rate="900", sla="300s", more=second))
-    found = explain(environment, plan(environment), "jobs.clicks.queries.land.trigger_seconds")
+    found = derivation_of_number(environment, plan(environment), "jobs.clicks.queries.land.trigger_seconds")
     (share,) = (each for each in found.inputs if each.name == "S")
     assert share.how == "10 s (half of the 20 s SLA of job quick, deriving takes the rest)"
     assert [each.value for each in share.inputs] == ["20 s"]
@@ -57,7 +57,7 @@ def test_every_number_has_a_derivation_that_ends_in_its_sources(name: str) -> No
     known = number_keys(sized)
     assert len(known) == len(set(known))
     for key in known:
-        found = explain(environment, sized, key)
+        found = derivation_of_number(environment, sized, key)
         assert found.name == key
         assert found.value
         assert found.how or found.origin or found.inputs, key
@@ -68,7 +68,7 @@ def test_every_number_has_a_derivation_that_ends_in_its_sources(name: str) -> No
 
 def test_a_tree_names_file_and_line() -> None:
     environment = load("prod", root=ROOT)
-    found = explain(environment, plan(environment), "jobs.flights.max_workers")
+    found = derivation_of_number(environment, plan(environment), "jobs.flights.max_workers")
     origins = [leaf.origin for leaf in leaves(found)]
     line = next(
         number
@@ -80,13 +80,16 @@ def test_a_tree_names_file_and_line() -> None:
 
 def test_a_default_says_that_it_is_one(from_text: Loader) -> None:
     environment = from_text(text())
-    origins = [leaf.origin for leaf in leaves(explain(environment, plan(environment), "jobs.clicks.cores"))]
+    origins = [
+        leaf.origin
+        for leaf in leaves(derivation_of_number(environment, plan(environment), "jobs.clicks.cores"))
+    ]
     assert "default of streams.clicks.traffic.peak_factor" in origins
 
 
 def test_a_pin_is_where_it_stands(from_text: Loader) -> None:
     environment = from_text(text(stream="shards: 40"))
-    found = explain(environment, plan(environment), "streams.clicks.expected_partitions")
+    found = derivation_of_number(environment, plan(environment), "streams.clicks.expected_partitions")
     (leaf,) = leaves(found)
     assert leaf.origin.endswith("streams.clicks.shards")
     assert ":7 " in leaf.origin
@@ -102,14 +105,14 @@ def test_pins_of_a_job_are_where_they_stand(from_text: Loader) -> None:
         ("queries.land.trigger_seconds", "jobs.clicks.queries.land.trigger"),
         ("queries.land.records_per_batch", "jobs.clicks.queries.land.records_per_batch"),
     ):
-        (leaf,) = leaves(explain(environment, sized, f"jobs.clicks.{key}"))
+        (leaf,) = leaves(derivation_of_number(environment, sized, f"jobs.clicks.{key}"))
         assert leaf.origin.endswith(f" {path}")
 
 
 def test_inputs_in_the_document_are_numbers_of_the_plan() -> None:
     environment = load("prod", root=ROOT)
     sized = plan(environment)
-    document = to_json(sized)
+    document = plan_as_plain_data(sized)
     inputs = document["jobs"]["flights"]["executors"]["inputs"]
     assert inputs[0] in number_keys(sized)
     assert inputs[1]["path"] == ["jobs", "flights", "worker"]
@@ -117,7 +120,7 @@ def test_inputs_in_the_document_are_numbers_of_the_plan() -> None:
 
 def test_the_total_is_the_sum_of_its_parts() -> None:
     environment = load("prod", root=ROOT)
-    found = explain(environment, plan(environment), "total")
+    found = derivation_of_number(environment, plan(environment), "total")
     parts = sum(float(each.value.strip("$").replace(",", "")) for each in found.inputs)
     assert parts == pytest.approx(float(found.value.split()[0].strip("$").replace(",", "")), abs=0.2)
 
@@ -125,7 +128,7 @@ def test_the_total_is_the_sum_of_its_parts() -> None:
 def test_an_unknown_key_names_the_nearest() -> None:
     environment = load("prod", root=ROOT)
     with pytest.raises(ConfigurationError) as caught:
-        explain(environment, plan(environment), "jobs.flight.max_worker")
+        derivation_of_number(environment, plan(environment), "jobs.flight.max_worker")
     assert caught.value.problems[0].hint == "did you mean jobs.flights.max_workers?"
     done = millrace("plan", "--env", "prod", "--explain", "nothing")
     assert done.returncode == 2
@@ -143,7 +146,7 @@ def test_the_command_prints_the_tree() -> None:
 
 def test_the_page_has_all_ways_to_run_each_job_behind_a_summary() -> None:
     environment = load("prod", root=ROOT)
-    found = simulate_and_check_plan(environment, plan(environment))
+    found = simulated_plan_with_warnings(environment, plan(environment))
     page = drawn(html_page("plan", "plan", plan_document(found, plan_verdict(found))))
     for job in found.plan.jobs.values():
         folded = page.split(f'<details id="job-{job.name}">')[1].split("</details>")[0]
@@ -152,4 +155,4 @@ def test_the_page_has_all_ways_to_run_each_job_behind_a_summary() -> None:
             assert re.search(
                 rf">{re.escape(str(choice))}</span></th><td[^>]*><span>{choice.workers}</span>", folded
             )
-        assert worst_record_age(environment, job, job.choices()[0]) > 0
+        assert worst_record_age_seconds(environment, job, job.choices()[0]) > 0

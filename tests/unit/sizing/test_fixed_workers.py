@@ -9,11 +9,11 @@ import pytest
 
 from millrace.config import ConfigurationError, load
 from millrace.sizing import plan
-from millrace.sizing.export import to_json
+from millrace.sizing.export import plan_as_plain_data
 from millrace.sizing.planning import total_cost
-from millrace.sizing.simulation.expected_cost import largest_monthly_cost, with_expected
-from millrace.sizing.simulation.plan_scenario import scaling_of
-from millrace.sizing.simulation.scaling_policies import DynamicAllocation, Fixed, GlueAutoScaling
+from millrace.sizing.simulation.expected_cost import largest_monthly_cost, plan_with_expected_cost
+from millrace.sizing.simulation.plan_scenario import scaling_policy_of_job
+from millrace.sizing.simulation.scaling_policies import DynamicAllocation, FixedExecutors, GlueAutoScaling
 
 ROOT = Path(__file__).parents[3]
 
@@ -41,7 +41,7 @@ def sized(engine: str, folder: Path, more: str = ""):
     file = folder / "held.yaml"
     file.write_text(YAML.format(engine=engine, worker=WORKERS[engine], more=more))
     environment = load(file, root=ROOT)
-    return environment, with_expected(environment, plan(environment))
+    return environment, plan_with_expected_cost(environment, plan(environment))
 
 
 @pytest.mark.parametrize("engine", ["glue", "emr"])
@@ -51,7 +51,7 @@ def test_fixed_workers_are_all_there_from_the_start_and_cost_the_most(engine: st
     executors = job.executors.value
     assert executors > 1
     assert (job.scaling.min_executors.value, job.scaling.initial_executors.value) == (executors, executors)
-    assert scaling_of(environment, job) == Fixed(executors)
+    assert scaling_policy_of_job(environment, job) == FixedExecutors(executors)
     assert job.expected_usd is not None
     assert job.expected_usd.value == pytest.approx(largest_monthly_cost(job))
     assert not any("at the average rate" in line for line in job.advice)
@@ -60,13 +60,13 @@ def test_fixed_workers_are_all_there_from_the_start_and_cost_the_most(engine: st
 @pytest.mark.parametrize(("engine", "kind"), [("glue", GlueAutoScaling), ("emr", DynamicAllocation)])
 def test_scaling_is_the_engines_unless_it_is_fixed(engine: str, kind: type, tmp_path: Path) -> None:
     environment, found = sized(engine, tmp_path, "scaling: auto")
-    assert isinstance(scaling_of(environment, found.jobs["clicks"]), kind)
+    assert isinstance(scaling_policy_of_job(environment, found.jobs["clicks"]), kind)
 
 
 def test_workers_that_would_come_too_late_are_held_unless_the_scaling_is_pinned(tmp_path: Path) -> None:
     environment, found = sized("glue", tmp_path)
     job = found.jobs["clicks"]
-    assert scaling_of(environment, job) == Fixed(job.executors.value)
+    assert scaling_policy_of_job(environment, job) == FixedExecutors(job.executors.value)
     assert not job.late_at_rise
     scaled = sized("glue", tmp_path, "scaling: auto")[1]
     assert scaled.jobs["clicks"].late_at_rise
@@ -91,7 +91,7 @@ def test_what_a_job_will_cost_stands_beside_the_most_with_where_it_is_from(tmp_p
 
 def test_it_is_in_the_document(tmp_path: Path) -> None:
     _, found = sized("glue", tmp_path)
-    document = json.loads(json.dumps(to_json(found)))["jobs"]["clicks"]["expected_usd"]
+    document = json.loads(json.dumps(plan_as_plain_data(found)))["jobs"]["clicks"]["expected_usd"]
     assert document["unit"] == "USD/month"
     assert document["assumed"]
 

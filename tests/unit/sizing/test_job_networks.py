@@ -6,7 +6,7 @@ import pytest
 
 from millrace.config import ConfigurationError
 from millrace.config.aws.deployed_sizes import DeployedSizes
-from millrace.config.job_networks import network_reasons
+from millrace.config.job_networks import reasons_for_vpc_by_user
 from millrace.sizing import plan
 from millrace.sizing.cost_saving_moves import find_moves
 from tests.unit.sizing.conftest import DERIVE, Loader, text
@@ -53,7 +53,7 @@ def test_a_job_is_in_a_vpc_for_a_reason(
         yaml = yaml.replace("    engine: glue\n", "", 1)
     found = plan(from_text(yaml))
     assert (found.jobs["clicks"].network.value, why in found.jobs["clicks"].network.why) == (network, True)
-    beside = bool(network_reasons(from_text(yaml)))
+    beside = bool(reasons_for_vpc_by_user(from_text(yaml)))
     assert beside == (network == "vpc" or "history" in yaml or "emr" in yaml)
     assert (found.network.egress.value == "none") != beside
     paid = {line.name for line in found.shared}
@@ -68,17 +68,17 @@ def test_a_job_that_needs_a_vpc_cannot_be_without(from_text: Loader) -> None:
 
 
 def test_a_deployed_job_stays_where_it_is_until_the_file_says_so(from_text: Loader) -> None:
-    environment = from_text(text(job="")).with_deployed(DeployedSizes(zones=3, in_vpc={"clicks": True}))
+    environment = from_text(text(job="")).with_deployed_sizes(DeployedSizes(zones=3, in_vpc={"clicks": True}))
     inside = plan(environment)
     assert inside.jobs["clicks"].network.value == "vpc"
     (move,) = [each for each in find_moves(environment, inside, lambda *_: True) if "network" in each.key]
     assert (move.key, move.new, "private network" in move.gives_up) == ("jobs.clicks.network", "none", True)
-    written = from_text(text(job="network: none")).with_deployed(environment.deployed)
+    written = from_text(text(job="network: none")).with_deployed_sizes(environment.deployed_sizes)
     assert plan(written).network.egress.value == "none"
     # Another job's network section does not pull it back in; a company's VPC does.
     outside = DeployedSizes(zones=3, in_vpc={"clicks": False, "more": True})
     for top, network in (("network: {availability_zones: 2}", "none"), (VPC, "vpc")):
-        found = plan(from_text(text(job="", top=top, more=BESIDE)).with_deployed(outside))
+        found = plan(from_text(text(job="", top=top, more=BESIDE)).with_deployed_sizes(outside))
         assert found.jobs["clicks"].network.value == network
 
 

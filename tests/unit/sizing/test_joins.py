@@ -7,8 +7,8 @@ import pytest
 from millrace.config import ConfigurationError
 from millrace.config.queries import DeriveQuery
 from millrace.sizing import Plan, plan
-from millrace.sizing.jobs.files_per_batch import batch_bytes
-from millrace.sizing.queries.environment_demands import query_demands
+from millrace.sizing.jobs.files_per_batch import batch_bytes_at_peak
+from millrace.sizing.queries.environment_demands import query_demands_and_findings
 from millrace.sizing.simulation import Arrivals, plan_scenario
 from tests.unit.sizing.conftest import Loader, text
 
@@ -77,7 +77,7 @@ def test_a_batch_brings_what_both_tables_do(from_text: Loader) -> None:
         query = environment.jobs["match"].queries["match"]
         assert isinstance(query, DeriveQuery)
         numbers = plan(environment).jobs["match"].queries["match"]
-        counts.append(batch_bytes(environment, query, numbers))
+        counts.append(batch_bytes_at_peak(environment, query, numbers))
         assert counts[-1] == 20_010 * 500 * numbers.trigger_seconds.value
     assert counts[0] == counts[1]
 
@@ -86,7 +86,7 @@ def test_a_stream_that_both_tables_hold_is_read_twice(from_text: Loader) -> None
     again = JOINED.replace("source: small, table", "source: large, table")
     demand = next(
         demand
-        for demand in query_demands(from_text(again.format(first="small", second="large")))[0]
+        for demand in query_demands_and_findings(from_text(again.format(first="small", second="large")))[0]
         if not demand.lands
     )
     assert demand.work.rate == 40_000
@@ -100,7 +100,7 @@ def test_a_simulated_join_takes_the_records_of_both_tables(from_text: Loader) ->
     )
     environment = from_text(one_job.format(first="small", second="large"))
     arrivals = {"small": Arrivals.constant(10, 600), "large": Arrivals.constant(20_000, 600)}
-    scenario = plan_scenario.scenario(environment, plan(environment), "land", arrivals)
+    scenario = plan_scenario.scenario_of_job(environment, plan(environment), "land", arrivals)
     load = next(load for load in scenario.queries if load.name == "match")
     assert isinstance(load.source, Arrivals)
     assert load.source.arrived_before(100) == pytest.approx(20_010 * 100)

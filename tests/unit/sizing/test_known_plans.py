@@ -200,12 +200,12 @@ def test_shards_can_give_what_catching_up_reads(from_text: Loader) -> None:
 
 def test_the_simulator_keeps_the_promise_of_catching_up(from_text: Loader) -> None:
     from millrace.sizing.simulation import Arrivals, Outage, simulate
-    from millrace.sizing.simulation.plan_scenario import scenario
+    from millrace.sizing.simulation.plan_scenario import scenario_of_job
 
     environment = from_text(
         text(rate="8000", sla="60s", job="worker: G.1X\n    catch_up: {outage: 15m, within: 30m}")
     )
-    made = scenario(
+    made = scenario_of_job(
         environment,
         plan(environment),
         "clicks",
@@ -215,7 +215,7 @@ def test_the_simulator_keeps_the_promise_of_catching_up(from_text: Loader) -> No
     )
     found = simulate(made).queries["land"]
     away = 900 + made.driver_start
-    late = found.ends[found.oldest > 60]
+    late = found.ends[found.oldest_age_by_batch > 60]
     assert late[-1] <= 3600 + away + 2 * away + 60, "lambda R / (mu - lambda) = 2 R, and a batch"
 
 

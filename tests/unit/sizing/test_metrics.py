@@ -11,7 +11,7 @@ from millrace.config import environment_names, load
 from millrace.config.infrastructure_sections import Observability
 from millrace.etl.metrics import cloudwatch
 from millrace.sizing import plan
-from millrace.sizing.alarms.alarm_stacks import MOST_IN_A_STACK, alarm_stacks
+from millrace.sizing.alarms.alarm_stacks import MOST_IN_A_STACK, alarms_divided_into_stacks
 from millrace.sizing.alarms.metrics import BY_NAME, METRICS, metric_count, reporting_queries
 from millrace.sizing.prices_and_limits import service_limits
 from tests.unit.sizing.conftest import Loader, text
@@ -66,7 +66,7 @@ def test_more_alarms_than_a_stack_holds_are_in_numbered_ones(from_text: Loader, 
     shared = [each for each in many if not (apart and each.watches_job)]
     before: dict[str, int] = {}
     for count in (100, 450, 460, 1500, len(shared)):
-        stacks = alarm_stacks(environment, shared[:count])
+        stacks = alarms_divided_into_stacks(environment, shared[:count])
         assert max(map(len, stacks)) <= MOST_IN_A_STACK
         assert sorted(a.name for each in stacks for a in each) == sorted(a.name for a in shared[:count])
         # A stack that is deployed after the others may take alarms from them: no other alarm moves.
@@ -75,6 +75,13 @@ def test_more_alarms_than_a_stack_holds_are_in_numbered_ones(from_text: Loader, 
         before = places
     one = [replace(kind, name=f"job/j/{number}", subject="job/j") for number in range(700)]
     assert (
-        max(map(len, alarm_stacks(environment.model_copy(update={"observability": Observability()}), one)))
+        max(
+            map(
+                len,
+                alarms_divided_into_stacks(
+                    environment.model_copy(update={"observability": Observability()}), one
+                ),
+            )
+        )
         <= 450
     )

@@ -9,9 +9,9 @@ import pytest
 from millrace.config import ConfigurationError, environment_names, load
 from millrace.config.units import parse_duration
 from millrace.sizing import Plan, plan, total_cost
-from millrace.sizing.export import to_json
+from millrace.sizing.export import plan_as_plain_data
 from millrace.sizing.prices_and_limits import price_regions, prices, service_limits
-from millrace.sizing.queries.environment_demands import query_demands
+from millrace.sizing.queries.environment_demands import query_demands_and_findings
 from tests.unit.sizing.conftest import DERIVE, Loader, text
 from tests.unit.sizing.test_brokers import KAFKA
 from tests.unit.sizing.test_plan_properties import built
@@ -254,7 +254,7 @@ def test_a_job_that_reads_some_partitions_has_its_part_of_peak_and_average(from_
     """The average is told in shares of the peak: a job of three has the third of both."""
     topic = KAFKA.format(cluster="tier: standard", retention="1d\n    partitions: 9", rate=1000)
     topic = topic.replace("record_size", "peak_factor: 4, record_size")
-    whole = query_demands(from_text(topic))[0][0]
+    whole = query_demands_and_findings(from_text(topic))[0][0]
     head, _, job = topic.partition("  clicks:\n    engine")
     job = "  clicks:\n    engine" + job
     parts = (
@@ -263,7 +263,7 @@ def test_a_job_that_reads_some_partitions_has_its_part_of_peak_and_average(from_
         .replace(".ddl}", f".ddl, kafka: {{partitions: {list(range(n, 9, 3))}}}}}")
         for n in range(3)
     )
-    shared = query_demands(from_text(head + "".join(parts)))[0]
+    shared = query_demands_and_findings(from_text(head + "".join(parts)))[0]
     assert (whole.work.rate, whole.average) == (4000, 0.25)
     assert [(demand.work.rate, demand.average) for demand in shared] == [(pytest.approx(4000 / 3), 0.25)] * 3
 
@@ -282,8 +282,8 @@ def test_the_streams_of_a_query_ask_for_all_that_it_asks_for(from_text: Loader) 
         "    traffic: {records_per_second: 100, record_size: 1KiB, basis: measured}\n"
     )
     environment = from_text(text(more=second).replace("streams:\n", views, 1))
-    (demand,) = (demand for demand in query_demands(environment)[0] if demand.query == "both")
-    of_each = [demand.of(stream) for stream in ("clicks", "views")]
+    (demand,) = (demand for demand in query_demands_and_findings(environment)[0] if demand.query == "both")
+    of_each = [demand.part_of_stream(stream) for stream in ("clicks", "views")]
     assert demand.read_at_once > 0
     assert sum(each.needed for each in of_each) == pytest.approx(demand.needed)
     assert sum(each.read_at_once for each in of_each) == pytest.approx(demand.read_at_once)
@@ -319,7 +319,7 @@ def test_a_stream_without_readers_is_noted(from_text: Loader) -> None:
 @pytest.mark.parametrize("name", environment_names(ROOT))
 def test_json_holds_every_figure_of_every_environment(name: str) -> None:
     found = plan(load(name, root=ROOT))
-    document = json.loads(json.dumps(to_json(found)))
+    document = json.loads(json.dumps(plan_as_plain_data(found)))
     assert document["version"] == 1
     assert document["total"]["value"] == pytest.approx(total_cost(found).value)
     for job_name, job in found.jobs.items():

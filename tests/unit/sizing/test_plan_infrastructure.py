@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from millrace.config import ConfigurationError, environment_names, load
 from millrace.config.sources.kinesis import shard_steps
 from millrace.sizing import plan, total_cost
-from millrace.sizing.alarms.alarm_windows import alarm_window
-from millrace.sizing.alarms.alarms import silenced_by_stop
-from millrace.sizing.alarms.metrics import BY_NAME, namespace
-from millrace.sizing.costs.network_plan import created_keys
+from millrace.sizing.alarms.alarm_windows import window_period_and_count
+from millrace.sizing.alarms.alarms import alarm_names_silenced_by_stop
+from millrace.sizing.alarms.metrics import BY_NAME, metric_namespace
+from millrace.sizing.costs.network_plan import created_kms_keys_with_contents
 from tests.unit.sizing.conftest import DERIVE, Loader, text
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -75,9 +75,15 @@ def test_keys_of_ones_own_are_neither_made_nor_paid(from_text: Loader) -> None:
     environment = from_text(
         text(top=f"storage: {{keys: {{data: {KEY}, logs: {KEY}, streams: {KEY}, alerts: {KEY}}}}}")
     )
-    assert created_keys(environment) == {}
+    assert created_kms_keys_with_contents(environment) == {}
     assert "keys" not in {line.name for line in plan(environment).shared}
-    assert list(created_keys(load("prod", root=ROOT))) == ["data", "logs", "alerts", "streams", "kafka"]
+    assert list(created_kms_keys_with_contents(load("prod", root=ROOT))) == [
+        "data",
+        "logs",
+        "alerts",
+        "streams",
+        "kafka",
+    ]
 
 
 @given(now=st.integers(1, 5000), wanted=st.integers(1, 5000))
@@ -174,7 +180,7 @@ def test_long_triggers_get_long_periods(from_text: Loader) -> None:
 
 @given(seconds=st.floats(0.1, 86_400))
 def test_a_window_spans_what_it_must(seconds: float) -> None:
-    period, count = alarm_window(seconds)
+    period, count = window_period_and_count(seconds)
     assert period % 60 == 0
     assert seconds <= period * count <= 86_400
     assert count == 1 or period * (count - 1) < seconds + 3600
@@ -191,11 +197,11 @@ def test_every_query_and_stream_is_watched(name: str) -> None:
         for query in job.queries:
             for what in ("record-age", "batch-duration", "no-batch", "failures", "retried-tasks"):
                 assert f"job/{job_name}/{query}/{what}" in alarms
-        silenced = silenced_by_stop(found.alarms, job_name)
+        silenced = alarm_names_silenced_by_stop(found.alarms, job_name)
         assert set(silenced) == {f"job/{job_name}/{query}/no-batch" for query in job.queries}
     for alarm in found.alarms:
         if "job" in alarm.dimensions:
-            assert alarm.namespace == namespace(alarm.dimensions["job"])
+            assert alarm.namespace == metric_namespace(alarm.dimensions["job"])
             assert BY_NAME[alarm.metric].per_query is ("query" in alarm.dimensions)
     for stream, settings in environment.streams.items():
         if settings.kind == "kinesis":

@@ -17,8 +17,8 @@ from millrace.config.document.problems import ConfigurationError
 from millrace.sizing import Plan, plan, planning, total_cost
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.simulation import Arrivals, simulate
-from millrace.sizing.simulation.plan_scenario import scenario, traffic_of
-from millrace.sizing.simulation.plan_simulation_check import self_check
+from millrace.sizing.simulation.plan_scenario import scenario_of_job, traffic_by_stream
+from millrace.sizing.simulation.plan_simulation_check import simulated_queries_of_plan
 from millrace.sizing.simulation.scenario_model import Outage
 from tests.run import SLOWLY
 from tests.unit.sizing.drawn_environments import EXISTING, SIZES, Document, documents
@@ -31,7 +31,7 @@ INFEASIBLE, MISSED, KEPT = range(3)
 def without_remedies() -> Iterator[None]:
     """No relation asks what would make a refused environment possible, which takes many plans."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(planning, "with_remedies", lambda _, problems, __: problems)
+        patch.setattr(planning, "findings_with_remedies", lambda _, problems, __: problems)
         yield
 
 
@@ -47,7 +47,9 @@ def verdict(document: Document) -> tuple[int, Plan | None]:
     environment, found = sized(document)
     if found is None:
         return INFEASIBLE, None
-    return (KEPT if all(each.meets_sla for each in self_check(environment, found)) else MISSED), found
+    return (
+        KEPT if all(each.meets_sla for each in simulated_queries_of_plan(environment, found)) else MISSED
+    ), found
 
 
 def seconds(duration: str) -> float:
@@ -169,7 +171,9 @@ def a_steady_state_is_what_each_batch_gives(document: Document) -> None:
         return
     for name, job in found.jobs.items():
         longest = max(query.trigger_seconds.value for query in job.queries.values())
-        rates = {each: traffic.records_per_second for each, traffic in traffic_of(environment, name).items()}
+        rates = {
+            each: traffic.records_per_second for each, traffic in traffic_by_stream(environment, name).items()
+        }
         seconds = 60 * longest + 1200
         at_peak = {each: Arrivals.constant(2 * rate, seconds) for each, rate in rates.items()}
         rising = {
@@ -178,16 +182,16 @@ def a_steady_state_is_what_each_batch_gives(document: Document) -> None:
         }
         away = [Outage(20 * longest, 600.0)]
         for made in (
-            scenario(environment, found, name, at_peak),
-            scenario(environment, found, name, at_peak, outages=away),
-            scenario(environment, found, name, rising),
+            scenario_of_job(environment, found, name, at_peak),
+            scenario_of_job(environment, found, name, at_peak, outages=away),
+            scenario_of_job(environment, found, name, rising),
         ):
             brief, whole = simulate(made), simulate(made, each_batch=True)
             assert brief.usd == pytest.approx(whole.usd, rel=1e-9)
             assert brief.executors.tolist() == whole.executors.tolist()
             for query, expected in whole.queries.items():
                 result = brief.queries[query]
-                for what in ("starts", "ends", "records", "backlog", "oldest"):
+                for what in ("starts", "ends", "records", "backlog", "oldest_age_by_batch"):
                     assert getattr(result, what) == pytest.approx(getattr(expected, what), rel=1e-6, abs=1e-3)
                 assert result.waiting == pytest.approx(expected.waiting, rel=1e-6, abs=1e-2)
                 assert result.committed == pytest.approx(expected.committed, rel=1e-6)
@@ -319,6 +323,15 @@ def test_fewer_records_take_no_longer_runs() -> None:
     assert total_cost(second).value <= total_cost(first).value
 
 
+def test_shards_that_shorten_a_run_are_taken_with_a_looser_sla_too() -> None:
+    small = {"records_per_second": 67.9, "peak_factor": 5, "record_size": "4KiB"}
+    large = {"records_per_second": 3534.2, "record_size": "4KiB"}
+    job = {"engine": "glue", "latency": "3166617ms", "run_every": "30m"}
+    document = several(job, one=small, two=large, three=small)
+    document["streams"]["two"]["mode"] = "on-demand"
+    an_easier_environment_is_no_worse(document, 1.3)
+
+
 def test_a_pin_of_shards_is_read_as_if_the_plan_had_chosen_it() -> None:
     """What a task holds between two runs decides on the shards of the second stream, and its tasks follow the traffic."""
     job = {"engine": "glue", "latency": "3201693ms", "run_every": "30m"}
@@ -382,7 +395,7 @@ def test_queries_on_one_path_do_not_beat(sla: str, apart: bool) -> None:
         query.trigger_seconds.value for each in found.jobs.values() for query in each.queries.values()
     )
     assert deriving / landing == pytest.approx(round(deriving / landing), abs=1e-9)
-    assert [each.within for each in self_check(environment, found)] == [1.0, 1.0]
+    assert [each.within for each in simulated_queries_of_plan(environment, found)] == [1.0, 1.0]
 
 
 def test_shards_of_one_reader_with_a_short_sla_are_not_refused() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from millrace.config import environment_names, load
 from millrace.sizing import Plan, plan
-from millrace.sizing.simulation.plan_simulation_check import contradictions, self_check
+from millrace.sizing.simulation.plan_simulation_check import contradictions_of_plan, simulated_queries_of_plan
 from tests.unit.sizing.conftest import DERIVE, Loader, text
 from tests.unit.sizing.test_brokers import KAFKA
 from tests.unit.sizing.test_plan import ROOT
@@ -73,13 +73,13 @@ def test_an_outage_that_takes_long_to_make_good(from_text: Loader) -> None:
 @pytest.mark.parametrize("name", environment_names(ROOT))
 def test_the_plans_of_this_repository_are_not_contradicted(name: str) -> None:
     environment = load(name, root=ROOT)
-    assert list(contradictions(environment, plan(environment))) == []
+    assert list(contradictions_of_plan(environment, plan(environment))) == []
 
 
 def test_records_of_a_job_that_has_only_started_are_no_steady_peak(from_text: Loader) -> None:
     """The second batch of the derive query is late, and none after it: `simulate` says that the SLA is kept."""
     environment = from_text(text(rate="27000", sla="120s", overhead="1s", more=DERIVE))
-    found = {each.query: each for each in self_check(environment, plan(environment))}
+    found = {each.query: each for each in simulated_queries_of_plan(environment, plan(environment))}
     assert found["derive"].sla == 120
     assert found["derive"].within == 1.0
     assert found["derive"].oldest < 120
@@ -99,10 +99,10 @@ def test_a_plan_that_its_own_simulator_contradicts(from_text: Loader) -> None:
     sized = plan(environment)
     again = sized.jobs["clicks"].queries["land"].catch_up_seconds
     assert again is not None
-    assert list(contradictions(environment, sized)) == []
-    late = list(contradictions(environment, otherwise(sized, trigger_seconds=90.0)))
+    assert list(contradictions_of_plan(environment, sized)) == []
+    late = list(contradictions_of_plan(environment, otherwise(sized, trigger_seconds=90.0)))
     assert any("of the records are within 60 s" in line for line in late)
-    (slow,) = contradictions(environment, otherwise(sized, catch_up_seconds=again.value / 3))
+    (slow,) = contradictions_of_plan(environment, otherwise(sized, catch_up_seconds=again.value / 3))
     assert "records still wait then" in slow
 
 
@@ -112,7 +112,7 @@ def test_a_backlog_that_grows_is_no_kept_sla_before_any_record_is_late(from_text
     sized = plan(environment)
     trigger = sized.jobs["clicks"].queries["land"].trigger_seconds.value
     short = otherwise(sized, records_per_partition=int(990 * trigger * 0.99))
-    (found,) = self_check(environment, short)
+    (found,) = simulated_queries_of_plan(environment, short)
     assert found.within == 1.0
     assert found.growth == pytest.approx(9.9, rel=0.1)
     assert not found.meets_sla

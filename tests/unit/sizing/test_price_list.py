@@ -19,8 +19,8 @@ from botocore.stub import ANY, Stubber
 from millrace.config import load
 from millrace.sizing import plan
 from millrace.sizing.costs.price_products import PRODUCTS, PriceProduct
-from millrace.sizing.costs.price_table_update import SOURCE, price_list_region, renew_prices, to_yaml
-from millrace.sizing.prices_and_limits import ELSEWHERE, PRICES, complete_price_list, prices
+from millrace.sizing.costs.price_table_update import SOURCE, price_list_region, price_table_yaml, renew_prices
+from millrace.sizing.prices_and_limits import ELSEWHERE, PRICES, complete_prices_by_name, prices
 from tests.unit.cli.test_commands import Done, millrace
 from tests.unit.sizing.test_prices import TEXT
 
@@ -148,12 +148,12 @@ def test_a_full_answer_is_written_and_read_by_plans(project: Path, monkeypatch: 
 
 
 def test_the_file_round_trips() -> None:
-    found = renew_prices(Catalogue(everything()), REGION, complete_price_list(REGION), DAY).table
+    found = renew_prices(Catalogue(everything()), REGION, complete_prices_by_name(REGION), DAY).table
     from ruamel.yaml import YAML
 
     from millrace.sizing.prices_and_limits import PriceTable
 
-    assert PriceTable.model_validate(YAML(typ="safe", pure=True).load(to_yaml(found))) == found
+    assert PriceTable.model_validate(YAML(typ="safe", pure=True).load(price_table_yaml(found))) == found
 
 
 SHARD = PRODUCTS["kinesis.shard_hour"]
@@ -187,7 +187,7 @@ YUAN = json.loads(json.dumps(GOOD).replace('"USD"', '"CNY"'))
     ],
 )
 def test_what_is_not_clear_is_told_and_stays(answers: list[dict[str, Any]], why: str) -> None:
-    before = complete_price_list(REGION)
+    before = complete_prices_by_name(REGION)
     others = [each for each in everything() if "Storage-ShardHour" not in json.dumps(each)]
     found = renew_prices(Catalogue([*others, *answers]), REGION, before, DAY)
     assert list(found.stayed) == ["kinesis.shard_hour"]
@@ -204,9 +204,11 @@ def test_usage_types_are_compared_whole() -> None:
     near = answer(product, {"0": "0.09"}, "GB-Mo", sku="NEAR", prefix="EUW1-OnDemand-")
     for prefix in ("EUW1-", "EU-", "", f"{REGION}-"):
         right = answer(product, {"0": "0.025"}, "GB-Mo", prefix=prefix)
-        found = renew_prices(Catalogue([near, right]), REGION, {name: complete_price_list(REGION)[name]}, DAY)
+        found = renew_prices(
+            Catalogue([near, right]), REGION, {name: complete_prices_by_name(REGION)[name]}, DAY
+        )
         assert found.table.usd(name) == 0.025
-    assert renew_prices(Catalogue([near]), REGION, {name: complete_price_list(REGION)[name]}, DAY).stayed
+    assert renew_prices(Catalogue([near]), REGION, {name: complete_prices_by_name(REGION)[name]}, DAY).stayed
 
 
 def test_units_are_ours_by_hand() -> None:
@@ -219,7 +221,7 @@ def test_units_are_ours_by_hand() -> None:
     }
     answers = [answer(PRODUCTS[name], tiers, unit) for name, (tiers, unit, _) in by_hand.items()]
     found = renew_prices(
-        Catalogue(answers), REGION, {name: complete_price_list(REGION)[name] for name in by_hand}, DAY
+        Catalogue(answers), REGION, {name: complete_prices_by_name(REGION)[name] for name in by_hand}, DAY
     )
     assert not found.stayed
     for name, (_, _, usd) in by_hand.items():
@@ -231,7 +233,7 @@ def test_all_pages_are_read() -> None:
     product = PRODUCTS[name]
     near = [answer(product, {"0": "1"}, "GB-Mo", sku=f"N{n}", prefix="EUW1-OnDemand-") for n in range(4)]
     catalogue = Catalogue([*near, answer(product, {"0": "0.025"}, "GB-Mo")], size=2)
-    found = renew_prices(catalogue, REGION, {name: complete_price_list(REGION)[name]}, DAY)
+    found = renew_prices(catalogue, REGION, {name: complete_prices_by_name(REGION)[name]}, DAY)
     assert (found.table.usd(name), catalogue.asked) == (0.025, 3)
 
 
@@ -246,7 +248,7 @@ def test_the_question_is_one_that_boto3_takes() -> None:
             {"FormatVersion": "aws_v1", "PriceList": [json.dumps(GOOD)]},
             {"ServiceCode": "AmazonKinesis", "Filters": ANY, "FormatVersion": "aws_v1", "MaxResults": 100},
         )
-        found = renew_prices(client, REGION, {name: complete_price_list(REGION)[name]}, DAY)
+        found = renew_prices(client, REGION, {name: complete_prices_by_name(REGION)[name]}, DAY)
     assert found.table.usd(name) == 0.017
 
 

@@ -9,7 +9,7 @@ from millrace.config.aws.resource_names import Names
 from millrace.infra.launch.launch_settings import job_settings
 from millrace.sizing import plan
 from millrace.sizing.simulation import Arrivals, Outage, simulate
-from millrace.sizing.simulation.plan_scenario import scenario
+from millrace.sizing.simulation.plan_scenario import scenario_of_job
 from tests.unit.sizing.conftest import Loader, text
 
 TWO_MORE = "".join(
@@ -34,7 +34,7 @@ def of(from_text: Loader, rate: int, size: str, shards: int | None = None, **mor
 def drained(environment: Environment, rate: float, away: float) -> tuple[float, float]:
     """Seconds that the job was away, and that it took until no batch found more than usual, as simulated."""
     begin, seconds = 300.0, 5_000.0
-    played = scenario(
+    played = scenario_of_job(
         environment,
         plan(environment),
         "clicks",
@@ -96,7 +96,7 @@ def test_large_records_need_a_core_for_every_two_shards(from_text: Loader) -> No
     shards = found.streams["clicks"].expected_partitions.value
     # 98 shards hand 98 MiB/s to 49 cores, and 97.7 arrive: a backlog would take two days.
     assert (shards, found.jobs["clicks"].cores.value) == (99, 50)
-    played = scenario(
+    played = scenario_of_job(
         environment, found, "clicks", {"clicks": Arrivals.constant(100, 3600)}, fixed=True, sigma=0.0
     )
     assert simulate(played).queries["land"].ages.oldest <= 60
@@ -137,7 +137,7 @@ def test_fan_out_is_a_hint_where_readers_share_shards(from_text: Loader) -> None
 def test_the_simulator_falls_behind_where_shards_do(from_text: Loader) -> None:
     """One core reads two shards in turn: as much as one of them hands over, and four times as much arrives."""
     environment = of(from_text, 1_000, "1KiB", 2)
-    played = scenario(
+    played = scenario_of_job(
         environment,
         plan(environment),
         "clicks",

@@ -13,9 +13,9 @@ from millrace.config.document.problems import ConfigurationError
 from millrace.sizing import Plan, plan, total_cost
 from millrace.sizing.jobs.shared_cores import LargestBatch, load_headroom
 from millrace.sizing.prices_and_limits import service_limits
-from millrace.sizing.queries.driver import batches_at_once, fixed_cost_factor
-from millrace.sizing.simulation import Arrivals, Fixed, QueryLoad, Scenario, simulate
-from millrace.sizing.simulation.plan_simulation_check import self_check
+from millrace.sizing.queries.driver import batches_driver_serves_at_once, fixed_cost_factor
+from millrace.sizing.simulation import Arrivals, FixedExecutors, QueryLoad, Scenario, simulate
+from millrace.sizing.simulation.plan_simulation_check import simulated_queries_of_plan
 from millrace.sizing.simulation.task_schedule import divide_stream
 from tests.unit.sizing.drawn_environments import Document
 from tests.unit.sizing.plain_simulator import PlainQuery, play
@@ -40,9 +40,11 @@ def kept(document: Document) -> Plan:
     """The plan of an environment; both simulators keep every SLA of it."""
     environment = Environment.model_validate(document)
     found = plan(environment)
-    assert not [line for each in self_check(environment, found) for line in each.contradictions()]
+    assert not [
+        line for each in simulated_queries_of_plan(environment, found) for line in each.contradictions()
+    ]
     for name, job in found.jobs.items():
-        cores, at_once = job.cores.value, batches_at_once(job.vcpu)
+        cores, at_once = job.cores.value, batches_driver_serves_at_once(job.vcpu)
         trigger = max(query.trigger_seconds.value for query in job.queries.values())
         played = play(plain(document, found, name), 60 * trigger, cores, at_once)
         assert all(each.kept for each in played.values())
@@ -144,7 +146,7 @@ def test_batches_that_fire_together_end_as_task_by_task(
         )
         for n, count in enumerate(tasks)
     ]
-    shape = Scenario(350.0, tuple(loads), cores, Fixed(1))
+    shape = Scenario(350.0, tuple(loads), cores, FixedExecutors(1))
     played = simulate(shape, each_batch=True)
     again = play(
         {

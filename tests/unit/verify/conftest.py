@@ -34,7 +34,7 @@ def make(tmp_path: Path) -> Make:
             "settings": VerificationSettings(),
             "root": ROOT,
             "folder": tmp_path / "verify",
-            "clusters": sandbox_target.sandbox_clusters(what),
+            "clusters": sandbox_target.sandbox_cluster_sections(what),
         } | changes
         return write_verification_environment(what, NAME, **settings)  # type: ignore[arg-type]  # by name, above
 

@@ -140,7 +140,7 @@ def test_unconfirmed_prices_are_compared(usd: str, holds: bool) -> None:
     asked = question(priced(usd))
     assert asked.table_prices["glue.6.0.dpu_hour"].usd == 0.308
     answered = {"glue.6.0.dpu_hour"}
-    for name in asked.current_prices.stayed:
+    for name in asked.price_list_renewal.stayed:
         answered.discard(name)
     assert answered, "the answer has not the shape of a price"
     answer = checks.check_price_figures(asked)
@@ -351,7 +351,7 @@ def test_the_report_names_nothing_of_the_account() -> None:
         check_claims.ClaimAnswer(
             "x",
             "refuted",
-            check_claims.without_account_names(f"at {MACHINE}, {ACCOUNT}, flights-dev-x", asked.names),
+            check_claims.text_without_account_names(f"at {MACHINE}, {ACCOUNT}, flights-dev-x", asked.names),
         ),
     )
     text = check_claims.claims_report(told, version="1.0", region="us-east-1", read="2026-11-23")

@@ -10,7 +10,7 @@ import pytest
 from millrace.infra.constructs import event_log_copier, history_server_image
 from millrace.verify.account import checks_deployed
 from millrace.verify.account.check_claims import CHECKS
-from millrace.verify.account.claims import PAGE, Claim, read_claims, unproved_page
+from millrace.verify.account.claims import PAGE, Claim, read_claims, unproved_page_text
 
 ROOT = Path(__file__).parents[3]
 CONFESSIONS = re.compile(
@@ -20,7 +20,7 @@ CONFESSIONS = re.compile(
 
 
 def test_the_page_is_what_the_data_gives() -> None:
-    assert (ROOT / PAGE).read_text(encoding="utf-8") == unproved_page(), (
+    assert (ROOT / PAGE).read_text(encoding="utf-8") == unproved_page_text(), (
         f"python -m millrace.verify.account.claims writes {PAGE}"
     )
 

@@ -123,7 +123,7 @@ def environment_of(folder: Path) -> Environment:
 def test_a_cluster_inside_the_model_s_own_network_is_refused_for_an_account(make: Make) -> None:
     model = environment("dev")
     with pytest.raises(ConfigurationError) as refused:
-        make(model, clusters=aws_target.existing_clusters_for_topic(model))
+        make(model, clusters=aws_target.existing_cluster_sections_for_topic(model))
     (problem,) = refused.value.problems
     assert (problem.key, problem.line > 0) == ("kafka.main", True)
     assert "--no-kafka" in str(problem)
@@ -131,7 +131,7 @@ def test_a_cluster_inside_the_model_s_own_network_is_refused_for_an_account(make
 
 def test_an_external_cluster_can_be_used_from_anywhere(tmp_path: Path, make: Make) -> None:
     model = kafka_only(tmp_path)
-    copy = make(model, clusters=aws_target.existing_clusters_for_topic(model))
+    copy = make(model, clusters=aws_target.existing_cluster_sections_for_topic(model))
     assert (copy.kafka_cluster, [source.kind for source in copy.sources]) == ("theirs", ["kafka"])
     # No stack knows the topic, so that its tags must tell where it is.
     assert copy.tags[CLUSTER_TAG] == "theirs"

@@ -39,7 +39,7 @@ def stack(name: str, tags: dict[str, str]) -> dict[str, Any]:
 def test_a_stack_with_both_marks_belongs_to_its_verification() -> None:
     result = verification_of_stack(stack(f"hello-{NAME}-storage", WHOLE), MINIMAL)
     assert result == OWN
-    assert (result.environment, result.cluster) == ("minimal", "")
+    assert (result.environment_name, result.cluster) == ("minimal", "")
     assert result.tags.items() <= WHOLE.items()
 
 
@@ -141,14 +141,16 @@ def test_a_topic_whose_brokers_do_not_answer_is_told_as_left(
     nobody = model.model_copy(update={"kafka": {"theirs": servers}})
     aws = DeployedEnvironment(Names(nobody, ACCOUNT), lambda service: pytest.fail(service))
     monkeypatch.setattr(command, "_TOPIC_SECONDS", 0.1)
-    (left,) = command._delete_topics(aws, replace(OWN, cluster="theirs"), lambda _: None)
+    (left,) = command._topics_left_after_deletion(aws, replace(OWN, cluster="theirs"), lambda _: None)
     assert left.startswith(
         f"topic hello-{NAME}-.* on theirs (the brokers of theirs do not answer this machine ("
     )
     (gone,) = command._topics_on_former_cluster(aws, replace(OWN, cluster="another"))
     assert "on another, which is no longer in the environment" in gone
     assert (
-        command._topics_on_former_cluster(aws, OWN) == command._delete_topics(aws, OWN, lambda _: None) == []
+        command._topics_on_former_cluster(aws, OWN)
+        == command._topics_left_after_deletion(aws, OWN, lambda _: None)
+        == []
     )
 
 
@@ -165,7 +167,9 @@ def test_topics_of_a_cluster_that_is_forgotten_keep_no_stack_and_are_told(
         return removal.RemovalResult(0, tuple(kept[-1]))
 
     monkeypatch.setattr(removal, "remove_verification", remove)
-    monkeypatch.setattr(command, "_delete_topics", lambda _, scope, __: [f"topic on {scope.cluster}"])
+    monkeypatch.setattr(
+        command, "_topics_left_after_deletion", lambda _, scope, __: [f"topic on {scope.cluster}"]
+    )
     forgotten = command._remove_verification(aws, replace(OWN, cluster="another"), lambda _: None)
     there = command._remove_verification(aws, replace(OWN, cluster="theirs"), lambda _: None)
     assert kept == [[], ["topic on theirs"]]

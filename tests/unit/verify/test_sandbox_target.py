@@ -26,7 +26,7 @@ def test_no_driver_outlives_the_servers_after_a_failure(
     copy = make("minimal", account=localstack.ACCOUNT)
     stack = LocalStack("http://127.0.0.1:1", "us-east-1", None)
     monkeypatch.setattr(localstack, "running_localstack", lambda _: nullcontext(stack))
-    monkeypatch.setattr(sandbox_target, "lock_sandbox", nullcontext)
+    monkeypatch.setattr(sandbox_target, "locked_sandbox_without_left_programs", nullcontext)
     monkeypatch.setattr(sandbox_target, "delete_local_catalog", lambda: None)
     driver = ChildProcess.start("driver", ["sleep", "120"], environment={}, log=tmp_path / "log")
 

@@ -18,12 +18,18 @@ from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.console import print_rich
 from millrace.cli.shared.expected_failures import confirm_or_exit
 from millrace.cli.shared.html_pages import write_page
-from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, choose_query, load_with_job
+from millrace.cli.shared.options import (
+    AsJson,
+    EnvironmentName,
+    JobName,
+    choose_query_name,
+    load_environment_with_job,
+)
 from millrace.config import Environment, Finding
-from millrace.config.document.problems import wrong_option
+from millrace.config.document.problems import wrong_option_error
 from millrace.config.engines.versions import DEFAULT
 from millrace.config.model import KafkaTopic
-from millrace.config.queries import StreamQuery
+from millrace.config.queries import OneStreamQueryBase
 from millrace.sizing import plan
 
 if TYPE_CHECKING:
@@ -125,22 +131,22 @@ def bench(
     """
     if on == "sandbox":
         require_sandbox_extra()
-    from millrace.benchmark.result import fit_outcome
+    from millrace.benchmark.result import fit_all_queries
     from millrace.benchmark.run_schedule import schedule_runs, spaced_limits
 
     counts, levels_of_cores = _parse_counts("--partitions", partitions), _parse_counts("--cores", cores)
     if largest <= smallest:
         raise typer.BadParameter(f"--largest {largest} must be more than --smallest {smallest}")
-    environment = load_with_job(env, job)
-    reading, reader = _query_to_measure(environment, job, query)
+    environment = load_environment_with_job(env, job)
+    reading, reader = _name_and_query_to_measure(environment, job, query)
     runs = schedule_runs(
         spaced_limits(smallest, largest, levels), counts, repetitions=repetitions, batches=batches, seed=seed
     )
     if on == "sandbox":
-        subject, payloads = bench_sandbox.queries_and_records(
+        subject, payloads = bench_sandbox.benchmark_job_and_payloads(
             environment, job, reading, reader, sample, reference or [], seed
         )
-        measured = bench_sandbox.measure_core_levels(subject, payloads, runs, levels_of_cores)
+        measured = bench_sandbox.measure_at_core_counts(subject, payloads, runs, levels_of_cores)
         queries, size = subject.queries, sum(map(len, payloads)) / len(payloads)
     else:
         if sample or reference:
@@ -148,9 +154,9 @@ def bench(
                 "--sample and --reference work with --on sandbox only: a deployed job reads its own records and tables"
             )
         queries, size = (reading,), float(environment.streams[reader.source].traffic.record_size)
-        measured = [_measure_on_engine(environment, job, reading, reader, runs, on, yes=yes)]
+        measured = [_measure_on_deployed_job(environment, job, reading, reader, runs, on, yes=yes)]
     worker, architecture = _worker_type_and_processor(environment, job, on)
-    result = fit_outcome(
+    result = fit_all_queries(
         measured,
         queries,
         record_bytes=size,
@@ -159,7 +165,7 @@ def bench(
         architecture=architecture,
         seed=seed,
     )
-    _report_outcome(environment, job, result, out, html, as_json=as_json)
+    _print_and_write_outcome(environment, job, result, out, html, as_json=as_json)
 
 
 def _parse_counts(option: str, text: str) -> tuple[int, ...]:
@@ -174,10 +180,12 @@ def _parse_counts(option: str, text: str) -> tuple[int, ...]:
     return counts
 
 
-def _query_to_measure(environment: Environment, job: str, chosen: str | None) -> tuple[str, StreamQuery]:
+def _name_and_query_to_measure(
+    environment: Environment, job: str, chosen: str | None
+) -> tuple[str, OneStreamQueryBase]:
     """Return the query that reads a stream and can be measured, by its name."""
-    known = {n: q for n, q in environment.jobs[job].queries.items() if isinstance(q, StreamQuery)}
-    name = choose_query(environment, job, chosen, list(known), "a job with a land or direct query")
+    known = {n: q for n, q in environment.jobs[job].queries.items() if isinstance(q, OneStreamQueryBase)}
+    name = choose_query_name(environment, job, chosen, list(known), "a job with a land or direct query")
     return name, known[name]
 
 
@@ -188,15 +196,15 @@ def _worker_type_and_processor(
         arm = platform.machine() in ("arm64", "aarch64")
         return "a core of this machine", "arm64" if arm else "x86_64"
     settings = environment.jobs[job]
-    architecture = settings.processors
+    architecture = settings.processor_architecture
     return plan(environment).jobs[job].worker, architecture
 
 
-def _measure_on_engine(
+def _measure_on_deployed_job(
     environment: Environment,
     job: str,
     reading: str,
-    query: StreamQuery,
+    query: OneStreamQueryBase,
     runs: Sequence[PlannedRun],
     on: On,
     *,
@@ -206,15 +214,15 @@ def _measure_on_engine(
     from millrace.benchmark.measurements import Measurements
     from millrace.benchmark.run_schedule import schedule_document
     from millrace.lifecycle.account.deployed_outputs import split_s3_url
-    from millrace.lifecycle.aws_error_messages import AwsError, translate_aws_errors
+    from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
     from millrace.lifecycle.jobs.checkpoints import FOLDER
     from millrace.lifecycle.jobs.one_off_run import run_job_once
 
     engine = environment.jobs[job].engine
     if engine != on:
-        raise wrong_option("--on", on, f"{engine}, which is jobs.{job}.engine, or sandbox")
+        raise wrong_option_error("--on", on, f"{engine}, which is jobs.{job}.engine, or sandbox")
     if not isinstance(environment.streams[query.source], KafkaTopic):
-        raise environment.places.error(
+        raise environment.value_locations.error_of_findings(
             [
                 Finding(
                     (*("jobs", job, "queries", reading), "source"),
@@ -231,13 +239,13 @@ def _measure_on_engine(
         )
     aws = connect_account(environment)
     names = aws.names  # with the account that AWS reported, if the file names none
-    base = f"{names.checkpoints(job)}/{FOLDER}/benchmarks/{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
+    base = f"{names.checkpoints_url(job)}/{FOLDER}/benchmarks/{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
     confirm_or_exit(
         f"Stop {job}, measure {len(runs)} runs on {on} (billed by AWS), and start it again?", yes=yes
     )
     bucket, prefix = split_s3_url(base)
     store = aws.client("s3")
-    with translate_aws_errors(f"cannot write the schedule to {base}"):
+    with translating_aws_errors(f"cannot write the schedule to {base}"):
         store.put_object(
             Bucket=bucket,
             Key=f"{prefix}/schedule.json",
@@ -253,7 +261,7 @@ def _measure_on_engine(
         raise AwsError(
             f"run {ended.run} of the benchmark ended as {ended.state}: {ended.detail or 'see its log'}"
         )
-    with translate_aws_errors(f"cannot read {base}/measured.json"):
+    with translating_aws_errors(f"cannot read {base}/measured.json"):
         body = store.get_object(Bucket=bucket, Key=f"{prefix}/measured.json")["Body"].read()
     return Measurements.model_validate_json(body)
 
@@ -263,7 +271,7 @@ def _result_file_name(job: str, line: str | None) -> str:
     return f"{job}.json" if line in (None, DEFAULT) else f"{job}-spark{line}.json"
 
 
-def _report_outcome(
+def _print_and_write_outcome(
     environment: Environment,
     job: str,
     outcome: BenchmarkOutcome,
@@ -284,7 +292,9 @@ def _report_outcome(
             err=True,
         )
         raise typer.Exit(1)
-    target = out or environment.places.root / "benchmarks" / _result_file_name(job, outcome.result.spark_line)
+    target = out or environment.value_locations.root / "benchmarks" / _result_file_name(
+        job, outcome.result.spark_line
+    )
     target.parent.mkdir(parents=True, exist_ok=True)
     text = outcome.result.model_dump_json(indent=1)
     target.write_text(text + "\n", encoding="utf-8")
@@ -294,5 +304,5 @@ def _report_outcome(
     print_rich(*summary_tables(outcome))
     typer.echo(
         f"{target} is written; to size the job by it, write `rate: {{result: "
-        f"{environment.places.name(target.resolve())}}}` into the environment file"
+        f"{environment.value_locations.relative_file_name(target.resolve())}}}` into the environment file"
     )

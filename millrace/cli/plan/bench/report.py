@@ -34,14 +34,14 @@ def summary_tables(outcome: BenchmarkOutcome) -> Iterator[RenderableType]:
     if scaling is not None:
         levels = ", ".join(map(str, scaling.cores))
         yield (
-            f"cores {levels}: each of {max(scaling.cores)} gives {1 / _slowdown_at_cores(outcome, max(scaling.cores)):.0%} of one "
+            f"cores {levels}: each of {max(scaling.cores)} gives {1 / _per_record_slowdown_at_cores(outcome, max(scaling.cores)):.0%} of one "
             f"alone (contention {scaling.contention.value:.2f} [{scaling.contention.low:.2f}, {scaling.contention.high:.2f}])"
         )
     if len(outcome.fits) > 1:
         yield f"the file has the figures of {outcome.costliest}, the query with the highest cost per record"
 
 
-def _slowdown_at_cores(outcome: BenchmarkOutcome, cores: int) -> float:
+def _per_record_slowdown_at_cores(outcome: BenchmarkOutcome, cores: int) -> float:
     scaling = outcome.result.scaling
     assert scaling is not None
     alpha, beta = scaling.contention.value, scaling.coherence.value
@@ -85,12 +85,12 @@ def benchmark_page(environment: Environment, job: str, outcome: BenchmarkOutcome
     document = {
         "texts": [ran, *(f"Disturbed: {each}" for each in outcome.disturbances)],
         "tables": [{"head": _HEAD, "rows": rows, "caption": f"Cost of each query of {job}"}],
-        "curves": [_fit_curve(outcome)],
+        "curves": [_batch_points_and_fit_line(outcome)],
     }
     return html_page("report", f"{environment.project}-{environment.name}: benchmark of {job}", document)
 
 
-def _fit_curve(outcome: BenchmarkOutcome) -> dict[str, Any]:
+def _batch_points_and_fit_line(outcome: BenchmarkOutcome) -> dict[str, Any]:
     """Return the batches of each number of partitions and cores as points, and the fit through them as a line."""
     fit = outcome.fits[outcome.costliest]
     batches = [each for each in outcome.result.batches if not each.warm_up]
@@ -101,7 +101,7 @@ def _fit_curve(outcome: BenchmarkOutcome) -> dict[str, Any]:
         name = f"{count(each.partitions, 'partition')} on {count(each.cores, 'core')}"
         points.setdefault(name, []).append([each.records, each.seconds])
         at = (most * step / 40 for step in range(41))
-        fits[name] = [[records, fit.duration(records, each.partitions, each.cores)] for records in at]
+        fits[name] = [[records, fit.forecast_seconds(records, each.partitions, each.cores)] for records in at]
     return {
         "question": f"How long does a batch of {outcome.costliest} last by its records, and the fit?",
         "unit": "duration of the batch, s",

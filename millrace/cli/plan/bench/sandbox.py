@@ -12,7 +12,7 @@ import typer
 
 from millrace.config import Environment
 from millrace.config.aws.resource_names import Names
-from millrace.config.queries import StreamQuery
+from millrace.config.queries import OneStreamQueryBase
 from millrace.config.sinks import KINDS
 
 if TYPE_CHECKING:
@@ -24,11 +24,11 @@ _PAYLOADS = 20_000
 """Number of different records; the topic repeats them."""
 
 
-def queries_and_records(
+def benchmark_job_and_payloads(
     environment: Environment,
     job: str,
     reading: str,
-    query: StreamQuery,
+    query: OneStreamQueryBase,
     sample: Path | None,
     reference: Sequence[str],
     seed: int,
@@ -44,7 +44,7 @@ def queries_and_records(
     from millrace.sandbox.schemas.traffic_values import RecordGenerator, SampledRecords, read_sample_file
 
     choose = random.Random(seed)
-    payloads = making.payload_writers_of_query(query, environment.places.root)
+    payloads = making.payload_writers_of_query(query, environment.value_locations.root)
     values = (
         RecordGenerator(payloads.schema, choose)
         if sample is None
@@ -63,7 +63,7 @@ def queries_and_records(
         if each["kind"] != "derive" or each["source_table"] != landed:
             continue
         needed = [item["table"] for item in each["enrich"]]
-        missing = [table for table in needed if _reference_rows(table, files) is None]
+        missing = [table for table in needed if _reference_rows_or_none(table, files) is None]
         if missing:
             short = ", ".join(table.rpartition(".")[2] for table in missing)
             typer.echo(
@@ -77,7 +77,7 @@ def queries_and_records(
             typer.echo(f"query {each['name']} is not measured, because {why}", err=True)
             continue
         queries.append(each["name"])
-        tables |= {table: _reference_rows(table, files) for table in needed}
+        tables |= {table: _reference_rows_or_none(table, files) for table in needed}
     return BenchmarkJob(document, tuple(queries), tables), made
 
 
@@ -93,7 +93,7 @@ def _parse_reference_files(options: Sequence[str]) -> dict[str, Path]:
     return tables
 
 
-def _reference_rows(table: str, files: Mapping[str, Path]) -> Any:
+def _reference_rows_or_none(table: str, files: Mapping[str, Path]) -> Any:
     """Return the rows of a reference table, from a file or from the example; None if there are none."""
     from pyarrow import csv, parquet
 
@@ -106,35 +106,37 @@ def _reference_rows(table: str, files: Mapping[str, Path]) -> Any:
     return flights.read_reference_table(name) if name in flights.REFERENCE_TABLES else None
 
 
-def measure_core_levels(
+def measure_at_core_counts(
     subject: BenchmarkJob, payloads: Sequence[bytes], runs: Sequence[PlannedRun], cores: Sequence[int]
 ) -> list[Measurements]:
-    """Run the schedule for each number of cores; repeat settings that disagree on the fewest cores, if they are few."""
+    """Run the schedule for each number of cores and return all measurements; repeat settings that disagree on the fewest cores, if they are few."""
     from millrace.benchmark.repeated_runs import (
-        disagreeing_settings,
+        disturbances_of_all_queries,
         replace_disturbed_settings,
-        schedule_again,
+        schedule_disturbed_runs_again,
     )
     from millrace.sandbox import benchmark
     from millrace.sandbox.programs import kafka_broker
-    from millrace.sandbox.programs.child_processes import lock_sandbox
+    from millrace.sandbox.programs.child_processes import locked_sandbox_without_left_programs
 
-    with lock_sandbox(), kafka_broker.running_broker() as broker:
-        levels = benchmark.records_needed_per_partition(runs)
+    with locked_sandbox_without_left_programs(), kafka_broker.running_broker() as broker:
+        levels = benchmark.records_needed_by_partition(runs)
         broker.create_topic(benchmark.TOPIC, len(levels))
-        benchmark.fill_topic(broker.bootstrap, payloads, levels)
+        benchmark.fill_topic_and_count_records(broker.bootstrap, payloads, levels)
         moved = _progress_printer(len(runs) * len(cores))
         measured = [
-            benchmark.run_schedule(subject, runs, broker.bootstrap, cores=level, done=lambda _n, _of: moved())
+            benchmark.run_benchmark_schedule(
+                subject, runs, broker.bootstrap, cores=level, done=lambda _n, _of: moved()
+            )
             for level in cores
         ]
         # The costs are those of the fewest cores, so only a disturbance there makes them invalid.
-        disturbances = disagreeing_settings(measured[0], subject.queries)
-        if repeated := schedule_again(runs, disturbances):
+        disturbances = disturbances_of_all_queries(measured[0], subject.queries)
+        if repeated := schedule_disturbed_runs_again(runs, disturbances):
             for each in disturbances:
                 typer.echo(f"measured again: {each}", err=True)
             more = _progress_printer(len(repeated))
-            again = benchmark.run_schedule(
+            again = benchmark.run_benchmark_schedule(
                 subject, repeated, broker.bootstrap, cores=cores[0], done=lambda _n, _of: more()
             )
             measured[0] = replace_disturbed_settings(measured[0], again, disturbances)

@@ -13,16 +13,16 @@ import typer
 
 from millrace.cli.plan.existing.import_plans import (
     environment_yaml,
-    load_and_plan,
-    plans_with_fitted_sla,
+    plan_of_environment_text,
     print_side_by_side,
     sizes_by_title,
+    text_and_plans_with_fitted_sla,
 )
 from millrace.cli.shared.options import AsJson
 from millrace.config import ConfigurationError, find_root
 from millrace.config.base import SLUG, SLUG_SAID
-from millrace.config.document.problems import dotted_path, wrong_option
-from millrace.config.units import parse_start
+from millrace.config.document.problems import dotted_path, wrong_option_error
+from millrace.config.units import validate_start_position
 from millrace.sizing import Plan
 
 if TYPE_CHECKING:
@@ -156,16 +156,16 @@ def import_command(
 
     root = find_root()
     if not re.fullmatch(SLUG, name):  # before it becomes a part of a path
-        raise wrong_option("--name", name, SLUG_SAID)
+        raise wrong_option_error("--name", name, SLUG_SAID)
     target = root / "environments" / f"{name}.yaml"
     earlier = _text_of_earlier_import(target, source, name, root)
     if start is not None and start in ("earliest", "latest"):
-        raise wrong_option("--start", start, "a time with its zone, such as 2026-01-31T00:00:00Z")
+        raise wrong_option_error("--start", start, "a time with its zone, such as 2026-01-31T00:00:00Z")
     if stream is not None and (topic is not None or brokers is not None):
-        raise wrong_option(
+        raise wrong_option_error(
             "--stream", stream, "a Kinesis stream alone, not together with --topic and --brokers"
         )
-    moment = _start_time_or_default(start)
+    moment = _iso_start_or_default(start)
     running = _read_running_job(source, StreamAnswers(stream, topic, brokers))
     log = read_log_figures(logs, running) if logs is not None else None
     offsets = None if log is None else log.offsets
@@ -188,7 +188,7 @@ def import_command(
     steps = cut_over_steps(running, made, name, exact=bool(offsets))
     shown = str(target.relative_to(root))
     if earlier is not None:
-        _update_import(
+        _update_earlier_import_file(
             target,
             earlier,
             made,
@@ -207,7 +207,9 @@ def import_command(
     text = environment_yaml(made)
     if not open_ones:
         try:
-            text, plans, more = plans_with_fitted_sla(name, text, root, latency_is_given=latency is not None)
+            text, plans, more = text_and_plans_with_fitted_sla(
+                name, text, root, latency_is_given=latency is not None
+            )
             notes += more
         except ConfigurationError as error:
             refused = error
@@ -275,13 +277,13 @@ def _text_of_earlier_import(target: Path, source: str, name: str, root: Path) ->
         text = ""
     if not is_imported_from(text, source):
         shown = target.relative_to(root)
-        raise wrong_option(
+        raise wrong_option_error(
             "--name", name, f"an unused name, because {shown} exists and was not imported from {source}"
         )
     return text
 
 
-def _update_import(
+def _update_earlier_import_file(
     target: Path,
     text: str,
     imported: Mapping[str, Any],
@@ -296,23 +298,25 @@ def _update_import(
     """Update the open lines and the start position in the file of an earlier import."""
     from millrace.advisor.existing.import_cutover import (
         StartPositionError,
-        fill_in_open_values,
-        set_start_position,
+        text_with_placeholders_filled_in,
+        text_with_start_position,
     )
 
     try:
-        text, filled, left = fill_in_open_values(text, imported)
-        text, begins = set_start_position(text, imported)
+        text, filled, left = text_with_placeholders_filled_in(text, imported)
+        text, begins = text_with_start_position(text, imported)
     except StartPositionError as error:
-        raise wrong_option("--name", target.stem, f"{error} ({file})") from None
+        raise wrong_option_error("--name", target.stem, f"{error} ({file})") from None
     open_ones = {dotted_path(path): value for path, value in left.items()}
     plans: Mapping[str, Plan] = {}
     fits: list[str] = []
     if filled and not open_ones:
-        text, plans, fits = plans_with_fitted_sla(target.stem, text, root, latency_is_given=latency_is_given)
+        text, plans, fits = text_and_plans_with_fitted_sla(
+            target.stem, text, root, latency_is_given=latency_is_given
+        )
         notes = [*notes, *fits]
     elif not open_ones:
-        load_and_plan(target.stem, text, root)
+        plan_of_environment_text(target.stem, text, root)
     change = {
         "query": ".".join(begins.path),
         "key": begins.key,
@@ -342,21 +346,21 @@ def _update_import(
     _exit_if_undecided(open_ones, file)
 
 
-def _start_time_or_default(start: str | None) -> str:
+def _iso_start_or_default(start: str | None) -> str:
     if start is None:
         ahead = datetime.now(UTC) + _AHEAD
         return ahead.replace(second=0, microsecond=0).isoformat().replace("+00:00", "Z")
     try:
-        return parse_start(start)
+        return validate_start_position(start)
     except ValueError as error:
-        raise wrong_option("--start", start, str(error)) from None
+        raise wrong_option_error("--start", start, str(error)) from None
 
 
 def _read_running_job(source: str, answers: StreamAnswers) -> RunningJob:
     import boto3
     from botocore.exceptions import BotoCoreError
 
-    from millrace.advisor.existing.job_import import import_emr_job, import_glue_job
+    from millrace.advisor.existing.job_import import read_running_emr_job, read_running_glue_job
 
     kind, _, rest = source.partition(":")
     application, _, run = rest.partition("/")
@@ -364,11 +368,11 @@ def _read_running_job(source: str, answers: StreamAnswers) -> RunningJob:
         session: Any = boto3.Session()
         region = session.region_name or ""
         if kind == "glue" and rest:
-            return import_glue_job(session.client, rest, region, answers)
+            return read_running_glue_job(session.client, rest, region, answers)
         if kind == "emr" and application and run:
-            return import_emr_job(session.client, application, run, region, answers)
+            return read_running_emr_job(session.client, application, run, region, answers)
     except BotoCoreError as error:
-        raise wrong_option(
+        raise wrong_option_error(
             "SOURCE", source, f"a job in an AWS account that can be reached ({error})"
         ) from error
-    raise wrong_option("SOURCE", source, "glue:NAME or emr:APPLICATION/RUN")
+    raise wrong_option_error("SOURCE", source, "glue:NAME or emr:APPLICATION/RUN")

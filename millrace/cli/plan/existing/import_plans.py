@@ -33,10 +33,10 @@ _WIDE = 1_000_000
 def environment_yaml(made: Mapping[str, Any]) -> str:
     """Return the text of an environment."""
 
-    def offsets_in_one_line(node: Any, key: str = "") -> Any:
+    def put_offsets_on_one_line(node: Any, key: str = "") -> Any:
         """Put offsets on one line, so that a later import finds and replaces them."""
         if isinstance(node, Mapping):
-            made = CommentedMap((each, offsets_in_one_line(below, each)) for each, below in node.items())
+            made = CommentedMap((each, put_offsets_on_one_line(below, each)) for each, below in node.items())
             if key == "start_offsets":
                 made.fa.set_flow_style()
             return made
@@ -45,12 +45,12 @@ def environment_yaml(made: Mapping[str, Any]) -> str:
     yaml = YAML()
     yaml.width = _WIDE
     stream = io.StringIO()
-    yaml.dump(offsets_in_one_line(made), stream)
+    yaml.dump(put_offsets_on_one_line(made), stream)
     return stream.getvalue()
 
 
-def load_and_plan(name: str, text: str, root: Path) -> Plan:
-    """Load and plan a file's text before it is written.
+def plan_of_environment_text(name: str, text: str, root: Path) -> Plan:
+    """Return the plan of an environment's text, before that is written to its file.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def load_and_plan(name: str, text: str, root: Path) -> Plan:
     return plan(load(file, root, {file: text}))
 
 
-def plans_with_fitted_sla(
+def text_and_plans_with_fitted_sla(
     name: str, text: str, root: Path, *, latency_is_given: bool
 ) -> tuple[str, dict[str, Plan], list[str]]:
     """Fit the SLA to the trigger and the limit of today, which may be longer or larger than any default allows.
@@ -86,21 +86,25 @@ def plans_with_fitted_sla(
         The environment is invalid for another reason, or whatever the SLA.
     """
     try:
-        return text, _plans_with_and_without_pins(name, text, load_and_plan(name, text, root), root), []
+        return (
+            text,
+            _plans_with_and_without_pins(name, text, plan_of_environment_text(name, text, root), root),
+            [],
+        )
     except ConfigurationError as error:
         first = error
     if not any(each.key.rpartition(".")[2] in _FITTED for each in first.problems):
         raise first
-    for fitted, note in _texts_with_relaxed_sla(text, first, latency_is_given=latency_is_given):
+    for fitted, note in _relaxed_sla_texts_with_notes(text, first, latency_is_given=latency_is_given):
         try:
-            pinned = load_and_plan(name, fitted, root)
+            pinned = plan_of_environment_text(name, fitted, root)
         except ConfigurationError:
             continue
         return fitted, _plans_with_and_without_pins(name, fitted, pinned, root), [note]
     raise first
 
 
-def _texts_with_relaxed_sla(
+def _relaxed_sla_texts_with_notes(
     text: str, refused: ConfigurationError, *, latency_is_given: bool
 ) -> Iterator[tuple[str, str]]:
     """Yield texts with a longer SLA, and then without the limits and without the triggers, each with its note."""
@@ -135,7 +139,7 @@ def _plans_with_and_without_pins(name: str, text: str, pinned: Plan, root: Path)
         for query in job["queries"].values():
             query.pop("trigger", None)
             query.pop("records_per_batch", None)
-    return {"today": pinned, "computed": load_and_plan(name, environment_yaml(free), root)}
+    return {"today": pinned, "computed": plan_of_environment_text(name, environment_yaml(free), root)}
 
 
 def sizes_by_title(plan: Plan) -> dict[str, Any]:

@@ -16,13 +16,13 @@ import typer
 from rich.progress import Progress, TextColumn
 from rich.text import Text
 
-from millrace.cli.plan.existing.import_plans import environment_yaml, plans_with_fitted_sla
+from millrace.cli.plan.existing.import_plans import environment_yaml, text_and_plans_with_fitted_sla
 from millrace.cli.shared.console import figure_columns, plain_table, print_rich, word_columns
 from millrace.cli.shared.expected_failures import FAILED
 from millrace.cli.shared.html_pages import check_page_is_writable, html_page, write_page
 from millrace.cli.shared.options import AsJson
 from millrace.config import ConfigurationError
-from millrace.config.document.problems import wrong_option
+from millrace.config.document.problems import wrong_option_error
 from millrace.sizing import total_cost
 from millrace.sizing.prices_and_limits import price_regions
 from millrace.sizing.readable_numbers import count, dollars, duration_text
@@ -35,7 +35,7 @@ _SCHEMA = "pipelines/scan/record.ddl"
 
 
 @dataclass(frozen=True)
-class JobWithOwnPlan:
+class JobWithOwnPlanCost:
     """A job, and the plan that it would have.
 
     Attributes
@@ -93,12 +93,12 @@ def scan(
     if html is not None:
         check_page_is_writable(html)
     tags = _parse_tags(tag or ())
-    region, client = _account_and_client(region)
+    region, client = _account_and_client_factory(region)
     from millrace.advisor.existing.account_scan import UsageWindow
 
     now = datetime.now(UTC)
     window = UsageWindow(now - timedelta(days=days), now)
-    rows, unread = _scan_jobs(client, region, window, tags, logs=logs)
+    rows, unread = _scanned_jobs_and_unread_services(client, region, window, tags, logs=logs)
     refused = len(unread)
     if region not in price_regions():
         unread.append(
@@ -124,11 +124,11 @@ def _parse_tags(texts: Sequence[str]) -> dict[str, str]:
     pairs = [each.partition("=") for each in texts]
     for key, equals, value in pairs:
         if not (key and equals):
-            raise wrong_option("--tag", f"{key}{equals}{value}", "KEY=VALUE, such as team=payments")
+            raise wrong_option_error("--tag", f"{key}{equals}{value}", "KEY=VALUE, such as team=payments")
     return {key: value for key, _, value in pairs}
 
 
-def _account_and_client(region: str | None) -> tuple[str, Callable[[str], Any]]:
+def _account_and_client_factory(region: str | None) -> tuple[str, Callable[[str], Any]]:
     import boto3
     from botocore.exceptions import BotoCoreError
 
@@ -137,26 +137,26 @@ def _account_and_client(region: str | None) -> tuple[str, Callable[[str], Any]]:
         region_name = session.region_name or "(missing)"
         known = session.get_available_regions("glue", session.get_partition_for_region(region_name))
     except BotoCoreError as error:
-        raise wrong_option(
+        raise wrong_option_error(
             "--region",
             region or "(missing)",
             f"a region, with --region or in the AWS configuration ({error})",
         ) from error
     if region_name not in known:
-        raise wrong_option("--region", region_name, f"one of {', '.join(sorted(known))}")
+        raise wrong_option_error("--region", region_name, f"one of {', '.join(sorted(known))}")
     return region_name, cache(session.client)
 
 
 _SERVICES = {"scan_glue_jobs": "Glue", "scan_emr_jobs": "EMR Serverless"}
 
 
-def _scan_jobs(
+def _scanned_jobs_and_unread_services(
     client: Callable[[str], Any], region: str, window: Any, tags: Mapping[str, str], *, logs: bool
-) -> tuple[list[JobWithOwnPlan], list[str]]:
+) -> tuple[list[JobWithOwnPlanCost], list[str]]:
     """Return the jobs, and the services that may not be read, each with the reason."""
     from millrace.advisor.existing import account_scan
 
-    rows, unread = list[JobWithOwnPlan](), list[str]()
+    rows, unread = list[JobWithOwnPlanCost](), list[str]()
     with Progress(
         TextColumn("{task.description}"), transient=True, disable=not sys.stderr.isatty()
     ) as progress:
@@ -166,31 +166,31 @@ def _scan_jobs(
                 for job in getattr(account_scan, function)(client, region, window, tags):
                     progress.update(task, description=f"reading {service} job {job.name} ({len(rows)} read)")
                     scanned = account_scan.with_event_log_figures(job, client, region) if logs else job
-                    plan_usd, note = _cost_of_own_plan(scanned, client, region)
-                    rows.append(JobWithOwnPlan(scanned, plan_usd, (*scanned.notes, *note)))
+                    plan_usd, note = _own_plan_usd_and_notes(scanned, client, region)
+                    rows.append(JobWithOwnPlanCost(scanned, plan_usd, (*scanned.notes, *note)))
             except account_scan.UNREAD as error:
                 unread.append(f"jobs of {service} are not known ({error})")
     return rows, unread
 
 
-def _cost_of_own_plan(
+def _own_plan_usd_and_notes(
     job: ScannedJob, client: Callable[[str], Any], region: str
 ) -> tuple[float | None, tuple[str, ...]]:
     """Return the monthly cost of the job's own plan in USD, or a note that says why there is none."""
     from millrace.advisor.existing.import_environment import environment_document, find_values_to_fill_in
     from millrace.advisor.existing.import_log import figures_of_history
     from millrace.advisor.existing.import_transforms import write_transforms
-    from millrace.advisor.existing.job_import import import_emr_job, import_glue_job
-    from millrace.config.document.values_to_fill_in import question_of_open_value
+    from millrace.advisor.existing.job_import import read_running_emr_job, read_running_glue_job
+    from millrace.config.document.values_to_fill_in import question_of_placeholder
 
     if job.history is None:
         return None, ()
     try:
         if job.engine == "glue":
-            running = import_glue_job(client, job.name, region)
+            running = read_running_glue_job(client, job.name, region)
         else:
             application, _, run = job.source.removeprefix("emr:").partition("/")
-            running = import_emr_job(client, application, run, region)
+            running = read_running_emr_job(client, application, run, region)
         log = figures_of_history(job.history, job.name, running)
         made = environment_document(
             running,
@@ -202,7 +202,7 @@ def _cost_of_own_plan(
             twin=log.twin,
             offsets=None,
         )
-        unknown = [question_of_open_value(value) for _, value in find_values_to_fill_in(made)]
+        unknown = [question_of_placeholder(value) for _, value in find_values_to_fill_in(made)]
         if unknown:
             return None, (f"no plan before `millrace import {job.source}` has answers: {'; '.join(unknown)}",)
         with tempfile.TemporaryDirectory() as folder:
@@ -210,13 +210,15 @@ def _cost_of_own_plan(
             (root / _SCHEMA).parent.mkdir(parents=True)
             (root / _SCHEMA).write_text("payload STRING\n", encoding="utf-8")
             write_transforms(root, running, next(iter(made["jobs"])))
-            _, plans, _ = plans_with_fitted_sla("scan", environment_yaml(made), root, latency_is_given=False)
+            _, plans, _ = text_and_plans_with_fitted_sla(
+                "scan", environment_yaml(made), root, latency_is_given=False
+            )
     except ConfigurationError as error:
         return None, (f"no plan: {'; '.join(each.allowed for each in error.problems)}",)
     return total_cost(plans["computed"]).value, ()
 
 
-def _heading_with_totals(rows: Sequence[JobWithOwnPlan], region: str, days: int) -> str:
+def _heading_with_totals(rows: Sequence[JobWithOwnPlanCost], region: str, days: int) -> str:
     """Return the verdict: the number of jobs, of those that run, and their cost."""
     cost = sum(each.job.usd or 0.0 for each in rows)
     unknown = sum(each.job.usd is None for each in rows)
@@ -225,7 +227,7 @@ def _heading_with_totals(rows: Sequence[JobWithOwnPlan], region: str, days: int)
     return f"{region}: {count(len(rows), 'streaming job')}, {running} running; {dollars(cost)} in {count(days, 'day')}{more}"
 
 
-def _row_cells(row: JobWithOwnPlan, now: datetime) -> tuple[str, ...]:
+def _row_cells(row: JobWithOwnPlanCost, now: datetime) -> tuple[str, ...]:
     job = row.job
     cost = "unknown" if job.usd is None else f"{'at most ' if job.at_most else ''}{dollars(job.usd)}"
     age = "" if job.last_batch is None else duration_text(max(0.0, now.timestamp() - job.last_batch))
@@ -244,7 +246,7 @@ def _row_cells(row: JobWithOwnPlan, now: datetime) -> tuple[str, ...]:
 _HEAD = ("job", "on", "workers", "state", "last batch", "cost", "own plan a month", "first finding")
 
 
-def _finding_and_notes(row: JobWithOwnPlan) -> list[str]:
+def _finding_and_note_lines(row: JobWithOwnPlanCost) -> list[str]:
     """Return the finding in words, the command that shows the rest, and what is not known."""
     job = row.job
     of = (
@@ -256,7 +258,7 @@ def _finding_and_notes(row: JobWithOwnPlan) -> list[str]:
     return lines + list(row.notes)
 
 
-def _print_rows(rows: Sequence[JobWithOwnPlan], now: datetime) -> None:
+def _print_rows(rows: Sequence[JobWithOwnPlanCost], now: datetime) -> None:
     if not rows:
         print_rich("no streaming job was found")
         return
@@ -265,16 +267,16 @@ def _print_rows(rows: Sequence[JobWithOwnPlan], now: datetime) -> None:
         table.add_row(*map(Text, _row_cells(each, now)))
     print_rich(table)
     for each in rows:
-        for line in _finding_and_notes(each):
+        for line in _finding_and_note_lines(each):
             print_rich(Text(f"{each.job.name}: {line}"))
 
 
-def _scan_page(rows: Sequence[JobWithOwnPlan], heading: str, unread: Sequence[str], now: datetime) -> str:
+def _scan_page(rows: Sequence[JobWithOwnPlanCost], heading: str, unread: Sequence[str], now: datetime) -> str:
     cells = [_row_cells(each, now) for each in rows]
     tables: list[dict[str, Any]] = [
         {"head": _HEAD, "rows": cells, "caption": "Streaming jobs, the most expensive first."}
     ]
-    if notes := [(each.job.name, line) for each in rows for line in _finding_and_notes(each)]:
+    if notes := [(each.job.name, line) for each in rows for line in _finding_and_note_lines(each)]:
         caption = "The first finding of each job, and what is not known."
         tables.append({"head": ("job", "what to look at"), "rows": notes, "caption": caption, "words": True})
     document = {"texts": [heading, *unread], "tables": tables}
@@ -282,7 +284,7 @@ def _scan_page(rows: Sequence[JobWithOwnPlan], heading: str, unread: Sequence[st
 
 
 def scan_document(
-    rows: Sequence[JobWithOwnPlan], region: str, window: Any, unread: Sequence[str]
+    rows: Sequence[JobWithOwnPlanCost], region: str, window: Any, unread: Sequence[str]
 ) -> dict[str, Any]:
     """Return the jobs as an object that ``json.dumps`` takes.
 

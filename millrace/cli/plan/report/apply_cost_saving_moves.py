@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from millrace.config import Environment
-from millrace.config.document.problems import wrong_option
+from millrace.config.document.problems import wrong_option_error
 from millrace.sizing import total_cost
 from millrace.sizing.cost_saving_moves import Move
 
@@ -17,7 +17,7 @@ from millrace.sizing.cost_saving_moves import Move
 def move_lines(moves: Sequence[Move]) -> Iterator[str]:
     """Yield a numbered line for each move."""
     for number, each in enumerate(moves, start=1):
-        change = f"{each.key}: {_shown_value(each.old)} to {_shown_value(each.new)}"
+        change = f"{each.key}: {_value_as_text(each.old)} to {_value_as_text(each.new)}"
         if each.with_it:
             gone = [key for key, _, new in each.with_it if new is None]
             came = [
@@ -25,7 +25,7 @@ def move_lines(moves: Sequence[Move]) -> Iterator[str]:
             ]
             change = f"{', '.join(gone)} removed, {', '.join(key for key, _ in came)} added"
             if not gone:
-                change = ", ".join(f"{key}: {_shown_value(new)}" for key, new in came)
+                change = ", ".join(f"{key}: {_value_as_text(new)}" for key, new in came)
         yield f"{number}. ${each.saved:,.2f} less: {change}, ${each.usd:,.2f} a month; gives up {each.gives_up}"
 
 
@@ -48,11 +48,13 @@ def write_moves_into_files(environment: Environment, moves: Sequence[Move], numb
     known = {str(number): each for number, each in enumerate(moves, start=1)}
     chosen = dict.fromkeys(each.strip() for each in numbers.split(","))
     if not chosen or not known.keys() >= chosen.keys():
-        raise wrong_option("--apply", numbers, f"numbers of moves: {', '.join(known) or 'there are none'}")
-    places = environment.places
+        raise wrong_option_error(
+            "--apply", numbers, f"numbers of moves: {', '.join(known) or 'there are none'}"
+        )
+    places = environment.value_locations
     assert places.tree is not None
     assert places.root is not None
-    where = places.name(places.tree.file)
+    where = places.relative_file_name(places.tree.file)
     changes = [
         Change("environment", where, key, old, new)
         for each in map(known.get, chosen)
@@ -67,5 +69,5 @@ def write_moves_into_files(environment: Environment, moves: Sequence[Move], numb
     typer.echo(f"the plan: ${before:,.2f} a month before, ${after:,.2f} now")
 
 
-def _shown_value(value: Any) -> str:
+def _value_as_text(value: Any) -> str:
     return "not set" if value is None else value if isinstance(value, str) else json.dumps(value)

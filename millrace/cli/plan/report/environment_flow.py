@@ -9,11 +9,11 @@ from typing import Any
 from millrace.cli.plan.report.plan_risks import SimulatedPlan
 from millrace.cli.shared.verdict import Risk, Severity
 from millrace.config.engines import KINDS
-from millrace.config.queries import DeriveQuery, LandingQuery, Query
+from millrace.config.queries import DeriveQuery, LandingQueryBase, Query
 from millrace.config.sinks.stream_sink_base import StreamSink
 from millrace.config.units import format_duration
 from millrace.sizing.cost import GB, SECONDS
-from millrace.sizing.costs.storage_cost import stored_gb
+from millrace.sizing.costs.storage_cost import stored_gb_per_second
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.readable_numbers import count, dollars, format_bytes, format_number, join_names
 
@@ -54,13 +54,13 @@ def flow_chart(checked: SimulatedPlan, risks: Sequence[Risk]) -> dict[str, list[
         for box in (make(checked, name) for name in names)
     }
     queries = [(each, checked.environment.jobs[each.job].queries[each.query]) for each in checked.demands]
-    landed = {(each.job, query.table) for each, query in queries if isinstance(query, LandingQuery)}
+    landed = {(each.job, query.table) for each, query in queries if isinstance(query, LandingQueryBase)}
     flows = defaultdict[tuple[str, str], float](float)
     for demand, query in queries:
         job, sources = f"job {demand.job}", list(demand.streams)
         begins = [job]
         if isinstance(query, DeriveQuery):
-            sources = [table for table, _ in query.reads]
+            sources = [table for table, _ in query.source_tables_and_routes]
             own = [f"table {table}" for table in sources if (demand.job, table) in landed]
             begins = own or begins
             flows |= {(f"table {table}", job): 0.0 for table in sources if f"table {table}" not in own}
@@ -76,13 +76,13 @@ def flow_chart(checked: SimulatedPlan, risks: Sequence[Risk]) -> dict[str, list[
             )
             if box["kind"] == "table":
                 letters = (
-                    _written_rows_label(checked, demand, query)
+                    _written_rows_lines(checked, demand, query)
                     if alone and not key.startswith("letters ")
                     else []
                 )
                 box["lines"] += [f"from {join_names(sources)}", *letters]
             flows |= dict.fromkeys(((begin, key) for begin in begins), 0.0)
-    for key, (severity, trouble) in _largest_risks(risks).items():
+    for key, (severity, trouble) in _largest_risk_by_part(risks).items():
         boxes[key] |= {"severity": severity, "trouble": trouble}
     arrows = [
         {"begin": begin, "end": end, "label": f"{format_bytes(flowing)}/s" if flowing else ""}
@@ -106,17 +106,17 @@ def _flow_box(
     }
 
 
-def _written_rows_label(checked: SimulatedPlan, demand: QueryDemand, query: Query) -> list[str]:
+def _written_rows_lines(checked: SimulatedPlan, demand: QueryDemand, query: Query) -> list[str]:
     """Return the rows of a query's only target; those of a transform are unknown, so the records that it reads."""
     rate = f"{format_number(demand.work.rate)} records/s"
-    gb_month = stored_gb(checked.environment, query, demand) * SECONDS
+    gb_month = stored_gb_per_second(checked.environment, query, demand) * SECONDS
     return [
-        f"peak {rate}" if isinstance(query, LandingQuery) else f"reads {rate} at the peak",
+        f"peak {rate}" if isinstance(query, LandingQueryBase) else f"reads {rate} at the peak",
         *([f"+{format_bytes(gb_month * GB)} a month"] if gb_month else []),
     ]
 
 
-def _largest_risks(risks: Sequence[Risk]) -> dict[str, tuple[Severity, str]]:
+def _largest_risk_by_part(risks: Sequence[Risk]) -> dict[str, tuple[Severity, str]]:
     """Return the largest risk of each stream and job."""
     troubles: dict[str, tuple[Severity, str]] = {}
     for risk in risks:
@@ -157,16 +157,16 @@ def _job_box(checked: SimulatedPlan, name: str) -> dict[str, Any]:
 
 def _target_keys(query: Query, streams: Container[str]) -> Iterator[str]:
     """Yield keys of a query's targets: ``table x`` in the catalog, ``stream x`` of the environment, else kind and name."""
-    if isinstance(query, LandingQuery):
+    if isinstance(query, LandingQueryBase):
         yield f"table {query.table}"
-    for each in query.ends.values():
+    for each in query.sinks_by_place.values():
         named = getattr(each.sink, each.sink.named_by, None)
         if each.sink.catalog_table is not None:
             yield f"table {each.sink.catalog_table}"
         elif isinstance(each.sink, StreamSink) and named in streams:
             yield f"stream {named}"
         else:
-            yield each.sink.target[1]
+            yield each.sink.target_key_and_name[1]
     letters = getattr(query, "dead_letters", None)
     if letters is not None:
         yield f"letters {letters}"

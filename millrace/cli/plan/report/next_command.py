@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from millrace.cli.shared.verdict import Risk
-from millrace.config.queries import StreamQuery
+from millrace.config.queries import OneStreamQueryBase
 
 if TYPE_CHECKING:
     from millrace.cli.plan.report.plan_risks import SimulatedPlan
@@ -45,7 +45,10 @@ def next_command_and_effect(checked: SimulatedPlan, risks: Sequence[Risk], env: 
             first = next(each for each in checked.played if each.job == job)
             away = f"{first.outage.total_seconds():g}s"
             return f"millrace simulate {environment} --job {job} --outage 1h:{away}", "plays the outage"
-        if risk.kind == "assumed-rates" and (measured := _bench_command(checked, environment)) is not None:
+        if (
+            risk.kind == "assumed-rates"
+            and (measured := _bench_command_of_costliest_job(checked, environment)) is not None
+        ):
             return measured, "measures the rate, for `rate: {result: FILE}` in the file"
         if risk.kind in ("full-shards", "no-peak"):
             stream = risk.concerns[0].split(".")[1]
@@ -61,19 +64,22 @@ def next_command_and_effect(checked: SimulatedPlan, risks: Sequence[Risk], env: 
     return f"millrace deploy {environment}", "shows the difference to the account first"
 
 
-def _bench_command(checked: SimulatedPlan, environment: str) -> str | None:
+def _bench_command_of_costliest_job(checked: SimulatedPlan, environment: str) -> str | None:
     """Return the benchmark of the job with the highest cost, for a query that reads a stream and was not measured."""
     guessed = [
         demand
         for demand in checked.demands
         if demand.speed.basis == "assumed"
-        and isinstance(checked.environment.jobs[demand.job].queries[demand.query], StreamQuery)
+        and isinstance(checked.environment.jobs[demand.job].queries[demand.query], OneStreamQueryBase)
     ]
     if not guessed:
         return None
     first = max(guessed, key=lambda demand: checked.monthly_usd_of(f"jobs.{demand.job}"))
     several = (
-        sum(isinstance(each, StreamQuery) for each in checked.environment.jobs[first.job].queries.values())
+        sum(
+            isinstance(each, OneStreamQueryBase)
+            for each in checked.environment.jobs[first.job].queries.values()
+        )
         > 1
     )
     return f"millrace bench {first.job} {environment}" + (f" --query {first.query}" if several else "")

@@ -12,10 +12,10 @@ from millrace.cli.shared.verdict import verdict_document as verdict_json
 from millrace.config import Environment
 from millrace.sizing.alternatives.risks import FULL, share_of_limits_at_peak
 from millrace.sizing.cost_saving_moves import Move
-from millrace.sizing.export import to_json
-from millrace.sizing.model import JobPlan, WorkerChoice
-from millrace.sizing.queries.driver import fixed_costs
-from millrace.sizing.queries.environment_demands import job_demands
+from millrace.sizing.export import plan_as_plain_data
+from millrace.sizing.plan_model import JobPlan, WorkerChoice
+from millrace.sizing.queries.driver import fixed_seconds_of_batches
+from millrace.sizing.queries.environment_demands import feasible_demands_of_job
 from millrace.sizing.readable_numbers import count, duration_text, format_number
 
 if TYPE_CHECKING:
@@ -28,20 +28,20 @@ def plan_document(checked: SimulatedPlan, verdict: Verdict, moves: Sequence[Move
     Returns
     -------
     dict
-        The keys of :func:`millrace.sizing.export.to_json`, and ``verdict``; ``moves``, changes of the file that cost less;
+        The keys of :func:`millrace.sizing.export.plan_as_plain_data`, and ``verdict``; ``moves``, changes of the file that cost less;
         ``flow`` (:func:`millrace.cli.plan.report.environment_flow.flow_chart`); ``room``, by limit (``capacity`` and ``age`` of queries, ``shards`` of
         streams) the ``share`` of it that each subject uses; ``ours`` of each stream; ``way`` and ``worst_age_seconds`` of each
         choice of a job's workers.
     """
     environment = checked.environment
-    document = to_json(checked.plan)
+    document = plan_as_plain_data(checked.plan)
     for name, stream in environment.streams.items():
         document["streams"][name]["ours"] = not stream.belongs_to_others
     for name, job in checked.plan.jobs.items():
         for choice, choice_document in zip(job.choices(), document["jobs"][name]["choices"], strict=True):
             choice_document |= {
                 "way": str(choice),
-                "worst_age_seconds": worst_record_age(environment, job, choice),
+                "worst_age_seconds": worst_record_age_seconds(environment, job, choice),
             }
     return {
         "version": document.pop("version"),
@@ -50,7 +50,7 @@ def plan_document(checked: SimulatedPlan, verdict: Verdict, moves: Sequence[Move
         **document,
         "flow": flow_chart(checked, verdict.risks),
         "room": {
-            "capacity": [*_capacity_bars(checked)],
+            "capacity": [*_query_capacity_bars(checked)],
             "age": _oldest_record_bars(checked),
             "shards": _stream_capacity_bars(checked),
         },
@@ -62,12 +62,12 @@ def _bar_item(name: str, share: float, words: str) -> dict[str, Any]:
     return {"name": name, "share": share, "words": words, "severity": severity}
 
 
-def _capacity_bars(checked: SimulatedPlan) -> Iterator[dict[str, Any]]:
+def _query_capacity_bars(checked: SimulatedPlan) -> Iterator[dict[str, Any]]:
     """Yield the peak as a share of the capacity of full batches."""
     for name, job in checked.plan.jobs.items():
         own = [demand for demand in checked.demands if demand.job == name]
         for demand, fixed in zip(
-            own, fixed_costs(checked.environment.jobs[name], own, job.vcpu), strict=True
+            own, fixed_seconds_of_batches(checked.environment.jobs[name], own, job.vcpu), strict=True
         ):
             query = job.queries[demand.query]
             if query.records_per_batch is None:
@@ -101,16 +101,16 @@ def _stream_capacity_bars(checked: SimulatedPlan) -> list[dict[str, Any]]:
     ]
 
 
-def worst_record_age(environment: Environment, job: JobPlan, choice: WorkerChoice) -> float:
+def worst_record_age_seconds(environment: Environment, job: JobPlan, choice: WorkerChoice) -> float:
     """Return the age in seconds that no record exceeds at the peak with a choice's cores: T + D, in each query.
 
     Cores of complete workers, including those that the queries do not need, are divided as in the plan.
     """
-    own = job_demands(environment, job.name)
+    own = feasible_demands_of_job(environment, job.name)
     factor = choice.executors * choice.vcpu / job.cores.value
     ages = {}
     planned, fixed = (
-        fixed_costs(environment.jobs[job.name], own, cores) for cores in (job.vcpu, choice.vcpu)
+        fixed_seconds_of_batches(environment.jobs[job.name], own, cores) for cores in (job.vcpu, choice.vcpu)
     )
     for demand, before, after in zip(own, planned, fixed, strict=True):
         query = job.queries[demand.query]

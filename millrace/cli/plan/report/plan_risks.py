@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from millrace.cli.shared.verdict import Risk, also_concerned_text
 from millrace.config import Environment
 from millrace.sizing import Plan, total_cost
-from millrace.sizing.alternatives.risks import BUSY, FULL, SLOW, driver_loads, share_of_limits_at_peak
+from millrace.sizing.alternatives.risks import BUSY, FULL, SLOW, driver_load_shares, share_of_limits_at_peak
 from millrace.sizing.cost import HOURS
-from millrace.sizing.model import CostItem
-from millrace.sizing.planning import cost_limit_exceeded
+from millrace.sizing.plan_model import CostItem
+from millrace.sizing.planning import text_if_cost_limit_exceeded
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand
-from millrace.sizing.queries.environment_demands import query_demands
+from millrace.sizing.queries.environment_demands import query_demands_and_findings
 from millrace.sizing.readable_numbers import (
     count,
     dollars,
@@ -52,24 +52,24 @@ class SimulatedPlan:
         old_prices: str | None = None,
     ) -> None:
         self.environment, self.plan, self.played, self.old_prices = environment, plan, played, old_prices
-        self.demands: list[QueryDemand] = query_demands(environment)[0]
+        self.demands: list[QueryDemand] = query_demands_and_findings(environment)[0]
         self.total = total_cost(plan).value
 
     def monthly_usd_of(self, *keys: str) -> float:
         """Return the monthly cost of jobs, streams and clusters, each once, by keys such as ``jobs.flights``."""
-        costs = self.plan.costs
+        costs = self.plan.cost_items_by_key
         return sum((sum(line.usd for line in costs[key]) for key in dict.fromkeys(keys)), 0.0)
 
     def bill_lines(self) -> Iterator[CostItem]:
         """Return every line of the bill."""
-        return chain.from_iterable(self.plan.costs.values())
+        return chain.from_iterable(self.plan.cost_items_by_key.values())
 
 
-def keys_that_limit_catch_up(checked: SimulatedPlan, query: SimulatedQuery) -> str:
+def catch_up_limiting_keys_text(checked: SimulatedPlan, query: SimulatedQuery) -> str:
     """Return the keys that keep a query from catching up, in words; empty if none does."""
-    from millrace.sizing.simulation.expected_cost import capacity_pins
+    from millrace.sizing.simulation.expected_cost import keys_that_bound_catch_up
 
-    pins = capacity_pins(checked.environment, query.job, query.query)
+    pins = keys_that_bound_catch_up(checked.environment, query.job, query.query)
     return f": {join_names(pins)} {'is' if len(pins) == 1 else 'are'} pinned" if pins else ""
 
 
@@ -85,14 +85,14 @@ def _late_at_peak_risks(checked: SimulatedPlan) -> Iterator[Risk]:
             + (
                 f"the backlog of {first.query} grows by {format_number(first.growth)} records/s"
                 if first.growth
-                else f"{percent(first.within)} of {first.query}'s records are within {duration_text(first.sla)}{first.share_of_sla}"
+                else f"{percent(first.within)} of {first.query}'s records are within {duration_text(first.sla)}{first.sla_share_in_brackets}"
             ),
             severe=True,
         )
 
 
 def _late_at_rise_risks(checked: SimulatedPlan) -> Iterator[Risk]:
-    from millrace.sizing.simulation.expected_cost import scaling_pins
+    from millrace.sizing.simulation.expected_cost import keys_that_pin_scaling
 
     late = sorted(
         (share, job.name, query)
@@ -101,7 +101,9 @@ def _late_at_rise_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     )
     if late:
         share, job, first = late[0]
-        pins = join_names([f"jobs.{job}.{key}" for key in scaling_pins(checked.environment.jobs[job])])
+        pins = join_names(
+            [f"jobs.{job}.{key}" for key in keys_that_pin_scaling(checked.environment.jobs[job])]
+        )
         yield _risk_of_queries(
             checked,
             "late-at-rise",
@@ -113,7 +115,7 @@ def _late_at_rise_risks(checked: SimulatedPlan) -> Iterator[Risk]:
 
 
 def _contradicted_catch_up_risks(checked: SimulatedPlan) -> Iterator[Risk]:
-    contradicted = (each for each in checked.played if each.waiting and not each.slow)
+    contradicted = (each for each in checked.played if each.waiting and not each.is_slow)
     late = sorted(contradicted, key=lambda each: -each.waiting)
     if late:
         first = late[0]
@@ -147,8 +149,8 @@ def _slow_catch_up_risks(checked: SimulatedPlan) -> Iterator[Risk]:
             "slow-catch-up",
             [(each.job, each.query) for each in slow],
             f"after {outage} of outage at the peak, {first.query} {took}{{also}}"
-            + (keys_that_limit_catch_up(checked, first) if first.waiting else ""),
-            severe=any(each.waiting and each.slow for each in slow),
+            + (catch_up_limiting_keys_text(checked, first) if first.waiting else ""),
+            severe=any(each.waiting and each.is_slow for each in slow),
         )
 
 
@@ -178,8 +180,8 @@ def _assumed_rate_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     ]
     jobs = list(dict.fromkeys(demand.job for demand in checked.demands if demand.speed.basis == "assumed"))
     if usd and (streams or jobs):
-        what = [f"{_noun_for('stream', streams)} {join_names(streams)}"] * bool(streams)
-        what += [f"{_noun_for('job', jobs)} {join_names(jobs)}"] * bool(jobs)
+        what = [f"{_singular_or_plural('stream', streams)} {join_names(streams)}"] * bool(streams)
+        what += [f"{_singular_or_plural('job', jobs)} {join_names(jobs)}"] * bool(jobs)
         yield Risk(
             "assumed-rates",
             "warning",
@@ -196,7 +198,7 @@ def _unpriced_sink_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     for demand in checked.demands:
         writes = {
             each.sink.paid_by_write
-            for each in jobs[demand.job].queries[demand.query].ends.values()
+            for each in jobs[demand.job].queries[demand.query].sinks_by_place.values()
             if each.sink.paid_by_write
         }
         month = demand.work.rate * demand.average * HOURS * 3600
@@ -210,7 +212,7 @@ def _unpriced_sink_risks(checked: SimulatedPlan) -> Iterator[Risk]:
             )
 
 
-def _noun_for(noun: str, several: Sequence[str]) -> str:
+def _singular_or_plural(noun: str, several: Sequence[str]) -> str:
     return noun if len(several) == 1 else plural(noun)
 
 
@@ -251,7 +253,7 @@ def _driver_size_risks(checked: SimulatedPlan) -> Iterator[Risk]:
 
 
 def _busy_driver_risks(checked: SimulatedPlan) -> Iterator[Risk]:
-    loads = driver_loads(checked.demands, checked.plan.jobs)
+    loads = driver_load_shares(checked.demands, checked.plan.jobs)
     busy = sorted((name for name, load in loads.items() if load > BUSY), key=lambda name: -loads[name])
     if busy:
         keys, most = [f"jobs.{name}" for name in busy], service_limits()["spark.sharing.share"]
@@ -265,7 +267,7 @@ def _busy_driver_risks(checked: SimulatedPlan) -> Iterator[Risk]:
         )
 
 
-def _broker_risks(checked: SimulatedPlan) -> Iterator[Risk]:
+def _brokers_without_reserve_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     """Yield clusters that cannot carry the load with one broker less, as AWS restarts each broker for patches."""
     known = service_limits().brokers
     for name, cluster in checked.plan.clusters.items():
@@ -301,14 +303,14 @@ def _without_tls_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     if open_ones:
         keys = [f"clusters.{each}" for each in open_ones if each in checked.plan.clusters]
         words = (
-            f"records of Kafka {_noun_for('cluster', open_ones)} {join_names(open_ones)} travel without TLS, and whoever reaches the "
+            f"records of Kafka {_singular_or_plural('cluster', open_ones)} {join_names(open_ones)} travel without TLS, and whoever reaches the "
             "brokers reads and writes them"
         )
         yield Risk("kafka-without-tls", "warning", words, tuple(keys), checked.monthly_usd_of(*keys))
 
 
 def _cost_limit_risks(checked: SimulatedPlan) -> Iterator[Risk]:
-    if (told := cost_limit_exceeded(checked.environment, checked.plan)) is not None:
+    if (told := text_if_cost_limit_exceeded(checked.environment, checked.plan)) is not None:
         yield Risk("over-limit", "breach", told, ("total",), checked.total)
 
 
@@ -324,7 +326,7 @@ def _no_peak_factor_risks(checked: SimulatedPlan) -> Iterator[Risk]:
         yield Risk(
             "no-peak",
             "warning",
-            f"sized for the average alone: {_noun_for('stream', calm)} {join_names(calm)} "
+            f"sized for the average alone: {_singular_or_plural('stream', calm)} {join_names(calm)} "
             f"{'has' if len(calm) == 1 else 'have'} no `peak_factor`",
             tuple(dict.fromkeys(keys)),
             checked.monthly_usd_of(*keys),
@@ -352,7 +354,7 @@ def _unread_stream_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     idle = [name for name in checked.plan.streams if name not in read]
     if idle:
         keys = [f"streams.{each}" for each in idle]
-        words = f"no job reads {_noun_for('stream', idle)} {join_names(idle)}"
+        words = f"no job reads {_singular_or_plural('stream', idle)} {join_names(idle)}"
         yield Risk("unread-streams", "note", words, tuple(keys), checked.monthly_usd_of(*keys))
 
 
@@ -365,7 +367,7 @@ RISKS: tuple[Callable[[SimulatedPlan], Iterator[Risk]], ...] = (
         _full_stream_risks,
         _driver_size_risks,
         _busy_driver_risks,
-        _broker_risks,
+        _brokers_without_reserve_risks,
         _without_tls_risks,
         _no_peak_factor_risks,
         _old_price_risks,

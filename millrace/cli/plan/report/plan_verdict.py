@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millrace.cli.plan.report.next_command import next_command_and_effect
-from millrace.cli.plan.report.plan_risks import RISKS, SimulatedPlan, keys_that_limit_catch_up
+from millrace.cli.plan.report.plan_risks import RISKS, SimulatedPlan, catch_up_limiting_keys_text
 from millrace.cli.shared.verdict import SlaState, Verdict, largest_first
 from millrace.sizing.readable_numbers import dollars, duration_text, format_number, percent
 
@@ -42,14 +42,14 @@ def plan_verdict(checked: SimulatedPlan, env: str | None = None) -> Verdict:
         cost_words=words,
         usd_month=checked.total,
         assumed=assumed,
-        sla=_simulated_sla(checked),
+        sla=_simulated_sla_state(checked),
         risks=risks,
         command=command,
         why=why,
     )
 
 
-def _simulated_sla(checked: SimulatedPlan) -> SlaState:
+def _simulated_sla_state(checked: SimulatedPlan) -> SlaState:
     if not checked.played:
         return SlaState("unknown", "no job")
     worst = min(checked.played, key=lambda each: each.within)
@@ -59,7 +59,7 @@ def _simulated_sla(checked: SimulatedPlan) -> SlaState:
         words = f"at the steady peak the backlog of {growing.query} grows by {format_number(growing.growth)} records/s"
         return SlaState("missed", words, share)
     if not worst.meets_sla:
-        words = f"{percent(share)} of {worst.query}'s records within {duration_text(worst.sla)}{worst.share_of_sla} at the steady peak"
+        words = f"{percent(share)} of {worst.query}'s records within {duration_text(worst.sla)}{worst.sla_share_in_brackets} at the steady peak"
         return SlaState("missed", words, share)
     late = [(share, name) for job in checked.plan.jobs.values() for name, share in job.late_at_rise.items()]
     if late:
@@ -69,12 +69,14 @@ def _simulated_sla(checked: SimulatedPlan) -> SlaState:
     if (slow := next((each for each in checked.played if each.waiting), None)) is not None:
         outage = duration_text(slow.outage.total_seconds())
         words = f"{percent(share)} of the records in time at the peak, but {slow.query} does not catch up with {outage} of outage"
-        words += f" {'within a day' if slow.slow else 'as planned'}{keys_that_limit_catch_up(checked, slow)}"
+        words += (
+            f" {'within a day' if slow.is_slow else 'as planned'}{catch_up_limiting_keys_text(checked, slow)}"
+        )
         return SlaState("at risk", words, share)
     closest = max(checked.played, key=lambda each: each.oldest / each.sla)
     words = f"{percent(share)} of the records in time at the peak; closest is {closest.query}, "
     return SlaState(
         "kept",
-        f"{words}oldest {duration_text(closest.oldest)} of {duration_text(closest.sla)}{closest.share_of_sla}",
+        f"{words}oldest {duration_text(closest.oldest)} of {duration_text(closest.sla)}{closest.sla_share_in_brackets}",
         share,
     )

@@ -19,7 +19,7 @@ from millrace.config import Environment, load
 from millrace.sizing import plan
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.changes.update_rules import Template
+    from millrace.lifecycle.changes.refused_updates import Template
     from millrace.lifecycle.preflight.questions import PreflightRow
 
 _SIGNS = {"ok": "[green]✓[/]", "warning": "[yellow]![/]", "failed": "[red]✗[/]", "not known": "[dim]?[/]"}
@@ -64,8 +64,8 @@ def preflight(
             PreflightRow("credentials", "failed", str(error), "sign in to the environment's account"),
         )
     else:
-        deployed = environment.with_deployed(read_deployed_sizes(aws))
-        templates, unknown = _templates_or_missing_program(deployed)
+        deployed = environment.with_deployed_sizes(read_deployed_sizes(aws))
+        templates, unknown = _templates_and_missing_program_rows(deployed)
         account = PreflightAccount(aws, plan(deployed), templates)
         checks = {
             **preflight_account.CHECKS,
@@ -86,7 +86,7 @@ def preflight(
         raise typer.Exit(FAILED)
 
 
-def _templates_or_missing_program(
+def _templates_and_missing_program_rows(
     environment: Environment,
 ) -> tuple[Mapping[str, Template] | None, Sequence[PreflightRow]]:
     """Synthesise the templates; without the programs for it, return the row that says so."""
@@ -95,7 +95,7 @@ def _templates_or_missing_program(
     from millrace.sandbox.programs.toolchain import ToolchainError
 
     try:
-        return synthesize_templates(environment, environment.places.root), ()
+        return synthesize_templates(environment, environment.value_locations.root), ()
     except (ToolchainError, ModuleNotFoundError) as error:
         remedy = "install what writes templates"
         return None, (

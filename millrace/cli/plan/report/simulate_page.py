@@ -35,7 +35,7 @@ def _job_curves(name: str, job: Mapping[str, Any], result: JobResult) -> list[di
         for each, query in result.queries.items()
     }
     ends = {each: query.ends for each, query in result.queries.items()}
-    oldest = {each: query.oldest for each, query in result.queries.items()}
+    oldest = {each: query.oldest_age_by_batch for each, query in result.queries.items()}
     waiting = {each: query.waiting_at(times) for each, query in result.queries.items()}
     sla = {each: job["queries"][each]["sla"] for each in result.queries}
     executors, spent = (

@@ -54,7 +54,7 @@ def simulation_verdict(
             *_assumed_rate_risks(plan, results),
         )
     )
-    sla = _sla_of_simulation(plan, results)
+    sla = _sla_state_of_simulation(plan, results)
     assumed = any(plan.jobs[name].max_workers.assumed for name in results)
     named = f"--env {shlex.quote(env)}"
     command, why = f"millrace plan {named}", "shows what these jobs cost with all that is around them"
@@ -83,7 +83,7 @@ def monthly_usd(result: JobResult) -> float:
     return result.usd / result.seconds * MONTH
 
 
-def _queries_with_lateness(
+def _queries_with_sla_and_lateness(
     plan: Plan, results: Mapping[str, JobResult]
 ) -> Iterator[tuple[str, QueryResult, float, float, float]]:
     """Yield each query with its job, SLA, share in time, and age of the oldest waiting record at the end.
@@ -97,22 +97,22 @@ def _queries_with_lateness(
                 job,
                 query,
                 sla,
-                query.in_time(sla, result.seconds),
-                age_of_oldest_waiting(query, result.seconds),
+                query.share_in_time(sla, result.seconds),
+                age_of_oldest_waiting_record(query, result.seconds),
             )
 
 
-def age_of_oldest_waiting(query: QueryResult, end: float) -> float:
+def age_of_oldest_waiting_record(query: QueryResult, end: float) -> float:
     """Return how many seconds the oldest record has waited at the end; 0 if none waits."""
     if query.waiting < 1:
         return 0.0
     return end - query.arrivals.arrival_time(query.arrived - query.waiting + 1)
 
 
-def _sla_of_simulation(plan: Plan, results: Mapping[str, JobResult]) -> SlaState:
+def _sla_state_of_simulation(plan: Plan, results: Mapping[str, JobResult]) -> SlaState:
     from millrace.sizing.simulation.plan_simulation_check import WITHIN
 
-    _, query, sla, share, _ = min(_queries_with_lateness(plan, results), key=lambda each: each[3])
+    _, query, sla, share, _ = min(_queries_with_sla_and_lateness(plan, results), key=lambda each: each[3])
     words = f"{percent(share)} of {query.name}'s records within {duration_text(sla)}"
     if len(query.ends):
         words += f", the oldest {duration_text(query.ages.oldest)}"
@@ -124,12 +124,12 @@ def _late_query_risks(plan: Plan, results: Mapping[str, JobResult]) -> Iterator[
 
     late = [
         (share, job, query, sla)
-        for job, query, sla, share, _ in _queries_with_lateness(plan, results)
+        for job, query, sla, share, _ in _queries_with_sla_and_lateness(plan, results)
         if share < WITHIN
     ]
     if late:
         _, _, query, sla = min(late, key=lambda each: each[0])
-        spell, begin = longest_late_period(query, sla)
+        spell, begin = longest_late_length_and_start(query, sla)
         description = (
             f"longest for {duration_text(spell)} from {duration_text(begin)} on, by {query.name}"
             if spell
@@ -142,15 +142,15 @@ def _late_query_risks(plan: Plan, results: Mapping[str, JobResult]) -> Iterator[
             tuple(
                 f"jobs.{each[1]}.queries.{each[2].name}" for each in sorted(late, key=lambda each: each[0])
             ),
-            _usd_of_jobs(results, [each[1] for each in late]),
+            _monthly_usd_of_jobs(results, [each[1] for each in late]),
         )
 
 
-def longest_late_period(query: QueryResult, sla: float) -> tuple[float, float]:
+def longest_late_length_and_start(query: QueryResult, sla: float) -> tuple[float, float]:
     """Return length and start of the longest time, in seconds, in which every batch committed a late record."""
     spell, begin, since = 0.0, 0.0, None
     for start, end, oldest in zip(
-        query.starts.tolist(), query.ends.tolist(), query.oldest.tolist(), strict=True
+        query.starts.tolist(), query.ends.tolist(), query.oldest_age_by_batch.tolist(), strict=True
     ):
         if oldest <= sla:
             since = None
@@ -163,7 +163,9 @@ def longest_late_period(query: QueryResult, sla: float) -> tuple[float, float]:
 
 def _waiting_record_risks(plan: Plan, results: Mapping[str, JobResult]) -> Iterator[Risk]:
     old = [
-        (age, job, query) for job, query, sla, _, age in _queries_with_lateness(plan, results) if age > sla
+        (age, job, query)
+        for job, query, sla, _, age in _queries_with_sla_and_lateness(plan, results)
+        if age > sla
     ]
     if old:
         age, _, query = max(old, key=lambda each: each[0])
@@ -173,7 +175,7 @@ def _waiting_record_risks(plan: Plan, results: Mapping[str, JobResult]) -> Itera
             f"{format_number(query.waiting)} records of {query.name} wait at the end, the oldest for {duration_text(age)}: no age of a "
             f"committed record shows it{also_concerned_text([each[2].name for each in old])}",
             tuple(f"jobs.{job}.queries.{each.name}" for _, job, each in old),
-            _usd_of_jobs(results, [job for _, job, _ in old]),
+            _monthly_usd_of_jobs(results, [job for _, job, _ in old]),
         )
 
 
@@ -196,7 +198,7 @@ def _full_job_risks(plan: Plan, results: Mapping[str, JobResult]) -> Iterator[Ri
             f"{first} runs all of its executors for {percent(shares[first])} of the time: a larger peak finds no more"
             f"{also_concerned_text(used)}",
             tuple(f"jobs.{name}" for name in used),
-            _usd_of_jobs(results, used),
+            _monthly_usd_of_jobs(results, used),
         )
 
 
@@ -209,9 +211,9 @@ def _assumed_rate_risks(plan: Plan, results: Mapping[str, JobResult]) -> Iterato
             "warning",
             words,
             tuple(f"jobs.{each}" for each in guessed),
-            _usd_of_jobs(results, guessed),
+            _monthly_usd_of_jobs(results, guessed),
         )
 
 
-def _usd_of_jobs(results: Mapping[str, JobResult], jobs: list[str]) -> float:
+def _monthly_usd_of_jobs(results: Mapping[str, JobResult], jobs: list[str]) -> float:
     return sum(monthly_usd(results[name]) for name in dict.fromkeys(jobs))

@@ -78,7 +78,7 @@ def template_change_lines(environment: Environment, before: Templates, root: Pat
     wider, others = [], []
     for stack in sorted({*before, *after}):
         lines = compare_templates(stack, before.get(stack), after.get(stack, {}), rights)
-        more = lines.wider_permissions
+        more = lines.wider_permission_lines
         guarding = [line for line in lines.resources if line[2:].startswith(_GUARDS)]
         wider += [f"{line[0]} {stack}: {line[2:]} (wider)" for line in more]
         others += [

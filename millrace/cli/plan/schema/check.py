@@ -12,8 +12,8 @@ from rich.console import Console
 
 from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.expected_failures import REFUSED
-from millrace.cli.shared.options import AsJson, EnvironmentName, load_with_job
-from millrace.completion import jobs
+from millrace.cli.shared.options import AsJson, EnvironmentName, load_environment_with_job
+from millrace.completion import complete_job_names
 from millrace.config import Environment
 from millrace.sizing import plan
 
@@ -26,7 +26,10 @@ def check(
     job: Annotated[
         str | None,
         typer.Argument(
-            metavar="[JOB]", help="A job. Default: all jobs.", show_default=False, autocompletion=jobs
+            metavar="[JOB]",
+            help="A job. Default: all jobs.",
+            show_default=False,
+            autocompletion=complete_job_names,
         ),
     ] = None,
     as_json: AsJson = False,
@@ -42,9 +45,9 @@ def check(
 
       millrace schema check --env prod flights --json
     """
-    environment = load_with_job(env, job)
+    environment = load_environment_with_job(env, job)
     with Console(stderr=True).status("comparing"):
-        comparison = _compare_with_tables(environment, [job] if job else list(environment.jobs))
+        comparison = _rehearse_start_on_tables(environment, [job] if job else list(environment.jobs))
     if as_json:
         typer.echo(json.dumps(asdict(comparison), indent=2, ensure_ascii=False))
     else:
@@ -64,8 +67,8 @@ def refused_query_lines(rehearsal: StartRehearsal) -> list[str]:
     return [f"job {each.job}, query {each.query}: {each.why}" for each in rehearsal.refused]
 
 
-def _compare_with_tables(environment: Environment, jobs: Sequence[str]) -> StartRehearsal:
-    """Compare with the tables of the running sandbox, or with those that are deployed on AWS."""
+def _rehearse_start_on_tables(environment: Environment, jobs: Sequence[str]) -> StartRehearsal:
+    """Rehearse the start of jobs on the tables of the running sandbox, or on those that are deployed on AWS."""
     from millrace.etl.launch import typed_json
     from millrace.infra.launch.launch_settings import job_settings
     from millrace.lifecycle.account import catalog_columns
@@ -78,7 +81,9 @@ def _compare_with_tables(environment: Environment, jobs: Sequence[str]) -> Start
         settings = [
             typed_json.to_json_value(job_settings(environment, sized.jobs[job], aws.names)) for job in jobs
         ]
-        deployed = catalog_columns.columns_of_tables(aws.client("glue"), _table_names_in_settings(settings))
+        deployed = catalog_columns.ddl_columns_by_table(
+            aws.client("glue"), _table_names_in_settings(settings)
+        )
     else:
         settings = [
             typed_json.to_json_value(job_settings(environment, sized.jobs[job], place.names)) for job in jobs

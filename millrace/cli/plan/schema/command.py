@@ -19,9 +19,9 @@ from rich.text import Text
 
 from millrace.cli.plan.schema.check import check
 from millrace.cli.shared.console import figure_columns, print_rich
-from millrace.cli.shared.options import AsJson, KafkaAddress, KinesisAddress, load_with_stream
-from millrace.cli.shared.output_file_errors import report_write_errors
-from millrace.completion import environments
+from millrace.cli.shared.options import AsJson, KafkaAddress, KinesisAddress, load_environment_with_stream
+from millrace.cli.shared.output_file_errors import write_errors_as_wrong_option
+from millrace.completion import complete_environment_names
 from millrace.config import find_root
 from millrace.config.schema import SCHEMA_FILE, schema_text
 
@@ -66,7 +66,7 @@ def schema(
     if not file.parent.is_dir():
         # A folder that is created here would become the project of all folders below.
         raise typer.BadParameter("--write: there is no folder environments/ here or in a folder above")
-    with report_write_errors("--write", file):
+    with write_errors_as_wrong_option("--write", file):
         file.write_text(schema_text(), encoding="utf-8")
     typer.echo(f"wrote {SCHEMA_FILE}")
 
@@ -84,7 +84,11 @@ def infer(
     env: Annotated[
         str | None,
         typer.Option(
-            "--env", "-e", metavar="ENV", help="Environment of the stream.", autocompletion=environments
+            "--env",
+            "-e",
+            metavar="ENV",
+            help="Environment of the stream.",
+            autocompletion=complete_environment_names,
         ),
     ] = None,
     file: Annotated[
@@ -149,7 +153,7 @@ def infer(
       millrace schema infer shop --env dev --format debezium --out pipelines/shop/schemas
     """
     from millrace.sandbox.schemas import ddl
-    from millrace.sandbox.schemas.change_schemas import infer_from_changes, schema_file_names
+    from millrace.sandbox.schemas.change_schemas import infer_from_changes, schema_file_name_by_table
 
     if (stream is None) == (file is None):
         raise typer.BadParameter("give STREAM and --env, or --file, but not both")
@@ -161,17 +165,17 @@ def infer(
     if not changes:
         _refuse_existing_out(out, force=force)
     if form == "avro":
-        text, result = _convert_avro_schema(file, out)
+        text, result = _read_avro_schema_text_and_result(file, out)
         found = {"": _InferredSchemaFile(result, text, out)}
     else:
-        payloads, names, delimiter = _sample_payloads(
+        payloads, names, delimiter = _payloads_with_columns_and_delimiter(
             stream, env, file, sample, form, delimiter, columns, kafka=kafka, kinesis=kinesis, aws=aws
         )
         if form == "debezium" or form == "dms":
             tables = infer_from_changes(payloads, form, required=required, narrow=narrow)
             places = {
                 table: None if out is None else out / name
-                for table, name in schema_file_names(list(tables)).items()
+                for table, name in schema_file_name_by_table(list(tables)).items()
             }
         else:
             tables = {
@@ -179,7 +183,7 @@ def infer(
             }
             places = {"": out}
         found = {
-            table: _InferredSchemaFile(each, ddl.write_ddl(each.schema), places[table])
+            table: _InferredSchemaFile(each, ddl.schema_as_ddl(each.schema), places[table])
             for table, each in tables.items()
         }
     for each in found.values() if changes else ():
@@ -217,7 +221,7 @@ class _InferredSchemaFile:
 
 def _write_schema_file(proposal: _InferredSchemaFile) -> None:
     if proposal.out is not None:
-        with report_write_errors("--out", proposal.out):
+        with write_errors_as_wrong_option("--out", proposal.out):
             proposal.out.parent.mkdir(parents=True, exist_ok=True)
             proposal.out.write_text(proposal.text, encoding="utf-8")
 
@@ -241,7 +245,7 @@ def _refuse_existing_out(out: Path | None, *, force: bool) -> None:
         raise typer.BadParameter(f"--out {out} exists; overwrite it with --force")
     # Before reading records, which may take long.
     above = next(each for each in out.absolute().parents if each.exists())
-    with report_write_errors("--out", out):
+    with write_errors_as_wrong_option("--out", out):
         if not above.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(above))
         if not os.access(above, os.W_OK | os.X_OK):
@@ -265,19 +269,19 @@ def _format_by_suffix(file: Path | None) -> Format:
     return "json" if file is None else suffixes.get(file.suffix, "json")
 
 
-def _convert_avro_schema(file: Path | None, out: Path | None) -> tuple[str, InferredSchema]:
+def _read_avro_schema_text_and_result(file: Path | None, out: Path | None) -> tuple[str, InferredSchema]:
     from millrace.sandbox.schemas import ddl
-    from millrace.sandbox.schemas.infer import read_avro_schema
+    from millrace.sandbox.schemas.infer import read_avro_schema_text_and_result
 
     if file is None:
         raise typer.BadParameter(
             "--format avro: an Avro record does not contain its schema; give an Avro file with --file"
         )
-    text, result = read_avro_schema(file.read_bytes())
-    return (ddl.write_ddl(result.schema) if out is not None and out.suffix == ".ddl" else text), result
+    text, result = read_avro_schema_text_and_result(file.read_bytes())
+    return (ddl.schema_as_ddl(result.schema) if out is not None and out.suffix == ".ddl" else text), result
 
 
-def _sample_payloads(
+def _payloads_with_columns_and_delimiter(
     stream: str | None,
     env: str | None,
     file: Path | None,
@@ -298,7 +302,7 @@ def _sample_payloads(
     if file is None:
         assert stream is not None, "neither stream nor file"
         assert env is not None, "no environment"
-        environment = load_with_stream(env, stream)
+        environment = load_environment_with_stream(env, stream)
         payloads = sample_records.decompress_all(
             traffic_targets.sample_records(environment, stream, count, kafka=kafka, kinesis=kinesis, aws=aws)
         )

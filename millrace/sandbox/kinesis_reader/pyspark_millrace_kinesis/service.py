@@ -38,7 +38,7 @@ class KinesisService:
         """Return the time of the service's clock, in whole seconds."""
         return self._list_shards_and_time()[1]
 
-    def iterator(self, shard: str, kind: str, place: str) -> str:
+    def shard_iterator(self, shard: str, kind: str, place: str) -> str:
         """Return an iterator at a position of a shard.
 
         Parameters
@@ -55,7 +55,7 @@ class KinesisService:
         ask = partial(self.client.get_shard_iterator, **request)
         return str(self._call_until_answered("GetShardIterator", ask)["ShardIterator"])
 
-    def records(self, iterator: str, limit: int) -> Any:
+    def get_records(self, iterator: str, limit: int) -> Any:
         """Read from an iterator, as boto3's ``get_records`` answers."""
         ask = partial(self.client.get_records, ShardIterator=iterator, Limit=limit)
         return self._call_until_answered("GetRecords", ask)

@@ -29,7 +29,7 @@ from millrace.etl.sources.kinesis.closed_shards import (
     PAGE,
     PAUSE_SECONDS,
     Shard,
-    split_aggregate,
+    split_kinesis_aggregate,
 )
 
 from .service import EXPIRED, GONE
@@ -58,10 +58,10 @@ class StreamService(Protocol):
     def now(self) -> datetime:
         """Return the time of its clock."""
 
-    def iterator(self, shard: str, kind: str, place: str) -> str:
+    def shard_iterator(self, shard: str, kind: str, place: str) -> str:
         """Return an iterator at a position of a shard."""
 
-    def records(self, iterator: str, limit: int) -> Any:
+    def get_records(self, iterator: str, limit: int) -> Any:
         """Return the records of an iterator, as ``GetRecords`` answers."""
 
 
@@ -161,7 +161,7 @@ class BatchPlanner:
         asked = self._readable_shards(listed)
         deadline = self.clock() + self.limits.seconds
         while asked:
-            asked = {shard for shard in sorted(asked) if self._read_shard_once(shard, fresh)}
+            asked = {shard for shard in sorted(asked) if self._read_once_and_tell_if_more(shard, fresh)}
             if self.clock() >= deadline:
                 break
             if not asked and self._ended_shards() - fresh.keys():
@@ -213,16 +213,16 @@ class BatchPlanner:
         reading = self._entries.keys() - self._ended_shards()
         return {s for s in reading if s not in listed or not reading & set(listed[s].parents)}
 
-    def _read_shard_once(self, shard: str, fresh: dict[str, tuple[str, int]]) -> bool:
+    def _read_once_and_tell_if_more(self, shard: str, fresh: dict[str, tuple[str, int]]) -> bool:
         """Ask a shard once; return whether the batch may take more of it."""
         entry = self._entries[shard]
         first, taken = fresh.get(shard, ("", 0))
         try:
             if shard not in self._iterators:
-                self._iterators[shard] = self.service.iterator(
+                self._iterators[shard] = self.service.shard_iterator(
                     shard, entry["iteratorType"], entry["iteratorPosition"]
                 )
-            answer = self.service.records(
+            answer = self.service.get_records(
                 self._iterators[shard], min(self.limits.call, self.limits.records - taken)
             )
         except ClientError as error:
@@ -295,8 +295,8 @@ def read_shard_range(
     left, place, iterator, empty = asked.records, (AT, asked.first), "", 0
     while left and empty < _EMPTY_ANSWERS:
         try:
-            iterator = iterator or service.iterator(asked.shard, *place)
-            answer = service.records(iterator, min(PAGE, left))
+            iterator = iterator or service.shard_iterator(asked.shard, *place)
+            answer = service.get_records(iterator, min(PAGE, left))
         except ClientError as error:
             if error_code(error) == EXPIRED:
                 iterator = ""
@@ -329,6 +329,6 @@ def _rows_of_records(records: list[Any], stream: str) -> Iterator[Row]:
         data, number, arrived = (
             record[key] for key in ("Data", "SequenceNumber", "ApproximateArrivalTimestamp")
         )
-        packed = split_aggregate(data) if data.startswith(AGGREGATE) else None
+        packed = split_kinesis_aggregate(data) if data.startswith(AGGREGATE) else None
         for key, each in packed or [(record["PartitionKey"], data)]:
             yield each, stream, key, number, arrived

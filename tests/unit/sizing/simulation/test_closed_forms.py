@@ -10,7 +10,7 @@ import pytest
 from millrace.sizing.simulation import (
     Arrivals,
     DynamicAllocation,
-    Fixed,
+    FixedExecutors,
     GlueAutoScaling,
     JobResult,
     Outage,
@@ -38,7 +38,7 @@ def land(arrivals: Arrivals, **changes: object) -> QueryLoad:
 
 
 def run(load: QueryLoad, executors: int = 4, seconds: float = HOUR, **changes: object) -> QueryResult:
-    scenario = Scenario(seconds, (load,), 4, Fixed(executors), **changes)  # type: ignore[arg-type]
+    scenario = Scenario(seconds, (load,), 4, FixedExecutors(executors), **changes)  # type: ignore[arg-type]
     return simulate(scenario).queries["land"]
 
 
@@ -48,7 +48,7 @@ def test_back_to_back_durations_settle(rate: float) -> None:
     found = run(land(Arrivals.constant(rate, HOUR)))
     settled = 2.0 / (1 - rate * 1e-3 / 16)
     assert found.ends[-1] - found.starts[-1] == pytest.approx(settled, rel=1e-6)
-    assert found.oldest[-1] == pytest.approx(2 * settled, rel=1e-6), "worst age is two batches"
+    assert found.oldest_age_by_batch[-1] == pytest.approx(2 * settled, rel=1e-6), "worst age is two batches"
     assert found.ages.oldest == pytest.approx(2 * settled, rel=1e-6)
 
 
@@ -106,7 +106,9 @@ def test_outages_that_overlap_are_one() -> None:
     apart = (Outage(101.8, 41.6), Outage(151.7, 39.5))
     for driver_start, same in ((0.0, apart), (10.0, (Outage(101.8, 151.7 + 39.5 - 101.8),))):
         found, wanted = (
-            simulate(Scenario(HOUR, (load,), 4, Fixed(3), 0.5, outages=outages, driver_start=driver_start))
+            simulate(
+                Scenario(HOUR, (load,), 4, FixedExecutors(3), 0.5, outages=outages, driver_start=driver_start)
+            )
             for outages in (given, same)
         )
         assert found.queries[load.name].ends.tolist() == wanted.queries[load.name].ends.tolist()
@@ -159,7 +161,7 @@ def test_a_derived_record_passes_two_triggers() -> None:
     """The ages add: landed by one query, then derived by another with a trigger of its own."""
     source = land(Arrivals.constant(4000, HOUR), trigger=20.0)
     derive = QueryLoad("derive", 1.0, 1e-3, 20.0, "land", tasks=16)
-    both = Scenario(HOUR, (land(Arrivals.constant(4000, HOUR), trigger=20.0), derive), 4, Fixed(8))
+    both = Scenario(HOUR, (land(Arrivals.constant(4000, HOUR), trigger=20.0), derive), 4, FixedExecutors(8))
     found = simulate(both).queries
     alone = run(source)
     assert found["land"].ages.oldest == pytest.approx(alone.ages.oldest, rel=1e-6)
@@ -201,7 +203,7 @@ def test_glue_grows_in_a_spike_and_shrinks_after_it() -> None:
     assert at[0] == 1
     assert at[1] >= 6, "10,000 records/s at 2 ms need five executors of four cores, and overhead"
     assert at[2] == 1
-    fixed = spiky(Fixed(16))
+    fixed = spiky(FixedExecutors(16))
     assert found.usd < 0.8 * fixed.usd
     assert found.queries["land"].ages.percentile(99) > fixed.queries["land"].ages.percentile(99)
     assert found.queries["land"].waiting < 10_000 * 60
@@ -229,8 +231,8 @@ def test_idle_executors_go_after_their_timeout() -> None:
 
 def test_what_is_billed() -> None:
     load = land(Arrivals.constant(100, HOUR), trigger=10.0)
-    found = simulate(Scenario(HOUR, (load,), 4, Fixed(3), 0.5))
+    found = simulate(Scenario(HOUR, (load,), 4, FixedExecutors(3), 0.5))
     assert found.usd == pytest.approx(4 * 0.5)
     assert found.dollars_spent_until(np.asarray([1800.0, 3600.0])).tolist() == pytest.approx([1.0, 2.0])
-    away = simulate(Scenario(HOUR, (load,), 4, Fixed(3), 0.5, outages=(Outage(0.0, 1800.0),)))
+    away = simulate(Scenario(HOUR, (load,), 4, FixedExecutors(3), 0.5, outages=(Outage(0.0, 1800.0),)))
     assert away.usd == pytest.approx(4 * 0.5 / 2, rel=0.05)

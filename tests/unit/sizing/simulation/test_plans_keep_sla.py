@@ -13,14 +13,14 @@ from millrace.sizing import plan
 from millrace.sizing.simulation import (
     Arrivals,
     DynamicAllocation,
-    Fixed,
+    FixedExecutors,
     GlueAutoScaling,
     QueryLoad,
     Scenario,
     simulate,
 )
-from millrace.sizing.simulation.plan_scenario import scaling_of, scenario, streams_of
-from millrace.sizing.simulation.plan_simulation_check import contradictions
+from millrace.sizing.simulation.plan_scenario import scaling_policy_of_job, scenario_of_job, streams_of_job
+from millrace.sizing.simulation.plan_simulation_check import contradictions_of_plan
 from millrace.sizing.simulation.task_schedule import divide_stream
 from tests.unit.sizing.test_plan import built
 
@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[4]
 
 def at_peak(environment: Environment, job: str, seconds: float) -> dict[str, Arrivals]:
     found = {}
-    for name in streams_of(environment, job):
+    for name in streams_of_job(environment, job):
         traffic = environment.streams[name].traffic
         found[name] = Arrivals.constant(traffic.records_per_second * traffic.peak_factor, seconds)
     return found
@@ -37,7 +37,9 @@ def at_peak(environment: Environment, job: str, seconds: float) -> dict[str, Arr
 
 def keeps(environment: Environment, job: str, seconds: float) -> None:
     sized = plan(environment)
-    result = simulate(scenario(environment, sized, job, at_peak(environment, job, seconds), fixed=True))
+    result = simulate(
+        scenario_of_job(environment, sized, job, at_peak(environment, job, seconds), fixed=True)
+    )
     for name, query in result.queries.items():
         promised = sized.jobs[job].queries[name].latency_seconds.value
         assert query.ages.oldest <= promised * (1 + 1e-6), f"{job}/{name}"
@@ -74,14 +76,14 @@ def test_scaling_is_the_deployed_one() -> None:
     }
     environment = environment.model_copy(update={"jobs": {**environment.jobs, **scaled}})
     sized = plan(environment)
-    glue = scaling_of(environment, sized.jobs["departures"])
+    glue = scaling_policy_of_job(environment, sized.jobs["departures"])
     assert isinstance(glue, GlueAutoScaling)
     assert (glue.least, glue.most) == (1, sized.jobs["departures"].executors.value)
-    emr = scaling_of(environment, sized.jobs["flights"])
+    emr = scaling_policy_of_job(environment, sized.jobs["flights"])
     assert isinstance(emr, DynamicAllocation)
     assert (emr.ratio, emr.idle_timeout, emr.shuffle_timeout) == (1.0, 60.0, 300.0)
     assert emr.least == sized.jobs["flights"].scaling.min_executors.value
-    assert scaling_of(environment, sized.jobs["flights"], fixed=True) == Fixed(
+    assert scaling_policy_of_job(environment, sized.jobs["flights"], fixed=True) == FixedExecutors(
         sized.jobs["flights"].executors.value
     )
 
@@ -107,7 +109,7 @@ def test_dynamic_allocation_brings_back_the_executors_that_a_batch_needs(
 ) -> None:
     """Between long triggers executors are idle and end: a ratio of 0.7 of one task a core never asks for all of them again."""
     environment = emr(rate, sla, mode, 3.0)
-    assert list(contradictions(environment, plan(environment))) == []
+    assert list(contradictions_of_plan(environment, plan(environment))) == []
 
 
 def test_an_executor_that_joins_during_a_batch_stays_while_it_works() -> None:
@@ -122,5 +124,7 @@ def test_an_executor_that_joins_during_a_batch_stays_while_it_works() -> None:
 
 def test_a_derived_query_follows_its_own_jobs_landing() -> None:
     environment = load("prod", root=ROOT)
-    made = scenario(environment, plan(environment), "bookings", at_peak(environment, "bookings", 600.0))
+    made = scenario_of_job(
+        environment, plan(environment), "bookings", at_peak(environment, "bookings", 600.0)
+    )
     assert [query.source for query in made.queries[1:]] == ["land-bookings", "land-bookings"]

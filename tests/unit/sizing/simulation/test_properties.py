@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from millrace.sizing.simulation import (
     Arrivals,
     DynamicAllocation,
-    Fixed,
+    FixedExecutors,
     GlueAutoScaling,
     Outage,
     QueryLoad,
@@ -36,7 +36,7 @@ def scalings(draw: st.DrawFn) -> Scaling:
     most = draw(st.integers(1, 8))
     kind = draw(st.sampled_from(["fixed", "glue", "emr"]))
     if kind == "fixed":
-        return Fixed(most)
+        return FixedExecutors(most)
     initial = draw(st.integers(1, most))
     if kind == "glue":
         return GlueAutoScaling(1, most, initial, batches=2, shrink_below=0.5, worker_start=20.0)
@@ -111,7 +111,7 @@ def test_more_cores_never_give_older_records(
     # Long enough for both to take everything, even on one core: who is slower must not look younger by what it left.
     seconds = SECONDS + 2 * (source.records * per_record + 50)
     few, many = (
-        simulate(Scenario(seconds, (load,), 4, Fixed(number))).queries["land"]
+        simulate(Scenario(seconds, (load,), 4, FixedExecutors(number))).queries["land"]
         for number in (executors, executors + more)
     )
     assert few.waiting < 1e-3

@@ -1,0 +1,238 @@
+"""Findings about reads and writes: rows read several times, missing or useless caches, small files."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from millrace.advisor.findings.model import Evidence, Finding
+from millrace.advisor.findings.query_view import QueryView, figure_evidence
+from millrace.advisor.logs.application_history import Batch, Floats, SparkJob, Stage
+from millrace.advisor.logs.statistics import median_with_interval
+
+USUAL = 0.8
+"""Share of the batches in which it must show, as a program does the same in every batch."""
+
+FEWEST = 3
+"""Minimum number of batches to conclude that a program always reads its source several times: no time is judged for that."""
+
+TWICE = 1.5
+"""Counts of one record from which on it is counted more than once."""
+
+SAME = 0.02
+"""Tolerance between what the tasks read and what the batch reports."""
+
+_TABLES = ("BatchScan", "FileScan", "Scan parquet")
+"""Spark's names for reading a table beside the stream."""
+
+FILE = 128 * 1024 * 1024
+"""Target size of a lake's file in bytes: Parquet readers and Iceberg's own target use it for one task."""
+
+SMALL = FILE // 8
+"""Bytes below which reading a file costs more in requests than in bytes."""
+
+FILES = 4
+"""Multiple of the files that a batch needs, from which on there are too many."""
+
+
+def read_and_write_findings(view: QueryView) -> Iterator[Finding]:
+    """Yield the findings about a query's reads and writes."""
+    missing = _missing_cache_finding(view)
+    if missing is not None:
+        yield missing
+    if not view.has_enough_batches:
+        return
+    if missing is None:
+        yield from _repeated_count_finding(view)
+    yield from _needless_cache_finding(view)
+    yield from _small_files_finding(view)
+
+
+def _jobs_and_stages_that_read_source(batch: Batch) -> list[tuple[SparkJob, Stage]]:
+    """Return the stages that read the batch's source, one for each action; those that read a cache are left out.
+
+    They are recognised by what they read: each reads the batch's records, where offsets count those, or together they read
+    the rows that Spark counted. A connector that counts nothing is recognised by its name.
+    """
+    read: dict[int, list[tuple[SparkJob, Stage]]] = defaultdict(list)
+    named: list[tuple[SparkJob, Stage]] = []
+    seen: set[int] = set()
+    for job in batch.jobs:
+        for stage in job.stages:
+            action = _action_number(job)
+            held = any(each.cached for each in stage.scans)
+            table = any(each.name.startswith(_TABLES) for each in stage.scans)
+            if held or table or not stage.scans or action in seen:
+                continue
+            records = int(stage.tasks.records_read.sum())
+            if records:
+                read[records].append((job, stage))
+                seen.add(action)
+            elif any("kinesis" in each.name.lower() for each in stage.scans):
+                named.append((job, stage))
+                seen.add(action)
+    for records, readers in read.items():
+        if _are_about_equal(records, batch.records) or _are_about_equal(records * len(readers), batch.rows):
+            return readers
+    return named
+
+
+def _action_number(job: SparkJob) -> int:
+    """Return the number of an action: a SQL execution, which may be several jobs, or a job without one."""
+    return job.execution if job.execution is not None else -job.id - 1
+
+
+def _are_about_equal(read: int, expected: int) -> bool:
+    return abs(read - expected) <= SAME * expected
+
+
+def _missing_cache_finding(view: QueryView) -> Finding | None:
+    # Start-up batches, too: they are excluded for times, but their counts are the same.
+    batches = [each for each in view.query.batches if each.records]
+    readers = [_jobs_and_stages_that_read_source(batch) for batch in batches]
+    several = np.array([len(each) for each in readers])
+    if len(several) < FEWEST or np.mean(several >= 2) < USUAL:
+        return None
+    lost = np.array([sum(stage.tasks.elapsed_seconds for _, stage in each[1:]) for each in readers])
+    counted = median_with_interval(
+        [batch.rows / _records_of_one_read(batch, each) for batch, each in zip(batches, readers, strict=True)]
+    )
+    evidence = (
+        figure_evidence("actions that read the source in a batch", median_with_interval(several), "actions"),
+        figure_evidence("rows counted for each record", counted, "times"),
+        figure_evidence("seconds of reading again", median_with_interval(lost), "s"),
+        Evidence("cached data in the batches", 0, "RDDs"),
+    )
+    sites = ", ".join(dict.fromkeys(job.site for job, _ in readers[-1]))
+    words = (
+        f"Every batch of {view.query.name} is read from its source and computed {int(np.median(several))} times, by "
+        f"{sites}: nothing holds it between its actions, and a source that does not replay gives each other records."
+    )
+    changes = view.changes_for(
+        "cache", "batch", "batch.persist() before the first action, batch.unpersist() after the last"
+    )
+    ids = tuple(batch.id for batch, each in zip(batches, several, strict=True) if each >= 2)
+    return view.make_finding("missing-cache", words, evidence, ids, changes, median_with_interval(lost))
+
+
+def _records_of_one_read(batch: Batch, readers: list[tuple[SparkJob, Stage]]) -> float:
+    """Return a batch's records as one reader had them: without offsets, Spark's count adds up all readers."""
+    read = min((int(stage.tasks.records_read.sum()) for _, stage in readers), default=0)
+    return read or batch.records
+
+
+def _repeated_count_finding(view: QueryView) -> Iterator[Finding]:
+    """Yield a finding for rows counted more often than there are records, without several actions: several scans in one plan."""
+    counted = median_with_interval([batch.rows / batch.records for batch in view.settled_batches])
+    if counted.low < TWICE:
+        return
+    sources = {len(batch.sources) for batch in view.settled_batches}
+    evidence = (figure_evidence("rows counted for each record", counted, "times"),)
+    words = (
+        f"Spark counts every record of {view.query.name} {counted.value:.1f} times: its plan reads the source more than "
+        "once, and its input and processing rates are too high by as much."
+    )
+    work = view.task_seconds * (1 - 1 / counted.value) if len(sources) == 1 else np.zeros(1)
+    changes = view.changes_for("cache", "batch", "read the source once and branch after it")
+    yield view.make_finding(
+        "rows-counted-twice",
+        words,
+        evidence,
+        tuple(each.id for each in view.settled_batches),
+        changes,
+        median_with_interval(work),
+    )
+
+
+def _needless_cache_finding(view: QueryView) -> Iterator[Finding]:
+    """Yield a finding for data that is cached in a batch and read by one action only, the one that made it."""
+    users: dict[int, set[int]] = defaultdict(set)
+    seen: dict[int, set[int]] = defaultdict(set)
+    spent: dict[int, float] = defaultdict(float)
+    for batch in view.query.batches:
+        for job in batch.jobs:
+            for stage in job.stages:
+                for scan in stage.scans:
+                    if scan.cached:
+                        users[scan.rdd].add(_action_number(job))
+                        seen[scan.rdd].add(batch.id)
+                        spent[scan.rdd] += stage.tasks.elapsed_seconds
+    # Data that lives longer than a batch is a reference table.
+    single = {rdd: next(iter(seen[rdd])) for rdd, by in users.items() if len(by) == 1 and len(seen[rdd]) == 1}
+    by_batch: dict[int, list[int]] = defaultdict(list)
+    for rdd, number in single.items():
+        by_batch[number].append(rdd)
+    settled = {batch.id for batch in view.settled_batches}
+    held = sorted(settled & set(by_batch))
+    if len(held) < USUAL * len(settled):
+        return
+    most: Floats = np.array([sum(spent[rdd] for rdd in by_batch[number]) for number in held])
+    upper = median_with_interval(most)
+    evidence = (
+        Evidence("batches with data that is held for one action", 100 * len(held) / len(settled), "%"),
+        figure_evidence("seconds of the stages that hold it", upper, "s"),
+    )
+    words = (
+        f"{view.query.name} holds data in memory that one action reads: writing it there costs time and memory and saves "
+        "nothing. How much of the stages' time it is, one log does not tell."
+    )
+    changes = view.changes_for("cache", "persist()", "no persist()")
+    finding = view.make_finding("needless-cache", words, evidence, tuple(held), changes, upper)
+    effect = replace(finding.effect, low=0.0, likely=0.0, high=upper.high)
+    yield replace(finding, effect=effect, dollars_a_month=view.monthly_usd_of(0.0))
+
+
+def _written_file_sizes(batch: Batch) -> list[Floats]:
+    """Return the bytes of the files that each action of a batch writes; two actions cannot share a file."""
+    written: dict[int, list[Floats]] = defaultdict(list)
+    for job in batch.jobs:
+        for stage in job.stages:
+            sizes = stage.tasks.bytes_written
+            if sizes.any():
+                written[_action_number(job)].append(sizes[sizes > 0].astype(float))
+    return [np.concatenate(each) for each in written.values()]
+
+
+def _small_files_finding(view: QueryView) -> Iterator[Finding]:
+    files, sizes, needed, ids = [], [], [], []
+    for batch in view.settled_batches:
+        actions = _written_file_sizes(batch)
+        if actions:
+            files.append(sum(len(each) for each in actions))
+            sizes.append(sum(float(each.sum()) for each in actions))
+            needed.append([math.ceil(float(each.sum()) / FILE) for each in actions])
+            ids.append(batch.id)
+    if len(ids) < USUAL * len(view.settled_batches):
+        return
+    count, mean = median_with_interval(files), median_with_interval(np.array(sizes) / np.array(files))
+    wanted = int(np.median([sum(each) for each in needed]))
+    if mean.high >= SMALL or count.low < FILES * wanted:
+        return
+    a_day = 86400 / max(view.median_interval, 1e-3) * count.value
+    evidence = (
+        figure_evidence("files a batch", count, "files"),
+        figure_evidence("bytes of one", mean, "B"),
+        Evidence("files a day", a_day, "files"),
+        Evidence("files that a batch needs", wanted, "files"),
+    )
+    words = (
+        f"{view.query.name} writes {count.value:.0f} files a batch of {mean.value / 1024:,.0f} KiB, {a_day:,.0f} a day, where "
+        f"{wanted} would do: whoever reads them pays for each."
+    )
+    each_write = int(np.median([each for batch in needed for each in batch]))
+    fixed = [
+        float(np.percentile(stage.tasks.durations, 10))
+        * max(0, len(stage.tasks) - each_write)
+        / max(1, view.history.cores)
+        for batch in view.settled_batches
+        for stage in batch.stages
+        if stage.tasks.bytes_written.any()
+    ]
+    changes = view.subject.code_changes(
+        f"query {view.query.name}", "before the write", f"coalesce({each_write})"
+    )
+    yield view.make_finding("small-files", words, evidence, tuple(ids), changes, median_with_interval(fixed))

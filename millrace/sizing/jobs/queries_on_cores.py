@@ -1,0 +1,197 @@
+"""Distribution of the queries of a job over its cores, or the findings that prevent one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from millrace.config.document.problems import Finding
+from millrace.config.model import Environment, Job
+from millrace.config.units import format_duration
+from millrace.sizing.jobs.shared_cores import (
+    LargestBatch,
+    divide_into_tasks_or_none,
+    fewest_shared_cores,
+    largest_batch,
+    load_headroom,
+    parallel_and_sequential_run_tasks,
+    shared_spreads,
+)
+from millrace.sizing.prices_and_limits import service_limits
+from millrace.sizing.queries.capacity import (
+    CoreSpread,
+    choose_core_spread,
+    fastest_spread,
+    spread_over_cores_or_none,
+    whole_cores,
+)
+from millrace.sizing.queries.demand import QueryDemand
+from millrace.sizing.queries.query_plan import SourcePartitions, run_stage_seconds
+
+
+def joined_source_partitions(
+    demand: QueryDemand, sources: Mapping[str, SourcePartitions]
+) -> SourcePartitions:
+    """Return the partitions of all of a query's streams together."""
+    each = [sources[name] for name in demand.streams]
+    return SourcePartitions(
+        sum(source.partitions for source in each) if demand.partitions is None else demand.partitions,
+        steady=all(source.steady for source in each),
+        limits_parts=any(source.limits_parts for source in each),
+        evenly=sum(source.evenly for source in each) if demand.partitions is None else demand.partitions,
+    )
+
+
+def largest_batches_on_shared_cores(
+    demands: Sequence[QueryDemand], sources: Sequence[SourcePartitions]
+) -> tuple[LargestBatch, ...]:
+    """Return the largest batches of queries that share cores."""
+    return tuple(
+        largest_batch(demand, source.partitions, source.evenly)
+        for demand, source in zip(demands, sources, strict=True)
+    )
+
+
+def job_spreads_cores_and_findings(
+    environment: Environment,
+    name: str,
+    demands: Sequence[QueryDemand],
+    sources: Sequence[SourcePartitions],
+    paid: int = 0,
+) -> tuple[list[CoreSpread], int, list[Finding]]:
+    """Return the queries' distributions over the job's cores, and these.
+
+    Parameters
+    ----------
+    sources
+        Partitions of each query.
+    paid
+        Cores of all its executors, which may be more than the queries need.
+    """
+    job = environment.jobs[name]
+    short = [
+        _finding_of_too_few_shards(environment, demand)
+        for demand, source in zip(demands, sources, strict=True)
+        if demand.partitions_read_in_waves >= source.partitions
+    ]
+    if short:
+        return [], 0, short
+    if len(demands) == 1:
+        return _own_spread_cores_and_findings(environment, name, demands[0], sources[0], paid)
+    batches = largest_batches_on_shared_cores(demands, sources)
+    short = [
+        _finding_of_too_few_shards(environment, demand)
+        for demand, batch in zip(demands, batches, strict=True)
+        if batch.reading and batch.reading / batch.evenly - batch.unread >= batch.room
+    ]
+    if short:
+        return [], 0, short
+    fewest = fewest_shared_cores(batches)
+    cores = job.cores or fewest
+    tasks = divide_into_tasks_or_none(batches, cores)
+    if tasks is None:
+        return [], cores, [_finding_of_too_few_cores(job, demands, fewest)]
+    paid = max(cores, paid)
+    found = shared_spreads(demands, batches, tasks, paid)
+    if job.run_every is not None:
+        # As long as runs end in time, the shortest costs the least.
+        partitions = [source.partitions for source in sources]
+        ways = [
+            shared_spreads(demands, batches, each, paid)
+            for each in (
+                divide_into_tasks_or_none(batches, paid),
+                *parallel_and_sequential_run_tasks(batches, paid),
+            )
+            if each is not None and load_headroom(batches, each, paid) > 1
+        ]
+        found = min((found, *ways), key=lambda each: sum(run_stage_seconds(demands, each, partitions)))
+    return found, cores, []
+
+
+def _own_spread_cores_and_findings(
+    environment: Environment, name: str, demand: QueryDemand, source: SourcePartitions, paid: int = 0
+) -> tuple[list[CoreSpread], int, list[Finding]]:
+    """Return the distribution of a query that has all cores of its job."""
+    job, found = environment.jobs[name], spread_over_own_fewest_cores(demand, source)
+    if job.cores is not None:
+        more = spread_over_cores_or_none(
+            source.partitions if demand.lands else max(found.cores, job.cores),
+            max(found.cores, job.cores),
+            demand.needed,
+            service_limits()["spark.repartition.overhead"],
+            read_at_once=demand.read_at_once,
+        )
+        if job.cores < found.cores or more is None:
+            return [], job.cores, [_finding_of_too_few_cores(job, [demand], found.cores)]
+        found = more
+    if job.run_every is not None and paid:
+        overhead = service_limits()["spark.repartition.overhead"]
+        more = CoreSpread(paid, float(paid), None)
+        if demand.lands:
+            more = fastest_spread(source.partitions, paid, overhead)
+        if more.effective >= found.effective and more.read_at_once >= found.read_at_once:
+            return [more], found.cores, []
+    # One that reads all shards in one wave may find that they cannot deliver the records in the rest of the batch.
+    late = found.waves == 1 and demand.partitions_read_in_one_wave >= source.partitions
+    return [found], found.cores, [_finding_of_too_few_shards(environment, demand)] if late else []
+
+
+def _finding_of_too_few_cores(job: Job, demands: Sequence[QueryDemand], fewest: int) -> Finding:
+    allowed = f"at least {fewest}: {reason_for_cores(job, demands)}"
+    return Finding(("jobs", demands[0].job, "cores"), str(job.cores), allowed)
+
+
+def spread_over_own_fewest_cores(demand: QueryDemand, source: SourcePartitions) -> CoreSpread:
+    """Return the spread of a query over the fewest cores, of which it has all; its shards may be too few, which is found later."""
+    overhead = service_limits()["spark.repartition.overhead"]
+    fewest = whole_cores(demand.least_cores)
+    if not demand.lands or demand.partitions_read_in_waves >= source.partitions:
+        return CoreSpread(fewest, float(fewest), None)
+    return choose_core_spread(
+        source.partitions,
+        demand.needed,
+        overhead,
+        steady=source.steady,
+        read_at_once=demand.partitions_read_in_waves,
+    )
+
+
+def _finding_of_too_few_shards(environment: Environment, demand: QueryDemand) -> Finding:
+    """Return the finding for a query whose shards together deliver less than arrives."""
+    stream = max(demand.streams, key=lambda name: demand.streams[name])
+    asked = environment.streams[stream]
+    shards, part = asked.given_partitions, asked.parts.removesuffix("s")
+    more = f", {demand.again:.2f} times to catch up" if demand.again > 1 else ""
+    least = math.floor(demand.partitions_read_in_one_wave) + 1
+    why = f"{demand.work.rate:,.0f} records/s at peak{more}, and a {part} hands {1 / demand.work.hand_over:,.0f} a second to {demand.query}"
+    hint = (
+        f"`fan_out: true` gives a query a {part}'s whole way out"
+        if asked.fans_out and not demand.work.alone
+        else None
+    )
+    if asked.elastic_limit_names is not None:
+        runs = (
+            "" if environment.jobs[demand.job].run_every is None else ", or a longer `run_every` of its job"
+        )
+        allowed = f"provisioned with at least {least} {part}s{runs}: {why}; AWS opens those of an {asked.sizing_key} stream for what is written"
+        return Finding(("streams", stream, "mode"), asked.sizing_key, allowed, hint)
+    value = "left to the plan" if shards is None else str(shards)
+    return Finding(("streams", stream, asked.parts), value, f"at least {least}: {why}", hint)
+
+
+def reason_for_cores(job: Job, demands: Sequence[QueryDemand]) -> str:
+    """Return the reason for the number of cores: the work of the query that needs the most."""
+    work = max(demands, key=lambda demand: demand.needed).work
+    why = (
+        f"{work.rate:,.0f} records/s at peak, {1 / work.per_record:,.0f} a core, "
+        f"{work.overhead:g} s fixed in batches of up to {work.longest_batch_seconds:g} s"
+    )
+    if job.catch_up is not None:
+        outage, within = job.catch_up.outage, job.catch_up.within
+        why += f", {1 + outage / within:.2f} times to catch up {format_duration(outage)} in {format_duration(within)}"
+    if job.goal == "throughput":
+        why += f", {job.buffer:.0%} to spare"
+    read = max(demands, key=lambda demand: demand.read_at_once)
+    if whole_cores(read.read_at_once) > whole_cores(read.needed):
+        why += f"; {read.query} reads {1 / read.work.hand_over:,.0f} records/s of a shard, a core one shard at a time"
+    return why
