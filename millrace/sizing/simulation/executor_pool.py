@@ -36,10 +36,6 @@ class Clock(simpy.Environment):
         """Return a time just before the microsecond in which a period began that ends now."""
         return self.seconds - period - 0.5 / _TICKS
 
-    def elapsed(self, since: simpy.core.SimTime) -> float:
-        """Return the seconds since a value of its ``now``, without those that were skipped."""
-        return float(self.now - since) / _TICKS
-
     def event_after(self, seconds: float) -> simpy.Timeout:
         """Return an event after so many seconds."""
         return self.timeout(round(min(seconds, _NEVER) * _TICKS))
