@@ -170,7 +170,7 @@ def _environment_sizes_and_findings(
     pinned = (
         job
         for job, _, query in environment.queries
-        if {("jobs", job), *(("streams", name) for name in getattr(query, "streams", ()))} & places
+        if {("jobs", job), *(("streams", name) for name in query.source_stream_names)} & places
     )
     return _sizes_for_demands_and_findings(environment, table, tuple(dict.fromkeys(pinned)))
 

@@ -144,7 +144,7 @@ def alternatives(
 
 def service_alternatives(environment: Environment, now: Plan) -> list[Alternative]:
     """Return the services of AWS, with streams, clusters and storage of the plan beside their own dollars."""
-    read = {name for _, _, query in environment.queries for name in getattr(query, "streams", ())}
+    read = {name for _, _, query in environment.queries for name in query.source_stream_names}
     gigabytes = sum(environment.streams[name].traffic.monthly_gb for name in read)
     beside = sum(
         line.usd

@@ -111,7 +111,7 @@ def keys_that_bound_catch_up(environment: Environment, job: str, query: str) -> 
     keys += [
         f"jobs.{job}.queries.{query}.{key}" for key in ("records_per_batch",) if getattr(asked, key, None)
     ]
-    streams = {name: environment.streams[name] for name in getattr(asked, "streams", ())}
+    streams = {name: environment.streams[name] for name in asked.source_stream_names}
     keys += [f"streams.{name}.{each.parts}" for name, each in streams.items() if each.given_partitions]
     return tuple(keys)
 
