@@ -45,7 +45,7 @@ class Source(ABC):
         """Name of the stream or topic at its service."""
 
     @property
-    def leg_key(self) -> tuple[str, ...]:
+    def leg_grouping_key(self) -> tuple[str, ...]:
         """Key of its leg: sources of a query with the same key share one line of Spark's offset log."""
         return (self.name,)
 
@@ -171,7 +171,7 @@ class KafkaSource(Source):
         return self.topic
 
     @property
-    def leg_key(self) -> tuple[str, ...]:
+    def leg_grouping_key(self) -> tuple[str, ...]:
         """Connection; its topics are read together, so that one can be added (to Spark a partition). A pattern is separate."""
         return (self.connection, self.topic if self.is_pattern else "")
 
@@ -308,5 +308,5 @@ def group_sources_into_legs(sources: Sequence[Source]) -> tuple[tuple[Source, ..
     """
     legs: dict[tuple[str, ...], list[Source]] = {}
     for source in sources:
-        legs.setdefault((source.kind, *source.leg_key), []).append(source)
+        legs.setdefault((source.kind, *source.leg_grouping_key), []).append(source)
     return tuple(tuple(sorted(legs[key], key=lambda source: source.physical_name)) for key in sorted(legs))

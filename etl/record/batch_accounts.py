@@ -221,7 +221,7 @@ class ReplayAccounts:
         counts = (self.good, self.filtered or 0, self.bad, self.already)
         if self.letters != sum(counts) or min(counts) < 0 or not 0 <= self.landed - settled <= self.bad:
             raise AccountsError(
-                f"internal error of Millrace: the record counts of the batch do not add up: {self}"
+                f"internal error of Millrace: the record counts of the replay do not add up: {self}"
             )
 
     def event_fields(self) -> dict[str, int]:

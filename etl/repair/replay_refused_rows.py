@@ -109,7 +109,7 @@ class RefusedRowReplayer(LetterReplay):
         rows, failed = (
             self._rows_and_unreadable_letters(still)
             if as_it_was
-            else self._derived_rows_and_letters_without_record(still)
+            else self._recomputed_rows_and_recordless_letters(still)
         )
         rows = rows.persist()
         try:
@@ -170,7 +170,7 @@ class RefusedRowReplayer(LetterReplay):
         why = F.lit("millrace: no row of this sink's columns, in JSON").alias(_ERROR)
         return read.where(~broken).select(*fields), read.where(broken).select(*FAMILY, why)
 
-    def _derived_rows_and_letters_without_record(self, still: DataFrame) -> tuple[DataFrame, DataFrame]:
+    def _recomputed_rows_and_recordless_letters(self, still: DataFrame) -> tuple[DataFrame, DataFrame]:
         """Return rows that the current transform makes from their records, and letters without a record."""
         assert self.landing is not None, f"{self.query}: keeps state"
         spark = still.sparkSession

@@ -160,7 +160,7 @@ class DocumentWriter(RequestWriter):
         if not 0 < length <= ID_BYTES:
             raise UnsupportedRowError(f"the id has {length} bytes; OpenSearch allows 1 to {ID_BYTES} bytes")
         entry = bulk_action_line(identity, self.version, deletes=record.deleted) + b"\n"
-        entry += b"" if record.deleted else row_as_document(record.text) + b"\n"
+        entry += b"" if record.deleted else row_json_to_document_bytes(record.text) + b"\n"
         return entry, len(entry)
 
     def write_rest_and_yield_refused(self) -> Iterator[Refused]:
@@ -276,7 +276,7 @@ class LatestDocumentWriter(DocumentWriter):
                 continue
             kind = "index" if result.get("found") else "create"
             line = json.dumps({kind: named}).encode()
-            later.append((record, line + b"\n" + row_as_document(record.text, order) + b"\n"))
+            later.append((record, line + b"\n" + row_json_to_document_bytes(record.text, order) + b"\n"))
         return later
 
 
@@ -287,7 +287,7 @@ RESERVED = "_"
 _JSON = json.JSONDecoder()
 
 
-def row_as_document(text: str, order: str | None = None) -> bytes:
+def row_json_to_document_bytes(text: str, order: str | None = None) -> bytes:
     """Convert a row's JSON to a document: envelope columns are put below ``millrace``, without their underscore.
 
     Parameters
@@ -299,7 +299,7 @@ def row_as_document(text: str, order: str | None = None) -> bytes:
 
     Examples
     --------
-    >>> row_as_document('{"_id":"t/0/1","flight":7}')
+    >>> row_json_to_document_bytes('{"_id":"t/0/1","flight":7}')
     b'{"flight":7,"millrace":{"id":"t/0/1"}}'
     """
     theirs, ours = [], []

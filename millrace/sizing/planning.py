@@ -142,7 +142,10 @@ def _is_confirmed_by_simulation(environment: Environment, table: PriceTable) -> 
     from millrace.sizing.simulation.plan_simulation_check import simulated_queries_of_plan
 
     played = simulated_queries_of_plan(environment, _plan_with_choices_made(environment, table))
-    return all(each.meets_sla and not each.is_slow and not any(each.contradictions()) for each in played)
+    return all(
+        each.meets_sla and not each.catch_up_takes_over_a_day and not any(each.contradictions())
+        for each in played
+    )
 
 
 def _monthly_usd_or_none(environment: Environment, table: PriceTable) -> float | None:

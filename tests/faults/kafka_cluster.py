@@ -67,7 +67,7 @@ def cluster(home: Path, count: int, settings: Mapping[str, str]) -> Iterator[Clu
     made = Cluster(home, ports[:count])
     try:
         for number in range(1, count + 1):
-            kafka_broker.write_broker_settings_and_format(
+            kafka_broker.write_broker_settings_and_format_storage(
                 home, number, ports[:count], ports[count:], {}, settings
             )
             made.start(number)

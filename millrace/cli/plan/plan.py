@@ -16,7 +16,7 @@ from rich.text import Text
 
 from millrace.cli.plan import plan_diff
 from millrace.cli.plan.plan_tables import plan_tables
-from millrace.cli.plan.report import template_diff
+from millrace.cli.plan.report import permission_diff
 from millrace.cli.plan.report.apply_cost_saving_moves import move_lines, write_moves_into_files
 from millrace.cli.plan.report.plan_document import plan_document
 from millrace.cli.plan.report.plan_risks import SimulatedPlan
@@ -265,7 +265,7 @@ def _print_plan_diff(
     changed = differences(before.plan, json.loads(json.dumps(plan_as_plain_data(sized))))
     changes = None
     if before.templates is not None:
-        changes = template_diff.template_change_lines(environment, before.templates, root)
+        changes = permission_diff.template_change_lines(environment, before.templates, root)
     if as_json:
         typer.echo(json.dumps(plan_diff.diff_document(changed, keys, changes), indent=2, ensure_ascii=False))
     elif as_markdown:
@@ -273,7 +273,7 @@ def _print_plan_diff(
             plan_diff.differences_as_markdown(changed, reference) + plan_diff.changed_keys_as_markdown(keys),
             nl=False,
         )
-        typer.echo("" if changes is None else template_diff.template_changes_as_markdown(changes), nl=False)
+        typer.echo("" if changes is None else permission_diff.template_changes_as_markdown(changes), nl=False)
     elif not changed:
         typer.echo(f"sizes and costs are the same as in the plan of {reference}")
     else:

@@ -109,7 +109,9 @@ class AvroFormat(WriterSchemaSource):
         """Return the fields of the reader's record; nested types have only their names."""
         record = json.loads(schema.read_text(encoding="utf-8"))
         return tuple(
-            _ddl_field(each) for each in record["fields"] if isinstance(each, dict) and "type" in each
+            _avro_field_to_ddl_field(each)
+            for each in record["fields"]
+            if isinstance(each, dict) and "type" in each
         )
 
 
@@ -128,7 +130,7 @@ conversion").
 _PLAIN = {"bytes": "binary", "fixed": "binary", "enum": "string", "record": "struct", "long": "bigint"}
 
 
-def _ddl_field(field: Mapping[str, Any]) -> ddl.DdlField:
+def _avro_field_to_ddl_field(field: Mapping[str, Any]) -> ddl.DdlField:
     kinds = field["type"] if isinstance(field["type"], list) else [field["type"]]
     kinds_left = [each for each in kinds if each != "null"]
     kind = kinds_left[0] if len(kinds_left) == 1 else "struct"

@@ -91,7 +91,7 @@ def running_broker(
     shutil.rmtree(home, ignore_errors=True)
     log.unlink(missing_ok=True)
     ports = [free_port(), free_port()]
-    write_broker_settings_and_format(home, 1, ports[:1], ports[1:], listeners or {}, settings or {})
+    write_broker_settings_and_format_storage(home, 1, ports[:1], ports[1:], listeners or {}, settings or {})
     process = start_broker(home, 1, name, log)
     bootstrap = f"127.0.0.1:{ports[0]}"
     process.wait_until(lambda: broker_count(bootstrap) == 1, seconds=60, what="answering")
@@ -99,7 +99,7 @@ def running_broker(
         yield KafkaBroker(bootstrap, process)
 
 
-def write_broker_settings_and_format(
+def write_broker_settings_and_format_storage(
     home: Path,
     number: int,
     ports: Sequence[int],

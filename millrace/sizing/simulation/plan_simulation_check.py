@@ -83,7 +83,7 @@ class SimulatedQuery:
         return f" ({self.of})" if self.of else ""
 
     @property
-    def is_slow(self) -> bool:
+    def catch_up_takes_over_a_day(self) -> bool:
         """True if it takes more than a day to catch up, as planned."""
         return self.catch_up is not None and self.catch_up > DAY
 
@@ -102,7 +102,7 @@ class SimulatedQuery:
                 f"{key}: SLA missed in the simulation at the peak: only {self.within:.1%} of the records are within {self.sla:g} s"
                 f"{self.sla_share_in_brackets} with the engine's scaling, and {WITHIN:.1%} must be"
             )
-        if self.waiting and not self.is_slow:
+        if self.waiting and not self.catch_up_takes_over_a_day:
             yield (
                 f"{key}: the plan catches up with {format_duration(self.outage)} of outage in {self.catch_up:,.0f} s; "
                 f"in the simulation {self.waiting:,.0f} records still wait then"

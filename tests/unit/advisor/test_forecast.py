@@ -265,7 +265,8 @@ def test_a_finding_whose_change_makes_records_older_needs_an_sla_that_is_kept(
     longer = replace(found("trigger(processingTime)", "30 seconds"), effect=effect)
     advice, subject = Advice(ran, (longer,)), JobWithSla(sla=sla)
     told = tuple(
-        twin.forecast_what_if(parse_what_if_changes(text, ["land"]) if text else (), 3) for text in ("", "trigger=30s")
+        twin.forecast_what_if(parse_what_if_changes(text, ["land"]) if text else (), 3)
+        for text in ("", "trigger=30s")
     )
     (change,) = changes_to_simulate_by_finding(advice.findings, ["land"]).values()
     changed = told[1].model_copy(update={"changes": tuple(map(str, change))})

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from millrace.cli import app
 from millrace.cli.plan.policies import policy_documents
-from millrace.cli.plan.report import template_diff
+from millrace.cli.plan.report import permission_diff
 from millrace.config import ConfigurationError, Names, load
 from millrace.etl.launch import typed_json
 from millrace.infra.environment_stacks import build_stacks
@@ -149,7 +149,7 @@ def account(
         lambda _env, folder, *_, **__: shutil.copytree(assembly, folder, dirs_exist_ok=True),
     )
     monkeypatch.setattr(
-        template_diff,
+        permission_diff,
         "synthesize_templates",
         lambda *_: {
             f.name.split(".")[0]: json.loads(f.read_text()) for f in assembly.glob("*.template.json")

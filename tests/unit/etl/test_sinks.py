@@ -22,7 +22,7 @@ from millrace.etl.sinks.delivery.dynamodb_items import (
 )
 from millrace.etl.sinks.delivery.postgres_merge import LONGEST_NAME, PostgresTable
 from millrace.etl.sinks.delivery.python_task_writes import Refused, RowToSend, _send_partition
-from millrace.etl.sinks.opensearch import bulk_action_line, row_as_document
+from millrace.etl.sinks.opensearch import bulk_action_line, row_json_to_document_bytes
 
 
 class Clock:
@@ -122,7 +122,9 @@ def test_any_row_is_an_item_or_a_letter(fields: dict[str, Any]) -> None:
 @given(st.dictionaries(st.text(min_size=1), JSON, max_size=5))
 def test_no_document_has_a_reserved_name_and_none_loses_a_field(fields: dict[str, Any]) -> None:
     fields.pop("millrace", None)
-    made = json.loads(row_as_document(json.dumps({**fields, "_id": "t/0/1"}, separators=(",", ":"))))
+    made = json.loads(
+        row_json_to_document_bytes(json.dumps({**fields, "_id": "t/0/1"}, separators=(",", ":")))
+    )
     ours = made.pop("millrace")
     assert not [name for name in made if name.startswith("_")]
     assert {**made, **{f"_{name}": value for name, value in ours.items()}} == {**fields, "_id": "t/0/1"}
@@ -132,7 +134,7 @@ def test_a_document_has_numbers_as_the_row_has_them() -> None:
     digits = "12345678901234567890.123456789012345678"
     row = f'{{"price":{digits},"seats":[{{"fare":0.10}},1e400],"_id":"t/0/1","_fee":1.50}}'
     want = f'{{"price":{digits},"seats":[{{"fare":0.10}},1e400],"millrace":{{"id":"t/0/1","fee":1.50}}}}'
-    assert row_as_document(row).decode() == want
+    assert row_json_to_document_bytes(row).decode() == want
 
 
 def test_actions_leave_records_and_replace_results() -> None:

@@ -115,7 +115,7 @@ def _late_at_rise_risks(checked: SimulatedPlan) -> Iterator[Risk]:
 
 
 def _contradicted_catch_up_risks(checked: SimulatedPlan) -> Iterator[Risk]:
-    contradicted = (each for each in checked.played if each.waiting and not each.is_slow)
+    contradicted = (each for each in checked.played if each.waiting and not each.catch_up_takes_over_a_day)
     late = sorted(contradicted, key=lambda each: -each.waiting)
     if late:
         first = late[0]
@@ -150,7 +150,7 @@ def _slow_catch_up_risks(checked: SimulatedPlan) -> Iterator[Risk]:
             [(each.job, each.query) for each in slow],
             f"after {outage} of outage at the peak, {first.query} {took}{{also}}"
             + (catch_up_limiting_keys_text(checked, first) if first.waiting else ""),
-            severe=any(each.waiting and each.is_slow for each in slow),
+            severe=any(each.waiting and each.catch_up_takes_over_a_day for each in slow),
         )
 
 

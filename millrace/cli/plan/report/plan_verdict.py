@@ -69,9 +69,7 @@ def _simulated_sla_state(checked: SimulatedPlan) -> SlaState:
     if (slow := next((each for each in checked.played if each.waiting), None)) is not None:
         outage = duration_text(slow.outage.total_seconds())
         words = f"{percent(share)} of the records in time at the peak, but {slow.query} does not catch up with {outage} of outage"
-        words += (
-            f" {'within a day' if slow.is_slow else 'as planned'}{catch_up_limiting_keys_text(checked, slow)}"
-        )
+        words += f" {'within a day' if slow.catch_up_takes_over_a_day else 'as planned'}{catch_up_limiting_keys_text(checked, slow)}"
         return SlaState("at risk", words, share)
     closest = max(checked.played, key=lambda each: each.oldest / each.sla)
     words = f"{percent(share)} of the records in time at the peak; closest is {closest.query}, "

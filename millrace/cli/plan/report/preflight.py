@@ -90,7 +90,7 @@ def _templates_and_missing_program_rows(
     environment: Environment,
 ) -> tuple[Mapping[str, Template] | None, Sequence[PreflightRow]]:
     """Synthesise the templates; without the programs for it, return the row that says so."""
-    from millrace.cli.plan.report.template_diff import synthesize_templates
+    from millrace.cli.plan.report.permission_diff import synthesize_templates
     from millrace.lifecycle.preflight.questions import PreflightRow
     from millrace.sandbox.programs.toolchain import ToolchainError
 

@@ -40,7 +40,7 @@ def simulation_verdict(
         Results by job.
     env
         The environment as the command line named it.
-    again
+    repeat_command
         The command that repeats the simulation.
     fixed
         Whether all executors ran all the time.

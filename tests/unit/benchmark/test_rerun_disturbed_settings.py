@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millrace.benchmark.measurements import Measurements
-from millrace.benchmark.repeated_runs import (
+from millrace.benchmark.rerun_disturbed_settings import (
     disturbances_of_all_queries,
     replace_disturbed_settings,
     schedule_disturbed_runs_again,
