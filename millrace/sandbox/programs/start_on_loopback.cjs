@@ -1,4 +1,4 @@
-// Has a Node program listen on 127.0.0.1 and end with its parent: `node --require loopback.cjs`, by NODE_OPTIONS.
+// Has a Node program listen on 127.0.0.1 and end with its parent: `node --require start_on_loopback.cjs`, by NODE_OPTIONS.
 //
 // For kinesis-mock, which LocalStack starts: it listens on every interface, in a session of its own that a kill -9 of
 // LocalStack does not reach. No program is told a host otherwise, and so no client is turned away.
