@@ -18,7 +18,7 @@ from millrace.etl.repair.erase import ErasureTask
 from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from tests.faults.small_jobs import COMPUTED
 from tests.spark.maintained_table import compact
-from tests.spark.sinks.test_lost_commit_answers import CATALOG, Commits, Keyed, _numbers
+from tests.spark.sinks.test_lost_commit_answers import Commits, Keyed, _numbers
 from tests.spark.sinks.test_lost_commit_answers import commits as commits
 from tests.spark.source_batches import Events
 
@@ -31,7 +31,7 @@ REFUSED = (CapturedException, Py4JJavaError)
 @pytest.fixture
 def keyed(spark: SparkSession, broker: KafkaBroker, commits: Commits, tmp_path: Path) -> Iterator[Keyed]:
     """The last records of keys, in a few small files."""
-    job = Keyed(spark, broker, tmp_path, next(_numbers), "latest", catalog=CATALOG)
+    job = Keyed(spark, broker, tmp_path, next(_numbers), "latest", catalog=commits.catalog)
     job.retries = 2
     for _ in range(3):
         go_on(job)
@@ -51,7 +51,7 @@ def go_on(job: Keyed) -> list[str]:
 
 def test_a_compaction_beside_a_batch(spark: SparkSession, commits: Commits, keyed: Keyed) -> None:
     """Both rewrite the same files: the second commit is refused, which is told, and its work is repeated."""
-    events, out = Events(), Table.from_name(CATALOG, keyed._table("out"))
+    events, out = Events(), Table.from_name(commits.catalog, keyed._table("out"))
     repeated: list[str] = []
     commits.meets, commits.operation = lambda: repeated.extend(go_on(keyed)), b'"replace"'
     with pytest.raises(REFUSED, match="1 rewrite commits failed"):

@@ -18,7 +18,6 @@ from tests.faults.s3_proxy import Faults
 
 pytestmark = pytest.mark.slow
 
-CATALOG = "rest"
 _numbers = iter(range(1000))
 
 
@@ -34,12 +33,15 @@ class Commits(Faults):
         Of its next commits, in order.
     meets, operation
         Done before the next commit of an operation takes effect, which is based on the state before.
+    catalog
+        Name of the catalog.
     """
 
     table: str = ""
     fates: list[str] = field(default_factory=list)
     meets: Callable[[], object] | None = None
     operation: bytes = b""
+    catalog: str = ""
 
     def met(self) -> bool:
         """Whether that was done."""
@@ -72,7 +74,8 @@ def commits(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> It
     home = tmp_path_factory.mktemp("rest")
     with rest_catalog.running(home) as address, s3_proxy.before(address, Commits("")) as faults:
         assert isinstance(faults, Commits)
-        name = f"spark.sql.catalog.{CATALOG}"
+        # Spark keeps a catalog for the whole session by its name, and several modules bring theirs.
+        faults.catalog = f"rest_{next(_numbers)}"
         settings = {
             "": "org.apache.iceberg.spark.SparkCatalog",
             ".type": "rest",
@@ -82,7 +85,7 @@ def commits(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> It
             ".cache-enabled": "false",
         }
         for key, value in settings.items():
-            spark.conf.set(f"{name}{key}", value)
+            spark.conf.set(f"spark.sql.catalog.{faults.catalog}{key}", value)
         yield faults
 
 
@@ -100,7 +103,7 @@ def test_a_commit_that_is_not_known_to_be_made_is_neither_lost_nor_doubled(
     table: str,
     fate: str,
 ) -> None:
-    job = Keyed(spark, broker, tmp_path, next(_numbers), kind, catalog=CATALOG)
+    job = Keyed(spark, broker, tmp_path, next(_numbers), kind, catalog=commits.catalog)
     job.retries = 2
     job.send()
     assert job.run().status == 0

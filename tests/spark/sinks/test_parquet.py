@@ -148,7 +148,7 @@ def test_a_damaged_manifest_of_another_checkpoint_is_told_and_never_passed_over(
     assert again.write(rows(spark, [row(1)]), place(0, "run-2"), none_refused) == WriteCounts(1, 0)
     whole = files[1].read_bytes()
     files[1].with_name(f".{files[1].name}.crc").unlink(missing_ok=True)  # S3 keeps no sum beside a file
-    told = f"_manifests: {files[1].name}: these manifests of another checkpoint"
+    told = f"_manifests: these manifests of another checkpoint or a replay are damaged: {files[1].name}"
     for part in (b"", b"{}", whole + b"\n" + whole, whole[: len(whole) // 2]):
         files[1].write_bytes(part)
         with pytest.raises(SinkError, match=told):
