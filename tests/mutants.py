@@ -146,7 +146,7 @@ AREAS = {
             ),
             *(
                 "infra/permissions/commands.py",
-                "infra/permission_scope.py",
+                "infra/environment_permission_scope.py",
                 "infra/permissions/job_permissions.py",
             ),
         ),

@@ -21,7 +21,7 @@ from ..launch import launch_document as launch
 from ..launch.launch_document import BackfillRequest, ReplayRequest, ScriptArguments
 from ..main import DIGEST, is_original
 from ..metrics.metric_destinations import NonBlockingConsole, open_monitor
-from ..metrics.spark_metrics_output import SparkGauges
+from ..metrics.publish_to_spark_metrics import SparkGauges
 from ..record import hadoop_files
 from ..record.batch_accounts import EventReporter
 from ..record.errors import AccountsError, NoAnswerError, SinkError, StartError

@@ -13,7 +13,7 @@ from typing import Any
 
 from millrace.config.aws.iam_statements import Grant
 
-from ..permission_scope import PermissionScope
+from ..environment_permission_scope import PermissionScope
 from . import data_commands as read
 from . import run_commands as run
 from .split_policies import split_into_policies, statement_length

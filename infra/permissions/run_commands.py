@@ -7,7 +7,7 @@ from aws_cdk import DefaultStackSynthesizer
 from millrace.config.aws.iam_statements import FILES, NO_NARROWER, TAGGED, Grant, allow
 
 from .. import engines
-from ..permission_scope import PermissionScope
+from ..environment_permission_scope import PermissionScope
 
 
 def grants_to_assume_bootstrap_roles(scope: PermissionScope) -> list[Grant]:

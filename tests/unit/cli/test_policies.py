@@ -24,9 +24,9 @@ from millrace.cli.plan.policies import policy_documents
 from millrace.cli.plan.report import permission_diff
 from millrace.config import ConfigurationError, Names, load
 from millrace.etl.launch import typed_json
+from millrace.infra.environment_permission_scope import PermissionScope
 from millrace.infra.environment_stacks import build_stacks
 from millrace.infra.launch.launch_settings import job_settings
-from millrace.infra.permission_scope import PermissionScope
 from millrace.infra.permissions.commands import ROLES, grants_of_command, policy_documents_of_role
 from millrace.infra.permissions.split_policies import MANAGED
 from millrace.lifecycle.account import catalog_columns
