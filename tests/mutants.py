@@ -157,7 +157,7 @@ AREAS = {
     ),
     "limits": Area(
         (
-            "millrace/sizing/queries/capacity.py",
+            "millrace/sizing/queries/sizing_formulas.py",
             "millrace/sizing/queries/demand.py",
             "millrace/sizing/streams.py",
         ),

@@ -27,7 +27,7 @@ from millrace.config.sources.base import StreamContext
 from millrace.config.table_writers import maintained_tables, readers_of_table
 from millrace.etl.launch import settings as launch
 from millrace.etl.launch.sources import Source
-from millrace.sizing.jobs.files_per_batch import batch_bytes_at_peak
+from millrace.sizing.jobs.sink_batch_bytes_at_peak import batch_bytes_at_peak
 from millrace.sizing.plan_model import JobPlan, QueryPlan
 from millrace.sizing.prices_and_limits import limit_per_second
 

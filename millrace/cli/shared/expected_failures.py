@@ -36,7 +36,7 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "millrace.sandbox.programs.child_processes.SandboxError": FAILED,
         "millrace.sandbox.programs.toolchain.ToolchainError": FAILED,
         "millrace.sandbox.schemas.traffic_values.SampleError": REFUSED,
-        "millrace.sandbox.drill.DrillError": FAILED,
+        "millrace.sandbox.kill_and_restart_jobs.DrillError": FAILED,
     }
 )
 """Exit status by an error's module and name, so that no command imports modules that it does not need."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from millrace.advisor.forecasts.forecast_figures import Forecast
     from millrace.advisor.forecasts.query_twin import QueryTwin
     from millrace.advisor.forecasts.what_if import ApplicationTwin, Key
-    from millrace.advisor.logs.application_history import History, Query
+    from millrace.advisor.logs.application_history_model import History, Query
 
 PARTS = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
 """Parts of a batch in their order, with Spark's names."""

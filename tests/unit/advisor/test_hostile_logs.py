@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 from millrace.advisor.advise import advise
 from millrace.advisor.findings import query_view, tasks
-from millrace.advisor.findings.advised_job import AdvisedJob
+from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
 from millrace.advisor.forecasts import query_twin as twins
 from millrace.advisor.logs import event_log_reader, event_logs
 from millrace.advisor.logs.event_log_reader import read_history

@@ -31,7 +31,7 @@ from millrace.infra.permissions.commands import ROLES, grants_of_command, policy
 from millrace.infra.permissions.split_policies import MANAGED
 from millrace.lifecycle.account import catalog_columns
 from millrace.lifecycle.audits import kafka as audit_kafka
-from millrace.lifecycle.audits.landing_table import LandedRecords
+from millrace.lifecycle.audits.read_landing_table import LandedRecords
 from millrace.lifecycle.jobs import erasure_requests as erasing
 from millrace.lifecycle.versions import JobVersion
 from millrace.sandbox import start_rehearsal

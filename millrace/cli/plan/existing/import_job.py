@@ -150,8 +150,8 @@ def import_command(
         only_stream_name,
     )
     from millrace.advisor.existing.import_environment import environment_document, find_values_to_fill_in
-    from millrace.advisor.existing.import_log import read_log_figures
     from millrace.advisor.existing.import_transforms import write_transforms
+    from millrace.advisor.existing.imported_job_event_log import read_log_figures
     from millrace.advisor.existing.stream_choice import StreamAnswers
 
     root = find_root()
