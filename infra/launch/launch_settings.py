@@ -263,7 +263,7 @@ def _share_of_batch(environment: Environment, query: SourceQueryBase, name: str,
 def _rule_settings(name: str, rule: Rule, route: str | None) -> launch.RuleSettings:
     landed = rule.where
     if route is not None:
-        from millrace.config.conditions import parse_condition  # its parser takes half a second to import
+        from millrace.config.sql_conditions import parse_condition  # its parser takes half a second to import
 
         landed = parse_condition(rule.where).condition_in_struct(route, frozenset(ENVELOPE))
     return launch.RuleSettings(name, rule.where, landed, rule.action)

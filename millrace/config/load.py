@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from millrace.config.aws import foreign_accounts_and_hosts
-from millrace.config.checks import environment as checks
+from millrace.config.checks import run_environment_checks as checks
 from millrace.config.document import explain_validation_errors, plain_text_secrets
 from millrace.config.document.locations import Locations
 from millrace.config.document.problems import (

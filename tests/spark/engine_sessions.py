@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from millrace.etl.queries import required_spark_settings
-from millrace.sandbox.programs.engine_settings import engine_settings
+from millrace.sandbox.programs.engine_default_spark_settings import engine_settings
 
 ADAPTIVE = "spark.sql.adaptive.enabled"
 BROADCAST = "spark.sql.autoBroadcastJoinThreshold"

@@ -15,20 +15,20 @@ from rich.markup import escape
 from rich.text import Text
 
 from millrace.cli.plan import plan_diff
+from millrace.cli.plan.check_transforms_on_spark import find_transform_problems_on_spark
 from millrace.cli.plan.plan_tables import plan_tables
 from millrace.cli.plan.report import permission_diff
 from millrace.cli.plan.report.apply_cost_saving_moves import move_lines, write_moves_into_files
 from millrace.cli.plan.report.plan_document import plan_document
 from millrace.cli.plan.report.plan_risks import SimulatedPlan
 from millrace.cli.plan.report.plan_verdict import plan_verdict
-from millrace.cli.plan.spark_check import find_transform_problems_on_spark
 from millrace.cli.shared.console import figure_columns, plain_table, print_rich, terminal_width, word_columns
 from millrace.cli.shared.expected_failures import REFUSED
 from millrace.cli.shared.html_pages import check_page_is_writable, html_page, write_page
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.cli.shared.verdict import verdict_panel
 from millrace.config import ConfigurationError, Environment, load
-from millrace.config.aws.deployed_sizes import DeployedSizes
+from millrace.config.aws.deployed_sizes_to_keep import DeployedSizes
 from millrace.config.aws.foreign_accounts_and_hosts import describe_inherited_accounts_and_hosts
 from millrace.config.aws.regions import aws_partition_of_region
 from millrace.config.checks.formats import advice_on_schemas

@@ -29,7 +29,7 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "millrace.lifecycle.jobs.health.UnhealthyJobError": FAILED,
         "millrace.lifecycle.aws_error_messages.AwsError": FAILED,
         "millrace.lifecycle.aws_error_messages.CredentialsError": REFUSED,
-        "millrace.lifecycle.versions.UpgradeError": FAILED,
+        "millrace.lifecycle.versions_for_rollback.UpgradeError": FAILED,
         "millrace.sandbox.schemas.avro_encoding.AvroSchemaError": FAILED,
         "millrace.sandbox.schemas.infer.InferenceError": FAILED,
         "millrace.sandbox.programs.jars.JarError": FAILED,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from millrace.cli.shared.html_pages import html_page
 from millrace.cli.shared.page_curves import page_curve
-from millrace.cli.watch.advise_options import forecast_head_and_rows
+from millrace.cli.watch.advise_forecasts_and_changes import forecast_head_and_rows
 
 if TYPE_CHECKING:
     from millrace.advisor.forecasts.forecast_figures import Forecast

@@ -14,7 +14,7 @@ from millrace.config.sources.kinesis import KinesisStream
 from millrace.lifecycle.aws_error_messages import CDK_QUALIFIER
 from millrace.lifecycle.preflight import quotas as preflight_quotas
 from millrace.lifecycle.preflight.quotas import count_open_shards
-from millrace.lifecycle.preflight.run_all_checks import (
+from millrace.lifecycle.preflight.run_preflight_checks import (
     ABSENT,
     Check,
     PreflightAccount,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from millrace.config.aws.resource_names import Names
 from millrace.config.model import Environment
 from millrace.lifecycle.jobs.state_machine import connect_to_account
-from millrace.sandbox.local_environment import make_stand_in
+from millrace.sandbox.local_stand_in_environment import make_stand_in
 from millrace.sandbox.localstack_deployment import Sandbox
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.records.producer import RecordProducer

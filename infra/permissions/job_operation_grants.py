@@ -1,4 +1,4 @@
-"""Statements of the commands that deploy, start, stop and watch jobs."""
+"""Grants for the commands that deploy, start, stop and watch jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of ``millrace advise`` beyond reading: what-if changes, forecasts that are kept and scored, changes to the file."""
+"""Forecasts of ``millrace advise`` (what-if changes; kept and scored), and its changes to the environment file."""
 
 from __future__ import annotations
 

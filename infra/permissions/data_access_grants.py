@@ -1,4 +1,4 @@
-"""Statements of the commands that work on data: checkpoints, tables, streams, event logs, the bill."""
+"""Grants of access to data for the commands that need it: checkpoints, tables, streams, event logs, the bill."""
 
 from __future__ import annotations
 
