@@ -48,7 +48,7 @@ Row = tuple[bytes, str, str, str, datetime]
 
 
 class StreamService(Protocol):
-    """The used part of :class:`.service.KinesisService`."""
+    """The used part of :class:`.kinesis_api_calls.KinesisService`."""
 
     stream: str
 
