@@ -12,7 +12,7 @@ from aws_cdk import App, Validations
 from cdk_nag import AwsSolutionsChecks
 
 from millrace.config import ConfigurationError, Environment, Names, environment_names, find_root, load
-from millrace.config.aws.deployed_sizes import DeployedSizes
+from millrace.config.aws.deployed_sizes_to_keep import DeployedSizes
 from millrace.sizing import plan
 from millrace.sizing.costs.network_plan import needs_private_history_image
 

@@ -53,7 +53,7 @@ AREAS = {
         ),
     ),
     "fence": Area(
-        ("etl/job/lease_fence.py", "etl/commits/batch_commits.py"),
+        ("etl/job/kill_when_lease_lost.py", "etl/commits/batch_commits.py"),
         (
             "unit/etl/test_lease_fence.py",
             "spark/sinks/test_two_writers.py",
@@ -140,13 +140,13 @@ AREAS = {
         (
             *(
                 "infra/policy_statements.py",
-                "infra/permissions/run_commands.py",
-                "infra/permissions/data_commands.py",
+                "infra/permissions/job_operation_grants.py",
+                "infra/permissions/data_access_grants.py",
                 "infra/permissions/source_permissions.py",
             ),
             *(
-                "infra/permissions/commands.py",
-                "infra/permission_scope.py",
+                "infra/permissions/permissions_by_command.py",
+                "infra/environment_permission_scope.py",
                 "infra/permissions/job_permissions.py",
             ),
         ),
@@ -157,7 +157,7 @@ AREAS = {
     ),
     "limits": Area(
         (
-            "millrace/sizing/queries/capacity.py",
+            "millrace/sizing/queries/sizing_formulas.py",
             "millrace/sizing/queries/demand.py",
             "millrace/sizing/streams.py",
         ),

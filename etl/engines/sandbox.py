@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from ..launch.engine import KINESIS_IN_PYTHON
+from ..launch.engine_kinesis_connector import KINESIS_IN_PYTHON
 from ..launch.sources import KinesisSource
 from .glue import EngineWithGlueConnector
 

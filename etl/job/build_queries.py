@@ -7,19 +7,19 @@ from functools import partial
 
 from pyspark.sql.types import StructType
 
-from ..checkpoints import bounded_run_end
-from ..checkpoints.allowed_batch_ends import query_with_allowed_batch_ends
+from ..checkpoints import derive_bounded_run_end
 from ..checkpoints.checkpoint import Checkpoint
-from ..checkpoints.initial_snapshot import write_start_positions_with_all_files
+from ..checkpoints.derive_allowed_batch_ends import query_with_allowed_batch_ends
+from ..checkpoints.derive_start_snapshot import write_start_positions_with_all_files
 from ..commits.batch_commits import source_digest
-from ..formats.decoding import data_rules, routes
+from ..formats.decoding import data_rules, decoder_per_topic
 from ..launch.settings import DeriveSettings, DirectSettings, LandSettings, QuerySettings
-from ..queries import derive, spark_settings
+from ..queries import derive, required_spark_settings
 from ..queries import open_sources as sources
 from ..queries.derive import DeriveBatchWriter
 from ..queries.direct import DirectBatchWriter
 from ..queries.land import LandBatchWriter, landing_table_schema
-from ..queries.query_parts import (
+from ..queries.query_and_repair_setup import (
     await_landing_table,
     batch_transform_and_schema,
     landing_table_of,
@@ -46,7 +46,7 @@ def build_queries(run: JobRun) -> tuple[ReadyQuery, ...]:
     StartError
         Settings, tables, checkpoints or sources that do not fit.
     """
-    spark_settings.prepare_or_refuse_session(run.spark, run.job)
+    required_spark_settings.prepare_or_refuse_session(run.spark, run.job)
     manifests = CheckpointCheck(run)
     run = replace(run, job=manifests.check_all_and_apply_resets())
     # Landing tables first: a derive query of the same job reads one.
@@ -66,7 +66,7 @@ def build_queries(run: JobRun) -> tuple[ReadyQuery, ...]:
 
 def open_query_for_measurement(run: JobRun, name: str, most: int | None) -> ReadyQuery:
     """Open one query of a job for a measurement; ``most`` limits the rows of a batch of a derive query."""
-    spark_settings.prepare_or_refuse_session(run.spark, run.job)
+    required_spark_settings.prepare_or_refuse_session(run.spark, run.job)
     return _build_query(run, next(q for q in run.job.queries if q.name == name), most)
 
 
@@ -84,7 +84,7 @@ def _with_source_batch_handlers(run: JobRun, settings: QuerySettings, query: Rea
 
 
 def _build_land_or_direct_query(run: JobRun, query: LandSettings | DirectSettings) -> ReadyQuery:
-    decoder = routes.query_decoder(run.spark, query.routes)
+    decoder = decoder_per_topic.query_decoder(run.spark, query.routes)
     table = run.table(query.table if isinstance(query, LandSettings) else query.dead_letters)
     read = sources.open_sources(run, query, table)
     tables.create_or_evolve_table(run.spark, table, landing_table_schema(decoder.schema), report=run.report)
@@ -156,7 +156,7 @@ def _build_derive_query(run: JobRun, query: DeriveSettings, most: int | None) ->
         query.trigger_seconds,
         rebuild=rebuild_if_schema_changed,
         output_mode=query.state.output_mode if query.state is not None and query.state.key else "append",
-        determine_end=partial(bounded_run_end.checker_of_bounded_run_end, spark, rows, checkpoint),
+        determine_end=partial(derive_bounded_run_end.checker_of_bounded_run_end, spark, rows, checkpoint),
         derives=True,
     )
     return query_with_allowed_batch_ends(built, checkpoint, whole_commits=query.state is not None)

@@ -21,14 +21,14 @@ from ..launch import launch_document as launch
 from ..launch.launch_document import BackfillRequest, ReplayRequest, ScriptArguments
 from ..main import DIGEST, is_original
 from ..metrics.metric_destinations import NonBlockingConsole, open_monitor
-from ..metrics.spark_metrics_output import SparkGauges
+from ..metrics.publish_to_spark_metrics import SparkGauges
 from ..record import hadoop_files
 from ..record.batch_accounts import EventReporter
 from ..record.errors import AccountsError, NoAnswerError, SinkError, StartError
 from ..record.job_run import JobRun
 from ..repair import backfill_landing, one_off_commands
 from ..sources.base import reader_of
-from . import benchmark, lease, lease_fence, log_redaction, maintenance_schedule
+from . import benchmark, kill_when_lease_lost, lease, log_redaction, maintenance_schedule
 from .build_queries import build_queries, open_query_for_measurement
 from .lease import Lease
 from .maintenance_schedule import MaintenanceThread
@@ -163,7 +163,7 @@ def _open_lease(run: JobRun) -> Lease | None:
     return lease.lease_of_checkpoints(
         run.job.checkpoints,
         run.spark.sparkContext.applicationId,
-        (os.getpid(), lease_fence.jvm_process_id(run.spark)),
+        (os.getpid(), kill_when_lease_lost.jvm_process_id(run.spark)),
         lambda holder: run.report.emit("waiting_for_lease", **holder),
     )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 
 from ..record.ready_query import IsEndReached, ReadyQuery
-from . import lease_fence
+from . import kill_when_lease_lost
 from .lease import Lease
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class RunningQuery:
                 self.done = self.reached(batch_id)
             if self.is_ending:
                 raise StopRequestedError(self.spec.name)
-            lease_fence.raise_if_lease_lost(self.lease)
+            kill_when_lease_lost.raise_if_lease_lost(self.lease)
             self.spec.handle(batch, batch_id)
         except BaseException as error:
             self.error, self.failed_batch = error, batch_id

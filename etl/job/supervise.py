@@ -29,9 +29,9 @@ from ..record.errors import (
     is_interruption,
 )
 from ..record.ready_query import BatchHandler, ReadyQuery
-from . import jvm_shutdown_hook, lease_fence
+from . import jvm_shutdown_hook, kill_when_lease_lost
+from .kill_when_lease_lost import LeaseFence
 from .lease import Lease
-from .lease_fence import LeaseFence
 from .running_query import RunningQuery, StopRequestedError
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Supervisor:
     check_seconds: float = CHECK_SECONDS
     lease: Lease | None = None
     kill: Callable[[], None] | None = None
-    end_seconds: float = lease_fence.END_SECONDS
+    end_seconds: float = kill_when_lease_lost.END_SECONDS
     bounded: bool = False
     finish: Callable[[threading.Event], None] | None = None
     _stopping: threading.Event = field(default_factory=threading.Event)
@@ -198,7 +198,7 @@ class Supervisor:
         return LeaseFence(
             self.lease,
             report_lease_loss,
-            self.kill or lease_fence.process_killer(self.spark),
+            self.kill or kill_when_lease_lost.process_killer(self.spark),
             self.end_seconds,
         )
 
@@ -261,7 +261,7 @@ class Supervisor:
     def _end_all_if_lease_lost(self, running: list[RunningQuery]) -> None:
         """End all queries if the lease is lost, even in the middle of a batch."""
         try:
-            lease_fence.raise_if_lease_lost(self.lease)
+            kill_when_lease_lost.raise_if_lease_lost(self.lease)
         except LeaseLostError as error:
             # All at once: a query that does not end must not let another's batch continue.
             ends = [threading.Thread(target=_interrupt_and_wait, args=(one,), daemon=True) for one in running]

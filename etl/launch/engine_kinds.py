@@ -8,14 +8,14 @@ from . import typed_json
 from .errors import SettingsError
 
 if TYPE_CHECKING:
-    from .engine import Engine
+    from .engine_kinesis_connector import Engine
 
 ENGINES = {
     "glue": ".engines.glue:Glue",
     "emr": ".engines.emr:Emr",
     "sandbox": ".engines.sandbox:Sandbox",
 }
-"""Class of each engine, by its kind in launch documents; see :mod:`etl.launch.engine`."""
+"""Class of each engine, by its kind in launch documents; see :mod:`etl.launch.engine_kinesis_connector`."""
 
 
 def engine_class_path(kind: str) -> str:

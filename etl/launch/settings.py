@@ -9,8 +9,8 @@ from typing import Any, Literal
 from . import typed_json
 from .connections import Connection as Connection
 from .connections import SecretLogin as SecretLogin
-from .engine import Engine
 from .engine_kinds import engine_class_path, engine_of
+from .engine_kinesis_connector import Engine
 from .formats import Format
 from .sinks import SinkSettings
 from .sources import Source

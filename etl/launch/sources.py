@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 if TYPE_CHECKING:
-    from .engine import Engine
+    from .engine_kinesis_connector import Engine
     from .settings import JobSettings
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from ..checkpoints.checkpoint import snapshots_last_read_by
-from ..checkpoints.initial_snapshot import newest_startable_snapshot
+from ..checkpoints.derive_start_snapshot import newest_startable_snapshot
 from ..commits.snapshot_history import commit_time
 from ..record import batch_accounts
 from ..record.batch_accounts import EventReporter
@@ -169,7 +169,7 @@ class Expiry(TableTask):
     A slow derive query never loses data: the snapshot that it read last, by its
     checkpoint, and all later ones stay. A query that has planned a batch and committed none
     keeps all snapshots. A query that has never run keeps none: it starts with all files of a known snapshot
-    (:mod:`etl.checkpoints.initial_snapshot`). Of a landing table the newest snapshot for such a start and all later ones stay.
+    (:mod:`etl.checkpoints.derive_start_snapshot`). Of a landing table the newest snapshot for such a start and all later ones stay.
 
     Parameters
     ----------

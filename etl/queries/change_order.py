@@ -31,7 +31,7 @@ from ..formats.decoding.decoded_rows import CHANGE
 from ..record.errors import SinkError
 from ..sinks.base import DELETED, ORDER, RowOrderLister, Sink
 from ..sinks.delivery.record_order import POSITION, not_older_sql, with_position
-from ..sinks.delivery.row_versions import delete_versions_of_every_key
+from ..sinks.delivery.row_version_history import delete_versions_of_every_key
 
 _AFTER = "_after"
 _LOGGED, _WHOLE, _DIGITS = 50, 63, 56
@@ -90,7 +90,7 @@ def orders_of_truncates(records: DataFrame) -> list[str]:
 
 
 def truncate_versions(records: DataFrame, schema: StructType) -> DataFrame:
-    """Return the truncates in a batch as versions of every key: see :func:`etl.sinks.delivery.row_versions.delete_versions_of_every_key`."""
+    """Return the truncates in a batch as versions of every key: see :func:`etl.sinks.delivery.row_version_history.delete_versions_of_every_key`."""
     return delete_versions_of_every_key(_positions_of_truncates(records), schema)
 
 

@@ -33,8 +33,8 @@ from ..record.tables import with_all_fields_nullable
 from ..sinks.iceberg import AppendResult, IcebergSink
 from ..sources.batch_offsets import BatchOffsets, read_in_few_tasks
 from ..sources.source_union import LegGuards, Positions, batch_offsets_of_legs
-from .offset_overlap import OffsetOverlap, overlap_with_landing_table
-from .small_batch_decoding import SmallBatchWriter
+from .batch_overlap_with_table import OffsetOverlap, overlap_with_landing_table
+from .small_batch_quick_decoding import SmallBatchWriter
 
 MOST_READS = 3
 """Most reads in a row of a batch that does not replay, if a part of it had to be read again each time."""

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ..commits.duplicate_look_ups import DuplicateLookUp
-from ..formats.decoding.routes import rows_of_route
+from ..formats.decoding.decoder_per_topic import rows_of_route
 from ..launch.launch_document import BackfillRequest
 from ..queries.derive import EnrichThenTransform, good_records
 from ..record import batch_accounts

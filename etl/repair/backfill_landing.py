@@ -14,11 +14,11 @@ from pyspark.sql import functions as F
 
 from ..commits.duplicate_look_ups import DuplicateLookUp
 from ..formats.base import Decoder
-from ..formats.decoding.routes import decoder_of_route as decoder_of
+from ..formats.decoding.decoder_per_topic import decoder_of_route as decoder_of
 from ..launch.launch_document import BackfillRequest
 from ..launch.settings import LandSettings, RouteSettings
 from ..queries import land
-from ..queries.query_parts import find_query_of_command
+from ..queries.query_and_repair_setup import find_query_of_command
 from ..record import batch_accounts, tables
 from ..record.batch_accounts import EventReporter
 from ..record.envelope import with_hash_and_landing_time
@@ -26,7 +26,7 @@ from ..record.errors import StartError
 from ..record.job_run import JobRun
 from ..sinks.iceberg import AppendResult, IcebergSink
 from ..sources.base import BackfillPart, Parts, reader_of
-from ..sources.kafka.bounded_record_times import OverflowingTimesDecoder
+from ..sources.kafka.overflowing_record_times import OverflowingTimesDecoder
 from ..sources.kafka.range_reader import is_time_overflow
 from .backfill_files import file_parts_reader
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from ..formats.decoding import routes
+from ..formats.decoding import decoder_per_topic
 from ..launch.settings import DeriveSettings, LandSettings
 from ..queries import land
 from ..queries.direct import write_replayed_to_sinks
-from ..queries.query_parts import (
+from ..queries.query_and_repair_setup import (
     batch_transform_and_schema,
     find_query_of_command,
     landing_table_of,
@@ -39,7 +39,7 @@ def make_replayer(run: JobRun, name: str) -> DeadLetterReplayer | RefusedRowRepl
     query = find_query_of_command(run, f"--replay {name}", name, "query with dead letters", have)
     if isinstance(query, DeriveSettings):
         return _make_refused_row_replayer(run, query)
-    decoder = routes.query_decoder(run.spark, query.routes)
+    decoder = decoder_per_topic.query_decoder(run.spark, query.routes)
     target = query.table if isinstance(query, LandSettings) else query.dead_letters
     table = run.table(target)
     if not table.exists(run.spark):

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from ..commits.duplicate_look_ups import whole_table_look_up
-from ..formats.decoding.routes import rows_of_route
+from ..formats.decoding.decoder_per_topic import rows_of_route
 from ..queries.derive import EnrichThenTransform, good_records
 from ..record.batch_accounts import ReplayAccounts
 from ..record.envelope import CARRIED

@@ -389,7 +389,7 @@ def open_sink(
     key
         Columns that identify a row, which a later one replaces; empty where rows are records. A sink of the lake needs it.
     history
-        True for rows that are versions of those with the key (:mod:`etl.sinks.delivery.row_versions`); in a table of the lake alone.
+        True for rows that are versions of those with the key (:mod:`etl.sinks.delivery.row_version_history`); in a table of the lake alone.
 
     Raises
     ------

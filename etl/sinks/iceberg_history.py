@@ -14,14 +14,14 @@ from ..record.errors import StartError
 from ..record.tables import Table
 from .base import ORDER, BatchIdentity, Refuse, Reread, WriteCounts
 from .delivery.merge_source import cached_temporary_view
-from .delivery.row_versions import NEW, VALID_FROM, VALID_TO, new_and_newly_ended_versions
+from .delivery.row_version_history import NEW, VALID_FROM, VALID_TO, new_and_newly_ended_versions
 
 _VIEW = "millrace_versions"
 
 
 @dataclass(frozen=True)
 class IcebergHistorySink:
-    """Table with one row for each version of :mod:`etl.sinks.delivery.row_versions`.
+    """Table with one row for each version of :mod:`etl.sinks.delivery.row_version_history`.
 
     Parameters
     ----------

@@ -15,7 +15,7 @@ from constructs import Construct
 from millrace.config.aws.iam_statements import FILES, Grant, allow, allow_listing_prefixes
 from millrace.config.aws.resource_names import Names
 
-from .state_machine_base import RecordedStateMachine, allow_delivery_of_execution_logs
+from .logged_encrypted_state_machine import RecordedStateMachine, allow_delivery_of_execution_logs
 
 FLAT_PREFIX = "spark"
 """Prefix in the event-log bucket; each child below it is the log of one run."""

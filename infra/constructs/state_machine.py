@@ -15,7 +15,7 @@ from millrace.sizing.plan_model import RUNBOOK, JobPlan
 
 from ..accept_finding import accept_finding_at_construct
 from ..stacks.job_base import JobStack, RunCallsForStateMachine
-from .state_machine_base import RecordedStateMachine
+from .logged_encrypted_state_machine import RecordedStateMachine
 from .state_machine_definition import job_machine_definition
 from .state_machine_engines import grace_seconds_from_plan
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .state_machine_outcomes import (
+from .state_machine_building_blocks import (
     State,
     choice_state,
     fail_state,

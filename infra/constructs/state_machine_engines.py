@@ -16,12 +16,12 @@ from typing import Any
 from millrace.sizing.alarms.metrics import BY_NAME, metric_namespace
 from millrace.sizing.plan_model import JobPlan
 
+from .state_machine_building_blocks import State, choice_state
 from .state_machine_definition import (
     LONGEST_GRACE_SECONDS,
     SHORTEST_GRACE_SECONDS,
     EngineCalls,
 )
-from .state_machine_outcomes import State, choice_state
 
 _GLUE_PAGE = 20
 """Runs in one answer, newest first: more than may start in an hour, and far below a result's limit of 256 KiB."""

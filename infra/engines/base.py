@@ -10,7 +10,7 @@ from millrace.config.engines import Job
 from millrace.sizing.plan_model import JobPlan
 
 if TYPE_CHECKING:
-    from ..permission_scope import PermissionScope
+    from ..environment_permission_scope import PermissionScope
 
 
 class DeployedEngine:

@@ -15,7 +15,7 @@ from millrace.sizing.prices_and_limits import service_limits
 from .base import DeployedEngine
 
 if TYPE_CHECKING:
-    from ..permission_scope import PermissionScope
+    from ..environment_permission_scope import PermissionScope
 
 _MIB = 1024 * 1024
 _RUNS = "The id of a run is known when it has begun"

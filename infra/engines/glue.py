@@ -13,7 +13,7 @@ from ..errors import InfrastructureError
 from .base import DeployedEngine
 
 if TYPE_CHECKING:
-    from ..permission_scope import PermissionScope
+    from ..environment_permission_scope import PermissionScope
 
 
 class Glue(DeployedEngine):

@@ -27,7 +27,7 @@ from millrace.config.sources.base import StreamContext
 from millrace.config.table_writers import maintained_tables, readers_of_table
 from millrace.etl.launch import settings as launch
 from millrace.etl.launch.sources import Source
-from millrace.sizing.jobs.files_per_batch import batch_bytes_at_peak
+from millrace.sizing.jobs.sink_batch_bytes_at_peak import batch_bytes_at_peak
 from millrace.sizing.plan_model import JobPlan, QueryPlan
 from millrace.sizing.prices_and_limits import limit_per_second
 
@@ -263,7 +263,7 @@ def _share_of_batch(environment: Environment, query: SourceQueryBase, name: str,
 def _rule_settings(name: str, rule: Rule, route: str | None) -> launch.RuleSettings:
     landed = rule.where
     if route is not None:
-        from millrace.config.conditions import parse_condition  # its parser takes half a second to import
+        from millrace.config.sql_conditions import parse_condition  # its parser takes half a second to import
 
         landed = parse_condition(rule.where).condition_in_struct(route, frozenset(ENVELOPE))
     return launch.RuleSettings(name, rule.where, landed, rule.action)

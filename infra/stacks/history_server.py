@@ -14,7 +14,7 @@ from millrace.config.infrastructure_sections import HistoryServer, SignIn
 
 from ..accept_finding import accept_finding_at_construct
 from ..constructs.event_log_copier import FLAT_PREFIX, EventLogCopier
-from ..constructs.history_server_image import PUBLIC_URI, PullThroughCachedImage
+from ..constructs.history_image_pull_through_cache import PUBLIC_URI, PullThroughCachedImage
 from ..constructs.job_role import JobRole
 from ..constructs.log_groups import EncryptedLogGroup
 from .base import EnvironmentStack

@@ -7,7 +7,7 @@ from constructs import Construct
 
 from millrace.config.aws.resource_names import Names
 
-from ..constructs.history_server_image import PullThroughCachedImage
+from ..constructs.history_image_pull_through_cache import PullThroughCachedImage
 from .base import EnvironmentStack
 
 

@@ -10,7 +10,7 @@ from constructs import Construct
 from millrace.config.aws.resource_names import Names
 
 from ..constructs.encryption import encryption_key_for_class
-from ..constructs.state_machine_base import allow_delivery_of_execution_logs
+from ..constructs.logged_encrypted_state_machine import allow_delivery_of_execution_logs
 from ..removal_policies import is_disposable
 from .base import EnvironmentStack
 

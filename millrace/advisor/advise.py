@@ -6,11 +6,11 @@ from dataclasses import replace
 from itertools import chain
 
 from millrace.advisor.findings import capacity, overhead, reads_and_writes, state, tasks
-from millrace.advisor.findings.advised_job import AdvisedJob
+from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
 from millrace.advisor.findings.model import Advice, Finding, Kind
 from millrace.advisor.findings.query_view import LEAST, QueryView
-from millrace.advisor.findings.run_disturbances import describe_disturbances
-from millrace.advisor.logs.application_history import History
+from millrace.advisor.findings.uneven_run_speed import describe_disturbances
+from millrace.advisor.logs.application_history_model import History
 from millrace.config.engines.versions import LINES
 
 _BY_COUNTING: frozenset[Kind] = frozenset(

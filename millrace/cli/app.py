@@ -29,7 +29,7 @@ from millrace.cli.run import (
 )
 from millrace.cli.shared.console import invisible_output_escaped, print_problems
 from millrace.cli.shared.expected_failures import REFUSED, command_with_reported_failures
-from millrace.cli.watch import advise, cost, history, logs, status, verify
+from millrace.cli.watch import advise, cost, history_server, logs, status, verify
 from millrace.config import ConfigurationError
 
 Command = Callable[..., Any] | typer.Typer
@@ -68,7 +68,7 @@ GROUPS: Mapping[str, Mapping[str, Command]] = MappingProxyType(
         "Watch": {
             "status": status.status,
             "logs": logs.logs,
-            "history": history.history,
+            "history": history_server.history,
             "advise": advise.advise_command,
             "cost": cost.cost_command,
             "verify": verify.verify,

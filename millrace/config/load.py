@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from millrace.config.aws import accounts
-from millrace.config.checks import environment as checks
+from millrace.config.aws import foreign_accounts_and_hosts
+from millrace.config.checks import run_environment_checks as checks
 from millrace.config.document import explain_validation_errors, plain_text_secrets
 from millrace.config.document.locations import Locations
 from millrace.config.document.problems import (
@@ -150,7 +150,9 @@ def load(
     )
     findings += _without_consequential_findings(later, findings)
     if checked.account is not None:
-        foreign = accounts.foreign_account_findings(tree, checked.account, checked.governance.other_accounts)
+        foreign = foreign_accounts_and_hosts.foreign_account_findings(
+            tree, checked.account, checked.governance.other_accounts
+        )
         findings += _without_consequential_findings(foreign, findings)
     problems += [places.problem_of_finding(finding) for finding in first_finding_of_each_path(findings)]
     if problems or environment is None:

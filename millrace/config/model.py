@@ -2,7 +2,7 @@
 
 Every model is frozen and refuses unknown keys. Checks that need more than one
 section (such as a job that reads an undeclared stream) are in
-:mod:`millrace.config.checks.environment`, so that one load can report all of them at once.
+:mod:`millrace.config.checks.run_environment_checks`, so that one load can report all of them at once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal
 
 from pydantic import Field, PrivateAttr
 
-from millrace.config.aws.deployed_sizes import DeployedSizes
+from millrace.config.aws.deployed_sizes_to_keep import DeployedSizes
 from millrace.config.aws.regions import REGION, TWO_ZONES
 from millrace.config.base import Model, Slug, TableName
 from millrace.config.document.locations import Locations

@@ -8,7 +8,7 @@ from functools import partial
 
 from millrace.lifecycle.account.deployed_outputs import NotDeployedError, read_stack_outputs
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
-from millrace.lifecycle.changes.deployed_diff import (
+from millrace.lifecycle.changes.compare_with_deployed import (
     DeploymentChanges,
     compare_with_deployed,
     job_settings_in_assembly,
@@ -62,7 +62,7 @@ def deploy_around_jobs(
 ) -> tuple[str, ...]:
     """Drain jobs where necessary, deploy, start, and watch until the jobs are healthy.
 
-    A job that somebody had stopped stays stopped. A job that is deployed without a start (:func:`millrace.lifecycle.changes.deployed_diff.with_new_jobs_stopped`) gets the
+    A job that somebody had stopped stays stopped. A job that is deployed without a start (:func:`millrace.lifecycle.changes.compare_with_deployed.with_new_jobs_stopped`) gets the
     desired state stopped, so that only `millrace start` starts a run of it. Where a drain or CloudFormation fails or is
     interrupted, the drained jobs are started again. Jobs whose own stacks were deployed before another one failed start
     with the new version, as no later deployment finds a change there.

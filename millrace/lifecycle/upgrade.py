@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from millrace.lifecycle.aws_error_messages import AwsError
+from millrace.lifecycle.changes.assembly_with_other_templates import write_assembly_with_templates
 from millrace.lifecycle.changes.deployment_changes import (
     JobChange,
     build_job_change,
@@ -18,7 +19,6 @@ from millrace.lifecycle.changes.deployment_changes import (
     document_differences,
     stream_names_in_template,
 )
-from millrace.lifecycle.changes.stepwise_assemblies import write_assembly_with_templates
 from millrace.lifecycle.deploy import (
     DeployError,
     DeploymentChanges,
@@ -28,7 +28,12 @@ from millrace.lifecycle.deploy import (
 )
 from millrace.lifecycle.jobs.health import PATIENCE_SECONDS, POLL_SECONDS
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from millrace.lifecycle.versions import JobVersion, UpgradeError, read_deployed_version, save_deployed_version
+from millrace.lifecycle.versions_for_rollback import (
+    JobVersion,
+    UpgradeError,
+    read_deployed_version,
+    save_deployed_version,
+)
 
 _SHARED = ("network", "storage", "streams", "kafka", "lifecycle")
 """Stacks that other jobs depend on as well."""

@@ -18,8 +18,8 @@ from rich.table import Column, Table
 
 from millrace.config import load
 from millrace.config.engines.versions import VERSIONS, SparkLine
-from millrace.sandbox.deployment import Sandbox, deploy_sandbox, running_servers
-from millrace.sandbox.failure_drill import DrillFeed, DrillProgress, DrillResult, FailureDrill
+from millrace.sandbox.localstack_deployment import Sandbox, deploy_sandbox, running_servers
+from millrace.sandbox.one_job_failure_drill import DrillFeed, DrillProgress, DrillResult, FailureDrill
 from millrace.sandbox.payloads import flights
 from millrace.sandbox.programs.child_processes import RUN
 from millrace.sandbox.programs.history_server import address_of_started_history_server

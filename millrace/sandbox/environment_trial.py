@@ -17,9 +17,9 @@ from typing import Any
 
 from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, LandingQueryBase
-from millrace.sandbox.deployment import Sandbox, deploy_sandbox, running_servers
-from millrace.sandbox.drill import JobsDrill, Say
+from millrace.sandbox.kill_and_restart_jobs import JobsDrill, Say
 from millrace.sandbox.local_runs import LocalJobRunner
+from millrace.sandbox.localstack_deployment import Sandbox, deploy_sandbox, running_servers
 from millrace.sandbox.programs.child_processes import (
     SandboxError,
     StalledError,

@@ -19,8 +19,8 @@ from millrace.config.model import Environment
 from millrace.lifecycle.account.deployed_outputs import read_launch_document
 from millrace.lifecycle.audits.query_audit import AuditedDeployment
 from millrace.lifecycle.jobs.logs import LogLine
-from millrace.sandbox.deployment import Sandbox
-from millrace.sandbox.local_environment import make_stand_in
+from millrace.sandbox.local_stand_in_environment import make_stand_in
+from millrace.sandbox.localstack_deployment import Sandbox
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
 from millrace.sandbox.programs.local_spark import SandboxSpark
 from millrace.sandbox.programs.localstack import LocalStack, localstack_answers

@@ -21,11 +21,11 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from millrace.config import find_root
-from millrace.etl.formats.decoding import routes
+from millrace.etl.formats.decoding import decoder_per_topic
 from millrace.etl.job.build_queries import open_query_for_measurement
 from millrace.etl.launch.settings import DeriveSettings, DirectSettings, LandSettings, parse_job_settings
-from millrace.etl.queries import land, spark_settings
-from millrace.etl.queries.query_parts import (
+from millrace.etl.queries import land, required_spark_settings
+from millrace.etl.queries.query_and_repair_setup import (
     batch_transform_and_schema,
     landing_table_of,
     make_enrich_then_transform,
@@ -138,7 +138,7 @@ def _rehearse_request(spark: SparkSession, request: Mapping[str, Any], scratch: 
     queries = [(job, query) for job in jobs for query in job.queries]
     for job, query in sorted(queries, key=lambda pair: isinstance(pair[1], DeriveSettings)):
         run = JobRun(spark, job, {}, report)
-        spark_settings.prepare_or_refuse_session(spark, job)
+        required_spark_settings.prepare_or_refuse_session(spark, job)
         unknown = [
             name for name in _tables_only_read(query) if not Table.from_name(job.catalog, name).exists(spark)
         ]
@@ -174,7 +174,7 @@ def _note_altered_table(altered: dict[str, list[str]], event: Mapping[str, Any])
 
 
 def _evolve_source_query_tables(run: JobRun, query: LandSettings | DirectSettings) -> None:
-    decoder = routes.query_decoder(run.spark, query.routes)
+    decoder = decoder_per_topic.query_decoder(run.spark, query.routes)
     landed = run.table(query.table if isinstance(query, LandSettings) else query.dead_letters)
     tables.create_or_evolve_table(
         run.spark, landed, land.landing_table_schema(decoder.schema), report=run.report

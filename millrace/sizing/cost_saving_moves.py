@@ -13,7 +13,7 @@ from pydantic import ByteSize, ValidationError
 
 from millrace.config.aws import kafka_versions
 from millrace.config.base import Model
-from millrace.config.checks.environment import run_checks
+from millrace.config.checks.run_environment_checks import run_checks
 from millrace.config.document.problems import ConfigurationError, Path, dotted_path
 from millrace.config.document.yaml_tree import Tree
 from millrace.config.engines import KINDS, Job

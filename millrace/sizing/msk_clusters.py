@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from millrace.config.aws import kafka_versions
-from millrace.config.aws.deployed_sizes import DeployedCluster
+from millrace.config.aws.deployed_sizes_to_keep import DeployedCluster
 from millrace.config.document.problems import Finding
 from millrace.config.kafka.clusters import Tier
 from millrace.config.model import Environment, MskCluster

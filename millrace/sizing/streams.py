@@ -11,9 +11,9 @@ from millrace.config.document.problems import Finding
 from millrace.config.model import Environment, Stream
 from millrace.sizing.plan_model import Figure, FigureInput, Inputs, pinned_figure
 from millrace.sizing.prices_and_limits import limit_input, limit_per_second, service_limits
-from millrace.sizing.queries.capacity import choose_core_spread, partitions_for, whole_cores
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.demand_inputs import spare_inputs, traffic_inputs
+from millrace.sizing.queries.sizing_formulas import choose_core_spread, partitions_for, whole_cores
 from millrace.sizing.readable_numbers import count
 
 MIB = 1024**2

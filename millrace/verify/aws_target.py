@@ -30,8 +30,8 @@ from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_erro
 from millrace.lifecycle.deploy import STOPPABLE
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, execute_verb_for_answer
 from millrace.lifecycle.preflight.account import check_bootstrap
-from millrace.lifecycle.preflight.questions import PreflightAccount
-from millrace.sandbox.drill import DrillError, TimeLimits, wait_for_condition
+from millrace.lifecycle.preflight.run_preflight_checks import PreflightAccount
+from millrace.sandbox.kill_and_restart_jobs import DrillError, TimeLimits, wait_for_condition
 from millrace.sandbox.programs import cdk
 from millrace.sizing.plan_model import Plan
 from millrace.verify.environment_copy import SHARDS, VerificationCopy, cluster_section

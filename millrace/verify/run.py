@@ -14,7 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from millrace.lifecycle.account.deployed_outputs import NotDeployedError
 from millrace.lifecycle.aws_error_messages import AwsError
 from millrace.lifecycle.deploy import DeployError
-from millrace.sandbox.drill import DrillError, Say
+from millrace.sandbox.kill_and_restart_jobs import DrillError, Say
 from millrace.sandbox.programs import cdk
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sizing.plan_model import Plan

@@ -11,8 +11,8 @@ from typing import Any
 from millrace.config.aws.resource_names import Names
 from millrace.config.model import Environment
 from millrace.lifecycle.account.kafka_access import Settings
-from millrace.sandbox import deployment
-from millrace.sandbox.drill import DrillError
+from millrace.sandbox import localstack_deployment
+from millrace.sandbox.kill_and_restart_jobs import DrillError
 from millrace.sandbox.local_runs import LocalJobRunner
 from millrace.sandbox.programs import kafka_broker, localstack
 from millrace.sandbox.programs.child_processes import locked_sandbox_without_left_programs
@@ -53,7 +53,7 @@ class SandboxTarget(LocalJobRunner, VerificationTarget):
 
     def deploy(self, copy: VerificationCopy, assembly: Path) -> None:
         """Deploy to LocalStack."""
-        deployment.deploy_to_localstack(self.spark.stack, assembly, copy.names.account, copy.tags)
+        localstack_deployment.deploy_to_localstack(self.spark.stack, assembly, copy.names.account, copy.tags)
 
     def kafka_settings(self, names: Names, cluster: str) -> Settings:
         """Return the settings of the broker."""

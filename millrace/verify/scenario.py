@@ -15,7 +15,7 @@ from pyiceberg.catalog import Catalog
 from millrace.config.model import KafkaTopic
 from millrace.lifecycle.audits.kinesis import list_shards
 from millrace.lifecycle.aws_error_messages import AwsError, ThrottledError, translating_aws_errors
-from millrace.sandbox.drill import JobsDrill, Say, translate_table_errors, wait_for_condition
+from millrace.sandbox.kill_and_restart_jobs import JobsDrill, Say, translate_table_errors, wait_for_condition
 from millrace.sandbox.payloads.flights import RecordToSend
 from millrace.sandbox.records import lake_tables
 from millrace.sandbox.records.ledger import Ledger

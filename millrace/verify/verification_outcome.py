@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from millrace.sandbox.drill import JobKill
+from millrace.sandbox.kill_and_restart_jobs import JobKill
 from millrace.sandbox.records.ledger import LedgerComparison
 from millrace.sizing.plan_model import CostItem
 from millrace.verify.account import check_claims

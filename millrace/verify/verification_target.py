@@ -10,7 +10,7 @@ from typing import Any
 
 from millrace.config.aws.resource_names import Names
 from millrace.lifecycle.account.kafka_access import Settings
-from millrace.sandbox.drill import JobRunner
+from millrace.sandbox.kill_and_restart_jobs import JobRunner
 from millrace.verify.environment_copy import VerificationCopy
 from millrace.verify.verification_cost import BilledRun
 

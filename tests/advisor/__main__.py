@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millrace.advisor.advise import advise
-from millrace.advisor.findings.advised_job import AdvisedJob
+from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
 from millrace.advisor.findings.model import Advice
 from millrace.advisor.findings.query_view import LEAST, QueryView
 from millrace.advisor.logs.event_log_reader import read_history

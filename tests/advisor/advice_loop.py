@@ -21,12 +21,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from millrace.advisor.advise import advise
-from millrace.advisor.findings.advised_job import advised_environment_job
+from millrace.advisor.findings.advised_job_keys_and_cost import advised_environment_job
 from millrace.advisor.findings.model import Advice
 from millrace.advisor.logs.event_log_reader import read_history
 from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.config import load
-from millrace.sandbox.deployment import Sandbox, running_servers
+from millrace.sandbox.localstack_deployment import Sandbox, running_servers
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
 from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from millrace.sandbox.programs.local_spark import EVENT_LOGS, LocalJob, copy_then_move_event_logs

@@ -32,7 +32,7 @@ import pyarrow.compute as pc
 from confluent_kafka import Producer
 from ruamel.yaml import YAML
 
-from millrace.sandbox.deployment import Sandbox, running_servers
+from millrace.sandbox.localstack_deployment import Sandbox, running_servers
 from millrace.sandbox.programs import jars, local_driver
 from millrace.sandbox.programs.child_processes import RUN, ChildProcess, SandboxError
 from millrace.sandbox.programs.local_spark import SandboxSpark, local_catalog_settings

@@ -30,7 +30,7 @@ from millrace.config.engines.versions import version_row
 from millrace.lifecycle.deploy import launch_document_in_assembly
 from millrace.lifecycle.jobs.checkpoints import LIVE_SECONDS
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, Verb, execute_verb
-from millrace.lifecycle.versions import UpgradeError, read_deployed_version
+from millrace.lifecycle.versions_for_rollback import UpgradeError, read_deployed_version
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.running_sandbox import save_endpoints
 from tests.faults.shop_project import ENVIRONMENT, millrace, synthesise

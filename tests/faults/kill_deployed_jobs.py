@@ -24,7 +24,7 @@ from typing import Any
 from millrace.lifecycle.audits.hourly_audit import HOUR, AuditResult
 from millrace.lifecycle.audits.query_audit import audit_query
 from millrace.sandbox import running_sandbox
-from millrace.sandbox.deployment import Sandbox, running_servers
+from millrace.sandbox.localstack_deployment import Sandbox, running_servers
 from millrace.sandbox.payloads.flights import RecordToSend
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
 from millrace.sandbox.programs.local_spark import LocalJob

@@ -26,7 +26,7 @@ from typing import Any
 
 from pyarrow import fs
 
-from millrace.sandbox import deployment
+from millrace.sandbox import localstack_deployment
 from millrace.sandbox.payloads.flights import RecordToSend
 from millrace.sandbox.programs import kafka_broker, local_driver
 from millrace.sandbox.programs.child_processes import RUN, ChildProcess, wait_until
@@ -283,12 +283,12 @@ def deployed(ending: ExitStack) -> Round:
     """Deploy a job that derives into sinks. DynamoDB is moto's server, since LocalStack's own is a download."""
     played, database = ending.enter_context(moto()), ending.enter_context(postgres.running())
     make_table(played.client("dynamodb"), "events")
-    stack, broker = ending.enter_context(deployment.running_servers())
+    stack, broker = ending.enter_context(localstack_deployment.running_servers())
     login = json.dumps({"username": USER, "password": PASSWORD})
     secret = stack.client("secretsmanager").create_secret(Name="shop/db", SecretString=login)["ARN"]
     file = HOME / "sinks.yaml"
     file.write_text(SHOP.format(url=database.url, secret=secret))
-    sandbox = deployment.deploy_sandbox(str(file), stack, broker)
+    sandbox = localstack_deployment.deploy_sandbox(str(file), stack, broker)
     names, document = sandbox.names, sandbox.launch_document("clicks")
     s3, lake_files = stack.client("s3"), sink_contents.of_stack(stack)
 

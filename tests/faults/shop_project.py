@@ -11,7 +11,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 from millrace.config import Environment, Names, load
-from millrace.sandbox.deployment import Sandbox, deploy_to_localstack
+from millrace.sandbox.localstack_deployment import Sandbox, deploy_to_localstack
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from millrace.sandbox.programs.localstack import ACCOUNT, LocalStack

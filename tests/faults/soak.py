@@ -28,7 +28,7 @@ import numpy as np
 import psutil
 from scipy import stats
 
-from millrace.sandbox.deployment import Sandbox, deploy_sandbox, running_servers
+from millrace.sandbox.localstack_deployment import Sandbox, deploy_sandbox, running_servers
 from millrace.sandbox.payloads import flights
 from millrace.sandbox.payloads.flights import RecordToSend
 from millrace.sandbox.programs.child_processes import RUN, SandboxError

@@ -30,7 +30,11 @@ from millrace.cli.run.checkpoint_compatibility import checkpoint_lines_of_jobs, 
 from millrace.lifecycle.deploy import compare_with_deployed, launch_document_in_assembly
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, execute_verb
 from millrace.lifecycle.upgrade import roll_back_job, upgrade_job
-from millrace.lifecycle.versions import UpgradeError, find_previous_version, read_deployed_version
+from millrace.lifecycle.versions_for_rollback import (
+    UpgradeError,
+    find_previous_version,
+    read_deployed_version,
+)
 from millrace.sandbox.programs import cdk, kafka_broker
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
 from millrace.sandbox.programs.local_spark import LocalJob

@@ -9,8 +9,8 @@ import pytest
 from localstack_client.session import Session
 
 from millrace.sandbox import demo
-from millrace.sandbox.deployment import Sandbox, deploy_sandbox, running_servers
-from millrace.sandbox.failure_drill import DrillResult, FailureDrill
+from millrace.sandbox.localstack_deployment import Sandbox, deploy_sandbox, running_servers
+from millrace.sandbox.one_job_failure_drill import DrillResult, FailureDrill
 
 DRILL_SECONDS = 600
 """Two jobs from their deployment to the end of their ledgers, each killed once, beside two other parts."""

@@ -14,7 +14,7 @@ import pytest
 
 from millrace.etl.metrics.metric_names import BY_NAME
 from millrace.infra.constructs.alarms import alarm_name
-from millrace.sandbox.failure_drill import DrillResult
+from millrace.sandbox.one_job_failure_drill import DrillResult
 from millrace.sandbox.programs.child_processes import RUN
 from millrace.sandbox.programs.local_spark import METRICS_FILE
 from millrace.sizing.alarms.metrics import metric_namespace

@@ -25,11 +25,11 @@ from millrace.lifecycle.audits.direct_query_records import (
 )
 from millrace.lifecycle.audits.hourly_audit import HOUR, AuditResult, complete_hours
 from millrace.lifecycle.audits.kafka import TopicReader, compare_offsets_by_hour
-from millrace.lifecycle.audits.landing_table import LandedRecords
 from millrace.lifecycle.audits.query_audit import audit_query
+from millrace.lifecycle.audits.read_landing_table import LandedRecords
 from millrace.lifecycle.aws_error_messages import AwsError
 from millrace.sandbox import running_sandbox
-from millrace.sandbox.deployment import Sandbox
+from millrace.sandbox.localstack_deployment import Sandbox
 
 pytestmark = pytest.mark.slow
 

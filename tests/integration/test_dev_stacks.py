@@ -20,7 +20,7 @@ from localstack_client.session import Session
 from millrace.config import Names, load
 from millrace.config.aws.resource_names import Bucket
 from millrace.config.model import KinesisStream
-from millrace.sandbox.deployment import deploy_to_localstack
+from millrace.sandbox.localstack_deployment import deploy_to_localstack
 from millrace.sandbox.programs import cdk, localstack
 from millrace.sandbox.programs.child_processes import RUN
 from millrace.sizing import Plan, plan

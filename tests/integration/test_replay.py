@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from millrace.sandbox import running_sandbox
-from millrace.sandbox.failure_drill import DrillResult
+from millrace.sandbox.one_job_failure_drill import DrillResult
 from millrace.sandbox.programs.child_processes import SandboxError
 
 QUERY = "land-flights"

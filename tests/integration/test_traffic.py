@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from millrace.cli import app
-from millrace.sandbox.deployment import Sandbox
+from millrace.sandbox.localstack_deployment import Sandbox
 from millrace.sandbox.records.ledger import Ledger, payload_hash
 from tests.faults import sink_contents
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.sandbox.deployment import Sandbox
+from millrace.sandbox.localstack_deployment import Sandbox
 from millrace.sandbox.programs.toolchain import ROOT
 from tests.unit.verify.smallest_environment import TINY
 

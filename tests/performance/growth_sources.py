@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.commits.batch_commits import BATCH, NOTHING_LATER, RUN
-from millrace.etl.formats.decoding import routes
-from millrace.etl.queries.query_parts import make_enrich_then_transform
+from millrace.etl.formats.decoding import decoder_per_topic
+from millrace.etl.queries.query_and_repair_setup import make_enrich_then_transform
 from millrace.etl.record import envelope
 from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.job_run import JobRun
@@ -125,7 +125,7 @@ class Numbering(Case):
         return {**read, **self.bench.reading_options, "repartition": None}
 
     def decoded(self, rows: DataFrame) -> DataFrame:
-        decoder = routes.query_decoder(self.bench.spark, self.query.settings.routes)
+        decoder = decoder_per_topic.query_decoder(self.bench.spark, self.query.settings.routes)
         return decoder.decode(envelope.with_hash_and_landing_time(rows))
 
     def composed(self, rows: DataFrame) -> DataFrame:
@@ -362,7 +362,12 @@ class Routed(Topic):
             }
             for s in sources
         ]
-        query = {"kind": "route", "name": self.label, "routes": routes, "table": f"bench.{self.label}"}
+        query = {
+            "kind": "route",
+            "name": self.label,
+            "routes": routes,
+            "table": f"bench.{self.label}",
+        }
         self.prepared({**query, "repartition": None})
         self.bench.fill(
             self.query.table, "routed", self.size, self.most, lambda n: self.old(n, AHEAD).drop("n")

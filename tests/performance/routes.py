@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from rich.console import Console
 
 from millrace.etl.formats.base import Decoder
-from millrace.etl.formats.decoding.routes import DecodingRoute, RoutingDecoder
+from millrace.etl.formats.decoding.decoder_per_topic import DecodingRoute, RoutingDecoder
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schema_files import parse_ddl_schema
 from tests.performance.case_order import in_turn

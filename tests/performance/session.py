@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from pyspark.sql import SparkSession
 
-from millrace.etl.queries import spark_settings
+from millrace.etl.queries import required_spark_settings
 from millrace.etl.services import jvm_name_cache
 from millrace.sandbox.programs import jars
 from millrace.sandbox.programs.toolchain import program_variables
@@ -54,7 +54,7 @@ def spark_session(
         "spark.sql.catalog.lake.type": "hadoop",
         "spark.sql.catalog.lake.warehouse": str(home / "lake"),
         "spark.sql.catalog.lake.cache-enabled": "false",
-        **spark_settings.RUNTIME,
+        **required_spark_settings.RUNTIME,
         **conf,
     }
     builder = SparkSession.builder.master(f"local[{cores}]").appName("benchmark")

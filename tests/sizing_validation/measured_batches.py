@@ -18,7 +18,7 @@ from millrace.benchmark.settled_batches import Disturbance, find_disturbances
 from millrace.benchmark.warmup import count_warmup_batches
 from millrace.config import load
 from millrace.config.aws.resource_names import Names
-from millrace.lifecycle.changes.deployed_diff import launch_document_in_assembly
+from millrace.lifecycle.changes.compare_with_deployed import launch_document_in_assembly
 from millrace.sandbox import benchmark
 from millrace.sandbox.payloads import flights
 from millrace.sandbox.programs import cdk, kafka_broker, localstack

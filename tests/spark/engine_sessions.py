@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
-from millrace.etl.queries import spark_settings
-from millrace.sandbox.programs.engine_settings import engine_settings
+from millrace.etl.queries import required_spark_settings
+from millrace.sandbox.programs.engine_default_spark_settings import engine_settings
 
 ADAPTIVE = "spark.sql.adaptive.enabled"
 BROADCAST = "spark.sql.autoBroadcastJoinThreshold"
@@ -50,7 +50,7 @@ class Profile:
         result = engine_settings({"engine": self.engine, "engine_version": self.version, "workers": workers})
         # Inside a micro-batch Spark turns it off, before 4.1 and where there is state.
         result[ADAPTIVE] = result.pop("spark.sql.adaptive.streaming.stateless.enabled", "false")
-        return {**result, **self.more, **spark_settings.RUNTIME}
+        return {**result, **self.more, **required_spark_settings.RUNTIME}
 
     def session(self, spark: SparkSession) -> SparkSession:
         """A session of its own with what can be set while Spark runs; its catalogs are the other one's."""

@@ -9,7 +9,7 @@ import pytest
 
 from millrace.config.infrastructure_sections import HistoryServer, SignIn
 from millrace.infra.constructs.event_log_copier import FLAT_PREFIX
-from millrace.infra.constructs.history_server_image import pull_through_cache_prefix
+from millrace.infra.constructs.history_image_pull_through_cache import pull_through_cache_prefix
 from tests.template.conftest import Synthesis, Synthesise
 from tests.template.test_security import listed
 

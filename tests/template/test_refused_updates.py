@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from millrace.config import ConfigurationError, Names, load
-from millrace.config.aws.deployed_sizes import DeployedCluster, DeployedSizes
+from millrace.config.aws.deployed_sizes_to_keep import DeployedCluster, DeployedSizes
 from millrace.config.model import Environment
 from millrace.etl.launch import typed_json
 from millrace.infra.launch.launch_settings import job_settings

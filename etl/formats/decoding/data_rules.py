@@ -27,7 +27,7 @@ _FIGURE = "rule "
 class RuleCheckingDecoder(DecoderWrapper):
     """Decoder that checks its good records against rules.
 
-    A condition that is null counts as broken. Deletes (:class:`.routes.TombstoneAsDeleteDecoder`) have no fields and break no rule.
+    A condition that is null counts as broken. Deletes (:class:`.decoder_per_topic.TombstoneAsDeleteDecoder`) have no fields and break no rule.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ from pyspark.sql.types import (
 )
 
 from ...formats.decoding.decoded_rows import CHANGE, valid_utf8_condition
-from ...formats.decoding.routes import COLUMN as ROUTE
+from ...formats.decoding.decoder_per_topic import COLUMN as ROUTE
 from ...record.envelope import CARRIED, COLUMNS
 from ...record.errors import StartError
 from ..base import DELETED, JSON_OPTIONS, ORDER

@@ -12,7 +12,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from ...formats.schema_files import read_job_file
-from ...record import driver_files
+from ...record import ship_file_to_jvms
 from ...record.errors import java_causes
 
 _REJECTED = "08004"
@@ -82,7 +82,7 @@ def tls_properties(spark: SparkSession, kind: str, authorities: str | None) -> d
         return {"sslmode": "disable"}
     if authorities is None:
         return {"sslmode": "verify-full", "sslfactory": "org.postgresql.ssl.DefaultJavaSSLFactory"}
-    file = driver_files.ship_file_to_jvms(
+    file = ship_file_to_jvms.ship_file_to_jvms(
         spark.sparkContext, "authorities", read_job_file(spark, authorities)
     )
     return {"sslmode": "verify-full", "sslrootcert": file}

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pyspark import SparkContext
 
 from ...launch.connections import Connection, SecretLogin
-from ...record import driver_files
+from ...record import ship_file_to_jvms
 from ...record.errors import SinkError, StartError, java_causes
 from ...services import secret
 
@@ -116,7 +116,7 @@ def options_with_secret(kind: str, secret: dict[str, str]) -> dict[str, str]:
 def _options_referring_to_shipped_file(private: Mapping[str, str]) -> dict[str, str]:
     """Return options that refer to a file with their values, which Kafka's own client reads wherever it runs."""
     lines = (f"{name}={_escape_property_value(value)}\n" for name, value in private.items())
-    file = driver_files.ship_file_to_jvms(SparkContext.getOrCreate(), "kafka", "".join(lines).encode())
+    file = ship_file_to_jvms.ship_file_to_jvms(SparkContext.getOrCreate(), "kafka", "".join(lines).encode())
     return {
         "kafka.config.providers": "file",
         "kafka.config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",

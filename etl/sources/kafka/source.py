@@ -13,8 +13,8 @@ from ..base import Follower, Leg, Parts, SourceContext, SourceReader
 from ..recreated_source_check import Ids, LegIdentity
 from . import commit_offsets, connection, topic_ids_and_partitions, topic_stream
 from .backfill import topic_range_reader
-from .bounded_record_times import query_with_bounded_times
 from .connection import connection_of_topic
+from .overflowing_record_times import query_with_bounded_times
 
 
 class Reader(SourceReader[KafkaSource]):

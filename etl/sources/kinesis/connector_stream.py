@@ -13,7 +13,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ...launch.engine import KINESIS_IN_PYTHON, Engine
+from ...launch.engine_kinesis_connector import KINESIS_IN_PYTHON, Engine
 from ...launch.sources import KinesisSource
 from ...launch.start_position import start_time
 from ...record import envelope

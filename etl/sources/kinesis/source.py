@@ -6,7 +6,7 @@ from functools import partial
 
 from pyspark.sql import DataFrame
 
-from ...launch.engine import KINESIS_IN_PYTHON
+from ...launch.engine_kinesis_connector import KINESIS_IN_PYTHON
 from ...launch.settings import QuerySettings
 from ...launch.sources import KinesisSource
 from ...record.errors import StartError

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from millrace.advisor.findings.advised_job import AdvisedJob
-from millrace.advisor.logs import events
+from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
+from millrace.advisor.logs import event_parser
 from millrace.advisor.logs.event_logs import EventLog, LogLines
 from millrace.config.aws.pagination import list_all
 from millrace.config.document.problems import wrong_option_error
@@ -235,7 +235,7 @@ def _spark_settings_of_log(log: EventLog) -> Mapping[str, str]:
     """Return Spark's settings, which are among a log's first events."""
     for line in itertools.islice(LogLines(log), _FIRST):
         with suppress(ValueError, TypeError):  # a damaged line costs only itself
-            event = events.parse_event(line, (events.ENVIRONMENT,))
+            event = event_parser.parse_event(line, (event_parser.ENVIRONMENT,))
             if event is not None:
                 return dict(event.get("Spark Properties") or {})
     return {}

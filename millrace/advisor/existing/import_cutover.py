@@ -15,9 +15,9 @@ from ruamel.yaml import YAML
 from ruamel.yaml.constructor import SafeConstructor
 from ruamel.yaml.error import YAMLError
 
-from millrace.advisor.existing.import_environment import find_values_to_fill_in
-from millrace.advisor.existing.job_import import RunningJob
+from millrace.advisor.existing.environment_of_imported_job import find_values_to_fill_in
 from millrace.advisor.existing.job_names import name_without_run_id
+from millrace.advisor.existing.read_job_to_import import RunningJob
 from millrace.config.document.edit import EditError, remove_key, set_value
 from millrace.config.document.problems import Path, dotted_path
 from millrace.config.document.values_to_fill_in import is_placeholder
@@ -71,7 +71,7 @@ def text_with_start_position(text: str, imported: Mapping[str, Any]) -> tuple[st
     Parameters
     ----------
     imported
-        What :func:`millrace.advisor.existing.import_environment.environment_document` makes of the job today.
+        What :func:`millrace.advisor.existing.environment_of_imported_job.environment_document` makes of the job today.
 
     Returns
     -------
@@ -152,7 +152,7 @@ def text_with_placeholders_filled_in(
     Parameters
     ----------
     imported
-        What :func:`millrace.advisor.existing.import_environment.environment_document` makes of the job today.
+        What :func:`millrace.advisor.existing.environment_of_imported_job.environment_document` makes of the job today.
 
     Returns
     -------

@@ -14,7 +14,7 @@ from millrace.advisor.programs.program_streams import FORMAT, SINK, ProgramSourc
 from millrace.config.document.plain_text_secrets import censor, is_secret_key
 
 if TYPE_CHECKING:
-    from millrace.advisor.existing.job_import import RunningJob
+    from millrace.advisor.existing.read_job_to_import import RunningJob
 
 MODULE = "imported"
 """Name of the module in the job's folder below ``pipelines/``."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from millrace.advisor.findings.model import Effect, Evidence, Finding
 from millrace.advisor.findings.query_view import BOUND, QueryView, figure_evidence
-from millrace.advisor.logs.application_history import Batch, Flags, Floats
+from millrace.advisor.logs.application_history_model import Batch, Flags, Floats
 from millrace.advisor.logs.query_observations import records_left_behind_by_batch
 from millrace.advisor.logs.statistics import Estimate, median_with_interval, slope_with_interval
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from millrace.advisor.logs.application_history import History
+from millrace.advisor.logs.application_history_model import History
 
 Kind = Literal[
     "at-capacity",

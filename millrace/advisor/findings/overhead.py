@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from millrace.advisor.findings.advised_job import option_family_of_query
+from millrace.advisor.findings.advised_job_keys_and_cost import option_family_of_query
 from millrace.advisor.findings.capacity import flags_of_batches_at_limit
 from millrace.advisor.findings.model import Finding
 from millrace.advisor.findings.query_view import BOUND, QueryView, figure_evidence

@@ -7,9 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
-from millrace.advisor.findings.advised_job import AdvisedJob, Setting
+from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob, Setting
 from millrace.advisor.findings.model import Change, Effect, Evidence, Finding, Kind, Value
-from millrace.advisor.logs.application_history import Batch, Floats, History, Query
+from millrace.advisor.logs.application_history_model import Batch, Floats, History, Query
 from millrace.advisor.logs.statistics import (
     Estimate,
     count_startup_batches,

@@ -11,7 +11,7 @@ import numpy as np
 
 from millrace.advisor.findings.model import Evidence, Finding
 from millrace.advisor.findings.query_view import QueryView, figure_evidence
-from millrace.advisor.logs.application_history import Batch, Floats, SparkJob, Stage
+from millrace.advisor.logs.application_history_model import Batch, Floats, SparkJob, Stage
 from millrace.advisor.logs.statistics import median_with_interval
 
 USUAL = 0.8

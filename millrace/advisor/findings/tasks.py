@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from millrace.advisor.findings import kafka_range_tasks
-from millrace.advisor.findings.advised_job import SHUFFLE
+from millrace.advisor.findings import count_kafka_range_tasks
+from millrace.advisor.findings.advised_job_keys_and_cost import SHUFFLE
 from millrace.advisor.findings.model import Change, Evidence, Finding
 from millrace.advisor.findings.query_view import LEAST, QueryView, figure_evidence
-from millrace.advisor.logs.application_history import Batch, Floats, Stage
+from millrace.advisor.logs.application_history_model import Batch, Floats, Stage
 from millrace.advisor.logs.statistics import Estimate, makespan_of_list_scheduling, median_with_interval
 
 OWN_REPETITION = "millrace: a record "
@@ -302,11 +302,11 @@ def _changes_to_task_count(
     name = f"query {view.query.name}" + (f" of {place}" if place else "")
     if stage.reads_shuffle:
         return _shuffle_partition_changes(view, stage, tasks, name)
-    sizes = kafka_range_tasks.partition_records_of_batches([batch for batch, _ in stage.pairs])
+    sizes = count_kafka_range_tasks.partition_records_of_batches([batch for batch, _ in stage.pairs])
     if sizes is None:
         return view.changes_for("partitions", stage.partitions, tasks)
     if tasks > stage.partitions:
-        least = kafka_range_tasks.smallest_min_partitions(sizes, tasks, cores, MANY * cores)
+        least = count_kafka_range_tasks.smallest_min_partitions(sizes, tasks, cores, MANY * cores)
         if least is None:
             return view.subject.code_changes(name, "after the source", f"repartition({tasks})")
         return view.changes_for("partitions", stage.partitions, least)

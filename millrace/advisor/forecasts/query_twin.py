@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from millrace.advisor.logs import query_observations
-from millrace.advisor.logs.application_history import Batch, Floats, History, Query, Stage
+from millrace.advisor.logs.application_history_model import Batch, Floats, History, Query, Stage
 from millrace.advisor.logs.query_observations import INSTANT, successful_task_seconds
 from millrace.advisor.logs.statistics import count_startup_batches, makespan_of_list_scheduling, union_seconds
 from millrace.sizing.simulation import Arrivals

@@ -11,7 +11,7 @@ import numpy as np
 
 from millrace.advisor.forecasts.forecast_figures import FIGURES, Forecast, QueryForecast
 from millrace.advisor.forecasts.query_twin import BatchDurationModel, QueryTwin, twin_of_query
-from millrace.advisor.logs.application_history import History
+from millrace.advisor.logs.application_history_model import History
 from millrace.advisor.logs.statistics import Estimate, slope_with_interval
 from millrace.config.document.explain_validation_errors import did_you_mean_text
 from millrace.config.document.problems import wrong_option_error

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from millrace.advisor.logs import events
-from millrace.advisor.logs.application_history import (
+from millrace.advisor.logs import event_parser
+from millrace.advisor.logs.application_history_model import (
     NO_TASKS,
     Executor,
     History,
@@ -20,8 +20,7 @@ from millrace.advisor.logs.application_history import (
     TaskAttempts,
 )
 from millrace.advisor.logs.event_logs import EventLog, LogLines
-from millrace.advisor.logs.statistics import most_open_intervals
-from millrace.advisor.logs.unfinished_runs import (
+from millrace.advisor.logs.half_read_jobs_and_stages import (
     JOB_PROPERTIES,
     MOST_CORES,
     MOST_TASKS,
@@ -33,6 +32,7 @@ from millrace.advisor.logs.unfinished_runs import (
     task_array,
     tasks_ordered_by_executor,
 )
+from millrace.advisor.logs.statistics import most_open_intervals
 
 _STREAMING = "org.apache.spark.sql.streaming.StreamingQueryListener$"
 
@@ -117,7 +117,7 @@ class _HistoryReader:
         self._length = 0
         self._take_token: dict[str, Callable[[Mapping[str, Any]], None]] = {
             "SparkListenerLogStart": self._log_start,
-            events.ENVIRONMENT: self._environment_update,
+            event_parser.ENVIRONMENT: self._environment_update,
             "SparkListenerApplicationStart": self._application_start,
             "SparkListenerApplicationEnd": self._application_end,
             "SparkListenerExecutorAdded": self._executor_added,
@@ -135,7 +135,7 @@ class _HistoryReader:
         """Take in one line; count it when it cannot be read."""
         self.last_failed = False
         try:
-            event = events.parse_event(line, self._take_token)
+            event = event_parser.parse_event(line, self._take_token)
             if event is not None:
                 self._length = len(line)
                 self._take_token[event["Event"]](event)
@@ -158,7 +158,7 @@ class _HistoryReader:
             raise _HistoryTooLargeError
 
     def _event_seconds(self, ms: float) -> float:
-        seconds = events.checked_event_time(events.to_number(ms) / 1e3)
+        seconds = event_parser.checked_event_time(event_parser.to_number(ms) / 1e3)
         self._first = seconds if self._first is None else min(self._first, seconds)
         self._last = max(self._last, seconds)
         return seconds
@@ -166,16 +166,19 @@ class _HistoryReader:
     def _log_start(self, event: Mapping[str, Any]) -> None:
         if self.begins:
             raise _SecondApplicationError
-        self._version = events.to_text(event["Spark Version"])
+        self._version = event_parser.to_text(event["Spark Version"])
 
     def _environment_update(self, event: Mapping[str, Any]) -> None:
         properties = event["Spark Properties"].items()
         self._add_held_bytes_or_raise(2 * self._length)
-        self._properties |= {key: str(value) for key, value in properties if len(key) <= events.WORDS}
+        self._properties |= {key: str(value) for key, value in properties if len(key) <= event_parser.WORDS}
 
     def _application_start(self, event: Mapping[str, Any]) -> None:
         self.begins = True
-        self._name, self._app = events.to_text(event["App Name"]), events.to_text(event.get("App ID") or "")
+        self._name, self._app = (
+            event_parser.to_text(event["App Name"]),
+            event_parser.to_text(event.get("App ID") or ""),
+        )
         self._event_seconds(event["Timestamp"])
 
     def _application_end(self, event: Mapping[str, Any]) -> None:
@@ -183,11 +186,11 @@ class _HistoryReader:
         self.complete = True
 
     def _executor_added(self, event: Mapping[str, Any]) -> None:
-        name, cores = events.to_text(event["Executor ID"]), event["Executor Info"]["Total Cores"]
+        name, cores = event_parser.to_text(event["Executor ID"]), event["Executor Info"]["Total Cores"]
         self._add_held_bytes_or_raise(_THING)
         self._executors[name] = Executor(
             name,
-            events.to_count(cores, MOST_CORES),
+            event_parser.to_count(cores, MOST_CORES),
             self._event_seconds(event["Timestamp"]),
             None,
         )
@@ -196,16 +199,18 @@ class _HistoryReader:
 
     def _executor_removed(self, event: Mapping[str, Any]) -> None:
         self._add_held_bytes_or_raise(_THING)
-        self._removed[events.to_text(event["Executor ID"])] = self._event_seconds(event["Timestamp"])
+        self._removed[event_parser.to_text(event["Executor ID"])] = self._event_seconds(event["Timestamp"])
 
     def _job_start(self, event: Mapping[str, Any]) -> None:
-        number, stages = events.to_count(event["Job ID"]), event["Stage Infos"]
+        number, stages = event_parser.to_count(event["Job ID"]), event["Stage Infos"]
         properties = event.get("Properties") or {}
-        job_properties = {key: events.to_text(properties[key]) for key in JOB_PROPERTIES if key in properties}
+        job_properties = {
+            key: event_parser.to_text(properties[key]) for key in JOB_PROPERTIES if key in properties
+        }
         named = {
-            events.to_count(each["Stage ID"]): (
-                events.to_text(each["Stage Name"]),
-                events.to_count(each["Number of Tasks"], MOST_TASKS),
+            event_parser.to_count(each["Stage ID"]): (
+                event_parser.to_text(each["Stage Name"]),
+                event_parser.to_count(each["Number of Tasks"], MOST_TASKS),
             )
             for each in stages
         }
@@ -235,13 +240,13 @@ class _HistoryReader:
         return self._stages[key]
 
     def _task_end(self, event: Mapping[str, Any]) -> None:
-        key = (events.to_count(event["Stage ID"]), events.to_count(event["Stage Attempt ID"]))
+        key = (event_parser.to_count(event["Stage ID"]), event_parser.to_count(event["Stage Attempt ID"]))
         info = event["Task Info"]
         executor = info.get("Executor ID")
-        name = None if executor is None else events.to_text(executor)
+        name = None if executor is None else event_parser.to_text(executor)
         place = -1 if name is None else self._place.get(name, len(self._place))
-        row = events.pack_task_row(event, place)
-        failure = events.task_error_and_message(event)
+        row = event_parser.pack_task_row(event, place)
+        failure = event_parser.task_error_and_message(event)
         self._event_seconds(info["Finish Time"])
         if name is not None and name not in self._place:
             self._add_held_bytes_or_raise(_THING)
@@ -257,32 +262,38 @@ class _HistoryReader:
 
     def _stage_end(self, event: Mapping[str, Any]) -> None:
         info = event["Stage Info"]
-        key = (events.to_count(info["Stage ID"]), events.to_count(info["Stage Attempt ID"]))
-        scans = events.initial_rdds(info)
+        key = (event_parser.to_count(info["Stage ID"]), event_parser.to_count(info["Stage Attempt ID"]))
+        scans = event_parser.initial_rdds(info)
         self._add_held_bytes_or_raise(len(scans) * _THING // 2)
-        partitions = events.to_count(info["Number of Tasks"], MOST_TASKS)
+        partitions = event_parser.to_count(info["Number of Tasks"], MOST_TASKS)
         for moment in (info.get("Submission Time"), info.get("Completion Time")):
             if moment is not None:
                 self._event_seconds(moment)
         self._ended[key] = stage = self._pending_stage(key)
-        stage.partitions, stage.scans, stage.adaptive = partitions, scans, events.is_task_count_adaptive(info)
+        stage.partitions, stage.scans, stage.adaptive = (
+            partitions,
+            scans,
+            event_parser.is_task_count_adaptive(info),
+        )
 
     def _query_run_of_event(self, event: Mapping[str, Any]) -> PendingQueryRun:
-        run_id, name = events.to_text(event["runId"]), events.to_text(event.get("name") or "")
+        run_id, name = event_parser.to_text(event["runId"]), event_parser.to_text(event.get("name") or "")
         if run_id not in self._runs:
             self._add_held_bytes_or_raise(_THING)
-            self._runs[run_id] = PendingQueryRun(events.to_text(event["id"]))
+            self._runs[run_id] = PendingQueryRun(event_parser.to_text(event["id"]))
         run = self._runs[run_id]
         run.name = run.name or name or None
         return run
 
     def _query_started(self, event: Mapping[str, Any]) -> None:
-        begun = events.parse_progress_time(event["timestamp"])
-        self._query_run_of_event(event).started = None if begun is None else events.checked_event_time(begun)
+        begun = event_parser.parse_progress_time(event["timestamp"])
+        self._query_run_of_event(event).started = (
+            None if begun is None else event_parser.checked_event_time(begun)
+        )
 
     def _query_progress(self, event: Mapping[str, Any]) -> None:
         progress = event["progress"]
-        batch = events.batch_from_progress(progress)
+        batch = event_parser.batch_from_progress(progress)
         self._event_seconds(batch.ended_at * 1e3)
         self._add_held_bytes_or_raise(_THING + _TIMES * self._length)
         run = self._query_run_of_event(progress)
@@ -294,7 +305,7 @@ class _HistoryReader:
         run = self._query_run_of_event(event)
         run.ended = self._last
         error = event.get("exception")
-        run.failure = None if error is None else events.to_text(error).strip().split("\n", 1)[0]
+        run.failure = None if error is None else event_parser.to_text(error).strip().split("\n", 1)[0]
 
     def build_history(self, *, cut_off: bool, lost: bool, too_long: int, ended_at: str | None) -> History:
         """Join jobs to batches and batches to queries; tasks are already joined to stages."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from millrace.advisor.logs.application_history import Batch, Floats, Stage
+from millrace.advisor.logs.application_history_model import Batch, Floats, Stage
 from millrace.advisor.logs.statistics import most_open_intervals
 from millrace.sizing.simulation import Arrivals
 from millrace.sizing.simulation.task_schedule import EqualPartitions

@@ -15,21 +15,21 @@ from rich.markup import escape
 from rich.text import Text
 
 from millrace.cli.plan import plan_diff
+from millrace.cli.plan.check_transforms_on_spark import find_transform_problems_on_spark
 from millrace.cli.plan.plan_tables import plan_tables
 from millrace.cli.plan.report import permission_diff
 from millrace.cli.plan.report.apply_cost_saving_moves import move_lines, write_moves_into_files
 from millrace.cli.plan.report.plan_document import plan_document
 from millrace.cli.plan.report.plan_risks import SimulatedPlan
 from millrace.cli.plan.report.plan_verdict import plan_verdict
-from millrace.cli.plan.spark_check import find_transform_problems_on_spark
 from millrace.cli.shared.console import figure_columns, plain_table, print_rich, terminal_width, word_columns
 from millrace.cli.shared.expected_failures import REFUSED
 from millrace.cli.shared.html_pages import check_page_is_writable, html_page, write_page
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.cli.shared.verdict import verdict_panel
 from millrace.config import ConfigurationError, Environment, load
-from millrace.config.aws.accounts import describe_inherited_accounts_and_hosts
-from millrace.config.aws.deployed_sizes import DeployedSizes
+from millrace.config.aws.deployed_sizes_to_keep import DeployedSizes
+from millrace.config.aws.foreign_accounts_and_hosts import describe_inherited_accounts_and_hosts
 from millrace.config.aws.regions import aws_partition_of_region
 from millrace.config.checks.formats import advice_on_schemas
 from millrace.config.document.problems import wrong_option_error
@@ -37,8 +37,8 @@ from millrace.config.load import find_root
 from millrace.sizing import Plan, plan
 from millrace.sizing.alternatives.plan_difference import differences
 from millrace.sizing.cost_saving_moves import environment_with_cheapest_engines, find_moves
-from millrace.sizing.export import plan_as_plain_data
 from millrace.sizing.number_derivation import DerivationNode, derivation_of_number
+from millrace.sizing.plan_as_plain_data import plan_as_plain_data
 from millrace.sizing.planned_environment import environment_as_planned
 from millrace.sizing.prices_and_limits import prices
 from millrace.sizing.readable_numbers import count

@@ -18,7 +18,7 @@ from millrace.config import ConfigurationError, Environment, load
 from millrace.config.document.problems import dotted_path, wrong_option_error
 from millrace.sizing import plan
 from millrace.sizing.alternatives.plan_difference import MONEY, Difference
-from millrace.sizing.export import VERSION, plan_as_plain_data
+from millrace.sizing.plan_as_plain_data import VERSION, plan_as_plain_data
 
 _GUARDS = re.compile(
     r"(^|\.)(account|project|name|region|removal|governance|redact|role|read_role|flow_logs_role|keys?|owner_key|buckets|image"

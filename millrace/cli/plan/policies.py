@@ -118,10 +118,10 @@ def policy_documents(environment: Environment) -> dict[str, dict[str, Any]]:
         The environment names no account, which every ARN needs.
     """
     from millrace.etl.launch import typed_json
+    from millrace.infra.environment_permission_scope import PermissionScope
     from millrace.infra.launch.launch_settings import job_settings
-    from millrace.infra.permission_scope import PermissionScope
-    from millrace.infra.permissions.commands import ROLES
-    from millrace.infra.permissions.commands import policy_documents_of_role as of_role
+    from millrace.infra.permissions.permissions_by_command import ROLES
+    from millrace.infra.permissions.permissions_by_command import policy_documents_of_role as of_role
     from millrace.lifecycle.account import catalog_columns
 
     if environment.account is None:

@@ -21,7 +21,7 @@ from millrace.config.queries import LandQuery
 
 if TYPE_CHECKING:
     from millrace.lifecycle.account.kafka_access import Settings
-    from millrace.lifecycle.audits.topic_split import TopicSplit
+    from millrace.lifecycle.audits.balance_partitions_over_jobs import TopicSplit
 
 
 def split(
@@ -48,12 +48,12 @@ def split(
 
       millrace split flights --env prod --jobs 2 --minutes 1440 --json
     """
-    from millrace.lifecycle.audits.kafka import TopicReader
-    from millrace.lifecycle.audits.topic_split import (
+    from millrace.lifecycle.audits.balance_partitions_over_jobs import (
         TopicSplit,
         balance_partitions,
         count_records_by_partition,
     )
+    from millrace.lifecycle.audits.kafka import TopicReader
 
     environment = load_environment_with_job(env, job)
     name, stream = _query_name_and_stream_to_split(environment, job, query)

@@ -155,7 +155,7 @@ def _amount_and_cost_text(
     origin: str | None,
 ) -> str:
     """Return the amount to read, with time and cost."""
-    from millrace.lifecycle.audits.landing_table import LandedRecords
+    from millrace.lifecycle.audits.read_landing_table import LandedRecords
 
     if span is None:
         return f"{name}: the lines of {origin}, one transaction per file"

@@ -6,7 +6,11 @@ from typing import Annotated
 
 import typer
 
-from millrace.cli.run.cdk_assembly import cdk_deploy_all, cdk_remove_stack, synthesize_and_find_changes
+from millrace.cli.run.cdk_synth_diff_deploy import (
+    cdk_deploy_all,
+    cdk_remove_stack,
+    synthesize_and_find_changes,
+)
 from millrace.cli.run.changes_report import (
     change_lines,
     exit_if_permissions_widen,
@@ -46,7 +50,7 @@ def deploy(
       millrace deploy --env orders --stopped
     """
     from millrace.lifecycle.deploy import compare_with_deployed, deploy_around_jobs, with_new_jobs_stopped
-    from millrace.lifecycle.versions import save_deployed_version
+    from millrace.lifecycle.versions_for_rollback import save_deployed_version
 
     environment = load(env)
     aws, assembly, result = synthesize_and_find_changes(environment, env, limited=not only_show, first=True)

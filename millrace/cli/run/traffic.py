@@ -30,8 +30,8 @@ from millrace.config.queries import Payload, Route
 from millrace.config.units import parse_duration
 
 if TYPE_CHECKING:
-    from millrace.sandbox.records.stream_servers import TrafficTarget
     from millrace.sandbox.records.traffic import SentTraffic, TrafficFeed, TrafficShape
+    from millrace.sandbox.records.traffic_targets_by_kind import TrafficTarget
 
 _SHOWN = 5
 """Number of records in a dry run, unless more are requested."""

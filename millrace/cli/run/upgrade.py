@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from millrace.cli.run.cdk_assembly import cdk_deploy_stack, synthesize_and_find_changes
+from millrace.cli.run.cdk_synth_diff_deploy import cdk_deploy_stack, synthesize_and_find_changes
 from millrace.cli.run.changes_report import (
     change_lines,
     exit_if_permissions_widen,
@@ -58,7 +58,7 @@ def upgrade(
     """
     from millrace.lifecycle import upgrade as steps
     from millrace.lifecycle.deploy import DeploymentChanges
-    from millrace.lifecycle.versions import UpgradeError
+    from millrace.lifecycle.versions_for_rollback import UpgradeError
 
     environment = load_environment_with_job(env, job)
     aws, assembly, result = synthesize_and_find_changes(environment, env, limited=not only_show)
@@ -112,7 +112,7 @@ def rollback(
       millrace rollback --env prod flights --yes
     """
     from millrace.lifecycle import upgrade as steps
-    from millrace.lifecycle.versions import find_previous_version
+    from millrace.lifecycle.versions_for_rollback import find_previous_version
 
     environment = load_environment_with_job(env, job)
     aws, assembly, _ = synthesize_and_find_changes(environment, env)

@@ -29,14 +29,14 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "millrace.lifecycle.jobs.health.UnhealthyJobError": FAILED,
         "millrace.lifecycle.aws_error_messages.AwsError": FAILED,
         "millrace.lifecycle.aws_error_messages.CredentialsError": REFUSED,
-        "millrace.lifecycle.versions.UpgradeError": FAILED,
+        "millrace.lifecycle.versions_for_rollback.UpgradeError": FAILED,
         "millrace.sandbox.schemas.avro_encoding.AvroSchemaError": FAILED,
         "millrace.sandbox.schemas.infer.InferenceError": FAILED,
         "millrace.sandbox.programs.jars.JarError": FAILED,
         "millrace.sandbox.programs.child_processes.SandboxError": FAILED,
         "millrace.sandbox.programs.toolchain.ToolchainError": FAILED,
         "millrace.sandbox.schemas.traffic_values.SampleError": REFUSED,
-        "millrace.sandbox.drill.DrillError": FAILED,
+        "millrace.sandbox.kill_and_restart_jobs.DrillError": FAILED,
     }
 )
 """Exit status by an error's module and name, so that no command imports modules that it does not need."""

@@ -18,8 +18,8 @@ from millrace.cli.shared.html_pages import check_page_is_writable, write_page
 from millrace.cli.shared.options import check_job_exists
 from millrace.cli.shared.verdict import verdict_document as verdict_json
 from millrace.cli.shared.verdict import verdict_panel
-from millrace.cli.watch import advise_options as options
-from millrace.cli.watch.advise_options import Apply, Html, Numbers, ScoreFile, WhatIfs
+from millrace.cli.watch import advise_forecasts_and_changes as options
+from millrace.cli.watch.advise_forecasts_and_changes import Apply, Html, Numbers, ScoreFile, WhatIfs
 from millrace.cli.watch.advise_page import advice_page
 from millrace.cli.watch.advise_verdict import advice_verdict, severity_of_finding
 from millrace.completion import complete_environment_names, complete_job_names
@@ -29,8 +29,8 @@ from millrace.sizing import plan
 
 if TYPE_CHECKING:
     from millrace.advisor.findings import Advice, Change, Evidence, Finding
-    from millrace.advisor.findings.advised_job import AdvisedJob
-    from millrace.advisor.logs.application_history import History
+    from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
+    from millrace.advisor.logs.application_history_model import History
     from millrace.advisor.logs.event_logs import EventLog
 
 _BATCHES = 6
@@ -159,7 +159,7 @@ def advise_command(
 def _advised_job_place_and_run(
     path: str | None, glue_job: str | None, emr_app: str | None, run: str | None
 ) -> tuple[AdvisedJob, str, str]:
-    from millrace.advisor.findings.advised_job import AdvisedJob
+    from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
 
     subjects = {"PATH": path, "--glue-job": glue_job, "--emr-app": emr_app}
     named = {key: value for key, value in subjects.items() if value is not None}
@@ -232,7 +232,7 @@ def _check_is_streaming_log(history: History, log: EventLog) -> None:
 
 
 def _advised_job_of_environment(environment: Environment, job: str | None, queries: list[str]) -> AdvisedJob:
-    from millrace.advisor.findings.advised_job import advised_environment_job
+    from millrace.advisor.findings.advised_job_keys_and_cost import advised_environment_job
 
     if job is None:
         same = [name for name, each in environment.jobs.items() if set(queries) & set(each.queries)]
@@ -257,7 +257,7 @@ def advice_document(advice: Advice) -> dict[str, Any]:
         with ``name``, ``run``, ``batches``, ``failure``; ``disturbed`` (words or null); ``notes``; ``findings``, the most
         expensive first, each with ``kind``, ``query``, ``words``, ``evidence``, ``batches``, ``changes``, ``effect`` (``what``,
         ``unit``, ``low``, ``likely``, ``high``), ``dollars_a_month``, ``run`` (of the query) and ``severity``. With ``--json`` also the keys of
-        :func:`millrace.cli.watch.advise_options.forecasts_document`.
+        :func:`millrace.cli.watch.advise_forecasts_and_changes.forecasts_document`.
     """
     history = advice.history
     return {

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from millrace.cli.shared.html_pages import html_page
 from millrace.cli.shared.page_curves import page_curve
-from millrace.cli.watch.advise_options import forecast_head_and_rows
+from millrace.cli.watch.advise_forecasts_and_changes import forecast_head_and_rows
 
 if TYPE_CHECKING:
     from millrace.advisor.forecasts.forecast_figures import Forecast
     from millrace.advisor.forecasts.query_twin import QueryTwin
     from millrace.advisor.forecasts.what_if import ApplicationTwin, Key
-    from millrace.advisor.logs.application_history import History, Query
+    from millrace.advisor.logs.application_history_model import History, Query
 
 PARTS = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
 """Parts of a batch in their order, with Spark's names."""

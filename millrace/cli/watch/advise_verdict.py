@@ -11,7 +11,7 @@ from millrace.sizing.readable_numbers import count, dollars, duration_text, join
 
 if TYPE_CHECKING:
     from millrace.advisor.findings import Advice, Finding, Kind
-    from millrace.advisor.findings.advised_job import AdvisedJob
+    from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
     from millrace.advisor.forecasts.forecast_figures import Forecast
 
 _BREACHES: frozenset[Kind] = frozenset({"failed-query", "at-capacity", "silent-backlog"})

@@ -19,8 +19,8 @@ from millrace.config import load
 from millrace.config.document.problems import wrong_option_error
 from millrace.sizing import Plan, plan
 from millrace.sizing.cost import HOURS
-from millrace.sizing.costs.actual_cost import PlannedAndPaid, planned_and_paid
-from millrace.sizing.export import plan_as_plain_data as whole
+from millrace.sizing.costs.planned_and_billed_cost import PlannedAndPaid, planned_and_paid
+from millrace.sizing.plan_as_plain_data import plan_as_plain_data as whole
 
 if TYPE_CHECKING:
     from millrace.lifecycle.account.real_cost import AwsBill

@@ -381,7 +381,7 @@ def _topics_left_after_deletion(
     """Delete a verification's topics on a cluster that belongs to no stack; return those that stay."""
     from millrace.lifecycle.account import kafka_access
     from millrace.lifecycle.aws_error_messages import AwsError
-    from millrace.sandbox.drill import DrillError
+    from millrace.sandbox.kill_and_restart_jobs import DrillError
     from millrace.verify.removals.removal import delete_scope_topics
 
     if not scope.cluster:

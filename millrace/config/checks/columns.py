@@ -108,7 +108,7 @@ def check_rules(path: Path, query: Payload, root: FilePath) -> Iterator[Finding]
     """Check that each rule is a condition on fields that exist and are not redacted."""
     if not query.rules:
         return
-    from millrace.config.conditions import parse_condition  # its parser takes half a second to import
+    from millrace.config.sql_conditions import parse_condition  # its parser takes half a second to import
 
     fields = payload_fields(query, root)
     known = None if fields is None else {name.lower(): kind for name, kind in {**fields, **ENVELOPE}.items()}

@@ -81,7 +81,7 @@ FIXED_IN_CORE = frozenset(
         "spark.sql.timestampType",
     }
 )
-"""Settings that the core sets itself, whatever the job's are: ``etl.queries.spark_settings.RUNTIME``; a test compares the two."""
+"""Settings that the core sets itself, whatever the job's are: ``etl.queries.required_spark_settings.RUNTIME``; a test compares the two."""
 
 
 def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from millrace.config.document.explain_validation_errors import did_you_mean_text
 from millrace.config.document.problems import Finding
-from millrace.config.formats import ddl, descriptors
+from millrace.config.formats import ddl, protobuf_descriptors
 from millrace.config.formats.base import FormatConfig, FormatDocumentation, FormatUse
 from millrace.etl.launch import formats as launch
 
@@ -41,8 +41,8 @@ class ProtobufFormat(FormatConfig):
     def check_schema(self, use: FormatUse) -> Iterator[Finding]:
         """Check that the descriptor file has the message."""
         try:
-            messages = descriptors.message_names(use.schema.read_bytes())
-        except descriptors.DescriptorError as error:
+            messages = protobuf_descriptors.message_names(use.schema.read_bytes())
+        except protobuf_descriptors.DescriptorError as error:
             yield use.wrong_schema(f"a file that protoc wrote with --descriptor_set_out: {error}")
             return
         if self.message not in messages:
@@ -56,13 +56,13 @@ class ProtobufFormat(FormatConfig):
     def any_field_set_condition(self, schema: FilePath) -> str:
         """Return a condition that is false if no field is set: those whose absence Protobuf does not distinguish have zero values."""
         data = schema.read_bytes()
-        zeros = ", ".join(f"'{each}'" for each in (*_ZEROS, *descriptors.enum_zero_names(data)))
-        names = descriptors.is_timestamp_by_field(data, self.message)
+        zeros = ", ".join(f"'{each}'" for each in (*_ZEROS, *protobuf_descriptors.enum_zero_names(data)))
+        names = protobuf_descriptors.is_timestamp_by_field(data, self.message)
         return " OR ".join(f"coalesce(CAST(`{name}` AS STRING), '') NOT IN ({zeros})" for name in names)
 
     def fields(self, schema: FilePath) -> tuple[ddl.DdlField, ...]:
         """Return the fields of the message; their types only distinguish timestamps from others."""
-        result = descriptors.is_timestamp_by_field(schema.read_bytes(), self.message)
+        result = protobuf_descriptors.is_timestamp_by_field(schema.read_bytes(), self.message)
         return tuple(
             ddl.DdlField(
                 name, ddl.DdlType("timestamp" if moment else "another type than google.protobuf.Timestamp")

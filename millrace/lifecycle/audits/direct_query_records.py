@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from pyiceberg.table import Table
 
-from millrace.lifecycle.audits.landing_table import LandedRecords, translating_catalog_errors, where
+from millrace.lifecycle.audits.read_landing_table import LandedRecords, translating_catalog_errors, where
 
 QUERY, OFFSETS = "millrace.query", "millrace.offsets"
 """Properties of a direct query's commits (``docs/design/queries.md#direct-queries``)."""

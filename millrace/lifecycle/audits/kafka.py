@@ -17,7 +17,7 @@ from millrace.lifecycle.audits.direct_query_records import (
     gaps_between_ranges,
 )
 from millrace.lifecycle.audits.hourly_audit import HOUR, HourCounts, MissingRange, missing_offset_ranges
-from millrace.lifecycle.audits.landing_table import LandedRecords
+from millrace.lifecycle.audits.read_landing_table import LandedRecords
 from millrace.lifecycle.aws_error_messages import AwsError
 
 _SECONDS = 30.0

@@ -35,7 +35,7 @@ from millrace.lifecycle.audits.hourly_audit import (
     NotAudited,
     complete_hours,
 )
-from millrace.lifecycle.audits.landing_table import LandedRecords
+from millrace.lifecycle.audits.read_landing_table import LandedRecords
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment

@@ -13,8 +13,14 @@ from millrace.config.model import MskCluster
 from millrace.config.sources.kinesis import KinesisStream
 from millrace.lifecycle.aws_error_messages import CDK_QUALIFIER
 from millrace.lifecycle.preflight import quotas as preflight_quotas
-from millrace.lifecycle.preflight.questions import ABSENT, Check, PreflightAccount, PreflightRow, row_of_check
 from millrace.lifecycle.preflight.quotas import count_open_shards
+from millrace.lifecycle.preflight.run_preflight_checks import (
+    ABSENT,
+    Check,
+    PreflightAccount,
+    PreflightRow,
+    row_of_check,
+)
 
 _BOOTSTRAP_VERSION = 6
 """Version of the bootstrap that templates of CDK's default synthesizer need (``requiresBootstrapStackVersion``)."""

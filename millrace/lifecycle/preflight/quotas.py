@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 from millrace.config.engines.glue import WORKERS
 from millrace.config.model import MskCluster
 from millrace.config.sources.kinesis import KinesisStream
-from millrace.lifecycle.preflight.questions import Check, PreflightAccount, PreflightRow
+from millrace.lifecycle.preflight.run_preflight_checks import Check, PreflightAccount, PreflightRow
 from millrace.sizing.plan_model import JobPlan
 
 _FULL = 0.8

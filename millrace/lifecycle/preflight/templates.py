@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from millrace.lifecycle.changes.deployment_changes import resources_of_type
-from millrace.lifecycle.preflight.questions import Check, PreflightAccount, PreflightRow
 from millrace.lifecycle.preflight.quotas import quota_row
+from millrace.lifecycle.preflight.run_preflight_checks import Check, PreflightAccount, PreflightRow
 
 _ID = "00000000-0000-0000-0000-000000000000"
 _DRIFT_SECONDS = 600.0

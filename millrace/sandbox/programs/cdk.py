@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from millrace.config import find_root
-from millrace.config.aws.deployed_sizes import DeployedSizes
+from millrace.config.aws.deployed_sizes_to_keep import DeployedSizes
 from millrace.lifecycle.aws_error_messages import cdk_failure_message
 from millrace.lifecycle.deploy import DeployError
 from millrace.sandbox.programs.toolchain import find_program, program_variables

@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from millrace.etl.queries import spark_settings
+from millrace.etl.queries import required_spark_settings
 from millrace.sandbox.programs.local_driver import LOCAL
 from millrace.sandbox.programs.toolchain import program_variables
 
@@ -56,7 +56,7 @@ def running_spark_session(
         "spark.log.level": "OFF",
         "spark.sql.shuffle.partitions": "2",
         **(iceberg if warehouse is not None else {}),
-        **spark_settings.RUNTIME,
+        **required_spark_settings.RUNTIME,
         **settings,
     }
     running: SparkSession = builder.config(map=every).getOrCreate()

@@ -25,7 +25,7 @@ from millrace.config.engines.versions import spark_line_of
 from millrace.lifecycle.account.deployed_outputs import LaunchDocument, split_s3_url
 from millrace.sandbox.programs import jars, local_driver
 from millrace.sandbox.programs.child_processes import RUN, ChildProcess
-from millrace.sandbox.programs.engine_settings import engine_settings
+from millrace.sandbox.programs.engine_default_spark_settings import engine_settings
 from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sandbox.programs.toolchain import java_home
 
@@ -62,7 +62,7 @@ REPLACED: Mapping[str, str] = {
     "spark.app.name": "says which job it is",
 }
 """Settings in which a local run differs from its engine's, by their prefix, each with the reason.
-All others are the engine's (:mod:`millrace.sandbox.programs.engine_settings`) and the launch document's.
+All others are the engine's (:mod:`millrace.sandbox.programs.engine_default_spark_settings`) and the launch document's.
 """
 
 

@@ -14,12 +14,12 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.formats.decoding.routes import rows_of_route
+from millrace.etl.formats.decoding.decoder_per_topic import rows_of_route
 from millrace.etl.launch import launch_document as launch
 from millrace.etl.launch.settings import DeriveSettings, StateSettings
-from millrace.etl.queries import change_order, spark_settings
+from millrace.etl.queries import change_order, required_spark_settings
 from millrace.etl.queries.derive import good_records
-from millrace.etl.queries.query_parts import (
+from millrace.etl.queries.query_and_repair_setup import (
     batch_transform_and_schema,
     landing_table_of,
     make_enrich_then_transform,
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str]) -> None:
     spark = SparkSession.builder.getOrCreate()
     options = launch.parse_arguments(arguments)
     job = launch.read_settings_of_document(hadoop_files.read_text(spark, options.document), options)
-    spark_settings.prepare_or_refuse_session(spark, job)
+    required_spark_settings.prepare_or_refuse_session(spark, job)
     run, results = JobRun(spark, job, {}, EventReporter(job.job)), {}
     for query in job.queries:
         if isinstance(query, DeriveSettings) and query.sink.lake_table is not None:

@@ -44,7 +44,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Di
     Parameters
     ----------
     before, after
-        As returned by :func:`millrace.sizing.export.plan_as_plain_data`.
+        As returned by :func:`millrace.sizing.plan_as_plain_data.plan_as_plain_data`.
 
     Returns
     -------

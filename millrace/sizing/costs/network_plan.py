@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
-from millrace.config.aws.accounts import hosts_of_urls_and_servers
+from millrace.config.aws.foreign_accounts_and_hosts import hosts_of_urls_and_servers
 from millrace.config.job_networks import reason_job_runs_in_vpc, reasons_for_vpc_by_user
 from millrace.config.kafka.login import secret_and_key_arns_of_login
 from millrace.config.model import Environment, Job, MskCluster, Stream

@@ -11,7 +11,6 @@ from millrace.config.document.problems import Finding
 from millrace.config.job_networks import reason_job_runs_in_vpc
 from millrace.config.model import Environment, Job
 from millrace.sizing.cost import job_cost_items
-from millrace.sizing.jobs.job_hints import job_advice
 from millrace.sizing.jobs.memory import ExecutorMemory, kinesis_records_that_fit, memory_of_job
 from millrace.sizing.jobs.queries_on_cores import (
     job_spreads_cores_and_findings,
@@ -19,6 +18,7 @@ from millrace.sizing.jobs.queries_on_cores import (
     reason_for_cores,
 )
 from millrace.sizing.jobs.scaling import allocation_ratio, scaling_plan_and_findings
+from millrace.sizing.jobs.split_and_schedule_advice import job_advice
 from millrace.sizing.jobs.usage_costs import usage_cost_items
 from millrace.sizing.jobs.worker_choices import (
     worker_choice_job_and_all_choices,
@@ -34,11 +34,11 @@ from millrace.sizing.plan_model import (
     pinned_figure,
 )
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
-from millrace.sizing.queries.capacity import (
-    CoreSpread,
-)
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.query_plan import SourcePartitions, query_plan_and_findings, run_plan_or_none
+from millrace.sizing.queries.sizing_formulas import (
+    CoreSpread,
+)
 from millrace.sizing.readable_numbers import count
 
 

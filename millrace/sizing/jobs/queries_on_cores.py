@@ -18,15 +18,15 @@ from millrace.sizing.jobs.shared_cores import (
     shared_spreads,
 )
 from millrace.sizing.prices_and_limits import service_limits
-from millrace.sizing.queries.capacity import (
+from millrace.sizing.queries.demand import QueryDemand
+from millrace.sizing.queries.query_plan import SourcePartitions, run_stage_seconds
+from millrace.sizing.queries.sizing_formulas import (
     CoreSpread,
     choose_core_spread,
     fastest_spread,
     spread_over_cores_or_none,
     whole_cores,
 )
-from millrace.sizing.queries.demand import QueryDemand
-from millrace.sizing.queries.query_plan import SourcePartitions, run_stage_seconds
 
 
 def joined_source_partitions(

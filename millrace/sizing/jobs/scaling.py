@@ -9,8 +9,8 @@ from millrace.config.document.problems import Finding
 from millrace.config.model import Job
 from millrace.sizing.plan_model import Figure, FigureInput, ScalingPlan, pinned_figure
 from millrace.sizing.prices_and_limits import service_limits
-from millrace.sizing.queries.capacity import CoreSpread, whole_cores
 from millrace.sizing.queries.demand import QueryDemand
+from millrace.sizing.queries.sizing_formulas import CoreSpread, whole_cores
 from millrace.sizing.readable_numbers import count
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from millrace.sizing.prices_and_limits import service_limits
-from millrace.sizing.queries.capacity import CoreSpread, whole_cores
 from millrace.sizing.queries.demand import QueryDemand
+from millrace.sizing.queries.sizing_formulas import CoreSpread, whole_cores
 
 _REMEMBERED = 4096
 """Results that are kept, as a search asks for the same batches again and again, and jobs of a large environment are often alike."""

@@ -10,8 +10,8 @@ from millrace.sizing.cost import GB, SECONDS, cost_item
 from millrace.sizing.costs.storage_cost import replaced_file_days, stored_gb_per_second
 from millrace.sizing.plan_model import CostItem, QueryPlan
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
-from millrace.sizing.queries.capacity import CoreSpread
 from millrace.sizing.queries.demand import QueryDemand
+from millrace.sizing.queries.sizing_formulas import CoreSpread
 
 
 def usage_cost_items(

@@ -19,7 +19,7 @@ from millrace.config.model import Basis, Environment
 from millrace.config.processing_rate import Rate
 from millrace.config.queries import Query, SourceQueryBase
 from millrace.sizing.prices_and_limits import service_limits
-from millrace.sizing.queries.capacity import InfeasibleError
+from millrace.sizing.queries.sizing_formulas import InfeasibleError
 
 VERSION = 1
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from millrace.config.document.problems import Path
 from millrace.sizing.plan_model import Inputs
 from millrace.sizing.queries.benchmark_figures import Speed
-from millrace.sizing.queries.capacity import QueryWork
+from millrace.sizing.queries.sizing_formulas import QueryWork
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from millrace.config.queries import Query
 from millrace.config.units import format_duration
 from millrace.sizing.plan_model import FigureInput, Inputs
 from millrace.sizing.prices_and_limits import limit_input, service_limits
-from millrace.sizing.queries.capacity import InfeasibleError, QueryWork
 from millrace.sizing.queries.demand import QueryDemand
+from millrace.sizing.queries.sizing_formulas import InfeasibleError, QueryWork
 
 _SHORTEST_PERIOD = 300.0
 

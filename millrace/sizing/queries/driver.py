@@ -12,10 +12,10 @@ from millrace.config.model import Environment, Job
 from millrace.config.queries import LandQuery
 from millrace.sizing.plan_model import FigureInput, Inputs
 from millrace.sizing.prices_and_limits import service_limits
-from millrace.sizing.queries.capacity import InfeasibleError
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.demand_inputs import infeasible_finding
 from millrace.sizing.queries.query_plan import cores_needed_by_query
+from millrace.sizing.queries.sizing_formulas import InfeasibleError
 
 
 def batches_driver_serves_at_once(cores: int) -> float:

@@ -25,10 +25,10 @@ from millrace.sizing.plan_model import FigureInput, Inputs
 from millrace.sizing.prices_and_limits import limit_per_second, service_limits
 from millrace.sizing.queries.benchmark_figures import path_of_rate, speed_of_query
 from millrace.sizing.queries.benchmark_figures import result_file_problems as result_problems
-from millrace.sizing.queries.capacity import InfeasibleError, QueryWork
 from millrace.sizing.queries.demand import LatencyShare, QueryDemand
 from millrace.sizing.queries.demand_inputs import extra_core_inputs, infeasible_finding, traffic_inputs
 from millrace.sizing.queries.query_plan import cores_needed_by_query, peak_multiple_to_catch_up
+from millrace.sizing.queries.sizing_formulas import InfeasibleError, QueryWork
 from millrace.sizing.queries.triggers import (
     longest_join_trigger,
     partitions_that_hold_run,

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from millrace.config.model import Stream
 from millrace.sizing.prices_and_limits import limit_per_second, service_limits
-from millrace.sizing.queries.capacity import QueryWork
+from millrace.sizing.queries.sizing_formulas import QueryWork
 
 _HELD = 0.9
 """Share of what memory holds that arrives between two triggers."""

@@ -15,10 +15,10 @@ from millrace.sizing.plan_model import Figure, JobPlan, Plan
 from millrace.sizing.simulation.arrivals import Arrivals
 from millrace.sizing.simulation.plan_scenario import scenario_of_job, traffic_by_stream
 from millrace.sizing.simulation.plan_simulation_check import backlog_growth_per_second
-from millrace.sizing.simulation.repetition_search import scenario_with_lasting_executors
 from millrace.sizing.simulation.result import JobResult
 from millrace.sizing.simulation.scenario_model import Scenario
 from millrace.sizing.simulation.simulation_run import simulate
+from millrace.sizing.simulation.skip_repeated_batches import scenario_with_lasting_executors
 
 PLAYED = 2 * 3600.0
 """Least simulated seconds at the average rate; the first quarter, in which a job removes initial executors, is left out."""

@@ -17,11 +17,6 @@ import simpy
 from millrace.sizing.simulation.arrivals import Arrivals
 from millrace.sizing.simulation.executor_pool import Clock, ExecutorPool
 from millrace.sizing.simulation.fair_scheduler import FairScheduler
-from millrace.sizing.simulation.repetition_search import (
-    find_repetition,
-    quiet_spans,
-    scenario_with_lasting_executors,
-)
 from millrace.sizing.simulation.result import (
     CommittedBatch,
     JobResult,
@@ -30,6 +25,11 @@ from millrace.sizing.simulation.result import (
     query_result,
 )
 from millrace.sizing.simulation.scenario_model import QueryLoad, Reshard, Scenario
+from millrace.sizing.simulation.skip_repeated_batches import (
+    find_repetition,
+    quiet_spans,
+    scenario_with_lasting_executors,
+)
 from millrace.sizing.simulation.task_schedule import EqualTasks, schedule_seconds
 
 _POLL = 0.01

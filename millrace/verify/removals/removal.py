@@ -16,7 +16,7 @@ from millrace.lifecycle.account.deployed_outputs import ignoring_not_found_error
 from millrace.lifecycle.account.kafka_access import Settings
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 from millrace.lifecycle.deploy import deployed_template
-from millrace.sandbox.drill import DrillError
+from millrace.sandbox.kill_and_restart_jobs import DrillError
 from millrace.sizing.msk_clusters import TIME_LIMITS
 from millrace.verify.removals.removal_scope import (
     VerificationScope,

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from millrace.lifecycle.account.deployed_outputs import split_s3_url
-from millrace.lifecycle.versions import JobVersion
+from millrace.lifecycle.versions_for_rollback import JobVersion
 from tests.integration.lifecycle.shop import Shop
 
 

@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from millrace.cli.run.cdk_assembly import cdk_deploy_all as deploy_assembly
+from millrace.cli.run.cdk_synth_diff_deploy import cdk_deploy_all as deploy_assembly
 from millrace.cli.run.changes_report import change_lines
 from millrace.lifecycle.account.deployed_outputs import read_stack_outputs
+from millrace.lifecycle.changes.assembly_with_other_templates import write_assembly_with_templates
 from millrace.lifecycle.changes.deployment_changes import JobChange
-from millrace.lifecycle.changes.stepwise_assemblies import write_assembly_with_templates
 from millrace.lifecycle.deploy import (
     DeployError,
     DeploymentChanges,
@@ -31,7 +31,11 @@ from millrace.lifecycle.deploy import (
 )
 from millrace.lifecycle.jobs.state_machine import execute_verb, find_state_machine_arn
 from millrace.lifecycle.upgrade import upgrade_job
-from millrace.lifecycle.versions import UpgradeError, find_previous_version, read_deployed_version
+from millrace.lifecycle.versions_for_rollback import (
+    UpgradeError,
+    find_previous_version,
+    read_deployed_version,
+)
 from millrace.sandbox.programs import localstack
 from millrace.sandbox.programs.toolchain import state_folder
 from tests.integration.lifecycle.other_job_version import another_version, tell_failure, update_stack

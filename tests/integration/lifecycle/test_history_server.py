@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from millrace.cli.watch.history import copy_logs
+from millrace.cli.watch.history_server import copy_logs
 from millrace.sandbox.programs.history_server import (
     EventLogBucket,
     HistoryServer,

@@ -17,9 +17,13 @@ from millrace.etl.formats.base import (
     decoder_failing_if_uncertain,
 )
 from millrace.etl.formats.csv import CsvDecoder
+from millrace.etl.formats.decoding.decoder_per_topic import (
+    DecodingRoute,
+    RoutingDecoder,
+    TombstoneAsDeleteDecoder,
+)
 from millrace.etl.formats.decoding.decompress import DecompressingDecoder
 from millrace.etl.formats.decoding.redact import RedactingDecoder
-from millrace.etl.formats.decoding.routes import DecodingRoute, RoutingDecoder, TombstoneAsDeleteDecoder
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.launch.formats import CsvFormat

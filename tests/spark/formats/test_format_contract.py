@@ -15,7 +15,7 @@ from pyspark.sql import Row, SparkSession
 from millrace.config.formats import KINDS
 from millrace.config.formats.base import FormatConfig
 from millrace.etl.formats.base import open_decoder
-from millrace.etl.formats.decoding import routes
+from millrace.etl.formats.decoding import decoder_per_topic
 from millrace.etl.formats.decoding.redact import WITHHELD
 from millrace.etl.launch import settings, typed_json
 from millrace.etl.launch.formats import Format
@@ -55,7 +55,7 @@ def decoded(spark: SparkSession, home: Path, kind: str, given: list[bytes | None
     form = asked(kind).launch_settings()
     parts: dict[str, Any] = {"decompress_up_to": None, "redact": (), "rules": (), **query}
     route = settings.RouteSettings("r", "o", KAFKA, form, str(schema_file(home, kind)), **parts)
-    return decode(spark, routes.decoder_of_route(spark, route), given)
+    return decode(spark, decoder_per_topic.decoder_of_route(spark, route), given)
 
 
 def schema_file(home: Path, kind: str) -> Path:

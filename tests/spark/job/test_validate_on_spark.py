@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.cli.plan import spark_check
+from millrace.cli.plan import check_transforms_on_spark
 from millrace.config import ConfigurationError, load
 from millrace.sandbox.programs.toolchain import ROOT
 from millrace.sizing import plan
@@ -51,7 +51,7 @@ def told(root: Path, *queries: str) -> list[str]:
     (root / "pipelines/shop/transforms.py").write_text(TRANSFORMS)
     (root / "environments/shop.yaml").write_text(GOOD.replace(COUNT, "".join(queries)))
     environment = load("shop", root=root)
-    return spark_check.find_transform_problems_on_spark(environment, plan(environment))
+    return check_transforms_on_spark.find_transform_problems_on_spark(environment, plan(environment))
 
 
 def test_each_mistake_of_a_transform_is_told_once_with_its_key(
@@ -78,10 +78,10 @@ def test_what_was_not_checked_is_said(project: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_where_spark_is_missing(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark_check, "find_spec", lambda _: None)
+    monkeypatch.setattr(check_transforms_on_spark, "find_spec", lambda _: None)
     said = told(project, derived("four", "bare"))
     assert said == ["the columns of transforms were not checked: PySpark is not installed"]
     land_only = GOOD.replace(COUNT, "")
     (project / "environments/shop.yaml").write_text(land_only)
     environment = load("shop", root=project)
-    assert spark_check.find_transform_problems_on_spark(environment, plan(environment)) == []
+    assert check_transforms_on_spark.find_transform_problems_on_spark(environment, plan(environment)) == []

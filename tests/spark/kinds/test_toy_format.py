@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from millrace.etl.formats.decoding import routes
+from millrace.etl.formats.decoding import decoder_per_topic
 from millrace.etl.launch.formats import Format
 from millrace.etl.launch.settings import LandSettings, parse_job_settings
 from millrace.etl.launch.typed_json import SettingsError
@@ -193,7 +193,7 @@ def test_it_is_validated_planned_synthesised_made_and_decoded(
     registered(monkeypatch, home, Format.KINDS, "toy_launch:ToyFormat")
     (query,) = parse_job_settings(settings).queries
     assert isinstance(query, LandSettings)
-    result = routes.decoder_of_route(
+    result = decoder_per_topic.decoder_of_route(
         spark,
         dataclasses.replace(
             query.routes[0],

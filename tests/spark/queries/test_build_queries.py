@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from millrace.etl.commits.batch_commits import source_digest
 from millrace.etl.job import build_queries
 from millrace.etl.launch.settings import parse_job_settings
-from millrace.etl.queries import query_parts
+from millrace.etl.queries import query_and_repair_setup
 from millrace.etl.queries.direct import DirectBatchWriter
 from millrace.etl.queries.land import LandBatchWriter
 from millrace.etl.record.errors import StartError
@@ -69,7 +69,7 @@ def test_a_query_waits_for_a_table_that_another_job_has_yet_to_make(
             }  # fmt: skip
             build_queries.build_queries(JobRun(spark, job(tmp_path / "lands", land), {}, Events().reporter))
 
-    monkeypatch.setattr(query_parts, "sleep", make)
+    monkeypatch.setattr(query_and_repair_setup, "sleep", make)
     (query,) = build_queries.build_queries(
         JobRun(spark, job(tmp_path / "derives", derive), {}, told.reporter)
     )
@@ -77,7 +77,7 @@ def test_a_query_waits_for_a_table_that_another_job_has_yet_to_make(
     assert innermost(query.handle).checkpoint.source == source_digest([f"tests.{landed.name}"])
     assert len(waits) == 2
     assert [e["table"] for e in told.all() if e["event"] == "waiting_for_table"] == [str(landed)]
-    monkeypatch.setattr(query_parts, "LANDING_SECONDS", 0.0)
+    monkeypatch.setattr(query_and_repair_setup, "LANDING_SECONDS", 0.0)
     derive["source_table"] += "_never"
     with pytest.raises(
         StartError, match=r"table .*landed_later_\d+_never does not exist; start the job that writes it first"

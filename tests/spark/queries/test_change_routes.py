@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millrace.etl.formats.changes.decoder import ChangeDecoder
+from millrace.etl.formats.decoding.decoder_per_topic import DecodingRoute, RoutingDecoder
 from millrace.etl.formats.decoding.redact import RedactingDecoder
-from millrace.etl.formats.decoding.routes import DecodingRoute, RoutingDecoder
 from millrace.etl.queries import land
 from millrace.etl.record import tables
 from millrace.etl.record.tables import Table

@@ -11,10 +11,10 @@ from pyspark.sql import SparkSession
 from millrace.etl.formats import avro, protobuf
 from millrace.etl.formats.base import Decoder
 from millrace.etl.formats.csv import CsvDecoder
+from millrace.etl.formats.decoding.decoder_per_topic import DELETE as STAGE
+from millrace.etl.formats.decoding.decoder_per_topic import TombstoneAsDeleteDecoder
 from millrace.etl.formats.decoding.decompress import DecompressingDecoder
 from millrace.etl.formats.decoding.redact import RedactingDecoder
-from millrace.etl.formats.decoding.routes import DELETE as STAGE
-from millrace.etl.formats.decoding.routes import TombstoneAsDeleteDecoder
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.formats.text import TextDecoder

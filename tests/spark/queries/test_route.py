@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint, source_offset
 from millrace.etl.commits.duplicate_look_ups import DuplicateLookUp
-from millrace.etl.formats.decoding.routes import DecodingRoute, RoutingDecoder, rows_of_route
+from millrace.etl.formats.decoding.decoder_per_topic import DecodingRoute, RoutingDecoder, rows_of_route
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.formats.text import TextDecoder

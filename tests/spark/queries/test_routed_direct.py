@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
+from millrace.etl.formats.decoding.decoder_per_topic import DecodingRoute, RoutingDecoder
 from millrace.etl.formats.decoding.redact import WITHHELD, RedactingDecoder
-from millrace.etl.formats.decoding.routes import DecodingRoute, RoutingDecoder
 from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.formats.text import TextDecoder
 from millrace.etl.launch.launch_document import ReplayRequest

@@ -17,7 +17,7 @@ from millrace.etl.queries import land
 from millrace.etl.record import tables
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
-from millrace.etl.sinks.delivery.row_versions import new_and_newly_ended_versions
+from millrace.etl.sinks.delivery.row_version_history import new_and_newly_ended_versions
 from millrace.etl.sinks.iceberg_history import IcebergHistorySink
 from tests.spark.change_ledger import DDL, Ledger
 from tests.spark.queries import test_keyed_and_windowed_results

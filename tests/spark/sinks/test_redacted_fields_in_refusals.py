@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
+from millrace.etl.formats.decoding.decoder_per_topic import DecodingRoute, RoutingDecoder
 from millrace.etl.formats.decoding.redact import RedactingDecoder
-from millrace.etl.formats.decoding.routes import DecodingRoute, RoutingDecoder
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.launch.sinks import JdbcSinkSettings, OpenSearchSinkSettings

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from millrace.etl.launch import engine_kinds
-from millrace.etl.launch.engine import KINESIS_IN_PYTHON
+from millrace.etl.launch.engine_kinesis_connector import KINESIS_IN_PYTHON
 from millrace.etl.launch.sources import KinesisSource
 from millrace.etl.sources.kinesis import connector_stream as reading
 from millrace.etl.sources.kinesis.closed_shards import ShardPositions

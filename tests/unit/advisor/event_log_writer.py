@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from millrace.advisor.logs.application_history import Batch, BatchSource, History, Query, Stage
+from millrace.advisor.logs.application_history_model import Batch, BatchSource, History, Query, Stage
 
 _LISTENER = "org.apache.spark.sql.streaming.StreamingQueryListener$"
 

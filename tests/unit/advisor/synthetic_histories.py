@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from millrace.advisor.advise import advise
-from millrace.advisor.findings.advised_job import AdvisedJob
+from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
 from millrace.advisor.findings.model import Finding
-from millrace.advisor.logs.application_history import (
+from millrace.advisor.logs.application_history_model import (
     Batch,
     BatchSource,
     Executor,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from millrace.advisor.logs.application_history import (
+from millrace.advisor.logs.application_history_model import (
     Batch,
     BatchSource,
     Executor,

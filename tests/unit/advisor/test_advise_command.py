@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from millrace.advisor.advise import advise
-from millrace.advisor.findings.advised_job import advised_environment_job
+from millrace.advisor.findings.advised_job_keys_and_cost import advised_environment_job
 from millrace.cli.app import app
 from millrace.cli.watch.advise import advice_document
 from millrace.config import ConfigurationError, load

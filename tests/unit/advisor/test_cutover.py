@@ -14,6 +14,7 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
+from millrace.advisor.existing.environment_of_imported_job import environment_document
 from millrace.advisor.existing.import_cutover import (
     StartPositionError,
     cut_over_steps,
@@ -21,8 +22,7 @@ from millrace.advisor.existing.import_cutover import (
     is_imported_from,
     text_with_start_position,
 )
-from millrace.advisor.existing.import_environment import environment_document
-from millrace.advisor.existing.job_import import RunningJob
+from millrace.advisor.existing.read_job_to_import import RunningJob
 from millrace.advisor.existing.stream_choice import StreamAnswers, read_stream_settings_of_program
 from millrace.cli import app
 from millrace.cli.plan.existing import import_job

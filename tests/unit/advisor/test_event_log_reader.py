@@ -18,7 +18,7 @@ from millrace.advisor.findings import query_view, tasks
 from millrace.advisor.logs import event_logs
 from millrace.advisor.logs.event_log_reader import read_history
 from millrace.advisor.logs.event_logs import find_event_logs
-from millrace.advisor.logs.events import parse_event, without_accumulables
+from millrace.advisor.logs.event_parser import parse_event, without_accumulables
 from millrace.cli.watch.advise import advice_document
 from millrace.config import ConfigurationError
 from tests.unit.advisor.event_log_writer import write

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from millrace.advisor.advise import advise
-from millrace.advisor.findings.advised_job import AdvisedJob
-from millrace.advisor.logs.application_history import Batch, BatchSource, Query
+from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
+from millrace.advisor.logs.application_history_model import Batch, BatchSource, Query
 from millrace.cli.watch.advise_verdict import severity_of_finding
 from millrace.etl.commits import duplicate_look_ups
 from millrace.etl.formats import base

@@ -10,10 +10,10 @@ import pytest
 
 from millrace.advisor.advise import NOBODY, advise
 from millrace.advisor.apply_changes import try_changes
-from millrace.advisor.findings.advised_job import SHUFFLE, AdvisedJob, advised_environment_job
-from millrace.advisor.findings.kafka_range_tasks import count_range_tasks, smallest_min_partitions
+from millrace.advisor.findings.advised_job_keys_and_cost import SHUFFLE, AdvisedJob, advised_environment_job
+from millrace.advisor.findings.count_kafka_range_tasks import count_range_tasks, smallest_min_partitions
 from millrace.advisor.forecasts.forecast_scores import changes_to_simulate_by_finding
-from millrace.advisor.logs.application_history import BatchSource
+from millrace.advisor.logs.application_history_model import BatchSource
 from millrace.advisor.logs.event_log_reader import read_history
 from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.config import load

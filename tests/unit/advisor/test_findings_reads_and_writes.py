@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millrace.advisor.advise import advise
-from millrace.advisor.logs.application_history import BatchSource, InitialRdd
+from millrace.advisor.logs.application_history_model import BatchSource, InitialRdd
 from tests.unit.advisor.synthetic_histories import (
     again,
     batch,

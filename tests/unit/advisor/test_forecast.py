@@ -10,7 +10,7 @@ import pytest
 
 from millrace.advisor.advise import advise
 from millrace.advisor.findings import Advice, Change, Effect, Finding
-from millrace.advisor.findings.advised_job import AdvisedJob
+from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
 from millrace.advisor.forecasts.forecast_figures import Forecast
 from millrace.advisor.forecasts.forecast_scores import (
     changes_to_simulate_by_finding,
@@ -19,8 +19,8 @@ from millrace.advisor.forecasts.forecast_scores import (
     score_forecasts,
 )
 from millrace.advisor.forecasts.what_if import parse_what_if_changes, twin_of_application
-from millrace.advisor.logs.application_history import Query
-from millrace.cli.watch.advise_options import (
+from millrace.advisor.logs.application_history_model import Query
+from millrace.cli.watch.advise_forecasts_and_changes import (
     TwinForecasts,
     advice_without_harmful_findings,
     backlog_text,

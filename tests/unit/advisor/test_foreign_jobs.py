@@ -24,7 +24,7 @@ from millrace.advisor.existing.foreign_jobs import (
     parse_spark_conf,
     parse_spark_size,
 )
-from millrace.advisor.findings.advised_job import AdvisedJob
+from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
 from millrace.advisor.logs import event_logs
 from millrace.advisor.logs.event_log_reader import read_history
 from millrace.advisor.logs.event_logs import find_event_logs
@@ -343,7 +343,7 @@ def test_sizes_as_spark_writes_them(text, wanted):
     ],
 )
 def test_a_limit_is_called_what_the_connector_calls_it(engine, source, key):
-    from millrace.advisor.logs.application_history import BatchSource
+    from millrace.advisor.logs.application_history_model import BatchSource
 
     def from_source(number, begun):
         read_from = BatchSource(source, None, None, None, 100)

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 from millrace.advisor.advise import advise
 from millrace.advisor.findings import query_view, tasks
-from millrace.advisor.findings.advised_job import AdvisedJob
+from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
 from millrace.advisor.forecasts import query_twin as twins
 from millrace.advisor.logs import event_log_reader, event_logs
 from millrace.advisor.logs.event_log_reader import read_history
@@ -30,8 +30,8 @@ from millrace.advisor.logs.event_logs import EventLog, LogFile, LogLines, find_e
 from millrace.advisor.logs.statistics import count_startup_batches, median_with_interval, slope_with_interval
 from millrace.cli.app import app
 from millrace.cli.watch.advise import _print_advice, advice_document
-from millrace.cli.watch.advise_options import forecast_changes, print_forecasts
-from millrace.cli.watch.advise_options import forecasts_document as foreseen_json
+from millrace.cli.watch.advise_forecasts_and_changes import forecast_changes, print_forecasts
+from millrace.cli.watch.advise_forecasts_and_changes import forecasts_document as foreseen_json
 from millrace.config import ConfigurationError
 from tests.unit.advisor.event_log_writer import write
 from tests.unit.advisor.packed_logs import TEXT

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from millrace.advisor.existing.import_log import ImportLogFigures, read_log_figures
-from millrace.advisor.existing.job_import import RunningJob
+from millrace.advisor.existing.imported_job_event_log import ImportLogFigures, read_log_figures
+from millrace.advisor.existing.read_job_to_import import RunningJob
 from millrace.advisor.existing.stream_choice import ImportedStreamSettings
-from millrace.advisor.logs.application_history import History, Query
+from millrace.advisor.logs.application_history_model import History, Query
 from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.config import ConfigurationError
 from tests.unit.advisor.event_log_writer import write

@@ -16,11 +16,15 @@ from typing import ClassVar
 import pytest
 from botocore.exceptions import ClientError
 
-from millrace.advisor.existing.import_environment import environment_document, find_values_to_fill_in
-from millrace.advisor.existing.import_log import read_log_figures
-from millrace.advisor.existing.job_import import RunningJob, read_running_emr_job, read_running_glue_job
+from millrace.advisor.existing.environment_of_imported_job import environment_document, find_values_to_fill_in
+from millrace.advisor.existing.imported_job_event_log import read_log_figures
 from millrace.advisor.existing.job_names import slug
 from millrace.advisor.existing.kafka_sign_in import NOT_ASKED, FoundCluster, find_msk_cluster
+from millrace.advisor.existing.read_job_to_import import (
+    RunningJob,
+    read_running_emr_job,
+    read_running_glue_job,
+)
 from millrace.advisor.existing.stream_choice import read_stream_settings_of_program
 from millrace.advisor.logs.event_log_reader import read_history as read_event_log
 from millrace.advisor.logs.event_logs import find_event_logs

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from millrace.advisor.existing.import_environment import environment_document
+from millrace.advisor.existing.environment_of_imported_job import environment_document
 from millrace.advisor.existing.stream_candidates import LookUpRefusedError
 from millrace.advisor.existing.stream_choice import (
     ImportedStreamSettings,

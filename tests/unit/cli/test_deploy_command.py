@@ -12,14 +12,14 @@ import typer
 from typer.testing import CliRunner, Result
 
 from millrace.cli import app
-from millrace.cli.run import cdk_assembly, changes_report
+from millrace.cli.run import cdk_synth_diff_deploy, changes_report
 from millrace.cli.run import deploy as deploy_command
 from millrace.cli.run import upgrade as upgrade_command
 from millrace.cli.shared import expected_failures
 from millrace.config import Names, load
-from millrace.config.aws.deployed_sizes import DeployedSizes
+from millrace.config.aws.deployed_sizes_to_keep import DeployedSizes
 from millrace.config.infrastructure_sections import Governance
-from millrace.lifecycle import deploy, versions
+from millrace.lifecycle import deploy, versions_for_rollback
 from millrace.lifecycle import upgrade as upgrade_steps
 from millrace.lifecycle.changes import read_deployed_sizes
 from millrace.lifecycle.changes.deployment_changes import JobChange, StackChange
@@ -115,7 +115,7 @@ def test_a_rollback_that_nobody_watches_gives_nobody_more(
     wider = StackChange("job", False, (), ("+ Allow s3:GetObject on arn:aws:s3:::others/*",))
     version = SimpleNamespace(at="then", document_url="s3://a/1.json", read_launch_document=lambda _: {})
     done = []
-    monkeypatch.setattr(versions, "find_previous_version", lambda *_: version)
+    monkeypatch.setattr(versions_for_rollback, "find_previous_version", lambda *_: version)
     monkeypatch.setattr(upgrade_steps, "rollback_changes", lambda *_: DeploymentChanges((wider,), (), {}))
     monkeypatch.setattr(upgrade_steps, "roll_back_job", lambda *_, **__: not done.append(1))
     monkeypatch.setattr(upgrade_command, "checkpoint_refusals", lambda *_: [])
@@ -156,7 +156,7 @@ def test_updates_that_aws_takes_one_by_one_are_deployed_so(
     monkeypatch.setattr(cdk, "run_cdk", note)
     whole = {"Resources": {"n": 3}}
     steps = [(f"{n} shards", {"Resources": {"n": n}}) for n in (1, 2)]
-    cdk_assembly.cdk_deploy_all(
+    cdk_synth_diff_deploy.cdk_deploy_all(
         assembly, ("b",), {"a": [*steps, ("3 shards", whole)], "b": [steps[0], ("x", whole)]}
     )
     shown = [
@@ -166,5 +166,5 @@ def test_updates_that_aws_takes_one_by_one_are_deployed_so(
     assert shown == [(["b"], 1, 1), (["--all"], 1, 1), (["a", "b"], 2, 3), (["a"], 3, 3)]
     assert all(named for *_, named in calls)
     calls.clear()
-    cdk_assembly.cdk_deploy_all(assembly, ())
+    cdk_synth_diff_deploy.cdk_deploy_all(assembly, ())
     assert [(stacks, json.loads(t["a"])) for stacks, t, _ in calls] == [(["--all"], whole)]

@@ -24,16 +24,20 @@ from millrace.cli.plan.policies import policy_documents
 from millrace.cli.plan.report import permission_diff
 from millrace.config import ConfigurationError, Names, load
 from millrace.etl.launch import typed_json
+from millrace.infra.environment_permission_scope import PermissionScope
 from millrace.infra.environment_stacks import build_stacks
 from millrace.infra.launch.launch_settings import job_settings
-from millrace.infra.permission_scope import PermissionScope
-from millrace.infra.permissions.commands import ROLES, grants_of_command, policy_documents_of_role
+from millrace.infra.permissions.permissions_by_command import (
+    ROLES,
+    grants_of_command,
+    policy_documents_of_role,
+)
 from millrace.infra.permissions.split_policies import MANAGED
 from millrace.lifecycle.account import catalog_columns
 from millrace.lifecycle.audits import kafka as audit_kafka
-from millrace.lifecycle.audits.landing_table import LandedRecords
+from millrace.lifecycle.audits.read_landing_table import LandedRecords
 from millrace.lifecycle.jobs import erasure_requests as erasing
-from millrace.lifecycle.versions import JobVersion
+from millrace.lifecycle.versions_for_rollback import JobVersion
 from millrace.sandbox import start_rehearsal
 from millrace.sandbox.programs import cdk, history_server, toolchain
 from millrace.sandbox.programs.child_processes import SandboxError

@@ -16,7 +16,7 @@ from hypothesis import strategies as some
 from rich.console import Console
 
 from millrace.advisor.advise import advise
-from millrace.advisor.findings.advised_job import AdvisedJob
+from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
 from millrace.advisor.forecasts.what_if import twin_of_application
 from millrace.cli.plan.plan import simulated_plan_with_warnings
 from millrace.cli.plan.report.plan_risks import SimulatedPlan

@@ -10,7 +10,7 @@ import pytest
 
 from millrace.config import ConfigurationError, load
 from millrace.config.checks import jobs as check_jobs
-from millrace.etl.queries import spark_settings
+from millrace.etl.queries import required_spark_settings
 from millrace.sizing import plan
 from tests.unit.config import bad_limits, bad_names, bad_queries, bad_sources, bad_texts
 from tests.unit.config.conftest import GOOD
@@ -424,4 +424,4 @@ def test_a_folder_is_no_environment(project: Path) -> None:
 
 def test_settings_that_the_core_sets_are_known():
     """The configuration imports nothing of the core."""
-    assert spark_settings.RUNTIME.keys() == check_jobs.FIXED_IN_CORE
+    assert required_spark_settings.RUNTIME.keys() == check_jobs.FIXED_IN_CORE

@@ -8,7 +8,7 @@ import pytest
 
 from millrace.config import ConfigurationError, load
 from millrace.config.engines.versions import VERSIONS
-from millrace.config.formats import descriptors
+from millrace.config.formats import protobuf_descriptors
 from millrace.etl.formats import protobuf_descriptors as of_core
 from tests import protobuf
 from tests.unit.config.conftest import GOOD
@@ -226,7 +226,7 @@ def test_every_format_is_taken(name: str, project: Path) -> None:
 
 
 def test_the_check_reads_a_descriptor_as_the_core_does() -> None:
-    assert descriptors.message_names(DESCRIPTOR) == ["shop.Order"]
+    assert protobuf_descriptors.message_names(DESCRIPTOR) == ["shop.Order"]
     assert (
         of_core.find_message(DESCRIPTOR, "shop.Order", "order.desc").columns.simpleString()
         == "struct<n:bigint,page:string>"

@@ -8,7 +8,7 @@ import pytest
 
 from millrace.config import ConfigurationError, load
 from millrace.config.checks.columns import ENVELOPE
-from millrace.config.conditions import parse_condition
+from millrace.config.sql_conditions import parse_condition
 from millrace.sizing import plan
 from tests.unit.config.conftest import GOOD
 

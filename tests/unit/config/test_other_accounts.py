@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from millrace.config import ConfigurationError, load
-from millrace.config.aws.accounts import hosts_of_urls_and_servers
+from millrace.config.aws.foreign_accounts_and_hosts import hosts_of_urls_and_servers
 from millrace.config.document.yaml_tree import Tree
 from tests.unit.cli.test_commands import millrace
 

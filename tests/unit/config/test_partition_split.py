@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from millrace.config import ConfigurationError, load
-from millrace.lifecycle.audits.topic_split import TopicSplit, balance_partitions
+from millrace.lifecycle.audits.balance_partitions_over_jobs import TopicSplit, balance_partitions
 from tests.unit.config.conftest import GOOD
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

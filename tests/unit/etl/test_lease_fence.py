@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from millrace.etl.job.lease_fence import STATUS, LeaseFence
+from millrace.etl.job.kill_when_lease_lost import STATUS, LeaseFence
 from millrace.etl.record.errors import LeaseLostError
 
 WHY = "another run has taken it"
@@ -66,7 +66,7 @@ def test_a_process_whose_queries_have_ended_is_left_alone() -> None:
 def test_a_jvm_that_stands_still_is_killed_and_python_with_it() -> None:
     """Its place is taken by a program that ends only by a signal; what it inherited is open as long as it lives."""
     code = (
-        "import subprocess, threading; from millrace.etl.job import lease_fence as fence; fence.TOLD_SECONDS = fence.HALT_SECONDS = 0.1\n"
+        "import subprocess, threading; from millrace.etl.job import kill_when_lease_lost as fence; fence.TOLD_SECONDS = fence.HALT_SECONDS = 0.1\n"
         "jvm = subprocess.Popen(['sleep', '600'])\n"
         "fence.kill_jvm_and_this_process(threading.Event().wait, jvm.pid)"
     )

@@ -17,7 +17,7 @@ from millrace.config import Names, load
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.preflight import account as preflight_account
 from millrace.lifecycle.preflight import templates as preflight_templates
-from millrace.lifecycle.preflight.questions import PreflightAccount, PreflightRow, run_all_checks
+from millrace.lifecycle.preflight.run_preflight_checks import PreflightAccount, PreflightRow, run_all_checks
 from millrace.sizing import plan
 
 ACCOUNT = "444455556666"

@@ -33,8 +33,8 @@ from millrace.lifecycle.audits.direct_query_records import (
 )
 from millrace.lifecycle.audits.hourly_audit import HOUR, AuditResult, HourCounts, LaggingShard, NotAudited
 from millrace.lifecycle.audits.kinesis import audit_stream_by_counts, lagging_shards
-from millrace.lifecycle.audits.landing_table import LandedRecords
 from millrace.lifecycle.audits.query_audit import line_in_offset_log
+from millrace.lifecycle.audits.read_landing_table import LandedRecords
 
 NOW = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
 COLUMNS = pa.schema(

@@ -21,7 +21,7 @@ from millrace.lifecycle.account.real_cost import ENVIRONMENT, JOB, PROJECT, STRE
 from millrace.lifecycle.aws_error_messages import AwsError
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sizing import plan, total_cost
-from millrace.sizing.costs.actual_cost import planned_and_paid
+from millrace.sizing.costs.planned_and_billed_cost import planned_and_paid
 from tests.unit.cli.test_commands import ROOT, millrace
 
 SINCE, UNTIL = date(2026, 11, 1), date(2026, 11, 11)

@@ -20,7 +20,7 @@ from millrace.cli.run.checkpoint_compatibility import (
 from millrace.etl.checkpoints import manifest
 from millrace.etl.job import lease as core
 from millrace.etl.launch import settings
-from millrace.lifecycle.changes.stepwise_assemblies import write_assembly_with_templates
+from millrace.lifecycle.changes.assembly_with_other_templates import write_assembly_with_templates
 from millrace.lifecycle.jobs import checkpoints
 from millrace.lifecycle.jobs.checkpoints import CheckpointRequestError
 from millrace.lifecycle.jobs.reset_effects import estimate_records_read_again, reset_objection

@@ -22,7 +22,7 @@ from millrace.lifecycle.deploy import (
     with_new_jobs_stopped,
 )
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from millrace.lifecycle.versions import UpgradeError
+from millrace.lifecycle.versions_for_rollback import UpgradeError
 from tests.unit.lifecycle.test_health import put_metric
 
 JOB = "clicks"

@@ -16,7 +16,7 @@ from millrace.lifecycle.changes.deployment_changes import StackChange
 from millrace.lifecycle.deploy import DeploymentChanges
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.upgrade import changed_shared_stacks, rollback_changes
-from millrace.lifecycle.versions import (
+from millrace.lifecycle.versions_for_rollback import (
     JobVersion,
     UpgradeError,
     find_previous_version,

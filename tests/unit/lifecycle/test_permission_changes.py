@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from millrace.cli.run.changes_report import exit_if_permissions_widen
-from millrace.lifecycle.changes.deployed_diff import DeploymentChanges
+from millrace.lifecycle.changes.compare_with_deployed import DeploymentChanges
 from millrace.lifecycle.changes.deployment_changes import StackChange, compare_templates
 from millrace.lifecycle.changes.permission_changes import widening_lines
 

@@ -18,7 +18,7 @@ from millrace.lifecycle.account.deployed_outputs import NotDeployedError
 from millrace.lifecycle.account.real_cost import ENVIRONMENT, PROJECT
 from millrace.lifecycle.aws_error_messages import AwsError
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from millrace.sandbox.drill import DrillError
+from millrace.sandbox.kill_and_restart_jobs import DrillError
 from millrace.sizing import plan
 from millrace.verify import aws_target, sandbox_target
 from millrace.verify.aws_target import PATIENCE, AwsAccountTarget

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from ruamel.yaml import YAML
 
-from millrace.advisor.existing.import_environment import environment_document
-from millrace.advisor.existing.job_import import RunningJob
+from millrace.advisor.existing.environment_of_imported_job import environment_document
+from millrace.advisor.existing.read_job_to_import import RunningJob
 from millrace.advisor.existing.stream_choice import read_stream_settings_of_program
 from millrace.config import Names, load
 from millrace.infra.launch.launch_settings import job_settings

@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.config import Names, load
-from millrace.sandbox.drill import DrillError, JobRunner, JobsDrill, TimeLimits
+from millrace.sandbox.kill_and_restart_jobs import DrillError, JobRunner, JobsDrill, TimeLimits
 from millrace.sandbox.local_runs import LocalJobRunner, LocalSparkRun
 from millrace.sandbox.programs.child_processes import ChildProcess
 from millrace.sandbox.programs.local_spark import LocalJob, SandboxSpark

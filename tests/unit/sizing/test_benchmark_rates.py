@@ -18,7 +18,7 @@ from millrace.sizing.queries.benchmark_figures import (
     cores_with_contention,
     speed_of_query,
 )
-from millrace.sizing.queries.capacity import InfeasibleError
+from millrace.sizing.queries.sizing_formulas import InfeasibleError
 from tests.unit.sizing.conftest import Loader, text
 
 RESULT: dict[str, Any] = {

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from millrace.config import ConfigurationError
-from millrace.config.aws.deployed_sizes import DeployedSizes
+from millrace.config.aws.deployed_sizes_to_keep import DeployedSizes
 from millrace.sizing import Plan, plan
 from millrace.sizing.cost_saving_moves import find_moves
 from millrace.sizing.planning import total_cost

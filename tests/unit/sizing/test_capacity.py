@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from millrace.config.engines.emr import EMR_MEMORY_GIB
 from millrace.config.engines.glue import glue_tasks_per_worker, glue_workers
 from millrace.sizing.jobs.job_plan import workers_with_driver_for_cores
-from millrace.sizing.queries.capacity import (
+from millrace.sizing.queries.sizing_formulas import (
     CoreSpread,
     InfeasibleError,
     QueryWork,

@@ -7,7 +7,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from millrace.config import Environment
-from millrace.config.aws.deployed_sizes import DeployedCluster, DeployedSizes
+from millrace.config.aws.deployed_sizes_to_keep import DeployedCluster, DeployedSizes
 from millrace.config.document.problems import ConfigurationError
 from millrace.sizing import Plan, plan, total_cost
 from tests.unit.sizing.drawn_environments import milliseconds

@@ -14,8 +14,8 @@ from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.cli.shared.html_pages import html_page
 from millrace.config import ConfigurationError, environment_names, load
 from millrace.sizing import plan
-from millrace.sizing.export import plan_as_plain_data
 from millrace.sizing.number_derivation import DerivationNode, derivation_of_number, number_keys
+from millrace.sizing.plan_as_plain_data import plan_as_plain_data
 from tests.page_without_browser import drawn
 from tests.unit.cli.test_commands import millrace
 from tests.unit.sizing.conftest import Loader, text

@@ -9,7 +9,7 @@ import pytest
 
 from millrace.config import ConfigurationError, load
 from millrace.sizing import plan
-from millrace.sizing.export import plan_as_plain_data
+from millrace.sizing.plan_as_plain_data import plan_as_plain_data
 from millrace.sizing.planning import total_cost
 from millrace.sizing.simulation.expected_cost import largest_monthly_cost, plan_with_expected_cost
 from millrace.sizing.simulation.plan_scenario import scaling_policy_of_job

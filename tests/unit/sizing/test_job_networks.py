@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millrace.config import ConfigurationError
-from millrace.config.aws.deployed_sizes import DeployedSizes
+from millrace.config.aws.deployed_sizes_to_keep import DeployedSizes
 from millrace.config.job_networks import reasons_for_vpc_by_user
 from millrace.sizing import plan
 from millrace.sizing.cost_saving_moves import find_moves

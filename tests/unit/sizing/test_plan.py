@@ -9,7 +9,7 @@ import pytest
 from millrace.config import ConfigurationError, environment_names, load
 from millrace.config.units import parse_duration
 from millrace.sizing import Plan, plan, total_cost
-from millrace.sizing.export import plan_as_plain_data
+from millrace.sizing.plan_as_plain_data import plan_as_plain_data
 from millrace.sizing.prices_and_limits import price_regions, prices, service_limits
 from millrace.sizing.queries.environment_demands import query_demands_and_findings
 from tests.unit.sizing.conftest import DERIVE, Loader, text

@@ -16,7 +16,7 @@ from millrace.config import Environment, Names
 from millrace.config.kafka.login import NoLogin
 from millrace.lifecycle.account.real_cost import ENVIRONMENT, PROJECT
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from millrace.sandbox.drill import DrillError
+from millrace.sandbox.kill_and_restart_jobs import DrillError
 from millrace.verify.environment_copy import NAME as NAMES
 from millrace.verify.environment_copy import TAG
 from millrace.verify.removals import removal

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.sandbox.drill import DrillError
+from millrace.sandbox.kill_and_restart_jobs import DrillError
 from millrace.sandbox.local_runs import LocalSparkRun
 from millrace.sandbox.programs import localstack
 from millrace.sandbox.programs.child_processes import ChildProcess

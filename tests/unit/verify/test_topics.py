@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from millrace.sandbox.drill import DrillError
+from millrace.sandbox.kill_and_restart_jobs import DrillError
 from millrace.sizing.msk_clusters import TIME_LIMITS
 from millrace.verify.removals import removal
 

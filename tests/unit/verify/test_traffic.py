@@ -9,7 +9,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from millrace.lifecycle.aws_error_messages import AwsError, ThrottledError
-from millrace.sandbox.drill import wait_for_condition
+from millrace.sandbox.kill_and_restart_jobs import wait_for_condition
 from millrace.sandbox.payloads.flights import RecordToSend
 from millrace.sandbox.records.ledger import Ledger
 from millrace.sandbox.records.producer import BackgroundThread

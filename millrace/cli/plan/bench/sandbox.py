@@ -34,7 +34,7 @@ def benchmark_job_and_payloads(
     seed: int,
 ) -> tuple[BenchmarkJob, list[bytes]]:
     """Return the queries to measure in the sandbox, and the records that they read."""
-    from millrace.lifecycle.changes.deployed_diff import launch_document_in_assembly
+    from millrace.lifecycle.changes.compare_with_deployed import launch_document_in_assembly
     from millrace.sandbox import payloads as making
     from millrace.sandbox.benchmark import BenchmarkJob
     from millrace.sandbox.programs import cdk

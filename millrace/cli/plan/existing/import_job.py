@@ -26,7 +26,7 @@ from millrace.config.units import validate_start_position
 from millrace.sizing import Plan
 
 if TYPE_CHECKING:
-    from millrace.advisor.existing.job_import import RunningJob
+    from millrace.advisor.existing.read_job_to_import import RunningJob
     from millrace.advisor.existing.stream_choice import StreamAnswers
 
 _AHEAD = timedelta(minutes=30)
@@ -143,15 +143,18 @@ def import_command(
 
       millrace import glue:orders --name orders --topic orders --brokers b-1.example.com:9098,b-2.example.com:9098
     """
+    from millrace.advisor.existing.environment_of_imported_job import (
+        environment_document,
+        find_values_to_fill_in,
+    )
     from millrace.advisor.existing.import_cutover import (
         cut_over_steps,
         import_comment,
         load_yaml_times_as_text,
         only_stream_name,
     )
-    from millrace.advisor.existing.import_environment import environment_document, find_values_to_fill_in
-    from millrace.advisor.existing.import_log import read_log_figures
     from millrace.advisor.existing.import_transforms import write_transforms
+    from millrace.advisor.existing.imported_job_event_log import read_log_figures
     from millrace.advisor.existing.stream_choice import StreamAnswers
 
     root = find_root()
@@ -360,7 +363,7 @@ def _read_running_job(source: str, answers: StreamAnswers) -> RunningJob:
     import boto3
     from botocore.exceptions import BotoCoreError
 
-    from millrace.advisor.existing.job_import import read_running_emr_job, read_running_glue_job
+    from millrace.advisor.existing.read_job_to_import import read_running_emr_job, read_running_glue_job
 
     kind, _, rest = source.partition(":")
     application, _, run = rest.partition("/")

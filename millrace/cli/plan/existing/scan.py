@@ -177,10 +177,13 @@ def _own_plan_usd_and_notes(
     job: ScannedJob, client: Callable[[str], Any], region: str
 ) -> tuple[float | None, tuple[str, ...]]:
     """Return the monthly cost of the job's own plan in USD, or a note that says why there is none."""
-    from millrace.advisor.existing.import_environment import environment_document, find_values_to_fill_in
-    from millrace.advisor.existing.import_log import figures_of_history
+    from millrace.advisor.existing.environment_of_imported_job import (
+        environment_document,
+        find_values_to_fill_in,
+    )
     from millrace.advisor.existing.import_transforms import write_transforms
-    from millrace.advisor.existing.job_import import read_running_emr_job, read_running_glue_job
+    from millrace.advisor.existing.imported_job_event_log import figures_of_history
+    from millrace.advisor.existing.read_job_to_import import read_running_emr_job, read_running_glue_job
     from millrace.config.document.values_to_fill_in import question_of_placeholder
 
     if job.history is None:

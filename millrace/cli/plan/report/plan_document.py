@@ -10,9 +10,9 @@ from millrace.cli.plan.report.environment_flow import flow_chart
 from millrace.cli.shared.verdict import Verdict
 from millrace.cli.shared.verdict import verdict_document as verdict_json
 from millrace.config import Environment
-from millrace.sizing.alternatives.risks import FULL, share_of_limits_at_peak
+from millrace.sizing.alternatives.doubtful_plan_inputs import FULL, share_of_limits_at_peak
 from millrace.sizing.cost_saving_moves import Move
-from millrace.sizing.export import plan_as_plain_data
+from millrace.sizing.plan_as_plain_data import plan_as_plain_data
 from millrace.sizing.plan_model import JobPlan, WorkerChoice
 from millrace.sizing.queries.driver import fixed_seconds_of_batches
 from millrace.sizing.queries.environment_demands import feasible_demands_of_job
@@ -28,7 +28,7 @@ def plan_document(checked: SimulatedPlan, verdict: Verdict, moves: Sequence[Move
     Returns
     -------
     dict
-        The keys of :func:`millrace.sizing.export.plan_as_plain_data`, and ``verdict``; ``moves``, changes of the file that cost less;
+        The keys of :func:`millrace.sizing.plan_as_plain_data.plan_as_plain_data`, and ``verdict``; ``moves``, changes of the file that cost less;
         ``flow`` (:func:`millrace.cli.plan.report.environment_flow.flow_chart`); ``room``, by limit (``capacity`` and ``age`` of queries, ``shards`` of
         streams) the ``share`` of it that each subject uses; ``ours`` of each stream; ``way`` and ``worst_age_seconds`` of each
         choice of a job's workers.

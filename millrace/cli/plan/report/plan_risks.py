@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 from millrace.cli.shared.verdict import Risk, also_concerned_text
 from millrace.config import Environment
 from millrace.sizing import Plan, total_cost
-from millrace.sizing.alternatives.risks import BUSY, FULL, SLOW, driver_load_shares, share_of_limits_at_peak
+from millrace.sizing.alternatives.doubtful_plan_inputs import (
+    BUSY,
+    FULL,
+    SLOW,
+    driver_load_shares,
+    share_of_limits_at_peak,
+)
 from millrace.sizing.cost import HOURS
 from millrace.sizing.plan_model import CostItem
 from millrace.sizing.planning import text_if_cost_limit_exceeded

@@ -20,7 +20,7 @@ from millrace.sizing import plan
 
 if TYPE_CHECKING:
     from millrace.lifecycle.changes.refused_updates import Template
-    from millrace.lifecycle.preflight.questions import PreflightRow
+    from millrace.lifecycle.preflight.run_preflight_checks import PreflightRow
 
 _SIGNS = {"ok": "[green]✓[/]", "warning": "[yellow]![/]", "failed": "[red]✗[/]", "not known": "[dim]?[/]"}
 
@@ -49,7 +49,7 @@ def preflight(
     from millrace.lifecycle.changes.read_deployed_sizes import read_deployed_sizes
     from millrace.lifecycle.preflight import account as preflight_account
     from millrace.lifecycle.preflight import templates as preflight_templates
-    from millrace.lifecycle.preflight.questions import (
+    from millrace.lifecycle.preflight.run_preflight_checks import (
         PreflightAccount,
         PreflightRow,
         failed_rows,
@@ -91,7 +91,7 @@ def _templates_and_missing_program_rows(
 ) -> tuple[Mapping[str, Template] | None, Sequence[PreflightRow]]:
     """Synthesise the templates; without the programs for it, return the row that says so."""
     from millrace.cli.plan.report.permission_diff import synthesize_templates
-    from millrace.lifecycle.preflight.questions import PreflightRow
+    from millrace.lifecycle.preflight.run_preflight_checks import PreflightRow
     from millrace.sandbox.programs.toolchain import ToolchainError
 
     try:

@@ -15,10 +15,10 @@ from collections.abc import Iterator, Mapping
 
 from pyspark.sql.types import StructType
 
-from millrace.etl.launch.engine import KINESIS_IN_PYTHON
+from millrace.etl.launch.engine_kinesis_connector import KINESIS_IN_PYTHON
 from millrace.etl.sources.kinesis.closed_shards import COLUMNS
 
-from .service import KinesisService
+from .kinesis_api_calls import KinesisService
 from .stream_batches import BatchLimits, BatchPlanner, Offset, Row, ranges_between_offsets, read_shard_range
 
 try:

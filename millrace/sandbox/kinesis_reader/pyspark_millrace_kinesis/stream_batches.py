@@ -32,7 +32,7 @@ from millrace.etl.sources.kinesis.closed_shards import (
     split_kinesis_aggregate,
 )
 
-from .service import EXPIRED, GONE
+from .kinesis_api_calls import EXPIRED, GONE
 
 AT = "AT_SEQUENCE_NUMBER"
 TRIM_HORIZON, LATEST, AT_TIMESTAMP = "TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"
@@ -48,7 +48,7 @@ Row = tuple[bytes, str, str, str, datetime]
 
 
 class StreamService(Protocol):
-    """The used part of :class:`.service.KinesisService`."""
+    """The used part of :class:`.kinesis_api_calls.KinesisService`."""
 
     stream: str
 

@@ -8,9 +8,9 @@ from datetime import timedelta
 from typing import Any
 
 from millrace.advisor.existing.import_transforms import derive_query_sections
-from millrace.advisor.existing.job_import import RunningJob
 from millrace.advisor.existing.job_names import name_without_run_id, slug
 from millrace.advisor.existing.kafka_sign_in import bootstrap_servers_of, broker_authentication
+from millrace.advisor.existing.read_job_to_import import RunningJob
 from millrace.advisor.existing.stream_choice import ImportedStreamSettings
 from millrace.advisor.forecasts.query_twin import QueryTwin
 from millrace.config.document.problems import Path, wrong_option_error

@@ -1,4 +1,4 @@
-"""Import of a running job of Glue or EMR Serverless as an environment file: its values are pinned, nothing of it is owned.
+"""Reader of a running job of Glue or EMR Serverless, to import it as an environment file: its values are pinned, nothing of it is owned.
 
 Calls for reading only: ``glue:GetJob``, ``GetJobRuns``, ``GetConnection``, ``GetTable``, ``emr-serverless:GetApplication``,
 ``GetJobRun``, ``s3:GetObject`` of the program, ``kinesis:DescribeStreamSummary``, ``ec2:DescribeSubnets``,

@@ -15,7 +15,13 @@ from typing import Any
 
 import orjson
 
-from millrace.advisor.logs.application_history import TASK, Batch, BatchSource, InitialRdd, StateOperator
+from millrace.advisor.logs.application_history_model import (
+    TASK,
+    Batch,
+    BatchSource,
+    InitialRdd,
+    StateOperator,
+)
 
 ENVIRONMENT = "SparkListenerEnvironmentUpdate"
 
@@ -151,7 +157,7 @@ assert _ROW.size == TASK.itemsize
 
 
 def pack_task_row(event: Mapping[str, Any], executor: int) -> bytes:
-    """Return a row of :data:`~millrace.advisor.logs.application_history.TASK`, packed.
+    """Return a row of :data:`~millrace.advisor.logs.application_history_model.TASK`, packed.
 
     Raises
     ------

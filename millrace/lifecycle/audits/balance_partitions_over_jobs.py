@@ -1,4 +1,4 @@
-"""Split of a topic over several jobs by lists of partitions, balanced by each partition's records."""
+"""Balanced split of a topic's partitions over several jobs, by the records of each partition."""
 
 from __future__ import annotations
 

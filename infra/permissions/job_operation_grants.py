@@ -1,4 +1,4 @@
-"""Statements of the commands that deploy, start, stop and watch jobs."""
+"""Grants for the commands that deploy, start, stop and watch jobs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from aws_cdk import DefaultStackSynthesizer
 from millrace.config.aws.iam_statements import FILES, NO_NARROWER, TAGGED, Grant, allow
 
 from .. import engines
-from ..permission_scope import PermissionScope
+from ..environment_permission_scope import PermissionScope
 
 
 def grants_to_assume_bootstrap_roles(scope: PermissionScope) -> list[Grant]:

@@ -1,4 +1,4 @@
-"""Servers of streams for traffic: in the sandbox, on this machine, on AWS. One class for each kind of stream."""
+"""Streams and topics that take traffic, by a class for each kind of stream: in the sandbox, on this machine, on AWS."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ class StreamServer(ABC):
 
 
 SERVERS = {
-    "kinesis": "millrace.sandbox.records.stream_servers:KinesisServer",
-    "kafka": "millrace.sandbox.records.stream_servers:KafkaServer",
+    "kinesis": "millrace.sandbox.records.traffic_targets_by_kind:KinesisServer",
+    "kafka": "millrace.sandbox.records.traffic_targets_by_kind:KafkaServer",
 }
 """Class of a stream's server, by the stream's kind; a distribution adds its own as ``millrace.stream_servers``."""
 

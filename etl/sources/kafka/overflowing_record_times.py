@@ -1,4 +1,7 @@
-"""Handler of Kafka batches with limited times, whatever producers wrote (``docs/design/kafka.md#times-of-records``)."""
+"""Kafka batches with record times that overflow: read around such records, which become dead letters; other times are limited.
+
+``docs/design/kafka.md#times-of-records`` has the reasons.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from pyspark.sql import functions as F
 from ...checkpoints.checkpoint import Checkpoint
 from ...formats.base import DecoderWrapper
 from ...formats.decoding import redact
-from ...formats.decoding.routes import COLUMN
+from ...formats.decoding.decoder_per_topic import COLUMN
 from ...launch.settings import DeriveSettings, QuerySettings
 from ...launch.sources import KafkaSource, group_sources_into_legs
 from ...record import batch_accounts, envelope, hadoop_files

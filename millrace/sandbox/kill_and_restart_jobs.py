@@ -1,4 +1,4 @@
-"""Drill of deployed jobs: started, killed while records flow, started again, and stopped when their tables have everything."""
+"""Kills and restarts of deployed jobs while records flow, until their tables have everything."""
 
 from __future__ import annotations
 

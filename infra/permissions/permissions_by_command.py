@@ -13,9 +13,9 @@ from typing import Any
 
 from millrace.config.aws.iam_statements import Grant
 
-from ..permission_scope import PermissionScope
-from . import data_commands as read
-from . import run_commands as run
+from ..environment_permission_scope import PermissionScope
+from . import data_access_grants as read
+from . import job_operation_grants as run
 from .split_policies import split_into_policies, statement_length
 
 _Part = Callable[[PermissionScope], list[Grant]]

@@ -1,4 +1,4 @@
-"""Options of ``millrace advise`` beyond reading: what-if changes, forecasts that are kept and scored, changes to the file."""
+"""Forecasts of ``millrace advise`` (what-if changes; kept and scored), and its changes to the environment file."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from millrace.sizing.readable_numbers import duration_text
 
 if TYPE_CHECKING:
     from millrace.advisor.findings import Advice, Change, Finding
-    from millrace.advisor.findings.advised_job import AdvisedJob
+    from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
     from millrace.advisor.forecasts.forecast_figures import Forecast, QueryForecast
     from millrace.advisor.forecasts.forecast_scores import ScoredForecast
     from millrace.advisor.forecasts.what_if import ApplicationTwin
-    from millrace.advisor.logs.application_history import History
+    from millrace.advisor.logs.application_history_model import History
 
 WhatIfs = Annotated[
     list[str] | None,
@@ -159,7 +159,7 @@ def advice_without_harmful_findings(advice: Advice, answers: TwinForecasts, subj
 
 def _worker_usd_per_hour(history: History, subject: AdvisedJob) -> float | None:
     """Return the USD of one machine per hour."""
-    from millrace.advisor.findings.advised_job import EnvironmentJob
+    from millrace.advisor.findings.advised_job_keys_and_cost import EnvironmentJob
 
     if isinstance(subject, EnvironmentJob) and subject.plan is not None:
         return subject.plan.jobs[subject.job].worker_usd_hour

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Literal
 
 from millrace.advisor.findings.model import Change, Value
-from millrace.advisor.logs.application_history import History, Query
+from millrace.advisor.logs.application_history_model import History, Query
 from millrace.config import Environment
 from millrace.config.document.problems import dotted_path
 from millrace.config.queries import OneStreamQueryBase, SourceQueryBase

@@ -1,4 +1,4 @@
-"""Common parts of queries and repairs: landing table, enrichment with transform, sink, state."""
+"""Set-up that queries and repairs share: landing table, enrichment with transform, sink, state."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeVar
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from ..formats.decoding.routes import rows_of_route
+from ..formats.decoding.decoder_per_topic import rows_of_route
 from ..launch.settings import DeriveSettings, DirectRouteSettings, DirectSettings, QuerySettings
 from ..launch.sinks import SinkSettings
 from ..metrics import arrival_times
@@ -18,7 +18,7 @@ from ..record.errors import StartError
 from ..record.job_run import JobRun
 from ..record.tables import Table
 from ..sinks.base import Sink, open_sink
-from . import derive, spark_settings
+from . import derive, required_spark_settings
 from .derive import EnrichThenTransform
 from .direct import DirectRoute
 from .enrich import ReferenceTable
@@ -49,7 +49,7 @@ def find_query_of_command(
     StartError
         None has this name.
     """
-    spark_settings.prepare_or_refuse_session(run.spark, run.job)
+    required_spark_settings.prepare_or_refuse_session(run.spark, run.job)
     by_name = {query.name: query for query in have}
     if name not in by_name:
         raise StartError(

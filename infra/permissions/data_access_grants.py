@@ -1,4 +1,4 @@
-"""Statements of the commands that work on data: checkpoints, tables, streams, event logs, the bill."""
+"""Grants of access to data for the commands that need it: checkpoints, tables, streams, event logs, the bill."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from millrace.config.model import ExternalCluster, MskCluster
 from millrace.config.sources.kafka import READS_TOPIC, arn_within_cluster
 
 from ..constructs.event_log_copier import FLAT_PREFIX
+from ..environment_permission_scope import PermissionScope
 from ..launch.job_spark_settings import database_location
-from ..permission_scope import PermissionScope
 from .job_permissions import grants_denying_version_writes
 
 _AUDIT_GROUP = "millrace-audit"

@@ -16,7 +16,12 @@ from ..record.errors import LossError, RestartQueryError
 from ..record.ready_query import ReadyQuery
 from ..record.tables import load_java_table
 from .checkpoint import Checkpoint
-from .initial_snapshot import TableStream, commits_whose_manifests_list_deletes, count_files, table_streams
+from .derive_start_snapshot import (
+    TableStream,
+    commits_whose_manifests_list_deletes,
+    count_files,
+    table_streams,
+)
 
 
 def query_with_allowed_batch_ends(

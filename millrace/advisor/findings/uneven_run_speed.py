@@ -1,4 +1,4 @@
-"""Disturbances of a run: the same work must take the same time in all parts of the run."""
+"""Disturbances of a run, found by its speed: the same work must take the same time in all parts of the run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from millrace.advisor.findings.query_view import QueryView
-from millrace.advisor.logs.application_history import Batch, Floats
+from millrace.advisor.logs.application_history_model import Batch, Floats
 from millrace.advisor.logs.statistics import Estimate, median_with_interval, slope_with_interval
 
 MOVED = 0.25

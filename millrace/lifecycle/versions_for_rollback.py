@@ -1,4 +1,4 @@
-"""Deployed versions of a job, kept for a rollback where neither a job nor an operator can write.
+"""Versions of a deployed job, kept for a rollback where neither a job nor an operator can write.
 
 A kept version is an object that is named by its SHA-256 and holds the template and the URL of the launch document. An SSM
 parameter holds the digests in their order, one per version of the parameter. The object is held against its digest before

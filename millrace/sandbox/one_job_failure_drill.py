@@ -14,9 +14,9 @@ import pyarrow as pa
 from pyiceberg.table import Table
 
 from millrace.config.queries import DeriveQuery, LandQuery
-from millrace.sandbox.deployment import Sandbox
-from millrace.sandbox.drill import DrillError, JobsDrill
+from millrace.sandbox.kill_and_restart_jobs import DrillError, JobsDrill
 from millrace.sandbox.local_runs import LocalJobRunner
+from millrace.sandbox.localstack_deployment import Sandbox
 from millrace.sandbox.payloads.flights import RecordToSend
 from millrace.sandbox.programs.local_spark import LocalJob, copy_then_move_event_logs
 from millrace.sandbox.records.ledger import Ledger, LedgerComparison, compare_tables_with_ledger

@@ -8,7 +8,7 @@ there: all files of a snapshot. Three cases would still lose or double records w
 - If the manifests of a snapshot still list deleted files, Iceberg reads those too and miscounts the positions of the
     others. So the start is an append whose manifests list none.
 - A batch that continues from the start into later snapshots reads only as many files of the first as that one added. Such
-    a planned batch is therefore cut at the end of the first snapshot before it is read (:mod:`etl.checkpoints.allowed_batch_ends`); the next batch has the rest.
+    a planned batch is therefore cut at the end of the first snapshot before it is read (:mod:`etl.checkpoints.derive_allowed_batch_ends`); the next batch has the rest.
     A cut batch is as exact as any other, with any state and any sink.
 
 Files of such a snapshot have no order in time: Iceberg lists those of the newest commit first. So with state the watermark stays

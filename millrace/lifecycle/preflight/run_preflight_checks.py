@@ -1,4 +1,4 @@
-"""Questions to an account before a deployment, read-only and in parallel, that decide whether it will go through."""
+"""Run of all preflight checks: read-only questions to an account, in parallel, that decide whether a deployment will go through."""
 
 from __future__ import annotations
 

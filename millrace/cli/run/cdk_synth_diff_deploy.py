@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from millrace.lifecycle.changes.refused_updates import Template
     from millrace.lifecycle.deploy import DeploymentChanges
     from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-    from millrace.lifecycle.preflight.questions import Check, PreflightAccount
+    from millrace.lifecycle.preflight.run_preflight_checks import Check, PreflightAccount
 
 
 def synthesize_and_find_changes(
@@ -51,7 +51,7 @@ def synthesize_and_find_changes(
     from millrace.lifecycle.deploy import compare_with_deployed
     from millrace.lifecycle.preflight import account as preflight_account
     from millrace.lifecycle.preflight import templates as preflight_templates
-    from millrace.lifecycle.preflight.questions import PreflightAccount
+    from millrace.lifecycle.preflight.run_preflight_checks import PreflightAccount
     from millrace.sandbox.programs import cdk
     from millrace.sandbox.programs.toolchain import state_folder
 
@@ -83,7 +83,7 @@ def _print_and_check_preflight(
         AWS would refuse it.
     """
     from millrace.lifecycle.deploy import DeployError
-    from millrace.lifecycle.preflight.questions import failed_rows, run_all_checks
+    from millrace.lifecycle.preflight.run_preflight_checks import failed_rows, run_all_checks
 
     rows = run_all_checks(account, checks)
     if problems := [each for each in rows if each.verdict != "ok"]:
@@ -130,7 +130,7 @@ def cdk_deploy_all(
     millrace.lifecycle.deploy.DeployError
         CDK failed.
     """
-    from millrace.lifecycle.changes.stepwise_assemblies import write_assembly_with_templates
+    from millrace.lifecycle.changes.assembly_with_other_templates import write_assembly_with_templates
     from millrace.sandbox.programs import cdk
 
     last = max((len(each) for each in stages.values()), default=1)

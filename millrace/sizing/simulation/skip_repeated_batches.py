@@ -1,4 +1,4 @@
-"""Repetition in a simulated job: batches that are like those before, so that the simulation can skip them."""
+"""Repeated batches of a simulated job, which are like those before: the simulation skips them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fence: ends a run whose lease is lost, even if its queries or its supervisor are blocked.
+"""Fence of the lease: kills a run whose lease is lost, even if its queries or its supervisor are blocked.
 
 Spark's ``StreamingQuery.stop`` interrupts the thread of a query and waits for its end: with
 ``spark.sql.streaming.stopTimeout`` at its default, 0, without limit (``StreamExecution``, Spark 3.5 to 4). A thread that is in

@@ -1,4 +1,4 @@
-"""Versions of rows with a key: each change of a row is one, with the time from which it was the row.
+"""History of rows with a key: each change of a row is a version, with the time from which it was the row.
 
 A version's ``_id`` is its key as JSON, a blank, and the identity of its change, which all records of the change have. Versions depend
 on the set of records alone: not on batches, repetitions or their order.

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from millrace.advisor.logs.application_history import Batch, Floats
+from millrace.advisor.logs.application_history_model import Batch, Floats
 
 LOOKED = 50
 """Number of last batches that are examined: the distribution of a topic's records changes slowly."""

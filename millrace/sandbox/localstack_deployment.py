@@ -14,7 +14,7 @@ from millrace.config import load
 from millrace.config.aws.resource_names import Names
 from millrace.config.model import Environment
 from millrace.lifecycle.account.deployed_outputs import LaunchDocument, read_launch_document
-from millrace.sandbox.local_environment import make_stand_in
+from millrace.sandbox.local_stand_in_environment import make_stand_in
 from millrace.sandbox.payloads import flights
 from millrace.sandbox.programs import cdk, kafka_broker, localstack
 from millrace.sandbox.programs.child_processes import RUN, locked_sandbox_without_left_programs

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from millrace.advisor.logs.application_history import TASK, Batch, InitialRdd, Query, SparkJob, Stage
+from millrace.advisor.logs.application_history_model import TASK, Batch, InitialRdd, Query, SparkJob, Stage
 
 MOST_CORES = 100_000
 """Maximum number of task slots of an executor: no machine has more."""
@@ -62,7 +62,7 @@ class PendingQueryRun:
 
 
 def task_array(rows: bytes | bytearray) -> Any:
-    """Return the packed rows of a stage's tasks as an array of :data:`millrace.advisor.logs.application_history.TASK`."""
+    """Return the packed rows of a stage's tasks as an array of :data:`millrace.advisor.logs.application_history_model.TASK`."""
     return np.frombuffer(bytes(rows), TASK)
 
 
