@@ -38,7 +38,7 @@ from .base import (
     row_as_json,
 )
 from .delivery.kafka_tail import BATCH_HEADER, ID_HEADER, ORDER_HEADER, SOURCE_HEADER, TopicTail
-from .delivery.stream_end_before_batches import TASK_RETRIED, StreamEndMarks
+from .delivery.sink_end_offset_marks import TASK_RETRIED, StreamEndMarks
 
 OVERHEAD_BYTES = 256
 """Bytes of a message beside key, value and header values: the record batch header (61), lengths, names of headers."""
@@ -182,7 +182,7 @@ class KafkaSink:
 
         Guarantee: a repeated batch writes only the messages that the topic lacks, after a kill of the driver, a failure
         of the batch, or a repeated task. Every message has the name of its batch, and the topic
-        is read from its end before the batch (:mod:`etl.sinks.delivery.stream_end_before_batches`). Nothing is lost: the batch
+        is read from its end before the batch (:mod:`etl.sinks.delivery.sink_end_offset_marks`). Nothing is lost: the batch
         is complete when all in-sync brokers have every message. Duplicates remain possible if no read of the topic can
         detect them: from an executor that was cut off and still writes after that read, and from a batch after a reset
         of the checkpoint. A reader recognises them by the headers ``millrace-source`` and ``millrace-id``, which are the

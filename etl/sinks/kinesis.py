@@ -32,7 +32,7 @@ from .delivery.python_task_writes import (
     RowToSend,
     UnsupportedRowError,
 )
-from .delivery.stream_end_before_batches import TASK_RETRIED, StreamEndMarks
+from .delivery.sink_end_offset_marks import TASK_RETRIED, StreamEndMarks
 
 MOST_RECORDS = 500
 MOST_BYTES = 5 * 1024 * 1024
@@ -191,7 +191,7 @@ class KinesisSink:
 
         Guarantee, for records: a repeated batch puts only the records that the stream lacks, after a kill of the driver,
         a failure of the batch or a task, or a lost answer to a request. Every record has its
-        identity, and the stream is read from the time before the batch (:mod:`etl.sinks.delivery.stream_end_before_batches`). Nothing is
+        identity, and the stream is read from the time before the batch (:mod:`etl.sinks.delivery.sink_end_offset_marks`). Nothing is
         lost: records that a shard refuses are put again until it accepts them. Duplicates remain possible if no read of
         the stream can detect them: from a task that Spark repeats after its end (a lost executor), from a batch after a
         reset of the checkpoint, and for results with state, whose identities are in the stream from earlier batches. A

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millrace.etl.record.errors import SinkError
-from millrace.etl.sinks.delivery.stream_end_before_batches import FOLDER, StreamEndMarks
+from millrace.etl.sinks.delivery.sink_end_offset_marks import FOLDER, StreamEndMarks
 from tests.spark.sink_rows import place
 
 

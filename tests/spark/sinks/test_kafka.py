@@ -18,7 +18,7 @@ from millrace.etl.launch.sinks import KafkaSinkSettings
 from millrace.etl.record.errors import StartError
 from millrace.etl.sinks.base import WriteCounts
 from millrace.etl.sinks.delivery.kafka_tail import TopicTail
-from millrace.etl.sinks.delivery.stream_end_before_batches import TASK_RETRIED
+from millrace.etl.sinks.delivery.sink_end_offset_marks import TASK_RETRIED
 from millrace.etl.sinks.kafka import KafkaSink
 from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from tests.faults import sink_contents
