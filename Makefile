@@ -234,7 +234,7 @@ release: setup-dev ## Wheel, bill of materials and digests of this version, into
 	@$(BIN)/python -m tests.release
 
 golden: setup-dev ## Project, checkpoint and tables of this release, for later ones to continue from
-	@$(BIN)/python -m tests.golden.make
+	@$(BIN)/python -m tests.golden.save_release
 
 validate: setup-dev ## Hold the sizing model against known answers and real runs; writes docs/validation.md
 	@$(WITH_NODE) $(BIN)/python -m tests.sizing_validation

@@ -25,7 +25,7 @@ from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, Re
 from tests.faults import small_jobs
 from tests.faults.round_setup import Stage
 from tests.faults.sent_records import Feed
-from tests.launch_documents import with_route
+from tests.launch_document_defaults import with_route
 
 AIR, SEA, CLICKS, NEW = "air", "sea", "web.clicks", "web.new"
 PARTITIONS = 2

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from millrace.etl.record.envelope import CARRIED
 from millrace.sandbox.records.ledger import Ledger, compare_tables_with_ledger
-from tests.launch_documents import with_route
+from tests.launch_document_defaults import with_route
 
 Rows = Callable[..., pa.Table]
 """Columns of a table of a job: ``rows("landed", "_id", "_hash")``."""

@@ -29,7 +29,7 @@ from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from tests.faults.in_process_job import Job
 from tests.golden.routed_jobs import KINDS as ROUTED
 from tests.golden.routed_jobs import RoutedJob
-from tests.launch_documents import with_route
+from tests.launch_document_defaults import with_route
 from tests.spark.source_batches import Events, drained, frame, good, kafka_rows, lander
 
 ARCHIVES = Path(__file__).parent

@@ -41,7 +41,7 @@ from millrace.etl.sinks.base import DELETED, ORDER
 from millrace.etl.sinks.delivery.keyed_rows import result_identity
 from millrace.sandbox.programs import kafka_broker
 from tests.faults import small_jobs
-from tests.launch_documents import with_route
+from tests.launch_document_defaults import with_route
 from tests.performance.case_order import in_turn
 from tests.performance.cpu import cpu_since_now
 from tests.performance.growth_tables import borrowed

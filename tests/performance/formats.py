@@ -45,7 +45,7 @@ from millrace.etl.launch.formats import AvroFormat, CsvFormat
 from millrace.sandbox.payloads import flights, payload_writers
 from millrace.sandbox.programs.child_processes import RUN
 from millrace.sandbox.programs.toolchain import ROOT
-from tests import protobuf as pb
+from tests import protobuf_without_protoc as pb
 from tests.performance.case_order import in_turn
 from tests.performance.median_intervals import interval
 from tests.performance.session import spark_session

@@ -35,7 +35,7 @@ from millrace.etl.record.tables import Table
 from millrace.sandbox.records.producer import KinesisProducer
 from tests import kinesalite
 from tests.kinesalite import CREDENTIALS, REGION
-from tests.launch_documents import with_route
+from tests.launch_document_defaults import with_route
 from tests.performance.hand_written_baselines import HOME, SCHEMA
 from tests.performance.landing_speed import pairs
 from tests.performance.median_intervals import interval

@@ -61,7 +61,7 @@ from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.ready_query import ReadyQuery
 from millrace.sandbox.programs import kafka_broker
 from millrace.sandbox.programs.toolchain import ROOT, spark_submit_variables
-from tests.launch_documents import with_route
+from tests.launch_document_defaults import with_route
 from tests.performance.case_order import in_turn
 from tests.performance.cpu import cpu_since_now, task_seconds
 from tests.performance.hand_written_baselines import (

@@ -31,7 +31,7 @@ from millrace.sandbox.programs import kafka_broker
 from millrace.sandbox.records.producer import KinesisProducer
 from tests import kinesalite
 from tests.kinesalite import CREDENTIALS, REGION, Kinesalite
-from tests.launch_documents import with_route
+from tests.launch_document_defaults import with_route
 from tests.performance.cpu import core_seconds, task_seconds
 from tests.performance.hand_written_baselines import HOME, SCHEMA
 from tests.performance.preloaded_input import PARTITIONS, TOPIC, clean, preload

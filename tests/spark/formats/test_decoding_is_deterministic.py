@@ -26,7 +26,7 @@ from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.sandbox.programs import jars, local_session
 from millrace.sandbox.programs.toolchain import installed_spark_line, spark_submit_variables
-from tests import expected_values
+from tests import payloads_with_expected_values
 from tests.run import FIRST_COMPILER
 from tests.spark.formats import test_values
 from tests.spark.formats.test_formats import PLAIN
@@ -86,7 +86,9 @@ def cases(spark: SparkSession) -> Iterator[tuple[Decoder, list[bytes]]]:
 
     def schema(kinds: Sequence[str]) -> StructType:
         return parse_ddl_schema(
-            spark, ", ".join(f"{expected_values.TYPES[each][0]} {each}" for each in kinds), "test.ddl"
+            spark,
+            ", ".join(f"{payloads_with_expected_values.TYPES[each][0]} {each}" for each in kinds),
+            "test.ddl",
         )
 
     def as_json(kinds: Sequence[str]) -> list[bytes]:
@@ -94,14 +96,17 @@ def cases(spark: SparkSession) -> Iterator[tuple[Decoder, list[bytes]]]:
         return [payload for name, (_, payload, _) in named if name.partition(": ")[0] in kinds]
 
     yield JsonDecoder(schema(KINDS)), as_json(KINDS)
-    csv = CsvDecoder(parse_ddl_schema(spark, expected_values.CSV_DDL, "test.ddl"), expected_values.COMMA)
+    csv = CsvDecoder(
+        parse_ddl_schema(spark, payloads_with_expected_values.CSV_DDL, "test.ddl"),
+        payloads_with_expected_values.COMMA,
+    )
     yield csv, [payload for _, payload, _ in test_values.csv_cases().values()]
     yield (
-        avro.make_avro_decoder(spark, PLAIN, json.dumps(expected_values.AVSC), "values.avsc"),
-        [each.payload for each in expected_values.AVRO],
+        avro.make_avro_decoder(spark, PLAIN, json.dumps(payloads_with_expected_values.AVSC), "values.avsc"),
+        [each.payload for each in payloads_with_expected_values.AVRO],
     )
-    oneof = protobuf.make_protobuf_decoder(expected_values.ONEOF, "values.Either", "oneof.desc")
-    yield oneof, [payload for payload, _ in expected_values.PROTOBUF.values()]
+    oneof = protobuf.make_protobuf_decoder(payloads_with_expected_values.ONEOF, "values.Either", "oneof.desc")
+    yield oneof, [payload for payload, _ in payloads_with_expected_values.PROTOBUF.values()]
     created = [b'{"op":"c","ts_ms":1,"after":%b}' % each for each in as_json(CHANGED)]
     yield ChangeDecoder(schema(CHANGED), debezium.debezium_envelope()), created
     head = b'"metadata":{"operation":"insert","record-type":"data"}'

@@ -25,8 +25,8 @@ from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.formats.text import TextDecoder
 from millrace.etl.launch.formats import AvroFormat, CsvFormat
 from millrace.etl.record.errors import StartError
-from tests import protobuf as pb
 from tests import protobuf_sample
+from tests import protobuf_without_protoc as pb
 from tests.spark.formats import test_decode_json
 
 CSV_DDL = "carrier STRING NOT NULL, flight INT NOT NULL, delay DOUBLE, at TIMESTAMP, fare DECIMAL(9,2), flag BOOLEAN"

@@ -21,7 +21,7 @@ from millrace.etl.formats.decoding.decoded_rows import contains_type, with_repla
 from millrace.etl.formats.decoding.times import is_time_type
 from millrace.etl.formats.json import NOT_ONE, JsonDecoder
 from millrace.etl.formats.schema_files import parse_ddl_schema
-from tests import expected_values
+from tests import payloads_with_expected_values
 from tests.spark.formats.test_formats import PLAIN
 
 Case = tuple[str, bytes, Any]
@@ -49,7 +49,9 @@ def as_text(kind: DataType) -> DataType:
 def plain(value: Any) -> Any:
     if isinstance(value, list):
         return list(map(plain, value))
-    return expected_values.shown(value.asDict(recursive=True) if isinstance(value, Row) else value)
+    return payloads_with_expected_values.shown(
+        value.asDict(recursive=True) if isinstance(value, Row) else value
+    )
 
 
 @contextmanager
@@ -74,9 +76,9 @@ def differences(spark: SparkSession, decoder: Decoder, cases: Mapping[str, Case]
     found = {}
     for (name, (column, payload, wanted)), row in zip(cases.items(), rows, strict=True):
         if row["_stage"] is None:
-            good = plain(row[column]) == expected_values.shown(wanted)
+            good = plain(row[column]) == payloads_with_expected_values.shown(wanted)
         else:
-            good = wanted == expected_values.DEAD and bytes(row["_bytes"]) == payload
+            good = wanted == payloads_with_expected_values.DEAD and bytes(row["_bytes"]) == payload
         if not good:
             found[name] = (wanted, row[column], row["_stage"], row["_error"])
     return found
@@ -85,32 +87,34 @@ def differences(spark: SparkSession, decoder: Decoder, cases: Mapping[str, Case]
 def json_cases() -> dict[str, Case]:
     return {
         f"{kind}: {text}": (
-            expected_values.TYPES[kind][0],
-            f'{{"{expected_values.TYPES[kind][0]}":{text}}}'.encode(),
-            expected_values.judged("json", kind, text, expected_values.read_json),
+            payloads_with_expected_values.TYPES[kind][0],
+            f'{{"{payloads_with_expected_values.TYPES[kind][0]}":{text}}}'.encode(),
+            payloads_with_expected_values.judged("json", kind, text, payloads_with_expected_values.read_json),
         )
-        for kind, texts in expected_values.JSON.items()
+        for kind, texts in payloads_with_expected_values.JSON.items()
         for text in texts
     }
 
 
 def csv_cases() -> dict[str, Case]:
-    columns = [name for name, _ in expected_values.CSV_TYPES.values()]
+    columns = [name for name, _ in payloads_with_expected_values.CSV_TYPES.values()]
     found = {}
-    for kind, texts in expected_values.CSV.items():
-        name = expected_values.TYPES[kind][0]
+    for kind, texts in payloads_with_expected_values.CSV.items():
+        name = payloads_with_expected_values.TYPES[kind][0]
         for text in texts:
             payload = ",".join(text if each == name else "" for each in columns).encode()
             found[f"{kind}: {text}"] = (
                 name,
                 payload,
-                expected_values.judged("csv", kind, text, expected_values.read_cell(kind)),
+                payloads_with_expected_values.judged(
+                    "csv", kind, text, payloads_with_expected_values.read_cell(kind)
+                ),
             )
     return found
 
 
 def test_json(spark: SparkSession) -> None:
-    decoder = JsonDecoder(parse_ddl_schema(spark, expected_values.DDL, "test.ddl"))
+    decoder = JsonDecoder(parse_ddl_schema(spark, payloads_with_expected_values.DDL, "test.ddl"))
     assert differences(spark, decoder, json_cases()) == {}
 
 
@@ -124,25 +128,38 @@ def test_limits_of_json_are_those_of_every_line(spark: SparkSession) -> None:
 
 
 def test_csv(spark: SparkSession) -> None:
-    decoder = CsvDecoder(parse_ddl_schema(spark, expected_values.CSV_DDL, "test.ddl"), expected_values.COMMA)
+    decoder = CsvDecoder(
+        parse_ddl_schema(spark, payloads_with_expected_values.CSV_DDL, "test.ddl"),
+        payloads_with_expected_values.COMMA,
+    )
     assert differences(spark, decoder, csv_cases()) == {}
-    alone = CsvDecoder(parse_ddl_schema(spark, "text STRING", "test.ddl"), expected_values.COMMA)
+    alone = CsvDecoder(
+        parse_ddl_schema(spark, "text STRING", "test.ddl"), payloads_with_expected_values.COMMA
+    )
     cases = {
         text: (
             "text",
             text.encode(),
-            expected_values.judged("csv alone", "STRING", text, expected_values.read_alone),
+            payloads_with_expected_values.judged(
+                "csv alone", "STRING", text, payloads_with_expected_values.read_alone
+            ),
         )
-        for text in expected_values.ALONE
+        for text in payloads_with_expected_values.ALONE
     }
     assert differences(spark, alone, cases) == {}
 
 
 def test_avro(spark: SparkSession) -> None:
-    decoder = avro.make_avro_decoder(spark, PLAIN, json.dumps(expected_values.AVSC), "values.avsc")
+    decoder = avro.make_avro_decoder(
+        spark, PLAIN, json.dumps(payloads_with_expected_values.AVSC), "values.avsc"
+    )
     cases = {
-        f"{each.field}: {each.said}": (each.field, each.payload, expected_values.judged_avro(each))
-        for each in expected_values.AVRO
+        f"{each.field}: {each.said}": (
+            each.field,
+            each.payload,
+            payloads_with_expected_values.judged_avro(each),
+        )
+        for each in payloads_with_expected_values.AVRO
     }
     assert differences(spark, decoder, cases) == {}
 

@@ -17,7 +17,7 @@ from tests import postgres
 from tests.postgres import Postgres
 from tests.spark import separate_executors
 from tests.spark.sink_rows import none_refused, place, row, rows
-from tests.tls import Authority, front
+from tests.tls_proxy import Authority, front
 
 pytestmark = pytest.mark.slow
 

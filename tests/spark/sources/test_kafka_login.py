@@ -30,7 +30,7 @@ from tests.faults import small_jobs
 from tests.faults.moto_server import moto
 from tests.secured_kafka import PASSWORD, Guarded
 from tests.spark.sink_rows import none_refused, place, row, rows
-from tests.tls import Authority
+from tests.tls_proxy import Authority
 
 pytestmark = pytest.mark.slow
 

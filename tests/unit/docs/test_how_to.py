@@ -14,7 +14,7 @@ from millrace.cli.plan.init import new_project_texts_by_path
 from millrace.config import Names, load
 from millrace.infra.launch.job_spark_settings import database_location
 from millrace.sizing import plan
-from tests.tls import Authority
+from tests.tls_proxy import Authority
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "docs" / "how-to"

@@ -14,7 +14,7 @@ from millrace.etl.launch.launch_document import (
     read_settings_of_document,
 )
 from millrace.etl.record.errors import StartError
-from tests.launch_documents import with_route
+from tests.launch_document_defaults import with_route
 
 LAND: dict[str, Any] = {
     "kind": "land",

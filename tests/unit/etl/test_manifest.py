@@ -14,7 +14,7 @@ import millrace.etl as etl
 from millrace.etl.checkpoints import manifest
 from millrace.etl.checkpoints.manifest import Manifest, ManifestError
 from millrace.etl.launch import settings
-from tests.launch_documents import with_route
+from tests.launch_document_defaults import with_route
 from tests.unit.etl.test_launch import LAND, SETTINGS
 
 KINESIS: dict[str, Any] = {

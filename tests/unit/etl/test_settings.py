@@ -17,7 +17,7 @@ from millrace.etl.launch.settings import (
 )
 from millrace.etl.launch.typed_json import SettingsError
 from tests.faults import small_jobs
-from tests.launch_documents import with_route
+from tests.launch_document_defaults import with_route
 
 SINK = {"kind": "iceberg", "table": "d.out"}
 

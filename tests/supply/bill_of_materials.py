@@ -12,7 +12,7 @@ from cyclonedx.output import make_outputter
 from cyclonedx.schema import OutputFormat, SchemaVersion
 from packageurl import PackageURL
 
-from tests.supply.parts import Part, parts
+from tests.supply.pinned_parts import Part, parts
 
 
 def bill(root: Path, version: str) -> str:

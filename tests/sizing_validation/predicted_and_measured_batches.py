@@ -23,8 +23,8 @@ from millrace.sandbox import benchmark
 from millrace.sandbox.payloads import flights
 from millrace.sandbox.programs import cdk, kafka_broker, localstack
 from millrace.sandbox.programs.child_processes import RUN, locked_sandbox_without_left_programs
-from tests.sizing_validation import duration_models
-from tests.sizing_validation.duration_models import Foretell
+from tests.sizing_validation import alternative_duration_models
+from tests.sizing_validation.alternative_duration_models import Foretell
 
 JOB, QUERY = "flights", "land-flights"
 
@@ -132,10 +132,10 @@ def validate(measured: Sequence[Measurements]) -> Validation:
             else:
                 asked.setdefault("other partitions, one core", []).extend(points)
     ways: dict[str, Foretell] = {
-        "Millrace": duration_models.ours(training),
-        "constant rate": duration_models.constant_rate(training),
-        "Sparklens": duration_models.replay(trained),
-        "DS2": duration_models.true_rate(training),
+        "Millrace": alternative_duration_models.ours(training),
+        "constant rate": alternative_duration_models.constant_rate(training),
+        "Sparklens": alternative_duration_models.replay(trained),
+        "DS2": alternative_duration_models.true_rate(training),
     }
     everything = [p for points in asked.values() for p in points]
     moved = {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.policy.controls_of_access import HISTORY, NETWORK, PERMISSIONS, STATEMENTS
-from tests.policy.mutations import Append, Mutation, Put, Remove
+from tests.policy.access_control_removals import HISTORY, NETWORK, PERMISSIONS, STATEMENTS
+from tests.policy.template_mutations import Append, Mutation, Put, Remove
 
 BUCKET = "AWS::S3::Bucket"
 GLUE = "AWS::Glue::Job"

@@ -1,4 +1,4 @@
-"""Save the project, checkpoints and tables of a release, once per release: ``python -m tests.golden.make``.
+"""Save the project, checkpoints and tables of a release, once per release: ``python -m tests.golden.save_release``.
 
 Writes ``tests/golden/VERSION-project.json`` and ``tests/golden/VERSION-KIND.tar.xz``, some tens of kilobytes each, which every later version goes on from in
 ``tests/spark/job/test_golden_release.py``. One that is there is not replaced: it is what that release has written.
@@ -16,7 +16,7 @@ import millrace.etl as etl
 from millrace.sandbox.programs import jars, kafka_broker, local_session
 from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from tests.faults.in_process_job import Job
-from tests.golden import project, release
+from tests.golden import release, saved_project
 from tests.spark.source_batches import Events
 
 
@@ -28,9 +28,9 @@ def parser() -> argparse.ArgumentParser:
 def main() -> int:
     """Land, derive, pack what is not there yet."""
     parser().parse_args()
-    new = not project.kept(etl.__version__).exists()
+    new = not saved_project.kept(etl.__version__).exists()
     if new:
-        sys.stdout.write(f"{project.keep(etl.__version__).name}\n")
+        sys.stdout.write(f"{saved_project.keep(etl.__version__).name}\n")
     wanted = [kind for kind in release.KINDS if not release.archive(kind, etl.__version__).exists()]
     if not wanted and new:
         return 0

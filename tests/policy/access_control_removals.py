@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.policy.mutations import Mutation, Put, Remove
+from tests.policy.template_mutations import Mutation, Put, Remove
 
 ROLE = "AWS::IAM::Role"
 POLICY = "AWS::IAM::Policy"

@@ -20,7 +20,7 @@ from typing import Any, cast
 import fastavro
 
 from millrace.etl.launch.formats import CsvFormat
-from tests import protobuf as pb
+from tests import protobuf_without_protoc as pb
 from tests.independent_conversions import (
     Judge,
     Number,
