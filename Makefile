@@ -204,7 +204,7 @@ docs: $(STAMPS)/python-dev ## The documentation as a site, in dist/docs; links c
 # ---- speed: ratios with intervals, measured in one run, never asserted ----
 
 faults: setup-dev ## The fault suite, for BUDGET minutes (60); goes on where it was
-	@$(WITH_NODE) $(BIN)/python -m tests.faults.budget --minutes $(or $(BUDGET),60)
+	@$(WITH_NODE) $(BIN)/python -m tests.faults.run_within_budget --minutes $(or $(BUDGET),60)
 
 soak: setup-dev ## An hour of a job on LocalStack: the slopes of memory, files and what is written
 	@$(WITH_NODE) $(BIN)/python -m tests.faults.soak

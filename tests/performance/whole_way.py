@@ -37,7 +37,7 @@ from millrace.etl.record.ready_query import ReadyQuery
 from millrace.etl.record.tables import Table
 from millrace.sandbox.payloads import flights
 from millrace.sandbox.programs import kafka_broker
-from tests.faults import small_jobs
+from tests.faults import small_job_documents
 from tests.performance.case_order import in_turn
 from tests.performance.cpu import cpu_since_now, task_seconds
 from tests.performance.growth_bench import now
@@ -83,7 +83,9 @@ def built(
     spark: SparkSession, name: str, queries: Sequence[dict[str, Any]], bootstrap: str | None
 ) -> Sequence[ReadyQuery]:
     """Queries of a job, as from a launch document."""
-    job = settings.parse_job_settings(small_jobs.settings(name, queries, str(HOME / name), bootstrap))
+    job = settings.parse_job_settings(
+        small_job_documents.settings(name, queries, str(HOME / name), bootstrap)
+    )
     return build_queries.build_queries(
         JobRun(spark, job, {}, EventReporter(name, (HOME / f"{name}.jsonl").open("a")))
     )
@@ -104,8 +106,10 @@ class Whole:
     per_batch: int
 
     def millrace(self, name: str) -> list[Any]:
-        source = small_jobs.topic(TOPIC, self.per_batch)
-        queries = small_jobs.queries("derive", source, Path(SCHEMA), lambda each: f"bench.{name}_{each}")
+        source = small_job_documents.topic(TOPIC, self.per_batch)
+        queries = small_job_documents.queries(
+            "derive", source, Path(SCHEMA), lambda each: f"bench.{name}_{each}"
+        )
         queries[1]["enrich"] = [{**each, "refresh_seconds": 3600.0} for each in ENRICH]
         return [writer(query) for query in built(self.spark, name, queries, self.bootstrap)]
 

@@ -18,7 +18,7 @@ from millrace.etl.launch.settings import parse_job_settings as parsed
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
-from tests.faults import small_jobs
+from tests.faults import small_job_documents
 from tests.spark.queries.test_state import Pipeline
 from tests.spark.source_batches import Events, frame, good, kafka_rows
 
@@ -145,11 +145,11 @@ def test_a_manifest_that_cannot_be_read_is_no_leave_to_go_on(aggregate: Pipeline
 
 def test_a_reset_query_begins_where_it_was_told(spark: SparkSession, tmp_path: Path) -> None:
     """For a source; the settings say something else, and its offsets by hand would go before."""
-    source = small_jobs.topic("a", 1, label="a", start_offsets={"0": 5})
-    queries = small_jobs.queries("land", source, tmp_path / "a.ddl", lambda _: "d.t")
+    source = small_job_documents.topic("a", 1, label="a", start_offsets={"0": 5})
+    queries = small_job_documents.queries("land", source, tmp_path / "a.ddl", lambda _: "d.t")
     (tmp_path / "a.ddl").write_text("a int")
     events = Events()
-    settings = parsed(small_jobs.settings("j", queries, str(tmp_path), "nowhere:1"))
+    settings = parsed(small_job_documents.settings("j", queries, str(tmp_path), "nowhere:1"))
     start = tmp_path / "_millrace" / "land.start.json"
     start.parent.mkdir()
     start.write_text(json.dumps({"version": 1, "start": "2026-11-20T08:00:00+00:00"}))

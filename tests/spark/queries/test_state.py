@@ -29,7 +29,7 @@ from millrace.etl.record.tables import Table
 from millrace.etl.sinks.delivery.keyed_rows import newest_of_each_key, result_identity
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
 from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
-from tests.faults import small_jobs
+from tests.faults import small_job_documents
 from tests.spark.sink_rows import none_refused, place, results
 from tests.spark.source_batches import Events, drained, frame, good, kafka_rows, lander
 
@@ -122,7 +122,7 @@ class Pipeline:
             "latest_by": [],
             "dead_letters": None,
         }
-        return parse_job_settings(small_jobs.settings("flights", [query], str(self.folder), None))
+        return parse_job_settings(small_job_documents.settings("flights", [query], str(self.folder), None))
 
     def query(self) -> ReadyQuery:
         [query] = build_queries.build_queries(JobRun(self.spark, self.settings(), {}, self.events.reporter))

@@ -16,7 +16,7 @@ from millrace.etl.launch import settings
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.erase import ErasureTask
 from millrace.sandbox.programs.kafka_broker import KafkaBroker
-from tests.faults.small_jobs import COMPUTED
+from tests.faults.small_job_documents import COMPUTED
 from tests.spark.maintained_table import compact
 from tests.spark.sinks.test_lost_commit_answers import CATALOG, Commits, Keyed, _numbers
 from tests.spark.sinks.test_lost_commit_answers import commits as commits

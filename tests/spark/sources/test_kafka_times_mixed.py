@@ -16,7 +16,7 @@ from pyspark.sql import Row, SparkSession
 from millrace.etl.job.supervise import Supervisor
 from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from tests import kinesalite
-from tests.faults import small_jobs
+from tests.faults import small_job_documents
 from tests.faults.in_process_job import RunResult
 from tests.kinesalite import CREDENTIALS, REGION, Kinesalite
 from tests.spark.sources.test_kafka_times import LARGEST, NANOS, Routed, now
@@ -55,7 +55,7 @@ class Mixed(Routed):
     def _queries(self) -> list[dict[str, Any]]:
         (query,) = super()._queries()
         first = query["routes"][0]
-        source = {**small_jobs.stream(self.stream, REGION), "name": "shop"}
+        source = {**small_job_documents.stream(self.stream, REGION), "name": "shop"}
         route = {
             **first,
             "name": "shop",

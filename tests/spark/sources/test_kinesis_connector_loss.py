@@ -23,7 +23,7 @@ from millrace.etl.record.ready_query import ReadyQuery
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
 from millrace.etl.sources.kinesis.missed_records_guard import FURTHER, KinesisLossGuard
-from tests.faults.sent_records import aggregate as packed
+from tests.faults.record_sender import aggregate as packed
 from tests.spark.queries.test_exactly_once import LosesShuffles
 from tests.spark.source_batches import (
     ENVELOPE,

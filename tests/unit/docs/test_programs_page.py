@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/internals/programs.md").read_text(encoding="utf-8") + (ROOT / "Makefile").read_text()
-PARTS = {"tests.faults.synth"}
+PARTS = {"tests.faults.synthesise_shop"}
 """Programs that another one starts."""
 
 

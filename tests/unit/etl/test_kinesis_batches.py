@@ -25,7 +25,7 @@ from millrace.sandbox.kinesis_reader.pyspark_millrace_kinesis.stream_batches imp
     ranges_between_offsets,
     read_shard_range,
 )
-from tests.faults.sent_records import aggregate
+from tests.faults.record_sender import aggregate
 
 NOW = 1_800_000_000
 

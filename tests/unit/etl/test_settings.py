@@ -16,24 +16,24 @@ from millrace.etl.launch.settings import (
     parse_job_settings,
 )
 from millrace.etl.launch.typed_json import SettingsError
-from tests.faults import small_jobs
+from tests.faults import small_job_documents
 from tests.launch_document_defaults import with_route
 
 SINK = {"kind": "iceberg", "table": "d.out"}
 
 
 def document(*queries: dict[str, Any]) -> dict[str, Any]:
-    return small_jobs.settings("shop", queries, "/checkpoints", "broker:9092")
+    return small_job_documents.settings("shop", queries, "/checkpoints", "broker:9092")
 
 
 def flat(kind: str) -> dict[str, Any]:
     """A query as it is written without routes."""
-    source = {**small_jobs.topic("events", 10), "reading": {
+    source = {**small_job_documents.topic("events", 10), "reading": {
         "pattern": False, "partitions": None, "partition_count": None, "min_records_per_batch": None,
         "max_delay_seconds": None, "start_offsets": {"0": 7}, "headers": True, "group_id_prefix": None,
         "lag_group": None, "null_payload": "dead_letter",
     }}  # fmt: skip
-    return small_jobs.queries(kind, source, Path("a.ddl"), "d.{}".format)[0]
+    return small_job_documents.queries(kind, source, Path("a.ddl"), "d.{}".format)[0]
 
 
 def routed(kind: str) -> dict[str, Any]:

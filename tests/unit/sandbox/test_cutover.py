@@ -14,7 +14,7 @@ from millrace.infra.launch.launch_settings import job_settings
 from millrace.sandbox.programs.localstack import ACCOUNT
 from millrace.sizing import plan
 from tests.advisor.advice_loop import ENVIRONMENT, LIMIT
-from tests.faults.cutover import NAME, OLD, SCHEMA, composed
+from tests.faults.import_cutover import NAME, OLD, SCHEMA, composed
 from tests.faults.shop_project import prepare, write
 
 

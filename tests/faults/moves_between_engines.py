@@ -2,10 +2,10 @@
 
 .. code-block:: console
 
-   python -m tests.faults.job_moves --engine glue
-   python -m tests.faults.job_moves --engine any
+   python -m tests.faults.moves_between_engines --engine glue
+   python -m tests.faults.moves_between_engines --engine any
 
-The shop is deployed as in :mod:`tests.faults.upgrade`, and records are sent all the while. ``millrace upgrade`` takes the job to
+The shop is deployed as in :mod:`tests.faults.upgrade_under_load`, and records are sent all the while. ``millrace upgrade`` takes the job to
 the later version of its engine and back on the same checkpoint and tables; before every other move its driver is killed with
 SIGKILL, so that a batch which one line had planned is finished by the other. Each move must end healthy, on the line that the
 version runs. At last the tables are held against the ledger. It ends with 1 where a move failed or a row is lost or doubled.
@@ -34,7 +34,7 @@ from millrace.lifecycle.versions import UpgradeError, read_deployed_version
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.running_sandbox import save_endpoints
 from tests.faults.shop_project import ENVIRONMENT, millrace, synthesise
-from tests.faults.upgrade import HOME, JOB, Scene, compared, opened, under_load
+from tests.faults.upgrade_under_load import HOME, JOB, Scene, compared, opened, under_load
 
 VERSIONS = {"emr": ("emr-7.13.0", "emr-spark-8.0.0"), "glue": ("5.1", "6.0")}
 ANY = "any"

@@ -1,4 +1,4 @@
-"""Run ``millrace verify`` in a simulated account: ``python -m tests.faults.verify_played_account``.
+"""Run ``millrace verify`` in a simulated account: ``python -m tests.faults.verify_simulated_account``.
 
 The command runs as it does for an account, as a process of its own, with the credentials and the address of a LocalStack. CDK
 deploys there; the state machines, their rules and their parameters are LocalStack's. The Glue and the EMR Serverless that they
@@ -32,7 +32,7 @@ from millrace.sandbox.programs.child_processes import RUN, SandboxError
 from millrace.sandbox.programs.local_spark import SandboxSpark
 from millrace.sandbox.programs.toolchain import ROOT
 from millrace.sandbox.records.producer import BackgroundThread
-from tests.faults.real_runs import RealRuns, beside_localstack
+from tests.faults.engines_on_local_spark import RealRuns, beside_localstack
 from tests.faults.shop_project import run
 from tests.integration.lifecycle.simulated_engines import EMR_STATES, GLUE_STATES, RefusedError
 
@@ -187,7 +187,9 @@ def verified(engines: Played, given: argparse.Namespace) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(prog="python -m tests.faults.verify_played_account", description=__doc__)
+    made = argparse.ArgumentParser(
+        prog="python -m tests.faults.verify_simulated_account", description=__doc__
+    )
     made.add_argument("--records", type=int, default=600)
     made.add_argument("--rate", type=float, default=20.0)
     made.add_argument("--kills", type=int, default=1)

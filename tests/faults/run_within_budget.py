@@ -1,4 +1,4 @@
-"""Run the fault suite within a time budget: ``make faults BUDGET=10``, or ``python -m tests.faults.budget --minutes 10``.
+"""Run the fault suite within a time budget: ``make faults BUDGET=10``, or ``python -m tests.faults.run_within_budget --minutes 10``.
 
 Each part is a program of this folder. Parts that were never run come first, then those whose run is the oldest; a part that would
 take longer than what is left is put off to the next time. What each
@@ -22,9 +22,9 @@ from datetime import UTC, datetime
 from millrace.sandbox.programs.child_processes import RUN
 from millrace.sandbox.programs.toolchain import ROOT, program_variables
 from tests.faults.crashed_job import KINDS as CRASHED
-from tests.faults.job_moves import ANY, VERSIONS
 from tests.faults.kill_deployed_jobs import ROUNDS as DEPLOYED
-from tests.faults.rounds import ROUNDS
+from tests.faults.moves_between_engines import ANY, VERSIONS
+from tests.faults.round_list import ROUNDS
 
 STATE = RUN / "faults-budget.jsonl"
 LOGS = RUN / "faults-budget"
@@ -34,7 +34,10 @@ LATE = 124
 ENDING_SECONDS = 60.0
 PAGE = ROOT / "docs" / "internals" / "fault-rounds.md"
 HELD, MISSED = "held", "**MISSED**"
-BEGIN, END = "<!-- figures: python -m tests.faults.budget --page -->", "<!-- end of the figures -->"
+BEGIN, END = (
+    "<!-- figures: python -m tests.faults.run_within_budget --page -->",
+    "<!-- end of the figures -->",
+)
 
 
 @dataclass(frozen=True)
@@ -67,20 +70,20 @@ PARTS = (
         for name in CRASHED
     ),
     *(
-        _part(f"crash points in one process {kind}", "every write is a crash point", f"tests.faults.crash_in_process --kind {kind}", 7)
+        _part(f"crash points in one process {kind}", "every write is a crash point", f"tests.faults.in_process_crash_points --kind {kind}", 7)
         for kind in ("latest", "state", "join")
     ),
     _part("full disk", "no space for checkpoints, shuffles or tables: reported, or survived", "tests.faults.full_disk", 6),
     _part("storage", "an S3 that fails, credentials that expire: reported, or survived", "tests.faults.s3_failures", 10),
     _part("brokers", "leaders that are killed, brokers that are restarted", "tests.faults.broker_failures", 6),
-    _part("one writer", "a second run on a checkpoint is refused; a reset doubles nothing", "tests.faults.checkpoints --times 20", 8),
-    _part("verify", "a small environment in an account: deployed, killed, compared with a ledger, removed", "tests.faults.verify_played_account", 5),
-    _part("upgrade", "another version on the same checkpoint, and back", "tests.faults.upgrade", 6),
+    _part("one writer", "a second run on a checkpoint is refused; a reset doubles nothing", "tests.faults.checkpoint_lease_and_reset --times 20", 8),
+    _part("verify", "a small environment in an account: deployed, killed, compared with a ledger, removed", "tests.faults.verify_simulated_account", 5),
+    _part("upgrade", "another version on the same checkpoint, and back", "tests.faults.upgrade_under_load", 6),
     *(
-        _part(f"moves {engine}", "to a later Spark and back, twenty times", f"tests.faults.job_moves --engine {engine} --times 20", 30)
+        _part(f"moves {engine}", "to a later Spark and back, twenty times", f"tests.faults.moves_between_engines --engine {engine} --times 20", 30)
         for engine in VERSIONS
     ),
-    _part("moves between engines", "to a job on another engine by its checkpoint, twenty times", f"tests.faults.job_moves --engine {ANY} --times 20", 25),
+    _part("moves between engines", "to a job on another engine by its checkpoint, twenty times", f"tests.faults.moves_between_engines --engine {ANY} --times 20", 25),
     _part("sinks", "kill -9 in the middle of writes to every sink", "tests.faults.kill_during_sink_writes --kills 3 --records 3000", 6),
     _part("throttle", "sinks that are slow or take nothing", "tests.faults.throttled_sinks", 6),
     _part("upkeep", "tables kept up while they are written and read", "tests.faults.maintenance_under_load --minutes 10", 12),
@@ -227,7 +230,7 @@ def order() -> list[Part]:
 def parser() -> argparse.ArgumentParser:
     """Arguments of this program."""
     reading = argparse.ArgumentParser(
-        prog="python -m tests.faults.budget", description="The fault suite within a budget."
+        prog="python -m tests.faults.run_within_budget", description="The fault suite within a budget."
     )
     reading.add_argument("--minutes", type=float, default=60.0)
     reading.add_argument("--only", nargs="+", choices=[part.name for part in PARTS], metavar="PART")

@@ -1,4 +1,4 @@
-"""Fault test of upgrades under load, one of which fails: ``python -m tests.faults.upgrade``.
+"""Fault test of upgrades under load, one of which fails: ``python -m tests.faults.upgrade_under_load``.
 
 The shop is deployed on LocalStack by CDK; its state machines run there. The EMR Serverless that they call is the tests' own
 (``tests/integration/lifecycle/simulated_engines.py``), whose runs here are real ones: local Spark, from the launch document that the
@@ -37,8 +37,8 @@ from millrace.sandbox.programs.local_spark import LocalJob
 from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sandbox.records.producer import BackgroundThread
 from tests import kinesalite
+from tests.faults.engines_on_local_spark import RealRuns, beside_localstack
 from tests.faults.kill_deployed_jobs import Shop
-from tests.faults.real_runs import RealRuns, beside_localstack
 from tests.faults.row_difference import Difference
 from tests.faults.shop_project import ENVIRONMENT, deployed, synthesise
 

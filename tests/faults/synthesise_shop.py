@@ -1,4 +1,4 @@
-"""Synthesise the shop's project: ``python -m tests.faults.synth PROJECT ASSEMBLY``."""
+"""Synthesise the shop's project: ``python -m tests.faults.synthesise_shop PROJECT ASSEMBLY``."""
 
 from __future__ import annotations
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from tests.faults import bad_records, odd_records, round_scenarios
+from tests.faults import bad_record_examples, odd_record_rounds, round_scenarios
 from tests.faults.kafka_round_setup import KafkaStage
 from tests.faults.keyed_round_setup import KeyedStage
+from tests.faults.record_sender import DDL
 from tests.faults.round_setup import Stage
 from tests.faults.routed_round_setup import RoutedStage
-from tests.faults.sent_records import DDL
 from tests.faults.topic_split import SplitStage, split_topic
 
 Story = Callable[[Stage, int], None]
@@ -72,10 +72,10 @@ ROUNDS: Mapping[str, Round] = {
     "killed_while_splitting": Round(round_scenarios.killed_while_splitting),
     "throttled": Round(round_scenarios.throttled),
     "iterators_expire": Round(round_scenarios.iterators_expire),
-    "zero_length": Round(odd_records.zero_length),
-    "large": Round(odd_records.large),
+    "zero_length": Round(odd_record_rounds.zero_length),
+    "large": Round(odd_record_rounds.large),
     "contended": Round(round_scenarios.contended, settings={"fetch_seconds": 0.2}),
-    "aggregated": Round(odd_records.aggregated),
+    "aggregated": Round(odd_record_rounds.aggregated),
     "latest_over_a_stop": Round(round_scenarios.latest_over_a_stop, settings={"start": "latest"}),
     "closed_shards_passed_over": Round(round_scenarios.closed_shards_passed_over, prelude=PASSES_OVER),
     "positions_cut_short": Round(round_scenarios.positions_cut_short),
@@ -83,8 +83,8 @@ ROUNDS: Mapping[str, Round] = {
     "limits_follow_shards": Round(
         round_scenarios.limits_follow_shards, shards=1, settings=LIMITED, trigger_seconds=0.1
     ),
-    "bad_input": Round(odd_records.bad_input, ddl=bad_records.DDL),
-    "bad_input_kafka": Round(odd_records.bad_input, ddl=bad_records.DDL, kind=KafkaStage),
+    "bad_input": Round(odd_record_rounds.bad_input, ddl=bad_record_examples.DDL),
+    "bad_input_kafka": Round(odd_record_rounds.bad_input, ddl=bad_record_examples.DDL, kind=KafkaStage),
     "several_sources": Round(round_scenarios.killed_while_splitting, kind=RoutedStage),
     "split_topic": Round(split_topic, kind=SplitStage),
     "latest_of_split_shards": Round(

@@ -1,4 +1,4 @@
-"""Fault test of checkpoints: second runs, a pause, a reset: ``python -m tests.faults.checkpoints --times 20``.
+"""Fault test of checkpoints: second runs, a pause, a reset: ``python -m tests.faults.checkpoint_lease_and_reset --times 20``.
 
 The job is deployed on LocalStack, with its checkpoints on S3, and started from its launch document while records come:
 

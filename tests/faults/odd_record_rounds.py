@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.faults import bad_records
+from tests.faults import bad_record_examples
+from tests.faults.record_sender import send_aggregate
 from tests.faults.round_scenarios import running
 from tests.faults.round_setup import Stage
-from tests.faults.sent_records import send_aggregate
 
 
 def zero_length(stage: Stage, records: int) -> None:
@@ -60,13 +60,13 @@ def aggregated(stage: Stage, records: int) -> None:
 def bad_input(stage: Stage, records: int) -> None:
     """Every bad record that we know of: first alone, then among good ones, with odd keys and with one hot key."""
     stage.start()
-    for _, payload, dirt in bad_records.spoiled():
+    for _, payload, dirt in bad_record_examples.spoiled():
         stage.put("k", payload, dirt)
     stage.until_complete()
     for n, (_, payload, dirt) in enumerate(
-        [*bad_records.taken(), *bad_records.spoiled(), *bad_records.taken()]
+        [*bad_record_examples.taken(), *bad_record_examples.spoiled(), *bad_record_examples.taken()]
     ):
-        stage.put(bad_records.KEYS[n % len(bad_records.KEYS)], payload, dirt)
+        stage.put(bad_record_examples.KEYS[n % len(bad_record_examples.KEYS)], payload, dirt)
     for n in range(max(0, records - len(stage.feed.producer.ledger))):
-        stage.put("hot", bad_records.good(n), None)
+        stage.put("hot", bad_record_examples.good(n), None)
     stage.until_complete()

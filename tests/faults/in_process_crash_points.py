@@ -1,4 +1,4 @@
-"""Crash a job at every write of a batch, within one process: ``python -m tests.faults.crash_in_process``.
+"""Crash a job at every write of a batch, within one process: ``python -m tests.faults.in_process_crash_points``.
 
 As :mod:`tests.faults.crash_at_every_write`, without starting a driver: from a write on nothing that the job does has an effect any more, neither on
 S3 nor on PostgreSQL, which is what a kill leaves behind. The job is then started again, with nothing of its state in memory. Tables are
@@ -132,7 +132,8 @@ def points(
 def parser() -> argparse.ArgumentParser:
     """Arguments of this program."""
     reading = argparse.ArgumentParser(
-        prog="python -m tests.faults.crash_in_process", description="Every write of a batch a crash point."
+        prog="python -m tests.faults.in_process_crash_points",
+        description="Every write of a batch a crash point.",
     )
     reading.add_argument(
         "--kind", nargs="+", choices=CHECKED_EVERY, default=list(CHECKED_EVERY), metavar="KIND"

@@ -1,4 +1,4 @@
-"""Run the cut-overs that ``millrace import`` describes: ``python -m tests.faults.cutover``.
+"""Run the cut-overs that ``millrace import`` describes: ``python -m tests.faults.import_cutover``.
 
 Somebody else's job (``job_to_import.py``: plain Spark, no identity in its rows) copies a topic into a table with the records' times
 and into one without. The producers' times are up to two seconds out of order. ``millrace import`` writes its environment twice,
@@ -40,7 +40,7 @@ from millrace.sandbox.programs.localstack import ACCOUNT, LocalStack
 from millrace.sandbox.records.producer import BackgroundThread
 from tests.faults.moto_server import moto
 from tests.faults.row_difference import Difference
-from tests.faults.shop import records
+from tests.faults.shop import orders_with_expected_results
 from tests.faults.shop_project import NAME, bring, millrace, prepare
 
 HOME = RUN / "cutover"
@@ -78,7 +78,7 @@ class Sent:
 
     def send(self, count: int) -> None:
         """Send the next orders, some of them spoiled, and wait until the broker has them."""
-        for event in records.orders(self.choose, self.number, count):
+        for event in orders_with_expected_results.orders(self.choose, self.number, count):
             at = time.time_ns() // 1_000_000 - self.choose.randrange(DISORDER_MS)
             self._producer.produce(TOPIC, event.payload, event.key, timestamp=at)
             if event.dirt is None:
@@ -318,7 +318,7 @@ def changed_over(sent: Sent, theirs: Theirs, stack: LocalStack, broker: Any, glu
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(prog="python -m tests.faults.cutover", description=__doc__)
+    made = argparse.ArgumentParser(prog="python -m tests.faults.import_cutover", description=__doc__)
     made.add_argument("--per-second", type=float, default=50.0, help="orders that are sent")
     made.add_argument("--seed", type=int, default=1)
     return made
