@@ -210,13 +210,13 @@ soak: setup-dev ## An hour of a job on LocalStack: the slopes of memory, files a
 	@$(WITH_NODE) $(BIN)/python -m tests.faults.soak
 
 bench-formats: setup-dev ## Rows per second of each payload format against JSON
-	@$(BIN)/python -m tests.performance.formats
+	@$(BIN)/python -m tests.performance.decoding_by_format
 
 bench-growth: setup-dev ## A batch's time as rows, files, partitions, shards, sinks and lag grow
-	@$(BIN)/python -m tests.performance.growth
+	@$(BIN)/python -m tests.performance.batch_time_growth
 
 bench-core: setup-dev $(STAMPS)/spark-$(NEWEST_SPARK) ## Landing against code by hand and the tutorials' way, on both lines, with targets (15 min)
-	@$(BIN)/python -m tests.performance.landing_speed
+	@$(BIN)/python -m tests.performance.kafka_landing_speed
 
 bench-synth: setup-dev ## Synthesis of prod against an empty CDK app
 	@$(WITH_NODE) $(BIN)/python -m tests.performance.synth

@@ -42,12 +42,12 @@ from millrace.etl.sinks.delivery.keyed_rows import result_identity
 from millrace.sandbox.programs import kafka_broker
 from tests.faults import small_job_documents
 from tests.launch_document_defaults import with_route
+from tests.performance.benchmark_session import spark_session
 from tests.performance.case_order import in_turn
-from tests.performance.cpu import cpu_since_now
-from tests.performance.growth_tables import borrowed
+from tests.performance.cpu_time import cpu_since_now
 from tests.performance.hand_written_baselines import HOME
 from tests.performance.median_intervals import interval
-from tests.performance.session import spark_session
+from tests.performance.tables_of_any_size import borrowed
 from tests.spark.queries.test_change_order import decoder_of
 
 TOPIC, PARTITIONS = "orders", 4

@@ -18,8 +18,8 @@ from millrace.benchmark.fit import ModelFit
 from millrace.sandbox.payloads import flights
 from millrace.sandbox.programs import kafka_broker
 from millrace.sandbox.programs.child_processes import locked_sandbox_without_left_programs
-from tests.performance import hand_written_baselines, landing_speed, preloaded_input
-from tests.performance.session import spark_session
+from tests.performance import hand_written_baselines, kafka_landing_speed, preloaded_input
+from tests.performance.benchmark_session import spark_session
 
 PARTITIONS = 4
 CORES = 2
@@ -133,7 +133,7 @@ def drained(fit: ModelFit, said: Callable[[str], None]) -> list[Drained]:
             topic = f"{preloaded_input.TOPIC}-{number}"
             broker.create_topic(topic, PARTITIONS)
             with (hand_written_baselines.HOME / "events.jsonl").open("a") as log:
-                bench = landing_speed.Bench(spark, broker.bootstrap, setting.limit, 0, log, topic)
+                bench = kafka_landing_speed.Bench(spark, broker.bootstrap, setting.limit, 0, log, topic)
                 with _traffic(broker.bootstrap, topic, payloads, setting.rate):
                     results.append(_once(bench, f"drain_{number}", setting, fit))
             one = results[-1]
@@ -142,7 +142,7 @@ def drained(fit: ModelFit, said: Callable[[str], None]) -> list[Drained]:
     return results
 
 
-def _once(bench: landing_speed.Bench, name: str, setting: Setting, fit: ModelFit) -> Drained:
+def _once(bench: kafka_landing_speed.Bench, name: str, setting: Setting, fit: ModelFit) -> Drained:
     query = bench.land_query(name)
 
     def start() -> Any:

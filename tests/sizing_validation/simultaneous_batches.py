@@ -13,7 +13,7 @@ from millrace.sizing.queries.driver import fixed_cost_factor
 from millrace.sizing.simulation import Arrivals, FixedExecutors, QueryLoad, Scenario, simulate
 from millrace.sizing.simulation.task_schedule import divide_stream
 from tests.performance.preloaded_input import PARTITIONS
-from tests.performance.sharing import Burst, Cell, measure
+from tests.performance.simultaneous_batches import Burst, Cell, measure
 
 CORES = 2
 RECORDS = (500, 4000, 16_000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from millrace.sandbox.programs.child_processes import ChildProcess
 from tests.faults import small_job_documents
 from tests.faults.round_setup import start
-from tests.performance.rivals.protocol import DDL, NAMESPACE, Place, Rival
+from tests.performance.rivals.rival_interface import DDL, NAMESPACE, Place, Rival
 
 
 class Millrace(Rival):

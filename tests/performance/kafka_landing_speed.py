@@ -1,6 +1,6 @@
 """Speed of landing, compared with the shortest hand-written code and with that of tutorials.
 
-``python -m tests.performance.landing_speed --events 2000000 --pairs 5``. On each line of Spark, all runs read one
+``python -m tests.performance.kafka_landing_speed --events 2000000 --pairs 5``. On each line of Spark, all runs read one
 preloaded Kafka topic of flight events in one session, turn about, so that what
 else the machine does falls on all of them; the figures to trust are ratios of a round. They are printed against
 the targets, and kept with the commit in ``results/core.jsonl`` beside this file.
@@ -62,8 +62,9 @@ from millrace.etl.record.ready_query import ReadyQuery
 from millrace.sandbox.programs import kafka_broker
 from millrace.sandbox.programs.toolchain import ROOT, spark_submit_variables
 from tests.launch_document_defaults import with_route
+from tests.performance.benchmark_session import spark_session
 from tests.performance.case_order import in_turn
-from tests.performance.cpu import cpu_since_now, task_seconds
+from tests.performance.cpu_time import cpu_since_now, task_seconds
 from tests.performance.hand_written_baselines import (
     HOME,
     SCHEMA,
@@ -74,7 +75,6 @@ from tests.performance.hand_written_baselines import (
 )
 from tests.performance.metrics_overhead import listener, watched
 from tests.performance.preloaded_input import PARTITIONS, TOPIC, preload
-from tests.performance.session import spark_session
 from tests.performance.target_comparison import Round, screen
 
 CONSOLE = Console(width=200, highlight=False, markup=False)
@@ -319,7 +319,7 @@ def pairs(text: str) -> int:
 
 def parser() -> argparse.ArgumentParser:
     reading = argparse.ArgumentParser(
-        prog="tests.performance.landing_speed", description=__doc__.splitlines()[0]
+        prog="tests.performance.kafka_landing_speed", description=__doc__.splitlines()[0]
     )
     reading.add_argument("--events", type=int, default=600_000)
     reading.add_argument("--pairs", type=pairs, default=3, help="measured rounds")
@@ -386,7 +386,7 @@ def main(arguments: Sequence[str]) -> int:
         for line in given.lines:
             python = spark_submit_variables(LINES[line])["PYSPARK_PYTHON"]
             subprocess.run(
-                [python, "-m", "tests.performance.landing_speed", *arguments, "--into", str(into)],
+                [python, "-m", "tests.performance.kafka_landing_speed", *arguments, "--into", str(into)],
                 check=True,
                 cwd=ROOT,
             )

@@ -1,4 +1,4 @@
-"""Duration of simultaneous batches of one job: ``python -m tests.performance.sharing --queries 20 --records 20,2000``.
+"""Duration of simultaneous batches of one job: ``python -m tests.performance.simultaneous_batches --queries 20 --records 20,2000``.
 
 Each query lands a Kinesis stream of its own (kinesalite), or a Kafka topic, with the core's supervisor, in a pool of its own, on the
 cores of one local session. A line for each number of records: seconds of a batch (median of the queries' slowest batch of a burst, and of
@@ -32,10 +32,10 @@ from millrace.sandbox.records.producer import KinesisProducer
 from tests import kinesalite
 from tests.kinesalite import CREDENTIALS, REGION, Kinesalite
 from tests.launch_document_defaults import with_route
-from tests.performance.cpu import core_seconds, task_seconds
+from tests.performance.benchmark_session import spark_session
+from tests.performance.cpu_time import core_seconds, task_seconds
 from tests.performance.hand_written_baselines import HOME, SCHEMA
 from tests.performance.preloaded_input import PARTITIONS, TOPIC, clean, preload
-from tests.performance.session import spark_session
 
 IDLE_SECONDS = 20.0
 """Seconds at the end in which no stream has records any more."""
@@ -320,7 +320,7 @@ def parser() -> argparse.ArgumentParser:
         return [int(each) for each in text.split(",")]
 
     reading = argparse.ArgumentParser(
-        prog="python -m tests.performance.sharing", description="Queries that share a job."
+        prog="python -m tests.performance.simultaneous_batches", description="Queries that share a job."
     )
     reading.add_argument("--queries", type=int, default=5)
     reading.add_argument("--idle", type=int, default=0, help="more queries, without records")

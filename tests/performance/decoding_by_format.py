@@ -1,6 +1,6 @@
 """Speed of decoding each payload format, compared with JSON in the same run.
 
-``python -m tests.performance.formats --records 200000 --rounds 5``. The same flights in every format,
+``python -m tests.performance.decoding_by_format --records 200000 --rounds 5``. The same flights in every format,
 from the page cache, are decoded and written nowhere (Spark's ``noop``): what is measured is the decoder
 with its verdicts, not a table. The formats take turns, so that what else the machine does falls on all of
 them; the figures to trust are ratios of a round.
@@ -46,9 +46,9 @@ from millrace.sandbox.payloads import flights, payload_writers
 from millrace.sandbox.programs.child_processes import RUN
 from millrace.sandbox.programs.toolchain import ROOT
 from tests import protobuf_without_protoc as pb
+from tests.performance.benchmark_session import spark_session
 from tests.performance.case_order import in_turn
 from tests.performance.median_intervals import interval
-from tests.performance.session import spark_session
 
 HOME = RUN / "bench-formats"
 DDL = ROOT / "pipelines/flights/schemas/flight.ddl"
@@ -144,7 +144,9 @@ def seconds(spark: SparkSession, folder: str, decoder: Decoder) -> float:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="tests.performance.formats", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="tests.performance.decoding_by_format", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("--records", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cores", type=int, default=2)

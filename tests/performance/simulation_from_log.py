@@ -1,6 +1,6 @@
 """Simulation of a job from its log, compared with real Spark runs under other conditions.
 
-``python -m tests.performance.twin``: a query on a rate that rises, on Spark itself. The first run is the log that the twin
+``python -m tests.performance.simulation_from_log``: a query on a rate that rises, on Spark itself. The first run is the log that the twin
 has; each other run changes one thing. What was foretold from the first is printed beside what happened.
 """
 
@@ -53,7 +53,9 @@ OTHERS = {
 
 def parser() -> argparse.ArgumentParser:
     """Return the command line's."""
-    made = argparse.ArgumentParser(prog="python -m tests.performance.twin", description=__doc__)
+    made = argparse.ArgumentParser(
+        prog="python -m tests.performance.simulation_from_log", description=__doc__
+    )
     made.add_argument("--seconds", type=int, default=100, help="of each run")
     made.add_argument("--only", nargs="+", choices=OTHERS, default=list(OTHERS), help="these conditions")
     made.add_argument(
@@ -108,7 +110,15 @@ def played(conditions: Conditions, seconds: int) -> ApplicationTwin:
     shutil.rmtree(logs, ignore_errors=True)
     logs.mkdir(parents=True)
     subprocess.run(
-        [sys.executable, "-m", "tests.performance.twin", "--seconds", str(seconds), "--job", text],
+        [
+            sys.executable,
+            "-m",
+            "tests.performance.simulation_from_log",
+            "--seconds",
+            str(seconds),
+            "--job",
+            text,
+        ],
         env={**os.environ, "JAVA_HOME": str(java_home()), "PYSPARK_PYTHON": sys.executable},
         cwd=Path(__file__).parents[2],
         stdout=subprocess.DEVNULL,

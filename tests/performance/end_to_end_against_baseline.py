@@ -1,4 +1,4 @@
-"""The whole way through Millrace against one job by hand: ``python -m tests.performance.whole_way``.
+"""The whole way through Millrace against one job by hand: ``python -m tests.performance.end_to_end_against_baseline``.
 
 derive
     A land query and a derive query with two broadcast joins, from a Kafka topic of flights, against one ``foreachBatch`` that parses, keeps
@@ -38,14 +38,14 @@ from millrace.etl.record.tables import Table
 from millrace.sandbox.payloads import flights
 from millrace.sandbox.programs import kafka_broker
 from tests.faults import small_job_documents
+from tests.performance.benchmark_session import spark_session
 from tests.performance.case_order import in_turn
-from tests.performance.cpu import cpu_since_now, task_seconds
-from tests.performance.growth_bench import now
-from tests.performance.growth_tables import Numbered, write
+from tests.performance.cpu_time import cpu_since_now, task_seconds
+from tests.performance.growth_session import now
 from tests.performance.hand_written_baselines import HOME, SCHEMA
 from tests.performance.median_intervals import interval
 from tests.performance.preloaded_input import PARTITIONS, TOPIC, preload
-from tests.performance.session import spark_session
+from tests.performance.tables_of_any_size import Numbered, write
 
 KEYS = 1_000
 ENRICH = (
@@ -205,7 +205,7 @@ class Stateful:
         }
         derive: dict[str, Any] = {
             "kind": "derive", "name": name, "source_table": f"bench.{self.landing('millrace')}", "enrich": [],
-            "transform": f"tests.performance.whole_way:{self.transform.__name__}", "state": state, "latest_by": [],
+            "transform": f"tests.performance.end_to_end_against_baseline:{self.transform.__name__}", "state": state, "latest_by": [],
             "dead_letters": None, "route": None, "trigger_seconds": 0,
             "sink": {"kind": "iceberg", "table": f"bench.{name}"},
         }  # fmt: skip
@@ -297,7 +297,7 @@ def references(spark: SparkSession) -> None:
 def parser() -> argparse.ArgumentParser:
     """Arguments of this program."""
     reading = argparse.ArgumentParser(
-        prog="python -m tests.performance.whole_way", description=__doc__.splitlines()[0]
+        prog="python -m tests.performance.end_to_end_against_baseline", description=__doc__.splitlines()[0]
     )
     reading.add_argument("--only", nargs="+", choices=("derive", *STATES), default=["derive", *STATES])
     reading.add_argument("--events", type=int, default=600_000)

@@ -8,8 +8,8 @@ from millrace.sandbox.programs import jars
 from millrace.sandbox.programs.child_processes import ChildProcess, free_port
 from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from millrace.sandbox.programs.toolchain import java_home
-from tests.performance.rivals import fetching
-from tests.performance.rivals.protocol import JOBS, Place, Rival, environment
+from tests.performance.rivals import downloads
+from tests.performance.rivals.rival_interface import JOBS, Place, Rival, environment
 
 ARTIFACTS = (
     *(
@@ -28,7 +28,7 @@ class Connect(Rival):
 
     def fetch(self) -> None:
         """Fetch the connector, and Connect itself, which tests of change data use too."""
-        fetching.jar_files("connect", ARTIFACTS, dependencies=True)
+        downloads.jar_files("connect", ARTIFACTS, dependencies=True)
         jars.fetch_jars(["debezium"])
 
     def start(self, place: Place) -> ChildProcess:
@@ -41,7 +41,7 @@ class Connect(Rival):
         parts = Template((JOBS / self.job).read_text()).substitute(values).split("# ----\n")
         worker.write_text(parts[0])
         connector.write_text(parts[1])
-        library = fetching.jar_files("connect", ARTIFACTS, dependencies=True)
+        library = downloads.jar_files("connect", ARTIFACTS, dependencies=True)
         connect = [
             path for path in jars.jar_files("debezium") if not path.name.startswith(("debezium", "slf4j"))
         ]
@@ -52,8 +52,8 @@ class Connect(Rival):
                 [
                     *library,
                     *(p for p in connect if p.name not in given),
-                    *fetching.hadoop(),
-                    *fetching.sqlite(),
+                    *downloads.hadoop(),
+                    *downloads.sqlite(),
                 ],
             )
         )

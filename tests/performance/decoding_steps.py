@@ -1,4 +1,4 @@
-"""Time per step of decoding a landed record: ``python -m tests.performance.decoding --records 200000 --rounds 5``.
+"""Time per step of decoding a landed record: ``python -m tests.performance.decoding_steps --records 200000 --rounds 5``.
 
 The same flights, in the shape of Spark's Kafka source and out of the page cache, are made into the columns of a landing table and
 written nowhere (Spark's ``noop``). The plan grows by a step at a time, from what is written by hand to the core's own. Steps take
@@ -9,7 +9,7 @@ read
 envelope
     With identity, position, key, headers and times.
 by hand
-    With ``from_json``: the case ``same_columns`` of :mod:`tests.performance.landing_speed`.
+    With ``from_json``: the case ``same_columns`` of :mod:`tests.performance.kafka_landing_speed`.
 times as text
     The same, and the moments of a record are not parsed.
 with an end
@@ -45,13 +45,13 @@ from millrace.etl.formats.schema_files import parse_ddl_schema, read_text_schema
 from millrace.etl.record import envelope
 from millrace.etl.record.tables import with_all_fields_nullable
 from millrace.sandbox.programs.child_processes import RUN
+from tests.performance.benchmark_session import spark_session
 from tests.performance.case_order import in_turn
-from tests.performance.cpu import task_seconds
+from tests.performance.cpu_time import task_seconds
 from tests.performance.hand_written_baselines import SCHEMA
-from tests.performance.landing_speed import pairs
+from tests.performance.kafka_landing_speed import pairs
 from tests.performance.median_intervals import interval
 from tests.performance.preloaded_input import clean
-from tests.performance.session import spark_session
 
 HOME = RUN / "bench-decoding"
 PARTS = 4
@@ -126,7 +126,8 @@ def micros(spark: SparkSession, step: Step, records: int) -> float:
 def parser() -> argparse.ArgumentParser:
     """Arguments of this program."""
     reading = argparse.ArgumentParser(
-        prog="python -m tests.performance.decoding", description="Where the time of a landed record goes."
+        prog="python -m tests.performance.decoding_steps",
+        description="Where the time of a landed record goes.",
     )
     reading.add_argument("--records", type=int, default=200_000)
     reading.add_argument("--rounds", type=pairs, default=5, help="measured rounds")

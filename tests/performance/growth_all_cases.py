@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.performance.growth_sinks import (
+from tests.performance.growth_cases_of_sinks import (
     DeriveRows,
     DirectReplayed,
     DirectRestarted,
@@ -13,7 +13,7 @@ from tests.performance.growth_sinks import (
     LatestBy,
     OrderCompared,
 )
-from tests.performance.growth_sources import (
+from tests.performance.growth_cases_of_sources import (
     Case,
     Compacted,
     Lag,

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from pyiceberg.catalog.sql import SqlCatalog
 
-from tests.performance.rivals.protocol import NAMESPACE
+from tests.performance.rivals.rival_interface import NAMESPACE
 
 _LOCATION = "SELECT metadata_location FROM iceberg_tables WHERE table_namespace = ? AND table_name = ?"
 

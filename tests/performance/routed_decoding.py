@@ -1,6 +1,6 @@
 """Cost of routes in decoding: a router of one, two and four routes, compared with one decoder.
 
-``python -m tests.performance.routes --records 200000 --rounds 5``. The same flights as JSON, spread over topics in
+``python -m tests.performance.routed_decoding --records 200000 --rounds 5``. The same flights as JSON, spread over topics in
 turn, are decoded and written nowhere (Spark's ``noop``), with the envelope's columns beside them as a query has
 them. The cases take turns; the figures to trust are ratios of a round to the unrouted one.
 """
@@ -21,11 +21,11 @@ from millrace.etl.formats.base import Decoder
 from millrace.etl.formats.decoding.routes import DecodingRoute, RoutingDecoder
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schema_files import parse_ddl_schema
+from tests.performance.benchmark_session import spark_session
 from tests.performance.case_order import in_turn
-from tests.performance.formats import DDL, HOME, write
+from tests.performance.decoding_by_format import DDL, HOME, write
 from tests.performance.median_intervals import interval
 from tests.performance.preloaded_input import clean
-from tests.performance.session import spark_session
 
 
 def decoders(spark: SparkSession) -> dict[str, Decoder]:
@@ -47,7 +47,9 @@ def records(spark: SparkSession, routes: int) -> DataFrame:
 
 
 def parser() -> argparse.ArgumentParser:
-    reading = argparse.ArgumentParser(prog="tests.performance.routes", description=__doc__.splitlines()[0])
+    reading = argparse.ArgumentParser(
+        prog="tests.performance.routed_decoding", description=__doc__.splitlines()[0]
+    )
     reading.add_argument("--records", type=int, default=200_000)
     reading.add_argument("--rounds", type=int, default=5)
     reading.add_argument("--cores", type=int, default=2)

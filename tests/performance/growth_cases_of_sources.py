@@ -20,8 +20,8 @@ from millrace.etl.record import envelope
 from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.sources.kinesis import connector_stream as kinesis_source
-from tests.performance.growth_bench import PER_FILE, Bench, Built, Step, kafka, kinesis, now
-from tests.performance.growth_tables import (
+from tests.performance.growth_session import PER_FILE, Bench, Built, Step, kafka, kinesis, now
+from tests.performance.tables_of_any_size import (
     SEQUENCE_DIGITS,
     SEQUENCES,
     Numbered,

@@ -24,7 +24,7 @@ from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.ready_query import ReadyQuery
 from millrace.etl.record.tables import Table
 from tests.launch_document_defaults import with_route
-from tests.performance.growth_tables import borrowed, opaque, write
+from tests.performance.tables_of_any_size import borrowed, opaque, write
 
 DDL = "n BIGINT"
 

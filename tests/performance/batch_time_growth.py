@@ -1,6 +1,6 @@
 """Growth of a batch's time beyond that of a plain Spark append of the same rows, as one thing grows and all else stays.
 
-``python -m tests.performance.growth``. The core's handlers are built from job settings as on any engine, and called with
+``python -m tests.performance.batch_time_growth``. The core's handlers are built from job settings as on any engine, and called with
 batches as ``foreachBatch`` hands them over; what Spark's offset log says of them is written beforehand. Tables of many rows or
 files are files that only Iceberg's metadata know, where no batch should open them, and real rows otherwise. Sizes take turns in
 one session; the figures to trust are ratios of a round.
@@ -20,14 +20,14 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from millrace.sandbox.programs.child_processes import RUN
-from tests.performance import landing_speed
+from tests.performance import kafka_landing_speed
+from tests.performance.batch_time_parts import NAMES, Parts, timed
+from tests.performance.benchmark_session import spark_session
 from tests.performance.case_order import in_turn
-from tests.performance.growth_bench import Bench
-from tests.performance.growth_cases import CASES
-from tests.performance.growth_parts import NAMES, Parts, timed
-from tests.performance.growth_sources import Case
+from tests.performance.growth_all_cases import CASES
+from tests.performance.growth_cases_of_sources import Case
+from tests.performance.growth_session import Bench
 from tests.performance.median_intervals import interval
-from tests.performance.session import spark_session
 
 HOME = RUN / "bench-growth"
 WANTED = 1.2
@@ -164,9 +164,11 @@ def growth_of(found: dict[int, list[Outcome]], failed: dict[int, str], tasks: fl
 
 def parser() -> argparse.ArgumentParser:
     """What the command takes."""
-    reading = argparse.ArgumentParser(prog="tests.performance.growth", description=__doc__.splitlines()[0])
+    reading = argparse.ArgumentParser(
+        prog="tests.performance.batch_time_growth", description=__doc__.splitlines()[0]
+    )
     reading.add_argument("--only", nargs="+", choices=[kind.name for kind in CASES], metavar="CASE")
-    reading.add_argument("--rounds", type=landing_speed.pairs, default=5, help="measured rounds")
+    reading.add_argument("--rounds", type=kafka_landing_speed.pairs, default=5, help="measured rounds")
     reading.add_argument("--largest", type=int, help="leave larger sizes out, but for the smallest of a case")
     reading.add_argument("--rows", type=int, default=10_000, help="of a batch")
     reading.add_argument("--list", action="store_true", help="name the cases")

@@ -8,7 +8,7 @@ from millrace.sandbox.programs import jars, local_driver
 from millrace.sandbox.programs.child_processes import ChildProcess
 from millrace.sandbox.programs.local_spark import local_catalog_settings
 from millrace.sandbox.programs.toolchain import ROOT
-from tests.performance.rivals.protocol import CORES, JOBS, Place, Rival, environment
+from tests.performance.rivals.rival_interface import CORES, JOBS, Place, Rival, environment
 
 
 class PlainSpark(Rival):

@@ -1,4 +1,4 @@
-"""Cost of landing from Kinesis: ``python -m tests.performance.kinesis --events 200000 --pairs 5``.
+"""Cost of landing from Kinesis: ``python -m tests.performance.kinesis_landing_speed --events 200000 --pairs 5``.
 
 A stream of a local server (kinesalite) is filled once. Then the same connector reads it from its beginning, turn about in
 one session, with the same limit, until a table has all of it; the figures to trust are ratios of a round.
@@ -36,11 +36,11 @@ from millrace.sandbox.records.producer import KinesisProducer
 from tests import kinesalite
 from tests.kinesalite import CREDENTIALS, REGION
 from tests.launch_document_defaults import with_route
+from tests.performance.benchmark_session import spark_session
 from tests.performance.hand_written_baselines import HOME, SCHEMA
-from tests.performance.landing_speed import pairs
+from tests.performance.kafka_landing_speed import pairs
 from tests.performance.median_intervals import interval
 from tests.performance.preloaded_input import clean
-from tests.performance.session import spark_session
 
 STREAM = "flights"
 SHARDS = 2
@@ -184,7 +184,7 @@ def where(stages: Sequence[Any]) -> dict[str, float]:
 def parser() -> argparse.ArgumentParser:
     """Arguments of this program."""
     reading = argparse.ArgumentParser(
-        prog="python -m tests.performance.kinesis", description="What landing costs on Kinesis."
+        prog="python -m tests.performance.kinesis_landing_speed", description="What landing costs on Kinesis."
     )
     reading.add_argument("--events", type=int, default=200_000)
     reading.add_argument("--pairs", type=pairs, default=5, help="measured rounds")

@@ -18,9 +18,9 @@ from millrace.etl.sinks.base import DELETED, ORDER, raise_on_refused_rows
 from millrace.etl.sinks.delivery.keyed_rows import result_identity
 from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
 from tests.performance import growth_transforms
-from tests.performance.growth_bench import PER_FILE, Step, kafka, now
-from tests.performance.growth_sources import PARTITIONS, PER_SECOND, SETTLED, Numbering, Topic
-from tests.performance.growth_tables import Numbered, arrived, listed, opaque, write
+from tests.performance.growth_cases_of_sources import PARTITIONS, PER_SECOND, SETTLED, Numbering, Topic
+from tests.performance.growth_session import PER_FILE, Step, kafka, now
+from tests.performance.tables_of_any_size import Numbered, arrived, listed, opaque, write
 
 
 @dataclass(frozen=True)
