@@ -248,7 +248,7 @@ lock: $(STAMPS)/java ## Resolve every pin anew: Python, LocalStack, jars, Node
 	@$(BIN)/python -m millrace.sandbox.programs.jars --lock
 	@$(PIP) $(BIN)/python --require-hashes -r requirements.txt -r toolchain/dev.txt
 	@$(BIN)/python -m millrace.infra.launch.carried_boto3
-	@$(WITH_NODE) $(BIN)/python -m tests.template.resource_types
+	@$(WITH_NODE) $(BIN)/python -m tests.template.write_deploy_data
 	@$(WITH_NODE) $(NPM) install --package-lock-only --omit-lockfile-registry-resolved
 	@$(WITH_NODE) $(NPM) install --prefix toolchain/browser --package-lock-only --omit-lockfile-registry-resolved
 

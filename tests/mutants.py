@@ -151,7 +151,11 @@ AREAS = {
             ),
         ),
         (
-            *("template/test_security.py", "template/test_job_files.py", "template/test_iam_resources.py"),
+            *(
+                "template/test_security.py",
+                "template/test_job_assets.py",
+                "template/test_iam_statement_resources.py",
+            ),
             *("template/test_kafka_login.py", "template/test_golden.py", "unit/cli/test_policies.py"),
         ),
     ),

@@ -41,10 +41,10 @@ class Part:
 _OWN_SERVERS = (
     "integration/lifecycle",
     "integration/test_first_day_of_company.py",
-    "integration/test_dev_stacks.py",
-    "integration/test_faults.py",
+    "integration/test_dev_environment_stacks.py",
+    "integration/test_fault_round.py",
     "integration/test_loopback_only.py",
-    "integration/test_package.py",
+    "integration/test_wheel.py",
     "integration/test_spark_upgrade.py",
 )
 """Need nothing of the one deployment that the other integration tests share."""

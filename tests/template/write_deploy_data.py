@@ -1,4 +1,4 @@
-"""Data that ``millrace deploy`` reads: ``python -m tests.template.resource_types``.
+"""Data that ``millrace deploy`` reads: ``python -m tests.template.write_deploy_data``.
 
 An extract of CloudFormation's resource schemas for the types that our templates have, which cfn-lint ships, and the permissions that
 new jobs have in these templates. ``make lock`` writes both, and tests compare them.
@@ -22,7 +22,7 @@ from millrace.lifecycle.changes.refused_updates import RESOURCE_TYPES
 from millrace.sandbox.programs.toolchain import ROOT
 from millrace.sizing import plan
 from tests.policy.all_regions import ACCOUNT, NEWEST, written
-from tests.template.test_exports import full, synthesised
+from tests.template.test_export_changes import full, synthesised
 
 RARE = (
     "AWS::EC2::EIP",

@@ -18,9 +18,9 @@ from millrace.lifecycle.changes.permission_changes import (
     permission_kinds_of_new_job,
     permission_lines,
 )
-from tests.template.cloudformation import Template
-from tests.template.resource_types import new_rights, swapped
-from tests.template.test_exports import Change, full, synthesised
+from tests.template.cloudformation_rules import Template
+from tests.template.test_export_changes import Change, full, synthesised
+from tests.template.write_deploy_data import new_rights, swapped
 
 ACCOUNT = "111122223333"
 BOUNDARY = f"arn:aws:iam::{ACCOUNT}:policy/limits"

@@ -11,7 +11,7 @@ from millrace.config.aws.regions import aws_partition_of_region
 from millrace.verify.account.checks import RESOURCE_TYPES
 from tests.policy.all_regions import NEWEST, REGIONS, written
 from tests.template.conftest import ROOT, Synthesis, Synthesise
-from tests.template.test_iam_resources import refused
+from tests.template.test_iam_statement_resources import refused
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from millrace.config.model import Environment
 from millrace.infra.environment_stacks import build_stacks
 from millrace.lifecycle.changes.stack_exports import StackOrder, stack_order
 from millrace.sizing import plan
-from tests.template.cloudformation import Template, deploy, exports, producers_first
+from tests.template.cloudformation_rules import Template, deploy, exports, producers_first
 from tests.template.conftest import ROOT
 from tests.template.test_existing_resources import EXISTING
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from millrace.lifecycle.versions import read_deployed_version
-from tests.integration.lifecycle.shop import GLUE_KAFKA, Shop
+from tests.integration.lifecycle.deployed_shop import GLUE_KAFKA, Shop
 from tests.integration.lifecycle.simulated_engines import Engines
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # four deployments

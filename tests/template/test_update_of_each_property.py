@@ -25,10 +25,10 @@ from millrace.lifecycle.changes.refused_updates import (
 )
 from millrace.sizing import plan
 from tests.policy.all_regions import NEWEST, written
-from tests.template.cloudformation import Template, replaced, update_refused
+from tests.template.cloudformation_rules import Template, replaced, update_refused
 from tests.template.conftest import ROOT, Synthesis
-from tests.template.resource_types import RARE, extract, kinds
-from tests.template.test_exports import NAT, Change, changed, full, put, synthesised
+from tests.template.test_export_changes import NAT, Change, changed, full, put, synthesised
+from tests.template.write_deploy_data import RARE, extract, kinds
 
 
 @dataclass(frozen=True)

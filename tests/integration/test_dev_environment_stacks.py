@@ -24,7 +24,7 @@ from millrace.sandbox.deployment import deploy_to_localstack
 from millrace.sandbox.programs import cdk, localstack
 from millrace.sandbox.programs.child_processes import RUN
 from millrace.sizing import Plan, plan
-from tests.integration.test_deployment import PRETENDED
+from tests.integration.test_local_environment_stacks import PRETENDED
 
 pytestmark = pytest.mark.slow
 
