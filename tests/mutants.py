@@ -47,8 +47,8 @@ AREAS = {
             "unit/docs/test_examples.py",
             "unit/etl/test_recreated_source_check.py",
             "spark/queries/test_land.py",
-            "spark/queries/test_single_source_read.py",
-            "spark/sources/test_kinesis_connector_loss.py",
+            "spark/queries/test_source_read_once.py",
+            "spark/sources/test_kinesis_connector_guards.py",
             "spark/sinks/test_latest_by.py",
         ),
     ),
@@ -57,7 +57,7 @@ AREAS = {
         (
             "unit/etl/test_lease_fence.py",
             "spark/sinks/test_two_writers.py",
-            "spark/job/test_stream_end_marks.py",
+            "spark/job/test_damaged_stream_end_mark.py",
             "spark/queries/test_land.py",
         ),
     ),
@@ -91,10 +91,10 @@ AREAS = {
             ),
             *(
                 "spark/queries/test_land.py",
-                "spark/sources/test_kinesis_connector_loss.py",
+                "spark/sources/test_kinesis_connector_guards.py",
                 "spark/sources/test_kinesis_trimmed.py",
             ),
-            "spark/sources/test_kafka_times.py",
+            "spark/sources/test_kafka_time_overflow.py",
         ),
     ),
     "lease": Area(
@@ -114,7 +114,7 @@ AREAS = {
             "spark/queries/test_land.py",
             "spark/sources/test_bad_input.py",
             "spark/queries/test_routed_direct.py",
-            "spark/formats/test_formats.py",
+            "spark/formats/test_decode_csv_avro_protobuf.py",
         ),
     ),
     "accounts": Area(
@@ -124,7 +124,7 @@ AREAS = {
             "spark/queries/test_derive.py",
             "spark/queries/test_enrichment.py",
             "spark/queries/test_direct.py",
-            "spark/queries/test_route.py",
+            "spark/queries/test_routes.py",
         ),
     ),
     "retention": Area(

@@ -28,8 +28,8 @@ from millrace.sandbox.programs import jars, local_session
 from millrace.sandbox.programs.toolchain import installed_spark_line, spark_submit_variables
 from tests import payloads_with_expected_values
 from tests.run import FIRST_COMPILER
-from tests.spark.formats import test_values
-from tests.spark.formats.test_formats import PLAIN
+from tests.spark.formats import test_values_by_other_parsers
+from tests.spark.formats.test_decode_csv_avro_protobuf import PLAIN
 from tests.suite_parts import NEWEST
 
 SHIFT = 400 * 86_400 + 5 * 3_600
@@ -92,7 +92,7 @@ def cases(spark: SparkSession) -> Iterator[tuple[Decoder, list[bytes]]]:
         )
 
     def as_json(kinds: Sequence[str]) -> list[bytes]:
-        named = test_values.json_cases().items()
+        named = test_values_by_other_parsers.json_cases().items()
         return [payload for name, (_, payload, _) in named if name.partition(": ")[0] in kinds]
 
     yield JsonDecoder(schema(KINDS)), as_json(KINDS)
@@ -100,7 +100,7 @@ def cases(spark: SparkSession) -> Iterator[tuple[Decoder, list[bytes]]]:
         parse_ddl_schema(spark, payloads_with_expected_values.CSV_DDL, "test.ddl"),
         payloads_with_expected_values.COMMA,
     )
-    yield csv, [payload for _, payload, _ in test_values.csv_cases().values()]
+    yield csv, [payload for _, payload, _ in test_values_by_other_parsers.csv_cases().values()]
     yield (
         avro.make_avro_decoder(spark, PLAIN, json.dumps(payloads_with_expected_values.AVSC), "values.avsc"),
         [each.payload for each in payloads_with_expected_values.AVRO],
@@ -119,7 +119,7 @@ def everything(spark: SparkSession) -> list[str]:
     return [
         str([bytes(each) if isinstance(each, bytearray) else each for each in row])
         for decoder, payloads in cases(spark)
-        for row in test_values.decoded(spark, decoder, payloads)
+        for row in test_values_by_other_parsers.decoded(spark, decoder, payloads)
     ]
 
 

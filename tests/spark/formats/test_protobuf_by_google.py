@@ -16,7 +16,7 @@ from millrace.etl.formats.protobuf import DescriptorMismatchError
 from millrace.etl.formats.protobuf_wire import WireError
 from tests import payloads_with_expected_values, protobuf_sample
 from tests import protobuf_without_protoc as pb
-from tests.spark.formats.test_formats import spoiled
+from tests.spark.formats.test_decode_csv_avro_protobuf import spoiled
 
 
 def test_protobuf_is_read_as_googles_own_parser_does(spark: SparkSession) -> None:

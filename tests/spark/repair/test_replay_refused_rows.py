@@ -24,7 +24,7 @@ from millrace.etl.sinks.base import dead_letters_of_refused_rows
 from millrace.etl.sinks.dead_letters import DeadLetterTable
 from tests.faults import small_job_documents
 from tests.faults.moto_server import make_table, moto
-from tests.spark.sink_rows import place
+from tests.spark.sink_input_rows import place
 from tests.spark.source_batches import Events, drained, frame, good, kafka_rows, lander
 
 Names = Callable[[str], Table]

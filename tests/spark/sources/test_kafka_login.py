@@ -29,7 +29,7 @@ from millrace.etl.sources.kafka import login
 from tests.faults import small_job_documents
 from tests.faults.moto_server import moto
 from tests.secured_kafka import PASSWORD, Guarded
-from tests.spark.sink_rows import none_refused, place, row, rows
+from tests.spark.sink_input_rows import none_refused, place, row, rows
 from tests.tls_proxy import Authority
 
 pytestmark = pytest.mark.slow

@@ -25,7 +25,7 @@ def test_the_table_is_that_of_the_kinds() -> None:
 
 
 def test_the_tables_of_values_are_those_that_the_decoders_are_held_against() -> None:
-    """``tests/spark/formats/test_values.py`` decodes each of them."""
+    """``tests/spark/formats/test_values_by_other_parsers.py`` decodes each of them."""
     written = PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
     assert written.strip() == payloads_with_expected_values.table(), (
         f"write this instead:\n{payloads_with_expected_values.table()}"

@@ -22,7 +22,7 @@ from millrace.etl.formats.decoding.times import is_time_type
 from millrace.etl.formats.json import NOT_ONE, JsonDecoder
 from millrace.etl.formats.schema_files import parse_ddl_schema
 from tests import payloads_with_expected_values
-from tests.spark.formats.test_formats import PLAIN
+from tests.spark.formats.test_decode_csv_avro_protobuf import PLAIN
 
 Case = tuple[str, bytes, Any]
 """Name of a column, a payload, and the value that it should be."""

@@ -19,7 +19,7 @@ from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
 from tests.faults import small_job_documents
-from tests.spark.queries.test_state import Pipeline
+from tests.spark.queries.test_stateful_derive import Pipeline
 from tests.spark.source_batches import Events, frame, good, kafka_rows
 
 Names = Callable[[str], Table]

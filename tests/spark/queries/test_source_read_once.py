@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.record.tables import Table
-from tests.spark.queries.test_state import Pipeline
+from tests.spark.queries.test_stateful_derive import Pipeline
 from tests.spark.source_batches import frame, good, kafka_rows
 
 pytestmark = pytest.mark.slow

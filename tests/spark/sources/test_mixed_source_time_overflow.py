@@ -19,7 +19,7 @@ from tests import kinesalite
 from tests.faults import small_job_documents
 from tests.faults.in_process_job import RunResult
 from tests.kinesalite import CREDENTIALS, REGION, Kinesalite
-from tests.spark.sources.test_kafka_times import LARGEST, NANOS, Routed, now
+from tests.spark.sources.test_kafka_time_overflow import LARGEST, NANOS, Routed, now
 
 STREAM = "shop"
 NO_CBOR = "org.apache.spark.sql.kinesis.shaded.amazonaws.sdk.disableCbor"

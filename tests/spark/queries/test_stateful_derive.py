@@ -30,7 +30,7 @@ from millrace.etl.sinks.delivery.keyed_rows import newest_of_each_key, result_id
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
 from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
 from tests.faults import small_job_documents
-from tests.spark.sink_rows import none_refused, place, results
+from tests.spark.sink_input_rows import none_refused, place, results
 from tests.spark.source_batches import Events, drained, frame, good, kafka_rows, lander
 
 Names = Callable[[str], Table]

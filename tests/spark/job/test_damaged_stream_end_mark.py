@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from millrace.etl.record.errors import SinkError
 from millrace.etl.sinks.delivery.stream_end_marks import FOLDER, StreamEndMarks
-from tests.spark.sink_rows import place
+from tests.spark.sink_input_rows import place
 
 
 @pytest.mark.faults
