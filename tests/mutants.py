@@ -44,7 +44,7 @@ AREAS = {
     "identity": Area(
         ("etl/sources/recreated_source_check.py", "etl/record/envelope.py"),
         (
-            "unit/docs/test_examples.py",
+            "unit/docs/test_doctest_examples.py",
             "unit/etl/test_recreated_source_check.py",
             "spark/queries/test_land.py",
             "spark/queries/test_source_read_once.py",
@@ -84,7 +84,7 @@ AREAS = {
                 "unit/etl/test_sources_kinesis.py",
             ),
             *(
-                "unit/etl/test_bounded_record_times.py",
+                "unit/etl/test_read_around_time_overflow.py",
                 "unit/etl/test_merge_offset_ranges.py",
                 "unit/etl/test_arrivals_to_look_up.py",
                 "unit/etl/test_sources_kafka_table.py",

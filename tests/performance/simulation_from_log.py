@@ -22,7 +22,7 @@ from millrace.advisor.logs.event_log_reader import read_history
 from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.sandbox.programs.child_processes import RUN
 from millrace.sandbox.programs.toolchain import java_home
-from tests.unit.advisor.synthetic_runs import Truth, history
+from tests.unit.advisor.event_logs_with_known_costs import Truth, history
 
 HOME = RUN / "twin"
 QUERY = "hashed"

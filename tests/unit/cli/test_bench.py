@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.cli.test_commands import millrace
+from tests.unit.cli.test_command_output import millrace
 
 
 @pytest.mark.parametrize(

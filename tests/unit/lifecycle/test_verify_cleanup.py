@@ -32,7 +32,7 @@ from millrace.verify.removals import removal
 from millrace.verify.run import Verification
 from millrace.verify.verification_cost import BilledRun
 from millrace.verify.verification_outcome import VerificationOutcome
-from tests.unit.cli.test_commands import ROOT, millrace
+from tests.unit.cli.test_command_output import ROOT, millrace
 from tests.unit.verify.simulated_brokers import Brokers
 from tests.unit.verify.smallest_environment import TINY
 from tests.unit.verify.test_environment_copy import kafka_only

@@ -1,4 +1,4 @@
-"""The page of test programs names each of them; tests/unit/docs/test_commands.py parses its commands."""
+"""The page of test programs names each of them; tests/unit/docs/test_documented_commands.py parses its commands."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from millrace.verify.account.check_claims import ClaimAnswer
 from millrace.verify.account.claims import read_claims
 from millrace.verify.environment_copy import VerificationCopy, VerificationSettings
 from millrace.verify.run import Verification
-from tests.unit.lifecycle.test_verify_run import HalfDeployed, copy, file, half, stacks
+from tests.unit.lifecycle.test_verify_cleanup import HalfDeployed, copy, file, half, stacks
 
 __all__ = ["copy", "file", "half"]
 

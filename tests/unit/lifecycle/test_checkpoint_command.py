@@ -26,7 +26,7 @@ from millrace.lifecycle.jobs.checkpoints import CheckpointRequestError
 from millrace.lifecycle.jobs.reset_effects import estimate_records_read_again, reset_objection
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from tests.launch_document_defaults import with_route
-from tests.unit.etl.test_manifest import DERIVE
+from tests.unit.etl.test_checkpoint_compatibility import DERIVE
 from tests.unit.lifecycle.shop_checkpoints import MANIFEST, Shop, document
 
 

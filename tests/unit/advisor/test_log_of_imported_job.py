@@ -15,7 +15,7 @@ from millrace.advisor.logs.application_history import History, Query
 from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.config import ConfigurationError
 from tests.unit.advisor.event_log_writer import write
-from tests.unit.advisor.synthetic_runs import Truth, history
+from tests.unit.advisor.event_logs_with_known_costs import Truth, history
 
 TRUTH = Truth(swing=0.4, seconds=300.0)
 

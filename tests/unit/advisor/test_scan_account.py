@@ -24,8 +24,8 @@ from millrace.cli.app import app
 from millrace.config import ConfigurationError
 from tests.page_without_browser import drawn
 from tests.unit.advisor.event_log_writer import write
-from tests.unit.advisor.synthetic_histories import history, twice
-from tests.unit.advisor.test_import_log import reading
+from tests.unit.advisor.healthy_query_history import history, twice
+from tests.unit.advisor.test_log_of_imported_job import reading
 
 NOW = datetime(2026, 11, 27, tzinfo=UTC)
 WINDOW = UsageWindow(NOW - timedelta(days=30), NOW)

@@ -15,7 +15,7 @@ from millrace.etl.checkpoints import manifest
 from millrace.etl.checkpoints.manifest import Manifest, ManifestError
 from millrace.etl.launch import settings
 from tests.launch_document_defaults import with_route
-from tests.unit.etl.test_launch import LAND, SETTINGS
+from tests.unit.etl.test_launch_arguments import LAND, SETTINGS
 
 KINESIS: dict[str, Any] = {
     "kind": "kinesis", "name": "clicks", "stream": "shop-clicks", "region": "eu-west-1", "start": "earliest",
