@@ -79,15 +79,15 @@ AREAS = {
         ),
         (
             *(
-                "unit/etl/test_sources.py",
-                "unit/etl/test_sources_contract.py",
-                "unit/etl/test_sources_kinesis.py",
+                "unit/etl/test_source_options.py",
+                "unit/etl/test_core_reads_routes_of_infra.py",
+                "unit/etl/test_kinesis_requests.py",
             ),
             *(
                 "unit/etl/test_read_around_time_overflow.py",
                 "unit/etl/test_merge_offset_ranges.py",
                 "unit/etl/test_arrivals_to_look_up.py",
-                "unit/etl/test_sources_kafka_table.py",
+                "unit/etl/test_kafka_option_table.py",
             ),
             *(
                 "spark/queries/test_land.py",

@@ -18,7 +18,7 @@ from tests.sizing_validation import (
     backlog_drain_time,
     interval_coverage,
     predicted_and_measured_batches,
-    shard_read_limit,
+    shard_limited_drain_time,
     simultaneous_batches,
 )
 from tests.sizing_validation.alternative_duration_models import RIVALS
@@ -52,7 +52,11 @@ def main(arguments: Sequence[str]) -> int:
     if options.only != "shard" and not options.again:
         simultaneous_batches.run(together, _say)
     if options.only is not None:
-        part = _sharing(together) if options.only == "sharing" else _shard(shard_read_limit.drained(_say))
+        part = (
+            _sharing(together)
+            if options.only == "sharing"
+            else _shard(shard_limited_drain_time.drained(_say))
+        )
         page = options.page.read_text(encoding="utf-8")
         options.page.write_text(_with_part(page, _wrapped(part)), encoding="utf-8")
         return 0
@@ -67,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
     page = "\n".join(
         (
             _page(covered, options.draws, real, drains),
-            _shard(shard_read_limit.drained(_say)),
+            _shard(shard_limited_drain_time.drained(_say)),
             _sharing(together),
         )
     )
@@ -156,7 +160,7 @@ def _page(
     return "\n".join(parts) + "\n"
 
 
-def _shard(drains: Sequence[shard_read_limit.Drained]) -> str:
+def _shard(drains: Sequence[shard_limited_drain_time.Drained]) -> str:
     rows = [
         [
             one.setting.name,
