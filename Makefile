@@ -204,19 +204,19 @@ docs: $(STAMPS)/python-dev ## The documentation as a site, in dist/docs; links c
 # ---- speed: ratios with intervals, measured in one run, never asserted ----
 
 faults: setup-dev ## The fault suite, for BUDGET minutes (60); goes on where it was
-	@$(WITH_NODE) $(BIN)/python -m tests.faults.budget --minutes $(or $(BUDGET),60)
+	@$(WITH_NODE) $(BIN)/python -m tests.faults.run_within_budget --minutes $(or $(BUDGET),60)
 
 soak: setup-dev ## An hour of a job on LocalStack: the slopes of memory, files and what is written
 	@$(WITH_NODE) $(BIN)/python -m tests.faults.soak
 
 bench-formats: setup-dev ## Rows per second of each payload format against JSON
-	@$(BIN)/python -m tests.performance.formats
+	@$(BIN)/python -m tests.performance.decoding_by_format
 
 bench-growth: setup-dev ## A batch's time as rows, files, partitions, shards, sinks and lag grow
-	@$(BIN)/python -m tests.performance.growth
+	@$(BIN)/python -m tests.performance.batch_time_growth
 
 bench-core: setup-dev $(STAMPS)/spark-$(NEWEST_SPARK) ## Landing against code by hand and the tutorials' way, on both lines, with targets (15 min)
-	@$(BIN)/python -m tests.performance.landing_speed
+	@$(BIN)/python -m tests.performance.kafka_landing_speed
 
 bench-synth: setup-dev ## Synthesis of prod against an empty CDK app
 	@$(WITH_NODE) $(BIN)/python -m tests.performance.synth
@@ -234,7 +234,7 @@ release: setup-dev ## Wheel, bill of materials and digests of this version, into
 	@$(BIN)/python -m tests.release
 
 golden: setup-dev ## Project, checkpoint and tables of this release, for later ones to continue from
-	@$(BIN)/python -m tests.golden.make
+	@$(BIN)/python -m tests.golden.save_release
 
 validate: setup-dev ## Hold the sizing model against known answers and real runs; writes docs/validation.md
 	@$(WITH_NODE) $(BIN)/python -m tests.sizing_validation
@@ -248,7 +248,7 @@ lock: $(STAMPS)/java ## Resolve every pin anew: Python, LocalStack, jars, Node
 	@$(BIN)/python -m millrace.sandbox.programs.jars --lock
 	@$(PIP) $(BIN)/python --require-hashes -r requirements.txt -r toolchain/dev.txt
 	@$(BIN)/python -m millrace.infra.launch.carried_boto3
-	@$(WITH_NODE) $(BIN)/python -m tests.template.resource_types
+	@$(WITH_NODE) $(BIN)/python -m tests.template.write_deploy_data
 	@$(WITH_NODE) $(NPM) install --package-lock-only --omit-lockfile-registry-resolved
 	@$(WITH_NODE) $(NPM) install --prefix toolchain/browser --package-lock-only --omit-lockfile-registry-resolved
 

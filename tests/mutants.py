@@ -44,11 +44,11 @@ AREAS = {
     "identity": Area(
         ("etl/sources/recreated_source_check.py", "etl/record/envelope.py"),
         (
-            "unit/docs/test_examples.py",
+            "unit/docs/test_doctest_examples.py",
             "unit/etl/test_recreated_source_check.py",
             "spark/queries/test_land.py",
-            "spark/queries/test_single_source_read.py",
-            "spark/sources/test_kinesis_connector_loss.py",
+            "spark/queries/test_source_read_once.py",
+            "spark/sources/test_kinesis_connector_guards.py",
             "spark/sinks/test_latest_by.py",
         ),
     ),
@@ -57,7 +57,7 @@ AREAS = {
         (
             "unit/etl/test_lease_fence.py",
             "spark/sinks/test_two_writers.py",
-            "spark/job/test_stream_end_marks.py",
+            "spark/job/test_damaged_stream_end_mark.py",
             "spark/queries/test_land.py",
         ),
     ),
@@ -79,22 +79,22 @@ AREAS = {
         ),
         (
             *(
-                "unit/etl/test_sources.py",
-                "unit/etl/test_sources_contract.py",
-                "unit/etl/test_sources_kinesis.py",
+                "unit/etl/test_source_options.py",
+                "unit/etl/test_core_reads_routes_of_infra.py",
+                "unit/etl/test_kinesis_requests.py",
             ),
             *(
-                "unit/etl/test_bounded_record_times.py",
+                "unit/etl/test_read_around_time_overflow.py",
                 "unit/etl/test_merge_offset_ranges.py",
                 "unit/etl/test_arrivals_to_look_up.py",
-                "unit/etl/test_sources_kafka_table.py",
+                "unit/etl/test_kafka_option_table.py",
             ),
             *(
                 "spark/queries/test_land.py",
-                "spark/sources/test_kinesis_connector_loss.py",
+                "spark/sources/test_kinesis_connector_guards.py",
                 "spark/sources/test_kinesis_trimmed.py",
             ),
-            "spark/sources/test_kafka_times.py",
+            "spark/sources/test_kafka_time_overflow.py",
         ),
     ),
     "lease": Area(
@@ -114,7 +114,7 @@ AREAS = {
             "spark/queries/test_land.py",
             "spark/sources/test_bad_input.py",
             "spark/queries/test_routed_direct.py",
-            "spark/formats/test_formats.py",
+            "spark/formats/test_decode_csv_avro_protobuf.py",
         ),
     ),
     "accounts": Area(
@@ -124,7 +124,7 @@ AREAS = {
             "spark/queries/test_derive.py",
             "spark/queries/test_enrichment.py",
             "spark/queries/test_direct.py",
-            "spark/queries/test_route.py",
+            "spark/queries/test_routes.py",
         ),
     ),
     "retention": Area(
@@ -151,7 +151,11 @@ AREAS = {
             ),
         ),
         (
-            *("template/test_security.py", "template/test_job_files.py", "template/test_iam_resources.py"),
+            *(
+                "template/test_security.py",
+                "template/test_job_assets.py",
+                "template/test_iam_statement_resources.py",
+            ),
             *("template/test_kafka_login.py", "template/test_golden.py", "unit/cli/test_policies.py"),
         ),
     ),

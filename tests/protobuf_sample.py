@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from tests import protobuf as pb
-from tests.protobuf import Declared
+from tests import protobuf_without_protoc as pb
+from tests.protobuf_without_protoc import Declared
 
 NAME = "shop.Order"
 

@@ -26,7 +26,7 @@ from packageurl import PackageURL
 
 from millrace.infra.launch.job_assets import write_archive
 from millrace.sandbox.programs import jars
-from tests.golden import project, release
+from tests.golden import release, saved_project
 
 ROOT = Path(__file__).parents[1]
 REQUIREMENT = re.compile(r"^([\w.-]+)(?:\[[\w,-]+\])?==([^\s\\;]+)(.*(?:\n    --hash=.*)*)", re.M)
@@ -49,7 +49,7 @@ def problems(number: str, root: Path = ROOT) -> Iterator[str]:
         rf"^## {re.escape(number)} \(\d{{4}}-\d{{2}}-\d{{2}}\)$", (root / "CHANGELOG.md").read_text(), re.M
     ):
         yield f"write the changelog's section: ## {number} (YYYY-MM-DD)"
-    kept = [*(release.archive(kind, number) for kind in release.KINDS), project.kept(number)]
+    kept = [*(release.archive(kind, number) for kind in release.KINDS), saved_project.kept(number)]
     if absent := [file.name for file in kept if not file.exists()]:
         yield f"run make golden, which keeps {', '.join(absent)} in tests/golden"
 

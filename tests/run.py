@@ -109,7 +109,7 @@ def share_classes() -> None:
     written = ARCHIVE.with_suffix(".new")
     options = f"{FIRST_COMPILER} -XX:ArchiveClassesAtExit={written} {SILENT}"
     subprocess.run(
-        (sys.executable, "-m", "tests.jvm_class_archive"),
+        (sys.executable, "-m", "tests.jvm_class_archive_workload"),
         env={**os.environ, "JDK_JAVA_OPTIONS": options},
         cwd=TESTS.parent,
         capture_output=True,

@@ -16,7 +16,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # forgotten i
 from millrace.sandbox.programs import kafka_broker
 from millrace.sandbox.programs.child_processes import free_port
 from millrace.sandbox.programs.kafka_broker import KafkaBroker
-from tests.tls import Authority
+from tests.tls_proxy import Authority
 
 USER, PASSWORD = "shop", 'hun"ter2 \\; sasl=$1'
 """With what a login module's text must escape."""

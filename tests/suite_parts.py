@@ -41,10 +41,10 @@ class Part:
 _OWN_SERVERS = (
     "integration/lifecycle",
     "integration/test_first_day_of_company.py",
-    "integration/test_dev_stacks.py",
-    "integration/test_faults.py",
+    "integration/test_dev_environment_stacks.py",
+    "integration/test_fault_round.py",
     "integration/test_loopback_only.py",
-    "integration/test_package.py",
+    "integration/test_wheel.py",
     "integration/test_spark_upgrade.py",
 )
 """Need nothing of the one deployment that the other integration tests share."""
@@ -63,7 +63,7 @@ LARGE = tuple(
         "queries/test_enrichment",
         "queries/test_direct",
         "repair/test_replay_dead_letters",
-        "sources/test_kinesis_connector_loss",
+        "sources/test_kinesis_connector_guards",
         "sinks/test_latest_by",
         "queries/test_routed_direct",
         "repair/test_backfill_landing",
@@ -88,7 +88,7 @@ _NEW_LINE = tuple(
         "sinks/test_jdbc.py::test_types_are_postgres_own_and_a_replay_writes_nothing",
         "sinks/test_jdbc.py::test_rows_that_the_table_refuses_are_letters_and_the_others_are_in",
         "sinks/test_two_writers.py::test_results_that_a_table_was_joined_to_take_the_place_of_others",
-        "queries/test_state.py::test_a_file_of_state_with_the_changes_of_another_ends_the_query",
+        "queries/test_stateful_derive.py::test_a_file_of_state_with_the_changes_of_another_ends_the_query",
     )
 )
 """What differs between Spark's lines: bytes that are not UTF-8, a table at a snapshot, counts of a batch, a merge, Kinesis."""
@@ -97,7 +97,7 @@ _BETWEEN = tuple(
     f"spark/{name}"
     for name in (
         "queries/test_land.py::test_a_batch_lands_with_envelope_hash_and_dead_letters",
-        "queries/test_state.py::test_a_later_result_replaces_an_earlier_one",
+        "queries/test_stateful_derive.py::test_a_later_result_replaces_an_earlier_one",
     )
 )
 """A sample on the line between the default one and the newest, which is installed on those two days of a week only."""

@@ -23,7 +23,7 @@ from millrace.advisor.logs.event_log_reader import read_history
 from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.sandbox.programs import kafka_broker
 from millrace.sandbox.programs.toolchain import ROOT
-from tests.advisor.runs_with_known_faults import RUNS, SPARKS, Run, folder, play
+from tests.advisor.runs_with_expected_findings import RUNS, SPARKS, Run, folder, play
 
 PAGE = ROOT / "docs" / "advisor.md"
 _MARKED = re.compile(r"(?<=<!-- runs -->\n).*?(?=<!-- /runs -->)", re.S)

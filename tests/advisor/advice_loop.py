@@ -34,7 +34,7 @@ from millrace.sandbox.programs.localstack import ACCOUNT, LocalStack
 from millrace.sandbox.records import lake_tables
 from millrace.sandbox.records.producer import BackgroundThread, KafkaProducer, yield_at_rate
 from millrace.sizing import plan
-from tests.faults.shop import records
+from tests.faults.shop import orders_with_expected_results
 from tests.faults.shop_project import NAME, bring, run, write
 
 HOME = RUN / "loop"
@@ -119,7 +119,7 @@ class Loop:
 
     def fed(self) -> BackgroundThread:
         """Send records at a steady rate."""
-        made = records.orders(self.choose, len(self.producer.ledger), 10**9)
+        made = orders_with_expected_results.orders(self.choose, len(self.producer.ledger), 10**9)
 
         def send(stop: threading.Event) -> None:
             self.producer.send(yield_at_rate(made, per_second=PER_SECOND, stop=stop), sent=lambda _: None)
@@ -194,7 +194,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _around(loop: Loop) -> int:
     ours_ = ("--env", NAME, "--job", JOB)
-    loop.producer.send(records.orders(loop.choose, 0, LIMIT), sent=lambda _: None)
+    loop.producer.send(orders_with_expected_results.orders(loop.choose, 0, LIMIT), sent=lambda _: None)
     sandbox = bring(HOME, loop.stack, loop.broker)
     log = loop.run(sandbox, until=lambda _: True)
     before = loop.judged()

@@ -24,7 +24,7 @@ from typing import Any
 from millrace.sandbox.programs import localstack
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
 from tests import kinesalite
-from tests.faults.rounds import ROUNDS
+from tests.faults.round_list import ROUNDS
 
 HOME = RUN / "faults"
 
@@ -57,7 +57,7 @@ class RoundResult:
     met: bool
 
 
-BARE = "import tests.faults.bare_connector  # noqa: F401\n"
+BARE = "import tests.faults.connector_without_guards  # noqa: F401\n"
 
 
 def play(name: str, *, seed: int, records: int, kinesis: Any, home: Path, bare: bool = False) -> RoundResult:

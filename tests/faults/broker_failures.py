@@ -23,8 +23,8 @@ from millrace.sandbox.records.producer import KafkaProducer
 from tests.faults import kafka_cluster
 from tests.faults.kafka_cluster import Cluster
 from tests.faults.kafka_round_setup import KafkaStage
+from tests.faults.record_sender import Feed
 from tests.faults.round_setup import Stage
-from tests.faults.sent_records import Feed
 
 HOME = RUN / "faults-brokers"
 BROKERS = 3

@@ -26,11 +26,11 @@ from confluent_kafka import Consumer, TopicPartition
 
 from millrace.sandbox.programs import jars
 from millrace.sandbox.programs.child_processes import RUN, SandboxError, wait_until
-from tests import debezium, postgres, random_order_transactions
+from tests import debezium, postgres, postgres_random_transactions
 from tests.faults import lake_rows
 from tests.faults.kafka_round_setup import KafkaStage
-from tests.launch_documents import with_route
-from tests.random_order_transactions import session, transactions
+from tests.launch_document_defaults import with_route
+from tests.postgres_random_transactions import session, transactions
 
 HOME = RUN / "faults-change-data"
 TOPIC, PARTITIONS, SESSIONS = "shop.public.orders", 3, 2
@@ -58,7 +58,7 @@ class ChangeStage(KafkaStage):
     """A job that lands the changes and keeps three tables of them."""
 
     partitions: int = PARTITIONS
-    ddl: str = random_order_transactions.DDL
+    ddl: str = postgres_random_transactions.DDL
 
     def _job_settings(self, schema: Path) -> dict[str, Any]:
         job = super()._job_settings(schema)
@@ -166,7 +166,7 @@ class Story:
         # The first may be a row of the first snapshot.
         self.mark()
         self.mark()
-        since = random_order_transactions.clock(self.database)
+        since = postgres_random_transactions.clock(self.database)
         for number in range(rounds):
             self.until((number + 1) / (rounds + 1))
             self.writers.allowed = (number + 2) / (rounds + 1) * self.writers.goal
@@ -212,11 +212,11 @@ class Story:
         self.done["job killed"] += 1
 
     def _snapshot(self, number: int) -> None:
-        self.database.run(random_order_transactions.SNAPSHOT.format(number))
+        self.database.run(postgres_random_transactions.SNAPSHOT.format(number))
         self.done["incremental snapshot"] += 1
 
     def _widen(self) -> None:
-        self.database.run(random_order_transactions.WIDENED)
+        self.database.run(postgres_random_transactions.WIDENED)
         self.stage.ddl = self.stage.ddl.replace("n INT", "n BIGINT") + ", extra STRING"
         self._job(0)
         # What has the new column lands with the new schema.
@@ -250,10 +250,10 @@ def differences(
         found[name] = ((wanted - held) + (held - wanted)).total()
     held = Counter(map(tuple, stage.current("history", ended=True)))
     found["history, now"] = ((wanted - held) + (held - wanted)).total()
-    kept = random_order_transactions.kept(
+    kept = postgres_random_transactions.kept(
         stage.rows("history", "id", "code", "n", "price", "_valid_from", "_valid_to")
     )
-    found["history, keys"] = len(random_order_transactions.differences(kept, log, since))
+    found["history, keys"] = len(postgres_random_transactions.differences(kept, log, since))
     return found
 
 
@@ -285,8 +285,8 @@ def main(arguments: list[str] | None = None) -> int:
     with ExitStack() as ending:
         database = ending.enter_context(postgres.running())
         database.stop()
-        database.start(*random_order_transactions.SETTINGS)
-        database.run(random_order_transactions.TABLE)
+        database.start(*postgres_random_transactions.SETTINGS)
+        database.run(postgres_random_transactions.TABLE)
         session(database, "\n".join(transactions(options.seed, 1000, options.keys, REPEATS)))
         stage = ChangeStage(None, HOME / "stage", TOPIC, choose, trigger_seconds=2.0)
         ending.callback(stage.close)
@@ -316,7 +316,7 @@ def main(arguments: list[str] | None = None) -> int:
         wrong: dict[str, int] = {"stalled": 1}
         if not stalled:
             story.mark()
-            rows, log = database.run(ROWS), random_order_transactions.logged(database)
+            rows, log = database.run(ROWS), postgres_random_transactions.logged(database)
             count = sent(stage.bootstrap)
             stage.until_landed(count)
             say(f"{count:,} records have landed")

@@ -24,10 +24,10 @@ from millrace.sandbox.programs.local_spark import SandboxSpark
 from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, RecordProducer
 from tests import kinesalite, postgres
-from tests.faults import maintenance_on_request, postgres_proxy, s3_proxy, small_jobs
+from tests.faults import maintenance_on_request, postgres_proxy, s3_proxy, small_job_documents
 from tests.faults.numbered_writes import Mode, Points
+from tests.faults.record_sender import DDL
 from tests.faults.round_setup import start
-from tests.faults.sent_records import DDL
 from tests.kinesalite import REGION, Kinesalite
 from tests.postgres import PASSWORD, USER, Postgres
 
@@ -137,7 +137,7 @@ class Kind:
     Attributes
     ----------
     queries
-        As :func:`tests.faults.small_jobs.queries` names it.
+        As :func:`tests.faults.small_job_documents.queries` names it.
     query
         The one whose mutations are numbered.
     tables
@@ -189,13 +189,13 @@ class Crashed:
         (self.home / "schema.ddl").write_text(DDL)
         self.producer, source = self._stream() if self.kind.stream else self._topic()
         self.s3 = self.servers.stack.client("s3")
-        queries = small_jobs.queries(
+        queries = small_job_documents.queries(
             self.kind.queries, source, self.home / "schema.ddl", self.table,
             sink=self.kind.sink and self.kind.sink(self.servers, self.name), trigger_seconds=1.0,
         )  # fmt: skip
         self.names = [query["name"] for query in queries]
         checkpoints = f"s3a://{BUCKET}/{self.name}/checkpoints"
-        settings = small_jobs.settings(
+        settings = small_job_documents.settings(
             "crashed", queries, checkpoints, self.servers.broker.bootstrap, retries=RETRIES
         )
         if self.kind.chores:
@@ -213,13 +213,15 @@ class Crashed:
 
     def _topic(self) -> tuple[RecordProducer, dict[str, Any]]:
         self.servers.broker.create_topic(self.name, PARTITIONS)
-        return KafkaProducer(self.servers.broker.bootstrap, self.name), small_jobs.topic(self.name, 100_000)
+        return KafkaProducer(self.servers.broker.bootstrap, self.name), small_job_documents.topic(
+            self.name, 100_000
+        )
 
     def _stream(self) -> tuple[RecordProducer, dict[str, Any]]:
         client = self.servers.kinesis.client()
         client.create_stream(StreamName=self.name, ShardCount=PARTITIONS)
         client.get_waiter("stream_exists").wait(StreamName=self.name, WaiterConfig={"Delay": 1})
-        return KinesisProducer(client, self.name), small_jobs.stream(self.name, REGION)
+        return KinesisProducer(client, self.name), small_job_documents.stream(self.name, REGION)
 
     def table(self, what: str) -> str:
         """Name one of the job's tables."""
@@ -377,7 +379,7 @@ class Crashed:
 
     def wrong(self) -> Counter[str]:
         """Hold the tables against the ledger."""
-        return small_jobs.wrong(self.kind.queries, self.producer.ledger, self.rows)
+        return small_job_documents.wrong(self.kind.queries, self.producer.ledger, self.rows)
 
     def _loaded(self, what: str) -> StaticTable | None:
         return self._lake.loaded(self.name, what)

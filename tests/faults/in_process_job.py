@@ -30,8 +30,8 @@ from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.ready_query import ReadyQuery
 from millrace.sandbox.programs import kafka_broker
 from millrace.sandbox.records.producer import KafkaProducer
-from tests.faults import small_jobs
-from tests.faults.sent_records import DDL, events
+from tests.faults import small_job_documents
+from tests.faults.record_sender import DDL, events
 
 PORTION = 60
 PARTITIONS = 2
@@ -161,7 +161,7 @@ class Job:
 
     def wrong(self) -> Counter[str]:
         """Hold the tables against the ledger."""
-        return small_jobs.wrong(self._kind, self._producer.ledger, self._rows)
+        return small_job_documents.wrong(self._kind, self._producer.ledger, self._rows)
 
     def _full(self, what: str) -> str:
         return f"{self._catalog}.{self._table(what)}"
@@ -174,7 +174,7 @@ class Job:
         return pa.table({name: [row[at] for row in rows] for at, name in enumerate(columns)})
 
     def _job(self) -> dict[str, Any]:
-        job = small_jobs.settings(
+        job = small_job_documents.settings(
             "in-process",
             self._queries(),
             self._url,
@@ -185,9 +185,11 @@ class Job:
         return job | {"run_every_seconds": self.run_every_seconds}
 
     def _queries(self) -> list[dict[str, Any]]:
-        source = small_jobs.topic(self._topic, PORTION)
+        source = small_job_documents.topic(self._topic, PORTION)
         # A topic is split by ranges of offsets, without a shuffle.
-        return small_jobs.queries(self._kind, source, self.home / "schema.ddl", self._table, repartition=3)
+        return small_job_documents.queries(
+            self._kind, source, self.home / "schema.ddl", self._table, repartition=3
+        )
 
     def drop(self) -> None:
         """Remove what it left."""

@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import KafkaError, Message, Producer
 
 from millrace.sandbox.programs import kafka_broker
-from tests.faults import small_jobs
+from tests.faults import small_job_documents
 from tests.faults.round_setup import Stage
 
 LARGEST = 10 << 20
@@ -50,4 +50,4 @@ class KafkaStage(Stage):
             raise RuntimeError(f"the broker refused a record: {refused[0].str()}")
 
     def _source(self) -> dict[str, Any]:
-        return small_jobs.topic(self.stream, 10_000)
+        return small_job_documents.topic(self.stream, 10_000)

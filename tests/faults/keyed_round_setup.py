@@ -10,9 +10,9 @@ from typing import Any
 
 from millrace.sandbox.payloads.flights import RecordToSend
 from millrace.sandbox.programs.child_processes import wait_until
-from tests.faults import lake_rows, small_jobs
+from tests.faults import lake_rows, small_job_documents
+from tests.faults.record_sender import Feed
 from tests.faults.round_setup import STALL_SECONDS, Stage
-from tests.faults.sent_records import Feed
 
 KEYS = 50
 
@@ -40,14 +40,14 @@ class KeyedStage(Stage):
         self.feed = KeyedFeed(self.feed.producer, self.choose)
 
     def _job_settings(self, schema: Path) -> dict[str, Any]:
-        queries = small_jobs.queries(
+        queries = small_job_documents.queries(
             "latest",
             self._source(),
             schema,
             lambda what: f"faults.{what}",
             trigger_seconds=self.trigger_seconds,
         )
-        return small_jobs.settings("faults", queries, f"{self.home}/checkpoints", self.bootstrap)
+        return small_job_documents.settings("faults", queries, f"{self.home}/checkpoints", self.bootstrap)
 
     def batches(self) -> list[dict[str, Any]]:
         """Lines of the accounts of the land query."""

@@ -34,8 +34,8 @@ from tests import kinesalite
 from tests.faults import lake_rows
 from tests.faults.round_setup import split_shard
 from tests.faults.row_difference import Difference
-from tests.faults.shop import records
-from tests.faults.shop.records import Remembered
+from tests.faults.shop import orders_with_expected_results
+from tests.faults.shop.orders_with_expected_results import Remembered
 from tests.faults.shop_project import deployed
 from tests.faults.sink_contents import of_stack, rows
 from tests.kinesalite import Kinesalite
@@ -84,9 +84,9 @@ class Shop:
         self.stream = self.sandbox.names.stream("payments")
         client.create_stream(StreamName=self.stream, ShardCount=2)
         client.get_waiter("stream_exists").wait(StreamName=self.stream)
-        self.orders = Source(KafkaProducer(brokers, "orders"), records.orders)
-        self.shipments = Source(KafkaProducer(brokers, "shipments"), records.orders)
-        self.payments = Source(KinesisProducer(client, self.stream), records.payments)
+        self.orders = Source(KafkaProducer(brokers, "orders"), orders_with_expected_results.orders)
+        self.shipments = Source(KafkaProducer(brokers, "shipments"), orders_with_expected_results.orders)
+        self.payments = Source(KinesisProducer(client, self.stream), orders_with_expected_results.payments)
         self.catalog = self.sandbox.spark.catalog(self.sandbox.warehouse)
 
     def start(self, job: str) -> LocalJob:
@@ -129,13 +129,13 @@ class Shop:
     def until_taxed(self, job: LocalJob) -> None:
         """Wait until every order that was sent is in the direct query's table, or among its dead letters."""
         ledger = self.orders.ledger
-        both = records.taxed(ledger).total() + ledger.dirty_count
+        both = orders_with_expected_results.taxed(ledger).total() + ledger.dirty_count
         self.wait(job, lambda: self.count("taxed") + self.count("taxed_letters") >= both, f"at {both} rows")
 
     def taxed(self) -> list[Difference]:
         """Hold the direct query's tables against the ledger."""
         held = Counter(self.rows("taxed", "_id", "n", "amount", "tax"))
-        wanted = records.taxed(self.orders.ledger)
+        wanted = orders_with_expected_results.taxed(self.orders.ledger)
         return [Difference.of("taxed", wanted, held), self.letters("taxed_letters", self.orders.ledger)]
 
     def audited(self, job: str, query: str, left_out: int = 0) -> Difference:
@@ -198,7 +198,7 @@ def direct_query(shop: Shop, kills: int, count: int) -> list[Difference]:
     run = shop.killed("direct", kills, lambda: shop.orders.send(shop.choose, part))
     shop.until_taxed(run)
     _settle(run)
-    free = len(shop.orders.ledger.whole()) - records.taxed(shop.orders.ledger).total()
+    free = len(shop.orders.ledger.whole()) - orders_with_expected_results.taxed(shop.orders.ledger).total()
     return [*shop.taxed(), shop.audited("direct", "tax", free)]
 
 
@@ -212,7 +212,7 @@ def direct_routes(shop: Shop, kills: int, count: int) -> list[Difference]:
 
     run = shop.killed("routed", kills, portion)
     orders, shipments = shop.orders.ledger, shop.shipments.ledger
-    taxed = records.taxed(orders)
+    taxed = orders_with_expected_results.taxed(orders)
     shipped = Counter((i, o["n"], o["amount"]) for i, o in shipments.whole().items())
     dirty = orders.dirty_count + shipments.dirty_count
     shop.wait(
@@ -240,7 +240,7 @@ def stateful_query(shop: Shop, kills: int, count: int) -> list[Difference]:
     run = shop.killed("stateful", kills, lambda: orders.send(shop.choose, part))
     shop.wait(run, lambda: shop.count("orders_landed") >= len(orders.ledger), "all landed")
     shop.wait(run, lambda: _firsts(shop).exact and _sums(shop).exact, "sums and first orders")
-    late = records.late(shop.choose, LATE)
+    late = orders_with_expected_results.late(shop.choose, LATE)
     orders.producer.send(late, sent=lambda _: None)
     shop.wait(run, lambda: shop.count("orders_landed") >= len(orders.ledger), "the late ones landed")
     orders.send(shop.choose, part)
@@ -252,13 +252,15 @@ def stateful_query(shop: Shop, kills: int, count: int) -> list[Difference]:
 
 def _sums(shop: Shop) -> Difference:
     held = Counter(shop.rows("sold", "since", "item", "orders", "amount"))
-    return Difference.of("sold", records.sums(shop.orders.ledger), held)
+    return Difference.of("sold", orders_with_expected_results.sums(shop.orders.ledger), held)
 
 
 def _firsts(shop: Shop) -> Difference:
     held = shop.rows("first_orders", "_id", "purchase", "amount")
     purchases = {order["purchase"] for order in shop.orders.ledger.good().values()}
-    return Difference("first_orders", len(purchases), *records.wrong_firsts(shop.orders.ledger, held))
+    return Difference(
+        "first_orders", len(purchases), *orders_with_expected_results.wrong_firsts(shop.orders.ledger, held)
+    )
 
 
 def joined_sources(shop: Shop, kills: int, count: int) -> list[Difference]:
@@ -274,7 +276,7 @@ def joined_sources(shop: Shop, kills: int, count: int) -> list[Difference]:
             shop.kinesis.client().get_waiter("stream_exists").wait(StreamName=shop.stream)
 
     run = shop.killed("joined", kills, portion)
-    wanted = records.pairs(shipments.ledger, payments.ledger)
+    wanted = orders_with_expected_results.pairs(shipments.ledger, payments.ledger)
     shop.wait(run, lambda: shop.count("settled") >= wanted.total(), f"{wanted.total()} pairs")
     _settle(run)
     held = Counter(shop.rows("settled", "_id", "purchase", "amount", "paid"))

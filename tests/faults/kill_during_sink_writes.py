@@ -32,7 +32,7 @@ from millrace.sandbox.programs import kafka_broker, local_driver
 from millrace.sandbox.programs.child_processes import RUN, ChildProcess, wait_until
 from millrace.sandbox.records.producer import KafkaProducer
 from tests import kinesalite, opensearch, postgres
-from tests.faults import lake_rows, round_setup, sink_contents, small_jobs
+from tests.faults import lake_rows, round_setup, sink_contents, small_job_documents
 from tests.faults.moto_server import items, make_table, moto
 from tests.faults.row_difference import Difference
 from tests.kinesalite import REGION
@@ -220,15 +220,15 @@ def direct_sinks(database_url: str, secret: str, domain: str) -> dict[str, dict[
 def direct_job(sinks: Mapping[str, Mapping[str, Any]], bootstrap: str) -> dict[str, Any]:
     """Settings of a job with a direct query into each sink; a query's dead letters are its only table."""
     schema = HOME / "schema.ddl"
-    source = small_jobs.topic(TOPIC, BATCH)
+    source = small_job_documents.topic(TOPIC, BATCH)
     queries = [
         {
-            **small_jobs.queries("direct", source, schema, partial(_letters, name), sink=sink)[0],
+            **small_job_documents.queries("direct", source, schema, partial(_letters, name), sink=sink)[0],
             "name": name,
         }
         for name, sink in sinks.items()
     ]
-    return small_jobs.settings("faults", queries, f"{HOME}/checkpoints", bootstrap)
+    return small_job_documents.settings("faults", queries, f"{HOME}/checkpoints", bootstrap)
 
 
 def _letters(query: str, _what: str = "letters") -> str:

@@ -24,8 +24,8 @@ from millrace.sandbox.programs.toolchain import ROOT, program_variables
 from millrace.sandbox.records import lake_tables
 from millrace.sandbox.records.ledger import LedgerComparison
 from millrace.sandbox.records.producer import KinesisProducer
-from tests.faults import small_jobs
-from tests.faults.sent_records import DDL, Feed
+from tests.faults import small_job_documents
+from tests.faults.record_sender import DDL, Feed
 from tests.kinesalite import CREDENTIALS, REGION
 
 TABLE = "faults.landed"
@@ -196,13 +196,13 @@ class Stage:
         return {}
 
     def _source(self) -> dict[str, Any]:
-        return {**small_jobs.stream(self.stream, REGION), **self.settings}
+        return {**small_job_documents.stream(self.stream, REGION), **self.settings}
 
     def _job_settings(self, schema: Path) -> dict[str, Any]:
-        queries = small_jobs.queries(
+        queries = small_job_documents.queries(
             "land", self._source(), schema, lambda _: TABLE, trigger_seconds=self.trigger_seconds
         )
-        return small_jobs.settings("faults", queries, f"{self.home}/checkpoints", self.bootstrap)
+        return small_job_documents.settings("faults", queries, f"{self.home}/checkpoints", self.bootstrap)
 
     def last_positions(self) -> Path:
         """Folder of the connector's own files: how far each shard was read in the last batch."""

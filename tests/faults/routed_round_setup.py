@@ -22,10 +22,10 @@ from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.records import lake_tables
 from millrace.sandbox.records.ledger import Ledger, LedgerComparison, compare_tables_with_ledger
 from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, RecordProducer
-from tests.faults import small_jobs
+from tests.faults import small_job_documents
+from tests.faults.record_sender import Feed
 from tests.faults.round_setup import Stage
-from tests.faults.sent_records import Feed
-from tests.launch_documents import with_route
+from tests.launch_document_defaults import with_route
 
 AIR, SEA, CLICKS, NEW = "air", "sea", "web.clicks", "web.new"
 PARTITIONS = 2
@@ -82,8 +82,8 @@ class RoutedStage(Stage):
         land = {key: value for key, value in land.items() if key not in ("origin", "changes_of")} | {
             "name": written["name"]
         }
-        web = small_jobs.topic(r"web\..*", 5_000, label="web", pattern=True)
-        air, sea = (small_jobs.topic(name, 5_000, label=name) for name in (AIR, SEA))
+        web = small_job_documents.topic(r"web\..*", 5_000, label="web", pattern=True)
+        air, sea = (small_job_documents.topic(name, 5_000, label=name) for name in (AIR, SEA))
         routes = {
             "air": (AIR, air),
             "sea": (SEA, sea),

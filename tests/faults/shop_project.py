@@ -189,7 +189,7 @@ def bring(home: Path, stack: LocalStack, broker: KafkaBroker) -> Sandbox:
 def synthesise(project: Path, assembly: Path) -> None:
     """Synthesise the project; what was in the assembly goes."""
     shutil.rmtree(assembly, ignore_errors=True)
-    command = [sys.executable, "-m", "tests.faults.synth", str(project), str(assembly)]
+    command = [sys.executable, "-m", "tests.faults.synthesise_shop", str(project), str(assembly)]
     run(command, ROOT, program_variables())
 
 

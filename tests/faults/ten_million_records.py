@@ -18,10 +18,10 @@ from pyspark.sql import functions as F
 
 from millrace.sandbox.programs import kafka_broker
 from millrace.sandbox.programs.child_processes import SandboxError, wait_until
+from tests.performance.benchmark_session import spark_session
 from tests.performance.hand_written_baselines import HOME
-from tests.performance.landing_speed import Bench, landing
+from tests.performance.kafka_landing_speed import Bench, landing
 from tests.performance.preloaded_input import PARTITIONS, TOPIC, preload
-from tests.performance.session import spark_session
 
 NAME = "load"
 STALL_SECONDS = 180.0

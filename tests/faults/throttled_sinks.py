@@ -45,8 +45,8 @@ from tests import kinesalite, opensearch
 from tests.faults.moto_server import items, make_table, moto
 from tests.faults.sink_contents import messages, records
 from tests.kinesalite import CREDENTIALS, REGION
-from tests.spark import faulty_proxy
-from tests.spark.sink_rows import none_refused, place, row, rows
+from tests.spark import faulty_dynamodb_kinesis_proxy
+from tests.spark.sink_input_rows import none_refused, place, row, rows
 
 ROWS = 5_000
 QUOTA = 200_000
@@ -135,7 +135,10 @@ def _messages(broker: KafkaBroker, name: str) -> Iterator[tuple[str, int]]:
 @contextmanager
 def stream() -> Iterator[Case]:
     """Kinesis, behind a proxy that takes so many records in a second."""
-    with kinesalite.running(name="throttle") as server, faulty_proxy.before(server.endpoint) as faults:
+    with (
+        kinesalite.running(name="throttle") as server,
+        faulty_dynamodb_kinesis_proxy.before(server.endpoint) as faults,
+    ):
         client = server.client()
         client.create_stream(StreamName="slow", ShardCount=1)
         client.get_waiter("stream_exists").wait(StreamName="slow", WaiterConfig={"Delay": 1})
@@ -160,7 +163,7 @@ def table(endpoint: str) -> Iterator[Case]:
     """DynamoDB, behind a proxy that takes so many items in a second."""
     dynamodb = LocalStack(endpoint, REGION, None).client("dynamodb")
     make_table(dynamodb, "slow")
-    with faulty_proxy.before(endpoint) as faults:
+    with faulty_dynamodb_kinesis_proxy.before(endpoint) as faults:
         faults.rate = ITEMS
 
         def held() -> Counter[str]:
@@ -175,7 +178,7 @@ def table(endpoint: str) -> Iterator[Case]:
         )
 
 
-def _answers(faults: faulty_proxy.Faults, what: str) -> str:
+def _answers(faults: faulty_dynamodb_kinesis_proxy.Faults, what: str) -> str:
     return (
         f"{what} a second, {faults.done['refused']} of {faults.done['refused'] + faults.done['passed']} "
         "requests throttled in whole or in part"

@@ -15,9 +15,9 @@ from ruamel.yaml import YAML
 from millrace.sandbox.payloads.flights import RecordToSend
 from millrace.sandbox.programs.child_processes import ChildProcess, SandboxError, wait_until
 from millrace.sandbox.records.producer import KafkaProducer
-from tests.faults import small_jobs
+from tests.faults import small_job_documents
 from tests.faults.kafka_round_setup import KafkaStage
-from tests.faults.sent_records import Feed
+from tests.faults.record_sender import Feed
 from tests.faults.shop_project import millrace
 
 JOBS, GROWN = 2, 6
@@ -121,7 +121,7 @@ class SplitStage(KafkaStage):
 
     def _source(self) -> dict[str, Any]:
         mine, all_of_them = self.lists[self.number], sum(map(len, self.lists))
-        return small_jobs.topic(self.stream, 10_000, partitions=mine, partition_count=all_of_them)
+        return small_job_documents.topic(self.stream, 10_000, partitions=mine, partition_count=all_of_them)
 
     def _job_settings(self, schema: Path) -> dict[str, Any]:
         job = super()._job_settings(schema)

@@ -1,7 +1,7 @@
 """The saved checkpoints and tables of a release, from which later versions must continue.
 
 Derive queries go on from a landing table; beside them a land query and a direct one go on from a topic, and others with
-routes from two. The topics themselves are not kept: they are sent again, record by record to the same offsets, as :mod:`tests.faults.sent_records` draws them by number.
+routes from two. The topics themselves are not kept: they are sent again, record by record to the same offsets, as :mod:`tests.faults.record_sender` draws them by number.
 
 Tables name their files by whole paths, so they are made, packed and unpacked in one place.
 """
@@ -29,7 +29,7 @@ from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from tests.faults.in_process_job import Job
 from tests.golden.routed_jobs import KINDS as ROUTED
 from tests.golden.routed_jobs import RoutedJob
-from tests.launch_documents import with_route
+from tests.launch_document_defaults import with_route
 from tests.spark.source_batches import Events, drained, frame, good, kafka_rows, lander
 
 ARCHIVES = Path(__file__).parent

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from millrace.sandbox.records.producer import KafkaProducer
 from tests.faults.in_process_job import PARTITIONS, PORTION, Job
-from tests.faults.sent_records import events
+from tests.faults.record_sender import events
 
 KINDS = {"route": "land", "direct-route": "direct"}
 """Kinds of documents, and the kind of job whose rows theirs are."""

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_package import SETUP_SECONDS, install, run
-from tests.integration.test_package import project as project  # a fixture, as the next one
-from tests.integration.test_package import wheel as wheel
+from tests.integration.test_wheel import SETUP_SECONDS, install, run
+from tests.integration.test_wheel import project as project  # a fixture, as the next one
+from tests.integration.test_wheel import wheel as wheel
 
 ACCOUNTS = {"dev": "210987654321", "prod": "321098765432"}
 

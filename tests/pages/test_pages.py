@@ -33,7 +33,7 @@ from millrace.sizing.alternatives.other_services import alternatives
 from millrace.sizing.simulation import Arrivals, simulate
 from millrace.sizing.simulation.plan_scenario import scenario_of_job, streams_of_job
 from tests.pages import browser
-from tests.unit.advisor.synthetic_runs import Truth, history
+from tests.unit.advisor.event_logs_with_known_costs import Truth, history
 from tests.unit.benchmark.synthetic_measurements import session
 
 ROOT = Path(__file__).parents[2]

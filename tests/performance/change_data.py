@@ -40,14 +40,14 @@ from millrace.etl.record.tables import Table
 from millrace.etl.sinks.base import DELETED, ORDER
 from millrace.etl.sinks.delivery.keyed_rows import result_identity
 from millrace.sandbox.programs import kafka_broker
-from tests.faults import small_jobs
-from tests.launch_documents import with_route
+from tests.faults import small_job_documents
+from tests.launch_document_defaults import with_route
+from tests.performance.benchmark_session import spark_session
 from tests.performance.case_order import in_turn
-from tests.performance.cpu import cpu_since_now
-from tests.performance.growth_tables import borrowed
+from tests.performance.cpu_time import cpu_since_now
 from tests.performance.hand_written_baselines import HOME
 from tests.performance.median_intervals import interval
-from tests.performance.session import spark_session
+from tests.performance.tables_of_any_size import borrowed
 from tests.spark.queries.test_change_order import decoder_of
 
 TOPIC, PARTITIONS = "orders", 4
@@ -161,8 +161,8 @@ class Bench:
         schema = HOME / "orders.ddl"
         schema.write_text(DDL)
         landed = f"bench.landed_{self.keys}_{self.number}"
-        source = small_jobs.topic(f"{TOPIC}-{self.keys}", self.per_batch)
-        land, derive = small_jobs.queries("derive", source, schema, lambda _: landed)
+        source = small_job_documents.topic(f"{TOPIC}-{self.keys}", self.per_batch)
+        land, derive = small_job_documents.queries("derive", source, schema, lambda _: landed)
         land["format"] = {"kind": "debezium", "avro": None, "decimals": "precise", "flattened": False}
         derive |= {
             "sink": {"kind": "iceberg", "table": f"{out.database}.{out.name}"},
@@ -170,7 +170,7 @@ class Bench:
         }
         checkpoints = f"{HOME}/checkpoints/{self.keys}-{self.number}"
         job = settings.parse_job_settings(
-            small_jobs.settings(
+            small_job_documents.settings(
                 "bench", [with_route(each) for each in (land, derive)], checkpoints, self.bootstrap
             )
         )

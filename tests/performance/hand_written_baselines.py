@@ -14,7 +14,7 @@ from millrace.etl.record.tables import Table
 from millrace.sandbox.programs.child_processes import RUN
 
 if TYPE_CHECKING:
-    from tests.performance.landing_speed import Bench
+    from tests.performance.kafka_landing_speed import Bench
 
 SCHEMA = "pipelines/flights/schemas/flight.ddl"
 HOME = RUN / "bench-core"

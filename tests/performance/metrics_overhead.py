@@ -18,7 +18,7 @@ from millrace.etl.metrics.trigger_metrics import BacklogSource, MetricSample
 from millrace.etl.record.batch_accounts import EventReporter
 
 if TYPE_CHECKING:
-    from tests.performance.landing_speed import Bench
+    from tests.performance.kafka_landing_speed import Bench
 
 
 def _make_calls(name: str, samples: Sequence[MetricSample]) -> None:

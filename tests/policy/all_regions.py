@@ -19,8 +19,8 @@ from ruamel.yaml import YAML
 from millrace.config import environment_names, load
 from millrace.config.aws.regions import LACKING, aws_partition_of_region, endpoint_domain_of_region
 from millrace.sandbox.programs.toolchain import ROOT
+from tests.policy.accepted_findings import Finding, accepted, unexplained
 from tests.policy.assembly import synthesise
-from tests.policy.findings import Finding, accepted, unexplained
 from tests.policy.scan import ACCEPTED, SCANNERS
 from tests.policy.scanners import scan
 

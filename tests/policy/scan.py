@@ -18,8 +18,8 @@ from rich.table import Table
 
 from millrace.config import environment_names
 from millrace.sandbox.programs.toolchain import ROOT
+from tests.policy.accepted_findings import Accepted, Finding, accepted, stale, unexplained
 from tests.policy.assembly import Assembly, SynthesisError, synthesise
-from tests.policy.findings import Accepted, Finding, accepted, stale, unexplained
 from tests.policy.scanners import scan
 
 ACCEPTED = ROOT / "toolchain" / "policy" / "accepted.yaml"

@@ -13,8 +13,8 @@ from typing import Any
 
 from millrace.config.aws.resource_names import Bucket
 from millrace.sandbox.programs.toolchain import ROOT
+from tests.policy.accepted_findings import Finding
 from tests.policy.assembly import Assembly, Template
-from tests.policy.findings import Finding
 
 RULES = ROOT / "toolchain" / "policy" / "rules"
 """Rules of our own, loaded by cfn-lint."""

@@ -14,8 +14,14 @@ from pathlib import Path
 
 from millrace.sandbox.programs.child_processes import RUN
 from tests.performance.preloaded_input import PARTITIONS
-from tests.sizing_validation import drain, interval_coverage, measured_batches, shard_read_limit, sharing
-from tests.sizing_validation.duration_models import RIVALS
+from tests.sizing_validation import (
+    backlog_drain_time,
+    interval_coverage,
+    predicted_and_measured_batches,
+    shard_limited_drain_time,
+    simultaneous_batches,
+)
+from tests.sizing_validation.alternative_duration_models import RIVALS
 
 PAGE = Path("docs/validation.md")
 _SHARD, _SHARING = "## A shard's bytes", "## Queries of one job"
@@ -44,22 +50,28 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     together = RUN / "validation-sharing.json"
     if options.only != "shard" and not options.again:
-        sharing.run(together, _say)
+        simultaneous_batches.run(together, _say)
     if options.only is not None:
-        part = _sharing(together) if options.only == "sharing" else _shard(shard_read_limit.drained(_say))
+        part = (
+            _sharing(together)
+            if options.only == "sharing"
+            else _shard(shard_limited_drain_time.drained(_say))
+        )
         page = options.page.read_text(encoding="utf-8")
         options.page.write_text(_with_part(page, _wrapped(part)), encoding="utf-8")
         return 0
     kept = RUN / "validation.json"
     if not options.again:
-        measured_batches.save(measured_batches.measure(options.repetitions, options.batches, _say), kept)
-    real = measured_batches.validate(measured_batches.read(kept))
-    drains = drain.drained(real.fit, _say)
+        predicted_and_measured_batches.save(
+            predicted_and_measured_batches.measure(options.repetitions, options.batches, _say), kept
+        )
+    real = predicted_and_measured_batches.validate(predicted_and_measured_batches.read(kept))
+    drains = backlog_drain_time.drained(real.fit, _say)
     covered = interval_coverage.coverage(options.draws)
     page = "\n".join(
         (
             _page(covered, options.draws, real, drains),
-            _shard(shard_read_limit.drained(_say)),
+            _shard(shard_limited_drain_time.drained(_say)),
             _sharing(together),
         )
     )
@@ -75,8 +87,8 @@ def _say(line: str) -> None:
 def _page(
     covered: Sequence[interval_coverage.Coverage],
     draws: int,
-    real: measured_batches.Validation,
-    drains: Sequence[drain.Drained],
+    real: predicted_and_measured_batches.Validation,
+    drains: Sequence[backlog_drain_time.Drained],
 ) -> str:
     machine = f"{os.cpu_count()} cores, {platform.machine()}, one machine that others may use too"
     parts = [_INTRODUCTION, f"Measured on {datetime.now(UTC):%Y-%m-%d}: {machine}.\n", "## Intervals\n"]
@@ -88,10 +100,10 @@ def _page(
     parts.append(_table(["parameter", "share", "interval of that share"], rows))
     parts.append("\n## Batches on real Spark\n")
     parts.append(
-        f"The example's land query on Spark and Kafka, {len(measured_batches.LIMITS)} limits from {measured_batches.LIMITS[0]:,} to "
-        f"{measured_batches.LIMITS[-1]:,} records, {', '.join(map(str, measured_batches.PARTITIONS))} partitions, one and two cores. "
-        f"Trained on one core, {' and '.join(map(str, measured_batches.TRAINING_PARTITIONS))} partitions, limits up to "
-        f"{measured_batches.TRAINING_LIMIT:,} ({real.training} batches); all other runs ({real.asked} batches) are predicted. "
+        f"The example's land query on Spark and Kafka, {len(predicted_and_measured_batches.LIMITS)} limits from {predicted_and_measured_batches.LIMITS[0]:,} to "
+        f"{predicted_and_measured_batches.LIMITS[-1]:,} records, {', '.join(map(str, predicted_and_measured_batches.PARTITIONS))} partitions, one and two cores. "
+        f"Trained on one core, {' and '.join(map(str, predicted_and_measured_batches.TRAINING_PARTITIONS))} partitions, limits up to "
+        f"{predicted_and_measured_batches.TRAINING_LIMIT:,} ({real.training} batches); all other runs ({real.asked} batches) are predicted. "
         "The table has the errors of the median duration of a run. Target: median at most 15 %, p95 at most 30 %, and less than "
         "each of the other models.\n"
     )
@@ -148,7 +160,7 @@ def _page(
     return "\n".join(parts) + "\n"
 
 
-def _shard(drains: Sequence[shard_read_limit.Drained]) -> str:
+def _shard(drains: Sequence[shard_limited_drain_time.Drained]) -> str:
     rows = [
         [
             one.setting.name,
@@ -180,7 +192,7 @@ def _shard(drains: Sequence[shard_read_limit.Drained]) -> str:
 
 
 def _sharing(file: Path) -> str:
-    alone, shared = sharing.validate(sharing.read(file))
+    alone, shared = simultaneous_batches.validate(simultaneous_batches.read(file))
     day = datetime.fromtimestamp(file.stat().st_mtime, UTC)
     rows = [
         [
@@ -199,7 +211,7 @@ def _sharing(file: Path) -> str:
     said = ", ".join(f"{error:.0%} with {number} queries" for number, error in errors.items())
     return (
         f"{_SHARING}\n\n"
-        f"Landing queries of one job read a topic of {PARTITIONS} partitions on {sharing.CORES} cores and fire together. The simulator predicts "
+        f"Landing queries of one job read a topic of {PARTITIONS} partitions on {simultaneous_batches.CORES} cores and fire together. The simulator predicts "
         "the slowest batch of each burst, which decides whether records are in time, from those of one query alone in the same Java process: "
         "the driver's time, with the cores that it keeps busy, which batches that begin together share, and the time of a task and of a "
         f"record. Target: median error at most 15 %. Measured on {day:%Y-%m-%d}: "

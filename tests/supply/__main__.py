@@ -10,11 +10,11 @@ from pathlib import Path
 
 from millrace.etl import __version__
 from millrace.sandbox.programs.toolchain import ROOT, npm_command
-from tests.supply import audit
-from tests.supply.audit import Known, LookUpError
-from tests.supply.bill import bill
-from tests.supply.parts import parts
-from tests.supply.secrets import find, harmless, tracked
+from tests.supply import vulnerability_audit
+from tests.supply.bill_of_materials import bill
+from tests.supply.pinned_parts import parts
+from tests.supply.secret_scan import find, harmless, tracked
+from tests.supply.vulnerability_audit import Known, LookUpError
 
 LISTS = ROOT / "toolchain" / "policy"
 
@@ -59,11 +59,11 @@ def secrets() -> int:
 
 def known_vulnerabilities() -> int:
     """Ask every database; one that cannot be asked fails the audit."""
-    known = audit.excused(LISTS / "vulnerabilities.yaml")
+    known = vulnerability_audit.excused(LISTS / "vulnerabilities.yaml")
     asked: dict[str, Callable[[], Iterator[Known]]] = {
-        "Python": lambda: audit.python(ROOT, audit.pip_audit(ROOT)),
-        "Node": lambda: audit.node(ROOT, npm_command()),
-        "jars": lambda: audit.jars(ROOT),
+        "Python": lambda: vulnerability_audit.python(ROOT, vulnerability_audit.pip_audit(ROOT)),
+        "Node": lambda: vulnerability_audit.node(ROOT, npm_command()),
+        "jars": lambda: vulnerability_audit.jars(ROOT),
     }
     knowns: list[Known] = []
     failed = False
@@ -73,11 +73,11 @@ def known_vulnerabilities() -> int:
         except LookUpError as error:
             failed = True
             say(f"{what}: could not be looked up: {error}")
-    wrong = audit.open_ones(knowns, known, datetime.now(UTC).date())
+    wrong = vulnerability_audit.open_ones(knowns, known, datetime.now(UTC).date())
     for each in wrong:
         mended = f"; mended in {each.mended_in}" if each.mended_in else ""
         say(f"{each.package} {each.version} ({each.where}): {each.id}{mended}")
-    gone = [] if failed else audit.forgotten(knowns, known)
+    gone = [] if failed else vulnerability_audit.forgotten(knowns, known)
     for entry in gone:
         say(f"vulnerabilities.yaml: {entry.id} of {entry.package} excuses nothing any more")
     say(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.template.conftest import Synthesis
-from tests.template.golden import readable
+from tests.template.readable_template import readable
 
 GOLDEN = Path(__file__).parent / "golden"
 ENVIRONMENT = "dev"

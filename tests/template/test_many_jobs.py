@@ -10,9 +10,9 @@ import pytest
 from millrace.config import load
 from millrace.config.model import Environment
 from millrace.sizing.alarms import alarm_stacks
-from tests.template.cloudformation import Template
+from tests.template.cloudformation_rules import Template
 from tests.template.conftest import ROOT
-from tests.template.test_exports import synthesised
+from tests.template.test_export_changes import synthesised
 
 pytestmark = pytest.mark.slow
 

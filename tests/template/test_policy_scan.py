@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from tests.policy import scan
-from tests.policy.findings import Accepted, Finding, accepted, stale, unexplained
+from tests.policy.accepted_findings import Accepted, Finding, accepted, stale, unexplained
 
 pytestmark = pytest.mark.slow
 

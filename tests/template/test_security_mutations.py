@@ -15,7 +15,7 @@ from rich.table import Table
 
 from millrace.config import load
 from tests.policy.assembly import Assembly, Template
-from tests.policy.controls import MUTATIONS
+from tests.policy.control_removals import MUTATIONS
 from tests.policy.scanners import RULES, checkov, lint, manifest_findings, rule_settings, rules_of_ours
 from tests.template.conftest import ROOT, Synthesise
 

@@ -15,7 +15,7 @@ from millrace.config import Environment, load
 from millrace.infra.errors import InfrastructureError
 from millrace.infra.launch.job_assets import jars_that_engine_lacks, write_archive
 from millrace.infra.stacks.base import TAGGED_FOR_GOOD
-from tests.template.cloudformation import at, created_only
+from tests.template.cloudformation_rules import at, created_only
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 
 

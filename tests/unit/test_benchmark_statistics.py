@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tests.performance import growth
-from tests.performance.cpu import Used, between, used
-from tests.performance.growth import Outcome, first_line, growth_of, run
-from tests.performance.growth_bench import Step
-from tests.performance.growth_cases import CASES
-from tests.performance.growth_parts import Parts, split
-from tests.performance.growth_sources import Case
+from tests.performance import batch_time_growth
+from tests.performance.batch_time_growth import Outcome, first_line, growth_of, run
+from tests.performance.batch_time_parts import Parts, split
+from tests.performance.cpu_time import Used, between, used
+from tests.performance.growth_all_cases import CASES
+from tests.performance.growth_cases_of_sources import Case
+from tests.performance.growth_session import Step
 from tests.performance.target_comparison import Target, screen
 
 # Of user and of system time, a hundredth each can be lost where the kernel counts in ticks.
@@ -124,7 +124,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> type[Tiny]:
         write()
         return Parts(0.5, 0.0, 1.0, 0.5)
 
-    monkeypatch.setattr(growth, "timed", timed)
+    monkeypatch.setattr(batch_time_growth, "timed", timed)
     Tiny.done.clear()
     return Tiny
 
@@ -134,7 +134,7 @@ def test_a_size_that_fails_is_told_and_the_others_go_on(tiny: type[Tiny]) -> Non
     assert failed == {100: "ValueError: too large"}
     assert {size: len(outcomes) for size, outcomes in found.items()} == {1: 3, 10: 3}
     ours = [size for what, size in tiny.done if what == "ours"]
-    assert ours.count(1) == ours.count(10) == 3 + growth.WARM_UP
+    assert ours.count(1) == ours.count(10) == 3 + batch_time_growth.WARM_UP
 
 
 def test_a_batch_that_adds_nothing_is_no_measurement(
@@ -184,10 +184,10 @@ def test_an_error_is_told_by_its_innermost_cause() -> None:
 def test_every_case_can_be_asked_for_by_its_name() -> None:
     names = [kind.name for kind in CASES]
     assert len(set(names)) == len(names)
-    given = growth.parser().parse_args(["--only", *names, "--rounds", "2", "--largest", "1000"])
+    given = batch_time_growth.parser().parse_args(["--only", *names, "--rounds", "2", "--largest", "1000"])
     assert given.only == names
     with pytest.raises(SystemExit):
-        growth.parser().parse_args(["--only", "no such case"])
+        batch_time_growth.parser().parse_args(["--only", "no such case"])
 
 
 @dataclass(frozen=True)

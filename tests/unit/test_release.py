@@ -13,20 +13,20 @@ from millrace.config import load
 from millrace.sandbox.programs import jars
 from millrace.sizing import plan
 from tests import release
-from tests.golden import project
+from tests.golden import saved_project
 
 ROOT = Path(__file__).parents[2]
-KEPT = sorted(project.FOLDER.glob("*-project.json"))
+KEPT = sorted(saved_project.FOLDER.glob("*-project.json"))
 
 
 def test_a_project_of_every_release_is_kept() -> None:
-    versions = {file.name.rpartition("-")[0] for file in project.FOLDER.glob("*.tar.xz")}
+    versions = {file.name.rpartition("-")[0] for file in saved_project.FOLDER.glob("*.tar.xz")}
     assert {file.name.removesuffix("-project.json") for file in KEPT} == versions
 
 
 @pytest.mark.parametrize("file", KEPT, ids=lambda file: file.name.removesuffix("-project.json"))
 def test_a_project_of_an_earlier_release_plans(file: Path, tmp_path: Path) -> None:
-    made = plan(load("dev", root=project.unpack(file, tmp_path)))
+    made = plan(load("dev", root=saved_project.unpack(file, tmp_path)))
     assert made.jobs["orders"].queries.keys() == {"land-orders", "price-orders"}
 
 

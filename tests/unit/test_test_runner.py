@@ -1,7 +1,8 @@
-"""The test runner counts a part that did not finish as a failure."""
+"""The test runner counts a part that did not finish as a failure; files that its lists name exist."""
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -115,3 +116,21 @@ def test_tests_that_share_a_fixture_of_their_module_rotate_together(
     request: pytest.FixtureRequest, shared: int
 ) -> None:
     assert conftest.unit_of_rotation(request.node) == "tests/unit/test_test_runner.py"
+
+
+def test_files_of_parts_and_of_mutation_areas_are_there() -> None:
+    tree = ast.parse((run.TESTS / "mutants.py").read_text(encoding="utf-8"))
+    of_areas = {
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    named = {text for text in of_areas if text.endswith(".py") and "/" in text and " " not in text}
+    named |= {path.partition("::")[0] for part in suite_parts.PARTS for path in (*part.paths, *part.without)}
+    assert len(named) > 50
+    assert (
+        sorted(
+            name for name in named if not any((top / name).exists() for top in (run.TESTS, run.TESTS.parent))
+        )
+        == []
+    )

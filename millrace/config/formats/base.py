@@ -72,7 +72,7 @@ class FormatConfig(Model, ABC):
         Whether Amazon Data Firehose can also write it to a table.
     decoding
         CPU time of decoding a record as a multiple of JSON's: 1 over the rates that
-        ``python -m tests.performance.formats`` prints (100,000 flights, three rounds, 2026-11-23), at the slow end.
+        ``python -m tests.performance.decoding_by_format`` prints (100,000 flights, three rounds, 2026-11-23), at the slow end.
     deletes
         Whether a payload can delete the row with its key.
     """

@@ -55,7 +55,7 @@ _LOCALSTACK = """
 The sandbox and the integration tests run LocalStack 4.9.2, which is the last that runs on Python 3.11 without Docker; since March 2026 newer ones
 need a token. It stays as it is: what AWS changed later, no test here sees. Moto answers for CloudFormation, S3, Kinesis, DynamoDB,
 CloudWatch and Step Functions in the unit tests already; it could take over the integration tests that run no job (`test_alarms.py`,
-`test_dev_stacks.py`, `test_deployment.py`), not those whose jobs read a stream.
+`test_dev_environment_stacks.py`, `test_local_environment_stacks.py`), not those whose jobs read a stream.
 """
 
 

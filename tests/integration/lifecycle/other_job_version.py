@@ -8,7 +8,7 @@ from pathlib import Path
 
 from millrace.lifecycle.account.deployed_outputs import split_s3_url
 from millrace.lifecycle.versions_for_rollback import JobVersion
-from tests.integration.lifecycle.shop import Shop
+from tests.integration.lifecycle.deployed_shop import Shop
 
 
 def another_version(shop: Shop, job: str, deployed: JobVersion) -> JobVersion:

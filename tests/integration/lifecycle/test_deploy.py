@@ -38,8 +38,15 @@ from millrace.lifecycle.versions_for_rollback import (
 )
 from millrace.sandbox.programs import localstack
 from millrace.sandbox.programs.toolchain import state_folder
+from tests.integration.lifecycle.deployed_shop import (
+    AGE_SECONDS,
+    EMR,
+    GLUE,
+    GLUE_KAFKA,
+    SLOWEST_SECONDS,
+    Shop,
+)
 from tests.integration.lifecycle.other_job_version import another_version, tell_failure, update_stack
-from tests.integration.lifecycle.shop import AGE_SECONDS, EMR, GLUE, GLUE_KAFKA, SLOWEST_SECONDS, Shop
 from tests.integration.lifecycle.simulated_engines import Engines
 from tests.unit.lifecycle.test_aws_error_messages import refusing
 

@@ -13,7 +13,7 @@ from millrace.lifecycle.account.deployed_outputs import split_s3_url
 from millrace.lifecycle.jobs.one_off_run import run_job_once
 from millrace.lifecycle.jobs.state_machine import execute_verb, find_state_machine_arn
 from millrace.sizing.queries.benchmark_figures import read_result
-from tests.integration.lifecycle.shop import EMR, GLUE, GLUE_KAFKA, Shop
+from tests.integration.lifecycle.deployed_shop import EMR, GLUE, GLUE_KAFKA, Shop
 from tests.integration.lifecycle.simulated_engines import Engines
 from tests.unit.benchmark.synthetic_measurements import B, session
 

@@ -35,17 +35,17 @@ from millrace.sandbox.programs.child_processes import RUN, ChildProcess, Sandbox
 from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from millrace.sandbox.programs.toolchain import ROOT
 from tests.performance.case_order import in_turn
-from tests.performance.cpu import between, used
+from tests.performance.cpu_time import between, used
 from tests.performance.median_intervals import interval
 from tests.performance.preloaded_input import PARTITIONS, clean
-from tests.performance.rivals.connect import Connect, create_control_topic
-from tests.performance.rivals.fetching import UnavailableError
+from tests.performance.rivals.downloads import UnavailableError
 from tests.performance.rivals.flink import Flink
-from tests.performance.rivals.loop import Loop
-from tests.performance.rivals.measuring import Watcher, ages, ids
+from tests.performance.rivals.kafka_connect import Connect, create_control_topic
 from tests.performance.rivals.millrace import Millrace
-from tests.performance.rivals.protocol import NAMESPACE, SCHEMA, Place, Rival, load, payloads
-from tests.performance.rivals.spark import PlainSpark, SparkBatches
+from tests.performance.rivals.plain_spark import PlainSpark, SparkBatches
+from tests.performance.rivals.python_loop import Loop
+from tests.performance.rivals.rival_interface import NAMESPACE, SCHEMA, Place, Rival, load, payloads
+from tests.performance.rivals.table_watcher import Watcher, ages, ids
 
 HOME = RUN / "rivals"
 RESULTS = ROOT / "tests/performance/results/rivals.jsonl"

@@ -6,8 +6,8 @@ import json
 import shutil
 
 from millrace.sandbox.programs.child_processes import ChildProcess
-from tests.performance.rivals import fetching
-from tests.performance.rivals.protocol import JOBS, Place, Rival, environment
+from tests.performance.rivals import downloads
+from tests.performance.rivals.rival_interface import JOBS, Place, Rival, environment
 
 PACKAGES = ("apache-flink==2.3.0",)
 ARTIFACTS = (
@@ -24,16 +24,16 @@ class Flink(Rival):
 
     def fetch(self) -> None:
         """Install Flink, and put the connectors beside its own jars."""
-        interpreter = fetching.python("flink", PACKAGES)
+        interpreter = downloads.python("flink", PACKAGES)
         library = next(interpreter.parents[1].glob("lib/python3*/site-packages/pyflink/lib"))
-        connectors = fetching.jar_files("flink", ARTIFACTS, dependencies=False)
-        for path in (*connectors, *fetching.hadoop(), *fetching.sqlite()):
+        connectors = downloads.jar_files("flink", ARTIFACTS, dependencies=False)
+        for path in (*connectors, *downloads.hadoop(), *downloads.sqlite()):
             if not (library / path.name).exists():
                 shutil.copy(path, library)
 
     def start(self, place: Place) -> ChildProcess:
         """Start the program; it finds the last checkpoint itself."""
-        interpreter = fetching.python("flink", PACKAGES)
+        interpreter = downloads.python("flink", PACKAGES)
         return ChildProcess.start(
             "rival-flink",
             [interpreter, JOBS / self.job, json.dumps(place.told())],

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from millrace.sandbox.programs.child_processes import ChildProcess
-from tests.faults import small_jobs
+from tests.faults import small_job_documents
 from tests.faults.round_setup import start
-from tests.performance.rivals.protocol import DDL, NAMESPACE, Place, Rival
+from tests.performance.rivals.rival_interface import DDL, NAMESPACE, Place, Rival
 
 
 class Millrace(Rival):
@@ -21,13 +21,15 @@ class Millrace(Rival):
         """Start the job as an engine does."""
         schema = place.home / "flight.ddl"
         schema.write_text(DDL)
-        queries = small_jobs.queries(
+        queries = small_job_documents.queries(
             "land",
-            small_jobs.topic(place.topic, place.per_batch),
+            small_job_documents.topic(place.topic, place.per_batch),
             schema,
             lambda _: f"{NAMESPACE}.{place.table}",
             trigger_seconds=place.seconds,
         )
-        settings = small_jobs.settings("rivals", queries, f"{place.home}/checkpoints", place.bootstrap)
+        settings = small_job_documents.settings(
+            "rivals", queries, f"{place.home}/checkpoints", place.bootstrap
+        )
         spark = {"spark.driver.memory": "3g"}
         return start("rival-millrace", place.home, settings, lake_home=place.database.parent, spark=spark)

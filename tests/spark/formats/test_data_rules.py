@@ -30,8 +30,8 @@ from millrace.etl.launch.settings import RouteSettings, RuleSettings
 from millrace.etl.record.errors import StartError, describe_error
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import DeadLetterReplayer
-from tests import protobuf as pb
-from tests.spark.formats.test_formats import AVSC, PLAIN
+from tests import protobuf_without_protoc as pb
+from tests.spark.formats.test_decode_csv_avro_protobuf import AVSC, PLAIN
 from tests.spark.queries import test_direct, test_routed_direct
 from tests.spark.source_batches import DDL, KAFKA, Events, frame, good, ids, kafka_rows, lander
 

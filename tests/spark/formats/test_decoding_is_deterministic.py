@@ -26,10 +26,10 @@ from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.sandbox.programs import jars, local_session
 from millrace.sandbox.programs.toolchain import installed_spark_line, spark_submit_variables
-from tests import expected_values
+from tests import payloads_with_expected_values
 from tests.run import FIRST_COMPILER
-from tests.spark.formats import test_values
-from tests.spark.formats.test_formats import PLAIN
+from tests.spark.formats import test_values_by_other_parsers
+from tests.spark.formats.test_decode_csv_avro_protobuf import PLAIN
 from tests.suite_parts import NEWEST
 
 SHIFT = 400 * 86_400 + 5 * 3_600
@@ -86,22 +86,27 @@ def cases(spark: SparkSession) -> Iterator[tuple[Decoder, list[bytes]]]:
 
     def schema(kinds: Sequence[str]) -> StructType:
         return parse_ddl_schema(
-            spark, ", ".join(f"{expected_values.TYPES[each][0]} {each}" for each in kinds), "test.ddl"
+            spark,
+            ", ".join(f"{payloads_with_expected_values.TYPES[each][0]} {each}" for each in kinds),
+            "test.ddl",
         )
 
     def as_json(kinds: Sequence[str]) -> list[bytes]:
-        named = test_values.json_cases().items()
+        named = test_values_by_other_parsers.json_cases().items()
         return [payload for name, (_, payload, _) in named if name.partition(": ")[0] in kinds]
 
     yield JsonDecoder(schema(KINDS)), as_json(KINDS)
-    csv = CsvDecoder(parse_ddl_schema(spark, expected_values.CSV_DDL, "test.ddl"), expected_values.COMMA)
-    yield csv, [payload for _, payload, _ in test_values.csv_cases().values()]
-    yield (
-        avro.make_avro_decoder(spark, PLAIN, json.dumps(expected_values.AVSC), "values.avsc"),
-        [each.payload for each in expected_values.AVRO],
+    csv = CsvDecoder(
+        parse_ddl_schema(spark, payloads_with_expected_values.CSV_DDL, "test.ddl"),
+        payloads_with_expected_values.COMMA,
     )
-    oneof = protobuf.make_protobuf_decoder(expected_values.ONEOF, "values.Either", "oneof.desc")
-    yield oneof, [payload for payload, _ in expected_values.PROTOBUF.values()]
+    yield csv, [payload for _, payload, _ in test_values_by_other_parsers.csv_cases().values()]
+    yield (
+        avro.make_avro_decoder(spark, PLAIN, json.dumps(payloads_with_expected_values.AVSC), "values.avsc"),
+        [each.payload for each in payloads_with_expected_values.AVRO],
+    )
+    oneof = protobuf.make_protobuf_decoder(payloads_with_expected_values.ONEOF, "values.Either", "oneof.desc")
+    yield oneof, [payload for payload, _ in payloads_with_expected_values.PROTOBUF.values()]
     created = [b'{"op":"c","ts_ms":1,"after":%b}' % each for each in as_json(CHANGED)]
     yield ChangeDecoder(schema(CHANGED), debezium.debezium_envelope()), created
     head = b'"metadata":{"operation":"insert","record-type":"data"}'
@@ -114,7 +119,7 @@ def everything(spark: SparkSession) -> list[str]:
     return [
         str([bytes(each) if isinstance(each, bytearray) else each for each in row])
         for decoder, payloads in cases(spark)
-        for row in test_values.decoded(spark, decoder, payloads)
+        for row in test_values_by_other_parsers.decoded(spark, decoder, payloads)
     ]
 
 

@@ -22,7 +22,7 @@ from millrace.etl.launch.formats import Format
 from millrace.sandbox.payloads import payload_writers
 from millrace.sandbox.schemas.traffic_values import RecordGenerator
 from tests import protobuf_sample
-from tests.spark.formats.test_formats import AVSC, decode
+from tests.spark.formats.test_decode_csv_avro_protobuf import AVSC, decode
 from tests.spark.source_batches import KAFKA
 
 # PySpark 3.5 compares versions of pandas in a way that Python calls old.

@@ -23,7 +23,7 @@ from millrace.etl.formats.csv import CsvDecoder
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.launch.formats import AvroFormat, CsvFormat
-from tests.protobuf import varint
+from tests.protobuf_without_protoc import varint
 from tests.spark.formats.test_decode_json import allocated_by, decode
 
 DDL = """

@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 from millrace.etl.formats import protobuf
 from millrace.etl.formats.protobuf import DescriptorMismatchError
 from millrace.etl.formats.protobuf_wire import WireError
-from tests import expected_values, protobuf_sample
-from tests import protobuf as pb
-from tests.spark.formats.test_formats import spoiled
+from tests import payloads_with_expected_values, protobuf_sample
+from tests import protobuf_without_protoc as pb
+from tests.spark.formats.test_decode_csv_avro_protobuf import spoiled
 
 
 def test_protobuf_is_read_as_googles_own_parser_does(spark: SparkSession) -> None:
@@ -67,10 +67,12 @@ def test_the_last_member_of_a_oneof_counts(spark: SparkSession) -> None:
     google = jvm.org.apache.orc.protobuf
     of = google.Descriptors.FileDescriptor
     none = spark.sparkContext._gateway.new_array(of, 0)
-    files = google.DescriptorProtos.FileDescriptorSet.parseFrom(expected_values.ONEOF)
+    files = google.DescriptorProtos.FileDescriptorSet.parseFrom(payloads_with_expected_values.ONEOF)
     descriptor = of.buildFrom(files.getFile(0), none).findMessageTypeByName("Either")
     read = pb.reader(
-        protobuf.make_protobuf_decoder(expected_values.ONEOF, "values.Either", "oneof.desc").message
+        protobuf.make_protobuf_decoder(
+            payloads_with_expected_values.ONEOF, "values.Either", "oneof.desc"
+        ).message
     )
 
     def plain(value: Any, ours: Any) -> Any:
@@ -79,12 +81,12 @@ def test_the_last_member_of_a_oneof_counts(spark: SparkSession) -> None:
         kind = value.getDescriptorForType()
         return {name: value.getField(kind.findFieldByName(name)) for name in ours}
 
-    for payload, wanted in expected_values.PROTOBUF.values():
+    for payload, wanted in payloads_with_expected_values.PROTOBUF.values():
         ours, theirs = (
             answer_of(partial(each, payload))
             for each in (read, partial(google.DynamicMessage.parseFrom, descriptor))
         )
-        if wanted == expected_values.DEAD:
+        if wanted == payloads_with_expected_values.DEAD:
             assert isinstance(ours, WireError)
             assert isinstance(theirs, Py4JJavaError)
             continue

@@ -25,7 +25,7 @@ from millrace.sandbox.payloads import payload_writers
 from millrace.sandbox.records.traffic import TrafficFeed, TrafficShape
 from millrace.sandbox.schemas.traffic_values import RecordGenerator
 from tests import protobuf_sample
-from tests.spark.formats.test_formats import decode
+from tests.spark.formats.test_decode_csv_avro_protobuf import decode
 
 DDL = """
 id BIGINT NOT NULL, city STRING NOT NULL, price DECIMAL(9,2), paid BOOLEAN NOT NULL, at TIMESTAMP, day DATE,

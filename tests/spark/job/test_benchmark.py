@@ -17,7 +17,7 @@ from millrace.etl.launch.settings import JobSettings, parse_job_settings
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.ready_query import ReadyQuery
-from tests.faults import small_jobs
+from tests.faults import small_job_documents
 from tests.spark.source_batches import Events
 
 pytestmark = pytest.mark.slow
@@ -48,7 +48,9 @@ def job(tmp_path: Path, kind: str = "kafka") -> JobSettings:
         "trigger_seconds": 5.0,
     }
     return parse_job_settings(
-        small_jobs.settings("flights", [query | {"repartition": 2}], str(tmp_path / "checkpoints"), None)
+        small_job_documents.settings(
+            "flights", [query | {"repartition": 2}], str(tmp_path / "checkpoints"), None
+        )
     )
 
 

@@ -18,7 +18,7 @@ from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
 from millrace.sandbox.records.derived_comparison import compare_until_settled, counts_of_differing_rows
-from tests.faults import small_jobs
+from tests.faults import small_job_documents
 from tests.spark.source_batches import Events, drained, frame, good, kafka_rows, lander
 
 Names = Callable[[str], Table]
@@ -94,7 +94,7 @@ class Derived:
             "dead_letters": None,
             **self.more,
         }
-        return parse_job_settings(small_jobs.settings("flights", [query], str(self.folder), None))
+        return parse_job_settings(small_job_documents.settings("flights", [query], str(self.folder), None))
 
     def compared(self) -> dict[str, Any]:
         job = self.settings()

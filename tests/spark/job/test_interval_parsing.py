@@ -6,7 +6,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 
-from tests.unit.advisor.trigger_intervals import INTERVALS
+from tests.unit.advisor.interval_texts_and_milliseconds import INTERVALS
 
 
 def test_spark_parses_each_interval_as_the_advisor_does(spark: SparkSession) -> None:

@@ -16,7 +16,7 @@ from millrace.etl.record.tables import Table
 from millrace.etl.sinks.base import Sink
 from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
 from millrace.etl.sinks.parquet import ParquetSink
-from tests.spark import sink_rows
+from tests.spark import sink_input_rows
 from tests.spark.queries import test_derive, test_direct, test_routed_direct
 from tests.spark.queries import test_sinks_outside_lake as test_outward
 from tests.spark.queries.test_routed_direct import click, gate, record, web
@@ -77,7 +77,7 @@ def derive_files(spark: SparkSession, table: Names, folder: Path) -> Line:
 
 def derive_results(spark: SparkSession, table: Names, folder: Path) -> Line:
     pipe = test_derive.Pipeline(spark, table, folder)
-    rows = sink_rows.results(spark, {"AA": 1, "BB": 2})
+    rows = sink_input_rows.results(spark, {"AA": 1, "BB": 2})
     sink = KeyedIcebergSink(table("results"), key=("carrier",))
     pipe.deriver.compose = replace(pipe.compose, transform=lambda rows: rows, carries=("_id",))
     sink.prepare(spark, pipe.deriver.compose(rows).schema)

@@ -19,7 +19,7 @@ from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
 from millrace.etl.sources.source_union import LegGuards
-from tests.faults import small_jobs
+from tests.faults import small_job_documents
 from tests.spark.source_batches import Events
 
 Names = Callable[[str], Table]
@@ -27,14 +27,14 @@ READING = {"pattern": True, "group_id_prefix": "readers"}
 
 
 def source(name: str, topic: str, connection: str, **reading: Any) -> dict[str, Any]:
-    return small_jobs.topic(topic, 10, label=name, **reading) | {"connection": connection}
+    return small_job_documents.topic(topic, 10, label=name, **reading) | {"connection": connection}
 
 
 def job(folder: Path, *queries: dict[str, Any]) -> Any:
     servers = {"cluster": None, "authentication": "none"}
     connections = {name: servers | {"bootstrap_servers": "127.0.0.1:1"} for name in ("main", "other")}
     return parse_job_settings(
-        small_jobs.settings("shop", queries, str(folder), None) | {"connections": connections}
+        small_job_documents.settings("shop", queries, str(folder), None) | {"connections": connections}
     )
 
 

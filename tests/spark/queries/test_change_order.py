@@ -19,8 +19,8 @@ from millrace.etl.queries import change_order, land
 from millrace.etl.queries.derive import EnrichThenTransform, good_records
 from millrace.etl.record import tables
 from millrace.etl.record.tables import Table
-from tests.spark.change_ledger import DDL, Ledger
 from tests.spark.queries import test_keyed_and_windowed_results
+from tests.spark.simulated_database_changes import DDL, Ledger
 from tests.spark.source_batches import Events, frame, lander
 
 Names = Callable[[str], Table]

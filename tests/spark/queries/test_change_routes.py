@@ -18,9 +18,9 @@ from millrace.etl.queries import land
 from millrace.etl.record import tables
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import IcebergSink
-from tests.spark.change_ledger import DDL, Ledger
 from tests.spark.queries import test_keyed_and_windowed_results
 from tests.spark.queries.test_change_order import decoder_of
+from tests.spark.simulated_database_changes import DDL, Ledger
 from tests.spark.source_batches import EPOCH, Events, frame, lander
 
 Names = Callable[[str], Table]

@@ -29,8 +29,8 @@ from millrace.etl.queries import land
 from millrace.etl.record import tables
 from millrace.etl.record.tables import Table
 from millrace.sandbox.programs.kafka_broker import KafkaBroker
-from tests import debezium, mysql, postgres, random_order_transactions
-from tests.random_order_transactions import DDL, session, transactions
+from tests import debezium, mysql, postgres, postgres_random_transactions
+from tests.postgres_random_transactions import DDL, session, transactions
 from tests.spark.queries import test_keyed_and_windowed_results
 from tests.spark.source_batches import Events, frame, lander
 
@@ -45,7 +45,7 @@ class Recording:
 
     records: list[Record]
     rows: list[list[str]]
-    intervals: Mapping[int, list[random_order_transactions.Interval]]
+    intervals: Mapping[int, list[postgres_random_transactions.Interval]]
     since: int
 
 
@@ -115,8 +115,8 @@ def recorded(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> R
     consumer.assign([TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS)])
     with postgres.running() as database, closing(consumer):
         database.stop()
-        database.start(*random_order_transactions.SETTINGS)
-        database.run(random_order_transactions.TABLE)
+        database.start(*postgres_random_transactions.SETTINGS)
+        database.run(postgres_random_transactions.TABLE)
         session(database, "\n".join(transactions(9, 50)))
         settings = {
             "table.include.list": "public.orders,public.signals",
@@ -142,8 +142,8 @@ def recorded(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> R
                     # The first may be a row of the first snapshot.
                     tape.mark()
                     tape.mark()
-                    since = since or random_order_transactions.clock(database)
-                    database.run(random_order_transactions.SNAPSHOT.format(number))
+                    since = since or postgres_random_transactions.clock(database)
+                    database.run(postgres_random_transactions.SNAPSHOT.format(number))
                     tape.mark()
                     if not number:
                         database.run("truncate orders")
@@ -161,7 +161,7 @@ def recorded(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> R
             "select id, code, n, price, day, to_char(at, 'YYYY-MM-DD HH24:MI:SS.US'), extract(epoch from seen)::text, "
             "encode(raw, 'hex'), md5(note) from orders order by id"
         )
-        return Recording(tape.records, rows, random_order_transactions.logged(database), since)
+        return Recording(tape.records, rows, postgres_random_transactions.logged(database), since)
 
 
 @pytest.mark.slow
@@ -194,8 +194,8 @@ def test_the_table_is_postgresqls(
     assert len(recorded.rows) > 100
     versions = spark.table(str(history))
     assert shown(versions.where("_valid_to IS NULL")) == recorded.rows
-    kept = random_order_transactions.kept(row.asDict() for row in versions.collect())
-    assert random_order_transactions.differences(kept, recorded.intervals, recorded.since) == {}
+    kept = postgres_random_transactions.kept(row.asDict() for row in versions.collect())
+    assert postgres_random_transactions.differences(kept, recorded.intervals, recorded.since) == {}
     assert sum(map(len, kept.values())) > 1000
 
 

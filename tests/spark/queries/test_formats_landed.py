@@ -26,7 +26,7 @@ from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import DeadLetterReplayer
 from tests import protobuf_sample
 from tests.http_servers import Handler, served
-from tests.spark.formats.test_formats import AVSC, OLDER, PLAIN, decode
+from tests.spark.formats.test_decode_csv_avro_protobuf import AVSC, OLDER, PLAIN, decode
 from tests.spark.source_batches import Events, frame, kafka_rows, lander
 
 pytestmark = pytest.mark.slow

@@ -32,7 +32,7 @@ from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks import iceberg_keyed
 from millrace.etl.sinks.delivery.kept_deletes import KeptDeletes
-from tests.faults import small_jobs
+from tests.faults import small_job_documents
 from tests.run import in_turn
 from tests.spark.source_batches import EPOCH, KAFKA, KINESIS, Events, frame, good, kafka_rows, lander
 
@@ -71,7 +71,9 @@ def played(
     """Run a derive query until it has read all, or until it dies between the commit of a batch and the checkpoint."""
     said = io.StringIO()
     report = EventReporter("order", said)
-    job = settings.parse_job_settings(small_jobs.settings("order", [what], str(home / "checkpoints"), None))
+    job = settings.parse_job_settings(
+        small_job_documents.settings("order", [what], str(home / "checkpoints"), None)
+    )
     built = build_queries.build_queries(JobRun(spark, job, {}, report))
 
     def killed(batch: DataFrame, number: int) -> None:

@@ -19,7 +19,7 @@ from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.formats.text import TextDecoder
 from tests import protobuf_sample
-from tests.spark.formats.test_formats import AVSC, COMMA, PLAIN, decode
+from tests.spark.formats.test_decode_csv_avro_protobuf import AVSC, COMMA, PLAIN, decode
 
 DDL = "carrier STRING NOT NULL, flight INT"
 

@@ -14,7 +14,7 @@ from millrace.etl.record import tables
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
-from tests.spark.sink_rows import none_refused
+from tests.spark.sink_input_rows import none_refused
 from tests.spark.source_batches import Events
 
 pytestmark = pytest.mark.slow

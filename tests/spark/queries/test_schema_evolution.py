@@ -20,7 +20,7 @@ from millrace.etl.record.batch_accounts import call_in_background
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run import JobRun
 from millrace.etl.record.tables import Table
-from tests.faults import small_jobs
+from tests.faults import small_job_documents
 from tests.spark.queries.test_derive import Pipeline
 from tests.spark.source_batches import DDL, Events, drained, frame, good, kafka_rows, lander
 
@@ -76,7 +76,7 @@ def test_a_running_query_is_built_again_when_its_landing_table_grows(
         "transform": None, "trigger_seconds": 0.0, "route": None, "latest_by": [], "state": None,
         "dead_letters": None, "sink": {"kind": "iceberg", "table": f"tests.{sink.name}"},
     }  # fmt: skip
-    job = parse_job_settings(small_jobs.settings("flights", [query], str(tmp_path), None))
+    job = parse_job_settings(small_job_documents.settings("flights", [query], str(tmp_path), None))
     supervisor = Supervisor(spark, events.reporter, retries=RetryLimits(2, first_seconds=0.1))
     queries = build_queries.build_queries(JobRun(spark, job, {}, events.reporter))
     running = call_in_background(lambda: supervisor.run_to_exit_status(queries))

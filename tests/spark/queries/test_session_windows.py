@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.metrics.trigger_metrics import BacklogSource, TriggerMeter
 from millrace.etl.record.tables import Table
-from tests.spark.queries.test_state import Pipeline
+from tests.spark.queries.test_stateful_derive import Pipeline
 from tests.spark.source_batches import EPOCH, Events, frame, kafka_rows, lander
 
 DDL = (Path(__file__).parents[3] / "pipelines/clicks/schemas/click.ddl").read_text(encoding="utf-8")

@@ -51,7 +51,7 @@ from millrace.etl.sinks.jdbc import JdbcSink
 from millrace.etl.sinks.parquet import ParquetSink, committed_files
 from millrace.etl.sources.base import ReplayedLeg
 from tests import postgres
-from tests.faults import small_jobs
+from tests.faults import small_job_documents
 from tests.faults.moto_server import make_table, moto
 from tests.spark.source_batches import (
     DDL,
@@ -118,7 +118,7 @@ def settings(
         "latest_by": [],
         **others,
     }
-    return parse_job_settings(small_jobs.settings("flights", [derive], str(checkpoints), None))
+    return parse_job_settings(small_job_documents.settings("flights", [derive], str(checkpoints), None))
 
 
 def derive(spark: SparkSession, job: JobSettings, binds: Mapping[str, str], events: Events) -> None:

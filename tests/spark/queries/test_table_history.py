@@ -19,10 +19,10 @@ from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.delivery.row_version_history import new_and_newly_ended_versions
 from millrace.etl.sinks.iceberg_history import IcebergHistorySink
-from tests.spark.change_ledger import DDL, Ledger
 from tests.spark.queries import test_keyed_and_windowed_results
 from tests.spark.queries.test_change_order import __name__ as transforms
 from tests.spark.queries.test_change_order import decoder_of
+from tests.spark.simulated_database_changes import DDL, Ledger
 from tests.spark.source_batches import EPOCH, Events, frame, lander
 
 Names = Callable[[str], Table]

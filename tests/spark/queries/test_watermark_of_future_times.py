@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from millrace.etl.metrics.trigger_metrics import BacklogSource, TriggerMeter
 from millrace.etl.record.tables import Table
-from tests.spark.queries.test_state import Pipeline
+from tests.spark.queries.test_stateful_derive import Pipeline
 from tests.spark.source_batches import DDL, EPOCH, Events, frame, kafka_rows, lander
 
 pytestmark = pytest.mark.slow

@@ -22,7 +22,7 @@ from millrace.etl.record.tables import Table
 from millrace.etl.repair import backfill_landing
 from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from tests import kinesalite
-from tests.faults import small_jobs
+from tests.faults import small_job_documents
 from tests.kinesalite import REGION
 from tests.spark.source_batches import DDL, Events, good, lander
 
@@ -42,7 +42,7 @@ def job(
         "repartition": None,
     }  # fmt: skip
     return parse_job_settings(
-        small_jobs.settings("flights", [query], "/nowhere", source.pop("servers", "x:1"))
+        small_job_documents.settings("flights", [query], "/nowhere", source.pop("servers", "x:1"))
     )
 
 

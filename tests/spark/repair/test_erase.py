@@ -32,7 +32,7 @@ from millrace.etl.sinks.base import LETTER
 from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
 from tests.spark.erasure_shop import DDL, WHERE, ZOE, Shop, of_zoe, order
 from tests.spark.maintained_table import Names, snapshots
-from tests.spark.sink_rows import none_refused
+from tests.spark.sink_input_rows import none_refused
 from tests.spark.source_batches import Events, log_offsets
 
 BROKEN = f'{{"customer": "{ZOE}", "amount": '.encode()

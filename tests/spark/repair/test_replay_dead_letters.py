@@ -27,7 +27,7 @@ from millrace.etl.record.tables import Table
 from millrace.etl.repair import one_off_commands
 from millrace.etl.repair.replay_dead_letters import DeadLetterReplayer, read_corrected_payloads
 from millrace.sandbox.programs import jars
-from tests.faults import small_jobs
+from tests.faults import small_job_documents
 from tests.spark.source_batches import DDL, Events, frame, good, kafka_rows, lander
 
 Names = Callable[[str], Table]
@@ -311,12 +311,12 @@ def test_a_file_that_is_missing_or_not_text_is_refused(spark: SparkSession, tmp_
 
 
 def job(table: Table, schema: Path) -> dict[str, Any]:
-    source = small_jobs.topic("flights-topic", 10, label="flights")
-    (land,) = small_jobs.queries(
+    source = small_job_documents.topic("flights-topic", 10, label="flights")
+    (land,) = small_job_documents.queries(
         "land", source, schema, lambda _: f"{table.database}.{table.name}", trigger_seconds=1
     )
     main = {"cluster": "nowhere", "bootstrap_servers": None, "authentication": "iam"}
-    settings = small_jobs.settings("flights", [land | {"name": "land-flights"}], "/nowhere", None)
+    settings = small_job_documents.settings("flights", [land | {"name": "land-flights"}], "/nowhere", None)
     return settings | {"connections": {"main": main}}
 
 

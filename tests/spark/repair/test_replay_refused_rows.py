@@ -22,9 +22,9 @@ from millrace.etl.record.tables import Table
 from millrace.etl.repair import one_off_commands
 from millrace.etl.sinks.base import dead_letters_of_refused_rows
 from millrace.etl.sinks.dead_letters import DeadLetterTable
-from tests.faults import small_jobs
+from tests.faults import small_job_documents
 from tests.faults.moto_server import make_table, moto
-from tests.spark.sink_rows import place
+from tests.spark.sink_input_rows import place
 from tests.spark.source_batches import Events, drained, frame, good, kafka_rows, lander
 
 Names = Callable[[str], Table]
@@ -86,7 +86,7 @@ class Refusing:
             "sink": {"kind": "dynamodb", "table": self.letters.name, "region": REGION},
             "state": state if self.state else None, "dead_letters": f"tests.{self.letters.name}", **changed,
         }  # fmt: skip
-        return parse_job_settings(small_jobs.settings("flights", [query], str(self.folder), None))
+        return parse_job_settings(small_job_documents.settings("flights", [query], str(self.folder), None))
 
     def replay(self, *ids: str, corrected: Path | None = None, **changed: Any) -> tuple[int, ...]:
         """Exit status, then letters, good, filtered, bad, already, landed."""

@@ -30,7 +30,7 @@ from tests.spark.maintained_table import (
     wanted,
 )
 from tests.spark.queries.test_derive import Pipeline
-from tests.spark.sink_rows import none_refused
+from tests.spark.sink_input_rows import none_refused
 from tests.spark.source_batches import Events
 
 pytestmark = [pytest.mark.usefixtures("forgetful"), pytest.mark.slow]

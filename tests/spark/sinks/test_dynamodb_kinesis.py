@@ -28,8 +28,8 @@ from tests import kinesalite
 from tests.faults import sink_contents
 from tests.faults.moto_server import moto
 from tests.kinesalite import Kinesalite
-from tests.spark import faulty_proxy
-from tests.spark.sink_rows import Refused, breaking, changes, none_refused, place, results, row, rows
+from tests.spark import faulty_dynamodb_kinesis_proxy
+from tests.spark.sink_input_rows import Refused, breaking, changes, none_refused, place, results, row, rows
 
 REGION = "us-east-1"
 
@@ -285,7 +285,7 @@ def test_a_task_that_comes_again_puts_nothing_twice(
 @pytest.mark.slow
 def test_a_request_whose_answer_is_lost_puts_nothing_twice(kinesis: Kinesalite) -> None:
     make_stream(kinesis, "answers", 2)
-    with faulty_proxy.before(kinesis.endpoint) as faults:
+    with faulty_dynamodb_kinesis_proxy.before(kinesis.endpoint) as faults:
         faults.share, faults.kinds = 0.6, ("lost", "failed")
         tail = StreamTail("answers", REGION, faults.endpoint)
         writer = RecordWriter(tail.make_client(), Backoff("the stream", first=0.01), tail, 10_000, once=True)
@@ -343,14 +343,14 @@ def test_throttled_items_and_records_are_put_until_they_are_in(
 ) -> None:
     batch = rows(spark, [row(n) for n in range(500)])
     table = make_table(dynamodb, "busy", "_id", "_source")
-    with faulty_proxy.before(dynamodb) as faults:
+    with faulty_dynamodb_kinesis_proxy.before(dynamodb) as faults:
         assert table_sink(faults.endpoint, "busy").write(batch, place(0), none_refused) == WriteCounts(
             500, 500
         )
         assert {"part", "refused", "failed", "cut", "passed"} <= faults.done.keys()
     assert sorted(i["flight"] for i in table.scan()["Items"]) == list(range(500))
     totals = make_table(dynamodb, "busy-totals", "_id")
-    with faulty_proxy.before(dynamodb) as faults:
+    with faulty_dynamodb_kinesis_proxy.before(dynamodb) as faults:
         faults.kinds = ("refused", "failed", "cut", "lost")
         many = {f"{n:03}": n for n in range(300)}
         one = table_sink(faults.endpoint, "busy-totals")
@@ -359,7 +359,7 @@ def test_throttled_items_and_records_are_put_until_they_are_in(
         assert {"refused", "failed", "cut", "lost", "passed"} <= faults.done.keys()
     assert {i["carrier"]: int(i["flights"]) for i in totals.scan()["Items"]} == many
     make_stream(kinesis, "busy", 1)
-    with faulty_proxy.before(kinesis.endpoint) as faults:
+    with faulty_dynamodb_kinesis_proxy.before(kinesis.endpoint) as faults:
         settings = KinesisSinkSettings("busy", REGION, None, 100_000)
         one = KinesisSink(settings, faults.endpoint)
         for number in range(2):
@@ -380,7 +380,7 @@ def test_a_server_that_stays_busy_fails_the_batch_loudly(dynamodb: str, kind: ty
     )  # fmt: skip
     form = RowToItemConverter.for_columns(StructType().add("_id", "string"))
     record = RowToSend('{"carrier":"AA"}', None, None, None, None, '{"_id":"x"}')
-    with faulty_proxy.before(dynamodb) as faults:
+    with faulty_dynamodb_kinesis_proxy.before(dynamodb) as faults:
         faults.share = 1.0
         client = aws_clients.make_client("dynamodb", REGION, faults.endpoint)
         writer = kind(client, backoff, "busy", form)

@@ -22,7 +22,7 @@ from millrace.etl.sinks.delivery.python_task_writes import RowsCountedInPlan
 from millrace.etl.sinks.jdbc import JdbcSink
 from tests import postgres
 from tests.postgres import Postgres
-from tests.spark.sink_rows import Refused, breaking, changes, none_refused, place, results, row, rows
+from tests.spark.sink_input_rows import Refused, breaking, changes, none_refused, place, results, row, rows
 
 SECRET = "arn:aws:secretsmanager:us-east-1:111122223333:secret:db-AbCdEf"
 LOGIN = ("writer", "writer's own")

@@ -16,8 +16,8 @@ from millrace.sandbox.programs import jars
 from tests import postgres
 from tests.postgres import Postgres
 from tests.spark import separate_executors
-from tests.spark.sink_rows import none_refused, place, row, rows
-from tests.tls import Authority, front
+from tests.spark.sink_input_rows import none_refused, place, row, rows
+from tests.tls_proxy import Authority, front
 
 pytestmark = pytest.mark.slow
 

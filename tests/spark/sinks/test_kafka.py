@@ -22,7 +22,7 @@ from millrace.etl.sinks.delivery.sink_end_offset_marks import TASK_RETRIED
 from millrace.etl.sinks.kafka import KafkaSink
 from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from tests.faults import sink_contents
-from tests.spark.sink_rows import Refused, breaking, changes, none_refused, place, results, row, rows
+from tests.spark.sink_input_rows import Refused, breaking, changes, none_refused, place, results, row, rows
 
 
 def sink(broker: KafkaBroker, topic: str, key: str | None = None, most: int = 100_000) -> KafkaSink:

@@ -18,7 +18,7 @@ from millrace.etl.sinks.delivery.python_task_writes import RowToSend
 from millrace.etl.sinks.opensearch import DocumentWriter, OpenSearchSink, SignedHttpClient
 from tests.http_servers import Handler, served
 from tests.opensearch import MOST_BYTES, OpenSearch
-from tests.spark.sink_rows import Refused, breaking, changes, none_refused, place, results, row, rows
+from tests.spark.sink_input_rows import Refused, breaking, changes, none_refused, place, results, row, rows
 
 _numbers = itertools.count()
 

@@ -14,7 +14,7 @@ from millrace.etl.record.errors import SinkError, StartError
 from millrace.etl.sinks.base import BatchIdentity, WriteCounts
 from millrace.etl.sinks.delivery import folder_manifest
 from millrace.etl.sinks.parquet import ParquetSink, committed_files
-from tests.spark.sink_rows import NOON, breaking, none_refused, place, row, rows
+from tests.spark.sink_input_rows import NOON, breaking, none_refused, place, row, rows
 
 
 def sink(path: Path, files: int = 1) -> ParquetSink:

@@ -26,7 +26,7 @@ from tests.faults.moto_server import moto
 from tests.opensearch import OpenSearch
 from tests.postgres import Postgres
 from tests.spark.key_histories import History, frame_of
-from tests.spark.sink_rows import none_refused, place
+from tests.spark.sink_input_rows import none_refused, place
 from tests.spark.sinks.test_dynamodb_kinesis import credentials as credentials
 from tests.spark.sinks.test_dynamodb_kinesis import make_table, table_sink
 from tests.spark.sinks.test_jdbc import server as server

@@ -21,7 +21,7 @@ from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
 from tests.spark.queries import test_derive, test_direct
 from tests.spark.queries.test_exactly_once import compact
-from tests.spark.sink_rows import none_refused
+from tests.spark.sink_input_rows import none_refused
 from tests.spark.source_batches import (
     Events,
     frame,

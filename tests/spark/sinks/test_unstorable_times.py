@@ -39,8 +39,8 @@ from millrace.etl.sinks.parquet import ParquetSink
 from tests import postgres
 from tests.faults.moto_server import make_table, moto
 from tests.opensearch import OpenSearch
-from tests.spark.sink_rows import Refused as RefusedRows
-from tests.spark.sink_rows import none_refused, place, row, rows
+from tests.spark.sink_input_rows import Refused as RefusedRows
+from tests.spark.sink_input_rows import none_refused, place, row, rows
 
 pytestmark = pytest.mark.slow
 

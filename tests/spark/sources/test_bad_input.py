@@ -14,7 +14,7 @@ from millrace.etl.launch.sources import KafkaSource, KinesisSource
 from millrace.etl.queries.land import LandBatchWriter
 from millrace.etl.record import batch_accounts
 from millrace.etl.record.tables import Table
-from tests.faults import bad_records
+from tests.faults import bad_record_examples
 from tests.spark.formats.test_decode_json import records
 from tests.spark.source_batches import EPOCH, KAFKA, KINESIS, Events, frame, lander
 
@@ -50,7 +50,7 @@ KINDS = ["kafka", pytest.param("kinesis", marks=pytest.mark.slow)]
 def landing_of(
     spark: SparkSession, table: Table, events: Events, source: KafkaSource | KinesisSource
 ) -> LandBatchWriter:
-    return lander(spark, table, events, source=source, ddl=bad_records.DDL)
+    return lander(spark, table, events, source=source, ddl=bad_record_examples.DDL)
 
 
 def rows_of(spark: SparkSession, table: Table) -> dict[str, Any]:
@@ -64,9 +64,9 @@ def test_the_whole_list_lands(spark: SparkSession, table: Names, name: str) -> N
     source, row = SOURCES[name]
     landing, events = table("landing"), Events()
     write = landing_of(spark, landing, events, source)
-    spoiled, taken = list(bad_records.spoiled()), list(bad_records.taken())
+    spoiled, taken = list(bad_record_examples.spoiled()), list(bad_record_examples.taken())
     sent = [(p, stage) for _, p, stage in spoiled] + [(p, None) for _, p, _ in taken]
-    keys = [None, "", *bad_records.KEYS]
+    keys = [None, "", *bad_record_examples.KEYS]
     rows = [row(n, keys[n % len(keys)], p) for n, (p, _) in enumerate(sent)]
     # A batch of bad records only, an empty one, one of all kinds, and that one again.
     for batch, accounted in (

@@ -26,11 +26,11 @@ from millrace.etl.sinks.base import WriteCounts
 from millrace.etl.sinks.kafka import KafkaSink
 from millrace.etl.sources.kafka import connection as kafka
 from millrace.etl.sources.kafka import login
-from tests.faults import small_jobs
+from tests.faults import small_job_documents
 from tests.faults.moto_server import moto
 from tests.secured_kafka import PASSWORD, Guarded
-from tests.spark.sink_rows import none_refused, place, row, rows
-from tests.tls import Authority
+from tests.spark.sink_input_rows import none_refused, place, row, rows
+from tests.tls_proxy import Authority
 
 pytestmark = pytest.mark.slow
 
@@ -238,9 +238,9 @@ def test_a_query_follows_a_password_that_is_changed(
     assert producer.flush(30) == 0
     arn = secrets.holds(broker.secret("scram-sha-512"))
     (tmp_path / "schema.ddl").write_text("n BIGINT")
-    queries = small_jobs.queries(
+    queries = small_job_documents.queries(
         "land",
-        small_jobs.topic("read", 10, label="read"),
+        small_job_documents.topic("read", 10, label="read"),
         tmp_path / "schema.ddl",
         lambda _: "tests.rotated",
     )
@@ -248,7 +248,7 @@ def test_a_query_follows_a_password_that_is_changed(
         "cluster": None, "bootstrap_servers": broker.servers["scram-sha-512"],
         "authentication": {"kind": "scram-sha-512", "secret": arn},
     }  # fmt: skip
-    job = small_jobs.settings("shop", queries, str(tmp_path / "checkpoints"), None, retries=2)
+    job = small_job_documents.settings("shop", queries, str(tmp_path / "checkpoints"), None, retries=2)
     job |= {"connections": {"main": main}}
     said = Lines()
     report = EventReporter("rotated", said)

@@ -24,7 +24,7 @@ from millrace.sandbox.programs import jars
 from millrace.sandbox.programs.child_processes import ChildProcess
 from millrace.sandbox.programs.local_driver import read_driver_events
 from tests import secured_kafka
-from tests.faults import round_setup, small_jobs
+from tests.faults import round_setup, small_job_documents
 from tests.faults.moto_server import moto
 from tests.secured_kafka import Guarded
 from tests.spark import separate_executors
@@ -71,7 +71,7 @@ def document(place: Place, home: Path, arns: dict[str, str]) -> dict[str, Any]:
     queries: list[dict[str, Any]] = []
     for kind in arns:
         name = kind.replace("-", "_")
-        source = small_jobs.topic(f"in-{kind}", 1000, label=kind, lag_group=f"lag-{kind}") | {
+        source = small_job_documents.topic(f"in-{kind}", 1000, label=kind, lag_group=f"lag-{kind}") | {
             "connection": kind
         }
         table = {"landed": f"t.{name}", "letters": f"t.letters_{name}"}.__getitem__
@@ -83,7 +83,7 @@ def document(place: Place, home: Path, arns: dict[str, str]) -> dict[str, Any]:
             "max_record_bytes": 9000,
         }
         for verb, query in (("land", "land"), ("send", "direct")):
-            (made,) = small_jobs.queries(query, source, schema, table, sink=sink)
+            (made,) = small_job_documents.queries(query, source, schema, table, sink=sink)
             queries.append(made | {"name": f"{verb}-{kind}"})
     connections = {
         kind: {
@@ -93,7 +93,9 @@ def document(place: Place, home: Path, arns: dict[str, str]) -> dict[str, Any]:
         }
         for kind, arn in arns.items()
     }
-    return small_jobs.settings("secured", queries, f"{home}/checkpoints", None) | {"connections": connections}
+    return small_job_documents.settings("secured", queries, f"{home}/checkpoints", None) | {
+        "connections": connections
+    }
 
 
 @contextmanager

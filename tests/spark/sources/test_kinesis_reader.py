@@ -22,7 +22,7 @@ from millrace.etl.sources.kinesis import connector_stream as reading
 from millrace.etl.sources.kinesis.closed_shards import ShardPositions
 from millrace.sandbox.programs.toolchain import installed_spark_line
 from tests import kinesalite
-from tests.faults.sent_records import aggregate
+from tests.faults.record_sender import aggregate
 from tests.kinesalite import CREDENTIALS, REGION, Kinesalite
 
 pytestmark = pytest.mark.skipif(

@@ -15,7 +15,7 @@ from millrace.etl.record import batch_accounts
 from millrace.etl.record.errors import LossError
 from millrace.etl.record.tables import Table
 from tests.spark.source_batches import KINESIS, Events, frame, kinesis_rows, lander
-from tests.spark.sources.test_kinesis_connector_loss import log_positions
+from tests.spark.sources.test_kinesis_connector_guards import log_positions
 
 pytestmark = pytest.mark.slow
 

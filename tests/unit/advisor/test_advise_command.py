@@ -16,9 +16,9 @@ from millrace.cli.app import app
 from millrace.cli.watch.advise import advice_document
 from millrace.config import ConfigurationError, load
 from millrace.sizing import plan
-from tests.unit.advisor import synthetic_runs
+from tests.unit.advisor import event_logs_with_known_costs
 from tests.unit.advisor.event_log_writer import write
-from tests.unit.advisor.synthetic_histories import batch, history, job, stage, state
+from tests.unit.advisor.healthy_query_history import batch, history, job, stage, state
 
 REAL = str(Path(__file__).parent / "data" / "flights-3.5.zstd")
 ROOT = Path(__file__).parents[3]
@@ -169,7 +169,10 @@ def test_findings_are_told_in_words(tmp_path, monkeypatch):
 
 def test_what_is_no_log_of_a_streaming_application_is_told(tmp_path: Path):
     """Nothing is to be changed in nothing: a batch application, and a file of a codec that Spark does not write."""
-    none = write(replace(synthetic_runs.history([synthetic_runs.Truth()]), queries=()), tmp_path / "local-1")
+    none = write(
+        replace(event_logs_with_known_costs.history([event_logs_with_known_costs.Truth()]), queries=()),
+        tmp_path / "local-1",
+    )
     framed = tmp_path / "local-2"
     framed.write_bytes(bytes(cramjam.lz4.compress((tmp_path / "local-1").read_bytes() * 300)))
     for file, told in ((none, "0 Spark jobs and no micro-batch"), (framed, "decompress it with lz4 -d")):

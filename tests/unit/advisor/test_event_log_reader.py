@@ -22,6 +22,7 @@ from millrace.advisor.logs.event_parser import parse_event, without_accumulables
 from millrace.cli.watch.advise import advice_document
 from millrace.config import ConfigurationError
 from tests.unit.advisor.event_log_writer import write
+from tests.unit.advisor.healthy_query_history import even, history, kinds
 from tests.unit.advisor.packed_logs import (
     DATA,
     PACKED,
@@ -31,7 +32,6 @@ from tests.unit.advisor.packed_logs import (
     history_of,
     lz4,
 )
-from tests.unit.advisor.synthetic_histories import even, history, kinds
 
 
 def test_tasks_stages_jobs_and_batches_are_joined():

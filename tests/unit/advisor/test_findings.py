@@ -12,7 +12,7 @@ from millrace.advisor.logs.application_history_model import Batch, BatchSource, 
 from millrace.cli.watch.advise_verdict import severity_of_finding
 from millrace.etl.commits import duplicate_look_ups
 from millrace.etl.formats import base
-from tests.unit.advisor.synthetic_histories import (
+from tests.unit.advisor.healthy_query_history import (
     START,
     again,
     batch,

@@ -19,7 +19,7 @@ from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.config import load
 from millrace.sizing import plan
 from tests.unit.advisor.event_log_writer import write
-from tests.unit.advisor.synthetic_histories import KAFKA, batch, even, found, history, job, stage
+from tests.unit.advisor.healthy_query_history import KAFKA, batch, even, found, history, job, stage
 from tests.unit.advisor.test_advise_command import ROOT, flights
 
 

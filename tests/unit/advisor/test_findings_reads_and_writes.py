@@ -6,7 +6,7 @@ import pytest
 
 from millrace.advisor.advise import advise
 from millrace.advisor.logs.application_history_model import BatchSource, InitialRdd
-from tests.unit.advisor.synthetic_histories import (
+from tests.unit.advisor.healthy_query_history import (
     again,
     batch,
     even,

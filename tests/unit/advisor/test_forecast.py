@@ -28,7 +28,7 @@ from millrace.cli.watch.advise_forecasts_and_changes import (
     forecast_changes,
 )
 from millrace.config import ConfigurationError
-from tests.unit.advisor.synthetic_runs import Truth, history, run
+from tests.unit.advisor.event_logs_with_known_costs import Truth, history, run
 
 TRUTH = Truth(swing=0.4, seed=1, seconds=600.0)
 

@@ -30,7 +30,7 @@ from millrace.advisor.logs.event_log_reader import read_history
 from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.cli.app import app
 from millrace.config import ConfigurationError
-from tests.unit.advisor.synthetic_histories import batch, history, job, stage, tiny_tasks
+from tests.unit.advisor.healthy_query_history import batch, history, job, stage, tiny_tasks
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 REAL = Path(__file__).parent / "data" / "flights-3.5.zstd"

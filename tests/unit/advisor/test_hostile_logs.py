@@ -34,8 +34,8 @@ from millrace.cli.watch.advise_forecasts_and_changes import forecast_changes, pr
 from millrace.cli.watch.advise_forecasts_and_changes import forecasts_document as foreseen_json
 from millrace.config import ConfigurationError
 from tests.unit.advisor.event_log_writer import write
+from tests.unit.advisor.healthy_query_history import history
 from tests.unit.advisor.packed_logs import TEXT
-from tests.unit.advisor.synthetic_histories import history
 
 START = b'{"Event":"SparkListenerLogStart","Spark Version":"3.5.7"}\n'
 TASK = b'{"Event":"SparkListenerTaskStart","x":"' + b"0" * 200 + b'"}\n'

@@ -30,7 +30,7 @@ from millrace.advisor.logs.event_log_reader import read_history as read_event_lo
 from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.config import ConfigurationError, load
 from tests.unit.advisor.event_log_writer import write
-from tests.unit.advisor.synthetic_runs import Truth, history, run
+from tests.unit.advisor.event_logs_with_known_costs import Truth, history, run
 
 ROOT = Path(__file__).parents[3]
 CLUSTER = "arn:aws:kafka:us-east-1:123456789012:cluster/theirs/abcd1234-ab12-1"

@@ -10,7 +10,7 @@ import pytest
 from millrace.advisor.forecasts.what_if import ApplicationTwin, parse_what_if_changes, twin_of_application
 from millrace.advisor.logs.query_observations import observed_batch_limit
 from millrace.config import ConfigurationError
-from tests.unit.advisor.synthetic_runs import Truth, history, run
+from tests.unit.advisor.event_logs_with_known_costs import Truth, history, run
 
 CALM = Truth(swing=0.4, seed=1)
 SKEWED = Truth(hot=0.4, seed=2)

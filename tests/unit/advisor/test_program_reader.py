@@ -17,8 +17,8 @@ from millrace.advisor.existing.stream_choice import (
 )
 from millrace.advisor.programs.library_functions import LaunchArguments
 from millrace.config import ConfigurationError
+from tests.unit.advisor.interval_texts_and_milliseconds import INTERVALS
 from tests.unit.advisor.test_job_import import CLUSTER, SCHEMA, _kafka
-from tests.unit.advisor.trigger_intervals import INTERVALS
 
 INSTEAD = "it is taken from the event log, or the plan computes it"
 KAFKA = 's.readStream.format("kafka").option("kafka.bootstrap.servers", "b-1:9092")'

@@ -19,9 +19,9 @@ from millrace.cli.watch.advise_page import advice_page
 from millrace.cli.watch.advise_verdict import advice_verdict
 from tests.page_without_browser import drawn
 from tests.unit.advisor.event_log_writer import write
-from tests.unit.advisor.synthetic_histories import batch, history, job, stage, twice
-from tests.unit.advisor.synthetic_runs import Truth
-from tests.unit.advisor.synthetic_runs import history as costed
+from tests.unit.advisor.event_logs_with_known_costs import Truth
+from tests.unit.advisor.event_logs_with_known_costs import history as costed
+from tests.unit.advisor.healthy_query_history import batch, history, job, stage, twice
 
 NAME, QUERY = "etl [/prod] of :x: [eu-west-1]", "land[/b]:x:[dim]"
 

@@ -16,7 +16,7 @@ from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.config import load
 from millrace.sizing import plan
 from tests.unit.advisor.event_log_writer import write
-from tests.unit.advisor.synthetic_histories import START, batch, history, job, stage
+from tests.unit.advisor.healthy_query_history import START, batch, history, job, stage
 
 SCALES = {"spark.dynamicAllocation.enabled": "true"}
 MAX, MIN = "spark.dynamicAllocation.maxExecutors", "spark.dynamicAllocation.minExecutors"

@@ -17,8 +17,8 @@ from millrace.cli import app
 from millrace.config import ConfigurationError
 from tests.page_without_browser import drawn
 from tests.unit.advisor.event_log_writer import write
-from tests.unit.advisor.synthetic_runs import Truth, history
-from tests.unit.cli.test_commands import ROOT, millrace
+from tests.unit.advisor.event_logs_with_known_costs import Truth, history
+from tests.unit.cli.test_command_output import ROOT, millrace
 
 CALM = Truth(swing=0.4, seed=1, name="land-departures", trigger=4.0, seconds=200.0, partitions=4, wave=0.04)
 SHORT = replace(CALM, limit=3000, rate=1500.0)

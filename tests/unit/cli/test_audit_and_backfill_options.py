@@ -10,7 +10,7 @@ import pytest
 
 from millrace.cli.repair.backfill import estimate_backfill
 from millrace.config import load
-from tests.unit.cli.test_commands import ROOT, millrace
+from tests.unit.cli.test_command_output import ROOT, millrace
 
 RANGE = ("--since", "2026-11-20", "--until", "2026-11-21")
 

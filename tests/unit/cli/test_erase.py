@@ -19,7 +19,7 @@ from millrace.etl.repair import erase as core
 from millrace.lifecycle.audits.query_audit import AuditedDeployment
 from millrace.lifecycle.jobs import erasure_requests as erasing
 from millrace.sandbox import running_sandbox
-from tests.unit.cli.test_commands import ROOT, Done, millrace
+from tests.unit.cli.test_command_output import ROOT, Done, millrace
 
 WHERE = "carrier = 'AA'"
 TABLE = {"kind": "landing", "rows": 3, "dead_letters": 1, "of": 100, "files": 2, "snapshots": 9}

@@ -15,7 +15,7 @@ from millrace.cli.app import GROUPS, app
 from millrace.cli.shared.expected_failures import STATUS
 from millrace.lifecycle.deploy import DeployError
 from millrace.sandbox.programs import cdk, toolchain
-from tests.unit.cli.test_commands import millrace
+from tests.unit.cli.test_command_output import millrace
 
 ASKS_AWS = (
     "advise --glue-job orders",

@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 
 from millrace.config import environment_names, load
 from millrace.config.schema import schema_text
-from tests.unit.cli.test_commands import ROOT, millrace
+from tests.unit.cli.test_command_output import ROOT, millrace
 
 
 @pytest.fixture(scope="module")

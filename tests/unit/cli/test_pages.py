@@ -24,7 +24,7 @@ from millrace.config import environment_names, load
 from millrace.sizing import plan, total_cost
 from millrace.sizing.readable_numbers import count, dollars, duration_text, percent
 from tests.page_without_browser import drawn
-from tests.unit.cli.test_commands import ROOT
+from tests.unit.cli.test_command_output import ROOT
 
 NASTY = "<img src=x onerror=\"alert('1')\"></script>&{{SCRIPT}}"
 FOLDER = ROOT / "millrace" / "cli" / "shared" / "page"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.page_without_browser import drawn
-from tests.unit.cli.test_commands import ROOT, millrace
+from tests.unit.cli.test_command_output import ROOT, millrace
 
 SPIKY = "docs/examples/spiky.yaml"
 

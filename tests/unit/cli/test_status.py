@@ -11,7 +11,7 @@ from millrace.cli.watch import status
 from millrace.lifecycle.account.deployed_outputs import NotDeployedError
 from millrace.lifecycle.jobs import state_machine
 from millrace.lifecycle.jobs.state_machine import ExecutionResult
-from tests.unit.cli.test_commands import millrace
+from tests.unit.cli.test_command_output import millrace
 
 
 @pytest.fixture

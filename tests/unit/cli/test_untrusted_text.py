@@ -25,7 +25,7 @@ from millrace.lifecycle.deploy import DeployError
 from millrace.sandbox.programs import cdk
 from tests.page_without_browser import drawn
 from tests.unit.advisor.event_log_writer import write
-from tests.unit.advisor.synthetic_histories import history
+from tests.unit.advisor.healthy_query_history import history
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cli.test_commands import millrace
+from tests.unit.cli.test_command_output import millrace
 from tests.unit.config.conftest import project
 
 __all__ = ["project"]

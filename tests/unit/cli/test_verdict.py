@@ -42,9 +42,9 @@ from millrace.sizing.readable_numbers import (
 )
 from millrace.sizing.simulation import Arrivals, Outage, simulate
 from millrace.sizing.simulation.plan_scenario import scenario_of_job, streams_of_job
-from tests.unit.advisor.synthetic_runs import Truth, history
-from tests.unit.cli.test_commands import ROOT, in_terminal, millrace
-from tests.unit.docs.test_commands import parse_millrace
+from tests.unit.advisor.event_logs_with_known_costs import Truth, history
+from tests.unit.cli.test_command_output import ROOT, in_terminal, millrace
+from tests.unit.docs.test_documented_commands import parse_millrace
 from tests.unit.sizing.conftest import Loader, from_text, text
 from tests.unit.sizing.test_shared_cores import reference
 

@@ -12,7 +12,7 @@ from millrace.config import ConfigurationError, load
 from millrace.config.checks import jobs as check_jobs
 from millrace.etl.queries import required_spark_settings
 from millrace.sizing import plan
-from tests.unit.config import bad_limits, bad_names, bad_queries, bad_sources, bad_texts
+from tests.unit.config import bad_kafka_sources, bad_limits, bad_names, bad_queries, bad_values_for_any_key
 from tests.unit.config.conftest import GOOD
 
 KEY = "AKIA" + "ABCDEFGHIJKLMNOP"
@@ -333,7 +333,7 @@ ROWS = {
         REGION, REGION + "password: hunter2 #!\n", "password", "hu… (7 characters)", "a reference",
         "a secret in plain text",
     ),
-} | bad_limits.ROWS | bad_names.ROWS | bad_queries.ROWS | bad_sources.ROWS | bad_texts.ROWS  # fmt: skip
+} | bad_limits.ROWS | bad_names.ROWS | bad_queries.ROWS | bad_kafka_sources.ROWS | bad_values_for_any_key.ROWS  # fmt: skip
 
 
 def line_of(text: str, mark: str) -> int:
@@ -363,7 +363,9 @@ def test_one_message_names_file_line_key_value_and_what_is_allowed(row: tuple, p
         assert len(caught.value.problems) == 1
 
 
-@pytest.mark.parametrize("row", bad_texts.UNREADABLE.values(), ids=bad_texts.UNREADABLE.keys())
+@pytest.mark.parametrize(
+    "row", bad_values_for_any_key.UNREADABLE.values(), ids=bad_values_for_any_key.UNREADABLE.keys()
+)
 def test_a_text_that_no_value_can_be_made_of_is_told_with_its_key_and_line(row: tuple, project: Path) -> None:
     old, new = row
     assert GOOD.count(old) == 1, "the row must change one place"

@@ -10,7 +10,7 @@ from millrace.config import ConfigurationError, load
 from millrace.config.engines.versions import VERSIONS
 from millrace.config.formats import protobuf_descriptors
 from millrace.etl.formats import protobuf_descriptors as of_core
-from tests import protobuf
+from tests import protobuf_without_protoc
 from tests.unit.config.conftest import GOOD
 
 LAND = "jobs.clicks.queries.land-clicks"
@@ -19,14 +19,17 @@ TABLE = "        table: clicks_landed\n"
 FOLDER = "pipelines/shop/schemas"
 AVRO = "{kind: avro, framing: confluent, writers: pipelines/shop/schemas/%s}"
 
-DESCRIPTOR = protobuf.descriptor_set(
-    protobuf.file(
+DESCRIPTOR = protobuf_without_protoc.descriptor_set(
+    protobuf_without_protoc.file(
         "order.proto",
         "shop",
         [
-            protobuf.message(
+            protobuf_without_protoc.message(
                 "Order",
-                [protobuf.Declared("n", 1, protobuf.INT64), protobuf.Declared("page", 2, protobuf.STRING)],
+                [
+                    protobuf_without_protoc.Declared("n", 1, protobuf_without_protoc.INT64),
+                    protobuf_without_protoc.Declared("page", 2, protobuf_without_protoc.STRING),
+                ],
             )
         ],
     )

@@ -8,7 +8,7 @@ import pytest
 
 from millrace.config import ConfigurationError, load
 from millrace.config.sinks.jdbc import JdbcSink
-from tests.tls import Authority
+from tests.tls_proxy import Authority
 from tests.unit.config.bad_queries import DERIVE, LETTERS, SINK
 from tests.unit.config.conftest import GOOD
 

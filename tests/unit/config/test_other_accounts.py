@@ -9,7 +9,7 @@ import pytest
 from millrace.config import ConfigurationError, load
 from millrace.config.aws.foreign_accounts_and_hosts import hosts_of_urls_and_servers
 from millrace.config.document.yaml_tree import Tree
-from tests.unit.cli.test_commands import millrace
+from tests.unit.cli.test_command_output import millrace
 
 DEV = """
 project: shop

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 from millrace.config.formats import KINDS
-from tests import expected_values
+from tests import payloads_with_expected_values
 
 PAGE = Path(__file__).parents[3] / "docs" / "formats.md"
 BEGIN, END = "<!-- values -->", "<!-- end of values -->"
@@ -25,9 +25,11 @@ def test_the_table_is_that_of_the_kinds() -> None:
 
 
 def test_the_tables_of_values_are_those_that_the_decoders_are_held_against() -> None:
-    """``tests/spark/formats/test_values.py`` decodes each of them."""
+    """``tests/spark/formats/test_values_by_other_parsers.py`` decodes each of them."""
     written = PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
-    assert written.strip() == expected_values.table(), f"write this instead:\n{expected_values.table()}"
+    assert written.strip() == payloads_with_expected_values.table(), (
+        f"write this instead:\n{payloads_with_expected_values.table()}"
+    )
 
 
 def test_every_key_of_a_format_says_what_it_means_with_an_example() -> None:

@@ -69,7 +69,7 @@ def test_a_start_is_a_word_or_a_moment_with_its_zone(start: str) -> None:
 
 
 def test_what_the_document_points_at_is_there() -> None:
-    from tests.faults.rounds import ROUNDS
+    from tests.faults.round_list import ROUNDS
 
     root = Path(__file__).parents[3]
     hazards = DOCUMENT.partition("## Where records")[2].partition("\n## ")[0]

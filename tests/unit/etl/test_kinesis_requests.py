@@ -29,8 +29,8 @@ from millrace.etl.sources.kinesis.closed_shards import (
 )
 from millrace.etl.sources.kinesis.missed_records_guard import KinesisLossGuard
 from millrace.lifecycle.audits import kinesis as audit_kinesis
-from tests import protobuf as pb
-from tests.faults.sent_records import aggregate
+from tests import protobuf_without_protoc as pb
+from tests.faults.record_sender import aggregate
 
 SOURCE = KinesisSource("flights", "flights", "us-east-1", "earliest", 100, 1.0, 86_400)
 

@@ -17,8 +17,8 @@ from millrace.etl.launch.launch_document import parse_arguments, read_settings_o
 from millrace.etl.record.errors import StartError
 from millrace.infra.launch.launch_settings import job_settings
 from millrace.sizing import plan
-from tests.launch_documents import with_route
-from tests.unit.etl.test_launch import LAND, SETTINGS
+from tests.launch_document_defaults import with_route
+from tests.unit.etl.test_launch_arguments import LAND, SETTINGS
 
 ARGUMENTS = parse_arguments(["--launch-document", "s3://b/d.json"])
 ROUTE = {key: LAND[key] for key in ("source", "format", "schema", "decompress_up_to", "redact", "rules")}

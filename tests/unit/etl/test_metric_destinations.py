@@ -29,7 +29,7 @@ from millrace.etl.metrics.trigger_metrics import MetricSample
 from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run import JobRun
-from tests.unit.etl.test_launch import SETTINGS
+from tests.unit.etl.test_launch_arguments import SETTINGS
 
 JOB = "flights-prod-flights"
 AGES = PercentileSketch(tuple((float(n), 1.0) for n in range(1000)), 999.0)

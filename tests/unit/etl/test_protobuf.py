@@ -15,8 +15,8 @@ from millrace.etl.formats.decoding import arrow
 from millrace.etl.formats.protobuf import DescriptorMismatchError
 from millrace.etl.formats.protobuf_wire import WireError
 from millrace.etl.record.errors import StartError
-from tests import protobuf as pb
 from tests import protobuf_sample
+from tests import protobuf_without_protoc as pb
 
 ORDER = protobuf_descriptors.find_message(protobuf_sample.DESCRIPTOR, protobuf_sample.NAME, "order.desc")
 read = pb.reader(ORDER)

@@ -12,9 +12,9 @@ from millrace.cli import app
 from millrace.config import Environment, Names, load
 from millrace.etl.checkpoints import manifest
 from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
-from tests.launch_documents import with_route
-from tests.unit.etl.test_launch import LAND, SETTINGS
-from tests.unit.etl.test_manifest import KINESIS
+from tests.launch_document_defaults import with_route
+from tests.unit.etl.test_checkpoint_compatibility import KINESIS
+from tests.unit.etl.test_launch_arguments import LAND, SETTINGS
 
 ENVIRONMENT = """\
 project: shop

@@ -22,7 +22,7 @@ from millrace.lifecycle.aws_error_messages import AwsError
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sizing import plan, total_cost
 from millrace.sizing.costs.planned_and_billed_cost import planned_and_paid
-from tests.unit.cli.test_commands import ROOT, millrace
+from tests.unit.cli.test_command_output import ROOT, millrace
 
 SINCE, UNTIL = date(2026, 11, 1), date(2026, 11, 11)
 YAML = """\

@@ -15,7 +15,7 @@ from millrace.lifecycle.preflight import account as preflight_account
 from millrace.lifecycle.preflight import templates as preflight_templates
 from millrace.lifecycle.preflight.run_preflight_checks import PreflightAccount, failed_rows, run_all_checks
 from millrace.sizing import plan
-from tests.unit.lifecycle.account_answers import (
+from tests.unit.lifecycle.preflight_answers import (
     ACCOUNT,
     CHECKS,
     ENDPOINTS,

@@ -1,4 +1,4 @@
-"""Resources that a deployment removes are listed before a drain, from moto's CloudFormation."""
+"""Before a deployment removes an export, the stacks that import it are deployed or named for deletion, from moto's CloudFormation."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 
 from millrace.config import load
 from millrace.etl.launch.settings import parse_job_settings
-from tests.faults import crashed_job, kill_during_sink_writes, small_jobs
+from tests.faults import crashed_job, kill_during_sink_writes, small_job_documents
 from tests.faults.crashed_job import KINDS
 from tests.faults.kafka_round_setup import KafkaStage
 from tests.faults.round_setup import Stage
@@ -33,11 +33,13 @@ class Server:
 
 @pytest.mark.parametrize("kind", ["land", "direct", "derive", "state", "join", "latest"])
 def test_jobs_of_one_or_two_queries(kind: str) -> None:
-    queries = small_jobs.queries(
-        kind, small_jobs.topic("events", 5), Path("/schema.ddl"), lambda what: f"faults.{what}"
+    queries = small_job_documents.queries(
+        kind, small_job_documents.topic("events", 5), Path("/schema.ddl"), lambda what: f"faults.{what}"
     )
     assert len(
-        parse_job_settings(small_jobs.settings("job", queries, "/checkpoints", "127.0.0.1:1")).queries
+        parse_job_settings(
+            small_job_documents.settings("job", queries, "/checkpoints", "127.0.0.1:1")
+        ).queries
     ) in (1, 2)
 
 
@@ -78,9 +80,11 @@ def test_crash_points(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         port=2,
         points=SimpleNamespace(),
     )
-    monkeypatch.setattr(crashed_job.Crashed, "_topic", lambda _: (None, small_jobs.topic("events", 5)))
     monkeypatch.setattr(
-        crashed_job.Crashed, "_stream", lambda _: (None, small_jobs.stream("events", "us-east-1"))
+        crashed_job.Crashed, "_topic", lambda _: (None, small_job_documents.topic("events", 5))
+    )
+    monkeypatch.setattr(
+        crashed_job.Crashed, "_stream", lambda _: (None, small_job_documents.stream("events", "us-east-1"))
     )
     job = crashed_job.Crashed(servers, KINDS[name], "crashed", tmp_path)
     settings = parse_job_settings(job.settings)

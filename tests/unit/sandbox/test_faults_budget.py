@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import budget
-from tests.faults.budget import Part
+from tests.faults import run_within_budget
+from tests.faults.run_within_budget import Part
 
 PROGRAM = """\
 import sys, time
@@ -25,31 +25,33 @@ raise SystemExit(int(sys.argv[2]))
 @pytest.fixture
 def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "program.py").write_text(PROGRAM)
-    monkeypatch.setattr(budget, "ROOT", tmp_path)
-    monkeypatch.setattr(budget, "STATE", tmp_path / "state.jsonl")
-    monkeypatch.setattr(budget, "LOGS", tmp_path / "logs")
-    monkeypatch.setattr(budget, "PAGE", tmp_path / "page.md")
-    (tmp_path / "page.md").write_text(f"before\n{budget.BEGIN}\nold\n{budget.END}\nafter\n")
+    monkeypatch.setattr(run_within_budget, "ROOT", tmp_path)
+    monkeypatch.setattr(run_within_budget, "STATE", tmp_path / "state.jsonl")
+    monkeypatch.setattr(run_within_budget, "LOGS", tmp_path / "logs")
+    monkeypatch.setattr(run_within_budget, "PAGE", tmp_path / "page.md")
+    (tmp_path / "page.md").write_text(
+        f"before\n{run_within_budget.BEGIN}\nold\n{run_within_budget.END}\nafter\n"
+    )
     parts = tuple(
         Part(name, f"promise {name}", ("program", "0", status, name), 0.1)
         for name, status in (("one", "0"), ("two", "1"), ("three", "0"))
     )
-    monkeypatch.setattr(budget, "PARTS", parts)
+    monkeypatch.setattr(run_within_budget, "PARTS", parts)
     return tmp_path
 
 
 def test_parts_that_never_ran_come_first_then_the_oldest(suite: Path) -> None:
-    one, two, _ = budget.PARTS
+    one, two, _ = run_within_budget.PARTS
     for part in (two, one, two):
-        budget.play(part, 0.1)
-    assert [part.name for part in budget.order()] == ["three", "one", "two"]
-    assert len(budget.played()) == 2
+        run_within_budget.play(part, 0.1)
+    assert [part.name for part in run_within_budget.order()] == ["three", "one", "two"]
+    assert len(run_within_budget.played()) == 2
 
 
 def test_a_part_that_misses_is_in_the_table(suite: Path) -> None:
-    for part in budget.PARTS[:2]:
-        budget.play(part, 0.1)
-    budget.write_page()
+    for part in run_within_budget.PARTS[:2]:
+        run_within_budget.play(part, 0.1)
+    run_within_budget.write_page()
     page = (suite / "page.md").read_text()
     assert page.startswith("before\n")
     assert page.endswith("after\n")
@@ -61,26 +63,26 @@ def test_a_part_that_misses_is_in_the_table(suite: Path) -> None:
 
 
 def test_what_the_page_has_counts_as_run_on_another_machine(suite: Path) -> None:
-    for part in budget.PARTS[:2]:
-        budget.play(part, 0.1)
-    budget.write_page()
+    for part in run_within_budget.PARTS[:2]:
+        run_within_budget.play(part, 0.1)
+    run_within_budget.write_page()
     page = (suite / "page.md").read_text()
-    budget.STATE.unlink()
-    assert [part.name for part in budget.order()] == ["three", "one", "two"]
-    budget.write_page()
+    run_within_budget.STATE.unlink()
+    assert [part.name for part in run_within_budget.order()] == ["three", "one", "two"]
+    run_within_budget.write_page()
     assert (suite / "page.md").read_text() == page
-    budget.play(budget.PARTS[0], 0.1)
-    assert [part.name for part in budget.order()] == ["three", "two", "one"]
-    assert set(budget.played()) == {"one", "two"}
+    run_within_budget.play(run_within_budget.PARTS[0], 0.1)
+    assert [part.name for part in run_within_budget.order()] == ["three", "two", "one"]
+    assert set(run_within_budget.played()) == {"one", "two"}
 
 
 def test_the_page_is_read_as_it_is_written() -> None:
-    text = budget.PAGE.read_text()
-    rows = text.split(budget.BEGIN)[1].split(budget.END)[0].strip().splitlines()[2:]
-    assert len(budget.on_page(text)) == len(rows) > 0
+    text = run_within_budget.PAGE.read_text()
+    rows = text.split(run_within_budget.BEGIN)[1].split(run_within_budget.END)[0].strip().splitlines()[2:]
+    assert len(run_within_budget.on_page(text)) == len(rows) > 0
 
 
 def test_a_part_that_is_late_may_end_what_it_started(suite: Path) -> None:
-    late = budget.play(Part("one", "", ("program", "600", "0"), 0.04), 0.0)
-    assert late.status == budget.LATE
+    late = run_within_budget.play(Part("one", "", ("program", "600", "0"), 0.04), 0.0)
+    assert late.status == run_within_budget.LATE
     assert late.figures == "not at its end after 0 minutes; ended what it had started"

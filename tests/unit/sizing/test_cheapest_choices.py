@@ -10,7 +10,7 @@ from millrace.config import Environment
 from millrace.config.aws.deployed_sizes_to_keep import DeployedCluster, DeployedSizes
 from millrace.config.document.problems import ConfigurationError
 from millrace.sizing import Plan, plan, total_cost
-from tests.unit.sizing.drawn_environments import milliseconds
+from tests.unit.sizing.random_environments import milliseconds
 
 
 @st.composite

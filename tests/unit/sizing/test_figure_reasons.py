@@ -17,7 +17,7 @@ from millrace.sizing import plan
 from millrace.sizing.number_derivation import DerivationNode, derivation_of_number, number_keys
 from millrace.sizing.plan_as_plain_data import plan_as_plain_data
 from tests.page_without_browser import drawn
-from tests.unit.cli.test_commands import millrace
+from tests.unit.cli.test_command_output import millrace
 from tests.unit.sizing.conftest import Loader, text
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -21,8 +21,8 @@ from millrace.sizing.simulation.plan_scenario import scenario_of_job, traffic_by
 from millrace.sizing.simulation.plan_simulation_check import simulated_queries_of_plan
 from millrace.sizing.simulation.scenario_model import Outage
 from tests.run import SLOWLY
-from tests.unit.sizing.drawn_environments import EXISTING, SIZES, Document, documents
 from tests.unit.sizing.plain_simulator import PlainQuery, play
+from tests.unit.sizing.random_environments import EXISTING, SIZES, Document, documents
 
 INFEASIBLE, MISSED, KEPT = range(3)
 

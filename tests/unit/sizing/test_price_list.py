@@ -21,7 +21,7 @@ from millrace.sizing import plan
 from millrace.sizing.costs.price_products import PRODUCTS, PriceProduct
 from millrace.sizing.costs.price_table_update import SOURCE, price_list_region, price_table_yaml, renew_prices
 from millrace.sizing.prices_and_limits import ELSEWHERE, PRICES, complete_prices_by_name, prices
-from tests.unit.cli.test_commands import Done, millrace
+from tests.unit.cli.test_command_output import Done, millrace
 from tests.unit.sizing.test_prices import TEXT
 
 REGION = "eu-west-1"

@@ -12,7 +12,7 @@ from millrace.cli.plan.plan import old_prices_warning
 from millrace.config import ConfigurationError, load
 from millrace.sizing import plan
 from millrace.sizing.prices_and_limits import PRICES, prices
-from tests.unit.cli.test_commands import millrace
+from tests.unit.cli.test_command_output import millrace
 
 TEXT = """\
 project: shop

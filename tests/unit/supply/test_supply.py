@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.sandbox.programs.toolchain import ROOT
-from tests.supply import audit
-from tests.supply.audit import Excused, Known, LookUpError
-from tests.supply.bill import bill
-from tests.supply.parts import Part, parts
-from tests.supply.secrets import find
+from tests.supply import vulnerability_audit
+from tests.supply.bill_of_materials import bill
+from tests.supply.pinned_parts import Part, parts
+from tests.supply.secret_scan import find
+from tests.supply.vulnerability_audit import Excused, Known, LookUpError
 
 
 def test_everything_that_is_pinned_is_in_the_bill_with_its_hash() -> None:
@@ -68,7 +68,7 @@ def pip(*, canary: bool = True, known: dict[str, str] | None = None, skipped: st
 
 
 def test_what_is_known_of_a_python_package_is_told_with_its_lock() -> None:
-    result = list(audit.python(ROOT, "pip-audit", pip(known={"cdk-nag": "PYSEC-9"})))
+    result = list(vulnerability_audit.python(ROOT, "pip-audit", pip(known={"cdk-nag": "PYSEC-9"})))
     assert result == [Known("cdk-nag", "1", "PYSEC-9", "requirements.txt", "2")]
 
 
@@ -83,7 +83,7 @@ def test_what_is_known_of_a_python_package_is_told_with_its_lock() -> None:
 )
 def test_a_python_audit_that_asked_nobody_fails(programs: Programs, why: str) -> None:
     with pytest.raises(LookUpError, match=why):
-        list(audit.python(ROOT, "pip-audit", programs))
+        list(vulnerability_audit.python(ROOT, "pip-audit", programs))
 
 
 def npm(answer: dict[str, Any], *, canary: bool = True) -> Programs:
@@ -103,7 +103,7 @@ WRONG = {
 
 
 def test_what_is_known_of_a_node_package_is_told() -> None:
-    result = list(audit.node(ROOT, ["npm"], npm({"vulnerabilities": WRONG})))
+    result = list(vulnerability_audit.node(ROOT, ["npm"], npm({"vulnerabilities": WRONG})))
     assert result == [Known("minimist", "<1.2.6", "GHSA-1", "package-lock.json")]
 
 
@@ -117,7 +117,7 @@ def test_what_is_known_of_a_node_package_is_told() -> None:
 )
 def test_a_node_audit_that_asked_nobody_fails(programs: Programs, why: str) -> None:
     with pytest.raises(LookUpError, match=why):
-        list(audit.node(ROOT, ["npm"], programs))
+        list(vulnerability_audit.node(ROOT, ["npm"], programs))
 
 
 def test_jars_are_asked_about_one_by_one_and_an_empty_answer_fails() -> None:
@@ -127,22 +127,22 @@ def test_jars_are_asked_about_one_by_one_and_an_empty_answer_fails() -> None:
             for jar in jars
         ]
 
-    assert list(audit.jars(ROOT, ask)) == []
+    assert list(vulnerability_audit.jars(ROOT, ask)) == []
     with pytest.raises(LookUpError, match=r"log4j-core 2\.14\.1"):
-        list(audit.jars(ROOT, lambda jars: [[] for _ in jars]))
+        list(vulnerability_audit.jars(ROOT, lambda jars: [[] for _ in jars]))
     with pytest.raises(LookUpError):
-        list(audit.jars(ROOT, lambda _jars: [["GHSA-1"]]))
+        list(vulnerability_audit.jars(ROOT, lambda _jars: [["GHSA-1"]]))
 
 
 def test_a_program_that_is_not_there_fails(tmp_path: Path) -> None:
     with pytest.raises(LookUpError, match="no-such-program"):
-        audit.run([str(tmp_path / "no-such-program")], tmp_path)
+        vulnerability_audit.run([str(tmp_path / "no-such-program")], tmp_path)
 
 
 @given(until=st.dates(), today=st.dates())
 def test_an_excuse_holds_until_its_day(until: date, today: date) -> None:
     result = [Known("a", "1", "X-1", "lock")]
     entry = Excused(id="X-1", package="a", reason="never reached from any input", until=until)
-    assert audit.open_ones(result, [entry], today) == ([] if today <= until else result)
-    assert audit.forgotten(result, [entry]) == []
-    assert audit.forgotten([], [entry]) == [entry]
+    assert vulnerability_audit.open_ones(result, [entry], today) == ([] if today <= until else result)
+    assert vulnerability_audit.forgotten(result, [entry]) == []
+    assert vulnerability_audit.forgotten([], [entry]) == [entry]

@@ -1,0 +1,174 @@
+"""A query continues from a checkpoint only if its manifest allows it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from millrace.etl.checkpoints import manifest
+from millrace.etl.checkpoints.manifest import Manifest
+from millrace.etl.job.checkpoint_check import CheckpointCheck
+from millrace.etl.launch.settings import LandSettings
+from millrace.etl.launch.settings import parse_job_settings as parsed
+from millrace.etl.record.errors import StartError
+from millrace.etl.record.job_run import JobRun
+from millrace.etl.record.tables import Table
+from tests.faults import small_job_documents
+from tests.spark.queries.test_stateful_derive import Pipeline
+from tests.spark.source_batches import Events, frame, good, kafka_rows
+
+Names = Callable[[str], Table]
+
+
+@pytest.fixture
+def aggregate(spark: SparkSession, table: Names, tmp_path: Path) -> Pipeline:
+    pipeline = Pipeline(spark, table, tmp_path, {"key": ["minute", "parity"]}, "by_minute")
+    pipeline.land(frame(spark, kafka_rows(0, 0, [good(n) for n in range(20)])), 0)
+    return pipeline
+
+
+def held(pipeline: Pipeline) -> Manifest:
+    return manifest.parse_manifest(
+        (pipeline.folder / "_millrace" / "derive-flights.manifest.json").read_text()
+    )
+
+
+def told(pipeline: Pipeline, event: str) -> list[dict[str, Any]]:
+    return [each for each in pipeline.events.all() if each["event"] == event]
+
+
+@pytest.mark.slow
+def test_a_query_that_groups_by_something_else_is_refused(aggregate: Pipeline) -> None:
+    """By what Spark plans: the settings say the same."""
+    aggregate.derive()
+    before = held(aggregate)
+    (operator,) = before.operators or ()
+    assert operator.startswith("Aggregate by window struct<start:timestamp,end:timestamp> #")
+    assert operator.endswith(".flight % 2) int")
+    assert before.state is not None
+    aggregate.derive()
+    aggregate.function = "by_minute_and_flight"
+    with pytest.raises(StartError, match="what keeps state was Aggregate by window") as refused:
+        aggregate.query()
+    message = str(refused.value)
+    assert message.count("\n") == 0
+    assert ".flight % 2) int, flight int" in message
+    assert "`millrace checkpoint reset flights derive-flights --env faults`" in message
+    aggregate.function = "by_two_minutes"
+    with pytest.raises(StartError, match="what keeps state was Aggregate by window"):
+        aggregate.query()
+    # What was refused leaves no trace, and the version of before continues.
+    assert held(aggregate) == before
+    aggregate.function = "by_minute"
+    aggregate.land(frame(aggregate.spark, kafka_rows(0, 20, [good(n) for n in range(20, 90)])), 1)
+    aggregate.derive()
+    assert aggregate.rows() == aggregate.at_once()
+
+
+@pytest.mark.slow
+def test_a_later_version_is_written_down_after_its_first_batch(
+    aggregate: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aggregate.derive()
+    before = held(aggregate)
+    monkeypatch.setattr(manifest, "__version__", "9.9.9")
+
+    def fails(batch: DataFrame, number: int) -> None:
+        raise ZeroDivisionError("the new version's first batch")
+
+    aggregate.land(frame(aggregate.spark, kafka_rows(0, 20, [good(20)])), 1)
+    with pytest.raises(Exception, match="the new version's first batch"):
+        aggregate.derive(fails)
+    assert held(aggregate) == before
+    aggregate.derive()
+    assert (before.core, held(aggregate).core) == (
+        manifest.__version__.replace("9.9.9", before.core),
+        "9.9.9",
+    )
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_before_there_were_manifests_is_adopted(aggregate: Pipeline) -> None:
+    aggregate.derive()
+    (aggregate.folder / "_millrace" / "derive-flights.manifest.json").unlink()
+    aggregate.derive()
+    (notice,) = told(aggregate, "adopted")
+    assert notice["query"] == "derive-flights"
+    assert held(aggregate).query == "derive-flights"
+
+
+@pytest.mark.slow
+def test_other_numbers_of_partitions_are_told_and_borne(aggregate: Pipeline) -> None:
+    aggregate.derive()
+    aggregate.spark.conf.set("spark.sql.shuffle.partitions", "3")
+    try:
+        aggregate.land(frame(aggregate.spark, kafka_rows(0, 20, [good(n) for n in range(20, 90)])), 1)
+        aggregate.derive()
+    finally:
+        aggregate.spark.conf.set("spark.sql.shuffle.partitions", "2")
+    (notice,) = told(aggregate, "changed")
+    assert notice["change"] == (
+        "the number of state partitions was 2 and is 3: the checkpoint keeps its own until it is reset"
+    )
+    assert aggregate.rows() == aggregate.at_once()
+    kept = held(aggregate).state
+    assert kept is not None
+    assert kept.partitions == "2"
+    state = aggregate.folder / "derive-flights" / "state" / "0"
+    assert {path.name for path in state.iterdir() if path.name.isdecimal()} == {"0", "1"}
+
+
+def test_a_checkpoint_that_lost_its_identity_is_refused(aggregate: Pipeline) -> None:
+    aggregate.derive()
+    (aggregate.folder / "derive-flights" / "metadata").unlink()
+    with pytest.raises(
+        StartError, match="lacks its file `metadata`: without it Spark would give the query a new id"
+    ):
+        aggregate.query()
+
+
+@pytest.mark.slow
+def test_a_manifest_that_cannot_be_read_is_no_leave_to_go_on(aggregate: Pipeline) -> None:
+    aggregate.derive()
+    (aggregate.folder / "_millrace" / "derive-flights.manifest.json").write_text('{"version": 2}')
+    with pytest.raises(
+        StartError,
+        match=r"derive-flights.manifest.json cannot be read: not a manifest: format version 2 is not supported; this release reads version 1",
+    ):
+        aggregate.query()
+
+
+def test_a_reset_query_begins_where_it_was_told(spark: SparkSession, tmp_path: Path) -> None:
+    """For a source; the settings say something else, and its offsets by hand would go before."""
+    source = small_job_documents.topic("a", 1, label="a", start_offsets={"0": 5})
+    queries = small_job_documents.queries("land", source, tmp_path / "a.ddl", lambda _: "d.t")
+    (tmp_path / "a.ddl").write_text("a int")
+    events = Events()
+    settings = parsed(small_job_documents.settings("j", queries, str(tmp_path), "nowhere:1"))
+    start = tmp_path / "_millrace" / "land.start.json"
+    start.parent.mkdir()
+    start.write_text(json.dumps({"version": 1, "start": "2026-11-20T08:00:00+00:00"}))
+    (result,) = (
+        CheckpointCheck(JobRun(spark, settings, {}, events.reporter)).check_all_and_apply_resets().queries
+    )
+    assert isinstance(result, LandSettings)
+    (source,) = result.sources
+    assert source.start == "2026-11-20T08:00:00+00:00"
+    assert getattr(source, "reading").start_offsets is None  # noqa: B009 - of Kafka's sources only
+    assert events.all()[0]["at"] == "2026-11-20T08:00:00+00:00"
+    # Once it has begun, its checkpoint counts.
+    (tmp_path / "land" / "offsets").mkdir(parents=True)
+    for name, text in (("metadata", '{"id":"i"}'), ("offsets/0", "v1\n{}\n-")):
+        (tmp_path / "land" / name).write_text(text)
+    assert (
+        CheckpointCheck(JobRun(spark, settings, {}, events.reporter)).check_all_and_apply_resets() == settings
+    )
+    start.write_text("{}")
+    (tmp_path / "land" / "offsets" / "0").unlink()
+    with pytest.raises(StartError, match=r"land.start.json"):
+        CheckpointCheck(JobRun(spark, settings, {}, events.reporter)).check_all_and_apply_resets()

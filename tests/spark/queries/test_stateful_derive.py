@@ -1,0 +1,410 @@
+"""Derive queries with state give the results of one computation over the whole landing table."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from millrace.etl.commits.duplicate_look_ups import DuplicateLookUp
+from millrace.etl.job import build_queries
+from millrace.etl.job.supervise import Supervisor
+from millrace.etl.launch.settings import JobSettings, parse_job_settings
+from millrace.etl.maintenance import table_maintenance
+from millrace.etl.metrics.arrival_times import ArrivalTimes
+from millrace.etl.record.envelope import CARRIED
+from millrace.etl.record.errors import SinkError, StartError
+from millrace.etl.record.job_run import JobRun
+from millrace.etl.record.ready_query import ReadyQuery
+from millrace.etl.record.tables import Table
+from millrace.etl.sinks.delivery.keyed_rows import newest_of_each_key, result_identity
+from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
+from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
+from tests.faults import small_job_documents
+from tests.spark.sink_input_rows import none_refused, place, results
+from tests.spark.source_batches import Events, drained, frame, good, kafka_rows, lander
+
+Names = Callable[[str], Table]
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+MARK = {"time": "_arrived_at", "delay_seconds": 60, "ahead_seconds": 3600}
+
+
+def by_minute(flights: DataFrame) -> DataFrame:
+    """Count flights of each parity in each minute."""
+    grouped = flights.groupBy(F.window("_arrived_at", "1 minute"), (F.col("flight") % 2).alias("parity"))
+    return grouped.agg(F.count(F.lit(1)).alias("flights"), F.sum("delay").alias("delay")).select(
+        F.col("window.start").alias("minute"), "parity", "flights", "delay"
+    )
+
+
+def by_minute_and_flight(flights: DataFrame) -> DataFrame:
+    """Group by one thing more than :func:`by_minute`; the results are called the same."""
+    grouped = flights.groupBy(
+        F.window("_arrived_at", "1 minute"), (F.col("flight") % 2).alias("parity"), "flight"
+    )
+    return grouped.agg(F.count(F.lit(1)).alias("flights"), F.sum("delay").alias("delay")).select(
+        F.col("window.start").alias("minute"), "parity", "flights", "delay"
+    )
+
+
+def by_two_minutes(flights: DataFrame) -> DataFrame:
+    """As :func:`by_minute`, in longer windows."""
+    grouped = flights.groupBy(F.window("_arrived_at", "2 minutes"), (F.col("flight") % 2).alias("parity"))
+    return grouped.agg(F.count(F.lit(1)).alias("flights"), F.sum("delay").alias("delay")).select(
+        F.col("window.start").alias("minute"), "parity", "flights", "delay"
+    )
+
+
+def paired(flights: DataFrame, others: DataFrame) -> DataFrame:
+    """Pair flights of the same number that arrive within ten seconds."""
+    others = others.select(
+        F.col("flight").alias("other"), F.col("delay").alias("other_delay"), "_joined_id", "_arrived_at"
+    ).withColumnRenamed("_arrived_at", "at")
+    near = (F.col("at") >= F.col("_arrived_at") - F.expr("INTERVAL 10 SECONDS")) & (
+        F.col("at") <= F.col("_arrived_at") + F.expr("INTERVAL 10 SECONDS")
+    )
+    joined = flights.join(others, (F.col("flight") == F.col("other")) & near)
+    return joined.select(*CARRIED, "_joined_id", "flight", "other_delay")
+
+
+def without_identity(flights: DataFrame) -> DataFrame:
+    """Lose what every row must carry."""
+    return flights.select("flight")
+
+
+def with_ours(flights: DataFrame) -> DataFrame:
+    """Name a result's column like one of ours."""
+    return flights.groupBy(F.window("_arrived_at", "1 minute").start.alias("minute")).agg(
+        F.count(F.lit(1)).alias("_n")
+    )
+
+
+class Pipeline:
+    """Landing tables and a derive query with state on them."""
+
+    def __init__(
+        self, spark: SparkSession, table: Names, folder: Path, state: Mapping[str, Any], function: str | None
+    ):
+        self.spark, self.folder, self.events = spark, folder, Events()
+        self.landing, self.other, self.sink = table("landing"), table("other"), table("sink")
+        self.land = lander(spark, self.landing, Events())
+        self.land_other = lander(spark, self.other, Events())
+        self.state = {
+            "watermark": MARK,
+            "distinct": [],
+            "key": [],
+            "join": None,
+            "output_mode": "update",
+            **state,
+        }
+        self.function = function
+
+    def settings(self) -> JobSettings:
+        query = {
+            "kind": "derive",
+            "name": "derive-flights",
+            "source_table": f"tests.{self.landing.name}",
+            "enrich": [],
+            "transform": None if self.function is None else f"{__name__}:{self.function}",
+            "sink": {"kind": "iceberg", "table": f"tests.{self.sink.name}"},
+            "trigger_seconds": 0,
+            "state": self.state,
+            "route": None,
+            "latest_by": [],
+            "dead_letters": None,
+        }
+        return parse_job_settings(small_job_documents.settings("flights", [query], str(self.folder), None))
+
+    def query(self) -> ReadyQuery:
+        [query] = build_queries.build_queries(JobRun(self.spark, self.settings(), {}, self.events.reporter))
+        return query
+
+    def derive(self, handle: Callable[[DataFrame, int], None] | None = None) -> None:
+        """Run the query over what is there, then end."""
+        query = self.query()
+        self.progress = drained(query.rows, handle or query.handle, query.checkpoint, query.output_mode)
+
+    def rows(self) -> list[Row]:
+        return sorted(self.spark.table(str(self.sink)).drop("_written_at").collect(), key=str)
+
+    def at_once(self) -> list[Row]:
+        """What the aggregate is when it is computed once over all that landed."""
+        landed = self.spark.table(str(self.landing)).where("_error IS NULL")
+        key = F.to_json(F.struct("minute", "parity"))
+        return sorted(by_minute(landed).select(key.alias("_id"), "*").collect(), key=str)
+
+
+@pytest.fixture
+def aggregate(spark: SparkSession, table: Names, tmp_path: Path) -> Pipeline:
+    return Pipeline(spark, table, tmp_path, {"key": ["minute", "parity"]}, "by_minute")
+
+
+def test_a_later_result_replaces_an_earlier_one(aggregate: Pipeline) -> None:
+    aggregate.land(frame(aggregate.spark, kafka_rows(0, 0, [*(good(n) for n in range(50)), b"bad"])), 0)
+    aggregate.derive()
+    assert aggregate.rows() == aggregate.at_once()
+    aggregate.land(frame(aggregate.spark, kafka_rows(0, 51, [good(n) for n in range(51, 130)])), 1)
+    aggregate.derive()
+    assert aggregate.rows() == aggregate.at_once()
+    arrivals = [
+        ArrivalTimes.from_observed_metrics(p["observedMetrics"])
+        for p in aggregate.progress
+        if p["numInputRows"]
+    ]
+    assert [a.rows for a in arrivals if a] == [79], "the ages of a result's records are lost"
+    assert sum(r["flights"] for r in aggregate.rows()) == 129
+    written = [e["written"] for e in aggregate.events.all() if e["event"] == "batch" and e["written"]]
+    assert written == [2, 6]  # of three minutes the first again, as 51 to 59 came to it
+
+
+def test_killed_after_the_write_the_batch_comes_again_and_changes_nothing(aggregate: Pipeline) -> None:
+    aggregate.land(frame(aggregate.spark, kafka_rows(0, 0, [good(n) for n in range(70)])), 0)
+
+    def killed(batch: DataFrame, number: int) -> None:
+        aggregate.query().handle(batch, number)
+        raise RuntimeError("killed")
+
+    with pytest.raises(StreamingQueryException, match="killed"):
+        aggregate.derive(killed)
+    aggregate.land(frame(aggregate.spark, kafka_rows(0, 70, [good(n) for n in range(70, 80)])), 1)
+    aggregate.derive()
+    assert aggregate.rows() == aggregate.at_once()
+
+
+@pytest.mark.slow
+def test_a_record_beyond_the_watermark_is_left_out(aggregate: Pipeline) -> None:
+    for number, first in enumerate((0, 600, 601)):  # each batch moves the watermark for the next
+        aggregate.land(frame(aggregate.spark, kafka_rows(0, first, [good(first)])), number)
+        aggregate.derive()
+    before = aggregate.rows()
+    aggregate.land(frame(aggregate.spark, kafka_rows(1, 5, [good(5)])), 3)
+    aggregate.derive()
+    assert aggregate.rows() == before
+
+
+@pytest.mark.slow
+def test_a_first_batch_of_all_that_landed_is_not_crossed(
+    aggregate: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table's first states are forgotten, and more lands before the first batch is planned."""
+    monkeypatch.setattr(table_maintenance, "FEWEST_SNAPSHOTS", 1)
+    for number in range(3):
+        rows = kafka_rows(0, number * 50, [good(n) for n in range(number * 50, number * 50 + 50)])
+        aggregate.land(frame(aggregate.spark, rows), number)
+    table_maintenance.Expiry(aggregate.landing, timedelta(0), (), Events().reporter)(aggregate.spark)
+    query = aggregate.query()
+    aggregate.land(frame(aggregate.spark, kafka_rows(0, 150, [good(n) for n in range(150, 170)])), 3)
+    supervisor = Supervisor(aggregate.spark, aggregate.events.reporter)
+
+    def once(batch: DataFrame, batch_id: int) -> None:
+        query.handle(batch, batch_id)
+        supervisor.request_stop()
+
+    assert supervisor.run_to_exit_status([replace(query, handle=once)]) == 0
+    told = [e["event"] for e in aggregate.events.all()]
+    assert (told.count("started_from_full_table"), told.count("reopened")) == (1, 1)
+    assert sum(r["flights"] for r in aggregate.rows()) == 150
+    aggregate.derive()
+    assert aggregate.rows() == aggregate.at_once()
+    assert sum(r["flights"] for r in aggregate.rows()) == 170
+
+
+@contextmanager
+def in_rocksdb(spark: SparkSession) -> Iterator[None]:
+    """Keep state as a deployed job does."""
+    prefix = "spark.sql.streaming.stateStore"
+    settings = {
+        f"{prefix}.providerClass": ROCKSDB,
+        f"{prefix}.rocksdb.changelogCheckpointing.enabled": "true",
+    }
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key in settings:
+            spark.conf.unset(key)
+
+
+@pytest.mark.slow
+def test_state_lies_in_rocksdb_and_its_changes_in_the_checkpoint(aggregate: Pipeline) -> None:
+    with in_rocksdb(aggregate.spark):
+        for number in range(2):
+            aggregate.land(
+                frame(aggregate.spark, kafka_rows(0, 40 * number, [good(n) for n in range(40)])), number
+            )
+            aggregate.derive()
+    assert aggregate.rows() == aggregate.at_once()
+    assert list(aggregate.folder.glob("derive-flights/state/0/*/*.changelog"))
+
+
+def test_a_file_of_state_with_the_changes_of_another_ends_the_query(aggregate: Pipeline) -> None:
+    """Spark 4.1 keeps a checksum beside each file of state; Spark 3.5 goes on with what a well-formed file says."""
+    if tuple(map(int, aggregate.spark.version.split(".")[:2])) < (4, 1):
+        pytest.skip("files of state have checksums from Spark 4.1 on")
+    with in_rocksdb(aggregate.spark):
+        for number in range(2):
+            rows = kafka_rows(0, 40 * number, [good(n) for n in range(40 * number, 40 * number + 40)])
+            aggregate.land(frame(aggregate.spark, rows), number)
+            aggregate.derive()
+        before = aggregate.rows()
+        for first in aggregate.folder.glob("derive-flights/state/0/*/1.changelog"):
+            # Hadoop's own checksum, which it keeps on a local disk only, is that of the other file, too.
+            for name in ("{}.changelog", ".{}.changelog.crc"):
+                shutil.copyfile(first.with_name(name.format(1)), first.with_name(name.format(3)))
+        aggregate.land(frame(aggregate.spark, kafka_rows(0, 80, [good(n) for n in range(80, 120)])), 2)
+        with pytest.raises(StreamingQueryException) as told:
+            aggregate.derive()
+    assert "CHECKPOINT_FILE_CHECKSUM" in str(told.value), str(told.value)
+    assert aggregate.rows() == before
+
+
+@pytest.mark.slow
+def test_of_equal_records_the_first_is_taken(spark: SparkSession, table: Names, tmp_path: Path) -> None:
+    pipe = Pipeline(spark, table, tmp_path, {"distinct": ["carrier", "flight"]}, None)
+    pipe.land(frame(spark, kafka_rows(0, 0, [good(1), good(2), good(1)])), 0)
+    pipe.derive()
+    pipe.land(frame(spark, kafka_rows(0, 3, [good(2), good(3), good(1)])), 1)
+    pipe.derive()
+    assert [r["flight"] for r in pipe.rows()] == [1, 2, 3]
+    assert {r["_id"] for r in pipe.rows() if r["flight"] == 3} == {"flights-topic/0/4"}
+
+
+@pytest.mark.slow
+def test_two_streams_are_joined_once(
+    spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes: list[DuplicateLookUp] = []
+    append = IcebergSink.append
+
+    def counted(
+        sink: IcebergSink, batch: DataFrame, look_up: DuplicateLookUp, *rest: Any, **more: Any
+    ) -> AppendResult:
+        if sink.table.name.startswith("sink"):
+            writes.append(look_up)
+        return append(sink, batch, look_up, *rest, **more)
+
+    monkeypatch.setattr(IcebergSink, "append", counted)
+    state: dict[str, Any] = {}
+    pipe = Pipeline(spark, table, tmp_path, state, "paired")
+    pipe.state["join"] = {"source_table": f"tests.{pipe.other.name}", "watermark": MARK, "route": None}
+    pipe.land(frame(spark, kafka_rows(0, 0, [good(1), good(2)])), 0)
+    pipe.land_other(frame(spark, kafka_rows(1, 0, [good(2), good(7)])), 0)
+    pipe.derive()
+    pipe.land_other(frame(spark, kafka_rows(1, 5, [good(1)])), 1)
+    pipe.derive()
+    result = {r["_id"]: (r["flight"], r["other_delay"]) for r in pipe.rows()}
+    assert result == {
+        "flights-topic/0/1+flights-topic/1/0": (2, 1.0),
+        "flights-topic/0/0+flights-topic/1/5": (1, 0.5),
+    }
+    # The second pair's first record was landed long before its batch: no attempt fails by that.
+    assert len(writes) == sum(e["event"] == "batch" for e in pipe.events.all())
+
+
+@pytest.mark.parametrize(
+    ("state", "function", "message"),
+    [
+        (
+            {"watermark": {"time": "delay", "delay_seconds": 1, "ahead_seconds": 3600}},
+            "by_minute",
+            "delay > .*incompatible types",
+        ),
+        (
+            {"watermark": {"time": "when", "delay_seconds": 1, "ahead_seconds": 3600}},
+            "by_minute",
+            "transform .*`when` cannot be resolved",
+        ),
+        ({"distinct": ["order"]}, None, r"order\b"),
+        ({"key": ["hour"]}, "by_minute", "its result lacks the columns hour, which state.key names"),
+        ({}, "without_identity", "name the columns that identify a result in state.key"),
+        ({"key": ["minute"]}, "with_ours", "columns _n must not begin with _"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_anything_is_read(
+    spark: SparkSession,
+    table: Names,
+    tmp_path: Path,
+    state: dict[str, Any],
+    function: str | None,
+    message: str,
+) -> None:
+    with pytest.raises(StartError, match=message):
+        Pipeline(spark, table, tmp_path, state, function).query()
+
+
+def test_results_of_times_within_a_millisecond_are_told_apart(spark: SparkSession) -> None:
+    def key(*micros: int | None) -> list[str]:
+        rows = [(n, None if n is None else f"2026-01-01T12:00:00.{n:06}Z") for n in micros]
+        made = spark.createDataFrame(rows, "n INT, text STRING").withColumn("at", F.to_timestamp("text"))
+        spans = made.select("n", "at", F.struct("at", F.array("at").alias("all")).alias("span"))
+        return [
+            r["_id"]
+            for r in spans.select(result_identity(spans.schema, ("n", "at", "span")).alias("_id"), "n")
+            .orderBy("n")
+            .collect()
+        ]
+
+    def of(n: int, at: str) -> str:
+        return f'{{"n":{n},"at":"{at}","span":{{"at":"{at}","all":["{at}"]}}}}'
+
+    assert key(100, 900) == [of(100, "2026-01-01T12:00:00.000100Z"), of(900, "2026-01-01T12:00:00.000900Z")]
+    # Those of tables that are there stay as they are.
+    assert key(None, 0, 5000) == [
+        '{"span":{"all":[null]}}',
+        of(0, "2026-01-01T12:00:00.000Z"),
+        of(5000, "2026-01-01T12:00:00.005Z"),
+    ]
+
+
+def test_keys_that_json_writes_alike_have_their_own_identities(spark: SparkSession) -> None:
+    keys = spark.sql(
+        "SELECT CAST(unhex(bytes) AS STRING) AS key, CAST(at AS TIMESTAMP_NTZ) AS at FROM VALUES "
+        "('0081', '2026-01-01 00:00:00'), ('0082', '2026-01-01 00:00:00'), ('EFBFBD', '2026-01-01 00:00:00'), "
+        "('414738', '2026-01-01 00:00:00.000001'), ('414738', '2026-01-01 00:00:00.000002'), "
+        "(NULL, '2026-01-01 00:00:00') AS (bytes, at)"
+    )
+    rows = [r[0] for r in keys.select(result_identity(keys.schema, ("key", "at"))).collect()]
+    midnight = '"at":"2026-01-01T00:00:00.000'
+    assert rows == [
+        f'{{"key (base64)":"AIE=",{midnight}000"}}',
+        f'{{"key (base64)":"AII=",{midnight}000"}}',
+        f'{{"key":"\ufffd",{midnight}"}}',
+        f'{{"key":"AG8",{midnight}001"}}',
+        f'{{"key":"AG8",{midnight}002"}}',
+        f'{{{midnight}"}}',
+    ]
+
+
+def test_own_columns_that_look_like_ours_are_not_left_out_of_results(spark: SparkSession) -> None:
+    rows = spark.range(1).selectExpr(
+        "id AS n",
+        "now() AS _landed_at",
+        "named_struct('position', '1', 'time', '0', 'lane', 'a') AS _position",
+        "false AS _deleted",
+        "'eu' AS _route",
+    )
+    assert newest_of_each_key(rows, ("n",), "t").columns == ["_id", "n", "_deleted", "_order", "_lanes"]
+    with pytest.raises(StartError, match="columns _score must not begin with _"):
+        newest_of_each_key(rows.withColumn("_score", F.lit(1)), ("n",), "t")
+
+
+def test_two_results_of_a_batch_with_one_key_say_what_the_key_lacks(
+    spark: SparkSession, table: Callable[[str], Table]
+) -> None:
+    one, batch = KeyedIcebergSink(table("totals"), key=("carrier",)), results(spark, {"AA": 1})
+    one.prepare(spark, batch.schema)
+    one.write(batch, place(0), none_refused)
+    with pytest.raises(
+        SinkError, match="have the same values of carrier: the key must name every column by which"
+    ):
+        one.write(batch.union(results(spark, {"AA": 2})), place(1), none_refused)

@@ -1,0 +1,105 @@
+"""Log of an imported job: from its own run, with offsets of exactly the imported topic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from millrace.advisor.existing.imported_job_event_log import ImportLogFigures, read_log_figures
+from millrace.advisor.existing.read_job_to_import import RunningJob
+from millrace.advisor.existing.stream_choice import ImportedStreamSettings
+from millrace.advisor.logs.application_history_model import History, Query
+from millrace.advisor.logs.event_logs import find_event_logs
+from millrace.config import ConfigurationError
+from tests.unit.advisor.event_log_writer import write
+from tests.unit.advisor.event_logs_with_known_costs import Truth, history
+
+TRUTH = Truth(swing=0.4, seconds=300.0)
+
+
+def reading(topics: Mapping[str, str], truth: Truth = TRUTH) -> History:
+    """A history of queries by their ids, each on one topic."""
+    [made] = history([truth]).queries
+
+    def on(query: str, topic: str) -> Query:
+        batches = []
+        for batch in made.batches:
+            [source] = batch.sources
+            moved = {
+                key: {
+                    f"{topic}:{each.rpartition(':')[2]}": at
+                    for each, at in (getattr(source, key) or {}).items()
+                }
+                for key in ("start", "end", "latest")
+            }
+            described = source.description.replace("[t]", f"[{topic}]")
+            batches.append(replace(batch, sources=(replace(source, description=described, **moved),)))
+        return replace(made, id=query, run_id=f"run of {query}", batches=tuple(batches))
+
+    return replace(history([truth]), queries=tuple(on(*each) for each in topics.items()))
+
+
+def job(name: str, kind: str = "kafka", run: str = "", *, pattern: bool = False) -> RunningJob:
+    said = ImportedStreamSettings(kind, name, {}, None, pattern=pattern)  # type: ignore[arg-type]
+    return RunningJob("glue:orders", "123456789012", "us-east-1", {"engine": "glue"}, said, run=run)
+
+
+def taken(folder: Path, topics: Mapping[str, str], found: RunningJob) -> ImportLogFigures:
+    return read_log_figures(str(write(reading(topics), folder / "local-1")), found)
+
+
+def test_offsets_are_those_of_exactly_the_topic(tmp_path: Path) -> None:
+    found = taken(tmp_path, {"1": "orders_v2", "2": "orders", "3": "all.orders"}, job("orders"))
+    last = reading({"2": "orders"}).queries[0].batches[-1]
+    assert found.offsets == {int(key.rpartition(":")[2]): at for key, at in last.sources[0].end.items()}
+    assert found.notes[0].startswith(f"offsets of batch {last.id}, which ended at 2023-11-14T")
+
+
+@pytest.mark.parametrize("topic", ["orders_v2", "test", "est5", "t"])
+def test_a_log_of_another_topic_is_refused_even_if_it_has_one_query(topic: str, tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"a batch that reads test5; its batches read KafkaV2\[Subscribe"
+    ):
+        taken(tmp_path, {"1": topic}, job("test5"))
+
+
+def test_offsets_that_belong_to_several_are_not_taken(tmp_path: Path) -> None:
+    two = taken(tmp_path, {"1": "orders", "2": "orders"}, job("orders"))
+    assert (two.offsets, two.twin is None) == (None, False)
+    assert two.notes == (
+        "no offsets are taken from the log: several of its queries read orders, each from offsets of its own",
+    )
+    pattern = taken(tmp_path, {"1": "shop.orders"}, job(r"shop\..*", pattern=True))
+    assert (pattern.offsets, pattern.notes[0].endswith("a pattern of topics has offsets by topic")) == (
+        None,
+        True,
+    )
+
+
+def test_a_stream_of_kinesis_gives_its_speed(tmp_path: Path) -> None:
+    [query] = history([replace(TRUTH, offsets=False)]).queries
+    place = write(replace(history([TRUTH]), queries=(query,)), tmp_path / "local-1")
+    found = read_log_figures(str(place), job("arn:aws:kinesis:us-east-1:123456789012:stream/t", "kinesis"))
+    assert (found.offsets, found.twin is None) == (None, False)
+    with pytest.raises(ConfigurationError, match="a batch that reads te; its batches read"):
+        read_log_figures(str(place), job("te", "kinesis"))
+
+
+def test_the_log_is_the_runs_own_and_not_the_newest(tmp_path: Path) -> None:
+    for name in ("jr_1", "jr_1_attempt_1", "jr_2"):
+        write(reading({name: "orders"}), tmp_path / name)
+    assert find_event_logs(str(tmp_path))[0].name == "jr_2"
+    assert read_log_figures(str(tmp_path), job("orders", run="jr_1")).offsets
+    with pytest.raises(
+        ConfigurationError,
+        match="the event log of run jr_3, the latest of glue:orders; no log in this place belongs to that run",
+    ):
+        read_log_figures(str(tmp_path), job("orders", run="jr_3"))
+    with pytest.raises(
+        ConfigurationError,
+        match="a place with one event log: glue:orders has no run, so it is unknown which of the 3 logs",
+    ):
+        read_log_figures(str(tmp_path), job("orders"))

@@ -1,0 +1,189 @@
+"""Each change of a query is compatible or incompatible with its checkpoint, a row for every rule."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import millrace.etl as etl
+from millrace.etl.checkpoints import manifest
+from millrace.etl.checkpoints.manifest import Manifest, ManifestError
+from millrace.etl.launch import settings
+from tests.launch_document_defaults import with_route
+from tests.unit.etl.test_launch_arguments import LAND, SETTINGS
+
+KINESIS: dict[str, Any] = {
+    "kind": "kinesis", "name": "clicks", "stream": "shop-clicks", "region": "eu-west-1", "start": "earliest",
+    "records_per_shard": 1000, "fetch_seconds": 1.0, "retention_seconds": 86400, "consumer": None, "role": None,
+    "records_per_batch": None,
+}  # fmt: skip
+KAFKA: dict[str, Any] = LAND["source"]
+STATE: dict[str, Any] = {
+    "watermark": {"time": "at", "delay_seconds": 60.0, "ahead_seconds": 3600}, "distinct": [], "key": ["page"], "join": None, "output_mode": "update",
+}  # fmt: skip
+DERIVE: dict[str, Any] = {
+    "kind": "derive", "name": "pages", "source_table": "lake.landed", "enrich": [], "transform": None,
+    "sink": {"kind": "iceberg", "table": "lake.pages"}, "trigger_seconds": 10, "state": STATE,
+    "dead_letters": None, "route": None, "latest_by": [],
+}  # fmt: skip
+ROUTE: dict[str, Any] = {
+    key: LAND[key] for key in ("source", "format", "schema", "decompress_up_to", "redact", "rules")
+} | {"name": "a", "changes_of": None, "origin": "flights"}
+
+
+def topic(name: str, connection: str = "main") -> dict[str, Any]:
+    return {**KAFKA, "name": name, "topic": name, "connection": connection}
+
+
+def routed(*names: str) -> dict[str, Any]:
+    routes = [
+        {**ROUTE, "name": name, "changes_of": None, "origin": name, "source": topic(name)} for name in names
+    ]
+    kept = {key: LAND[key] for key in ("table", "trigger_seconds", "repartition")}
+    return {"kind": "route", "name": "land", "routes": routes, **kept}
+
+
+def made(
+    query: dict[str, Any],
+    *,
+    engine: str = "glue",
+    spark: str = "3.5.4",
+    partitions: str = "8",
+    schema: bytes = b"a int",
+    operators: tuple[str, ...] | None = None,
+) -> Manifest:
+    job = settings.parse_job_settings({**SETTINGS, "engine": engine, "queries": [with_route(query)]})
+    conf = {manifest.PARTITIONS: partitions}.get
+    result = manifest.make_manifest(job, job.queries[0], spark=spark, conf=conf, schema_text=lambda _: schema)
+    return dataclasses.replace(result, operators=operators)
+
+
+LANDED = LAND
+STREAMED = {**LAND, "source": KINESIS}
+
+
+def with_state(**changed: Any) -> dict[str, Any]:
+    return {**DERIVE, "state": {**STATE, **changed}}
+
+
+OTHER_CLUSTER = {**LAND, "source": topic("flights", "other")}
+
+REFUSED = {
+    "Kinesis from Glue to EMR": (made(STREAMED), made(STREAMED, engine="emr"), "source 1's connector"),
+    "Kinesis from EMR to Glue": (made(STREAMED, engine="emr"), made(STREAMED), "source 1's connector"),
+    "another stream": (
+        made(STREAMED), made({**LAND, "source": {**KINESIS, "stream": "other"}}), "source 1 was kinesis eu-west-1/shop-clicks",
+    ),
+    "another region": (made(STREAMED), made({**LAND, "source": {**KINESIS, "region": "eu-west-2"}}), "source 1"),
+    "a topic in the stream's place": (made(STREAMED), made(LANDED), "source 1 was kinesis"),
+    "another topic": (made(LANDED), made({**LAND, "source": topic("other")}), "what is unread of flights would be passed"),
+    "a topic gone": (made(routed("a", "b")), made(routed("a")), "what is unread of b"),
+    "another connection": (made(LANDED), dataclasses.replace(made(LANDED), legs=(manifest.ManifestSource("kafka", "d"),)), "source 1"),
+    "one source more": (
+        made(routed("a")),
+        made({**routed("a"), "routes": [*routed("a")["routes"], {**ROUTE, "name": "b", "changes_of": None, "origin": "shop-clicks", "source": KINESIS}]}),
+        "what it reads",
+    ),
+    "another kind": (made(LANDED), dataclasses.replace(made(LANDED), kind="direct"), "the query's kind was land and is direct"),
+    "another table": (made(LANDED), made({**LAND, "table": "lake.other"}), "the sink was iceberg lake.flights"),
+    "another landing table": (made(DERIVE), made({**DERIVE, "source_table": "lake.x"}), "source 1 was iceberg lake.landed"),
+    "state where there was none": (made({**DERIVE, "state": None}), made(DERIVE), "state was none and is kept"),
+    "no state where there was some": (made(DERIVE), made({**DERIVE, "state": None}), "state was kept and is none"),
+    "another key": (made(DERIVE), made(with_state(key=["page", "country"])), "the key was page and is page, country"),
+    "another watermark's column": (
+        made(DERIVE), made(with_state(watermark={"time": "seen", "delay_seconds": 60.0, "ahead_seconds": 3600})), "watermark's column",
+    ),
+    "other distinct fields": (made(with_state(distinct=["a"])), made(with_state(distinct=["a", "b"])), "distinct"),
+    "other operators": (
+        made(DERIVE, operators=("Aggregate by page string",)),
+        made(DERIVE, operators=("Aggregate by upper string",), spark="3.5.6"),
+        "what keeps state was Aggregate by page string",
+    ),
+    "an earlier Spark, with state": (made(DERIVE, spark="4.0.0"), made(DERIVE, spark="3.5.4"), "Spark was 4.0.0 and is 3.5.4"),
+    "Kinesis in the sandbox to Spark 4": (
+        made(STREAMED, engine="sandbox"), made(STREAMED, engine="sandbox", spark="4.1.1"),
+        "connector was kinesis and is millrace-kinesis: the positions are those of Glue's connector or one of its family",
+    ),
+    "Kinesis in the sandbox back from Spark 4": (
+        made(STREAMED, engine="sandbox", spark="4.1.1"), made(STREAMED, engine="sandbox"), "positions are those of the sandbox's own reader",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_checkpoint_that_would_be_misread_is_refused(name: str) -> None:
+    old, new, said = REFUSED[name]
+    result = manifest.incompatible_changes(manifest.find_changes(old, new))
+    assert any(said in str(change) for change in result), result
+
+
+CONTINUED = {
+    "nothing": (made(LANDED), made(LANDED), []),
+    "changed code": (made(LANDED), dataclasses.replace(made(LANDED), code={"t": "1"}, core="9"), []),
+    "a schema that grew": (made(LANDED), made(LANDED, schema=b"a int, b int"), []),
+    "Kafka from Glue to EMR": (made(LANDED), made(LANDED, engine="emr", spark="3.5.6"), []),
+    "Kinesis from Glue to the sandbox": (made(STREAMED), made(STREAMED, engine="sandbox"), []),
+    "a later Spark": (made(LANDED), made(LANDED, spark="4.0.0"), []),
+    "an earlier Spark": (made(LANDED, spark="4.0.0"), made(LANDED, spark="3.5.4"), ["a query without state"]),
+    "Kinesis on Glue to Spark 4 and back": (made(STREAMED, spark="4.1.1"), made(STREAMED), ["a query without state"]),
+    "an earlier patch": (made(LANDED, spark="3.5.6"), made(LANDED, spark="3.5.4"), []),
+    "other limits": (made(STREAMED), made({**LAND, "source": {**KINESIS, "records_per_shard": 9}}), []),
+    "another start": (made(LANDED), made({**LAND, "source": {**KAFKA, "start": "latest"}}), []),
+    "a topic more": (made(routed("a")), made(routed("a", "b")), ["the new ones are read from their start"]),
+    "a longer delay": (
+        made(DERIVE), made(with_state(watermark={"time": "at", "delay_seconds": 600.0, "ahead_seconds": 3600})), [],
+    ),
+    "more cores": (made(DERIVE), made(DERIVE, partitions="16"), ["the checkpoint keeps its own"]),
+    "more cores without state": (made(LANDED), made(LANDED, partitions="16"), []),
+    "operators of another Spark": (
+        made(DERIVE, operators=("a",), spark="3.5.4"), made(DERIVE, operators=("b",), spark="4.0.1"), [],
+    ),
+    "operators that were not told": (made(DERIVE), made(DERIVE, operators=("b",)), []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONTINUED)
+def test_what_a_checkpoint_can_bear_is_no_reason_to_stop(name: str) -> None:
+    old, new, said = CONTINUED[name]
+    result = manifest.find_changes(old, new)
+    assert manifest.incompatible_changes(result) == ()
+    assert len(result) == len(said)
+    for change, text in zip(result, said, strict=True):
+        assert text in str(change)
+
+
+@pytest.mark.parametrize("query", [LANDED, STREAMED, DERIVE, routed("a", "b")], ids=["land", "stream", "derive", "route"])  # fmt: skip
+def test_a_manifest_is_read_back_as_it_was_written(query: dict[str, Any]) -> None:
+    whole = made(query, operators=("Aggregate by page string",))
+    assert manifest.parse_manifest(whole.to_json()) == whole
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "not a manifest"),
+        ("[]", "format version None is not supported"),
+        ('{"version": 2}', "format version 2 is not supported; this release reads version 1"),
+        ('{"version": 1}', "not a manifest"),
+        (json.dumps({**json.loads(made(LAND).to_json()), "legs": [1]}), "not a manifest"),
+    ],
+)
+def test_what_is_no_manifest_is_refused(text: str, said: str) -> None:
+    with pytest.raises(ManifestError, match=said):
+        manifest.parse_manifest(text)
+
+
+def test_the_code_of_a_transform_is_in_its_manifest() -> None:
+    plain = made({**DERIVE, "transform": "pipelines.flights.transforms:departures", "state": None})
+    assert list(plain.code) == ["pipelines.flights.transforms:departures"]
+    assert made({**DERIVE, "transform": "no.such.module:f"}).code == {}
+
+
+def test_the_core_tells_its_version() -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())
+    assert etl.__version__ == project["project"]["version"]
