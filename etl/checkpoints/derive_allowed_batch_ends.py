@@ -187,7 +187,7 @@ class _EndCheckingHandler:
                 )
             self._sent_back = batch_id
             raise RestartQueryError(
-                f"batch {batch_id} is read again, with its ends corrected in the checkpoint: "
-                f"{', '.join(ended)}"
+                f"batch {batch_id} was planned with ends that this query may not have, and nothing of it was read; "
+                f"the checkpoint now has the right ones, {', '.join(ended)}, and the query restarts with them"
             )
         self.handle(batch, batch_id)

@@ -377,7 +377,7 @@ class DeriveBatchWriter:
         else:
             done = self.sink.write(derived_rows(), place, refuse, derived_rows)
         balance = BatchAccounts(
-            read.values(done).get("read"), done.offered, done.written, refused=done.refused
+            read.values_after_write(done).get("read"), done.offered, done.written, refused=done.refused
         )
         self.report.emit(
             "batch",

@@ -200,7 +200,7 @@ class DirectBatchWriter:
                 return route.rows_for_sink(decoded.where("_error IS NULL"))
 
             done = route.sink.write(decoded_rows(), place, letters.append_refused_rows, decoded_rows)
-            return read.values(done), done
+            return read.values_after_write(done), done
 
         # Other sinks may have delivered a part of a batch when a task fails.
         offsets = letters.offsets if isinstance(route.sink, IcebergSink) else None

@@ -158,7 +158,7 @@ class JdbcSink:
         marked = counted.observe(rows.withColumn("_refused", _reason_not_stageable(rows)))
         fit = marked.where(F.col("_refused").isNull()).drop("_refused")
         self._stage_rows(rows_through_rdd(fit), shape, login, attempt)
-        figures = counted.values(fit)
+        figures = counted.values_after_action(fit)
         offered, refused = figures["offered"], figures["refused"]
         with self._open_session(rows.sparkSession, login) as session:
             unordered = shape.count_decided_by_arrival(session, attempt)

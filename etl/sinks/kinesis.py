@@ -225,7 +225,7 @@ class KinesisSink:
             new = counted.observe(rows).join(F.broadcast(known), ["_source", "_id"], "left_anti")
             done = self._send(new.select(*(F.col(f"`{c}`") for c in rows.columns)), refuse, once=True)
             assert done.ran is not None, "a pass over the batch tells which frame it sent"
-            return replace(done, offered=counted.values(done.ran)["offered"])
+            return replace(done, offered=counted.values_after_action(done.ran)["offered"])
         finally:
             known.unpersist()
 

@@ -99,7 +99,7 @@ class RowsCountedInPlan:
         self._observed = rows.observe(self._name, *self.figures)
         return self._observed
 
-    def values(self, ran: DataFrame) -> Mapping[str, Any]:
+    def values_after_action(self, ran: DataFrame) -> Mapping[str, Any]:
         """Return the figures, after an action on the RDD of ``ran``; counted if its plan has lost the observed part."""
         metrics: Any = ran._jdf.queryExecution().observedMetrics()
         if not metrics.contains(self._name):
@@ -132,11 +132,11 @@ class CountedRows:
         self._by = RowsCountedInPlan(figures) if self._sends else ObservedFigures(*figures)
         return self._by.observe(rows)
 
-    def values(self, done: WriteCounts) -> Mapping[str, Any]:
+    def values_after_write(self, done: WriteCounts) -> Mapping[str, Any]:
         """Return the figures after a write; empty for a sink that reads its rows more than once."""
         if isinstance(self._by, RowsCountedInPlan):
             assert done.ran is not None, "a sink that sends tells which frame it sent"
-            return self._by.values(done.ran)
+            return self._by.values_after_action(done.ran)
         return self._by.values() if self._by is not None else {}
 
 

@@ -133,7 +133,7 @@ class ApplicationTwin:
                 raise wrong_option_error(
                     "--what-if",
                     f"merge={merged}",
-                    f"at most {slots}, the number of cores of query {name}, because each job needs one",
+                    f"at most {slots}: query {name} has {slots} cores, and each of the merged jobs needs one",
                 )
         drawn = {name: list(query.resampled_batch_indexes(draws)) for name, query in self.queries.items()}
         best = self._simulated_figures_by_query(changes, each, None, 0)

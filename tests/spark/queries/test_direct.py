@@ -170,7 +170,7 @@ def test_rows_below_an_emptied_part_are_counted_for_a_sink_that_sends(spark: Spa
     counted = RowsCountedInPlan((row_count_aggregate("read"),))
     rows = counted.observe(frame(spark, kafka_rows(0, 0, [good(1), BAD]))).where("false")
     assert rows_through_rdd(rows).count() == 0
-    assert counted.values(rows) == {"read": 2}
+    assert counted.values_after_action(rows) == {"read": 2}
 
 
 def test_a_clean_batch_does_not_touch_the_letters(pipe: Pipeline) -> None:

@@ -184,7 +184,7 @@ def test_a_later_result_takes_the_place_of_an_earlier_one(spark: SparkSession, s
     done = one.write(counted.observe(results(spark, {"AA": 5})), place(1), none_refused)
     assert done == WriteCounts(1, 1)
     assert done.ran is not None
-    assert counted.values(done.ran) == {"read": 1}  # although the batch is held
+    assert counted.values_after_action(done.ran) == {"read": 1}  # although the batch is held
     assert server.run("SELECT carrier, flights FROM shop.totals ORDER BY 1") == [["AA", "5"], ["UA", "2"]]
 
 
