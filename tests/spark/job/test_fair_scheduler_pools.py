@@ -27,7 +27,9 @@ def pools_of(spark: SparkSession, run: str) -> set[str]:
     """The pools in which Spark ran the stages of a query, by the id of its run: a query's jobs are one group."""
     tracker, store = spark.sparkContext.statusTracker(), spark.sparkContext._jsc.sc().statusStore()
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(run)]
-    stages = [store.lastStageAttempt(stage) for job in jobs if job for stage in job.stageIds]
+    # The status store forgets the oldest stages.
+    known = [stage for job in jobs if job for stage in job.stageIds if tracker.getStageInfo(stage)]
+    stages = [store.lastStageAttempt(stage) for stage in known]
     return {each.schedulingPool() for each in stages if each.status().toString() == "COMPLETE"}
 
 
