@@ -87,7 +87,7 @@ held.acquire()
 print("held", held.loss_reason())
 held.release()
 from millrace.etl.services import aws_clients
-print(sorted(aws_clients.client(name, "us-east-1", None).meta.service_model.service_name for name in sys.argv[1:]))
+print(sorted(aws_clients.make_client(name, "us-east-1", None).meta.service_model.service_name for name in sys.argv[1:]))
 """
 
 
