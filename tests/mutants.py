@@ -53,7 +53,7 @@ AREAS = {
         ),
     ),
     "fence": Area(
-        ("etl/job/kill_when_lease_lost.py", "etl/commits/batch_commits.py"),
+        ("etl/job/kill_when_lease_lost.py", "etl/commits/commit_batch_once.py"),
         (
             "unit/etl/test_lease_fence.py",
             "spark/sinks/test_two_writers.py",
@@ -86,7 +86,7 @@ AREAS = {
             *(
                 "unit/etl/test_read_around_time_overflow.py",
                 "unit/etl/test_merge_offset_ranges.py",
-                "unit/etl/test_arrivals_to_look_up.py",
+                "unit/etl/test_next_batch_arrival_ranges.py",
                 "unit/etl/test_kafka_option_table.py",
             ),
             *(
@@ -103,8 +103,8 @@ AREAS = {
     ),
     "dead-letters": Area(
         (
-            "etl/sinks/dead_letters.py",
-            "etl/formats/decoding/decoded_rows.py",
+            "etl/sinks/refused_rows_dead_letters.py",
+            "etl/formats/decoding/decoder_output_and_checks.py",
             "etl/formats/decoding/redact.py",
         ),
         (
@@ -141,7 +141,7 @@ AREAS = {
             *(
                 "infra/policy_statements.py",
                 "infra/permissions/job_operation_grants.py",
-                "infra/permissions/data_access_grants.py",
+                "infra/permissions/command_data_access_grants.py",
                 "infra/permissions/source_permissions.py",
             ),
             *(

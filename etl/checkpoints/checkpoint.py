@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from ..commits.batch_commits import BatchId
+from ..commits.commit_batch_once import BatchId
 from ..record import hadoop_files
 from ..record.hadoop_files import read_text
 
@@ -26,7 +26,7 @@ class Checkpoint:
     place
         Position of the source among those of the query.
     source
-        :func:`~etl.commits.batch_commits.source_digest` of what the query reads; empty if commits do not name it.
+        :func:`~etl.commits.commit_batch_once.source_digest` of what the query reads; empty if commits do not name it.
     """
 
     location: str

@@ -16,7 +16,7 @@ from ..record.errors import LossError, RestartQueryError
 from ..record.ready_query import ReadyQuery
 from ..record.tables import load_java_table
 from .checkpoint import Checkpoint
-from .derive_start_snapshot import (
+from .derive_start_after_expiry import (
     TableStream,
     commits_whose_manifests_list_deletes,
     count_files,

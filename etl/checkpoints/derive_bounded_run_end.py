@@ -10,7 +10,7 @@ from ..commits.snapshot_history import count_added_files, snapshot_and_earlier
 from ..record.ready_query import IsEndReached
 from ..record.tables import load_java_table
 from .checkpoint import Checkpoint
-from .derive_start_snapshot import count_files, table_streams
+from .derive_start_after_expiry import count_files, table_streams
 
 
 def checker_of_bounded_run_end(spark: SparkSession, rows: DataFrame, checkpoint: Checkpoint) -> IsEndReached:

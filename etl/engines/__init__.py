@@ -1,1 +1,1 @@
-"""Differences between Glue, EMR Serverless and the sandbox: one module for each kind, imported when a job runs on it."""
+"""Kinesis connectors of Glue, EMR Serverless and the sandbox: one module for each engine, imported when a job runs on it."""

@@ -39,9 +39,9 @@ from pyspark.sql.types import DecimalType, IntegerType, StructType
 from ..launch.formats import AvroFormat
 from ..record import errors
 from ..record.errors import StartError
-from . import avro_schemas, avro_values, schema_files
+from . import avro_schemas, avro_value_range_checks, schema_files
 from .decoding import arrow
-from .decoding import decoded_rows as shared
+from .decoding import decoder_output_and_checks as shared
 from .decoding.decompress import STAGE, with_decompressed_column
 from .decoding.out_of_range_numbers import contains_decimal
 
@@ -132,7 +132,7 @@ class AvroDecoder:
         over = F.when(most > 2**31 - 1, most).when(least < -(2**31), least)
         held = parsed.withColumn(_OVER, over).withColumn("_verdict", self._dead_letter_verdict())
         values = {
-            f.name: avro_values.value_in_column_type(
+            f.name: avro_value_range_checks.value_in_column_type(
                 f, F.col("_parsed.datum")[f.name], dates_as_long=self._reads_dates_as_long
             )
             for f in self.schema
@@ -143,7 +143,7 @@ class AvroDecoder:
 
     @cached_property
     def _reads_dates_as_long(self) -> bool:
-        return avro_values.can_read_dates_as_long(json.loads(self.reader))
+        return avro_value_range_checks.can_read_dates_as_long(json.loads(self.reader))
 
     @property
     def _schema_without_plain_ints(self) -> StructType:
@@ -176,7 +176,9 @@ class AvroDecoder:
             self.schema,
             found["datum"],
             lambda kind, value: (
-                F.length(value) <= avro_values.DECIMAL_BYTES if isinstance(kind, DecimalType) else None
+                F.length(value) <= avro_value_range_checks.DECIMAL_BYTES
+                if isinstance(kind, DecimalType)
+                else None
             ),
         )
         return (F.length(self._datum_bytes()) <= LARGE) | F.coalesce(cast(Column, fitting), F.lit(True))
@@ -235,7 +237,7 @@ class AvroDecoder:
                     "schema", F.concat(F.lit("unknown schema id: "), self._writer_schema_id())
                 ),
             )
-        long = f"a decimal of more than {avro_values.DECIMAL_BYTES} bytes"
+        long = f"a decimal of more than {avro_value_range_checks.DECIMAL_BYTES} bytes"
         verdict = verdict.when(~F.col("_harmless"), shared.dead_letter_verdict("decode", long))
         verdict = verdict.when(end.isNull(), shared.dead_letter_verdict("decode", _UNFIT)).when(
             end != F.lit(bytearray(self.mark)),
@@ -244,20 +246,26 @@ class AvroDecoder:
         over = F.concat(F.lit(f"{_OVER_INT}: "), F.col(_OVER).cast("string"))
         verdict = verdict.when(F.col(_OVER).isNotNull(), shared.dead_letter_verdict("schema", over))
         checks: tuple[tuple[shared.Leaf, str, str], ...] = (
-            (avro_values.boolean_byte_condition, "decode", _UNFIT),
-            (avro_values.digits_fit_condition, "schema", "a decimal of more digits than the schema has"),
-            (avro_values.int_fits_condition, "schema", _OVER_INT),
+            (avro_value_range_checks.boolean_byte_condition, "decode", _UNFIT),
             (
-                avro_values.date_number_in_years_condition
+                avro_value_range_checks.digits_fit_condition,
+                "schema",
+                "a decimal of more digits than the schema has",
+            ),
+            (avro_value_range_checks.int_fits_condition, "schema", _OVER_INT),
+            (
+                avro_value_range_checks.date_number_in_years_condition
                 if self._reads_dates_as_long
-                else avro_values.time_in_years_condition,
+                else avro_value_range_checks.time_in_years_condition,
                 "schema",
                 "a time out of range (years 1 to 9999)",
             ),
         )
         for holds, stage, text in checks:
             parts = (
-                self._schema_without_plain_ints if holds is avro_values.int_fits_condition else self.schema
+                self._schema_without_plain_ints
+                if holds is avro_value_range_checks.int_fits_condition
+                else self.schema
             )
             if (fitting := shared.all_leaves_condition(parts, datum, holds)) is not None:
                 verdict = verdict.when(~fitting, shared.dead_letter_verdict(stage, text))
@@ -301,9 +309,9 @@ def _condition_that_sets_limits_first() -> Column:
 
 
 def widened_schema_json_with_end_mark(schema: str, *, dates_as_long: bool) -> str:
-    """Return the schema of a record of two fields: the datum, read with :func:`etl.formats.avro_values.schema_of_wider_types`, and the mark after it."""
+    """Return the schema of a record of two fields: the datum, read with :func:`etl.formats.avro_value_range_checks.schema_of_wider_types`, and the mark after it."""
     return _schema_json_with_end_mark(
-        avro_values.schema_of_wider_types(json.loads(schema), dates_as_long=dates_as_long)
+        avro_value_range_checks.schema_of_wider_types(json.loads(schema), dates_as_long=dates_as_long)
     )
 
 

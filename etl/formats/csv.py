@@ -40,7 +40,7 @@ from pyspark.sql.types import (
 
 from ..launch.formats import CsvFormat
 from . import schema_files
-from .decoding import decoded_rows as shared
+from .decoding import decoder_output_and_checks as shared
 from .decoding import out_of_range_numbers, times
 
 MISPLACED = "a quote or a line break where RFC 4180 has none"

@@ -13,7 +13,7 @@ Stages of a dead letter:
     so is a time outside the years 1 to 9999.
 
 Accepted: fields that the schema does not name are ignored; for a repeated key
-the last value counts; a ``STRING`` field takes any value, as JSON text (:mod:`.decoding.exact_json`); a decimal is
+the last value counts; a ``STRING`` field takes any value, as JSON text (:mod:`.decoding.json_texts_as_sent`); a decimal is
 rounded to its scale; a number too small for a ``DOUBLE`` is zero; whole numbers in a ``TIMESTAMP`` field are epoch seconds,
 or of the unit that the schema declares (:mod:`.decoding.times`); nesting to about 990 levels (the JSON parser's limit is 1,000).
 """
@@ -41,8 +41,8 @@ from ..record.column_expression_cache import CachedSelect
 from ..record.tables import with_all_fields_nullable
 from . import schema_files
 from .base import UNCERTAIN, Observe
-from .decoding import exact_json, json_values, out_of_range_numbers, times
-from .decoding.decoded_rows import (
+from .decoding import json_texts_as_sent, json_values, out_of_range_numbers, times
+from .decoding.decoder_output_and_checks import (
     TOMBSTONE,
     all_leaves_condition,
     contains_type,
@@ -54,7 +54,7 @@ from .decoding.decoded_rows import (
 )
 
 NOT_ONE = "not exactly one JSON object"
-LONG_NAME = f"a name of more than {exact_json.LONGEST_NAME:,} characters"
+LONG_NAME = f"a name of more than {json_texts_as_sent.LONGEST_NAME:,} characters"
 HALF = "not UTF-8: the escape of half a character (a lone surrogate)"
 
 _TEXT, _SUPPORTED, _CORRUPT = "_text", "_supported", "_corrupt"
@@ -171,7 +171,7 @@ class JsonDecoder:
             ~absent for _, absent in required_field_absences(self.schema, values.__getitem__, F.lit(True))
         ]
         # Before the parse: with it, this would be more code than Java compiles.
-        text = _all_true_condition(exact_json.exactly_readable_condition(_payload_text()))
+        text = _all_true_condition(json_texts_as_sent.exactly_readable_condition(_payload_text()))
         fine = _all_true_condition(
             F.col(_SUPPORTED),
             *_completeness_conditions(raw),
@@ -266,7 +266,7 @@ class JsonDecoder:
                 harmless.isNull() | _all_true_condition(*_completeness_conditions(harmless)), strict
             )
         shape = json_values.type_reading_values_as_texts(self._schema_with_units)
-        marked = _text_with_end_member(exact_json.with_marked_texts(_payload_text()))
+        marked = _text_with_end_member(json_texts_as_sent.with_marked_texts(_payload_text()))
         texts = _parse_json_column(marked, shape) if isinstance(shape, StructType) else strict
         # For the reason of a refused record: parsed here, as one more lambda would double the time of planning.
         any_type = StructType([StructField(f.name, StringType()) for f in self.schema])
@@ -314,9 +314,13 @@ class JsonDecoder:
         verdict = (
             F.when(F.length(payload) == 0, dead_letter_verdict("decode", "empty record"))
             .when(~valid_utf8_condition(payload), dead_letter_verdict("decode", "not UTF-8"))
-            .when(exact_json.lone_surrogate_condition(_payload_text()), dead_letter_verdict("decode", HALF))
             .when(
-                exact_json.too_long_name_condition(_payload_text()), dead_letter_verdict("decode", LONG_NAME)
+                json_texts_as_sent.lone_surrogate_condition(_payload_text()),
+                dead_letter_verdict("decode", HALF),
+            )
+            .when(
+                json_texts_as_sent.too_long_name_condition(_payload_text()),
+                dead_letter_verdict("decode", LONG_NAME),
             )
         )
         fields = out_of_range_numbers.schema_of_decimal_fields(self.schema)

@@ -34,7 +34,7 @@ from pyspark.sql.types import StructType
 from ..launch.formats import ProtobufFormat
 from . import protobuf_descriptors, protobuf_wire, schema_files
 from .decoding import arrow
-from .decoding.decoded_rows import TOMBSTONE, schema_with_checked_names
+from .decoding.decoder_output_and_checks import TOMBSTONE, schema_with_checked_names
 from .protobuf_descriptors import ENUM, MESSAGE, STRING, Field, Message
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

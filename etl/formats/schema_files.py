@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType, _parse_datatype_string
 
 from ..record import hadoop_files
 from ..record.errors import StartError
-from .decoding.decoded_rows import schema_with_checked_names
+from .decoding.decoder_output_and_checks import schema_with_checked_names
 
 
 def read_text_schema_file(spark: SparkSession, path: str) -> str:

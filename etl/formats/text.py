@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from ..launch.formats import TextFormat
 from . import schema_files
-from .decoding import decoded_rows as shared
+from .decoding import decoder_output_and_checks as shared
 
 
 def open_decoder(_form: TextFormat, spark: SparkSession, schema: str, _open_up_to: int | None) -> TextDecoder:

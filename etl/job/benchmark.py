@@ -23,7 +23,7 @@ from ..launch.settings import DeriveSettings, DirectSettings, LandSettings, Rout
 from ..launch.sinks import SinkSettings
 from ..record import batch_accounts, hadoop_files
 from ..record.errors import StartError, describe_error
-from ..record.job_run import JobRun
+from ..record.job_run_context import JobRun
 from ..record.ready_query import ReadyQuery
 
 POLL_SECONDS = 0.1

@@ -10,8 +10,8 @@ from pyspark.sql.types import StructType
 from ..checkpoints import derive_bounded_run_end
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.derive_allowed_batch_ends import query_with_allowed_batch_ends
-from ..checkpoints.derive_start_snapshot import write_start_positions_with_all_files
-from ..commits.batch_commits import source_digest
+from ..checkpoints.derive_start_after_expiry import write_start_positions_with_all_files
+from ..commits.commit_batch_once import source_digest
 from ..formats.decoding import data_rules, decoder_per_topic
 from ..launch.settings import DeriveSettings, DirectSettings, LandSettings, QuerySettings
 from ..queries import derive, required_spark_settings
@@ -30,10 +30,10 @@ from ..queries.query_and_repair_setup import (
 )
 from ..record import batch_accounts, tables
 from ..record.errors import StartError
-from ..record.job_run import JobRun
+from ..record.job_run_context import JobRun
 from ..record.ready_query import ReadyQuery
-from ..sinks.dead_letters import DeadLetterTable
 from ..sinks.iceberg import IcebergSink
+from ..sinks.refused_rows_dead_letters import DeadLetterTable
 from ..sources.base import reader_of
 from .checkpoint_check import CheckpointCheck
 

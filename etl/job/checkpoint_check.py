@@ -13,13 +13,13 @@ from pyspark.sql import DataFrame
 from ..checkpoints import manifest
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.manifest import Manifest, ManifestChange, ManifestError
-from ..checkpoints.stateful_operators import describe_stateful_operators
+from ..checkpoints.stateful_operators_in_plan import describe_stateful_operators
 from ..formats.schema_files import read_job_file
 from ..launch.settings import DeriveSettings, JobSettings, QuerySettings
 from ..launch.start_position import start_time
 from ..record import hadoop_files
 from ..record.errors import StartError
-from ..record.job_run import JobRun
+from ..record.job_run_context import JobRun
 from ..record.ready_query import ReadyQuery
 from ..sources import recreated_source_check
 from ..sources.recreated_source_check import StreamIdentities

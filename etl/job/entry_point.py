@@ -17,18 +17,18 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
-from ..launch import launch_document as launch
-from ..launch.launch_document import BackfillRequest, ReplayRequest, ScriptArguments
+from ..launch import entry_script_arguments as launch
+from ..launch.entry_script_arguments import BackfillRequest, ReplayRequest, ScriptArguments
 from ..main import DIGEST, is_original
 from ..metrics.metric_destinations import NonBlockingConsole, open_monitor
 from ..metrics.publish_to_spark_metrics import SparkGauges
 from ..record import hadoop_files
 from ..record.batch_accounts import EventReporter
 from ..record.errors import AccountsError, NoAnswerError, SinkError, StartError
-from ..record.job_run import JobRun
+from ..record.job_run_context import JobRun
 from ..repair import backfill_landing, one_off_commands
 from ..sources.base import reader_of
-from . import benchmark, kill_when_lease_lost, lease, log_redaction, maintenance_schedule
+from . import benchmark, kill_when_lease_lost, lease, maintenance_schedule, spark_redaction_settings
 from .build_queries import build_queries, open_query_for_measurement
 from .lease import Lease
 from .maintenance_schedule import MaintenanceThread
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
         that do not exist; 2 for a job that must not start.
     """
     options = launch.parse_arguments(arguments)
-    spark = log_redaction.redacting_session()
+    spark = spark_redaction_settings.redacting_session()
     with ExitStack() as ending:
         try:
             document = _read_launch_document(spark, options.document)

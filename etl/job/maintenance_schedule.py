@@ -18,8 +18,8 @@ from ..maintenance.table_maintenance import Compaction, Expiry, OrphanFileRemova
 from ..record import hadoop_files
 from ..record.batch_accounts import EventReporter
 from ..record.errors import describe_error
-from ..record.job_run import JobRun
-from ..repair.erase import ErasureTask
+from ..record.job_run_context import JobRun
+from ..repair.erase_in_running_job import ErasureTask
 
 MaintenanceTask = TableTask | ErasureTask
 

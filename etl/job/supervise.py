@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from ..checkpoints.checkpoint import Checkpoint
 from ..metrics import arrival_times
-from ..metrics.monitor import MetricsMonitor, SparkProgress
+from ..metrics.poll_query_progress import MetricsMonitor, SparkProgress
 from ..record.batch_accounts import EventReporter, call_in_background
 from ..record.errors import (
     LeaseLostError,

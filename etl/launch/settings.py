@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from . import typed_json
-from .connections import Connection as Connection
-from .connections import SecretLogin as SecretLogin
-from .engine_kinds import engine_class_path, engine_of
-from .engine_kinesis_connector import Engine
+from .engine_class_by_name import engine_class_path, engine_of
 from .formats import Format
+from .kafka_connections import Connection as Connection
+from .kafka_connections import SecretLogin as SecretLogin
+from .kinesis_connector_interface import Engine
 from .sinks import SinkSettings
 from .sources import Source
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 if TYPE_CHECKING:
-    from .engine_kinesis_connector import Engine
+    from .kinesis_connector_interface import Engine
     from .settings import JobSettings
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from ..checkpoints.checkpoint import snapshots_last_read_by
-from ..checkpoints.derive_start_snapshot import newest_startable_snapshot
+from ..checkpoints.derive_start_after_expiry import newest_startable_snapshot
 from ..commits.snapshot_history import commit_time
 from ..record import batch_accounts
 from ..record.batch_accounts import EventReporter
@@ -31,7 +31,7 @@ MOST_SNAPSHOTS = 5_000
 """Most snapshots, however young: each is an entry of about a kilobyte in the metadata that every commit writes again."""
 
 FEWEST_SNAPSHOTS = 20
-"""Fewest snapshots, however old: a query finds its last commit among them (:mod:`etl.commits.batch_commits`)."""
+"""Fewest snapshots, however old: a query finds its last commit among them (:mod:`etl.commits.commit_batch_once`)."""
 
 _DELETE_FILES = 10
 """Delete files per data file at which it is rewritten: a reader opens all of them."""
@@ -169,7 +169,7 @@ class Expiry(TableTask):
     A slow derive query never loses data: the snapshot that it read last, by its
     checkpoint, and all later ones stay. A query that has planned a batch and committed none
     keeps all snapshots. A query that has never run keeps none: it starts with all files of a known snapshot
-    (:mod:`etl.checkpoints.derive_start_snapshot`). Of a landing table the newest snapshot for such a start and all later ones stay.
+    (:mod:`etl.checkpoints.derive_start_after_expiry`). Of a landing table the newest snapshot for such a start and all later ones stay.
 
     Parameters
     ----------

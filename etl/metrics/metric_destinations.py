@@ -10,11 +10,11 @@ from typing import Any
 from ..launch.settings import DeriveSettings, QuerySettings
 from ..record.batch_accounts import LineOutput
 from ..record.errors import StartError
-from ..record.job_run import JobRun
+from ..record.job_run_context import JobRun
 from . import cloudwatch
 from .background_writer import BackgroundWriter
 from .jsonlines import JsonLinesFile
-from .monitor import MetricsMonitor
+from .poll_query_progress import MetricsMonitor
 from .trigger_metrics import BacklogSource, MetricSample
 
 
@@ -66,7 +66,7 @@ def open_monitor(
     others
         Further outputs, by name.
     followers
-        Pipes of queries, by name (:class:`etl.metrics.monitor.MetricsMonitor`).
+        Pipes of queries, by name (:class:`etl.metrics.poll_query_progress.MetricsMonitor`).
 
     Raises
     ------

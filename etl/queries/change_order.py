@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ..formats.changes.decoder import BY_TIME, DELETE, TRUNCATE
-from ..formats.decoding.decoded_rows import CHANGE
+from ..formats.decoding.decoder_output_and_checks import CHANGE
 from ..record.errors import SinkError
 from ..sinks.base import DELETED, ORDER, RowOrderLister, Sink
 from ..sinks.delivery.record_order import POSITION, not_older_sql, with_position
@@ -49,7 +49,7 @@ def rows_of_changes(records: DataFrame) -> DataFrame:
     ----------
     records
         Good records of a landing table, with :data:`~etl.sinks.base.DELETED`, ``_position`` of
-        :func:`~etl.sinks.delivery.record_order.with_position` and :data:`~etl.formats.decoding.decoded_rows.CHANGE`.
+        :func:`~etl.sinks.delivery.record_order.with_position` and :data:`~etl.formats.decoding.decoder_output_and_checks.CHANGE`.
     """
     change = records.schema[CHANGE].dataType
     assert isinstance(change, StructType)

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType, TimestampType
 
 from ..checkpoints.checkpoint import Checkpoint
-from ..commits.duplicate_look_ups import (
+from ..commits.duplicate_look_up_bounds import (
     CommitTimeOfOtherWriters,
     DuplicateLookUp,
     TableHistory,
@@ -24,7 +24,7 @@ from ..commits.duplicate_look_ups import (
 )
 from ..commits.snapshot_history import commit_time, count_added_files, snapshot_and_earlier
 from ..formats.changes.decoder import TRUNCATE
-from ..formats.decoding.decoded_rows import reasons_type_not_storable
+from ..formats.decoding.decoder_output_and_checks import reasons_type_not_storable
 from ..formats.decoding.decoder_per_topic import DELETE, rows_of_route
 from ..launch import typed_json
 from ..launch.settings import DeriveSettings
@@ -34,12 +34,12 @@ from ..record.envelope import CARRIED, time_column_outside_generated_code
 from ..record.errors import StartError, describe_error
 from ..record.tables import Table
 from ..sinks.base import DELETED, Sink, batch_identity, raise_on_refused_rows
-from ..sinks.dead_letters import DeadLetterTable
 from ..sinks.delivery.kept_deletes import KeptDeletes
 from ..sinks.delivery.keyed_rows import newest_of_each_key
 from ..sinks.delivery.python_task_writes import CountedRows
 from ..sinks.delivery.record_order import POSITION, with_position
 from ..sinks.delivery.row_version_history import versions_of_changes
+from ..sinks.refused_rows_dead_letters import DeadLetterTable
 from . import change_order
 from .enrich import ReferenceTable
 
@@ -291,7 +291,7 @@ def earliest_landing_time(landing: Any, start: Any) -> datetime | None:
     -------
     datetime or None
         None if the table's snapshot has expired, the batch begins with the table's first append, or it reads all files of a
-        snapshot (:mod:`etl.checkpoints.derive_start_snapshot`).
+        snapshot (:mod:`etl.checkpoints.derive_start_after_expiry`).
     """
     if not start or start["scan_all_files"]:
         return None

@@ -2,7 +2,7 @@
 
 It saves a second of latency and one write, for queries without state. It is exact because a batch of its sources is a
 fixed range: a replay holds the same records. So each commit to a table names its batch, and other contents of the table
-are known by their offsets (:mod:`etl.queries.batch_overlap_with_table`); other sinks know what they hold. The dead letters of all
+are known by their offsets (:mod:`etl.queries.offsets_already_in_table`); other sinks know what they hold. The dead letters of all
 routes go to a separate table, and only a batch that has some writes to it.
 
 A batch of one route is read once, and its records are counted on their way. With several routes it is decoded once and cached
@@ -43,9 +43,9 @@ from ..sinks.iceberg import IcebergSink
 from ..sources.base import ReplayedLeg
 from ..sources.batch_offsets import MOST_PARTITIONS, BatchOffsets, read_in_few_tasks
 from ..sources.source_union import batch_offsets_of_legs
-from .batch_overlap_with_table import OffsetOverlap, overlap_with_derived_table, overlap_with_landing_table
 from .derive import DEAD_LETTER, EnrichThenTransform
-from .small_batch_quick_decoding import SmallBatchWriter
+from .offsets_already_in_table import OffsetOverlap, overlap_with_derived_table, overlap_with_landing_table
+from .try_quick_decoding_first import SmallBatchWriter
 
 QUERY, RANGE = "millrace.query", "millrace.offsets"
 """Properties of a commit for the audit: the query and the offsets."""

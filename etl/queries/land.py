@@ -20,8 +20,8 @@ from pyspark.sql.types import (
 )
 
 from ..checkpoints.checkpoint import Checkpoint
-from ..commits.batch_commits import NoRowsSinceSnapshot, TableCommits
-from ..commits.duplicate_look_ups import DuplicateLookUp, TableHistory
+from ..commits.commit_batch_once import NoRowsSinceSnapshot, TableCommits
+from ..commits.duplicate_look_up_bounds import DuplicateLookUp, TableHistory
 from ..formats.base import Decoder, decode_and_observe
 from ..formats.decoding import data_rules
 from ..launch.settings import LandSettings
@@ -33,8 +33,8 @@ from ..record.tables import with_all_fields_nullable
 from ..sinks.iceberg import AppendResult, IcebergSink
 from ..sources.batch_offsets import BatchOffsets, read_in_few_tasks
 from ..sources.source_union import LegGuards, Positions, batch_offsets_of_legs
-from .batch_overlap_with_table import OffsetOverlap, overlap_with_landing_table
-from .small_batch_quick_decoding import SmallBatchWriter
+from .offsets_already_in_table import OffsetOverlap, overlap_with_landing_table
+from .try_quick_decoding_first import SmallBatchWriter
 
 MOST_READS = 3
 """Most reads in a row of a batch that does not replay, if a part of it had to be read again each time."""

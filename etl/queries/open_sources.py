@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame
 
 from ..checkpoints.checkpoint import Checkpoint
-from ..commits.batch_commits import source_digest
+from ..commits.commit_batch_once import source_digest
 from ..launch.settings import DirectSettings, JobSettings, LandSettings
 from ..launch.sources import Source, group_sources_into_legs
-from ..record.job_run import JobRun
+from ..record.job_run_context import JobRun
 from ..record.ready_query import IsEndReached
 from ..record.tables import Table
 from ..sources.base import Leg, ReplayedLeg, SourceContext, reader_of

@@ -15,7 +15,7 @@ from ..launch.sinks import SinkSettings
 from ..metrics import arrival_times
 from ..record import batch_accounts, envelope
 from ..record.errors import StartError
-from ..record.job_run import JobRun
+from ..record.job_run_context import JobRun
 from ..record.tables import Table
 from ..sinks.base import Sink, open_sink
 from . import derive, required_spark_settings

@@ -14,15 +14,15 @@ from datetime import datetime, timedelta
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ..commits.duplicate_look_ups import DuplicateLookUp
+from ..commits.duplicate_look_up_bounds import DuplicateLookUp
 from ..formats.decoding.decoder_per_topic import rows_of_route
-from ..launch.launch_document import BackfillRequest
+from ..launch.entry_script_arguments import BackfillRequest
 from ..queries.derive import EnrichThenTransform, good_records
 from ..record import batch_accounts
 from ..record.batch_accounts import BatchAccounts, EventReporter, ObservedFigures, row_count_aggregate
 from ..record.envelope import IDENTITY
 from ..record.tables import Table
-from ..sinks.delivery.merge_source import cached_temporary_view
+from ..sinks.delivery.cached_merge_source_view import cached_temporary_view
 from ..sinks.iceberg import IcebergSink
 from ..sources.base import arrived_between_condition, backfill_time_steps
 

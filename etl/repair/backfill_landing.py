@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ..commits.duplicate_look_ups import DuplicateLookUp
+from ..commits.duplicate_look_up_bounds import DuplicateLookUp
 from ..formats.base import Decoder
 from ..formats.decoding.decoder_per_topic import decoder_of_route as decoder_of
-from ..launch.launch_document import BackfillRequest
+from ..launch.entry_script_arguments import BackfillRequest
 from ..launch.settings import LandSettings, RouteSettings
 from ..queries import land
 from ..queries.query_and_repair_setup import find_query_of_command
@@ -23,12 +23,12 @@ from ..record import batch_accounts, tables
 from ..record.batch_accounts import EventReporter
 from ..record.envelope import with_hash_and_landing_time
 from ..record.errors import StartError
-from ..record.job_run import JobRun
+from ..record.job_run_context import JobRun
 from ..sinks.iceberg import AppendResult, IcebergSink
 from ..sources.base import BackfillPart, Parts, reader_of
 from ..sources.kafka.overflowing_record_times import OverflowingTimesDecoder
 from ..sources.kafka.range_reader import is_time_overflow
-from .backfill_files import file_parts_reader
+from .lines_of_backfill_files import file_parts_reader
 
 
 @dataclass(frozen=True)

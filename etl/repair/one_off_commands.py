@@ -19,7 +19,7 @@ from ..queries.query_and_repair_setup import (
 )
 from ..record import tables
 from ..record.errors import StartError
-from ..record.job_run import JobRun
+from ..record.job_run_context import JobRun
 from ..sinks.base import LETTER
 from ..sinks.iceberg import IcebergSink
 from .backfill_derived import DerivedTableBackfiller

@@ -14,9 +14,9 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ..commits.duplicate_look_ups import DuplicateLookUp
+from ..commits.duplicate_look_up_bounds import DuplicateLookUp
 from ..formats.base import Decoder
-from ..launch.launch_document import ReplayRequest
+from ..launch.entry_script_arguments import ReplayRequest
 from ..record import batch_accounts, envelope, hadoop_files
 from ..record.batch_accounts import EventReporter, ReplayAccounts
 from ..record.errors import AccountsError, StartError

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from ..commits.duplicate_look_ups import whole_table_look_up
+from ..commits.duplicate_look_up_bounds import whole_table_look_up
 from ..formats.decoding.decoder_per_topic import rows_of_route
 from ..queries.derive import EnrichThenTransform, good_records
 from ..record.batch_accounts import ReplayAccounts

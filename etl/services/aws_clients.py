@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from ..record.errors import SinkError, StartError
-from . import bundled_boto3
+from . import bundled_boto3_if_missing
 from .backoff import START_SECONDS, Backoff
 
 BUSY = frozenset(
@@ -56,7 +56,7 @@ def make_client(
     StartError
         boto3 is missing.
     """
-    boto3 = bundled_boto3.import_boto3(f"to reach {service}")
+    boto3 = bundled_boto3_if_missing.import_boto3(f"to reach {service}")
     from botocore.config import Config
 
     # A client of its own session: boto3's default session is not safe if several tasks create clients at once.
@@ -176,7 +176,7 @@ def errors_as_start_error(what: str) -> Iterator[None]:
     StartError
         No permission, no credentials, no region, no answer, or no boto3.
     """
-    bundled_boto3.import_boto3("to ask AWS")
+    bundled_boto3_if_missing.import_boto3("to ask AWS")
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:

@@ -33,14 +33,14 @@ from pyspark.sql.types import (
 )
 
 from ..checkpoints.checkpoint import Checkpoint
-from ..commits.batch_commits import BatchId
-from ..commits.duplicate_look_ups import LookUps
-from ..formats.decoding.decoded_rows import all_leaves_condition
+from ..commits.commit_batch_once import BatchId
+from ..commits.duplicate_look_up_bounds import LookUps
+from ..formats.decoding.decoder_output_and_checks import all_leaves_condition
 from ..launch import typed_json
 from ..launch.sinks import SinkSettings
 from ..record.envelope import CARRIED, IDENTITY
 from ..record.errors import SinkError, StartError
-from ..record.job_run import JobRun
+from ..record.job_run_context import JobRun
 
 STAGE = "sink"
 """Stage of a dead letter that was decoded and transformed, but refused by the sink."""
@@ -115,7 +115,7 @@ class BatchIdentity:
     route
         Query and route, for a query with several routes: each has its own commits.
     source
-        As in :class:`~etl.commits.batch_commits.BatchId`.
+        As in :class:`~etl.commits.commit_batch_once.BatchId`.
     properties
         Properties of the commit, for a sink with a history.
     look_ups

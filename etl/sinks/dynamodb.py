@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from ..launch.sinks import DynamoDbSinkSettings
 from ..record.errors import SinkError, StartError
-from ..record.job_run import JobRun
+from ..record.job_run_context import JobRun
 from ..services import aws_clients
 from ..services.backoff import Backoff
 from .base import (

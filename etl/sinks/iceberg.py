@@ -12,8 +12,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ..commits.batch_commits import NoRowsSinceSnapshot, TableCommits
-from ..commits.duplicate_look_ups import (
+from ..commits.commit_batch_once import NoRowsSinceSnapshot, TableCommits
+from ..commits.duplicate_look_up_bounds import (
     OUTSIDE,
     DuplicateLookUp,
     RecordOutsideBoundError,
@@ -29,7 +29,7 @@ from ..record.batch_accounts import (
 )
 from ..record.envelope import IDENTITY
 from ..record.errors import JVM_ERRORS, ConflictError, LossError, full_error_text, java_causes
-from ..record.job_run import JobRun
+from ..record.job_run_context import JobRun
 from ..record.tables import Table
 from .base import HASH, BatchIdentity, Refuse, Reread, Sink, WriteCounts
 from .iceberg_history import IcebergHistorySink

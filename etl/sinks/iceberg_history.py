@@ -13,7 +13,7 @@ from ..record.batch_accounts import EventReporter
 from ..record.errors import StartError
 from ..record.tables import Table
 from .base import ORDER, BatchIdentity, Refuse, Reread, WriteCounts
-from .delivery.merge_source import cached_temporary_view
+from .delivery.cached_merge_source_view import cached_temporary_view
 from .delivery.row_version_history import NEW, VALID_FROM, VALID_TO, new_and_newly_ended_versions
 
 _VIEW = "millrace_versions"

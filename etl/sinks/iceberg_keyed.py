@@ -14,8 +14,8 @@ from ..record.batch_accounts import EventReporter
 from ..record.errors import JVM_ERRORS, SinkError, full_error_text
 from ..record.tables import Table
 from .base import DELETED, ORDER, BatchIdentity, Refuse, Reread, WriteCounts
+from .delivery.cached_merge_source_view import cached_temporary_view
 from .delivery.keyed_rows import first_timestamp_of_key
-from .delivery.merge_source import cached_temporary_view
 from .delivery.record_order import decided_by_arrival_sql, kept_order_sql, not_older_sql
 
 _VIEW = "millrace_results"

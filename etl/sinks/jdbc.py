@@ -14,7 +14,7 @@ from pyspark.sql.types import StringType, StructType
 
 from ..launch.sinks import JdbcSinkSettings
 from ..record.errors import JVM_ERRORS, SinkError, StartError, describe_error
-from ..record.job_run import JobRun
+from ..record.job_run_context import JobRun
 from ..services import secret
 from ..services.backoff import START_SECONDS, Backoff
 from .base import (

@@ -14,7 +14,7 @@ from ..launch.settings import Connection
 from ..launch.sinks import KafkaSinkSettings
 from ..record.batch_accounts import ObservedFigures
 from ..record.errors import NoAnswerError, SinkError, StartError
-from ..record.job_run import JobRun
+from ..record.job_run_context import JobRun
 from ..services.backoff import Backoff
 from ..sources.kafka import login
 from ..sources.kafka.connection import (

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from ..launch.sinks import OpenSearchSinkSettings
 from ..record.errors import SinkError, StartError
-from ..record.job_run import JobRun
+from ..record.job_run_context import JobRun
 from ..services.backoff import START_SECONDS, Backoff
 from .base import (
     DELETED,

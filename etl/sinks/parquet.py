@@ -11,13 +11,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ..commits.duplicate_look_ups import DuplicateLookUp, RecordOutsideBoundError, older_than_condition
+from ..commits.duplicate_look_up_bounds import DuplicateLookUp, RecordOutsideBoundError, older_than_condition
 from ..launch.sinks import ParquetSinkSettings
 from ..record import hadoop_files
 from ..record.batch_accounts import ObservedFigures
 from ..record.envelope import IDENTITY, datetime_of_micros
 from ..record.errors import StartError
-from ..record.job_run import JobRun
+from ..record.job_run_context import JobRun
 from .base import BatchIdentity, Refuse, Reread, WriteCounts
 from .delivery.folder_manifest import FOLDER, BatchManifest, FolderManifests, batch_folder_name, data_files_in
 from .iceberg import own_errors_unwrapped

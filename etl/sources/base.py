@@ -12,14 +12,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ..checkpoints.checkpoint import Checkpoint
-from ..commits.duplicate_look_ups import DuplicateLookUp
+from ..commits.duplicate_look_up_bounds import DuplicateLookUp
 from ..launch import typed_json
-from ..launch.launch_document import BackfillRequest
+from ..launch.entry_script_arguments import BackfillRequest
 from ..launch.settings import QuerySettings
 from ..launch.sources import Source
 from ..metrics.background_writer import BackgroundWriter
 from ..record.errors import LossError
-from ..record.job_run import JobRun
+from ..record.job_run_context import JobRun
 from ..record.ready_query import IsEndReached, ReadyQuery
 from ..record.tables import Table
 from .recreated_source_check import LegIdentity as LegIdentity

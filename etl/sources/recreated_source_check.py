@@ -19,7 +19,7 @@ from ..launch.sources import group_sources_into_legs
 from ..record import hadoop_files
 from ..record.batch_accounts import EventReporter
 from ..record.errors import LossError, NoAnswerError, StartError
-from ..record.job_run import JobRun
+from ..record.job_run_context import JobRun
 
 FORMAT = 1
 

@@ -18,7 +18,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ..commits.duplicate_look_ups import DuplicateLookUp
+from ..commits.duplicate_look_up_bounds import DuplicateLookUp
 from .base import LegGuard, ReplayedLeg, missing_records_error
 from .batch_offsets import BatchOffsets, disjunction
 

@@ -25,7 +25,7 @@ SERVICES = ("cloudwatch", "dynamodb", "kafka", "kinesis", "s3", "secretsmanager"
 
 
 def boto3_files_by_archive_path() -> Mapping[str, Path]:
-    """Return boto3's files by their path in the archive, for an engine without it (:mod:`etl.services.bundled_boto3`).
+    """Return boto3's files by their path in the archive, for an engine without it (:mod:`etl.services.bundled_boto3_if_missing`).
 
     Raises
     ------

@@ -22,7 +22,7 @@ from .carried_boto3 import boto3_files_by_archive_path
 from .jars import locked_jars
 from .launch_document import AssetUrls
 from .launch_settings import connected_kafka_clusters, source_streams_of_job
-from .packed_files import files_of_package, pipeline_files
+from .project_files_to_pack import files_of_package, pipeline_files
 
 _TOOL = Path(millrace.__file__).parent
 _CORE = _TOOL / "etl"

@@ -14,7 +14,7 @@ from typing import Any
 from millrace.config.aws.iam_statements import Grant
 
 from ..environment_permission_scope import PermissionScope
-from . import data_access_grants as read
+from . import command_data_access_grants as read
 from . import job_operation_grants as run
 from .split_policies import split_into_policies, statement_length
 

@@ -18,15 +18,15 @@ from millrace.config.aws.resource_names import Names
 from millrace.sizing.alarms.alarm_stacks import alarms_divided_into_stacks
 from millrace.sizing.plan_model import Plan
 
-from ..constructs.alarms import add_alarms, alarm_name
-from ..constructs.log_groups import EncryptedLogGroup
-from ..dashboard_sections import dashboard_sections
-from ..dashboards import (
+from ..cloudwatch_and_grafana_dashboards import (
     cloudwatch_dashboard_body,
     dashboard_file_text,
     grafana_dashboard,
     split_into_dashboards,
 )
+from ..constructs.alarms import add_alarms, alarm_name
+from ..constructs.log_groups import EncryptedLogGroup
+from ..dashboard_sections import dashboard_sections
 from ..launch.job_assets import add_text_asset
 from ..removal_policies import is_disposable, removal_policy
 from .base import EnvironmentStack

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import chain
 
-from millrace.advisor.findings import capacity, overhead, reads_and_writes, state, tasks
+from millrace.advisor.findings import capacity, overhead, reads_and_writes, state_growth_and_failures, tasks
 from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
 from millrace.advisor.findings.model import Advice, Finding, Kind
 from millrace.advisor.findings.query_view import LEAST, QueryView
@@ -51,7 +51,7 @@ def advise(history: History, subject: AdvisedJob = NOBODY) -> Advice:
             overhead.overhead_findings(view),
             tasks.task_findings(view, history.cores),
             reads_and_writes.read_and_write_findings(view),
-            state.state_findings(view),
+            state_growth_and_failures.state_findings(view),
         )
         if (other := overhead.engine_without_batches_advice(view)) is not None:
             notes.append(other)

@@ -34,7 +34,7 @@ from millrace.etl.queries.query_and_repair_setup import (
 from millrace.etl.record import tables
 from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.errors import StartError
-from millrace.etl.record.job_run import JobRun
+from millrace.etl.record.job_run_context import JobRun
 from millrace.etl.record.tables import Table
 from millrace.sandbox.programs import jars, local_session
 from millrace.sandbox.programs.child_processes import SandboxError

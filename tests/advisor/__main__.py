@@ -19,7 +19,7 @@ from millrace.advisor.advise import advise
 from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
 from millrace.advisor.findings.model import Advice
 from millrace.advisor.findings.query_view import LEAST, QueryView
-from millrace.advisor.logs.event_log_reader import read_history
+from millrace.advisor.logs.event_log_to_history import read_history
 from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.sandbox.programs import kafka_broker
 from millrace.sandbox.programs.toolchain import ROOT

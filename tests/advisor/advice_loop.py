@@ -23,7 +23,7 @@ from pathlib import Path
 from millrace.advisor.advise import advise
 from millrace.advisor.findings.advised_job_keys_and_cost import advised_environment_job
 from millrace.advisor.findings.model import Advice
-from millrace.advisor.logs.event_log_reader import read_history
+from millrace.advisor.logs.event_log_to_history import read_history
 from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.config import load
 from millrace.sandbox.localstack_deployment import Sandbox, running_servers

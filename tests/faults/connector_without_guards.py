@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from millrace.etl.engines.glue import EngineWithGlueConnector
+from millrace.etl.engines.glue_kinesis_connector import EngineWithGlueConnector
 from millrace.etl.launch.sources import KinesisSource
 from millrace.etl.sources.kinesis import connector_stream as kinesis
 from millrace.etl.sources.kinesis.missed_records_guard import KinesisLossGuard

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from millrace.etl.job import maintenance_schedule
 from millrace.etl.job.maintenance_schedule import MaintenanceTask
 from millrace.etl.maintenance import table_maintenance
-from millrace.etl.record.job_run import JobRun
+from millrace.etl.record.job_run_context import JobRun
 
 ASKS = "MILLRACE_ASKS_FOR_CHORES"
 """Names the file; it goes when all chores are done."""

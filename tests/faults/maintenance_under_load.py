@@ -22,7 +22,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
-from millrace.etl.checkpoints.derive_start_snapshot import write_start_positions_with_all_files
+from millrace.etl.checkpoints.derive_start_after_expiry import write_start_positions_with_all_files
 from millrace.etl.job.maintenance_schedule import MaintenanceThread
 from millrace.etl.maintenance import table_maintenance
 from millrace.etl.maintenance.table_maintenance import Compaction, Expiry, OrphanFileRemoval

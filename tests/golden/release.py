@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from millrace.etl.job import build_queries
 from millrace.etl.launch.settings import JobSettings, parse_job_settings
 from millrace.etl.record.envelope import CARRIED
-from millrace.etl.record.job_run import JobRun
+from millrace.etl.record.job_run_context import JobRun
 from millrace.etl.record.ready_query import ReadyQuery
 from millrace.etl.record.tables import Table
 from millrace.sandbox.programs.kafka_broker import KafkaBroker

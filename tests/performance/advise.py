@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from millrace.advisor.logs.event_log_reader import read_history
+from millrace.advisor.logs.event_log_to_history import read_history
 from millrace.advisor.logs.event_logs import LogLines, find_event_logs
 
 _NUMBERS = re.compile(

@@ -34,7 +34,7 @@ from millrace.etl.launch import settings
 from millrace.etl.queries.derive import EnrichThenTransform, good_records
 from millrace.etl.record import envelope, tables
 from millrace.etl.record.batch_accounts import EventReporter
-from millrace.etl.record.job_run import JobRun
+from millrace.etl.record.job_run_context import JobRun
 from millrace.etl.record.ready_query import ReadyQuery
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.base import DELETED, ORDER

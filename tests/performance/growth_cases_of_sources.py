@@ -13,12 +13,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
-from millrace.etl.commits.batch_commits import BATCH, NOTHING_LATER, RUN
+from millrace.etl.commits.commit_batch_once import BATCH, NOTHING_LATER, RUN
 from millrace.etl.formats.decoding import decoder_per_topic
 from millrace.etl.queries.query_and_repair_setup import make_enrich_then_transform
 from millrace.etl.record import envelope
 from millrace.etl.record.batch_accounts import EventReporter
-from millrace.etl.record.job_run import JobRun
+from millrace.etl.record.job_run_context import JobRun
 from millrace.etl.sources.kinesis import connector_stream as kinesis_source
 from tests.performance.growth_session import PER_FILE, Bench, Built, Step, kafka, kinesis, now
 from tests.performance.tables_of_any_size import (

@@ -20,7 +20,7 @@ from millrace.etl.launch import settings
 from millrace.etl.launch.settings import JobSettings
 from millrace.etl.record import tables
 from millrace.etl.record.batch_accounts import EventReporter
-from millrace.etl.record.job_run import JobRun
+from millrace.etl.record.job_run_context import JobRun
 from millrace.etl.record.ready_query import ReadyQuery
 from millrace.etl.record.tables import Table
 from tests.launch_document_defaults import with_route

@@ -57,7 +57,7 @@ from millrace.config.engines.versions import LINES
 from millrace.etl.job import build_queries
 from millrace.etl.launch import settings
 from millrace.etl.record.batch_accounts import EventReporter
-from millrace.etl.record.job_run import JobRun
+from millrace.etl.record.job_run_context import JobRun
 from millrace.etl.record.ready_query import ReadyQuery
 from millrace.sandbox.programs import kafka_broker
 from millrace.sandbox.programs.toolchain import ROOT, spark_submit_variables

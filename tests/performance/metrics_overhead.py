@@ -13,7 +13,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from millrace.etl.metrics import arrival_times, cloudwatch
 from millrace.etl.metrics.background_writer import BackgroundWriter
 from millrace.etl.metrics.jsonlines import JsonLinesFile
-from millrace.etl.metrics.monitor import MetricsMonitor, SparkProgress
+from millrace.etl.metrics.poll_query_progress import MetricsMonitor, SparkProgress
 from millrace.etl.metrics.trigger_metrics import BacklogSource, MetricSample
 from millrace.etl.record.batch_accounts import EventReporter
 

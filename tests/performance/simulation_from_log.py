@@ -18,7 +18,7 @@ from statistics import median
 from millrace.advisor.forecasts.forecast_figures import FIGURES
 from millrace.advisor.forecasts.forecast_scores import expected_interval_of_next_log, observed_figures
 from millrace.advisor.forecasts.what_if import ApplicationTwin, parse_what_if_changes, twin_of_application
-from millrace.advisor.logs.event_log_reader import read_history
+from millrace.advisor.logs.event_log_to_history import read_history
 from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.sandbox.programs.child_processes import RUN
 from millrace.sandbox.programs.toolchain import java_home

@@ -26,7 +26,7 @@ from millrace.etl.job import build_queries
 from millrace.etl.job.supervise import Supervisor
 from millrace.etl.launch import settings
 from millrace.etl.record.batch_accounts import EventReporter
-from millrace.etl.record.job_run import JobRun
+from millrace.etl.record.job_run_context import JobRun
 from millrace.sandbox.programs import kafka_broker
 from millrace.sandbox.records.producer import KinesisProducer
 from tests import kinesalite

@@ -28,7 +28,7 @@ from millrace.etl.queries.derive import DeriveBatchWriter, EnrichThenTransform
 from millrace.etl.record import tables
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.tables import Table
-from millrace.etl.repair.erase import ErasureTask
+from millrace.etl.repair.erase_in_running_job import ErasureTask
 from millrace.etl.sinks.iceberg import IcebergSink
 from tests.spark.source_batches import KAFKA, Events, frame, kafka_rows, lander, log_offsets
 

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.checkpoints.derive_allowed_batch_ends import query_with_allowed_batch_ends
-from millrace.etl.checkpoints.derive_start_snapshot import write_start_positions_with_all_files
+from millrace.etl.checkpoints.derive_start_after_expiry import write_start_positions_with_all_files
 from millrace.etl.maintenance.table_maintenance import Compaction, Expiry
 from millrace.etl.queries import derive
 from millrace.etl.record.ready_query import ReadyQuery

@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
-from millrace.etl.commits.duplicate_look_ups import DuplicateLookUp
+from millrace.etl.commits.duplicate_look_up_bounds import DuplicateLookUp
 from millrace.etl.formats.decoding.data_rules import decoder_with_rules
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schema_files import parse_ddl_schema

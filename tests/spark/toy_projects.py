@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from millrace.etl.job import build_queries
 from millrace.etl.launch.settings import JobSettings
-from millrace.etl.record.job_run import JobRun
+from millrace.etl.record.job_run_context import JobRun
 from tests.spark.source_batches import Events, drained
 
 ROOT = Path(__file__).parents[2]

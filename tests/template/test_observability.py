@@ -13,8 +13,12 @@ import pytest
 
 from millrace.config import load
 from millrace.etl.metrics import metric_names
+from millrace.infra.cloudwatch_and_grafana_dashboards import (
+    cloudwatch_dashboard_body,
+    grafana_dashboard,
+    split_into_dashboards,
+)
 from millrace.infra.dashboard_sections import dashboard_sections
-from millrace.infra.dashboards import cloudwatch_dashboard_body, grafana_dashboard, split_into_dashboards
 from millrace.sizing.alarms.metrics import BY_NAME, METRICS, metric_namespace
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 from tests.template.test_security import listed

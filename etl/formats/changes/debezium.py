@@ -25,8 +25,8 @@ from ...launch.formats import DebeziumFormat
 from .. import schema_files
 from ..base import Decoder
 from ..decoding import times
-from ..decoding.decoded_rows import dead_letter_verdict, valid_utf8_condition
-from . import avro_events
+from ..decoding.decoder_output_and_checks import dead_letter_verdict, valid_utf8_condition
+from . import avro_events_as_json
 from .decoder import CONTROL, DELETE, TRUNCATE, ChangeDecoder, ChangeEnvelope
 from .wire_types import WireTypes, no_placeholder_condition
 
@@ -83,7 +83,7 @@ def open_decoder(form: DebeziumFormat, spark: SparkSession, schema: str, open_up
     return (
         decoder
         if form.avro is None
-        else avro_events.open_decoder(decoder, form.avro, spark, schema, open_up_to)
+        else avro_events_as_json.open_decoder(decoder, form.avro, spark, schema, open_up_to)
     )
 
 

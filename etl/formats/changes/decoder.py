@@ -26,7 +26,7 @@ from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
 from ...record.column_expression_cache import CachedSelect
 from ...record.tables import with_all_fields_nullable
-from ..decoding.decoded_rows import (
+from ..decoding.decoder_output_and_checks import (
     CHANGE,
     NOT_UTF8,
     TOMBSTONE,

@@ -30,7 +30,12 @@ from pyspark.sql.types import (
 )
 
 from ..decoding import times
-from ..decoding.decoded_rows import all_leaves_condition, contains_type, evaluate_once, with_replaced_leaves
+from ..decoding.decoder_output_and_checks import (
+    all_leaves_condition,
+    contains_type,
+    evaluate_once,
+    with_replaced_leaves,
+)
 
 UNAVAILABLE = "__debezium_unavailable_value"
 """Debezium's placeholder for a value that the database did not log, such as an unchanged TOAST value of PostgreSQL."""

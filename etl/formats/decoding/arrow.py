@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from ...record.tables import with_all_fields_nullable
-from .decoded_rows import decoded_or_dead_letter
+from .decoder_output_and_checks import decoded_or_dead_letter
 from .worker_batch_limit import run_in_portions
 
 Decoded = tuple[dict[str, Any] | None, str | None, str | None]

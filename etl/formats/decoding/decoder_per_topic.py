@@ -23,7 +23,7 @@ from ...record.tables import with_all_fields_nullable
 from ..base import Decoder, DecoderWrapper, decoder_failing_if_uncertain, open_decoder
 from . import redact
 from .data_rules import decoder_with_rules
-from .decoded_rows import TOMBSTONE
+from .decoder_output_and_checks import TOMBSTONE
 from .decompress import DecompressingDecoder
 
 COLUMN = "_route"

@@ -1,7 +1,7 @@
 """Values of a JSON record, made of what Spark's parser reads.
 
 Times are read as texts and ``TINYINT`` as ``SMALLINT``, as the parser takes more for them than they hold. A record of which the
-quick way is not certain is made of its texts, as :mod:`.exact_json` has them.
+quick way is not certain is made of its texts, as :mod:`.json_texts_as_sent` has them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from . import exact_json, out_of_range_numbers, times
-from .decoded_rows import (
+from . import json_texts_as_sent, out_of_range_numbers, times
+from .decoder_output_and_checks import (
     all_leaves_condition,
     distinct_keys_condition,
     with_replaced_leaf_types,
@@ -106,13 +106,15 @@ def certainty_conditions_of_quick_values(
             yield sound
 
     def leaf_text_not_rewritten_condition(kind: DataType, value: Column) -> Column | None:
-        return exact_json.text_not_rewritten_condition(value) if isinstance(kind, StringType) else None
+        return (
+            json_texts_as_sent.text_not_rewritten_condition(value) if isinstance(kind, StringType) else None
+        )
 
     texts = []
     if flat := [
         text for each in fields for text in _texts_outside_arrays_and_maps(each.dataType, value_of(each.name))
     ]:
-        texts.append(exact_json.texts_not_rewritten_condition(flat))
+        texts.append(json_texts_as_sent.texts_not_rewritten_condition(flat))
     for each in fields:
         nested = None if out_of_range_numbers.has_no_array_or_map(each.dataType) else value_of(each.name)
         if (
@@ -122,8 +124,8 @@ def certainty_conditions_of_quick_values(
         ):
             texts.append(as_written)
     if texts:
-        names = exact_json.text_field_names(fields)
-        yield reduce(lambda a, b: a & b, texts) | ~exact_json.possible_non_text_condition(
+        names = json_texts_as_sent.text_field_names(fields)
+        yield reduce(lambda a, b: a & b, texts) | ~json_texts_as_sent.possible_non_text_condition(
             F.col("payload").cast("string"), names
         )
 
@@ -142,11 +144,13 @@ def _tinyint_fits_condition(value: Column) -> Column:
 
 
 def exact_value(kind: DataType, value: Column, text: Column) -> Column:
-    """Return a value of a record, of its text by :func:`etl.formats.decoding.exact_json.with_marked_texts`."""
+    """Return a value of a record, of its text by :func:`etl.formats.decoding.json_texts_as_sent.with_marked_texts`."""
     if isinstance(kind, ByteType):
         return value.cast("tinyint")
     return (
-        _time_of_text(kind, text) if times.is_time_type(kind) else exact_json.value_as_sender_wrote_it(text)
+        _time_of_text(kind, text)
+        if times.is_time_type(kind)
+        else json_texts_as_sent.value_as_sender_wrote_it(text)
     )
 
 
@@ -158,10 +162,12 @@ def column_names_read_from_text_by_type(schema: StructType) -> list[tuple[DataTy
 
 
 def _time_of_text(kind: DataType, text: Column) -> Column:
-    written = exact_json.scalar_without_mark(text)
-    number = F.when(exact_json.marked_number_condition(text), times.time_from_epoch_number(kind, written))
+    written = json_texts_as_sent.scalar_without_mark(text)
+    number = F.when(
+        json_texts_as_sent.marked_number_condition(text), times.time_from_epoch_number(kind, written)
+    )
     return F.coalesce(
-        number, F.when(~exact_json.marked_number_condition(text), times.time_from_text(kind, written))
+        number, F.when(~json_texts_as_sent.marked_number_condition(text), times.time_from_text(kind, written))
     )
 
 
@@ -170,7 +176,7 @@ def written_as_type_condition(kind: DataType, text: Column) -> Column | None:
     if times.is_time_type(kind):
         return _time_of_text(kind, text).isNotNull()
     if isinstance(kind, ByteType):
-        return _tinyint_fits_condition(exact_json.scalar_without_mark(text).cast("int"))
+        return _tinyint_fits_condition(json_texts_as_sent.scalar_without_mark(text).cast("int"))
     if isinstance(kind, DecimalType):
-        return exact_json.marked_number_condition(text) | ~text.contains(",")
+        return json_texts_as_sent.marked_number_condition(text) | ~text.contains(",")
     return None

@@ -32,7 +32,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from .decoded_rows import all_leaves_condition, dead_letter_verdict
+from .decoder_output_and_checks import all_leaves_condition, dead_letter_verdict
 
 MOST_DIGITS = 1000
 """Most digits of a decimal; Jackson reads no longer number since 2.15."""

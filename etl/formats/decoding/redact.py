@@ -24,7 +24,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ..base import Decoder, DecoderWrapper, Observe, decode_and_observe
-from .decoded_rows import CHANGE, valid_utf8_condition
+from .decoder_output_and_checks import CHANGE, valid_utf8_condition
 
 WITHHELD = " (bytes withheld, as the query redacts fields)"
 """Suffix of a dead letter's error when its bytes are withheld."""

@@ -17,7 +17,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ...formats.decoding.decoded_rows import CHANGE, valid_utf8_condition
+from ...formats.decoding.decoder_output_and_checks import CHANGE, valid_utf8_condition
 from ...formats.decoding.decoder_per_topic import COLUMN as ROUTE
 from ...record.envelope import CARRIED, COLUMNS
 from ...record.errors import StartError

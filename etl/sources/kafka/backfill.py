@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ...commits.duplicate_look_ups import DuplicateLookUp
-from ...launch.connections import Connection
-from ...launch.launch_document import BackfillRequest
+from ...commits.duplicate_look_up_bounds import DuplicateLookUp
+from ...launch.entry_script_arguments import BackfillRequest
+from ...launch.kafka_connections import Connection
 from ...launch.sources import KafkaSource
 from ...record import batch_accounts, envelope
 from ..base import BackfillPart, Parts, arrived_between_condition, backfill_time_steps

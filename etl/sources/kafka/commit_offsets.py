@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from ...launch.sources import KafkaSource
 from ...metrics.background_writer import BackgroundWriter
 from ...record.errors import NoAnswerError
-from ...record.job_run import JobRun
+from ...record.job_run_context import JobRun
 from . import connection
 
 GATHER_SECONDS = 15.0

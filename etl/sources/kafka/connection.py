@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from ...launch.connections import Connection, SecretLogin
+from ...launch.kafka_connections import Connection, SecretLogin
 from ...launch.sources import KafkaSource
 from ...record.errors import NoAnswerError, StartError, describe_error
-from ...record.job_run import JobRun
-from ...services import bundled_boto3
+from ...record.job_run_context import JobRun
+from ...services import bundled_boto3_if_missing
 from ...services.aws_clients import errors_as_start_error
 from . import login as kafka_login
 
@@ -262,7 +262,7 @@ def closing_client(open_client: Callable[[], Any], *patience: Any) -> Iterator[A
 
 
 def _msk_client() -> Any:
-    return bundled_boto3.import_boto3(
+    return bundled_boto3_if_missing.import_boto3(
         "to look up an MSK cluster; or give --bind kafka.NAME.bootstrap"
     ).client("kafka")
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from pyspark import SparkContext
 
-from ...launch.connections import Connection, SecretLogin
+from ...launch.kafka_connections import Connection, SecretLogin
 from ...record import ship_file_to_jvms
 from ...record.errors import SinkError, StartError, java_causes
 from ...services import secret

@@ -24,7 +24,7 @@ from ...launch.settings import DeriveSettings, QuerySettings
 from ...launch.sources import KafkaSource, group_sources_into_legs
 from ...record import batch_accounts, envelope, hadoop_files
 from ...record.batch_accounts import EventReporter
-from ...record.job_run import JobRun
+from ...record.job_run_context import JobRun
 from ...record.ready_query import ReadyQuery
 from ..source_union import union_of_legs
 from . import connection

@@ -7,7 +7,7 @@ from functools import partial
 from ...checkpoints import manifest
 from ...launch.settings import QuerySettings
 from ...launch.sources import KafkaSource
-from ...record.job_run import JobRun
+from ...record.job_run_context import JobRun
 from ...record.ready_query import ReadyQuery
 from ..base import Follower, Leg, Parts, SourceContext, SourceReader
 from ..recreated_source_check import Ids, LegIdentity

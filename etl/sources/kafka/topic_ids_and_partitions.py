@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from ...checkpoints.checkpoint import Checkpoint
-from ...launch.connections import Connection
+from ...launch.kafka_connections import Connection
 from ...launch.sources import KafkaSource
 from ...record.errors import LossError, NoAnswerError, StartError
 from ...record.ready_query import IsEndReached

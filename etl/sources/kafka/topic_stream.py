@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ...launch.connections import Connection
+from ...launch.kafka_connections import Connection
 from ...launch.sources import KafkaReadingOptions, KafkaSource
 from ...launch.start_position import epoch_milliseconds_text, start_time
 from ...record import envelope

@@ -10,8 +10,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from ...commits.duplicate_look_ups import DuplicateLookUp
-from ...launch.launch_document import BackfillRequest
+from ...commits.duplicate_look_up_bounds import DuplicateLookUp
+from ...launch.entry_script_arguments import BackfillRequest
 from ...launch.sources import KinesisSource
 from ...record import batch_accounts, envelope
 from ..base import BackfillPart, Parts, arrived_between_condition, backfill_time_steps

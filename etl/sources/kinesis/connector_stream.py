@@ -13,12 +13,12 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ...launch.engine_kinesis_connector import KINESIS_IN_PYTHON, Engine
+from ...launch.kinesis_connector_interface import KINESIS_IN_PYTHON, Engine
 from ...launch.sources import KinesisSource
 from ...launch.start_position import start_time
 from ...record import envelope
 from ...record.errors import NoAnswerError, StartError
-from ...services import bundled_boto3
+from ...services import bundled_boto3_if_missing
 from ...services.aws_clients import errors_as_start_error, sts_endpoint
 from ..recreated_source_check import Ids
 from . import closed_shards
@@ -238,7 +238,9 @@ def stream_creation_time_as_id(source: KinesisSource, endpoint: str | None, *, c
 
 def make_kinesis_client(source: KinesisSource, endpoint: str | None = None) -> Any:
     """Make a boto3 ``kinesis`` client, with the keys of the source's role if it has one."""
-    boto3 = bundled_boto3.import_boto3(f"to ask stream {source.stream} for its consumers and shards")
+    boto3 = bundled_boto3_if_missing.import_boto3(
+        f"to ask stream {source.stream} for its consumers and shards"
+    )
     keys: dict[str, str] = {}
     if source.role is not None and endpoint is None:
         sts = boto3.client("sts", region_name=source.region, endpoint_url=sts_endpoint(source.region))

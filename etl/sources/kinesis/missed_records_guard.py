@@ -15,14 +15,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ...checkpoints.checkpoint import Checkpoint
-from ...commits.duplicate_look_ups import DuplicateLookUp
+from ...commits.duplicate_look_up_bounds import DuplicateLookUp
 from ...launch.sources import KinesisSource
 from ...record import batch_accounts
 from ...record.errors import LossError, NoAnswerError, RestartQueryError, StartError
 from ...record.tables import Table
 from ..base import LegGuard, missing_records_error
-from .arrivals_to_look_up import Steps, look_up_of_arrivals, next_arrival_ranges
 from .closed_shards import SPLIT_AGGREGATE, Records, ShardPositions, to_envelope
+from .next_batch_arrival_ranges import Steps, look_up_of_arrivals, next_arrival_ranges
 
 SLACK = timedelta(seconds=10)
 """Largest difference in age to the last batch's oldest record before the wider look-up is needed."""

@@ -6,11 +6,11 @@ from functools import partial
 
 from pyspark.sql import DataFrame
 
-from ...launch.engine_kinesis_connector import KINESIS_IN_PYTHON
+from ...launch.kinesis_connector_interface import KINESIS_IN_PYTHON
 from ...launch.settings import QuerySettings
 from ...launch.sources import KinesisSource
 from ...record.errors import StartError
-from ...record.job_run import JobRun
+from ...record.job_run_context import JobRun
 from ..base import Leg, Parts, SourceContext, SourceReader
 from ..recreated_source_check import LegIdentity
 from . import bounded_run_ends, connector_stream

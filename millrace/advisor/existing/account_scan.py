@@ -26,7 +26,7 @@ from millrace.advisor.existing.foreign_jobs import (
 from millrace.advisor.existing.read_job_to_import import Client
 from millrace.advisor.findings.model import Finding
 from millrace.advisor.logs.application_history_model import History
-from millrace.advisor.logs.event_log_reader import read_history
+from millrace.advisor.logs.event_log_to_history import read_history
 from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.config.aws.pagination import list_all
 from millrace.config.document.problems import ConfigurationError

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
-from millrace.advisor.existing.import_transforms import derive_query_sections
+from millrace.advisor.existing.import_transform_stubs import derive_query_sections
 from millrace.advisor.existing.job_names import name_without_run_id, slug
 from millrace.advisor.existing.kafka_sign_in import bootstrap_servers_of, broker_authentication
 from millrace.advisor.existing.read_job_to_import import RunningJob

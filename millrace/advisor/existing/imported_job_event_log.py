@@ -12,7 +12,7 @@ from millrace.advisor.existing.read_job_to_import import RunningJob
 from millrace.advisor.existing.stream_choice import ImportedStreamSettings
 from millrace.advisor.forecasts.query_twin import QueryTwin, twin_of_query
 from millrace.advisor.logs.application_history_model import BatchSource, History, Query
-from millrace.advisor.logs.event_log_reader import read_history
+from millrace.advisor.logs.event_log_to_history import read_history
 from millrace.advisor.logs.event_logs import EventLog, find_event_logs
 from millrace.config.document.problems import wrong_option_error
 

@@ -7,8 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from millrace.advisor.existing.import_transforms import PRINTS, ProgramQuery, queries_to_derive, sink_format
-from millrace.advisor.existing.stream_candidates import (
+from millrace.advisor.existing.import_transform_stubs import (
+    PRINTS,
+    ProgramQuery,
+    queries_to_derive,
+    sink_format,
+)
+from millrace.advisor.existing.streams_program_may_read import (
     NAMES,
     SERVERS,
     DataCatalog,
@@ -21,6 +26,7 @@ from millrace.advisor.existing.stream_candidates import (
     names_to_choose_from_text,
 )
 from millrace.advisor.programs.library_functions import LaunchArguments
+from millrace.advisor.programs.parse_trigger_interval import trigger_interval_seconds
 from millrace.advisor.programs.possible_values import DictValue, Unknown, Values
 from millrace.advisor.programs.program_streams import (
     FORMAT,
@@ -31,7 +37,6 @@ from millrace.advisor.programs.program_streams import (
     Query,
 )
 from millrace.advisor.programs.program_streams import read_program_streams as read_program_streams
-from millrace.advisor.programs.trigger_interval import trigger_interval_seconds
 from millrace.config.document.problems import wrong_option_error
 
 _LIMIT = ("maxOffsetsPerTrigger", "maxFetchRecordsPerShard", "kinesis.maxFetchRecordsPerShard")

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from millrace.advisor.logs.stage_tasks import NO_TASKS as NO_TASKS
-from millrace.advisor.logs.stage_tasks import TASK as TASK
-from millrace.advisor.logs.stage_tasks import Flags as Flags
-from millrace.advisor.logs.stage_tasks import Floats as Floats
-from millrace.advisor.logs.stage_tasks import Ints as Ints
-from millrace.advisor.logs.stage_tasks import TaskAttempts as TaskAttempts
+from millrace.advisor.logs.task_attempts_as_columns import NO_TASKS as NO_TASKS
+from millrace.advisor.logs.task_attempts_as_columns import TASK as TASK
+from millrace.advisor.logs.task_attempts_as_columns import Flags as Flags
+from millrace.advisor.logs.task_attempts_as_columns import Floats as Floats
+from millrace.advisor.logs.task_attempts_as_columns import Ints as Ints
+from millrace.advisor.logs.task_attempts_as_columns import TaskAttempts as TaskAttempts
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping, Sequence
 
-from millrace.advisor.programs.calls import CallEvaluator
-from millrace.advisor.programs.expressions import dotted_name, scope_of_target
+from millrace.advisor.programs.evaluate_calls import CallEvaluator
+from millrace.advisor.programs.evaluate_expressions import dotted_name, scope_of_target
 from millrace.advisor.programs.library_functions import loop_values
 from millrace.advisor.programs.possible_values import (
     Alternative,

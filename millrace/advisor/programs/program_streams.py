@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from millrace.advisor.programs.expressions import StepLimitError, find_member
+from millrace.advisor.programs.evaluate_expressions import StepLimitError, find_member
 from millrace.advisor.programs.interpreter import Interpreter
 from millrace.advisor.programs.library_functions import LaunchArguments
 from millrace.advisor.programs.possible_values import (

@@ -196,7 +196,7 @@ def _land_query_cells(
     environment: Environment,
     binds: dict[str, str],
 ) -> list[dict[str, Any]]:
-    from millrace.etl.engines.glue import Glue
+    from millrace.etl.engines.glue_kinesis_connector import Glue
     from millrace.etl.launch.sources import KafkaSource, KinesisSource
     from millrace.etl.sources.kafka import connection as kafka
     from millrace.etl.sources.kafka import login as kafka_login

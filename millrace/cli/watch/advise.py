@@ -112,7 +112,7 @@ def advise_command(
       millrace advise logs/jr_2c3d --score advice.json
     """
     from millrace.advisor.advise import advise
-    from millrace.advisor.logs.event_log_reader import read_history
+    from millrace.advisor.logs.event_log_to_history import read_history
 
     if html is not None:
         check_page_is_writable(html)

@@ -1,6 +1,6 @@
 """Erasure of a person's records: requests to the environment's running jobs, as files beside their checkpoints.
 
-The jobs erase beside their streams (``etl/repair/erase.py``). This module writes the requests and reads the answers.
+The jobs erase beside their streams (``etl/repair/erase_in_running_job.py``). This module writes the requests and reads the answers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from millrace.lifecycle.account.deployed_outputs import (
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 
 FOLDER = "_millrace/erase"
-"""The same as in the core (``etl/repair/erase.py``; a test compares the two)."""
+"""The same as in the core (``etl/repair/erase_in_running_job.py``; a test compares the two)."""
 
 PATIENCE_SECONDS = 180.0
 """A running job looks for a request every 30 s, between its other tasks."""
@@ -37,7 +37,7 @@ Answers = dict[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class ErasureRequest:
-    """The same fields as in :class:`etl.repair.erase.EraseRequest`, which reads it."""
+    """The same fields as in :class:`etl.repair.erase_in_running_job.EraseRequest`, which reads it."""
 
     id: str
     where: str

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.formats.decoding.decoder_per_topic import rows_of_route
-from millrace.etl.launch import launch_document as launch
+from millrace.etl.launch import entry_script_arguments as launch
 from millrace.etl.launch.settings import DeriveSettings, StateSettings
 from millrace.etl.queries import change_order, required_spark_settings
 from millrace.etl.queries.derive import good_records
@@ -28,7 +28,7 @@ from millrace.etl.queries.stateful import StatefulTransform
 from millrace.etl.record import hadoop_files
 from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.errors import describe_error
-from millrace.etl.record.job_run import JobRun
+from millrace.etl.record.job_run_context import JobRun
 from millrace.etl.sinks.base import DELETED, JSON_OPTIONS, ORDER
 
 PATIENCE_SECONDS = 180.0

@@ -24,8 +24,8 @@ from millrace.etl.formats.decoding.data_rules import STAGE, broken_rule_counts, 
 from millrace.etl.formats.decoding.redact import RedactingDecoder
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schema_files import parse_ddl_schema
+from millrace.etl.launch.entry_script_arguments import ReplayRequest
 from millrace.etl.launch.formats import CsvFormat, JsonFormat
-from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.launch.settings import RouteSettings, RuleSettings
 from millrace.etl.record.errors import StartError, describe_error
 from millrace.etl.record.tables import Table

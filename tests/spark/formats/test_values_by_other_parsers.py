@@ -17,7 +17,7 @@ from pyspark.sql.types import DataType, StructField
 from millrace.etl.formats import avro
 from millrace.etl.formats.base import Decoder
 from millrace.etl.formats.csv import CsvDecoder
-from millrace.etl.formats.decoding.decoded_rows import contains_type, with_replaced_leaf_types
+from millrace.etl.formats.decoding.decoder_output_and_checks import contains_type, with_replaced_leaf_types
 from millrace.etl.formats.decoding.times import is_time_type
 from millrace.etl.formats.json import NOT_ONE, JsonDecoder
 from millrace.etl.formats.schema_files import parse_ddl_schema

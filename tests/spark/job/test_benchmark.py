@@ -15,7 +15,7 @@ from millrace.etl.job.benchmark import (
 )
 from millrace.etl.launch.settings import JobSettings, parse_job_settings
 from millrace.etl.record.errors import StartError
-from millrace.etl.record.job_run import JobRun
+from millrace.etl.record.job_run_context import JobRun
 from millrace.etl.record.ready_query import ReadyQuery
 from tests.faults import small_job_documents
 from tests.spark.source_batches import Events

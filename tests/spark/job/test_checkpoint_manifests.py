@@ -16,7 +16,7 @@ from millrace.etl.job.checkpoint_check import CheckpointCheck
 from millrace.etl.launch.settings import LandSettings
 from millrace.etl.launch.settings import parse_job_settings as parsed
 from millrace.etl.record.errors import StartError
-from millrace.etl.record.job_run import JobRun
+from millrace.etl.record.job_run_context import JobRun
 from millrace.etl.record.tables import Table
 from tests.faults import small_job_documents
 from tests.spark.queries.test_stateful_derive import Pipeline

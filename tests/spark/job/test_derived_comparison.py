@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from millrace.etl.job import build_queries
 from millrace.etl.launch.settings import DeriveSettings, JobSettings, parse_job_settings
 from millrace.etl.record.envelope import CARRIED
-from millrace.etl.record.job_run import JobRun
+from millrace.etl.record.job_run_context import JobRun
 from millrace.etl.record.tables import Table
 from millrace.sandbox.records.derived_comparison import compare_until_settled, counts_of_differing_rows
 from tests.faults import small_job_documents

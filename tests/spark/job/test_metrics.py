@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from millrace.etl.formats.base import UNCERTAIN
 from millrace.etl.job.supervise import Supervisor
 from millrace.etl.metrics.background_writer import BackgroundWriter
-from millrace.etl.metrics.monitor import MetricsMonitor
 from millrace.etl.metrics.percentile_sketch import PercentileSketch
+from millrace.etl.metrics.poll_query_progress import MetricsMonitor
 from millrace.etl.metrics.publish_to_spark_metrics import SparkGauges
 from millrace.etl.metrics.trigger_metrics import MetricSample
 from millrace.etl.record.batch_accounts import EventReporter

@@ -79,7 +79,7 @@ for name in ("boto3", "numpy", "pandas", "pyarrow"):
 import pkgutil
 from millrace import etl
 for each in pkgutil.walk_packages(etl.__path__, "millrace.etl."):
-    if each.name not in ("millrace.etl.main", "millrace.etl.job.entry_point", "millrace.etl.engines.glue"):
+    if each.name not in ("millrace.etl.main", "millrace.etl.job.entry_point", "millrace.etl.engines.glue_kinesis_connector"):
         __import__(each.name)
 from millrace.etl.job import lease
 held = lease.lease_of_checkpoints("s3://bare/checkpoints", "run", (), print)

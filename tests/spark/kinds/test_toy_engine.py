@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from millrace.etl.launch.engine_kinds import ENGINES
-from millrace.etl.launch.launch_document import parse_arguments, read_settings_of_document
+from millrace.etl.launch.engine_class_by_name import ENGINES
+from millrace.etl.launch.entry_script_arguments import parse_arguments, read_settings_of_document
 from millrace.etl.launch.settings import DeriveSettings, parse_job_settings
 from millrace.etl.launch.typed_json import SettingsError
 from millrace.etl.record.tables import Table
@@ -68,7 +68,7 @@ def billed(cores):
 
 RUNS = '''
 """What runs."""
-from millrace.etl.engines.glue import EngineWithGlueConnector
+from millrace.etl.engines.glue_kinesis_connector import EngineWithGlueConnector
 
 
 class Toys(EngineWithGlueConnector):

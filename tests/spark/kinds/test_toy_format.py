@@ -87,7 +87,7 @@ from dataclasses import dataclass
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from millrace.etl.formats.decoding import decoded_rows as shared
+from millrace.etl.formats.decoding import decoder_output_and_checks as shared
 from millrace.etl.formats import schema_files
 
 

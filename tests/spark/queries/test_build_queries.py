@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from millrace.etl.commits.batch_commits import source_digest
+from millrace.etl.commits.commit_batch_once import source_digest
 from millrace.etl.job import build_queries
 from millrace.etl.launch.settings import parse_job_settings
 from millrace.etl.queries import query_and_repair_setup
 from millrace.etl.queries.direct import DirectBatchWriter
 from millrace.etl.queries.land import LandBatchWriter
 from millrace.etl.record.errors import StartError
-from millrace.etl.record.job_run import JobRun
+from millrace.etl.record.job_run_context import JobRun
 from millrace.etl.record.tables import Table
 from millrace.etl.sources.source_union import LegGuards
 from tests.faults import small_job_documents

@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
-from millrace.etl.commits.batch_commits import BatchId, TableCommits
-from millrace.etl.launch.launch_document import ReplayRequest
+from millrace.etl.commits.commit_batch_once import BatchId, TableCommits
+from millrace.etl.launch.entry_script_arguments import ReplayRequest
 from millrace.etl.launch.settings import DeriveSettings
 from millrace.etl.launch.sinks import IcebergSinkSettings
 from millrace.etl.queries import derive

@@ -12,11 +12,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
-from millrace.etl.commits import batch_commits
-from millrace.etl.commits.duplicate_look_ups import DuplicateLookUp
+from millrace.etl.commits import commit_batch_once
+from millrace.etl.commits.duplicate_look_up_bounds import DuplicateLookUp
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schema_files import parse_ddl_schema
-from millrace.etl.launch.launch_document import ReplayRequest
+from millrace.etl.launch.entry_script_arguments import ReplayRequest
 from millrace.etl.maintenance.table_maintenance import call_procedure
 from millrace.etl.queries import land
 from millrace.etl.queries.derive import EnrichThenTransform
@@ -236,7 +236,7 @@ def test_a_past_that_is_read_again_in_many_batches_is_doubled_nowhere(
 
     with monkeypatch.context() as earlier:
         if version == "earlier":
-            earlier.setattr(batch_commits, "RUN", "nobody.knows")
+            earlier.setattr(commit_batch_once, "RUN", "nobody.knows")
         for number in range(2):
             pipe.batch(number, 2 * number, two(number))
         pipe.checkpoint = tmp_path / "reset"

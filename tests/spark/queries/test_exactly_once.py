@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.commits.duplicate_look_ups import DuplicateLookUp
+from millrace.etl.commits.duplicate_look_up_bounds import DuplicateLookUp
 from millrace.etl.maintenance.table_maintenance import call_procedure
 from millrace.etl.record import batch_accounts
 from millrace.etl.record.errors import LossError
 from millrace.etl.record.tables import Table
-from millrace.etl.sinks import dead_letters
+from millrace.etl.sinks import refused_rows_dead_letters
 from millrace.etl.sinks.base import LETTER, BatchIdentity
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
 from millrace.etl.sources.batch_offsets import MOST_CONDITIONS, offset_ranges_condition
@@ -232,7 +232,7 @@ def test_refused_rows_are_looked_up_only_where_others_may_have_kept_them(
             looked.append((look_up.rows is not None, len(look_up.commits)))
             return super().append(batch, look_up, *figures, **more)
 
-    monkeypatch.setattr(dead_letters, "IcebergSink", Noting)
+    monkeypatch.setattr(refused_rows_dead_letters, "IcebergSink", Noting)
 
     def refused(number: int) -> DataFrame:
         landed = batch_accounts.utc_now() if number >= 0 else None
@@ -249,8 +249,8 @@ def test_refused_rows_are_looked_up_only_where_others_may_have_kept_them(
         ]
         return spark.createDataFrame(rows, LETTER)
 
-    def process() -> dead_letters.DeadLetterTable:
-        made = dead_letters.DeadLetterTable(kept, "derive-flights")
+    def process() -> refused_rows_dead_letters.DeadLetterTable:
+        made = refused_rows_dead_letters.DeadLetterTable(kept, "derive-flights")
         made.prepare(spark)
         return made
 

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.checkpoints.derive_allowed_batch_ends import query_with_allowed_batch_ends
-from millrace.etl.checkpoints.derive_start_snapshot import TableStream, table_streams
+from millrace.etl.checkpoints.derive_start_after_expiry import TableStream, table_streams
 from millrace.etl.job.supervise import RetryLimits, Supervisor
 from millrace.etl.maintenance import table_maintenance
 from millrace.etl.queries import derive

@@ -19,8 +19,8 @@ from millrace.etl.formats.csv import CsvDecoder
 from millrace.etl.formats.decoding.decompress import DecompressingDecoder
 from millrace.etl.formats.decoding.redact import WITHHELD, RedactingDecoder
 from millrace.etl.formats.schema_files import parse_ddl_schema
+from millrace.etl.launch.entry_script_arguments import ReplayRequest
 from millrace.etl.launch.formats import AvroFormat, CsvFormat, JsonFormat, ProtobufFormat, TextFormat
-from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import DeadLetterReplayer

@@ -28,7 +28,7 @@ from millrace.etl.launch import settings
 from millrace.etl.record import batch_accounts
 from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.envelope import CARRIED
-from millrace.etl.record.job_run import JobRun
+from millrace.etl.record.job_run_context import JobRun
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks import iceberg_keyed
 from millrace.etl.sinks.delivery.kept_deletes import KeptDeletes

@@ -13,12 +13,12 @@ from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.commits.duplicate_look_ups import (
+from millrace.etl.commits.duplicate_look_up_bounds import (
     DuplicateLookUp,
     RecordOutsideBoundError,
     older_than_condition,
 )
-from millrace.etl.queries import land, small_batch_quick_decoding
+from millrace.etl.queries import land, try_quick_decoding_first
 from millrace.etl.record import batch_accounts, tables
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
@@ -149,7 +149,7 @@ def test_a_small_batch_is_read_again_for_a_record_that_needs_the_exact_way(
 def test_after_a_time_small_batches_are_tried_without_the_exact_way_again(
     spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(small_batch_quick_decoding, "EXACT_BATCHES", 2)
+    monkeypatch.setattr(try_quick_decoding_first, "EXACT_BATCHES", 2)
     landing, events = table("landing"), Events()
     sink = CountingSink(landing)
     write = lander(spark, landing, events, checkpoint=tmp_path, sink=sink)
@@ -164,7 +164,7 @@ def test_after_a_time_small_batches_are_tried_without_the_exact_way_again(
 def test_a_batch_of_many_records_is_decoded_completely_at_once(
     spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(small_batch_quick_decoding, "MOST_RECORDS", 2)
+    monkeypatch.setattr(try_quick_decoding_first, "MOST_RECORDS", 2)
     landing = table("landing")
     sink = CountingSink(landing)
     for number in range(2):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from millrace.etl.commits.duplicate_look_ups import DuplicateLookUp
+from millrace.etl.commits.duplicate_look_up_bounds import DuplicateLookUp
 from millrace.etl.record import tables
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import IcebergSink

@@ -16,7 +16,7 @@ from millrace.etl.formats.decoding.decoder_per_topic import DecodingRoute, Routi
 from millrace.etl.formats.decoding.redact import WITHHELD, RedactingDecoder
 from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.formats.text import TextDecoder
-from millrace.etl.launch.launch_document import ReplayRequest
+from millrace.etl.launch.entry_script_arguments import ReplayRequest
 from millrace.etl.launch.sinks import ParquetSinkSettings
 from millrace.etl.launch.sources import KafkaReadingOptions, KafkaSource
 from millrace.etl.queries import land

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint, source_offset
-from millrace.etl.commits.duplicate_look_ups import DuplicateLookUp
+from millrace.etl.commits.duplicate_look_up_bounds import DuplicateLookUp
 from millrace.etl.formats.decoding.decoder_per_topic import DecodingRoute, RoutingDecoder, rows_of_route
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.formats.text import TextDecoder
+from millrace.etl.launch.entry_script_arguments import ReplayRequest
 from millrace.etl.launch.formats import JsonFormat
-from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.launch.settings import LandSettings, RouteSettings
 from millrace.etl.launch.sources import (
     KafkaReadingOptions,

@@ -18,7 +18,7 @@ from millrace.etl.queries import derive, land
 from millrace.etl.record import schema_evolution, tables
 from millrace.etl.record.batch_accounts import call_in_background
 from millrace.etl.record.errors import StartError
-from millrace.etl.record.job_run import JobRun
+from millrace.etl.record.job_run_context import JobRun
 from millrace.etl.record.tables import Table
 from tests.faults import small_job_documents
 from tests.spark.queries.test_derive import Pipeline

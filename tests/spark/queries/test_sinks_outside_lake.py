@@ -24,7 +24,7 @@ from millrace.etl.formats.decoding.redact import WITHHELD, RedactingDecoder
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.job import build_queries
-from millrace.etl.launch.launch_document import ReplayRequest
+from millrace.etl.launch.entry_script_arguments import ReplayRequest
 from millrace.etl.launch.settings import JobSettings, parse_job_settings
 from millrace.etl.launch.sinks import DynamoDbSinkSettings, JdbcSinkSettings, ParquetSinkSettings
 from millrace.etl.queries import land
@@ -34,7 +34,7 @@ from millrace.etl.record import tables
 from millrace.etl.record.batch_accounts import BatchAccounts
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.errors import AccountsError
-from millrace.etl.record.job_run import JobRun
+from millrace.etl.record.job_run_context import JobRun
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import DeadLetterReplayer
 from millrace.etl.sinks.base import (

@@ -15,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.commits.duplicate_look_ups import DuplicateLookUp
+from millrace.etl.commits.duplicate_look_up_bounds import DuplicateLookUp
 from millrace.etl.job import build_queries
 from millrace.etl.job.supervise import Supervisor
 from millrace.etl.launch.settings import JobSettings, parse_job_settings
@@ -23,7 +23,7 @@ from millrace.etl.maintenance import table_maintenance
 from millrace.etl.metrics.arrival_times import ArrivalTimes
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.errors import SinkError, StartError
-from millrace.etl.record.job_run import JobRun
+from millrace.etl.record.job_run_context import JobRun
 from millrace.etl.record.ready_query import ReadyQuery
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.delivery.keyed_rows import newest_of_each_key, result_identity

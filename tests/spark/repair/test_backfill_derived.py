@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.launch.launch_document import BackfillRequest, parse_arguments
+from millrace.etl.launch.entry_script_arguments import BackfillRequest, parse_arguments
 from millrace.etl.queries.derive import EnrichThenTransform
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.tables import Table

@@ -14,10 +14,10 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from millrace.etl.launch.launch_document import BackfillRequest
+from millrace.etl.launch.entry_script_arguments import BackfillRequest
 from millrace.etl.launch.settings import JobSettings, parse_job_settings
 from millrace.etl.record.errors import StartError
-from millrace.etl.record.job_run import JobRun
+from millrace.etl.record.job_run_context import JobRun
 from millrace.etl.record.tables import Table
 from millrace.etl.repair import backfill_landing
 from millrace.sandbox.programs.kafka_broker import KafkaBroker

@@ -15,11 +15,11 @@ from pyspark.sql import SparkSession
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.job import maintenance_schedule
-from millrace.etl.launch.launch_document import ReplayRequest
+from millrace.etl.launch.entry_script_arguments import ReplayRequest
 from millrace.etl.maintenance.table_maintenance import Retention, call_procedure, sql_timestamp
 from millrace.etl.record import tables
-from millrace.etl.record.job_run import JobRun
-from millrace.etl.repair import erase
+from millrace.etl.record.job_run_context import JobRun
+from millrace.etl.repair import erase_in_running_job
 from millrace.etl.repair.erase_condition import ErasureCondition, ErasureConditionError
 from millrace.etl.repair.erase_old_snapshots import (
     commit_mark_of_erasure,
@@ -89,7 +89,7 @@ def test_a_reader_that_is_behind_a_kill_and_a_batch_that_comes_again(
     def killed(*_: Any) -> int:
         raise OSError("killed")
 
-    monkeypatch.setattr(erase, "expire_snapshots_before_mark", killed)
+    monkeypatch.setattr(erase_in_running_job, "expire_snapshots_before_mark", killed)
     with pytest.raises(OSError, match="killed"):
         shop.step()
     monkeypatch.undo()
@@ -98,7 +98,7 @@ def test_a_reader_that_is_behind_a_kill_and_a_batch_that_comes_again(
     assert [told["tables"][str(t)]["rows"] for t in (shop.landing, shop.sink)] == [6, 5]
     assert [of_zoe(folder) for folder in folders] == [[], []]
     assert not (tmp_path / "_millrace" / "erase" / "request.json").exists()
-    erase.ErasureTask(shop.job, shop.events.reporter)(spark)  # has nothing to do
+    erase_in_running_job.ErasureTask(shop.job, shop.events.reporter)(spark)  # has nothing to do
 
     # Nor does a record land again when the checkpoint is put back to where the topic begins.
     rewound = tmp_path / "rewound"
@@ -351,10 +351,10 @@ def test_the_job_looks_for_requests_from_its_first_half_minute_on(
 ) -> None:
     shop = Shop(spark, table, tmp_path)
     first = maintenance_schedule.maintenance_tasks(JobRun(spark, shop.job, {}, Events().reporter))[0]
-    assert isinstance(first, erase.ErasureTask)
+    assert isinstance(first, erase_in_running_job.ErasureTask)
     asked = threading.Event()
 
-    class Noted(erase.ErasureTask):
+    class Noted(erase_in_running_job.ErasureTask):
         def __call__(self, spark: SparkSession) -> None:
             asked.set()
 

@@ -18,11 +18,11 @@ from pyspark.sql import Row, SparkSession
 
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schema_files import parse_ddl_schema
-from millrace.etl.launch.launch_document import ReplayRequest
+from millrace.etl.launch.entry_script_arguments import ReplayRequest
 from millrace.etl.launch.settings import JobSettings, parse_job_settings
 from millrace.etl.record import hadoop_files
 from millrace.etl.record.errors import StartError
-from millrace.etl.record.job_run import JobRun
+from millrace.etl.record.job_run_context import JobRun
 from millrace.etl.record.tables import Table
 from millrace.etl.repair import one_off_commands
 from millrace.etl.repair.replay_dead_letters import DeadLetterReplayer, read_corrected_payloads

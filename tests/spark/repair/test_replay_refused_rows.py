@@ -13,15 +13,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.job import build_queries
-from millrace.etl.launch.launch_document import ReplayRequest
+from millrace.etl.launch.entry_script_arguments import ReplayRequest
 from millrace.etl.launch.settings import JobSettings, parse_job_settings
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.errors import StartError
-from millrace.etl.record.job_run import JobRun
+from millrace.etl.record.job_run_context import JobRun
 from millrace.etl.record.tables import Table
 from millrace.etl.repair import one_off_commands
 from millrace.etl.sinks.base import dead_letters_of_refused_rows
-from millrace.etl.sinks.dead_letters import DeadLetterTable
+from millrace.etl.sinks.refused_rows_dead_letters import DeadLetterTable
 from tests.faults import small_job_documents
 from tests.faults.moto_server import make_table, moto
 from tests.spark.sink_input_rows import place

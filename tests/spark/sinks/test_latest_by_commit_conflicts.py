@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from millrace.etl.launch import settings
 from millrace.etl.record.tables import Table
-from millrace.etl.repair.erase import ErasureTask
+from millrace.etl.repair.erase_in_running_job import ErasureTask
 from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from tests.faults.small_job_documents import COMPUTED
 from tests.spark.maintained_table import compact

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.commits.batch_commits import NoRowsSinceSnapshot
+from millrace.etl.commits.commit_batch_once import NoRowsSinceSnapshot
 from millrace.etl.record import tables
 from millrace.etl.record.errors import LeaseLostError
 from millrace.etl.record.tables import Table

@@ -21,7 +21,7 @@ from millrace.etl.launch.settings import Connection, SecretLogin
 from millrace.etl.launch.sinks import KafkaSinkSettings
 from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.errors import SinkError, StartError
-from millrace.etl.record.job_run import JobRun
+from millrace.etl.record.job_run_context import JobRun
 from millrace.etl.sinks.base import WriteCounts
 from millrace.etl.sinks.kafka import KafkaSink
 from millrace.etl.sources.kafka import connection as kafka

@@ -10,7 +10,7 @@ from pathlib import Path
 import cramjam
 import zstandard
 
-from millrace.advisor.logs.event_log_reader import read_history
+from millrace.advisor.logs.event_log_to_history import read_history
 from millrace.advisor.logs.event_logs import find_event_logs
 
 DATA = Path(__file__).parent / "data"

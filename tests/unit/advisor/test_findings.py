@@ -10,7 +10,7 @@ from millrace.advisor.advise import advise
 from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
 from millrace.advisor.logs.application_history_model import Batch, BatchSource, Query
 from millrace.cli.watch.advise_verdict import severity_of_finding
-from millrace.etl.commits import duplicate_look_ups
+from millrace.etl.commits import duplicate_look_up_bounds
 from millrace.etl.formats import base
 from tests.unit.advisor.healthy_query_history import (
     START,
@@ -309,7 +309,7 @@ def test_tasks_that_failed_and_ran_anew():
     assert len(finding.batches) == 24
 
 
-@pytest.mark.parametrize("message", [base.UNCERTAIN, duplicate_look_ups.OUTSIDE])
+@pytest.mark.parametrize("message", [base.UNCERTAIN, duplicate_look_up_bounds.OUTSIDE])
 def test_tasks_that_the_core_fails_to_write_a_batch_another_way(message):
     why = {("org.apache.spark.SparkRuntimeException", f"[USER_RAISED_EXCEPTION] {message}"): 1}
 

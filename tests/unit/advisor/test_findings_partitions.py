@@ -14,7 +14,7 @@ from millrace.advisor.findings.advised_job_keys_and_cost import SHUFFLE, Advised
 from millrace.advisor.findings.count_kafka_range_tasks import count_range_tasks, smallest_min_partitions
 from millrace.advisor.forecasts.forecast_scores import changes_to_simulate_by_finding
 from millrace.advisor.logs.application_history_model import BatchSource
-from millrace.advisor.logs.event_log_reader import read_history
+from millrace.advisor.logs.event_log_to_history import read_history
 from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.config import load
 from millrace.sizing import plan

@@ -26,7 +26,7 @@ from millrace.advisor.existing.foreign_jobs import (
 )
 from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
 from millrace.advisor.logs import event_logs
-from millrace.advisor.logs.event_log_reader import read_history
+from millrace.advisor.logs.event_log_to_history import read_history
 from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.cli.app import app
 from millrace.config import ConfigurationError

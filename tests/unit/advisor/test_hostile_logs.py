@@ -24,8 +24,8 @@ from millrace.advisor.advise import advise
 from millrace.advisor.findings import query_view, tasks
 from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
 from millrace.advisor.forecasts import query_twin as twins
-from millrace.advisor.logs import event_log_reader, event_logs
-from millrace.advisor.logs.event_log_reader import read_history
+from millrace.advisor.logs import event_log_to_history, event_logs
+from millrace.advisor.logs.event_log_to_history import read_history
 from millrace.advisor.logs.event_logs import EventLog, LogFile, LogLines, find_event_logs
 from millrace.advisor.logs.statistics import count_startup_batches, median_with_interval, slope_with_interval
 from millrace.cli.app import app
@@ -142,7 +142,7 @@ def _report(text: bytes, *, twin: bool = False) -> None:
 
 
 def test_millions_of_tiny_stages_end_reading_where_memory_has_its_ceiling(monkeypatch):
-    monkeypatch.setattr(event_log_reader, "HELD", 50 << 20)
+    monkeypatch.setattr(event_log_to_history, "HELD", 50 << 20)
     begin = START + b'{"Event":"SparkListenerApplicationStart","App Name":"x","Timestamp":1700000000000}\n'
     tiny = (
         b'{"Event":"SparkListenerJobStart","Job ID":%d,"Submission Time":1700000000000,"Stage Infos":'
@@ -172,7 +172,7 @@ def test_what_is_held_is_no_more_than_is_counted():
     text = START + b"".join(
         tiny % (n, n) + json.dumps(task | {"Stage ID": n}).encode() + b"\n" for n in range(count)
     )
-    reader = event_log_reader._HistoryReader()
+    reader = event_log_to_history._HistoryReader()
     tracemalloc.start()
     for line in LogLines(_log(text)):
         reader.take_line(line)

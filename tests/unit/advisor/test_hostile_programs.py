@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from millrace.advisor.existing.stream_choice import read_stream_settings_of_program
-from millrace.advisor.programs import expressions
+from millrace.advisor.programs import evaluate_expressions
 
 DOUBLED = "a0 = 'xxxxxxxx'\n" + "".join(f"a{n + 1} = f'{{a{n}}}{{a{n}}}'\n" for n in range(60))
 CALLS = "".join(f"def f{n}():\n  return f{n + 1}() + f{n + 1}()\n" for n in range(40)) + "f0()\n"
@@ -45,7 +45,7 @@ BRANCHES = "".join(f"if c{n}:\n  x{n} = {n}\n" for n in range(20_000))
     ],
 )  # fmt: skip
 def test_no_program_exhausts_the_reading(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expressions, "_STEPS", 20_000)  # the limit itself takes seconds
+    monkeypatch.setattr(evaluate_expressions, "_STEPS", 20_000)  # the limit itself takes seconds
     tracemalloc.start()
     found = read_stream_settings_of_program(program, {})
     _, most = tracemalloc.get_traced_memory()

@@ -26,7 +26,7 @@ from millrace.advisor.existing.read_job_to_import import (
     read_running_glue_job,
 )
 from millrace.advisor.existing.stream_choice import read_stream_settings_of_program
-from millrace.advisor.logs.event_log_reader import read_history as read_event_log
+from millrace.advisor.logs.event_log_to_history import read_history as read_event_log
 from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.config import ConfigurationError, load
 from tests.unit.advisor.event_log_writer import write

@@ -11,7 +11,7 @@ from millrace.advisor.advise import advise
 from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob, advised_environment_job
 from millrace.advisor.forecasts.what_if import twin_of_application
 from millrace.advisor.logs.application_history_model import Executor, History
-from millrace.advisor.logs.event_log_reader import read_history
+from millrace.advisor.logs.event_log_to_history import read_history
 from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.config import load
 from millrace.sizing import plan

@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError
 
 from millrace.config import Names, load
 from millrace.etl.launch import typed_json
-from millrace.etl.repair import erase as core
+from millrace.etl.repair import erase_in_running_job as core
 from millrace.lifecycle.audits.query_audit import AuditedDeployment
 from millrace.lifecycle.jobs import erasure_requests as erasing
 from millrace.sandbox import running_sandbox

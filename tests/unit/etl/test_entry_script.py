@@ -17,7 +17,7 @@ import pytest
 
 from millrace.etl import main as entry_script
 from millrace.etl.job import entry_point as main
-from millrace.etl.launch import launch_document
+from millrace.etl.launch import entry_script_arguments
 from millrace.etl.record.errors import AccountsError, NoAnswerError, SinkError, StartError
 from millrace.etl.repair import one_off_commands
 
@@ -52,9 +52,9 @@ class Lease:
 def session(monkeypatch: pytest.MonkeyPatch) -> Session:
     made = Session()
     job = SimpleNamespace(job="shop", queries=(), batch_retries=0, run_every_seconds=None)
-    monkeypatch.setattr(main.log_redaction, "redacting_session", lambda: made)
+    monkeypatch.setattr(main.spark_redaction_settings, "redacting_session", lambda: made)
     monkeypatch.setattr(main, "_read_launch_document", lambda *_: "{}")
-    monkeypatch.setattr(launch_document, "read_settings_of_document", lambda *_: job)
+    monkeypatch.setattr(entry_script_arguments, "read_settings_of_document", lambda *_: job)
     return made
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from millrace.etl.repair import erase
+from millrace.etl.repair import erase_in_running_job
 
 PLACE = "s3://checkpoints/shop"
 REQUEST = {
@@ -51,12 +51,16 @@ def files(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
             raise FileNotFoundError(url)
         return held[url]
 
-    monkeypatch.setattr(erase.hadoop_files, "read_text", read)
-    monkeypatch.setattr(erase.hadoop_files, "write_text", lambda _, url, text: held.update({url: text}))
-    monkeypatch.setattr(erase.hadoop_files, "delete_if_exists", lambda _, url: held.pop(url))
-    monkeypatch.setattr(erase, "ErasureCondition", lambda _, where: where)
-    monkeypatch.setattr(erase, "commit_mark_of_erasure", lambda *_: 8)
-    monkeypatch.setattr(erase.ErasureTask, "_parent_folder_of_table", lambda *_: "s3://lake/db")
+    monkeypatch.setattr(erase_in_running_job.hadoop_files, "read_text", read)
+    monkeypatch.setattr(
+        erase_in_running_job.hadoop_files, "write_text", lambda _, url, text: held.update({url: text})
+    )
+    monkeypatch.setattr(erase_in_running_job.hadoop_files, "delete_if_exists", lambda _, url: held.pop(url))
+    monkeypatch.setattr(erase_in_running_job, "ErasureCondition", lambda _, where: where)
+    monkeypatch.setattr(erase_in_running_job, "commit_mark_of_erasure", lambda *_: 8)
+    monkeypatch.setattr(
+        erase_in_running_job.ErasureTask, "_parent_folder_of_table", lambda *_: "s3://lake/db"
+    )
     return held
 
 
@@ -72,14 +76,14 @@ def test_more_of_a_table_than_was_deployed_is_erased_for_nobody(
 ) -> None:
     """Whoever can write the request can write the answer too, which says that the preview was made."""
     rows, told = Rows(matching), []
-    monkeypatch.setattr(erase, "targets_left_out_and_problems", lambda *_: ((rows,), [], []))
+    monkeypatch.setattr(erase_in_running_job, "targets_left_out_and_problems", lambda *_: ((rows,), [], []))
     files[f"{PLACE}/_millrace/erase/request.json"] = json.dumps(REQUEST)
     if under_way:
-        forged = erase._new_answer(SimpleNamespace(id="e1")) | {"state": "running"}  # type: ignore[arg-type]
+        forged = erase_in_running_job._new_answer(SimpleNamespace(id="e1")) | {"state": "running"}  # type: ignore[arg-type]
         files[f"{PLACE}/_millrace/erase/e1.json"] = json.dumps(forged)
     job: Any = SimpleNamespace(checkpoints=PLACE, job="shop", erase_share=share)
     report: Any = SimpleNamespace(emit=lambda event, **fields: told.append((event, fields)))
-    erase.ErasureTask(job, report)(None)  # type: ignore[arg-type]
+    erase_in_running_job.ErasureTask(job, report)(None)  # type: ignore[arg-type]
     answer = json.loads(files[f"{PLACE}/_millrace/erase/e1.json"])
     assert (answer["state"], rows.erased) == (("done", matching) if done else ("refused", 0))
     if done:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from millrace.etl.launch.launch_document import (
+from millrace.etl.launch.entry_script_arguments import (
     ReplayRequest,
     ScriptArguments,
     parse_arguments,

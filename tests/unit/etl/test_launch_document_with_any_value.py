@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from millrace.config import Names, load
 from millrace.etl.launch import typed_json
-from millrace.etl.launch.launch_document import parse_arguments, read_settings_of_document
+from millrace.etl.launch.entry_script_arguments import parse_arguments, read_settings_of_document
 from millrace.etl.record.errors import StartError
 from millrace.infra.launch.launch_settings import job_settings
 from millrace.sizing import plan

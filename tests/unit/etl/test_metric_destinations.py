@@ -28,7 +28,7 @@ from millrace.etl.metrics.percentile_sketch import PercentileSketch
 from millrace.etl.metrics.trigger_metrics import MetricSample
 from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.errors import StartError
-from millrace.etl.record.job_run import JobRun
+from millrace.etl.record.job_run_context import JobRun
 from tests.unit.etl.test_launch_arguments import SETTINGS
 
 JOB = "flights-prod-flights"

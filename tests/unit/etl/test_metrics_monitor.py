@@ -13,7 +13,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors.exceptions.captured import CapturedException
 
 from millrace.etl.metrics.background_writer import BackgroundWriter
-from millrace.etl.metrics.monitor import MetricsMonitor
+from millrace.etl.metrics.poll_query_progress import MetricsMonitor
 from millrace.etl.metrics.trigger_metrics import BacklogSource, MetricSample
 from tests.unit.etl.test_trigger_metrics import LANDED, idle, kafka, progress
 

@@ -14,7 +14,7 @@ import pytest
 from millrace.cli.run.notebook import build_notebook
 from millrace.config import Names, environment_names, load
 from millrace.config.kafka.login import PasswordLogin
-from millrace.etl.engines.glue import Glue
+from millrace.etl.engines.glue_kinesis_connector import Glue
 from millrace.etl.sources.kafka import login as kafka_login
 from millrace.infra.launch.launch_settings import job_settings
 from millrace.sizing import plan

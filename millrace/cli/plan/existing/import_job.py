@@ -153,7 +153,7 @@ def import_command(
         load_yaml_times_as_text,
         only_stream_name,
     )
-    from millrace.advisor.existing.import_transforms import write_transforms
+    from millrace.advisor.existing.import_transform_stubs import write_transforms
     from millrace.advisor.existing.imported_job_event_log import read_log_figures
     from millrace.advisor.existing.stream_choice import StreamAnswers
 

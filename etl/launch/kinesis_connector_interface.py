@@ -12,7 +12,7 @@ KINESIS_IN_PYTHON = "millrace-kinesis"
 
 
 class Engine(ABC):
-    """Engine of a job; a launch document has only its name, which :func:`etl.launch.engine_kinds.engine_of` takes."""
+    """Engine of a job; a launch document has only its name, which :func:`etl.launch.engine_class_by_name.engine_of` takes."""
 
     ADDS_ARGUMENTS = False
     """True if the engine adds its own arguments to those of the entry script."""

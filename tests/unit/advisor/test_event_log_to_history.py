@@ -16,7 +16,7 @@ from hypothesis import strategies as some
 from millrace.advisor.advise import advise
 from millrace.advisor.findings import query_view, tasks
 from millrace.advisor.logs import event_logs
-from millrace.advisor.logs.event_log_reader import read_history
+from millrace.advisor.logs.event_log_to_history import read_history
 from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.advisor.logs.event_parser import parse_event, without_accumulables
 from millrace.cli.watch.advise import advice_document

@@ -14,7 +14,7 @@ from millrace.advisor.logs import event_logs
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
 import os, sys
-from millrace.etl.job.log_redaction import redacting_session
+from millrace.etl.job.spark_redaction_settings import redacting_session
 folder, jars, *settings = sys.argv[1:]
 asked = [
     "spark.master=local[1]", "spark.eventLog.enabled=true", "spark.eventLog.dir=" + folder, "spark.ui.enabled=false",

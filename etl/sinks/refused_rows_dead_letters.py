@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ..commits.duplicate_look_ups import (
+from ..commits.duplicate_look_up_bounds import (
     CommitTimeOfOtherWriters,
     DuplicateLookUp,
     TableHistory,

@@ -20,7 +20,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StringType, StructType
 
-from .decoded_rows import contains_type, valid_utf8_condition
+from .decoder_output_and_checks import contains_type, valid_utf8_condition
 
 _TEXT, _NUMBER = (f"{secrets.token_hex(8)}{kind}" for kind in "tn")
 """Before a text, and before a number that has become one; no payload knows them."""

@@ -8,14 +8,14 @@ from . import typed_json
 from .errors import SettingsError
 
 if TYPE_CHECKING:
-    from .engine_kinesis_connector import Engine
+    from .kinesis_connector_interface import Engine
 
 ENGINES = {
-    "glue": ".engines.glue:Glue",
-    "emr": ".engines.emr:Emr",
-    "sandbox": ".engines.sandbox:Sandbox",
+    "glue": ".engines.glue_kinesis_connector:Glue",
+    "emr": ".engines.emr_kinesis_connector:Emr",
+    "sandbox": ".engines.sandbox_kinesis_connector:Sandbox",
 }
-"""Class of each engine, by its kind in launch documents; see :mod:`etl.launch.engine_kinesis_connector`."""
+"""Class of each engine, by its kind in launch documents; see :mod:`etl.launch.kinesis_connector_interface`."""
 
 
 def engine_class_path(kind: str) -> str:

@@ -13,8 +13,8 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from ..commits.duplicate_look_ups import DuplicateLookUp
-from ..launch.launch_document import BackfillRequest
+from ..commits.duplicate_look_up_bounds import DuplicateLookUp
+from ..launch.entry_script_arguments import BackfillRequest
 from ..record import envelope
 from ..record.errors import StartError, describe_error
 from ..sources.base import BackfillPart, Parts

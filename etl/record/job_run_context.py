@@ -1,4 +1,4 @@
-"""Run of a job, as the parts of the core exchange it."""
+"""Context of a run of a job, which the parts of the core pass on: session, settings, values of ``--bind``, reporter."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from . import settings, start_position
-from .engine_kinds import ENGINES
+from .engine_class_by_name import ENGINES
 from .errors import SettingsError, StartError
 from .settings import JobSettings
 

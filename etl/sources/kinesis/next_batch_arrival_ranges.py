@@ -11,7 +11,7 @@ from datetime import datetime
 
 from pyspark.sql import functions as F
 
-from ...commits.duplicate_look_ups import DuplicateLookUp, older_than_condition
+from ...commits.duplicate_look_up_bounds import DuplicateLookUp, older_than_condition
 from ..batch_offsets import disjunction
 
 MOST_RANGES = 8

@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from ...launch.formats import AvroFormat
-from .. import avro, avro_values
-from ..decoding import decoded_rows as shared
+from .. import avro, avro_value_range_checks
+from ..decoding import decoder_output_and_checks as shared
 from .decoder import ChangeDecoder
 
 _JSON, _PAYLOAD, _KEY, _LETTERED = (f"_event_{name}" for name in ("json", "payload", "key", "letter"))
@@ -93,12 +93,14 @@ class _AvroToJsonDecoder(avro.AvroDecoder):
                 ),
                 self.types[identity],
             )
-            text = F.to_json(avro_values.with_booleans_from_bytes(kind, one["datum"]))
+            text = F.to_json(avro_value_range_checks.with_booleans_from_bytes(kind, one["datum"]))
             if (readable := shared.all_texts_utf8_condition(kind, one["datum"])) is not None:
                 # In the place of bytes that are no text it would write another character.
                 text = F.when(readable, text).otherwise(F.lit(bytearray(b"\xff")).cast("string"))
             flags, end = (
-                shared.all_leaves_condition(kind, one["datum"], avro_values.boolean_byte_condition),
+                shared.all_leaves_condition(
+                    kind, one["datum"], avro_value_range_checks.boolean_byte_condition
+                ),
                 one["end"],
             )
             result = F.struct(

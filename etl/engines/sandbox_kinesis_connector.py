@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from ..launch.engine_kinesis_connector import KINESIS_IN_PYTHON
+from ..launch.kinesis_connector_interface import KINESIS_IN_PYTHON
 from ..launch.sources import KinesisSource
-from .glue import EngineWithGlueConnector
+from .glue_kinesis_connector import EngineWithGlueConnector
 
 
 class Sandbox(EngineWithGlueConnector):

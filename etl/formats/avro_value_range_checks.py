@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType, DateType, DecimalType, IntegerType, StructField
 
 from ..launch.formats import MOST_DIGITS
-from .decoding import decoded_rows as shared
+from .decoding import decoder_output_and_checks as shared
 from .decoding import times
 
 DECIMAL_BYTES = 64

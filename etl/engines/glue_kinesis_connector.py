@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 
-from ..launch.engine_kinesis_connector import Engine
+from ..launch.kinesis_connector_interface import Engine
 from ..launch.sources import KinesisSource
 from ..launch.start_position import epoch_milliseconds_text, start_time
 from ..services.aws_clients import endpoint_domain, sts_endpoint

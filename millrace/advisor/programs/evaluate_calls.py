@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from millrace.advisor.programs import library_functions
-from millrace.advisor.programs.expressions import ExpressionEvaluator, find_member, scope_of_target
+from millrace.advisor.programs.evaluate_expressions import ExpressionEvaluator, find_member, scope_of_target
 from millrace.advisor.programs.library_functions import FUNCTIONS, TEXT_METHODS, LaunchArguments, loop_values
 from millrace.advisor.programs.possible_values import (
     MOST_ITEMS,

@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 
 from ..record.errors import ConflictError, LeaseLostError
 from ..record.tables import Table
-from .duplicate_look_ups import (
+from .duplicate_look_up_bounds import (
     DuplicateLookUp,
     LookUps,
     RecordOutsideBoundError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..launch.engine_kinesis_connector import Engine
+from ..launch.kinesis_connector_interface import Engine
 from ..launch.sources import KinesisSource
 from ..launch.start_position import start_time
 from ..services.aws_clients import endpoint_domain

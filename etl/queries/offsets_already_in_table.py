@@ -1,7 +1,7 @@
 """Overlap of a batch's offsets with the records that a table already holds.
 
 Mostly there is none: a batch is a fixed range of offsets, the run's last commit names an earlier one
-(:mod:`etl.commits.batch_commits`), and no other writer has landed any. Other records at or after a batch's offsets were written
+(:mod:`etl.commits.commit_batch_once`), and no other writer has landed any. Other records at or after a batch's offsets were written
 by another checkpoint (also one that was reset) or by a backfill. Their end is determined once by reading
 positions, and later from the commits that others add. A batch after that end needs no look-up, and neither do
 the following ones, in this process and the next: the commit records it (``millrace.alone``).
@@ -16,7 +16,7 @@ from functools import partial, reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ..commits.duplicate_look_ups import DuplicateLookUp, LookUps, TableHistory
+from ..commits.duplicate_look_up_bounds import DuplicateLookUp, LookUps, TableHistory
 from ..sinks.iceberg import any_file_may_match
 from ..sources.batch_offsets import MOST_PARTITIONS, BatchOffsets, Range, disjunction, offset_ranges_condition
 
