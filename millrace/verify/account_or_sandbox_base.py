@@ -1,4 +1,4 @@
-"""Target of a verification: only the differences between an AWS account and the sandbox."""
+"""Base of the places where a verification deploys and runs jobs: an AWS account, or the sandbox; only what differs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CDK assemblies of an environment: synthesis, comparison with the deployed stacks, deployment."""
+"""Steps with CDK that several commands share: synthesis, comparison with the deployed stacks, deployment."""
 
 from __future__ import annotations
 
