@@ -14,7 +14,7 @@ from cdk_nag import AwsSolutionsChecks
 from millrace.config import ConfigurationError, Environment, Names, environment_names, find_root, load
 from millrace.config.aws.deployed_sizes_to_keep import DeployedSizes
 from millrace.sizing import plan
-from millrace.sizing.costs.network_plan import needs_private_history_image
+from millrace.sizing.costs.endpoints_or_nat_gateways import needs_private_history_image
 
 from .environment_stacks import build_stacks
 from .errors import InfrastructureError

@@ -12,7 +12,7 @@ from millrace.config.aws.iam_statements import TAGGED, Grant, allow
 from millrace.config.aws.regions import endpoint_domain_of_region
 from millrace.config.aws.resource_names import Names
 from millrace.config.engines import KINDS
-from millrace.config.infrastructure_sections import Bucket
+from millrace.config.network_storage_governance_observability import Bucket
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from constructs import Construct
 
 from millrace.config.aws.resource_names import Names
 from millrace.sizing.alarms.alarms import alarm_names_silenced_by_stop
-from millrace.sizing.costs.network_plan import needs_private_history_image
+from millrace.sizing.costs.endpoints_or_nat_gateways import needs_private_history_image
+from millrace.sizing.environment_with_plan_choices import environment_as_planned
 from millrace.sizing.plan_model import Plan
-from millrace.sizing.planned_environment import environment_as_planned
 
 from . import engines
 from .constructs.alarms import add_alarms, alarm_name

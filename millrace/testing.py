@@ -130,11 +130,17 @@ class Bench:
     def _frame_of_records(self, records: Sequence[Record], schema: str | Path) -> DataFrame:
         from pyspark.sql.types import StructType
 
-        from millrace.sandbox.schemas import ddl
+        from millrace.sandbox.schemas import ddl_and_pyspark_types
         from millrace.sandbox.schemas.traffic_values import typed_row
 
-        payload = ddl.read_ddl_file(schema) if isinstance(schema, Path) else ddl.parse_ddl(schema)
-        whole = StructType([*ddl.parse_ddl(_CORE).fields, *_with_nullable_fields(payload).fields])
+        payload = (
+            ddl_and_pyspark_types.read_ddl_file(schema)
+            if isinstance(schema, Path)
+            else ddl_and_pyspark_types.parse_ddl(schema)
+        )
+        whole = StructType(
+            [*ddl_and_pyspark_types.parse_ddl(_CORE).fields, *_with_nullable_fields(payload).fields]
+        )
         now = datetime.now(UTC)
         rows = []
         for number, record in enumerate(records):

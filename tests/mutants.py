@@ -163,7 +163,7 @@ AREAS = {
         (
             "millrace/sizing/queries/sizing_formulas.py",
             "millrace/sizing/queries/demand.py",
-            "millrace/sizing/streams.py",
+            "millrace/sizing/shards_and_partitions.py",
         ),
         ("unit/sizing",),
     ),

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from millrace.cli.plan.plan import plan_keeps_all_slas, simulated_plan_with_warnings
+from millrace.cli.plan.plan_and_validate import plan_keeps_all_slas, simulated_plan_with_warnings
 from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.config import load
 from millrace.sizing import plan, total_cost

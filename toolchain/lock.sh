@@ -8,7 +8,7 @@ compile() {
 uv=$1
 compile --all-extras pyproject.toml -o requirements.txt
 compile --group dev -c requirements.txt -o toolchain/dev.txt
-# What a project installs beside the wheel, by the extra that it needs (millrace/cli/plan/vendor.py).
+# What a project installs beside the wheel, by the extra that it needs (millrace/cli/plan/vendor_millrace_wheel.py).
 project() {
   "$uv" pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header \
     --no-emit-package millrace-streams -c toolchain/dev.txt -c requirements.txt pyproject.toml "$@"

@@ -9,7 +9,7 @@ from constructs import Construct
 
 from millrace.config.aws.regions import endpoint_domain_of_region
 from millrace.config.model import Environment
-from millrace.sizing.costs.network_plan import created_kms_keys_with_contents
+from millrace.sizing.costs.endpoints_or_nat_gateways import created_kms_keys_with_contents
 
 from ..removal_policies import removal_policy
 

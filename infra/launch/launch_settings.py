@@ -24,7 +24,7 @@ from millrace.config.queries import (
 )
 from millrace.config.sinks.base import SinkContext
 from millrace.config.sources.base import StreamContext
-from millrace.config.table_writers import maintained_tables, readers_of_table
+from millrace.config.table_writers_and_readers import maintained_tables, readers_of_table
 from millrace.etl.launch import settings as launch
 from millrace.etl.launch.sources import Source
 from millrace.sizing.jobs.sink_batch_bytes_at_peak import batch_bytes_at_peak

@@ -15,9 +15,9 @@ from millrace.config.aws.iam_statements import (
     allow,
     allow_listing_prefixes,
 )
-from millrace.config.infrastructure_sections import Bucket
 from millrace.config.job_networks import reason_job_runs_in_vpc
 from millrace.config.model import ExternalCluster, MskCluster
+from millrace.config.network_storage_governance_observability import Bucket
 from millrace.config.sources.kafka import READS_TOPIC, arn_within_cluster
 
 from ..constructs.event_log_copier import FLAT_PREFIX

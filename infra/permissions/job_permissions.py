@@ -19,9 +19,9 @@ from millrace.config.aws.iam_statements import (
 )
 from millrace.config.aws.regions import endpoint_domain_of_region
 from millrace.config.aws.resource_names import VERSIONS, Names
-from millrace.config.infrastructure_sections import ExistingTable
+from millrace.config.network_storage_governance_observability import ExistingTable
 from millrace.config.queries import OneStreamQueryBase
-from millrace.config.table_writers import maintained_tables, readers_of_table
+from millrace.config.table_writers_and_readers import maintained_tables, readers_of_table
 from millrace.sizing.alarms.metrics import metric_namespace
 from millrace.sizing.plan_model import JobPlan
 

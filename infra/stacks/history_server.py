@@ -10,7 +10,7 @@ from constructs import Construct
 
 from millrace.config.aws.iam_statements import FILES, NO_NARROWER, Grant, allow, allow_listing_prefixes
 from millrace.config.aws.resource_names import Names
-from millrace.config.infrastructure_sections import HistoryServer, SignIn
+from millrace.config.network_storage_governance_observability import HistoryServer, SignIn
 
 from ..accept_finding import accept_finding_at_construct
 from ..constructs.event_log_copier import FLAT_PREFIX, EventLogCopier

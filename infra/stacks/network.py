@@ -16,7 +16,7 @@ from millrace.config.aws.iam_statements import allow
 from millrace.config.aws.resource_names import Names
 from millrace.config.base import arn_region_account_resource
 from millrace.config.model import Environment, ExternalCluster
-from millrace.sizing.costs.network_plan import domains_to_resolve
+from millrace.sizing.costs.endpoints_or_nat_gateways import domains_to_resolve
 from millrace.sizing.plan_model import NetworkPlan
 
 from ..constructs.job_role import JobRole

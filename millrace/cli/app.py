@@ -12,11 +12,20 @@ from typing import Annotated, Any
 import typer
 
 from millrace.cli.extras import extra_of_missing_module
-from millrace.cli.plan import compare, init, plan, policies, prices, simulate, split_topic, vendor
+from millrace.cli.plan import (
+    compare,
+    init_project,
+    plan_and_validate,
+    policies,
+    prices,
+    simulate,
+    split_topic,
+    vendor_millrace_wheel,
+)
 from millrace.cli.plan.bench import command as bench
 from millrace.cli.plan.existing import import_job, scan
-from millrace.cli.plan.report import preflight
-from millrace.cli.plan.schema import command as schema
+from millrace.cli.plan.report import preflight_command
+from millrace.cli.plan.schema import json_schema_and_inference as schema
 from millrace.cli.repair import audit, backfill, checkpoint, erase, replay
 from millrace.cli.run import (
     deploy,
@@ -25,11 +34,11 @@ from millrace.cli.run import (
     setup,
     start_stop_drain,
     traffic,
-    upgrade,
+    upgrade_or_rollback_job,
 )
 from millrace.cli.shared.console import invisible_output_escaped, print_problems
 from millrace.cli.shared.expected_failures import REFUSED, command_with_reported_failures
-from millrace.cli.watch import advise, cost, history_server, logs, status, verify
+from millrace.cli.watch import advise, cost, history_server, logs, status, verify_environment_copy
 from millrace.config import ConfigurationError
 
 Command = Callable[..., Any] | typer.Typer
@@ -37,15 +46,15 @@ Command = Callable[..., Any] | typer.Typer
 GROUPS: Mapping[str, Mapping[str, Command]] = MappingProxyType(
     {
         "Plan": {
-            "init": init.init,
-            "vendor": vendor.vendor,
+            "init": init_project.init,
+            "vendor": vendor_millrace_wheel.vendor,
             "scan": scan.scan,
             "import": import_job.import_command,
-            "validate": plan.validate_command,
-            "plan": plan.plan_command,
+            "validate": plan_and_validate.validate_command,
+            "plan": plan_and_validate.plan_command,
             "compare": compare.compare,
             "simulate": simulate.simulate_command,
-            "preflight": preflight.preflight,
+            "preflight": preflight_command.preflight,
             "bench": bench.bench,
             "split": split_topic.split,
             "schema": schema.schema_app,
@@ -62,8 +71,8 @@ GROUPS: Mapping[str, Mapping[str, Command]] = MappingProxyType(
             "start": start_stop_drain.start,
             "stop": start_stop_drain.stop,
             "drain": start_stop_drain.drain,
-            "upgrade": upgrade.upgrade,
-            "rollback": upgrade.rollback,
+            "upgrade": upgrade_or_rollback_job.upgrade,
+            "rollback": upgrade_or_rollback_job.rollback,
         },
         "Watch": {
             "status": status.status,
@@ -71,7 +80,7 @@ GROUPS: Mapping[str, Mapping[str, Command]] = MappingProxyType(
             "history": history_server.history,
             "advise": advise.advise_command,
             "cost": cost.cost_command,
-            "verify": verify.verify,
+            "verify": verify_environment_copy.verify,
         },
         "Repair": {
             "audit": audit.audit,

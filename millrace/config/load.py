@@ -16,6 +16,7 @@ from millrace.config.aws import foreign_accounts_and_hosts
 from millrace.config.checks import run_environment_checks as checks
 from millrace.config.document import explain_validation_errors, plain_text_secrets
 from millrace.config.document.locations import Locations
+from millrace.config.document.placeholders_left_by_import import findings_of_placeholders
 from millrace.config.document.problems import (
     MISSING,
     ConfigurationError,
@@ -25,7 +26,6 @@ from millrace.config.document.problems import (
     dotted_path,
     first_finding_of_each_path,
 )
-from millrace.config.document.values_to_fill_in import findings_of_placeholders
 from millrace.config.document.yaml_tree import DocumentError, Tree, is_file, merge_trees, read_document
 from millrace.config.engines import KINDS
 from millrace.config.engines.base import JobBase

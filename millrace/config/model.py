@@ -19,7 +19,8 @@ from millrace.config.document.locations import Locations
 from millrace.config.engines import Job
 from millrace.config.engines.emr import EmrJob, EmrWorker
 from millrace.config.engines.glue import GlueJob
-from millrace.config.infrastructure_sections import (
+from millrace.config.kafka.clusters import ExternalCluster, KafkaCluster, MskCluster
+from millrace.config.network_storage_governance_observability import (
     ExistingTable,
     Governance,
     HistoryServer,
@@ -27,7 +28,6 @@ from millrace.config.infrastructure_sections import (
     Observability,
     Storage,
 )
-from millrace.config.kafka.clusters import ExternalCluster, KafkaCluster, MskCluster
 from millrace.config.processing_rate import Rate
 from millrace.config.queries import Query
 from millrace.config.sinks import Sink

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
-from millrace.lifecycle.account.deployed_outputs import NotDeployedError, read_stack_outputs
+from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError, read_stack_outputs
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 from millrace.lifecycle.changes.compare_with_deployed import (
     DeploymentChanges,

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from millrace.config.aws.pagination import list_all
-from millrace.lifecycle.account.deployed_outputs import (
+from millrace.lifecycle.account.outputs_and_launch_documents import (
     MISSING_OBJECT,
     ignoring_not_found_errors,
     split_s3_url,

@@ -21,9 +21,9 @@ from millrace.config.engines import KINDS
 from millrace.config.engines.versions import SparkLine, spark_line_of
 from millrace.etl.launch import typed_json
 from millrace.etl.launch.sources import KafkaSource
-from millrace.sandbox.programs import jars, local_driver
+from millrace.sandbox.programs import jars, start_spark_submit
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
-from millrace.sandbox.programs.local_spark import SandboxSpark, local_catalog_settings
+from millrace.sandbox.programs.run_launch_document_locally import SandboxSpark, local_catalog_settings
 from millrace.sandbox.programs.toolchain import CORE, java_home, program_variables, python_import_path
 from millrace.sandbox.records.producer import produce_with_backpressure
 
@@ -158,13 +158,13 @@ def run_benchmark_schedule(
     arguments += ["--benchmark", (home / "schedule.json").as_uri()]
     environment = {**program_variables(), "JAVA_HOME": str(java_home()), "PYTHONPATH": python_import_path()}
     entry = CORE / "main.py"
-    with local_driver.start_driver(
+    with start_spark_submit.start_driver(
         "benchmark", home, entry, settings, arguments, environment=environment, line=line
     ) as process:
         told = 0
         while process.alive:
             time.sleep(0.2)
-            for event in itertools.islice(local_driver.read_driver_events(process), told, None):
+            for event in itertools.islice(start_spark_submit.read_driver_events(process), told, None):
                 told += 1
                 if event["event"] == "measured":
                     done(event["number"] + 1, event["of"])
@@ -216,7 +216,7 @@ def _spark_settings(
     paths = [*jars.jar_files("sandbox", line), *jars.jar_files("kafka-client", line)]
     return {
         **SandboxSpark.without_replaced_settings(launch["spark"]),
-        **local_driver.LOCAL,
+        **start_spark_submit.LOCAL,
         **local_catalog_settings(name, home / "catalog.db", f"file://{home}/warehouse"),
         "spark.app.name": f"benchmark/{launch['job']}",
         "spark.jars": ",".join(map(str, paths)),

@@ -20,11 +20,11 @@ from millrace.config import load
 from millrace.config.engines.versions import VERSIONS, SparkLine
 from millrace.sandbox.localstack_deployment import Sandbox, deploy_sandbox, running_servers
 from millrace.sandbox.one_job_failure_drill import DrillFeed, DrillProgress, DrillResult, FailureDrill
-from millrace.sandbox.payloads import flights
+from millrace.sandbox.operate_running_sandbox import save_endpoints as keep_record
+from millrace.sandbox.payloads import records_from_nycflights
 from millrace.sandbox.programs.child_processes import RUN
 from millrace.sandbox.programs.history_server import address_of_started_history_server
-from millrace.sandbox.programs.local_spark import EVENT_LOGS
-from millrace.sandbox.running_sandbox import save_endpoints as keep_record
+from millrace.sandbox.programs.run_launch_document_locally import EVENT_LOGS
 
 Records = Literal["few", "month", "all"]
 
@@ -99,17 +99,17 @@ def write_environment_with_spark_version(environment: str, line: SparkLine) -> P
 
 def feed_by_job(records: Records) -> dict[str, DrillFeed]:
     """Return the records of each job: Kinesis gets ten days (LocalStack slows down with volume), Kafka a month or all."""
-    kinesis = flights.read_departures(days=2 if records == "few" else 10)
+    kinesis = records_from_nycflights.read_departures(days=2 if records == "few" else 10)
     kafka = (
-        flights.read_departures(days=5)
+        records_from_nycflights.read_departures(days=5)
         if records == "few"
-        else flights.read_departures(month=1 if records == "month" else None)
+        else records_from_nycflights.read_departures(month=1 if records == "month" else None)
     )
     return dict(zip(JOBS, (_feed_of_table(kinesis), _feed_of_table(kafka)), strict=True))
 
 
 def _feed_of_table(table: pa.Table) -> DrillFeed:
-    events = list(flights.flight_records(table, dirty_share=_DIRTY_SHARE, seed=_SEED))
+    events = list(records_from_nycflights.flight_records(table, dirty_share=_DIRTY_SHARE, seed=_SEED))
     live = min(_LIVE_MOST, len(events) // 5)
     return DrillFeed(backlog=events[:-live], live=events[-live:], live_per_second=live / _LIVE_SECONDS)
 

@@ -20,6 +20,7 @@ from millrace.config.queries import DeriveQuery, LandingQueryBase
 from millrace.sandbox.kill_and_restart_jobs import JobsDrill, Say
 from millrace.sandbox.local_runs import LocalJobRunner
 from millrace.sandbox.localstack_deployment import Sandbox, deploy_sandbox, running_servers
+from millrace.sandbox.operate_running_sandbox import run_job_once_locally, save_endpoints
 from millrace.sandbox.programs.child_processes import (
     SandboxError,
     StalledError,
@@ -30,9 +31,8 @@ from millrace.sandbox.records import lake_tables, traffic
 from millrace.sandbox.records.ledger import Ledger, LedgerComparison
 from millrace.sandbox.records.producer import BackgroundThread
 from millrace.sandbox.records.traffic_targets import sandbox_producer
-from millrace.sandbox.running_sandbox import run_job_once_locally, save_endpoints
 
-_COMPARISON = Path(__file__).parent / "records" / "derived_comparison.py"
+_COMPARISON = Path(__file__).parent / "records" / "derived_tables_against_batch.py"
 _LOOK_SECONDS = 1.0
 _START_SECONDS = 300.0
 """Longest wait for a first row without a line in a job's log."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.config.aws.resource_names import Names
-from millrace.lifecycle.account.deployed_outputs import read_launch_document
+from millrace.lifecycle.account.outputs_and_launch_documents import read_launch_document
 from millrace.sandbox.kill_and_restart_jobs import DrillError, JobRunner, TimeLimits
-from millrace.sandbox.programs.local_spark import LocalJob, SandboxSpark
+from millrace.sandbox.programs.run_launch_document_locally import LocalJob, SandboxSpark
 
 PATIENCE = TimeLimits(start=400, end=30, recover=400, land=180, reshard=60, remove=240, vanish=10)
 

@@ -13,12 +13,12 @@ import pyarrow as pa
 from millrace.config import load
 from millrace.config.aws.resource_names import Names
 from millrace.config.model import Environment
-from millrace.lifecycle.account.deployed_outputs import LaunchDocument, read_launch_document
+from millrace.lifecycle.account.outputs_and_launch_documents import LaunchDocument, read_launch_document
 from millrace.sandbox.local_stand_in_environment import make_stand_in
-from millrace.sandbox.payloads import flights
+from millrace.sandbox.payloads import records_from_nycflights
 from millrace.sandbox.programs import cdk, kafka_broker, localstack
 from millrace.sandbox.programs.child_processes import RUN, locked_sandbox_without_left_programs
-from millrace.sandbox.programs.local_spark import SandboxSpark, delete_local_catalog
+from millrace.sandbox.programs.run_launch_document_locally import SandboxSpark, delete_local_catalog
 from millrace.sizing import plan as compute_plan
 from millrace.sizing.plan_model import Plan
 
@@ -105,10 +105,12 @@ def _write_reference_tables(sandbox: Sandbox) -> None:
     queries = [query for job in sandbox.environment.jobs.values() for query in job.queries.values()]
     enrichments = [each for query in queries for each in getattr(query, "enrich", ())]
     named = {each.table for each in enrichments}
-    for name in named.intersection(flights.REFERENCE_TABLES):
-        rows = flights.read_reference_table(name)
+    for name in named.intersection(records_from_nycflights.REFERENCE_TABLES):
+        rows = records_from_nycflights.read_reference_table(name)
         catalog.create_table(sandbox.names.table(name), schema=rows.schema).append(rows)
-    for name in named.intersection(sandbox.environment.tables).difference(flights.REFERENCE_TABLES):
+    for name in named.intersection(sandbox.environment.tables).difference(
+        records_from_nycflights.REFERENCE_TABLES
+    ):
         # Nobody here knows the types of a table that somebody else owns, or its rows: text, and none.
         used = [
             column for e in enrichments if e.table == name for column in (*e.on.values(), *e.columns.values())

@@ -17,8 +17,8 @@ from millrace.config.queries import DeriveQuery, LandQuery
 from millrace.sandbox.kill_and_restart_jobs import DrillError, JobsDrill
 from millrace.sandbox.local_runs import LocalJobRunner
 from millrace.sandbox.localstack_deployment import Sandbox
-from millrace.sandbox.payloads.flights import RecordToSend
-from millrace.sandbox.programs.local_spark import LocalJob, copy_then_move_event_logs
+from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
+from millrace.sandbox.programs.run_launch_document_locally import LocalJob, copy_then_move_event_logs
 from millrace.sandbox.records.ledger import Ledger, LedgerComparison, compare_tables_with_ledger
 from millrace.sandbox.records.producer import MOST_AT_ONCE, yield_at_rate
 from millrace.sandbox.records.traffic_targets import sandbox_producer

@@ -7,26 +7,27 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from millrace.config.aws import availability_zones as zone_tables
 from millrace.config.aws import kafka_versions
+from millrace.config.aws import zones_refused_by_services as zone_tables
 from millrace.config.document.problems import Finding
 from millrace.config.engines import versions
 from millrace.config.model import Environment, MskCluster
 from millrace.config.queries import SourceQueryBase
 from millrace.sizing.alarms.alarms import alarms
-from millrace.sizing.alternatives import other_services
+from millrace.sizing.alternatives import other_engines_and_services
 from millrace.sizing.alternatives.doubtful_plan_inputs import risk_lines
 from millrace.sizing.alternatives.partition_search import JobPlanner, cheapest_partitions
 from millrace.sizing.alternatives.remedies import findings_with_remedies
 from millrace.sizing.alternatives.runs_and_stream_modes import environment_with_cheapest_choices
 from millrace.sizing.cost import CENT, stream_cost_items
-from millrace.sizing.costs.network_plan import (
+from millrace.sizing.costs.endpoints_or_nat_gateways import (
     dns_firewall_cost_items,
     jobs_in_vpc,
     network_plan_and_cost_items,
 )
 from millrace.sizing.costs.shared_cost import shared_cost_items
-from millrace.sizing.costs.storage_cost import unpriced_costs
+from millrace.sizing.costs.storage_and_unpriced_costs import unpriced_costs
+from millrace.sizing.environment_with_plan_choices import environment_with_choices
 from millrace.sizing.jobs.queries_on_cores import joined_source_partitions, spread_over_own_fewest_cores
 from millrace.sizing.msk_clusters import (
     broker_zone_count,
@@ -35,11 +36,10 @@ from millrace.sizing.msk_clusters import (
     possible_tiers,
 )
 from millrace.sizing.plan_model import ClusterPlan, Figure, FigureInput, JobPlan, Plan, StreamPlan
-from millrace.sizing.planned_environment import environment_with_choices
 from millrace.sizing.prices_and_limits import PRICES, PriceTable, prices, service_limits
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.environment_demands import query_demands_and_findings
-from millrace.sizing.streams import (
+from millrace.sizing.shards_and_partitions import (
     StreamWithReaders,
     partitions_figure_and_finding,
     partitions_never_below_existing,
@@ -121,7 +121,7 @@ def _plan_with_choices_made(environment: Environment, table: PriceTable) -> Plan
         left_out=unpriced_costs(environment),
     )
     found = plan_with_fixed_workers_where_late(environment, found)
-    return replace(found, advice=tuple(other_services.cheaper_service_advice(environment, found)))
+    return replace(found, advice=tuple(other_engines_and_services.cheaper_service_advice(environment, found)))
 
 
 def _quota_warnings(environment: Environment, clusters: Mapping[str, ClusterPlan]) -> Iterator[str]:

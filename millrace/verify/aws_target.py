@@ -19,12 +19,12 @@ from millrace.config.aws.pagination import list_all
 from millrace.config.aws.resource_names import Names
 from millrace.config.model import EmrJob, Environment, ExternalCluster, GlueJob, KinesisStream
 from millrace.lifecycle.account import kafka_access
-from millrace.lifecycle.account.deployed_outputs import (
+from millrace.lifecycle.account.kafka_access import Settings
+from millrace.lifecycle.account.outputs_and_launch_documents import (
     NotDeployedError,
     ignoring_not_found_errors,
     read_stack_outputs,
 )
-from millrace.lifecycle.account.kafka_access import Settings
 from millrace.lifecycle.audits import query_audit as audit_job
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 from millrace.lifecycle.deploy import STOPPABLE
@@ -34,11 +34,11 @@ from millrace.lifecycle.preflight.run_preflight_checks import PreflightAccount
 from millrace.sandbox.kill_and_restart_jobs import DrillError, TimeLimits, wait_for_condition
 from millrace.sandbox.programs import cdk
 from millrace.sizing.plan_model import Plan
+from millrace.verify.account_or_sandbox_base import StepSeconds, VerificationTarget
 from millrace.verify.environment_copy import SHARDS, VerificationCopy, cluster_section
+from millrace.verify.expected_and_actual_cost import BilledRun, billed_quantities, price_names_of_engine
 from millrace.verify.removals.removal import kafka_admin_client
 from millrace.verify.removals.removal_scope import all_stacks
-from millrace.verify.verification_cost import BilledRun, billed_quantities, price_names_of_engine
-from millrace.verify.verification_target import StepSeconds, VerificationTarget
 
 POLL_SECONDS = 5.0
 

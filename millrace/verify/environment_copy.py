@@ -15,9 +15,9 @@ from ruamel.yaml import YAML
 from millrace.config import load
 from millrace.config.aws.resource_names import Names
 from millrace.config.document.problems import ConfigurationError, Finding
-from millrace.config.infrastructure_sections import Bucket, Disposable
 from millrace.config.job_networks import reason_job_runs_in_vpc, reasons_for_vpc_by_user
 from millrace.config.model import EmrJob, Environment, GlueJob, Job, KafkaTopic, MskCluster
+from millrace.config.network_storage_governance_observability import Bucket, Disposable
 from millrace.config.queries import Payload
 from millrace.lifecycle.account.real_cost import ENVIRONMENT, PROJECT
 from millrace.sandbox import payloads as making

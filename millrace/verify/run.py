@@ -11,7 +11,7 @@ from pathlib import Path
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from millrace.lifecycle.account.deployed_outputs import NotDeployedError
+from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError
 from millrace.lifecycle.aws_error_messages import AwsError
 from millrace.lifecycle.deploy import DeployError
 from millrace.sandbox.kill_and_restart_jobs import DrillError, Say
@@ -19,14 +19,19 @@ from millrace.sandbox.programs import cdk
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sizing.plan_model import Plan
 from millrace.verify.account.check_claims import ClaimAnswer
+from millrace.verify.account_or_sandbox_base import StepSeconds, VerificationTarget
 from millrace.verify.environment_copy import CLUSTER_TAG, SHARDS, TAG, VerificationCopy, VerificationSettings
+from millrace.verify.expected_and_actual_cost import (
+    BilledRun,
+    VerificationUsage,
+    billed_quantities,
+    cost_items,
+)
 from millrace.verify.removals.manual_removal import TOPIC, UNKNOWN
 from millrace.verify.removals.removal import delete_topic, remove_verification
 from millrace.verify.removals.removal_scope import VerificationScope
 from millrace.verify.scenario import VerificationScenario, order_disturbances
-from millrace.verify.verification_cost import BilledRun, VerificationUsage, billed_quantities, cost_items
 from millrace.verify.verification_outcome import TableComparison, TimedStep, VerificationOutcome
-from millrace.verify.verification_target import StepSeconds, VerificationTarget
 
 TROUBLE = (
     AwsError,

@@ -16,12 +16,13 @@ from millrace.config.model import KafkaTopic
 from millrace.lifecycle.audits.kinesis import list_shards
 from millrace.lifecycle.aws_error_messages import AwsError, ThrottledError, translating_aws_errors
 from millrace.sandbox.kill_and_restart_jobs import JobsDrill, Say, translate_table_errors, wait_for_condition
-from millrace.sandbox.payloads.flights import RecordToSend
+from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
 from millrace.sandbox.records import lake_tables
 from millrace.sandbox.records.ledger import Ledger
 from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, RecordProducer
 from millrace.sandbox.records.traffic import TokenBucket, TrafficFeed, TrafficShape, default_key_field
 from millrace.sandbox.schemas.traffic_values import RecordGenerator
+from millrace.verify.account_or_sandbox_base import VerificationTarget
 from millrace.verify.environment_copy import (
     PARTITIONS,
     SHARDS,
@@ -29,10 +30,9 @@ from millrace.verify.environment_copy import (
     VerificationCopy,
     VerificationSettings,
 )
+from millrace.verify.expected_and_actual_cost import put_units
 from millrace.verify.removals.removal import create_topic
-from millrace.verify.verification_cost import put_units
 from millrace.verify.verification_outcome import TableComparison
-from millrace.verify.verification_target import VerificationTarget
 
 _BATCHES_PER_SECOND = 5
 _SETTLE_SECONDS = 5.0

@@ -29,8 +29,12 @@ from millrace.config import load
 from millrace.sandbox.localstack_deployment import Sandbox, running_servers
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
 from millrace.sandbox.programs.kafka_broker import KafkaBroker
-from millrace.sandbox.programs.local_spark import EVENT_LOGS, LocalJob, copy_then_move_event_logs
 from millrace.sandbox.programs.localstack import ACCOUNT, LocalStack
+from millrace.sandbox.programs.run_launch_document_locally import (
+    EVENT_LOGS,
+    LocalJob,
+    copy_then_move_event_logs,
+)
 from millrace.sandbox.records import lake_tables
 from millrace.sandbox.records.producer import BackgroundThread, KafkaProducer, yield_at_rate
 from millrace.sizing import plan

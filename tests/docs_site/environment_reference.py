@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from millrace.config.schema import json_schema
+from millrace.config.environment_json_schema import json_schema
 
 Schema = Mapping[str, Any]
 

@@ -26,7 +26,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from millrace.sandbox.programs import jars
 from millrace.sandbox.programs.child_processes import RUN, SandboxError, wait_until
-from tests import debezium, postgres, postgres_random_transactions
+from tests import debezium_connector, postgres, postgres_random_transactions
 from tests.faults import lake_rows
 from tests.faults.kafka_round_setup import KafkaStage
 from tests.launch_document_defaults import with_route
@@ -151,7 +151,7 @@ class Story:
 
     stage: ChangeStage
     database: postgres.Postgres
-    connector: debezium.Connector
+    connector: debezium_connector.Connector
     writers: Writers
     choose: random.Random
     say: Callable[[str], None]
@@ -225,7 +225,7 @@ class Story:
         self.done["schema changed"] += 1
 
 
-def _end(connector: debezium.Connector) -> None:
+def _end(connector: debezium_connector.Connector) -> None:
     if connector.process is not None:
         connector.kill()
 
@@ -296,7 +296,7 @@ def main(arguments: list[str] | None = None) -> int:
             "table.include.list": "public.orders,public.signals",
             "incremental.snapshot.chunk.size": "200",
         }
-        connector = debezium.Connector(HOME / "connect", stage.bootstrap, database, settings)
+        connector = debezium_connector.Connector(HOME / "connect", stage.bootstrap, database, settings)
         ending.callback(_end, connector)
         writers = Writers(database, options.seed, options.transactions, options.keys, options.rate)
         threads = [threading.Thread(target=writers.write, args=(number,)) for number in range(SESSIONS)]

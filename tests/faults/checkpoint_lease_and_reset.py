@@ -22,7 +22,7 @@ from datetime import UTC, datetime, timedelta
 from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
 from millrace.lifecycle.jobs.reset_effects import start_time_text
 from millrace.sandbox.programs.child_processes import SandboxError
-from millrace.sandbox.programs.local_spark import LocalJob
+from millrace.sandbox.programs.run_launch_document_locally import LocalJob
 from tests.faults.kill_deployed_jobs import Shop, opened
 
 JOB, QUERY = "direct", "tax"

@@ -16,12 +16,12 @@ import pyarrow as pa
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import StaticTable
 
-from millrace.sandbox.payloads.flights import RecordToSend
-from millrace.sandbox.programs import jars, kafka_broker, local_driver, localstack
+from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
+from millrace.sandbox.programs import jars, kafka_broker, localstack, start_spark_submit
 from millrace.sandbox.programs.child_processes import ChildProcess, SandboxError, wait_until
 from millrace.sandbox.programs.kafka_broker import KafkaBroker
-from millrace.sandbox.programs.local_spark import SandboxSpark
 from millrace.sandbox.programs.localstack import LocalStack
+from millrace.sandbox.programs.run_launch_document_locally import SandboxSpark
 from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, RecordProducer
 from tests import kinesalite, postgres
 from tests.faults import maintenance_on_request, postgres_proxy, s3_proxy, small_job_documents
@@ -245,7 +245,7 @@ class Crashed:
                 str(path) for name in JAR_SETS for path in jars.jar_files(name)
             ),
             "spark.driver.memory": "1g",
-            "spark.driver.extraJavaOptions": f"{local_driver.LOCAL['spark.driver.extraJavaOptions']} {quick}",
+            "spark.driver.extraJavaOptions": f"{start_spark_submit.LOCAL['spark.driver.extraJavaOptions']} {quick}",
             "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
             f"{catalog}.uri": f"jdbc:postgresql://127.0.0.1:{self.servers.port}/postgres?sslmode=disable",
             f"{catalog}.jdbc.user": USER,
@@ -308,7 +308,7 @@ class Crashed:
         quiet = time.monotonic() - self.servers.points.last >= QUIET_SECONDS
         started = {
             event["query"]
-            for event in local_driver.read_driver_events(self.job)
+            for event in start_spark_submit.read_driver_events(self.job)
             if event["event"] == "started"
         }
         if not quiet or self.asks.exists() or not started.issuperset(self.names):

@@ -9,11 +9,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from millrace.lifecycle.account.deployed_outputs import LaunchDocument, split_s3_url
+from millrace.lifecycle.account.outputs_and_launch_documents import LaunchDocument, split_s3_url
 from millrace.sandbox.programs import localstack
 from millrace.sandbox.programs.child_processes import locked_sandbox_without_left_programs
-from millrace.sandbox.programs.local_spark import LocalJob, SandboxSpark, delete_local_catalog
 from millrace.sandbox.programs.localstack import LocalStack
+from millrace.sandbox.programs.run_launch_document_locally import LocalJob, SandboxSpark, delete_local_catalog
 from millrace.sandbox.programs.toolchain import ROOT
 from tests.integration.lifecycle.simulated_engines import Engines, Run, serving
 

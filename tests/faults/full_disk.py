@@ -19,7 +19,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from millrace.sandbox.programs import jars, kafka_broker, local_session
+from millrace.sandbox.programs import jars, kafka_broker, open_spark_session
 from millrace.sandbox.programs.child_processes import RUN
 from tests.faults.in_process_job import Job, RunResult, UnexpectedResultError, report_results, run_scenario
 
@@ -173,7 +173,7 @@ def main() -> int:
         broker = ending.enter_context(kafka_broker.running_broker())
         os.environ["SPARK_LOCAL_DIRS"] = str(HOME / "local")
         files = [*jars.jar_files("sandbox"), *jars.jar_files("kafka-client")]
-        spark = ending.enter_context(local_session.running_spark_session(files, warehouse=HOME / "lake"))
+        spark = ending.enter_context(open_spark_session.running_spark_session(files, warehouse=HOME / "lake"))
         # Only where blocks and shuffles lie; libraries are beside it.
         (blocks,) = (HOME / "local").rglob("blockmgr-*")
         disks = {"local": ending.enter_context(disk(blocks)), "tables": tables}

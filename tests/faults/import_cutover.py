@@ -33,10 +33,10 @@ from confluent_kafka import Producer
 from ruamel.yaml import YAML
 
 from millrace.sandbox.localstack_deployment import Sandbox, running_servers
-from millrace.sandbox.programs import jars, local_driver
+from millrace.sandbox.programs import jars, start_spark_submit
 from millrace.sandbox.programs.child_processes import RUN, ChildProcess, SandboxError
-from millrace.sandbox.programs.local_spark import SandboxSpark, local_catalog_settings
 from millrace.sandbox.programs.localstack import ACCOUNT, LocalStack
+from millrace.sandbox.programs.run_launch_document_locally import SandboxSpark, local_catalog_settings
 from millrace.sandbox.records.producer import BackgroundThread
 from tests.faults.moto_server import moto
 from tests.faults.row_difference import Difference
@@ -118,7 +118,7 @@ class Theirs:
         (self.home / "logs").mkdir(exist_ok=True)
         shipped = [path for name in ("sandbox", "kafka-client") for path in jars.jar_files(name)]
         settings = {
-            **local_driver.LOCAL,
+            **start_spark_submit.LOCAL,
             **self.spark.s3_file_system_settings(),
             **local_catalog_settings("lake", RUN / "catalog.db", f"s3://{BUCKET}/warehouse"),
             "spark.master": "local[2]",
@@ -129,7 +129,7 @@ class Theirs:
             "spark.eventLog.dir": (self.home / "logs").as_uri(),
         }
         environment = self.spark.stack.environment_variables()
-        job = local_driver.start_driver(
+        job = start_spark_submit.start_driver(
             "old-job", self.home, OLD, settings, arguments, environment=environment, log="log"
         )
         self.runs.append(job)

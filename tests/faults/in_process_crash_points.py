@@ -18,11 +18,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from millrace.sandbox.programs import jars, local_driver, local_session
+from millrace.sandbox.programs import jars, open_spark_session, start_spark_submit
 from millrace.sandbox.programs.child_processes import RUN
 from millrace.sandbox.programs.kafka_broker import KafkaBroker
-from millrace.sandbox.programs.local_spark import SandboxSpark
 from millrace.sandbox.programs.localstack import LocalStack
+from millrace.sandbox.programs.run_launch_document_locally import SandboxSpark
 from tests.faults.crash_at_every_write import PointResult
 from tests.faults.crashed_job import BUCKET, JAR_SETS, PORTION, QUICK, Lake, Servers, portion, servers
 from tests.faults.in_process_job import Job
@@ -55,7 +55,7 @@ def spark_settings(given: Servers) -> dict[str, str]:
     stack = LocalStack(given.points.endpoint, given.stack.region, None)
     options = "spark.driver.extraJavaOptions"
     return {
-        options: f"{local_driver.LOCAL[options]} {QUICK}",
+        options: f"{start_spark_submit.LOCAL[options]} {QUICK}",
         **SandboxSpark(stack, given.broker.bootstrap).s3_file_system_settings(),
         f"{s3a}.attempts.maximum": "1",
         f"{s3a}.retry.limit": "1",
@@ -154,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The lease is not cut: it is renewed by the clock.
         os.environ |= {k: v for k, v in given.stack.environment_variables().items() if k.startswith("AWS_")}
         files = [path for name in JAR_SETS for path in jars.jar_files(name)]
-        with local_session.running_spark_session(
+        with open_spark_session.running_spark_session(
             files, spark_settings(given), warehouse=HOME / "lake"
         ) as spark:
             for number, kind in enumerate(asked.kind):

@@ -23,11 +23,11 @@ from typing import Any
 
 from millrace.lifecycle.audits.hourly_audit import HOUR, AuditResult
 from millrace.lifecycle.audits.query_audit import audit_query
-from millrace.sandbox import running_sandbox
+from millrace.sandbox import operate_running_sandbox
 from millrace.sandbox.localstack_deployment import Sandbox, running_servers
-from millrace.sandbox.payloads.flights import RecordToSend
+from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
-from millrace.sandbox.programs.local_spark import LocalJob
+from millrace.sandbox.programs.run_launch_document_locally import LocalJob
 from millrace.sandbox.records import lake_tables
 from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, RecordProducer
 from tests import kinesalite
@@ -140,7 +140,7 @@ class Shop:
 
     def audited(self, job: str, query: str, left_out: int = 0) -> Difference:
         """Let ``millrace audit`` compare source and tables; ``left_out`` records are known to be in no table."""
-        place = running_sandbox.sandbox_deployment(self.sandbox.spark, self.sandbox.environment)
+        place = operate_running_sandbox.sandbox_deployment(self.sandbox.spark, self.sandbox.environment)
         stack = self.sandbox.stack.client
         place = replace(place, client=lambda s: self.kinesis.client() if s == "kinesis" else stack(s))
         now = datetime.now(UTC)

@@ -27,8 +27,8 @@ from typing import Any
 from pyarrow import fs
 
 from millrace.sandbox import localstack_deployment
-from millrace.sandbox.payloads.flights import RecordToSend
-from millrace.sandbox.programs import kafka_broker, local_driver
+from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
+from millrace.sandbox.programs import kafka_broker, start_spark_submit
 from millrace.sandbox.programs.child_processes import RUN, ChildProcess, wait_until
 from millrace.sandbox.records.producer import KafkaProducer
 from tests import kinesalite, opensearch, postgres
@@ -140,7 +140,7 @@ class Round:
         told = (
             event
             for run in runs
-            for event in local_driver.read_driver_events(run)
+            for event in start_spark_submit.read_driver_events(run)
             if event["event"] == "batch"
         )
         return [event for event in told if event["query"] in self.sinks and event["read"]]

@@ -28,7 +28,7 @@ from millrace.etl.maintenance import table_maintenance
 from millrace.etl.maintenance.table_maintenance import Compaction, Expiry, OrphanFileRemoval
 from millrace.etl.queries import derive
 from millrace.etl.record.tables import Table
-from millrace.sandbox.programs import jars, local_session
+from millrace.sandbox.programs import jars, open_spark_session
 from millrace.sandbox.programs.child_processes import RUN
 from millrace.sandbox.records.producer import BackgroundThread
 from tests.faults.row_difference import Difference
@@ -120,7 +120,7 @@ def main() -> int:
     shutil.rmtree(HOME, ignore_errors=True)
     table_maintenance.FEWEST_SNAPSHOTS = 5  # a direct query's need; here is none
     files = [*jars.jar_files("sandbox"), *jars.jar_files("kafka-client")]
-    with local_session.running_spark_session(files, warehouse=HOME / "lake") as spark:
+    with open_spark_session.running_spark_session(files, warehouse=HOME / "lake") as spark:
         return kept_up(spark, minutes)
 
 

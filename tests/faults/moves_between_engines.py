@@ -31,8 +31,8 @@ from millrace.lifecycle.deploy import launch_document_in_assembly
 from millrace.lifecycle.jobs.checkpoints import LIVE_SECONDS
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, Verb, execute_verb
 from millrace.lifecycle.versions_for_rollback import UpgradeError, read_deployed_version
+from millrace.sandbox.operate_running_sandbox import save_endpoints
 from millrace.sandbox.programs.child_processes import SandboxError
-from millrace.sandbox.running_sandbox import save_endpoints
 from tests.faults.shop_project import ENVIRONMENT, millrace, synthesise
 from tests.faults.upgrade_under_load import HOME, JOB, Scene, compared, opened, under_load
 

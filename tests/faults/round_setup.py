@@ -16,10 +16,10 @@ from typing import Any
 from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.config.engines.versions import SparkLine
-from millrace.sandbox.programs import jars, local_driver
+from millrace.sandbox.programs import jars, start_spark_submit
 from millrace.sandbox.programs.child_processes import ChildProcess, wait_until
-from millrace.sandbox.programs.local_driver import read_driver_events
-from millrace.sandbox.programs.local_spark import local_catalog_settings
+from millrace.sandbox.programs.run_launch_document_locally import local_catalog_settings
+from millrace.sandbox.programs.start_spark_submit import read_driver_events
 from millrace.sandbox.programs.toolchain import ROOT, program_variables
 from millrace.sandbox.records import lake_tables
 from millrace.sandbox.records.ledger import LedgerComparison
@@ -82,7 +82,7 @@ def start(
     text = (ROOT / "etl" / "main.py").read_text()
     entry.write_text(text.replace("import sys\n", f"import sys\n{prelude}", 1))
     settings = {
-        **local_driver.LOCAL,
+        **start_spark_submit.LOCAL,
         **local_catalog_settings("lake", lake_home / "catalog.db", f"file://{lake_home}/lake"),
         "spark.master": "local[2,4]",  # four attempts at a task, as on the engines
         "spark.sql.shuffle.partitions": "2",
@@ -94,7 +94,7 @@ def start(
         arguments += ["--bind", "=".join(bind)]
     variables = {**program_variables(), **CREDENTIALS, "AWS_CBOR_DISABLE": "true", "PYTHONPATH": str(ROOT)}
     variables |= {"AWS_REGION": REGION, "AWS_DEFAULT_REGION": REGION, **environment}
-    return local_driver.start_driver(
+    return start_spark_submit.start_driver(
         name, home, entry, settings, arguments, environment=variables, log=log, line=line
     )
 

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace.sandbox.payloads.flights import RecordToSend
+from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
 from millrace.sandbox.programs import kafka_broker
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.records import lake_tables

@@ -21,10 +21,10 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
 
 from millrace.etl.job import lease
-from millrace.sandbox.programs import jars, kafka_broker, local_session, localstack
+from millrace.sandbox.programs import jars, kafka_broker, localstack, open_spark_session
 from millrace.sandbox.programs.child_processes import RUN
-from millrace.sandbox.programs.local_spark import SandboxSpark, local_catalog_settings
 from millrace.sandbox.programs.localstack import LocalStack
+from millrace.sandbox.programs.run_launch_document_locally import SandboxSpark, local_catalog_settings
 from tests.faults import s3_proxy
 from tests.faults.in_process_job import Job, UnexpectedResultError, report_results, run_scenario
 from tests.faults.s3_proxy import Faults
@@ -196,7 +196,7 @@ def main() -> int:
         settings |= SandboxSpark(failing, broker.bootstrap).s3_file_system_settings()
         files = [*jars.jar_files("sandbox"), *jars.jar_files("kafka-client")]
         spark = ending.enter_context(
-            local_session.running_spark_session(files, settings, warehouse=HOME / "lake")
+            open_spark_session.running_spark_session(files, settings, warehouse=HOME / "lake")
         )
         kinds = [KINDS[number % len(KINDS)] for number in range(len(options.only))]
         stories = enumerate(zip(kinds, options.only, strict=True))

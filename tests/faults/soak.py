@@ -29,10 +29,10 @@ import psutil
 from scipy import stats
 
 from millrace.sandbox.localstack_deployment import Sandbox, deploy_sandbox, running_servers
-from millrace.sandbox.payloads import flights
-from millrace.sandbox.payloads.flights import RecordToSend
+from millrace.sandbox.payloads import records_from_nycflights
+from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
-from millrace.sandbox.programs.local_spark import LocalJob
+from millrace.sandbox.programs.run_launch_document_locally import LocalJob
 from millrace.sandbox.programs.toolchain import java_home
 from millrace.sandbox.records import lake_tables
 from millrace.sandbox.records.producer import BackgroundThread, KafkaProducer, yield_at_rate
@@ -131,9 +131,9 @@ def slopes(rows: list[dict[str, float]]) -> dict[str, tuple[float, float, float]
 
 def endless() -> Iterator[RecordToSend]:
     """The flights of ten days, again and again: the same payload sent twice is two records."""
-    table = flights.read_departures(days=10)
+    table = records_from_nycflights.read_departures(days=10)
     for seed in itertools.count():
-        yield from flights.flight_records(table, dirty_share=DIRTY_SHARE, seed=seed)
+        yield from records_from_nycflights.flight_records(table, dirty_share=DIRTY_SHARE, seed=seed)
 
 
 def held(sandbox: Sandbox, producer: KafkaProducer) -> Any:

@@ -37,7 +37,7 @@ from millrace.etl.sinks.dynamodb import DynamoDbSink
 from millrace.etl.sinks.kafka import KafkaSink
 from millrace.etl.sinks.kinesis import KinesisSink
 from millrace.etl.sinks.opensearch import OpenSearchSink
-from millrace.sandbox.programs import jars, kafka_broker, local_session
+from millrace.sandbox.programs import jars, kafka_broker, open_spark_session
 from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sandbox.programs.toolchain import java_home
@@ -247,7 +247,7 @@ def main() -> int:
         os.environ.update(CREDENTIALS)
         settings = {"spark.master": "local[6]"}
         spark = ending.enter_context(
-            local_session.running_spark_session(jars.jar_files("kafka-client"), settings)
+            open_spark_session.running_spark_session(jars.jar_files("kafka-client"), settings)
         )
         ways: dict[str, Callable[[], AbstractContextManager[Case]]] = {
             "kafka": lambda: topic(ending.enter_context(kafka_broker.running_broker())),

@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # forgotten in its stubs
 from ruamel.yaml import YAML
 
-from millrace.sandbox.payloads.flights import RecordToSend
+from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
 from millrace.sandbox.programs.child_processes import ChildProcess, SandboxError, wait_until
 from millrace.sandbox.records.producer import KafkaProducer
 from tests.faults import small_job_documents

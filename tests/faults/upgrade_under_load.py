@@ -29,7 +29,7 @@ from pathlib import Path
 from millrace.cli.run.checkpoint_compatibility import checkpoint_lines_of_jobs, checkpoint_refusals
 from millrace.lifecycle.deploy import compare_with_deployed, launch_document_in_assembly
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, execute_verb
-from millrace.lifecycle.upgrade import roll_back_job, upgrade_job
+from millrace.lifecycle.upgrade_or_rollback_job import roll_back_job, upgrade_job
 from millrace.lifecycle.versions_for_rollback import (
     UpgradeError,
     find_previous_version,
@@ -37,8 +37,8 @@ from millrace.lifecycle.versions_for_rollback import (
 )
 from millrace.sandbox.programs import cdk, kafka_broker
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
-from millrace.sandbox.programs.local_spark import LocalJob
 from millrace.sandbox.programs.localstack import LocalStack
+from millrace.sandbox.programs.run_launch_document_locally import LocalJob
 from millrace.sandbox.records.producer import BackgroundThread
 from tests import kinesalite
 from tests.faults.engines_on_local_spark import RealRuns, beside_localstack

@@ -26,10 +26,10 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from millrace.lifecycle.account.deployed_outputs import read_stack_outputs
+from millrace.lifecycle.account.outputs_and_launch_documents import read_stack_outputs
 from millrace.sandbox.programs import localstack
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
-from millrace.sandbox.programs.local_spark import SandboxSpark
+from millrace.sandbox.programs.run_launch_document_locally import SandboxSpark
 from millrace.sandbox.programs.toolchain import ROOT
 from millrace.sandbox.records.producer import BackgroundThread
 from tests.faults.engines_on_local_spark import RealRuns, beside_localstack

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from pyspark.sql import SparkSession
 
 import millrace.etl as etl
-from millrace.sandbox.programs import jars, kafka_broker, local_session
+from millrace.sandbox.programs import jars, kafka_broker, open_spark_session
 from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from tests.faults.in_process_job import Job
 from tests.golden import release, saved_project
@@ -39,7 +39,7 @@ def main() -> int:
         return 2
     files = [*jars.jar_files("sandbox"), *jars.jar_files("kafka-client")]
     extensions = {"spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"}
-    with local_session.running_spark_session(files, extensions) as spark, release.place():
+    with open_spark_session.running_spark_session(files, extensions) as spark, release.place():
         release.open_catalog(spark)
         for kind in wanted:
             MAKERS[kind](spark)

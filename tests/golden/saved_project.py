@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from millrace.cli.plan.init import new_project_texts_by_path
+from millrace.cli.plan.init_project import new_project_texts_by_path
 
 FOLDER = Path(__file__).parent
 NAME = "my-streams"

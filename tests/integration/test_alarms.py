@@ -16,7 +16,7 @@ from millrace.etl.metrics.metric_names import BY_NAME
 from millrace.infra.constructs.alarms import alarm_name
 from millrace.sandbox.one_job_failure_drill import DrillResult
 from millrace.sandbox.programs.child_processes import RUN
-from millrace.sandbox.programs.local_spark import METRICS_FILE
+from millrace.sandbox.programs.run_launch_document_locally import METRICS_FILE
 from millrace.sizing.alarms.metrics import metric_namespace
 
 pytestmark = pytest.mark.slow

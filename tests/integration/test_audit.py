@@ -28,7 +28,7 @@ from millrace.lifecycle.audits.kafka import TopicReader, compare_offsets_by_hour
 from millrace.lifecycle.audits.query_audit import audit_query
 from millrace.lifecycle.audits.read_landing_table import LandedRecords
 from millrace.lifecycle.aws_error_messages import AwsError
-from millrace.sandbox import running_sandbox
+from millrace.sandbox import operate_running_sandbox
 from millrace.sandbox.localstack_deployment import Sandbox
 
 pytestmark = pytest.mark.slow
@@ -49,7 +49,7 @@ ROWS = pa.schema(
     [("flights", "land-flights", "offsets"), ("departures", "land-departures", "records")],
 )
 def test_what_the_drill_landed_is_what_came(sandbox, outcomes, job, query, method):
-    place = running_sandbox.sandbox_deployment(sandbox.spark, sandbox.environment)
+    place = operate_running_sandbox.sandbox_deployment(sandbox.spark, sandbox.environment)
     end = datetime.now(UTC)
     # The events' own times are those of the flights, in 2013; when they came is another matter.
     (result,) = audit_query(place, job, query, end - 2 * HOUR, end)
@@ -60,12 +60,12 @@ def test_what_the_drill_landed_is_what_came(sandbox, outcomes, job, query, metho
 
 
 def test_the_command_says_so_and_ends_well(sandbox, outcomes):
-    running_sandbox.save_endpoints(sandbox)
+    operate_running_sandbox.save_endpoints(sandbox)
     try:
         ended = CliRunner().invoke(app, ["audit", "flights", "--env", "local", "--hours", "2", "--json"])
         told = CliRunner().invoke(app, ["audit", "flights", "--env", "local", "--hours", "2"])
     finally:
-        running_sandbox._RECORD.unlink()
+        operate_running_sandbox._RECORD.unlink()
     assert ended.exit_code == told.exit_code == 0, ended.output
     (result,) = json.loads(ended.stdout)
     produced = outcomes["flights"].account.produced

@@ -10,15 +10,15 @@ from pyiceberg.expressions import EqualTo
 from typer.testing import CliRunner
 
 from millrace.cli import app
-from millrace.sandbox import running_sandbox
+from millrace.sandbox import operate_running_sandbox
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_tail_number_is_erased_beside_the_running_jobs(sandbox, outcomes, monkeypatch):
-    place = running_sandbox.sandbox_deployment(sandbox.spark, sandbox.environment)
-    monkeypatch.setattr(running_sandbox, "running_sandbox_deployment", lambda _: place)
-    monkeypatch.setattr(running_sandbox, "spark_of_running_sandbox", lambda _: sandbox.spark)
+    place = operate_running_sandbox.sandbox_deployment(sandbox.spark, sandbox.environment)
+    monkeypatch.setattr(operate_running_sandbox, "running_sandbox_deployment", lambda _: place)
+    monkeypatch.setattr(operate_running_sandbox, "spark_of_running_sandbox", lambda _: sandbox.spark)
     catalog = sandbox.spark.catalog(sandbox.warehouse)
     flights = outcomes["flights"]
 

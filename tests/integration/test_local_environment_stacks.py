@@ -9,7 +9,11 @@ import zipfile
 import pytest
 
 from millrace.etl.launch.settings import parse_job_settings
-from millrace.lifecycle.account.deployed_outputs import NotDeployedError, read_launch_document, split_s3_url
+from millrace.lifecycle.account.outputs_and_launch_documents import (
+    NotDeployedError,
+    read_launch_document,
+    split_s3_url,
+)
 
 # Accepted by LocalStack 4.9 with nothing behind; a change here is worth a look at what a green deploy proves.
 PRETENDED = {

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from millrace.sandbox import running_sandbox
+from millrace.sandbox import operate_running_sandbox
 from millrace.sandbox.one_job_failure_drill import DrillResult
 from millrace.sandbox.programs.child_processes import SandboxError
 
@@ -37,7 +37,7 @@ def test_a_corrected_letter_lands_once(sandbox, outcomes, letter, tmp_path):
     corrected.write_text(json.dumps({"id": identity, "payload_base64": encoded}) + "\n")
     arguments = ["--id", identity, "--corrected", corrected.as_uri()]
     first, second = (
-        running_sandbox.replay_dead_letters_locally(
+        operate_running_sandbox.replay_dead_letters_locally(
             sandbox.spark, sandbox.environment, "flights", QUERY, arguments
         )
         for _ in range(2)
@@ -57,7 +57,7 @@ def test_a_corrected_letter_lands_once(sandbox, outcomes, letter, tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_an_unknown_letter_is_named(sandbox, outcomes):
-    outcome = running_sandbox.replay_dead_letters_locally(
+    outcome = operate_running_sandbox.replay_dead_letters_locally(
         sandbox.spark, sandbox.environment, "flights", QUERY, ["--id", "flights/0/999999999"]
     )
     assert outcome["unknown_ids"] == ["flights/0/999999999"]
@@ -66,7 +66,7 @@ def test_an_unknown_letter_is_named(sandbox, outcomes):
 
 def test_an_environment_that_is_not_kept_is_told(sandbox):
     with pytest.raises(SandboxError, match="is not running in the sandbox"):
-        running_sandbox.spark_of_running_sandbox(sandbox.environment)
+        operate_running_sandbox.spark_of_running_sandbox(sandbox.environment)
 
 
 @pytest.mark.slow
@@ -82,7 +82,7 @@ def test_a_range_goes_through_the_transform_again(sandbox, outcomes):
     before = derived()
     now = datetime.now(UTC)
     bounds = ["--since", (now - timedelta(hours=1)).isoformat(), "--until", now.isoformat()]
-    outcome = running_sandbox.run_job_once_locally(
+    outcome = operate_running_sandbox.run_job_once_locally(
         sandbox.spark,
         sandbox.environment,
         "flights",

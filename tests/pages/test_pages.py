@@ -16,7 +16,7 @@ from millrace.advisor.advise import advise
 from millrace.advisor.forecasts.what_if import parse_what_if_changes, twin_of_application
 from millrace.benchmark.result import fit_all_queries
 from millrace.cli.plan.bench.report import benchmark_page as benchmark_page
-from millrace.cli.plan.plan import simulated_plan_with_warnings
+from millrace.cli.plan.plan_and_validate import simulated_plan_with_warnings
 from millrace.cli.plan.report.plan_document import plan_document
 from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.cli.plan.report.simulate_page import simulation_page
@@ -29,7 +29,7 @@ from millrace.cli.watch.advise_page import advice_page
 from millrace.cli.watch.advise_verdict import advice_verdict
 from millrace.config import load
 from millrace.sizing import plan
-from millrace.sizing.alternatives.other_services import alternatives
+from millrace.sizing.alternatives.other_engines_and_services import alternatives
 from millrace.sizing.simulation import Arrivals, simulate
 from millrace.sizing.simulation.plan_scenario import scenario_of_job, streams_of_job
 from tests.pages import browser

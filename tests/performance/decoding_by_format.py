@@ -42,7 +42,7 @@ from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.formats.text import TextDecoder
 from millrace.etl.launch.formats import AvroFormat, CsvFormat
-from millrace.sandbox.payloads import flights, payload_writers
+from millrace.sandbox.payloads import payload_writers, records_from_nycflights
 from millrace.sandbox.programs.child_processes import RUN
 from millrace.sandbox.programs.toolchain import ROOT
 from tests import protobuf_without_protoc as pb
@@ -57,7 +57,7 @@ _PROTOBUF = {"string": pb.STRING, "int": pb.INT32, "double": pb.DOUBLE}
 
 def rows(count: int) -> Iterator[dict[str, object]]:
     """Flights, from the year's beginning and again."""
-    table = flights.read_departures(month=1).to_pylist()
+    table = records_from_nycflights.read_departures(month=1).to_pylist()
     for row in itertools.islice(itertools.cycle(table), count):
         hour = datetime.fromisoformat(str(row["time_hour"]).replace("Z", "+00:00"))
         yield row | {"time_hour": hour if hour.tzinfo else hour.replace(tzinfo=UTC)}

@@ -35,7 +35,7 @@ from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.job_run_context import JobRun
 from millrace.etl.record.ready_query import ReadyQuery
 from millrace.etl.record.tables import Table
-from millrace.sandbox.payloads import flights
+from millrace.sandbox.payloads import records_from_nycflights
 from millrace.sandbox.programs import kafka_broker
 from tests.faults import small_job_documents
 from tests.performance.benchmark_session import spark_session
@@ -289,7 +289,7 @@ def told(title: str, rounds: Sequence[dict[str, dict[str, float]]]) -> None:
 def references(spark: SparkSession) -> None:
     """Tables that flights are joined with."""
     for name in ("airlines", "airports"):
-        spark.createDataFrame(flights.read_reference_table(name).to_pandas()).writeTo(
+        spark.createDataFrame(records_from_nycflights.read_reference_table(name).to_pandas()).writeTo(
             f"lake.bench.{name}"
         ).create()
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from millrace.sandbox.programs.local_spark import LocalJob
+from millrace.sandbox.programs.run_launch_document_locally import LocalJob
 from tests.faults.kill_deployed_jobs import Shop, opened
 
 PROMISE_SECONDS = 60.0

@@ -15,7 +15,7 @@ import numpy as np
 from confluent_kafka import Producer
 
 from millrace.benchmark.fit import ModelFit
-from millrace.sandbox.payloads import flights
+from millrace.sandbox.payloads import records_from_nycflights
 from millrace.sandbox.programs import kafka_broker
 from millrace.sandbox.programs.child_processes import locked_sandbox_without_left_programs
 from tests.performance import hand_written_baselines, kafka_landing_speed, preloaded_input
@@ -119,7 +119,9 @@ def drained(fit: ModelFit, said: Callable[[str], None]) -> list[Drained]:
     """Try every setting; capacity is foretold by the fit of the training runs."""
     payloads = [
         event.payload
-        for event in flights.flight_records(flights.read_departures(month=1), dirty_share=0, seed=1)
+        for event in records_from_nycflights.flight_records(
+            records_from_nycflights.read_departures(month=1), dirty_share=0, seed=1
+        )
     ]
     results = []
     shutil.rmtree(hand_written_baselines.HOME, ignore_errors=True)

@@ -20,7 +20,7 @@ from millrace.config import load
 from millrace.config.aws.resource_names import Names
 from millrace.lifecycle.changes.compare_with_deployed import launch_document_in_assembly
 from millrace.sandbox import benchmark
-from millrace.sandbox.payloads import flights
+from millrace.sandbox.payloads import records_from_nycflights
 from millrace.sandbox.programs import cdk, kafka_broker, localstack
 from millrace.sandbox.programs.child_processes import RUN, locked_sandbox_without_left_programs
 from tests.sizing_validation import alternative_duration_models
@@ -64,7 +64,9 @@ def measure(repetitions: int, batches: int, said: Callable[[str], None]) -> list
     launch = launch_document_in_assembly(Names(load("local"), ""), assembly, JOB)
     payloads = [
         event.payload
-        for event in flights.flight_records(flights.read_departures(month=1), dirty_share=0, seed=1)
+        for event in records_from_nycflights.flight_records(
+            records_from_nycflights.read_departures(month=1), dirty_share=0, seed=1
+        )
     ]
     runs = schedule(repetitions, batches, seed=1)
     subject = benchmark.BenchmarkJob(launch, (QUERY,), {})

@@ -22,7 +22,7 @@ from typing import Any
 from millrace.config import load
 from millrace.config.aws.resource_names import Names
 from millrace.infra.launch.launch_settings import job_settings
-from millrace.sandbox.payloads.flights import RecordToSend
+from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
 from millrace.sandbox.programs.child_processes import RUN, locked_sandbox_without_left_programs
 from millrace.sandbox.programs.localstack import ACCOUNT
 from millrace.sandbox.records.producer import BackgroundThread, KinesisProducer, yield_at_rate

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from millrace.etl.maintenance import table_maintenance
 from millrace.etl.record.tables import Table
 from millrace.etl.services import jvm_name_cache
-from millrace.sandbox.programs import jars, kafka_broker, local_session
-from millrace.sandbox.programs.local_driver import KINESIS_READER
+from millrace.sandbox.programs import jars, kafka_broker, open_spark_session
+from millrace.sandbox.programs.start_spark_submit import KINESIS_READER
 from tests import opensearch, secured_kafka
 from tests.spark.engine_sessions import profile_named
 
@@ -71,7 +71,7 @@ def spark(warehouse: Path, request: pytest.FixtureRequest) -> Iterator[SparkSess
                 patch.setenv(name, "test")
             patch.setenv("PYTHONPATH", str(KINESIS_READER), prepend=os.pathsep)
             running = ending.enter_context(
-                local_session.running_spark_session(brought, settings, warehouse=warehouse)
+                open_spark_session.running_spark_session(brought, settings, warehouse=warehouse)
             )
         yield jvm_name_cache.session_with_cached_jvm_names(running)
 

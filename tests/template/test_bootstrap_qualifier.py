@@ -10,7 +10,7 @@ import pytest
 from aws_cdk import App, DefaultStackSynthesizer
 
 from millrace.config import Environment, Names, load
-from millrace.config.infrastructure_sections import Governance
+from millrace.config.network_storage_governance_observability import Governance
 from millrace.infra.environment_stacks import build_stacks
 from millrace.sizing import plan
 from tests.template.conftest import ROOT, Synthesis

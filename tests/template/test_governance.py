@@ -7,7 +7,7 @@ import json
 import pytest
 
 from millrace.config import load
-from millrace.config.infrastructure_sections import Governance
+from millrace.config.network_storage_governance_observability import Governance
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 
 BOUNDARY = "arn:aws:iam::111122223333:policy/StreamingBoundary"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from millrace.config.infrastructure_sections import HistoryServer, SignIn
+from millrace.config.network_storage_governance_observability import HistoryServer, SignIn
 from millrace.infra.constructs.event_log_copier import FLAT_PREFIX
 from millrace.infra.constructs.history_image_pull_through_cache import pull_through_cache_prefix
 from tests.template.conftest import Synthesis, Synthesise

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from millrace.config import load
-from millrace.config.infrastructure_sections import Network
 from millrace.config.model import GlueJob, KafkaTopic
+from millrace.config.network_storage_governance_observability import Network
 from millrace.config.queries import OneStreamQueryBase
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 

@@ -13,8 +13,8 @@ from millrace.advisor.existing.kafka_sign_in import bootstrap_servers_of, broker
 from millrace.advisor.existing.read_job_to_import import RunningJob
 from millrace.advisor.existing.stream_choice import ImportedStreamSettings
 from millrace.advisor.forecasts.query_twin import QueryTwin
+from millrace.config.document.placeholders_left_by_import import is_placeholder, placeholder_for_question
 from millrace.config.document.problems import Path, wrong_option_error
-from millrace.config.document.values_to_fill_in import is_placeholder, placeholder_for_question
 from millrace.config.engines.base import JobBase
 from millrace.config.units import format_duration, parse_duration
 

@@ -42,7 +42,7 @@ def find_transform_problems_on_spark(environment: Environment, sized: Plan) -> l
     from millrace.etl.queries.derive import INPUT_COLUMNS
     from millrace.infra.launch.launch_settings import job_settings
     from millrace.sandbox.programs.child_processes import SandboxError
-    from millrace.sandbox.start_rehearsal import rehearse_starts
+    from millrace.sandbox.rehearse_job_table_changes import rehearse_starts
 
     names = Names(environment, environment.account or "0" * 12)
     settings = [

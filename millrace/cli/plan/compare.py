@@ -16,7 +16,7 @@ from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.config import ConfigurationError, Environment, load
 from millrace.config.engines import KINDS
 from millrace.sizing import plan, total_cost
-from millrace.sizing.alternatives.other_services import Alternative, alternatives
+from millrace.sizing.alternatives.other_engines_and_services import Alternative, alternatives
 from millrace.sizing.cost_saving_moves import environment_on_engine_or_none
 from millrace.sizing.readable_numbers import dollars
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from millrace.cli.plan.report.permission_diff import Templates, synthesize_templates
+from millrace.cli.plan.report.permission_diff_between_versions import Templates, synthesize_templates
 from millrace.config import ConfigurationError, Environment, load
 from millrace.config.document.problems import dotted_path, wrong_option_error
 from millrace.sizing import plan

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from ruamel.yaml import YAML
 
-from millrace.cli.shared.connections import connect_sandbox_or_account
+from millrace.cli.shared.account_or_sandbox_connection import connect_sandbox_or_account
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_environment_with_job
 from millrace.config import Environment, Finding
 from millrace.config.aws.resource_names import Names
@@ -84,7 +84,7 @@ def split(
 def _kafka_connection_settings(environment: Environment, cluster: str) -> Settings:
     """Return the connection settings of a cluster: of the running sandbox, of the file, or from AWS."""
     from millrace.lifecycle.account.kafka_access import cluster_connection_settings
-    from millrace.sandbox.running_sandbox import running_sandbox_deployment
+    from millrace.sandbox.operate_running_sandbox import running_sandbox_deployment
 
     kafka = environment.kafka[cluster]
     login = kafka.authentication

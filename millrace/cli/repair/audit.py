@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from millrace.cli.shared.connections import connect_sandbox_or_account
+from millrace.cli.shared.account_or_sandbox_connection import connect_sandbox_or_account
 from millrace.cli.shared.console import figure_columns
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_environment_with_job
 from millrace.config import Finding

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from millrace.cli.shared.connections import connect_account
+from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.expected_failures import confirm_or_exit
 from millrace.cli.shared.options import (
     AsJson,
@@ -186,9 +186,9 @@ def _audited_deployment_and_aws(
 ) -> tuple[AuditedDeployment, DeployedEnvironment | None]:
     """Return the running sandbox of the environment, or its account on AWS."""
     from millrace.lifecycle.audits.query_audit import deployment_on_aws
-    from millrace.sandbox import running_sandbox
+    from millrace.sandbox import operate_running_sandbox
 
-    place = running_sandbox.running_sandbox_deployment(environment)
+    place = operate_running_sandbox.running_sandbox_deployment(environment)
     if place is not None:
         return place, None
     aws = connect_account(environment)
@@ -201,12 +201,12 @@ def _run_job_script_once(
     """Run the job's entry script once, and return its output, or how the run ended."""
     from millrace.lifecycle.aws_error_messages import AwsError
     from millrace.lifecycle.jobs.one_off_run import run_job_once, wait_for_logged_result
-    from millrace.sandbox import running_sandbox
+    from millrace.sandbox import operate_running_sandbox
 
     if aws is None:
         arguments = [part for pair in run_arguments.items() for part in pair if part]
-        spark = running_sandbox.spark_of_running_sandbox(environment)
-        return running_sandbox.run_job_once_locally(
+        spark = operate_running_sandbox.spark_of_running_sandbox(environment)
+        return operate_running_sandbox.run_job_once_locally(
             spark, environment, job, "backfill", arguments, "backfilled"
         )
     begun = datetime.now(UTC)

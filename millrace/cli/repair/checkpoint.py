@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millrace.cli.shared.connections import connect_sandbox_or_account
+from millrace.cli.shared.account_or_sandbox_connection import connect_sandbox_or_account
 from millrace.cli.shared.expected_failures import CommandRefusedError, confirm_or_exit
 from millrace.cli.shared.options import (
     AsJson,
@@ -227,7 +227,7 @@ def _checkpoint_refusal_on_other_job(
 ) -> str:
     """Return why another job's engine and Spark could not continue from a checkpoint; empty if they can."""
     from millrace.cli.run.checkpoint_compatibility import checkpoint_refusal_on_other_job
-    from millrace.sandbox.running_sandbox import running_sandbox_deployment
+    from millrace.sandbox.operate_running_sandbox import running_sandbox_deployment
 
     text = source.manifest_text(query)
     there = environment.jobs[other]

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from millrace.cli.shared.connections import connect_account
+from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.console import figure_columns
 from millrace.cli.shared.expected_failures import CommandRefusedError, confirm_or_exit
 from millrace.cli.shared.options import AsJson, EnvironmentName, Yes
@@ -71,15 +71,15 @@ def erase(
     """
     from millrace.lifecycle.audits.query_audit import deployment_on_aws
     from millrace.lifecycle.jobs.erasure_requests import ErasureRequests
-    from millrace.sandbox import running_sandbox
+    from millrace.sandbox import operate_running_sandbox
 
     environment = load(env)
-    sandbox = running_sandbox.running_sandbox_deployment(environment)
+    sandbox = operate_running_sandbox.running_sandbox_deployment(environment)
     place = sandbox or deployment_on_aws(connect_account(environment))
     desk = ErasureRequests(place.client("s3"), place.names, list(environment.jobs))
     console = Console(stderr=True, highlight=False)
     with (
-        running_sandbox.run_jobs_during_block(environment, desk.jobs)
+        operate_running_sandbox.run_jobs_during_block(environment, desk.jobs)
         if sandbox is not None
         else nullcontext()
     ):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millrace.cli.shared.connections import connect_account
+from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.expected_failures import confirm_or_exit
 from millrace.cli.shared.options import (
     AsJson,
@@ -65,18 +65,18 @@ def replay(
 
       millrace replay flights --env prod --corrected corrected.jsonl
     """
-    from millrace.sandbox import running_sandbox
+    from millrace.sandbox import operate_running_sandbox
 
     environment = load_environment_with_job(env, job)
     name = _query_name_to_replay(environment, job, query)
-    if running_sandbox.running_sandbox_deployment(environment) is None:
+    if operate_running_sandbox.running_sandbox_deployment(environment) is None:
         outcome = _replay_on_aws(environment, job, name, identity or (), corrected, yes=yes)
     else:
         arguments = [part for each in identity or () for part in ("--id", each)]
         if corrected is not None:
             arguments += ["--corrected", corrected.resolve().as_uri()]
-        outcome = running_sandbox.replay_dead_letters_locally(
-            running_sandbox.spark_of_running_sandbox(environment), environment, job, name, arguments
+        outcome = operate_running_sandbox.replay_dead_letters_locally(
+            operate_running_sandbox.spark_of_running_sandbox(environment), environment, job, name, arguments
         )
     typer.echo(json.dumps(outcome) if as_json else _replay_sentence(outcome))
     raise typer.Exit(1 if outcome.get("unknown_ids") else 0)
@@ -124,7 +124,7 @@ def _payloads_uploaded_during_run(
     aws: DeployedEnvironment, job: str, corrected: Path, begun: datetime
 ) -> Iterator[str]:
     """Upload corrected payloads for a run, and delete them afterwards, because they may be personal data."""
-    from millrace.lifecycle.account.deployed_outputs import split_s3_url
+    from millrace.lifecycle.account.outputs_and_launch_documents import split_s3_url
     from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
     from millrace.lifecycle.jobs.checkpoints import FOLDER
 

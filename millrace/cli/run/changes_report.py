@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from millrace.cli.plan.schema.check import altered_table_lines, refused_query_lines
+from millrace.cli.plan.schema.check_against_deployed_tables import altered_table_lines, refused_query_lines
 from millrace.cli.run.checkpoint_compatibility import (
     checkpoint_lines_of_jobs,
     checkpoint_refusals,
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from millrace.lifecycle.changes.stack_removals import StackRemoval
     from millrace.lifecycle.deploy import DeploymentChanges
     from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-    from millrace.sandbox.start_rehearsal import StartRehearsal
+    from millrace.sandbox.rehearse_job_table_changes import StartRehearsal
 
 _SHOWN_LINES = 30
 
@@ -37,7 +37,7 @@ def rehearse_table_changes(
     """Return the changes to tables when jobs that were deployed before start again."""
     from millrace.lifecycle.account import catalog_columns
     from millrace.lifecycle.deploy import job_settings_in_assembly
-    from millrace.sandbox.start_rehearsal import StartRehearsal, rehearse_starts
+    from millrace.sandbox.rehearse_job_table_changes import StartRehearsal, rehearse_starts
 
     jobs = jobs_that_continue_checkpoints(changes)
     if not jobs:

@@ -6,17 +6,17 @@ from typing import Annotated
 
 import typer
 
-from millrace.cli.run.cdk_synth_diff_deploy import (
-    cdk_deploy_all,
-    cdk_remove_stack,
-    synthesize_and_find_changes,
-)
 from millrace.cli.run.changes_report import (
     change_lines,
     exit_if_permissions_widen,
     jobs_that_continue_checkpoints,
     print_and_check_changes,
     removal_questions,
+)
+from millrace.cli.run.shared_cdk_steps import (
+    cdk_deploy_all,
+    cdk_remove_stack,
+    synthesize_and_find_changes,
 )
 from millrace.cli.shared.expected_failures import confirm_or_exit
 from millrace.cli.shared.options import AsJson, EnvironmentName, Wider

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.cli.shared.output_file_errors import write_errors_as_wrong_option
-from millrace.config.document.invisible_characters import escape_invisible
+from millrace.config.document.escape_invisible_characters import escape_invisible
 
 SCRIPTS = ("elements.js", "charts.js", "flow.js", "documents.js")
 """In the order in which they use each other."""
@@ -34,7 +34,7 @@ def html_page(kind: str, title: str, document: Mapping[str, Any]) -> str:
     title
         Heading of the page.
     document
-        What ``--json`` prints, and curves (:mod:`millrace.cli.shared.page_curves`) where it has any.
+        What ``--json`` prints, and curves (:mod:`millrace.cli.shared.page_curve_data`) where it has any.
     """
     folder = files("millrace.cli.shared") / "page"
     script = "".join((folder / name).read_text(encoding="utf-8") for name in SCRIPTS)

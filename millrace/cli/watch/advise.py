@@ -18,10 +18,10 @@ from millrace.cli.shared.html_pages import check_page_is_writable, write_page
 from millrace.cli.shared.options import check_job_exists
 from millrace.cli.shared.verdict import verdict_document as verdict_json
 from millrace.cli.shared.verdict import verdict_panel
-from millrace.cli.watch import advise_forecasts_and_changes as options
-from millrace.cli.watch.advise_forecasts_and_changes import Apply, Html, Numbers, ScoreFile, WhatIfs
+from millrace.cli.watch import advised_changes_with_forecasts as options
 from millrace.cli.watch.advise_page import advice_page
 from millrace.cli.watch.advise_verdict import advice_verdict, severity_of_finding
+from millrace.cli.watch.advised_changes_with_forecasts import Apply, Html, Numbers, ScoreFile, WhatIfs
 from millrace.completion import complete_environment_names, complete_job_names
 from millrace.config import Environment, load
 from millrace.config.document.problems import wrong_option_error
@@ -257,7 +257,7 @@ def advice_document(advice: Advice) -> dict[str, Any]:
         with ``name``, ``run``, ``batches``, ``failure``; ``disturbed`` (words or null); ``notes``; ``findings``, the most
         expensive first, each with ``kind``, ``query``, ``words``, ``evidence``, ``batches``, ``changes``, ``effect`` (``what``,
         ``unit``, ``low``, ``likely``, ``high``), ``dollars_a_month``, ``run`` (of the query) and ``severity``. With ``--json`` also the keys of
-        :func:`millrace.cli.watch.advise_forecasts_and_changes.forecasts_document`.
+        :func:`millrace.cli.watch.advised_changes_with_forecasts.forecasts_document`.
     """
     history = advice.history
     return {

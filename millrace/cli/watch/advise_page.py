@@ -9,8 +9,8 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from millrace.cli.shared.html_pages import html_page
-from millrace.cli.shared.page_curves import page_curve
-from millrace.cli.watch.advise_forecasts_and_changes import forecast_head_and_rows
+from millrace.cli.shared.page_curve_data import page_curve
+from millrace.cli.watch.advised_changes_with_forecasts import forecast_head_and_rows
 
 if TYPE_CHECKING:
     from millrace.advisor.forecasts.forecast_figures import Forecast

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Group
 
-from millrace.cli.plan.plan import old_prices_warning
+from millrace.cli.plan.plan_and_validate import old_prices_warning
 from millrace.cli.plan.plan_tables import cost_table, costs_left_out_sentence
-from millrace.cli.shared.connections import connect_account
+from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.console import figure_columns, plain_table, print_rich, word_columns
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.config import load

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from millrace.cli.shared.connections import connect_account
+from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_environment_with_job
 from millrace.config import ConfigurationError, Environment
 from millrace.config.document.problems import Problem
@@ -139,12 +139,12 @@ def _line_keys(lines: Sequence[LogLine | LoggedFailure]) -> _LineKeys:
 
 def _reader_of_log_lines(environment: Environment, job: str, begin: datetime, *, errors: bool) -> _LogReader:
     from millrace.lifecycle.jobs import logs as deployed
-    from millrace.sandbox import running_sandbox
+    from millrace.sandbox import operate_running_sandbox
 
-    if running_sandbox.running_sandbox_deployment(environment) is not None:
+    if operate_running_sandbox.running_sandbox_deployment(environment) is not None:
 
         def sandbox_log_lines(since: datetime | None) -> Sequence[LogLine | LoggedFailure]:
-            lines = running_sandbox.read_log_lines(job, since)
+            lines = operate_running_sandbox.read_log_lines(job, since)
             return deployed.find_failures(lines) if errors else lines
 
         return _LogReader(lambda most: sandbox_log_lines(begin)[-most:], sandbox_log_lines, late=None)

@@ -17,7 +17,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from millrace.cli.run.start_stop_drain import run_verb_and_print_outcome
-from millrace.cli.shared.connections import connect_account
+from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.console import word_columns
 from millrace.cli.shared.expected_failures import FAILED
 from millrace.cli.shared.options import AsJson, EnvironmentName, load_environment_with_job
@@ -91,7 +91,7 @@ class _JobStatus:
 
 def _ask_for_status(aws: DeployedEnvironment, jobs: Sequence[str]) -> Iterator[_JobStatus]:
     """Yield the status of each job; a job that is not deployed or does not answer does not stop the others."""
-    from millrace.lifecycle.account.deployed_outputs import NotDeployedError
+    from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError
     from millrace.lifecycle.aws_error_messages import TransientError
     from millrace.lifecycle.jobs import state_machine
 

@@ -14,16 +14,16 @@ from rich.text import Text
 
 from millrace.cli.plan import prices
 from millrace.cli.plan.policies import policy_documents
-from millrace.cli.shared.connections import connect_account
+from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.console import open_progress_display, print_rich
 from millrace.cli.shared.output_file_errors import write_errors_as_wrong_option
 from millrace.config.model import Environment
-from millrace.sizing.costs.network_plan import called_services
+from millrace.sizing.costs.endpoints_or_nat_gateways import called_services
 
 if TYPE_CHECKING:
     from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
     from millrace.verify.account.check_claims import ClaimAnswer
-    from millrace.verify.account.claim_context import ClaimContext
+    from millrace.verify.account.check_input_and_answer import ClaimContext
     from millrace.verify.environment_copy import VerificationCopy
 
 REFUTED = 1
@@ -90,7 +90,7 @@ def write_claims_report(
 
 
 def _claim_context(environment: Environment, aws: DeployedEnvironment) -> ClaimContext:
-    from millrace.verify.account.claim_context import ClaimContext
+    from millrace.verify.account.check_input_and_answer import ClaimContext
 
     return ClaimContext(
         aws,

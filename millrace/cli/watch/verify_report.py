@@ -40,7 +40,7 @@ def print_announcement(
     settings
         Records, kills and reshards.
     seconds, cost
-        As :func:`millrace.verify.run.estimate_time_and_usage` and :func:`millrace.verify.verification_cost.cost_items` return.
+        As :func:`millrace.verify.run.estimate_time_and_usage` and :func:`millrace.verify.expected_and_actual_cost.cost_items` return.
     left_out
         Parts that are not verified.
     paid

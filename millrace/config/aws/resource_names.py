@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from millrace.config.aws.regions import aws_partition_of_region
 from millrace.config.base import arn_region_account_resource
-from millrace.config.infrastructure_sections import Bucket
 from millrace.config.model import Environment, MskCluster
+from millrace.config.network_storage_governance_observability import Bucket
 
 __all__ = ["Bucket", "Names"]
 

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path as FilePath
 
-from millrace.config.bounded_run_checks import check_run_of_job, land_queries_by_table
 from millrace.config.checks.columns import ColumnCatalog, check_columns, check_redact, check_rules
 from millrace.config.checks.formats import check_format
 from millrace.config.checks.kafka_reading import check_reading
@@ -23,6 +22,7 @@ from millrace.config.checks.transforms import ProjectModules
 from millrace.config.document.explain_validation_errors import did_you_mean_text
 from millrace.config.document.problems import Finding, Path, dotted_path
 from millrace.config.model import Environment, Job, Stream
+from millrace.config.periodic_bounded_run_checks import check_run_of_job, land_queries_by_table
 from millrace.config.queries import (
     DeriveQuery,
     LandQuery,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from millrace.config.base import arn_region_account_resource
-from millrace.config.checks.infrastructure import check_same_region
+from millrace.config.checks.network_storage_observability import check_same_region
 from millrace.config.document.problems import MISSING, Finding, Path
 from millrace.config.kafka.login import TlsLogin, secret_and_key_arns_of_login
 from millrace.config.model import Environment, ExternalCluster, MskCluster

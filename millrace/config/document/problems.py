@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from millrace.config.document.invisible_characters import escape_invisible
+from millrace.config.document.escape_invisible_characters import escape_invisible
 
 Path = tuple[str | int, ...]
 """Keys and list positions from the top of the file: ``("streams", "clicks", "shards")``."""

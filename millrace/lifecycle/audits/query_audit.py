@@ -22,8 +22,8 @@ from millrace.config.queries import (
     SourceQueryBase,
     WritesSink,
 )
-from millrace.lifecycle.account.deployed_outputs import NotDeployedError
 from millrace.lifecycle.account.kafka_access import Settings, cluster_connection_settings
+from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError
 from millrace.lifecycle.audits import direct_query_records as audit_direct
 from millrace.lifecycle.audits import kafka as audit_kafka
 from millrace.lifecycle.audits import kinesis as audit_kinesis

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.config.aws.resource_names import Names
-from millrace.lifecycle.account.deployed_outputs import read_stack_outputs, split_s3_url
+from millrace.lifecycle.account.outputs_and_launch_documents import read_stack_outputs, split_s3_url
 from millrace.lifecycle.aws_error_messages import translating_aws_errors
 from millrace.lifecycle.changes.deployment_changes import (
     JobChange,
@@ -33,7 +33,7 @@ from millrace.lifecycle.changes.stack_exports import (
     stack_order,
 )
 from millrace.lifecycle.changes.stack_removals import StackRemoval, build_stack_removal
-from millrace.lifecycle.changes.table_owners import checkpoints_url, owner_changes
+from millrace.lifecycle.changes.table_writer_changes import checkpoints_url, owner_changes
 from millrace.lifecycle.changes.undeclared_stacks import NEVER_MADE, deployed_template, stacks_beside_assembly
 from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment

@@ -11,7 +11,7 @@ from typing import Any
 
 from millrace.lifecycle.changes.deployment_changes import does_data_outlive_stack, resource_title
 from millrace.lifecycle.changes.refused_updates import Template
-from millrace.lifecycle.changes.table_owners import output_names_and_checkpoints_url
+from millrace.lifecycle.changes.table_writer_changes import output_names_and_checkpoints_url
 
 _LAST = ("streams", "kafka", "history-image", "storage", "network", "lifecycle")
 """Stacks that others depend on: they are removed after those."""

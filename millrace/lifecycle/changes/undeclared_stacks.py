@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from millrace.config.aws.pagination import list_all
-from millrace.lifecycle.account.deployed_outputs import ignoring_not_found_errors
+from millrace.lifecycle.account.outputs_and_launch_documents import ignoring_not_found_errors
 from millrace.lifecycle.changes.refused_updates import Template
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 

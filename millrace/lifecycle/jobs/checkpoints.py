@@ -22,7 +22,7 @@ from botocore.exceptions import ClientError
 
 from millrace.config.aws.pagination import list_all
 from millrace.config.aws.resource_names import Names
-from millrace.lifecycle.account.deployed_outputs import (
+from millrace.lifecycle.account.outputs_and_launch_documents import (
     MISSING_OBJECT,
     ignoring_not_found_errors,
     split_s3_url,

@@ -16,7 +16,7 @@ import boto3
 
 from millrace.config.aws.pagination import list_all
 from millrace.config.aws.resource_names import Names
-from millrace.lifecycle.account.deployed_outputs import (
+from millrace.lifecycle.account.outputs_and_launch_documents import (
     NotDeployedError,
     ignoring_not_found_errors,
     read_stack_outputs,

@@ -8,8 +8,8 @@ from types import MappingProxyType
 
 from botocore.exceptions import ClientError
 
-from millrace.config.infrastructure_sections import Bucket
 from millrace.config.model import MskCluster
+from millrace.config.network_storage_governance_observability import Bucket
 from millrace.config.sources.kinesis import KinesisStream
 from millrace.lifecycle.aws_error_messages import CDK_QUALIFIER
 from millrace.lifecycle.preflight import quotas as preflight_quotas

@@ -15,7 +15,7 @@ from pyspark.sql.types import BooleanType, NumericType, StructType
 from millrace.config.base import load_kind
 from millrace.config.formats import PayloadFormat
 from millrace.config.queries import Payload, Route
-from millrace.sandbox.payloads.flights import Dirt
+from millrace.sandbox.payloads.records_from_nycflights import Dirt
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.schemas.traffic_values import NoTestValuesError, Values
 

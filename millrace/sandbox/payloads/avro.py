@@ -7,9 +7,9 @@ from pathlib import Path
 
 from millrace.config.formats.avro import AvroFormat
 from millrace.sandbox.payloads import PayloadWriters
-from millrace.sandbox.payloads.flights import Dirt
+from millrace.sandbox.payloads.records_from_nycflights import Dirt
 from millrace.sandbox.programs.child_processes import SandboxError
-from millrace.sandbox.schemas.avro_encoding import AvroSchema
+from millrace.sandbox.schemas.avro_types_and_encoding import AvroSchema
 from millrace.sandbox.schemas.traffic_values import Values
 
 

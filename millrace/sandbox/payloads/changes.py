@@ -18,7 +18,7 @@ from millrace.config.formats.debezium import DebeziumFormat
 from millrace.etl.formats.decoding.times import UNITS
 from millrace.sandbox.payloads import PayloadBreaker, PayloadWriters, to_plain_value
 from millrace.sandbox.programs.child_processes import SandboxError
-from millrace.sandbox.schemas import ddl
+from millrace.sandbox.schemas import ddl_and_pyspark_types
 from millrace.sandbox.schemas.traffic_values import Values
 
 KEYS = 100
@@ -43,7 +43,7 @@ def make_payload_writers(form: ChangeFormat, path: Path, name: str = "public.tra
             "test records of Debezium in Avro cannot be generated; give a file of records with --from or "
             "--sample"
         )
-    schema = ddl.read_ddl_file(path)
+    schema = ddl_and_pyspark_types.read_ddl_file(path)
     place = name.rpartition(".")[::2]
     table = _ChangingTable(next((f.name for f in schema if not f.nullable), schema.fieldNames()[0]))
     write = _debezium_event if isinstance(form, DebeziumFormat) else _dms_event

@@ -13,8 +13,8 @@ from millrace.config.formats.protobuf import ProtobufFormat
 from millrace.etl.formats import protobuf_descriptors
 from millrace.etl.formats.protobuf_descriptors import ENUM, Field, Message
 from millrace.sandbox.payloads import PayloadWriters, Spoil
-from millrace.sandbox.payloads.flights import Dirt
-from millrace.sandbox.schemas.avro_encoding import stable_hash
+from millrace.sandbox.payloads.records_from_nycflights import Dirt
+from millrace.sandbox.schemas.avro_types_and_encoding import stable_hash
 from millrace.sandbox.schemas.traffic_values import Values
 
 

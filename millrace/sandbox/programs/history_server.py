@@ -9,7 +9,7 @@ from pathlib import Path
 
 from millrace.sandbox.programs import jars
 from millrace.sandbox.programs.child_processes import RUN, ChildProcess, free_port
-from millrace.sandbox.programs.local_spark import EVENT_LOGS
+from millrace.sandbox.programs.run_launch_document_locally import EVENT_LOGS
 from millrace.sandbox.programs.toolchain import java_home, local_server_answers, program_variables, spark_home
 
 

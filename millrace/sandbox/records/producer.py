@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, Message
 from confluent_kafka import Producer as KafkaClient
 
 from millrace.lifecycle.aws_error_messages import translating_aws_errors
-from millrace.sandbox.payloads.flights import RecordToSend
+from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.records.ledger import Ledger
 

@@ -18,7 +18,7 @@ from typing import Literal
 from pyspark.sql.types import StringType, TimestampNTZType, TimestampType
 
 from millrace.sandbox.payloads import PayloadWriters
-from millrace.sandbox.payloads.flights import RecordToSend
+from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.records.producer import RecordProducer
 from millrace.sandbox.schemas.traffic_values import Values

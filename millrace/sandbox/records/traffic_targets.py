@@ -7,10 +7,10 @@ from millrace.config.model import Environment
 from millrace.lifecycle.jobs.state_machine import connect_to_account
 from millrace.sandbox.local_stand_in_environment import make_stand_in
 from millrace.sandbox.localstack_deployment import Sandbox
+from millrace.sandbox.operate_running_sandbox import spark_of_running_sandbox
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.records.producer import RecordProducer
 from millrace.sandbox.records.traffic_targets_by_kind import TrafficTarget, server_for_stream
-from millrace.sandbox.running_sandbox import spark_of_running_sandbox
 from millrace.sizing.prices_and_limits import prices
 
 

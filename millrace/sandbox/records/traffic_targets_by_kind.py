@@ -15,10 +15,10 @@ from millrace.config.model import Environment, Stream
 from millrace.lifecycle.account import kafka_access
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sandbox.programs.child_processes import SandboxError
-from millrace.sandbox.programs.local_spark import SandboxSpark
+from millrace.sandbox.programs.run_launch_document_locally import SandboxSpark
 from millrace.sandbox.programs.toolchain import bypass_proxies
 from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, RecordProducer
-from millrace.sandbox.schemas import sample_records
+from millrace.sandbox.schemas import read_sample_records
 
 _LOCAL = ("127.0.0.1", "localhost", "::1")
 
@@ -133,7 +133,7 @@ def _kinesis_target(where: str, client: Any, own: str) -> TrafficTarget:
     return TrafficTarget(
         where,
         lambda batch: KinesisProducer(client, own, batch=batch),
-        lambda count: sample_records.sample_stream(client, own, count),
+        lambda count: read_sample_records.sample_stream(client, own, count),
     )
 
 
@@ -153,7 +153,7 @@ class KafkaServer(StreamServer):
         return TrafficTarget(
             f"topic {own} on {bootstrap}",
             lambda _: KafkaProducer(bootstrap, own),
-            lambda count: sample_records.sample_topic({"bootstrap.servers": bootstrap}, own, count),
+            lambda count: read_sample_records.sample_topic({"bootstrap.servers": bootstrap}, own, count),
         )
 
     def deployed_target(self, aws: DeployedEnvironment, stream: Stream, own: str) -> TrafficTarget:
@@ -165,7 +165,7 @@ class KafkaServer(StreamServer):
         return TrafficTarget(
             f"topic {own} of cluster {aws.names.cluster(stream.cluster_name)} on AWS",
             lambda _: KafkaProducer(settings["bootstrap.servers"], own, settings=settings),
-            lambda count: sample_records.sample_topic(settings, own, count),
+            lambda count: read_sample_records.sample_topic(settings, own, count),
         )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import fastavro
 from pyspark.sql.types import DataType, NullType, StructField, StructType
 
-from millrace.sandbox.schemas.avro_encoding import AvroSchema
+from millrace.sandbox.schemas.avro_types_and_encoding import AvroSchema
 from millrace.sandbox.schemas.field_remarks import remarks_on_field
 from millrace.sandbox.schemas.value_types import (
     clashing_names,

@@ -13,7 +13,7 @@ from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.driver import driver_cores_kept_busy
 from millrace.sizing.queries.query_plan import outage_to_plan_for
 from millrace.sizing.readable_numbers import count
-from millrace.sizing.streams import partition_demands_at_peak
+from millrace.sizing.shards_and_partitions import partition_demands_at_peak
 
 SLOW = 3.0
 """Catch-up time, as a multiple of the outage, from which a risk is reported; capacity is then a third above the peak."""

@@ -20,7 +20,7 @@ from millrace.sizing.prices_and_limits import PriceTable, service_limits
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.driver import driver_cores_demands_and_findings
 from millrace.sizing.queries.query_plan import SourcePartitions
-from millrace.sizing.streams import StreamWithReaders
+from millrace.sizing.shards_and_partitions import StreamWithReaders
 
 _PRICED = 12
 """Candidates of a job that are planned and priced exactly, the cheapest by an estimate first; more if pins allow none of them."""

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import TypeVar
 
-from millrace.config.bounded_run_checks import bounded_run_findings
 from millrace.config.model import Environment, KinesisStream
+from millrace.config.periodic_bounded_run_checks import bounded_run_findings
 from millrace.config.queries import DeriveQuery, LandingQueryBase
 from millrace.sizing.cost import CENT, stream_cost_items
+from millrace.sizing.environment_with_plan_choices import environment_with_choices
 from millrace.sizing.plan_model import Figure
-from millrace.sizing.planned_environment import environment_with_choices
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
-from millrace.sizing.streams import StreamWithReaders
+from millrace.sizing.shards_and_partitions import StreamWithReaders
 
 V = TypeVar("V", timedelta, str)
 

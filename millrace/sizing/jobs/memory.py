@@ -10,7 +10,7 @@ from millrace.config.model import Environment, Job
 from millrace.config.queries import Query, SourceQueryBase
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand
-from millrace.sizing.queries.triggers import most_fetched_bytes
+from millrace.sizing.queries.trigger_interval_limits import most_fetched_bytes
 
 MIB, GIB = 1024**2, 1024**3
 

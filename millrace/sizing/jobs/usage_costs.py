@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from millrace.config.model import Environment, Job
 from millrace.config.queries import LandingQueryBase
 from millrace.sizing.cost import GB, SECONDS, cost_item
-from millrace.sizing.costs.storage_cost import replaced_file_days, stored_gb_per_second
+from millrace.sizing.costs.storage_and_unpriced_costs import replaced_file_days, stored_gb_per_second
 from millrace.sizing.plan_model import CostItem, QueryPlan
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
 from millrace.sizing.queries.demand import QueryDemand

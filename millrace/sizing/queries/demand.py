@@ -1,4 +1,4 @@
-"""Demand of one query in terms of the model."""
+"""Demand of one query: the records at the peak, its share of the SLA, and the cores that it needs, as the model has them."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from millrace.sizing.queries.demand import LatencyShare, QueryDemand
 from millrace.sizing.queries.demand_inputs import extra_core_inputs, infeasible_finding, traffic_inputs
 from millrace.sizing.queries.query_plan import cores_needed_by_query, peak_multiple_to_catch_up
 from millrace.sizing.queries.sizing_formulas import InfeasibleError, QueryWork
-from millrace.sizing.queries.triggers import (
+from millrace.sizing.queries.trigger_interval_limits import (
     longest_join_trigger,
     partitions_that_hold_run,
     seconds_that_fit_in_memory,

@@ -16,7 +16,7 @@ from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.benchmark_figures import cores_with_contention
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.sizing_formulas import CoreSpread, batch_range, cores_needed, limit_per_partition
-from millrace.sizing.queries.triggers import SPARE
+from millrace.sizing.queries.trigger_interval_limits import SPARE
 from millrace.sizing.readable_numbers import count
 
 _OUTAGE = timedelta(minutes=10)

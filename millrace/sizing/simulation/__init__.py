@@ -1,6 +1,6 @@
 """Simulator for plan, simulate and what-if: records arrive, micro-batches process them, workers start and end."""
 
-from millrace.sizing.simulation.arrivals import Arrivals
+from millrace.sizing.simulation.cumulative_arrivals import Arrivals
 from millrace.sizing.simulation.result import JobResult, QueryResult
 from millrace.sizing.simulation.scaling_policies import (
     DynamicAllocation,

@@ -12,7 +12,7 @@ from millrace.config.model import Environment, Job
 from millrace.sizing.cost import HOURS, SECONDS
 from millrace.sizing.jobs.job_plan import job_plan_with_all_workers
 from millrace.sizing.plan_model import Figure, JobPlan, Plan
-from millrace.sizing.simulation.arrivals import Arrivals
+from millrace.sizing.simulation.cumulative_arrivals import Arrivals
 from millrace.sizing.simulation.plan_scenario import scenario_of_job, traffic_by_stream
 from millrace.sizing.simulation.plan_simulation_check import backlog_growth_per_second
 from millrace.sizing.simulation.result import JobResult

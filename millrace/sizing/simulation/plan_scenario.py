@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from millrace.config.model import Environment, Traffic
 from millrace.config.queries import DeriveQuery, LandingQueryBase, SourceQueryBase
+from millrace.sizing.environment_with_plan_choices import environment_as_planned
 from millrace.sizing.plan_model import JobPlan, Plan, QueryPlan
-from millrace.sizing.planned_environment import environment_as_planned
 from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.driver import fixed_seconds_of_batches
 from millrace.sizing.queries.environment_demands import feasible_demands_of_job
-from millrace.sizing.simulation.arrivals import Arrivals
+from millrace.sizing.simulation.cumulative_arrivals import Arrivals
 from millrace.sizing.simulation.scaling_policies import (
     DynamicAllocation,
     FixedExecutors,

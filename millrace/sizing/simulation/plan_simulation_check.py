@@ -11,11 +11,11 @@ import numpy as np
 
 from millrace.config.model import Environment
 from millrace.config.units import format_duration
+from millrace.sizing.environment_with_plan_choices import environment_as_planned
 from millrace.sizing.plan_model import JobPlan, Plan
-from millrace.sizing.planned_environment import environment_as_planned
 from millrace.sizing.queries.environment_demands import feasible_demands_of_job
 from millrace.sizing.queries.query_plan import outage_to_plan_for
-from millrace.sizing.simulation.arrivals import Arrivals, Floats
+from millrace.sizing.simulation.cumulative_arrivals import Arrivals, Floats
 from millrace.sizing.simulation.plan_scenario import scenario_of_job, traffic_by_stream
 from millrace.sizing.simulation.result import JobResult, QueryResult
 from millrace.sizing.simulation.scenario_model import Outage

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.config.document.problems import ConfigurationError, Problem
-from millrace.sizing.simulation.arrivals import Arrivals
+from millrace.sizing.simulation.cumulative_arrivals import Arrivals
 
 COLUMNS = ("time", "records_per_second", "stream")
 """Columns of a trace; without ``stream``, the traffic applies to every stream."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from millrace.sizing.simulation.arrivals import Arrivals, Floats
+from millrace.sizing.simulation.cumulative_arrivals import Arrivals, Floats
 from millrace.sizing.simulation.scenario_model import Scenario
 
 _LEAST_BILLED = 60.0

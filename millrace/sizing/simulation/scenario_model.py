@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from millrace.sizing.simulation.arrivals import Arrivals
+from millrace.sizing.simulation.cumulative_arrivals import Arrivals
 from millrace.sizing.simulation.scaling_policies import Scaling
 from millrace.sizing.simulation.task_schedule import EqualPartitions, EqualTasks, schedule_seconds
 

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 import simpy
 
-from millrace.sizing.simulation.arrivals import Arrivals
+from millrace.sizing.simulation.cumulative_arrivals import Arrivals
 from millrace.sizing.simulation.executor_pool import Clock, ExecutorPool
 from millrace.sizing.simulation.fair_scheduler import FairScheduler
 from millrace.sizing.simulation.result import (

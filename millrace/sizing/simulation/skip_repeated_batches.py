@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from millrace.sizing.simulation.arrivals import Arrivals
+from millrace.sizing.simulation.cumulative_arrivals import Arrivals
 from millrace.sizing.simulation.executor_pool import ExecutorPool
 from millrace.sizing.simulation.result import CommittedBatch, RepeatedBatches
 from millrace.sizing.simulation.scaling_policies import DynamicAllocation, FixedExecutors

@@ -11,10 +11,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
 from millrace.config.aws.resource_names import Names
-from millrace.lifecycle.account.deployed_outputs import NotDeployedError
+from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError
 from millrace.lifecycle.aws_error_messages import AwsError
 from millrace.verify.account import checks, checks_deployed
-from millrace.verify.account.claim_context import CheckAnswer, ClaimContext, UndeterminedError
+from millrace.verify.account.check_input_and_answer import CheckAnswer, ClaimContext, UndeterminedError
 from millrace.verify.account.claims import read_claims
 
 Verdict = Literal["proved", "refuted", "undetermined"]

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlparse
 
-from millrace.config.aws.availability_zones import MSK_REFUSES
+from millrace.config.aws.zones_refused_by_services import MSK_REFUSES
 from millrace.config.engines.emr import EmrJob
 from millrace.config.engines.versions import VERSIONS, version_row
 from millrace.config.model import GlueJob, MskCluster
 from millrace.lifecycle.account.kafka_access import bootstrap_servers_of_cluster
 from millrace.sizing.alarms.metrics import metric_namespace
 from millrace.sizing.prices_and_limits import service_limits
+from millrace.verify.account.check_input_and_answer import Check, CheckAnswer, ClaimContext, UndeterminedError
 from millrace.verify.account.checks import policy_error_codes, shortened_list_text
-from millrace.verify.account.claim_context import Check, CheckAnswer, ClaimContext, UndeterminedError
 
 ICEBERG = {each.name: each.iceberg for each in VERSIONS}
 """Iceberg version of each engine version whose document has it."""

@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from millrace.cli.run.cdk_synth_diff_deploy import cdk_deploy_all as deploy_assembly
 from millrace.cli.run.changes_report import change_lines
-from millrace.lifecycle.account.deployed_outputs import read_stack_outputs
+from millrace.cli.run.shared_cdk_steps import cdk_deploy_all as deploy_assembly
+from millrace.lifecycle.account.outputs_and_launch_documents import read_stack_outputs
 from millrace.lifecycle.changes.assembly_with_other_templates import write_assembly_with_templates
 from millrace.lifecycle.changes.deployment_changes import JobChange
 from millrace.lifecycle.deploy import (
@@ -30,7 +30,7 @@ from millrace.lifecycle.deploy import (
     deploy_around_jobs,
 )
 from millrace.lifecycle.jobs.state_machine import execute_verb, find_state_machine_arn
-from millrace.lifecycle.upgrade import upgrade_job
+from millrace.lifecycle.upgrade_or_rollback_job import upgrade_job
 from millrace.lifecycle.versions_for_rollback import (
     UpgradeError,
     find_previous_version,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from millrace.sandbox.programs import jars, local_driver
+from millrace.sandbox.programs import jars, start_spark_submit
 from millrace.sandbox.programs.child_processes import ChildProcess
-from millrace.sandbox.programs.local_spark import local_catalog_settings
+from millrace.sandbox.programs.run_launch_document_locally import local_catalog_settings
 from millrace.sandbox.programs.toolchain import ROOT
 from tests.performance.rivals.rival_interface import CORES, JOBS, Place, Rival, environment
 
@@ -22,7 +22,7 @@ class PlainSpark(Rival):
     def start(self, place: Place) -> ChildProcess:
         """Start it with the session settings of Millrace's jobs."""
         settings = {
-            **local_driver.LOCAL,
+            **start_spark_submit.LOCAL,
             **local_catalog_settings("lake", place.database, place.warehouse),
             "spark.driver.memory": "3g",
             "spark.master": f"local[{CORES},4]",
@@ -31,7 +31,7 @@ class PlainSpark(Rival):
                 str(p) for each in ("sandbox", "kafka-client") for p in jars.jar_files(each)
             ),
         }
-        return local_driver.start_driver(
+        return start_spark_submit.start_driver(
             "rival-spark", place.home, JOBS / self.job, settings, [json.dumps(place.told())],
             environment=environment(PYTHONPATH=str(ROOT)),
         )  # fmt: skip

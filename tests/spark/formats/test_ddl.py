@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from millrace.config.formats import ddl as asked
 from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.record.errors import StartError
-from millrace.sandbox.schemas import ddl
+from millrace.sandbox.schemas import ddl_and_pyspark_types
 
 ROOT = Path(__file__).parents[3]
 
@@ -55,7 +55,7 @@ BAD = [
 @pytest.mark.parametrize("text", GOOD)
 def test_what_is_taken_before_a_start_is_what_spark_makes_of_it(spark: SparkSession, text: str) -> None:
     theirs = parse_ddl_schema(spark, text, "a schema")
-    ours = ddl.parse_ddl(text)
+    ours = ddl_and_pyspark_types.parse_ddl(text)
     assert [(f.name, f.dataType, f.nullable) for f in ours] == [
         (f.name, f.dataType, f.nullable) for f in theirs
     ]

@@ -24,7 +24,7 @@ from millrace.etl.formats.changes.decoder import ChangeDecoder
 from millrace.etl.formats.csv import CsvDecoder
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schema_files import parse_ddl_schema
-from millrace.sandbox.programs import jars, local_session
+from millrace.sandbox.programs import jars, open_spark_session
 from millrace.sandbox.programs.toolchain import installed_spark_line, spark_submit_variables
 from tests import payloads_with_expected_values
 from tests.run import FIRST_COMPILER
@@ -152,7 +152,7 @@ def main(folder: Path) -> None:
         "avro"
     )
     settings = {"spark.driver.memory": "1g", "spark.local.dir": str(folder / "tmp")}
-    with local_session.running_spark_session(files, settings, warehouse=folder / "lake") as spark:
+    with open_spark_session.running_spark_session(files, settings, warehouse=folder / "lake") as spark:
         jvm: Any = spark._jvm
         language = jvm.java.util.Locale.getDefault().getLanguage()
         [row] = spark.sql("SELECT unix_timestamp() AS at").collect()

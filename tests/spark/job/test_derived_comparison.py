@@ -17,7 +17,10 @@ from millrace.etl.launch.settings import DeriveSettings, JobSettings, parse_job_
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.job_run_context import JobRun
 from millrace.etl.record.tables import Table
-from millrace.sandbox.records.derived_comparison import compare_until_settled, counts_of_differing_rows
+from millrace.sandbox.records.derived_tables_against_batch import (
+    compare_until_settled,
+    counts_of_differing_rows,
+)
 from tests.faults import small_job_documents
 from tests.spark.source_batches import Events, drained, frame, good, kafka_rows, lander
 

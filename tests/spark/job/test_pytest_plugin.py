@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, count, window
 
-from millrace.cli.plan.init import new_project_texts_by_path
+from millrace.cli.plan.init_project import new_project_texts_by_path
 from millrace.etl.record.errors import StartError
 from millrace.sandbox.programs.toolchain import ROOT, installed_spark_line, spark_submit_variables
 from millrace.sandbox.schemas.traffic_values import SampleError

@@ -125,7 +125,7 @@ jobs:
 
 SCHEMA = """
 import json
-from millrace.config.schema import json_schema
+from millrace.config.environment_json_schema import json_schema
 
 print(json.dumps(json_schema()["$defs"]["ToySink"]["properties"]["folder"]))
 """

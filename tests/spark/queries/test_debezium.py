@@ -29,7 +29,7 @@ from millrace.etl.queries import land
 from millrace.etl.record import tables
 from millrace.etl.record.tables import Table
 from millrace.sandbox.programs.kafka_broker import KafkaBroker
-from tests import debezium, mysql, postgres, postgres_random_transactions
+from tests import debezium_connector, mysql, postgres, postgres_random_transactions
 from tests.postgres_random_transactions import DDL, session, transactions
 from tests.spark.queries import test_keyed_and_windowed_results
 from tests.spark.source_batches import Events, frame, lander
@@ -122,7 +122,7 @@ def recorded(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> R
             "table.include.list": "public.orders,public.signals",
             "incremental.snapshot.chunk.size": "10",
         }
-        connector = debezium.Connector(
+        connector = debezium_connector.Connector(
             tmp_path_factory.mktemp("connect"), broker.bootstrap, database, settings
         )
         tape, over, since = Tape(consumer, database), threading.Event(), 0
@@ -134,7 +134,7 @@ def recorded(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> R
                 session(database, "\n".join(transactions(1000 * seed + part, 20)))
 
         writers = [threading.Thread(target=write, args=(seed,)) for seed in (1, 2)]
-        with debezium.running(connector):
+        with debezium_connector.running(connector):
             for writer in writers:
                 writer.start()
             try:

@@ -22,7 +22,7 @@ from millrace.config.model import ExternalCluster
 from millrace.lifecycle.account import kafka_access
 from millrace.sandbox.programs import jars
 from millrace.sandbox.programs.child_processes import ChildProcess
-from millrace.sandbox.programs.local_driver import read_driver_events
+from millrace.sandbox.programs.start_spark_submit import read_driver_events
 from tests import secured_kafka
 from tests.faults import round_setup, small_job_documents
 from tests.faults.moto_server import moto

@@ -20,7 +20,7 @@ from millrace.advisor.forecasts.forecast_scores import (
 )
 from millrace.advisor.forecasts.what_if import parse_what_if_changes, twin_of_application
 from millrace.advisor.logs.application_history_model import Query
-from millrace.cli.watch.advise_forecasts_and_changes import (
+from millrace.cli.watch.advised_changes_with_forecasts import (
     TwinForecasts,
     advice_without_harmful_findings,
     backlog_text,

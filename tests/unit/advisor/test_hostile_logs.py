@@ -30,8 +30,8 @@ from millrace.advisor.logs.event_logs import EventLog, LogFile, LogLines, find_e
 from millrace.advisor.logs.statistics import count_startup_batches, median_with_interval, slope_with_interval
 from millrace.cli.app import app
 from millrace.cli.watch.advise import _print_advice, advice_document
-from millrace.cli.watch.advise_forecasts_and_changes import forecast_changes, print_forecasts
-from millrace.cli.watch.advise_forecasts_and_changes import forecasts_document as foreseen_json
+from millrace.cli.watch.advised_changes_with_forecasts import forecast_changes, print_forecasts
+from millrace.cli.watch.advised_changes_with_forecasts import forecasts_document as foreseen_json
 from millrace.config import ConfigurationError
 from tests.unit.advisor.event_log_writer import write
 from tests.unit.advisor.healthy_query_history import history

@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 
 from millrace.cli import app, main
 from millrace.config import environment_names, load
+from millrace.config.environment_json_schema import schema_text
 from millrace.config.formats import KINDS, ddl
-from millrace.config.schema import schema_text
 from millrace.sizing import plan, total_cost
 from millrace.sizing.readable_numbers import dollars
 

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from millrace.cli.app import app
-from millrace.cli.plan.plan import (
+from millrace.cli.plan.plan_and_validate import (
     environment_with_scaled_traffic,
     plan_keeps_all_slas,
     simulated_plan_with_warnings,

@@ -12,22 +12,22 @@ import typer
 from typer.testing import CliRunner, Result
 
 from millrace.cli import app
-from millrace.cli.run import cdk_synth_diff_deploy, changes_report
+from millrace.cli.run import changes_report, shared_cdk_steps
 from millrace.cli.run import deploy as deploy_command
-from millrace.cli.run import upgrade as upgrade_command
+from millrace.cli.run import upgrade_or_rollback_job as upgrade_command
 from millrace.cli.shared import expected_failures
 from millrace.config import Names, load
 from millrace.config.aws.deployed_sizes_to_keep import DeployedSizes
-from millrace.config.infrastructure_sections import Governance
+from millrace.config.network_storage_governance_observability import Governance
 from millrace.lifecycle import deploy, versions_for_rollback
-from millrace.lifecycle import upgrade as upgrade_steps
+from millrace.lifecycle import upgrade_or_rollback_job as upgrade_steps
 from millrace.lifecycle.changes import read_deployed_sizes
 from millrace.lifecycle.changes.deployment_changes import JobChange, StackChange
 from millrace.lifecycle.deploy import DeploymentChanges
 from millrace.lifecycle.jobs import state_machine
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sandbox.programs import cdk, toolchain
-from millrace.sandbox.start_rehearsal import StartRehearsal
+from millrace.sandbox.rehearse_job_table_changes import StartRehearsal
 
 ROOT = Path(__file__).parents[3]
 
@@ -156,7 +156,7 @@ def test_updates_that_aws_takes_one_by_one_are_deployed_so(
     monkeypatch.setattr(cdk, "run_cdk", note)
     whole = {"Resources": {"n": 3}}
     steps = [(f"{n} shards", {"Resources": {"n": n}}) for n in (1, 2)]
-    cdk_synth_diff_deploy.cdk_deploy_all(
+    shared_cdk_steps.cdk_deploy_all(
         assembly, ("b",), {"a": [*steps, ("3 shards", whole)], "b": [steps[0], ("x", whole)]}
     )
     shown = [
@@ -166,5 +166,5 @@ def test_updates_that_aws_takes_one_by_one_are_deployed_so(
     assert shown == [(["b"], 1, 1), (["--all"], 1, 1), (["a", "b"], 2, 3), (["a"], 3, 3)]
     assert all(named for *_, named in calls)
     calls.clear()
-    cdk_synth_diff_deploy.cdk_deploy_all(assembly, ())
+    shared_cdk_steps.cdk_deploy_all(assembly, ())
     assert [(stacks, json.loads(t["a"])) for stacks, t, _ in calls] == [(["--all"], whole)]

@@ -18,7 +18,7 @@ from millrace.etl.launch import typed_json
 from millrace.etl.repair import erase_in_running_job as core
 from millrace.lifecycle.audits.query_audit import AuditedDeployment
 from millrace.lifecycle.jobs import erasure_requests as erasing
-from millrace.sandbox import running_sandbox
+from millrace.sandbox import operate_running_sandbox
 from tests.unit.cli.test_command_output import ROOT, Done, millrace
 
 WHERE = "carrier = 'AA'"
@@ -96,8 +96,8 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
         raise AssertionError("asked for")
 
     place = AuditedDeployment(Names(environment, "111122223333"), lambda _: made, none, lambda _: {})
-    monkeypatch.setattr(running_sandbox, "running_sandbox_deployment", lambda _: place)
-    monkeypatch.setattr(running_sandbox, "run_jobs_during_block", lambda *_: nullcontext())
+    monkeypatch.setattr(operate_running_sandbox, "running_sandbox_deployment", lambda _: place)
+    monkeypatch.setattr(operate_running_sandbox, "run_jobs_during_block", lambda *_: nullcontext())
     return made
 
 

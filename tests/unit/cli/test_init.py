@@ -13,7 +13,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from millrace.config import environment_names, load
-from millrace.config.schema import schema_text
+from millrace.config.environment_json_schema import schema_text
 from tests.unit.cli.test_command_output import ROOT, millrace
 
 
@@ -118,7 +118,7 @@ def test_the_wheel_that_runs_is_the_projects_and_pinned(project: Path) -> None:
         names = set(packed.namelist())
         record = packed.read(next(name for name in names if name.endswith("/RECORD"))).decode()
     assert names == {line.split(",")[0] for line in record.splitlines()}
-    assert {"millrace/cli/plan/vendor.py", "millrace/etl/main.py"} <= names
+    assert {"millrace/cli/plan/vendor_millrace_wheel.py", "millrace/etl/main.py"} <= names
     for name, extras in (
         ("", ""),
         ("-deploy", "[deploy]"),

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from millrace.cli import app
 from millrace.cli.plan.policies import policy_documents
-from millrace.cli.plan.report import permission_diff
+from millrace.cli.plan.report import permission_diff_between_versions
 from millrace.config import ConfigurationError, Names, load
 from millrace.etl.launch import typed_json
 from millrace.infra.environment_permission_scope import PermissionScope
@@ -38,7 +38,7 @@ from millrace.lifecycle.audits import kafka as audit_kafka
 from millrace.lifecycle.audits.read_landing_table import LandedRecords
 from millrace.lifecycle.jobs import erasure_requests as erasing
 from millrace.lifecycle.versions_for_rollback import JobVersion
-from millrace.sandbox import start_rehearsal
+from millrace.sandbox import rehearse_job_table_changes
 from millrace.sandbox.programs import cdk, history_server, toolchain
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sizing import plan
@@ -153,14 +153,18 @@ def account(
         lambda _env, folder, *_, **__: shutil.copytree(assembly, folder, dirs_exist_ok=True),
     )
     monkeypatch.setattr(
-        permission_diff,
+        permission_diff_between_versions,
         "synthesize_templates",
         lambda *_: {
             f.name.split(".")[0]: json.loads(f.read_text()) for f in assembly.glob("*.template.json")
         },
     )
     monkeypatch.setattr(cdk, "run_cdk", lambda *_, **__: None)
-    monkeypatch.setattr(start_rehearsal, "rehearse_starts", lambda *_: start_rehearsal.StartRehearsal({}, ()))
+    monkeypatch.setattr(
+        rehearse_job_table_changes,
+        "rehearse_starts",
+        lambda *_: rehearse_job_table_changes.StartRehearsal({}, ()),
+    )
     monkeypatch.setattr(history_server, "start_history_server", _refuse)
     monkeypatch.setattr(erasing, "PATIENCE_SECONDS", -1.0)
     monkeypatch.setattr(

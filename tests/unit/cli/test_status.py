@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from millrace.cli.watch import status
-from millrace.lifecycle.account.deployed_outputs import NotDeployedError
+from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError
 from millrace.lifecycle.jobs import state_machine
 from millrace.lifecycle.jobs.state_machine import ExecutionResult
 from tests.unit.cli.test_command_output import millrace

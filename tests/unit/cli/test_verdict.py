@@ -18,7 +18,7 @@ from rich.console import Console
 from millrace.advisor.advise import advise
 from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
 from millrace.advisor.forecasts.what_if import twin_of_application
-from millrace.cli.plan.plan import simulated_plan_with_warnings
+from millrace.cli.plan.plan_and_validate import simulated_plan_with_warnings
 from millrace.cli.plan.report.plan_risks import SimulatedPlan
 from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.cli.plan.report.simulate_verdict import (

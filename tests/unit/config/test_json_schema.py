@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from millrace.config.schema import json_schema
+from millrace.config.environment_json_schema import json_schema
 
 SCHEMA = json_schema()
 VALIDATOR = Draft202012Validator(SCHEMA)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from millrace.config import ConfigurationError, environment_names, load
+from millrace.config.environment_json_schema import SCHEMA_FILE, json_schema, schema_text
 from millrace.config.model import Environment
-from millrace.config.schema import SCHEMA_FILE, json_schema, schema_text
 from tests.unit.config.conftest import GOOD
 
 ROOT = Path(__file__).parents[3]

@@ -119,7 +119,9 @@ def test_a_walk_is_short_and_connected(title: str) -> None:
 
 def test_a_walk_with_a_gap_is_noticed() -> None:
     files = walk(WALKS[0])
-    assert loose([*files[:3], "millrace/cli/plan/plan.py", *files[3:]]) == ["millrace/cli/plan/plan.py"]
+    assert loose([*files[:3], "millrace/cli/plan/plan_and_validate.py", *files[3:]]) == [
+        "millrace/cli/plan/plan_and_validate.py"
+    ]
     assert loose(["app.py", "etl/sinks/kafka.py"]) == ["etl/sinks/kafka.py"]
 
 

@@ -19,7 +19,7 @@ from typer import BadParameter
 from typer.testing import CliRunner
 
 from millrace.cli import app
-from millrace.cli.plan.init import new_project_texts_by_path
+from millrace.cli.plan.init_project import new_project_texts_by_path
 from millrace.config import environment_names
 from millrace.sandbox.programs.toolchain import node_bin_folder
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from policy_sentry.querying.actions import get_action_data
 
-from millrace.cli.plan.init import new_project_texts_by_path
+from millrace.cli.plan.init_project import new_project_texts_by_path
 from millrace.config import Names, load
 from millrace.infra.launch.job_spark_settings import database_location
 from millrace.sizing import plan

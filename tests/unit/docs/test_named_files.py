@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.cli.plan.init import new_project_texts_by_path
+from millrace.cli.plan.init_project import new_project_texts_by_path
 
 ROOT = Path(__file__).parents[3]
 PAGES = [

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.config.schema import json_schema
+from millrace.config.environment_json_schema import json_schema
 from tests.docs_site.command_reference import commands
 
 ROOT = Path(__file__).parents[3]

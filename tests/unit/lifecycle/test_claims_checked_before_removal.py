@@ -106,7 +106,7 @@ def test_the_command_asks_by_the_names_of_the_copy(
 
     monkeypatch.setattr(prices, "price_list_client", lambda _: Noting("pricing"))
     monkeypatch.setattr(
-        "millrace.verify.account.claim_context.ClaimContext.fetch",
+        "millrace.verify.account.check_input_and_answer.ClaimContext.fetch",
         lambda *_: (_ for _ in ()).throw(OSError()),
     )
     told = verify_claims.checker_of_aws_claims(copy.environment, Noting)(copy)

@@ -21,7 +21,7 @@ from millrace.lifecycle.aws_error_messages import TransientError
 from millrace.lifecycle.jobs import logs, state_machine
 from millrace.lifecycle.jobs.logs import LogLine
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from millrace.sandbox import running_sandbox
+from millrace.sandbox import operate_running_sandbox
 
 FAILED = json.dumps({"event": "failed", "job": "clicks", "query": "land-clicks", "error": "LossError: gone"})
 BATCH = json.dumps({"event": "batch", "job": "clicks", "query": "land-clicks", "batch": 7, "read": 12})
@@ -112,8 +112,10 @@ def test_older_ones_are_found_where_the_last_hour_has_none(aws: DeployedEnvironm
 @pytest.fixture
 def left_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Logs of a sandbox, as files; which of them are a job's goes by their names."""
-    monkeypatch.setattr(running_sandbox, "RUN", tmp_path)
-    monkeypatch.setattr(running_sandbox, "running_sandbox_deployment", lambda environment: environment)
+    monkeypatch.setattr(operate_running_sandbox, "RUN", tmp_path)
+    monkeypatch.setattr(
+        operate_running_sandbox, "running_sandbox_deployment", lambda environment: environment
+    )
     for number, (run, text) in enumerate(
         (
             ("departures-1", LOG),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from millrace.lifecycle import upgrade as upgrading
+from millrace.lifecycle import upgrade_or_rollback_job as upgrading
 from millrace.lifecycle.changes.deployment_changes import JobChange
 from millrace.lifecycle.deploy import (
     DeployError,

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from millrace.cli import app
-from millrace.lifecycle.account.deployed_outputs import split_s3_url
+from millrace.lifecycle.account.outputs_and_launch_documents import split_s3_url
 from millrace.lifecycle.aws_error_messages import AwsError
 from millrace.lifecycle.jobs import one_off_run, state_machine
 from millrace.lifecycle.jobs.one_off_run import EndedRun

@@ -20,7 +20,7 @@ from pyiceberg.types import (
 )
 
 from millrace.lifecycle.account.catalog_columns import ddl_columns_by_table, table_names_in_settings
-from millrace.sandbox import running_sandbox
+from millrace.sandbox import operate_running_sandbox
 
 
 def test_columns_are_those_of_the_catalog_without_what_iceberg_keeps_for_old_rows(moto: str) -> None:
@@ -55,7 +55,7 @@ def test_the_sandbox_has_the_same_names_of_types(tmp_path: Path) -> None:
             NestedField(3, "tags", MapType(30, StringType(), 31, StringType())),
         ),
     )
-    result = running_sandbox.columns_of_local_tables(catalog, ["shop.clicks", "shop.none"])
+    result = operate_running_sandbox.columns_of_local_tables(catalog, ["shop.clicks", "shop.none"])
     catalog.close()
     assert result == {
         "shop.clicks": "`at` timestamp, `seats` array<struct<row:bigint,price:decimal(12,2)>>, "

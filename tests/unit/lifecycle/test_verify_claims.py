@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from millrace.cli import app
 from millrace.config import Names, load
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from millrace.verify.account import claim_context
+from millrace.verify.account import check_input_and_answer
 from millrace.verify.account.claims import read_claims
 from tests.unit.verify.smallest_environment import TINY
 
@@ -30,7 +30,7 @@ def signed_in(moto: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def nobody(_: object) -> None:
         raise OSError("no way out")
 
-    monkeypatch.setattr(claim_context.ClaimContext, "fetch", staticmethod(nobody))
+    monkeypatch.setattr(check_input_and_answer.ClaimContext, "fetch", staticmethod(nobody))
 
 
 def _ours(printed: str, begin: str = "{") -> str:

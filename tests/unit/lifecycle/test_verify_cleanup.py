@@ -28,9 +28,9 @@ from millrace.verify.environment_copy import (
     VerificationSettings,
     write_verification_environment,
 )
+from millrace.verify.expected_and_actual_cost import BilledRun
 from millrace.verify.removals import removal
 from millrace.verify.run import Verification
-from millrace.verify.verification_cost import BilledRun
 from millrace.verify.verification_outcome import VerificationOutcome
 from tests.unit.cli.test_command_output import ROOT, millrace
 from tests.unit.verify.simulated_brokers import Brokers

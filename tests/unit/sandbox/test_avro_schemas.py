@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 from fastavro import parse_schema, schemaless_reader
 
-from millrace.sandbox.schemas.avro_encoding import AvroSchema, AvroSchemaError, stable_hash
+from millrace.sandbox.schemas.avro_types_and_encoding import AvroSchema, AvroSchemaError, stable_hash
 
 NAMED = """{"type": "record", "name": "R", "namespace": "x", "fields": [
   {"name": "e", "type": {"type": "enum", "name": "E", "symbols": ["A", "B"]}},

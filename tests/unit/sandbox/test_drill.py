@@ -15,8 +15,8 @@ from millrace.config import Names, load
 from millrace.sandbox.kill_and_restart_jobs import DrillError, JobRunner, JobsDrill, TimeLimits
 from millrace.sandbox.local_runs import LocalJobRunner, LocalSparkRun
 from millrace.sandbox.programs.child_processes import ChildProcess
-from millrace.sandbox.programs.local_spark import LocalJob, SandboxSpark
 from millrace.sandbox.programs.localstack import LocalStack
+from millrace.sandbox.programs.run_launch_document_locally import LocalJob, SandboxSpark
 
 TABLE = "rows"
 ROW = pa.table({"_id": ["a"]})

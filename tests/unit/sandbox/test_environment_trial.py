@@ -11,11 +11,11 @@ from typer.testing import CliRunner, Result
 from millrace.cli import app
 from millrace.cli.run.sandbox import _files_by_stream, _landed_table_sentence
 from millrace.config import ConfigurationError
-from millrace.sandbox import environment_trial, running_sandbox
+from millrace.sandbox import environment_trial, operate_running_sandbox
 from millrace.sandbox.environment_trial import DerivedTableComparison, TableAfterTrial
 from millrace.sandbox.programs.child_processes import SandboxError
-from millrace.sandbox.programs.local_spark import SandboxSpark
 from millrace.sandbox.programs.localstack import LocalStack
+from millrace.sandbox.programs.run_launch_document_locally import SandboxSpark
 from millrace.sandbox.records.ledger import Ledger, compare_tables_with_ledger
 
 
@@ -144,7 +144,7 @@ def test_what_is_kept_is_told_also_after_a_loss(
 
     monkeypatch.setattr(environment_trial, "run_trial", trial)
     spark = SandboxSpark(stack=LocalStack("http://127.0.0.1:4566", "us-east-1", None), kafka="127.0.0.1:9092")
-    monkeypatch.setattr(running_sandbox, "spark_of_running_sandbox", lambda _: spark)
+    monkeypatch.setattr(operate_running_sandbox, "spark_of_running_sandbox", lambda _: spark)
     done = run("--keep")
     assert (done.exit_code, kept) == (lost, [True])
     for part in ("copied: 3 rows", "http://127.0.0.1:4566", "127.0.0.1:9092", "millrace sandbox stop"):

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from millrace.sandbox.payloads import flights
+from millrace.sandbox.payloads import records_from_nycflights
 
 
 @pytest.fixture(scope="module")
 def two_days():
-    return flights.read_departures(days=2)
+    return records_from_nycflights.read_departures(days=2)
 
 
 def test_counts_are_the_packages(two_days):
@@ -19,7 +19,7 @@ def test_counts_are_the_packages(two_days):
 
 
 def test_good_records_keep_every_column(two_days):
-    event = next(flights.flight_records(two_days, dirty_share=0, seed=1))
+    event = next(records_from_nycflights.flight_records(two_days, dirty_share=0, seed=1))
     row = json.loads(event.payload)
     assert list(row) == two_days.column_names
     assert (row["carrier"], row["tailnum"], row["time_hour"]) == ("UA", "N14228", "2013-01-01T10:00:00Z")
@@ -27,14 +27,17 @@ def test_good_records_keep_every_column(two_days):
 
 
 def test_missing_is_null(two_days):
-    rows = [json.loads(e.payload) for e in flights.flight_records(two_days, dirty_share=0, seed=1)]
+    rows = [
+        json.loads(e.payload) for e in records_from_nycflights.flight_records(two_days, dirty_share=0, seed=1)
+    ]
     assert any(row["dep_time"] is None for row in rows)  # cancelled
     assert not any(value == "NA" for row in rows for value in row.values())
 
 
 def test_dirt_is_seeded(two_days):
     first, second, other = (
-        list(flights.flight_records(two_days, dirty_share=0.05, seed=seed)) for seed in (7, 7, 8)
+        list(records_from_nycflights.flight_records(two_days, dirty_share=0.05, seed=seed))
+        for seed in (7, 7, 8)
     )
     assert first == second
     assert first != other
@@ -43,7 +46,11 @@ def test_dirt_is_seeded(two_days):
 
 
 def test_each_kind_of_dirt_is_what_it_says(two_days):
-    spoiled = {e.dirt: e.payload for e in flights.flight_records(two_days, dirty_share=0.2, seed=7) if e.dirt}
+    spoiled = {
+        e.dirt: e.payload
+        for e in records_from_nycflights.flight_records(two_days, dirty_share=0.2, seed=7)
+        if e.dirt
+    }
     assert spoiled.keys() == {"broken", "retyped", "empty"}
     assert spoiled["empty"] == b""
     assert isinstance(json.loads(spoiled["retyped"])["distance"], str)

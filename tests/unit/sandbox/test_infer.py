@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from millrace.cli import app
 from millrace.config.formats import ddl as of_ddl
-from millrace.sandbox.schemas import ddl, sample_records
+from millrace.sandbox.schemas import ddl_and_pyspark_types, read_sample_records
 from millrace.sandbox.schemas.infer import (
     InferenceError,
     infer_from_csv,
@@ -48,7 +48,7 @@ KINDS = {
 def test_the_narrowest_type_that_takes_all(name: str) -> None:
     values, kind = KINDS[name]
     result = infer_from_json([json.dumps({"x": v}).encode() for v in values])
-    assert ddl.type_as_ddl(result.schema["x"].dataType) == kind
+    assert ddl_and_pyspark_types.type_as_ddl(result.schema["x"].dataType) == kind
     assert result.fields[0].conflicts == []
 
 
@@ -122,11 +122,11 @@ def test_times_in_lists_are_named_and_ids_are_none() -> None:
 def test_columns_of_csv_go_by_their_places_so_a_name_that_none_can_have_is_replaced(tmp_path: Path) -> None:
     file = tmp_path / "orders.csv"
     file.write_bytes("id; total;ID;_x;\n1;2.50;3;4;5\n".encode("utf-8-sig"))
-    names = sample_records.csv_header(file, ";")
-    found = infer_from_csv(sample_records.read_lines(file, 9)[1:], names, delimiter=";")
+    names = read_sample_records.csv_header(file, ";")
+    found = infer_from_csv(read_sample_records.read_lines(file, 9)[1:], names, delimiter=";")
     assert found.schema.names == ["id", "total", "c3", "c4", "c5"]
     assert [bool(f.conflicts) for f in found.fields] == [False, True, True, True, True]
-    assert sample_records.read_lines(file, 1)[0].startswith(b"id;")
+    assert read_sample_records.read_lines(file, 1)[0].startswith(b"id;")
 
 
 def test_a_record_of_endless_depth_is_not_read() -> None:
@@ -151,7 +151,7 @@ def test_money_is_a_decimal_where_all_samples_have_two_digits(values: tuple[str,
         infer_from_json([f'{{"x":{each}}}'.encode() for each in values]),
         infer_from_csv([each.encode() for each in values], ["x"], delimiter=",", null="null"),
     ):
-        assert ddl.type_as_ddl(result.fields[0].kind) == kind
+        assert ddl_and_pyspark_types.type_as_ddl(result.fields[0].kind) == kind
         assert any("a third would be rounded away" in each for each in result.fields[0].conflicts) == (
             "DEC" in kind
         )
@@ -169,7 +169,10 @@ def test_names_that_no_column_can_have_are_told_when_the_schema_is_inferred() ->
         "c`": [odd],
         "": [odd],
     }
-    assert list(of_ddl.ddl_field_problems(of_ddl.parse_ddl(ddl.schema_as_ddl(result.schema)))) == []
+    assert (
+        list(of_ddl.ddl_field_problems(of_ddl.parse_ddl(ddl_and_pyspark_types.schema_as_ddl(result.schema))))
+        == []
+    )
 
 
 def test_what_is_odd_is_said() -> None:
@@ -197,7 +200,7 @@ def test_required_fields_are_those_that_no_record_lacks() -> None:
 def test_csv() -> None:
     payloads = [b'1,007,2.5,"a,b",true,2026-01-01', b"2,008,NA,,FALSE,", b"3,x", b"\xff,,,,,", b'"1,2']
     result = infer_from_csv(payloads, None, delimiter=",", null="NA")
-    assert [ddl.type_as_ddl(f.dataType) for f in result.schema] == [
+    assert [ddl_and_pyspark_types.type_as_ddl(f.dataType) for f in result.schema] == [
         "BIGINT",
         "STRING",
         "DOUBLE",
@@ -245,7 +248,9 @@ json_values = st.recursive(
 def test_any_objects_give_a_schema_that_can_be_written_and_read(rows: list[dict[str, object]]) -> None:
     payloads = [json.dumps(row).encode() for row in rows]
     result = infer_from_json(payloads)
-    assert ddl.parse_ddl(ddl.schema_as_ddl(result.schema)) == result.schema
+    assert (
+        ddl_and_pyspark_types.parse_ddl(ddl_and_pyspark_types.schema_as_ddl(result.schema)) == result.schema
+    )
     # In another order the same types come out.
     again = infer_from_json(payloads[::-1]).schema
     assert sorted(f.name for f in again) == sorted(f.name for f in result.schema)
@@ -280,7 +285,7 @@ AVSC = (
 def test_an_avro_file_carries_its_schema() -> None:
     text, result = read_avro_schema_text_and_result(container(AVSC))
     assert json.loads(text) == json.loads(AVSC)
-    assert ddl.schema_as_ddl(result.schema) == "a BIGINT,\nb STRING NOT NULL\n"
+    assert ddl_and_pyspark_types.schema_as_ddl(result.schema) == "a BIGINT,\nb STRING NOT NULL\n"
     for data in (b"PAR1", container(AVSC)[:30]):
         with pytest.raises(InferenceError):
             read_avro_schema_text_and_result(data)
@@ -319,7 +324,10 @@ def test_the_command_writes_the_file_once(tmp_path: Path) -> None:
     assert "city" in shown
     assert "50%" in shown
     assert out.read_text() == "id BIGINT,\ncity STRING\n"
-    assert read_sample_file(sample, ddl.parse_ddl(out.read_text()))[1] == {"id": 2, "city": None}
+    assert read_sample_file(sample, ddl_and_pyspark_types.parse_ddl(out.read_text()))[1] == {
+        "id": 2,
+        "city": None,
+    }
     status, shown = run("--file", str(sample), "--out", str(out))
     assert status == 2
     assert "--force" in shown
@@ -354,6 +362,6 @@ def test_what_cannot_be_meant_is_refused(arguments: tuple[str, ...], message: st
 
 def test_the_delimiter_makes_as_many_columns_as_there_are_names() -> None:
     payloads = [b"1;Oslo, N | E;2026-01-01", b"2;Rome, I | E;2026-01-02", b"broken"]
-    assert sample_records.guess_delimiter(payloads, None) != ";"  # csv.Sniffer is misled
-    assert sample_records.guess_delimiter(payloads, ["id", "city", "at"]) == ";"
-    assert sample_records.guess_delimiter([b"1;2"], ["one"]) == ";"
+    assert read_sample_records.guess_delimiter(payloads, None) != ";"  # csv.Sniffer is misled
+    assert read_sample_records.guess_delimiter(payloads, ["id", "city", "at"]) == ";"
+    assert read_sample_records.guess_delimiter([b"1;2"], ["one"]) == ";"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from millrace.config.engines.versions import VERSIONS, SparkLine, Version
-from millrace.lifecycle.account.deployed_outputs import LaunchDocument
-from millrace.sandbox.programs import jars, local_driver, local_spark
-from millrace.sandbox.programs.local_spark import SandboxSpark
+from millrace.lifecycle.account.outputs_and_launch_documents import LaunchDocument
+from millrace.sandbox.programs import jars, run_launch_document_locally, start_spark_submit
+from millrace.sandbox.programs.run_launch_document_locally import SandboxSpark
 
 
 class Stack:
@@ -57,8 +57,8 @@ def test_a_job_runs_on_the_line_of_its_engines_version(
     def files(name: str, line: SparkLine) -> list[Path]:
         return [tmp_path / f"{name}-of-{line.name}.jar"]
 
-    monkeypatch.setattr(local_spark, "RUN", tmp_path)
-    monkeypatch.setattr(local_driver, "start_driver", start)
+    monkeypatch.setattr(run_launch_document_locally, "RUN", tmp_path)
+    monkeypatch.setattr(start_spark_submit, "start_driver", start)
     monkeypatch.setattr(jars, "jar_files", files)
     monkeypatch.setattr(SandboxSpark, "_download_from_s3", lambda _, __, target: target)
     running: Any = SandboxSpark(stack=Stack(), kafka="127.0.0.1:9092")  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ import pytest
 from millrace.config.formats.csv import CsvFormat
 from millrace.config.formats.json import JsonFormat
 from millrace.sandbox.payloads import PayloadWriters, payload_writers
-from millrace.sandbox.payloads.flights import RecordToSend
+from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.records.ledger import Ledger
 from millrace.sandbox.records.traffic import (
@@ -27,7 +27,7 @@ from millrace.sandbox.records.traffic import (
     send_feed,
     source_of_file_records,
 )
-from millrace.sandbox.schemas import ddl
+from millrace.sandbox.schemas import ddl_and_pyspark_types
 from millrace.sandbox.schemas.traffic_values import (
     RecordGenerator,
     SampledRecords,
@@ -166,13 +166,13 @@ def test_a_file_is_sent_in_order_and_from_the_beginning_again(
     assert [p["id"] for p in payload] == [0, 1, 2, 0]
     assert payload[0] | {"at": ""} == rows[0] | {"at": ""}
     (tmp_path / "s.csv").write_text("city,id,at,price,tags\nRome,7,2026-01-01,2.50,\n")
-    [row] = read_sample_file(tmp_path / "s.csv", ddl.parse_ddl(DDL))
+    [row] = read_sample_file(tmp_path / "s.csv", ddl_and_pyspark_types.parse_ddl(DDL))
     assert (row["id"], row["city"], row["tags"]) == (7, "Rome", None)
     assert row["at"] == datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def test_a_sample_keeps_records_together_and_moves_their_times() -> None:
-    schema = ddl.parse_ddl("city STRING, at TIMESTAMP, sent TIMESTAMP")
+    schema = ddl_and_pyspark_types.parse_ddl("city STRING, at TIMESTAMP, sent TIMESTAMP")
     sample = SampledRecords(
         [{"city": "Rome", "at": NOW - timedelta(days=9), "sent": NOW - timedelta(days=8)}],
         schema,
@@ -197,7 +197,7 @@ def test_a_sample_keeps_records_together_and_moves_their_times() -> None:
 def test_a_sample_that_does_not_fit_names_its_line(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "s.jsonl").write_text(text)
     with pytest.raises(SampleError, match=message):
-        read_sample_file(tmp_path / "s.jsonl", ddl.parse_ddl(DDL))
+        read_sample_file(tmp_path / "s.jsonl", ddl_and_pyspark_types.parse_ddl(DDL))
 
 
 class Taker:
@@ -242,30 +242,31 @@ DDLS = [
 
 @pytest.mark.parametrize("text", DDLS)
 def test_ddl_is_read_and_written(text: str) -> None:
-    schema = ddl.parse_ddl(text)
-    assert ddl.parse_ddl(ddl.schema_as_ddl(schema)) == schema
+    schema = ddl_and_pyspark_types.parse_ddl(text)
+    assert ddl_and_pyspark_types.parse_ddl(ddl_and_pyspark_types.schema_as_ddl(schema)) == schema
 
 
 @pytest.mark.parametrize(
     "text", ["", "a", "a NUMBER", "a INT b INT", "a ARRAY<INT", "a INT,, b INT", "a DECIMAL(99,1)"]
 )
 def test_what_is_no_ddl_is_refused(text: str) -> None:
-    with pytest.raises(ddl.DdlError):
-        ddl.parse_ddl(text)
+    with pytest.raises(ddl_and_pyspark_types.DdlError):
+        ddl_and_pyspark_types.parse_ddl(text)
 
 
 def test_comments_and_the_example_schemas_are_read() -> None:
     assert (
-        ddl.parse_ddl("a INT COMMENT 'x, y', -- no\n b INT /* no */").simpleString() == "struct<a:int,b:int>"
+        ddl_and_pyspark_types.parse_ddl("a INT COMMENT 'x, y', -- no\n b INT /* no */").simpleString()
+        == "struct<a:int,b:int>"
     )
     root = Path(__file__).parents[3]
     files = sorted((root / "pipelines").rglob("*.ddl"))
     assert files
-    assert all(ddl.parse_ddl(file.read_text()).fields for file in files)
+    assert all(ddl_and_pyspark_types.parse_ddl(file.read_text()).fields for file in files)
 
 
 def test_values_repeat_keys_and_come_from_lists_that_the_schema_names() -> None:
-    schema = ddl.parse_ddl(
+    schema = ddl_and_pyspark_types.parse_ddl(
         "scan_id STRING NOT NULL, depot_id INT NOT NULL, state STRING NOT NULL COMMENT 'one of: in, out', n INT COMMENT 'one of: 7'"
     )
     values = RecordGenerator(schema, random.Random(1))

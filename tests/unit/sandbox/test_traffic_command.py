@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from millrace.cli import app
 from millrace.cli.run.traffic import _parse_burst
 from millrace.config import ConfigurationError, load
-from millrace.sandbox.payloads.flights import RecordToSend
+from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
 from millrace.sandbox.records import traffic_targets
 from millrace.sandbox.records.ledger import Ledger, payload_hash
 from millrace.sandbox.records.producer import KinesisProducer
@@ -126,7 +126,7 @@ FAILED = {
 @pytest.mark.parametrize("name", FAILED)
 def test_what_is_not_there_is_one_message(project: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     arguments, message = FAILED[name]
-    monkeypatch.setattr("millrace.sandbox.running_sandbox._RECORD", project / "none.json")
+    monkeypatch.setattr("millrace.sandbox.operate_running_sandbox._RECORD", project / "none.json")
     status, shown = run(*arguments)
     assert status == 1
     assert shown.startswith("millrace traffic: ")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from millrace.config import environment_names, load
-from millrace.config.infrastructure_sections import Observability
+from millrace.config.network_storage_governance_observability import Observability
 from millrace.etl.metrics import cloudwatch
 from millrace.sizing import plan
 from millrace.sizing.alarms.alarm_stacks import MOST_IN_A_STACK, alarms_divided_into_stacks

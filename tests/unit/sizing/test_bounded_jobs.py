@@ -11,7 +11,7 @@ from millrace.config.aws.deployed_sizes_to_keep import DeployedSizes
 from millrace.sizing import Plan, plan
 from millrace.sizing.cost_saving_moves import find_moves
 from millrace.sizing.planning import total_cost
-from millrace.sizing.simulation.arrivals import Arrivals
+from millrace.sizing.simulation.cumulative_arrivals import Arrivals
 from millrace.sizing.simulation.expected_cost import expected_usd_figure, largest_monthly_cost
 from millrace.sizing.simulation.plan_scenario import scenario_of_job
 from millrace.sizing.simulation.plan_simulation_check import simulated_queries_of_plan

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.cli.plan.plan import simulated_plan_with_warnings
+from millrace.cli.plan.plan_and_validate import simulated_plan_with_warnings
 from millrace.cli.plan.report.plan_document import plan_document, worst_record_age_seconds
 from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.cli.shared.html_pages import html_page

@@ -13,7 +13,7 @@ from millrace.config.engines.emr import EMR_DISK_GIB, EMR_MEMORY_GIB
 from millrace.config.engines.glue import glue_workers
 from millrace.config.model import Environment
 from millrace.sizing import plan, total_cost
-from millrace.sizing.alternatives.other_services import alternatives
+from millrace.sizing.alternatives.other_engines_and_services import alternatives
 from millrace.sizing.prices_and_limits import prices, service_limits
 from tests.unit.sizing.conftest import DERIVE, Loader, text
 from tests.unit.sizing.test_brokers import KAFKA

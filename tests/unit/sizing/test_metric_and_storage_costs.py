@@ -14,7 +14,7 @@ from millrace.sizing.costs import shared_cost as shared_module
 from millrace.sizing.costs.shared_cost import metric_cost_items
 from millrace.sizing.plan_model import Figure, StreamPlan
 from millrace.sizing.prices_and_limits import prices, service_limits
-from millrace.sizing.streams import partition_demands_at_peak
+from millrace.sizing.shards_and_partitions import partition_demands_at_peak
 from tests.unit.cli.test_command_output import millrace
 from tests.unit.sizing.conftest import DERIVE, Loader, text
 

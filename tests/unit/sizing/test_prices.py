@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.cli.plan.plan import old_prices_warning
+from millrace.cli.plan.plan_and_validate import old_prices_warning
 from millrace.config import ConfigurationError, load
 from millrace.sizing import plan
 from millrace.sizing.prices_and_limits import PRICES, prices

@@ -18,7 +18,7 @@ from botocore.stub import Stubber
 
 from millrace.config import Environment, Names, load
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from millrace.verify.account.claim_context import ClaimContext
+from millrace.verify.account.check_input_and_answer import ClaimContext
 
 ROOT = Path(__file__).parents[3]
 ACCOUNT = "111122223333"

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millrace.config import ConfigurationError, Environment, Names, environment_names, load
-from millrace.config.infrastructure_sections import Bucket, Disposable
 from millrace.config.model import KafkaTopic
+from millrace.config.network_storage_governance_observability import Bucket, Disposable
 from millrace.config.queries import DeriveQuery, LandQuery
 from millrace.sizing import plan
 from millrace.verify import aws_target

@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 
 from millrace.lifecycle.aws_error_messages import AwsError, ThrottledError
 from millrace.sandbox.kill_and_restart_jobs import wait_for_condition
-from millrace.sandbox.payloads.flights import RecordToSend
+from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
 from millrace.sandbox.records.ledger import Ledger
 from millrace.sandbox.records.producer import BackgroundThread
 from millrace.verify.environment_copy import VerificationSettings

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.cli.watch import verify as command
+from millrace.cli.watch import verify_environment_copy as command
 from millrace.config import Environment, Names
 from millrace.config.kafka.login import NoLogin
 from millrace.lifecycle.account.real_cost import ENVIRONMENT, PROJECT

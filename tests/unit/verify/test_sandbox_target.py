@@ -12,8 +12,8 @@ from millrace.sandbox.kill_and_restart_jobs import DrillError
 from millrace.sandbox.local_runs import LocalSparkRun
 from millrace.sandbox.programs import localstack
 from millrace.sandbox.programs.child_processes import ChildProcess
-from millrace.sandbox.programs.local_spark import LocalJob
 from millrace.sandbox.programs.localstack import LocalStack
+from millrace.sandbox.programs.run_launch_document_locally import LocalJob
 from millrace.sizing import plan
 from millrace.verify import sandbox_target
 from millrace.verify.sandbox_target import open_sandbox_target

@@ -12,15 +12,15 @@ from millrace.sizing import plan
 from millrace.sizing.prices_and_limits import prices
 from millrace.verify import aws_target, sandbox_target
 from millrace.verify.environment_copy import VerificationSettings
-from millrace.verify.run import estimate_time_and_usage
-from millrace.verify.scenario import order_disturbances
-from millrace.verify.verification_cost import (
+from millrace.verify.expected_and_actual_cost import (
     BilledRun,
     VerificationUsage,
     billed_quantities,
     cost_items,
     put_units,
 )
+from millrace.verify.run import estimate_time_and_usage
+from millrace.verify.scenario import order_disturbances
 from tests.unit.verify.conftest import Make
 
 TABLE = prices("us-east-1")

@@ -14,7 +14,7 @@ import typer
 from millrace.cli.extras import require_sandbox_extra
 from millrace.cli.plan.bench import sandbox as bench_sandbox
 from millrace.cli.plan.bench.report import benchmark_page, summary_tables
-from millrace.cli.shared.connections import connect_account
+from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.console import print_rich
 from millrace.cli.shared.expected_failures import confirm_or_exit
 from millrace.cli.shared.html_pages import write_page
@@ -213,7 +213,7 @@ def _measure_on_deployed_job(
     """Run the deployed job once with the schedule, and return its measurements."""
     from millrace.benchmark.measurements import Measurements
     from millrace.benchmark.run_schedule import schedule_document
-    from millrace.lifecycle.account.deployed_outputs import split_s3_url
+    from millrace.lifecycle.account.outputs_and_launch_documents import split_s3_url
     from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
     from millrace.lifecycle.jobs.checkpoints import FOLDER
     from millrace.lifecycle.jobs.one_off_run import run_job_once

@@ -97,13 +97,17 @@ def _reference_rows_or_none(table: str, files: Mapping[str, Path]) -> Any:
     """Return the rows of a reference table, from a file or from the example; None if there are none."""
     from pyarrow import csv, parquet
 
-    from millrace.sandbox.payloads import flights
+    from millrace.sandbox.payloads import records_from_nycflights
 
     name = table.rpartition(".")[2]
     if name in files:
         path = files[name]
         return parquet.read_table(path) if path.suffix == ".parquet" else csv.read_csv(path)
-    return flights.read_reference_table(name) if name in flights.REFERENCE_TABLES else None
+    return (
+        records_from_nycflights.read_reference_table(name)
+        if name in records_from_nycflights.REFERENCE_TABLES
+        else None
+    )
 
 
 def measure_at_core_counts(

@@ -184,7 +184,7 @@ def _own_plan_usd_and_notes(
     from millrace.advisor.existing.import_transform_stubs import write_transforms
     from millrace.advisor.existing.imported_job_event_log import figures_of_history
     from millrace.advisor.existing.read_job_to_import import read_running_emr_job, read_running_glue_job
-    from millrace.config.document.values_to_fill_in import question_of_placeholder
+    from millrace.config.document.placeholders_left_by_import import question_of_placeholder
 
     if job.history is None:
         return None, ()

@@ -13,7 +13,7 @@ from millrace.config.queries import DeriveQuery, LandingQueryBase, Query
 from millrace.config.sinks.stream_sink_base import StreamSink
 from millrace.config.units import format_duration
 from millrace.sizing.cost import GB, SECONDS
-from millrace.sizing.costs.storage_cost import stored_gb_per_second
+from millrace.sizing.costs.storage_and_unpriced_costs import stored_gb_per_second
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.readable_numbers import count, dollars, format_bytes, format_number, join_names
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from millrace.cli.shared.html_pages import html_page
-from millrace.cli.shared.page_curves import POINTS, page_curve
+from millrace.cli.shared.page_curve_data import POINTS, page_curve
 
 if TYPE_CHECKING:
     from millrace.sizing.simulation import JobResult

@@ -1,4 +1,4 @@
-"""Target of a verification: only the differences between an AWS account and the sandbox."""
+"""Base of the places where a verification deploys and runs jobs: an AWS account, or the sandbox; only what differs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millrace.config.aws.resource_names import Names
 from millrace.lifecycle.account.kafka_access import Settings
 from millrace.sandbox.kill_and_restart_jobs import JobRunner
 from millrace.verify.environment_copy import VerificationCopy
-from millrace.verify.verification_cost import BilledRun
+from millrace.verify.expected_and_actual_cost import BilledRun
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""CDK assemblies of an environment: synthesis, comparison with the deployed stacks, deployment."""
+"""Steps with CDK that several commands share: synthesis, comparison with the deployed stacks, deployment."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from millrace.cli.plan.report.preflight import print_preflight_rows
-from millrace.cli.shared.connections import connect_account
+from millrace.cli.plan.report.preflight_command import print_preflight_rows
+from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.expected_failures import CommandRefusedError
 from millrace.config import Environment
 from millrace.sizing import plan
@@ -50,7 +50,7 @@ def synthesize_and_find_changes(
     from millrace.lifecycle.changes.read_deployed_sizes import read_deployed_sizes
     from millrace.lifecycle.deploy import compare_with_deployed
     from millrace.lifecycle.preflight import account as preflight_account
-    from millrace.lifecycle.preflight import templates as preflight_templates
+    from millrace.lifecycle.preflight import policies_state_machines_drift as preflight_templates
     from millrace.lifecycle.preflight.run_preflight_checks import PreflightAccount
     from millrace.sandbox.programs import cdk
     from millrace.sandbox.programs.toolchain import state_folder

@@ -17,7 +17,7 @@ from rich.text import Text
 from millrace.cli.plan import plan_diff
 from millrace.cli.plan.check_transforms_on_spark import find_transform_problems_on_spark
 from millrace.cli.plan.plan_tables import plan_tables
-from millrace.cli.plan.report import permission_diff
+from millrace.cli.plan.report import permission_diff_between_versions
 from millrace.cli.plan.report.apply_cost_saving_moves import move_lines, write_moves_into_files
 from millrace.cli.plan.report.plan_document import plan_document
 from millrace.cli.plan.report.plan_risks import SimulatedPlan
@@ -37,9 +37,9 @@ from millrace.config.load import find_root
 from millrace.sizing import Plan, plan
 from millrace.sizing.alternatives.plan_difference import differences
 from millrace.sizing.cost_saving_moves import environment_with_cheapest_engines, find_moves
+from millrace.sizing.environment_with_plan_choices import environment_as_planned
 from millrace.sizing.number_derivation import DerivationNode, derivation_of_number
 from millrace.sizing.plan_as_plain_data import plan_as_plain_data
-from millrace.sizing.planned_environment import environment_as_planned
 from millrace.sizing.prices_and_limits import prices
 from millrace.sizing.readable_numbers import count
 
@@ -178,7 +178,7 @@ def plan_command(
 
 
 def _deployed_sizes(environment: Environment) -> DeployedSizes:
-    from millrace.cli.shared.connections import connect_account
+    from millrace.cli.shared.account_or_sandbox_connection import connect_account
     from millrace.lifecycle.changes.read_deployed_sizes import read_deployed_sizes
 
     return read_deployed_sizes(connect_account(environment))
@@ -265,7 +265,7 @@ def _print_plan_diff(
     changed = differences(before.plan, json.loads(json.dumps(plan_as_plain_data(sized))))
     changes = None
     if before.templates is not None:
-        changes = permission_diff.template_change_lines(environment, before.templates, root)
+        changes = permission_diff_between_versions.template_change_lines(environment, before.templates, root)
     if as_json:
         typer.echo(json.dumps(plan_diff.diff_document(changed, keys, changes), indent=2, ensure_ascii=False))
     elif as_markdown:
@@ -273,7 +273,10 @@ def _print_plan_diff(
             plan_diff.differences_as_markdown(changed, reference) + plan_diff.changed_keys_as_markdown(keys),
             nl=False,
         )
-        typer.echo("" if changes is None else permission_diff.template_changes_as_markdown(changes), nl=False)
+        typer.echo(
+            "" if changes is None else permission_diff_between_versions.template_changes_as_markdown(changes),
+            nl=False,
+        )
     elif not changed:
         typer.echo(f"sizes and costs are the same as in the plan of {reference}")
     else:

@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from millrace.etl.queries import required_spark_settings
-from millrace.sandbox.programs.local_driver import LOCAL
+from millrace.sandbox.programs.start_spark_submit import LOCAL
 from millrace.sandbox.programs.toolchain import program_variables
 
 

@@ -12,7 +12,7 @@ from urllib.request import Request, urlopen
 from millrace.config.aws.pagination import list_all
 from millrace.config.aws.resource_names import Names
 from millrace.config.model import EmrJob, GlueJob
-from millrace.lifecycle.account.deployed_outputs import read_stack_outputs
+from millrace.lifecycle.account.outputs_and_launch_documents import read_stack_outputs
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sizing.costs.price_table_update import PriceRenewal, renew_prices
 from millrace.sizing.prices_and_limits import Price, complete_prices_by_name

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millrace.cli.extras import require_sandbox_extra
-from millrace.cli.shared.connections import connect_account
+from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.console import open_progress_display
 from millrace.cli.shared.expected_failures import confirm_or_exit
 from millrace.cli.shared.options import AsJson, EnvironmentName
@@ -26,11 +26,11 @@ from millrace.sizing.plan_model import Plan
 
 if TYPE_CHECKING:
     from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
+    from millrace.verify.account_or_sandbox_base import StepSeconds, VerificationTarget
     from millrace.verify.environment_copy import VerificationCopy, VerificationSettings
     from millrace.verify.removals.removal import RemovalResult
     from millrace.verify.removals.removal_scope import VerificationScope
     from millrace.verify.verification_outcome import VerificationOutcome
-    from millrace.verify.verification_target import StepSeconds, VerificationTarget
 
 NOT_EXACT = 1
 
@@ -177,8 +177,8 @@ def _exit_status_after_verification(
     from millrace.sandbox.programs.toolchain import state_folder
     from millrace.sizing import plan
     from millrace.verify.environment_copy import new_environment_name, write_verification_environment
+    from millrace.verify.expected_and_actual_cost import cost_items
     from millrace.verify.run import Verification, estimate_time_and_usage
-    from millrace.verify.verification_cost import cost_items
 
     kind = _verification_place(environment, in_sandbox=in_sandbox)
     folder = state_folder() / "verify"

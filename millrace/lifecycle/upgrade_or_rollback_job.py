@@ -99,7 +99,7 @@ def upgrade_job(
         CloudFormation refused, so nothing has changed.
     UnknownHealthError
         The new version runs, but AWS did not show its health: that is no reason for a rollback.
-    AwsError, millrace.lifecycle.account.deployed_outputs.NotDeployedError
+    AwsError, millrace.lifecycle.account.outputs_and_launch_documents.NotDeployedError
         AWS refused a call.
     """
     change = change_of_job(changes, job)
@@ -172,7 +172,7 @@ def roll_back_job(
         It was not deployed, or is not healthy either.
     UpgradeError
         Its launch document no longer exists.
-    AwsError, millrace.lifecycle.account.deployed_outputs.NotDeployedError
+    AwsError, millrace.lifecycle.account.outputs_and_launch_documents.NotDeployedError
         AWS refused a call.
     """
     job = version.job

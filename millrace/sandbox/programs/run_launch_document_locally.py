@@ -22,8 +22,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.config.engines import KINDS
 from millrace.config.engines.versions import spark_line_of
-from millrace.lifecycle.account.deployed_outputs import LaunchDocument, split_s3_url
-from millrace.sandbox.programs import jars, local_driver
+from millrace.lifecycle.account.outputs_and_launch_documents import LaunchDocument, split_s3_url
+from millrace.sandbox.programs import jars, start_spark_submit
 from millrace.sandbox.programs.child_processes import RUN, ChildProcess
 from millrace.sandbox.programs.engine_default_spark_settings import engine_settings
 from millrace.sandbox.programs.localstack import LocalStack
@@ -114,7 +114,7 @@ class SandboxSpark:
             "spark.app.name": f"{document['environment']}/{document['job']}",
             **self.s3_file_system_settings(),
             **local_catalog_settings(name, _CATALOG_DATABASE, warehouse),
-            **local_driver.LOCAL,
+            **start_spark_submit.LOCAL,
             # A local master does not read spark.task.maxFailures.
             "spark.master": f"local[{self.cores},{result['spark.task.maxFailures']}]",
             "spark.driver.memory": self.driver_memory,
@@ -197,7 +197,7 @@ class SandboxSpark:
             "AWS_CBOR_DISABLE": "true",
             "JAVA_HOME": str(java_home()),
         }
-        process = local_driver.start_driver(
+        process = start_spark_submit.start_driver(
             f"job-{run}", home, entry, settings, tail, environment=environment, archive=archive, line=line
         )
         return LocalJob(process, event_logs)
@@ -288,7 +288,7 @@ class LocalJob:
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Yield the JSON lines that the core has printed so far (``docs/launch-document.md``)."""
-        return local_driver.read_driver_events(self.process)
+        return start_spark_submit.read_driver_events(self.process)
 
     def commit_times(self) -> list[datetime]:
         """Return the commit times of the batches that landed or derived anything."""

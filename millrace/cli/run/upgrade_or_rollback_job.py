@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from millrace.cli.run.cdk_synth_diff_deploy import cdk_deploy_stack, synthesize_and_find_changes
 from millrace.cli.run.changes_report import (
     change_lines,
     exit_if_permissions_widen,
@@ -14,6 +13,7 @@ from millrace.cli.run.changes_report import (
     print_and_check_changes,
 )
 from millrace.cli.run.checkpoint_compatibility import LaunchOfOtherReleaseError, checkpoint_refusals
+from millrace.cli.run.shared_cdk_steps import cdk_deploy_stack, synthesize_and_find_changes
 from millrace.cli.shared.expected_failures import confirm_or_exit
 from millrace.cli.shared.options import (
     AsJson,
@@ -56,7 +56,7 @@ def upgrade(
 
       millrace upgrade --env prod flights --yes
     """
-    from millrace.lifecycle import upgrade as steps
+    from millrace.lifecycle import upgrade_or_rollback_job as steps
     from millrace.lifecycle.deploy import DeploymentChanges
     from millrace.lifecycle.versions_for_rollback import UpgradeError
 
@@ -111,7 +111,7 @@ def rollback(
 
       millrace rollback --env prod flights --yes
     """
-    from millrace.lifecycle import upgrade as steps
+    from millrace.lifecycle import upgrade_or_rollback_job as steps
     from millrace.lifecycle.versions_for_rollback import find_previous_version
 
     environment = load_environment_with_job(env, job)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from ipaddress import IPv4Network
 
-from millrace.config.aws import availability_zones
+from millrace.config.aws import zones_refused_by_services
 from millrace.config.aws.regions import LACKING
 from millrace.config.base import arn_region_account_resource
 from millrace.config.document.problems import MISSING, Finding, Path
@@ -133,7 +133,7 @@ def _check_zone_ids(environment: Environment) -> Iterator[Finding]:
         count = network.availability_zones or "2 or 3"
         yield Finding(path, zone_ids, f"{count} different zones, as network.availability_zones says")
     for zone in network.zone_ids:
-        allowed = availability_zones.suggest_zones_instead_of(environment, zone)
+        allowed = zones_refused_by_services.suggest_zones_instead_of(environment, zone)
         if allowed is not None:
             yield Finding(path, zone, allowed)
 

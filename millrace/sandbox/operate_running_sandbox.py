@@ -16,14 +16,14 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.types import DecimalType, IcebergType, ListType, MapType, StructType
 
 from millrace.config.model import Environment
-from millrace.lifecycle.account.deployed_outputs import read_launch_document
+from millrace.lifecycle.account.outputs_and_launch_documents import read_launch_document
 from millrace.lifecycle.audits.query_audit import AuditedDeployment
 from millrace.lifecycle.jobs.logs import LogLine
 from millrace.sandbox.local_stand_in_environment import make_stand_in
 from millrace.sandbox.localstack_deployment import Sandbox
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
-from millrace.sandbox.programs.local_spark import SandboxSpark
 from millrace.sandbox.programs.localstack import LocalStack, localstack_answers
+from millrace.sandbox.programs.run_launch_document_locally import SandboxSpark
 
 _RECORD = RUN / "kept.json"
 _MOST_BYTES = 16 * 1024**2

@@ -36,7 +36,7 @@ from millrace.etl.record.batch_accounts import EventReporter
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run_context import JobRun
 from millrace.etl.record.tables import Table
-from millrace.sandbox.programs import jars, local_session
+from millrace.sandbox.programs import jars, open_spark_session
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.programs.toolchain import program_variables, python_import_path
 
@@ -214,7 +214,7 @@ def main() -> None:
             "spark.local.dir": str(scratch / "tmp"),
             "spark.sql.warehouse.dir": str(scratch / "hive"),
         }
-        with local_session.running_spark_session(
+        with open_spark_session.running_spark_session(
             files, settings, warehouse=scratch / "lake", catalog=catalog
         ) as spark:
             found = _rehearse_request(spark, asked, scratch)

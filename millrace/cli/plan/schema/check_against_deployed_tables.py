@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from millrace.cli.shared.connections import connect_account
+from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.expected_failures import REFUSED
 from millrace.cli.shared.options import AsJson, EnvironmentName, load_environment_with_job
 from millrace.completion import complete_job_names
@@ -18,7 +18,7 @@ from millrace.config import Environment
 from millrace.sizing import plan
 
 if TYPE_CHECKING:
-    from millrace.sandbox.start_rehearsal import StartRehearsal
+    from millrace.sandbox.rehearse_job_table_changes import StartRehearsal
 
 
 def check(
@@ -72,10 +72,10 @@ def _rehearse_start_on_tables(environment: Environment, jobs: Sequence[str]) -> 
     from millrace.etl.launch import typed_json
     from millrace.infra.launch.launch_settings import job_settings
     from millrace.lifecycle.account import catalog_columns
-    from millrace.sandbox import running_sandbox, start_rehearsal
+    from millrace.sandbox import operate_running_sandbox, rehearse_job_table_changes
 
     sized = plan(environment)
-    place = running_sandbox.running_sandbox_deployment(environment)
+    place = operate_running_sandbox.running_sandbox_deployment(environment)
     if place is None:
         aws = connect_account(environment)
         settings = [
@@ -88,10 +88,10 @@ def _rehearse_start_on_tables(environment: Environment, jobs: Sequence[str]) -> 
         settings = [
             typed_json.to_json_value(job_settings(environment, sized.jobs[job], place.names)) for job in jobs
         ]
-        deployed = running_sandbox.columns_of_local_tables(
+        deployed = operate_running_sandbox.columns_of_local_tables(
             place.catalog(), _table_names_in_settings(settings)
         )
-    return start_rehearsal.rehearse_starts(settings, deployed)
+    return rehearse_job_table_changes.rehearse_starts(settings, deployed)
 
 
 def _table_names_in_settings(settings: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -17,13 +17,13 @@ from rich.box import HEAVY_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from millrace.cli.plan.schema.check import check
+from millrace.cli.plan.schema.check_against_deployed_tables import check
 from millrace.cli.shared.console import figure_columns, print_rich
 from millrace.cli.shared.options import AsJson, KafkaAddress, KinesisAddress, load_environment_with_stream
 from millrace.cli.shared.output_file_errors import write_errors_as_wrong_option
 from millrace.completion import complete_environment_names
 from millrace.config import find_root
-from millrace.config.schema import SCHEMA_FILE, schema_text
+from millrace.config.environment_json_schema import SCHEMA_FILE, schema_text
 
 if TYPE_CHECKING:
     from millrace.sandbox.schemas.infer import InferredSchema
@@ -152,7 +152,7 @@ def infer(
 
       millrace schema infer shop --env dev --format debezium --out pipelines/shop/schemas
     """
-    from millrace.sandbox.schemas import ddl
+    from millrace.sandbox.schemas import ddl_and_pyspark_types
     from millrace.sandbox.schemas.change_schemas import infer_from_changes, schema_file_name_by_table
 
     if (stream is None) == (file is None):
@@ -183,7 +183,7 @@ def infer(
             }
             places = {"": out}
         found = {
-            table: _InferredSchemaFile(each, ddl.schema_as_ddl(each.schema), places[table])
+            table: _InferredSchemaFile(each, ddl_and_pyspark_types.schema_as_ddl(each.schema), places[table])
             for table, each in tables.items()
         }
     for each in found.values() if changes else ():
@@ -270,7 +270,7 @@ def _format_by_suffix(file: Path | None) -> Format:
 
 
 def _read_avro_schema_text_and_result(file: Path | None, out: Path | None) -> tuple[str, InferredSchema]:
-    from millrace.sandbox.schemas import ddl
+    from millrace.sandbox.schemas import ddl_and_pyspark_types
     from millrace.sandbox.schemas.infer import read_avro_schema_text_and_result
 
     if file is None:
@@ -278,7 +278,11 @@ def _read_avro_schema_text_and_result(file: Path | None, out: Path | None) -> tu
             "--format avro: an Avro record does not contain its schema; give an Avro file with --file"
         )
     text, result = read_avro_schema_text_and_result(file.read_bytes())
-    return (ddl.schema_as_ddl(result.schema) if out is not None and out.suffix == ".ddl" else text), result
+    return (
+        ddl_and_pyspark_types.schema_as_ddl(result.schema)
+        if out is not None and out.suffix == ".ddl"
+        else text
+    ), result
 
 
 def _payloads_with_columns_and_delimiter(
@@ -296,22 +300,22 @@ def _payloads_with_columns_and_delimiter(
 ) -> tuple[list[bytes], list[str] | None, str]:
     """Return payloads, names of the columns, and delimiter."""
     from millrace.sandbox.records import traffic_targets
-    from millrace.sandbox.schemas import sample_records
+    from millrace.sandbox.schemas import read_sample_records
 
     names = columns.split(",") if columns else None
     if file is None:
         assert stream is not None, "neither stream nor file"
         assert env is not None, "no environment"
         environment = load_environment_with_stream(env, stream)
-        payloads = sample_records.decompress_all(
+        payloads = read_sample_records.decompress_all(
             traffic_targets.sample_records(environment, stream, count, kafka=kafka, kinesis=kinesis, aws=aws)
         )
-        return payloads, names, delimiter or sample_records.guess_delimiter(payloads[:20], names)
+        return payloads, names, delimiter or read_sample_records.guess_delimiter(payloads[:20], names)
     headed = form == "csv" and names is None
-    payloads = sample_records.read_lines(file, count + headed)
-    delimiter = delimiter or sample_records.guess_delimiter(payloads[:20], names)
+    payloads = read_sample_records.read_lines(file, count + headed)
+    delimiter = delimiter or read_sample_records.guess_delimiter(payloads[:20], names)
     if headed:
-        return payloads[1:], sample_records.csv_header(file, delimiter), delimiter
+        return payloads[1:], read_sample_records.csv_header(file, delimiter), delimiter
     return payloads, names, delimiter
 
 
@@ -335,7 +339,7 @@ def _infer_schema(
 
 
 def _inferred_document(inferred: InferredSchema) -> dict[str, Any]:
-    from millrace.sandbox.schemas.ddl import type_as_ddl
+    from millrace.sandbox.schemas.ddl_and_pyspark_types import type_as_ddl
 
     return {
         "records": inferred.records,
@@ -355,7 +359,7 @@ def _inferred_document(inferred: InferredSchema) -> dict[str, Any]:
 
 
 def _print_inferred(inferred: InferredSchema) -> None:
-    from millrace.sandbox.schemas.ddl import type_as_ddl
+    from millrace.sandbox.schemas.ddl_and_pyspark_types import type_as_ddl
 
     table = Table(
         "field",

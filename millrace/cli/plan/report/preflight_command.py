@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from millrace.cli.shared.connections import connect_account
+from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.console import print_table_with_texts, word_columns
 from millrace.cli.shared.expected_failures import FAILED
 from millrace.cli.shared.options import AsJson, EnvironmentName
@@ -48,7 +48,7 @@ def preflight(
     from millrace.lifecycle.aws_error_messages import CredentialsError
     from millrace.lifecycle.changes.read_deployed_sizes import read_deployed_sizes
     from millrace.lifecycle.preflight import account as preflight_account
-    from millrace.lifecycle.preflight import templates as preflight_templates
+    from millrace.lifecycle.preflight import policies_state_machines_drift as preflight_templates
     from millrace.lifecycle.preflight.run_preflight_checks import (
         PreflightAccount,
         PreflightRow,
@@ -90,7 +90,7 @@ def _templates_and_missing_program_rows(
     environment: Environment,
 ) -> tuple[Mapping[str, Template] | None, Sequence[PreflightRow]]:
     """Synthesise the templates; without the programs for it, return the row that says so."""
-    from millrace.cli.plan.report.permission_diff import synthesize_templates
+    from millrace.cli.plan.report.permission_diff_between_versions import synthesize_templates
     from millrace.lifecycle.preflight.run_preflight_checks import PreflightRow
     from millrace.sandbox.programs.toolchain import ToolchainError
 

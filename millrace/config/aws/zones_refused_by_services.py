@@ -1,4 +1,4 @@
-"""Availability Zones in which a service has subnets, by the ids that are the same in every account."""
+"""Availability Zones that a service refuses, and zones instead of them, by the ids that are the same in every account."""
 
 from __future__ import annotations
 

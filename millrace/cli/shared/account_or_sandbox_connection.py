@@ -21,6 +21,6 @@ def connect_account(environment: Environment) -> DeployedEnvironment:
 def connect_sandbox_or_account(environment: Environment) -> AuditedDeployment:
     """Connect to the running sandbox of an environment, or to its account if there is none."""
     from millrace.lifecycle.audits.query_audit import deployment_on_aws
-    from millrace.sandbox.running_sandbox import running_sandbox_deployment
+    from millrace.sandbox.operate_running_sandbox import running_sandbox_deployment
 
     return running_sandbox_deployment(environment) or deployment_on_aws(connect_account(environment))
