@@ -13,11 +13,11 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from ..launch.metric_names import BY_NAME, PREFIX
 from ..record.batch_accounts import EventReporter
 from ..record.errors import SinkError, StartError
 from ..services import aws_clients
 from ..services.backoff import START_SECONDS, Backoff
-from .metric_names import BY_NAME, PREFIX
 from .trigger_metrics import MetricSample
 
 MOST_VALUES = 150

@@ -12,7 +12,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
-from .metric_names import BY_NAME
+from ..launch.metric_names import BY_NAME
 from .trigger_metrics import MetricSample
 
 _QUANTILES = (0.5, 0.95, 0.99, 1.0)

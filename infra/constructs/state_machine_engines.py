@@ -13,7 +13,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from millrace.sizing.alarms.metrics import BY_NAME, metric_namespace
+from millrace.etl.launch.metric_names import BY_NAME
+from millrace.sizing.alarms.metrics import metric_namespace
 from millrace.sizing.plan_model import JobPlan
 
 from .state_machine_building_blocks import State, choice_state

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from millrace.etl.metrics.metric_names import BY_NAME
+from millrace.etl.launch.metric_names import BY_NAME
 from millrace.infra.constructs.alarms import alarm_name
 from millrace.sandbox.one_job_failure_drill import DrillResult
 from millrace.sandbox.programs.child_processes import RUN

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from millrace.config import load
-from millrace.etl.metrics import metric_names
+from millrace.etl.launch.metric_names import BY_NAME, METRICS
 from millrace.infra.cloudwatch_and_grafana_dashboards import (
     cloudwatch_dashboard_body,
     grafana_dashboard,
     split_into_dashboards,
 )
 from millrace.infra.dashboard_sections import dashboard_sections
-from millrace.sizing.alarms.metrics import BY_NAME, METRICS, metric_namespace
+from millrace.sizing.alarms.metrics import metric_namespace
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 from tests.template.test_security import listed
 
@@ -297,12 +297,6 @@ def test_the_document_lists_the_metrics() -> None:
     rows = re.findall(r"^\| `(\w+)` \| ([\w/]+) \| (job, query|job) \|", text, re.MULTILINE)
     assert rows == [(m.name, m.unit, "job, query" if m.per_query else "job") for m in METRICS]
     assert f"`{metric_namespace('flights-prod-departures')}`" in text
-
-
-def test_the_core_sends_what_is_promised() -> None:
-    sent = [(m.name, m.unit, m.per_query) for m in metric_names.METRICS]
-    assert sent == [(m.name, m.unit, m.per_query) for m in METRICS]
-    assert metric_namespace("a-job") == f"{metric_names.PREFIX}/a-job"
 
 
 def test_standard_output_goes_where_cloudwatch_reads_metrics_out_of_it(each: Synthesis) -> None:

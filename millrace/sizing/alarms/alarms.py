@@ -9,6 +9,7 @@ from millrace.config.aws.resource_names import Names
 from millrace.config.model import Environment, MskCluster
 from millrace.config.queries import DeriveQuery, LandingQueryBase, SourceQueryBase
 from millrace.config.sources.stream_metrics import LATE_PERIODS, StreamReaderTiming
+from millrace.etl.launch.metric_names import BY_NAME
 from millrace.sizing.alarms.alarm_windows import (
     HOUR,
     MINUTE,
@@ -17,7 +18,7 @@ from millrace.sizing.alarms.alarm_windows import (
     late_window_period_and_counts,
     window_period_and_count,
 )
-from millrace.sizing.alarms.metrics import BY_NAME, metric_namespace
+from millrace.sizing.alarms.metrics import metric_namespace
 from millrace.sizing.plan_model import Alarm, ClusterPlan, JobPlan, Missing, QueryPlan
 
 BATCH_SHARE = 1.2

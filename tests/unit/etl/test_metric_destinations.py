@@ -18,12 +18,12 @@ import pytest
 from botocore.serialize import create_serializer
 from moto import mock_aws
 
+from millrace.etl.launch.metric_names import METRICS
 from millrace.etl.launch.settings import parse_job_settings
 from millrace.etl.metrics import cloudwatch
 from millrace.etl.metrics.background_writer import ROOM, BackgroundWriter
 from millrace.etl.metrics.jsonlines import JsonLinesFile
 from millrace.etl.metrics.metric_destinations import NonBlockingConsole, open_monitor
-from millrace.etl.metrics.metric_names import METRICS
 from millrace.etl.metrics.percentile_sketch import PercentileSketch
 from millrace.etl.metrics.trigger_metrics import MetricSample
 from millrace.etl.record.batch_accounts import EventReporter

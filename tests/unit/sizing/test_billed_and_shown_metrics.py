@@ -9,10 +9,11 @@ import pytest
 
 from millrace.config import environment_names, load
 from millrace.config.network_storage_governance_observability import Observability
+from millrace.etl.launch.metric_names import BY_NAME, METRICS
 from millrace.etl.metrics import cloudwatch
 from millrace.sizing import plan
 from millrace.sizing.alarms.alarm_stacks import MOST_IN_A_STACK, alarms_divided_into_stacks
-from millrace.sizing.alarms.metrics import BY_NAME, METRICS, metric_count, reporting_queries
+from millrace.sizing.alarms.metrics import metric_count, reporting_queries
 from millrace.sizing.prices_and_limits import service_limits
 from tests.unit.sizing.conftest import Loader, text
 

@@ -1,4 +1,4 @@
-"""Names of the metrics that a job reports; ``docs/metrics.md`` describes each, and a test compares the two."""
+"""Metrics that a job reports: one list for the core, alarms, dashboards and the bill; ``docs/metrics.md`` describes each."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ PREFIX = "Millrace"
 
 Kind = Literal["total", "level", "spread"]
 """``total`` is summed over batches, ``level`` is the last batch's value, ``spread`` has a value for each record."""
+
+Of = Literal["job", "query", "source", "kafka", "state", "latest", "letters", "rules"]
+"""Reporter of a metric: the job, every query, or each query with a source, Kafka, state, latest_by, dead letters or rules."""
 
 
 @dataclass(frozen=True)
@@ -24,14 +27,19 @@ class Metric:
         CloudWatch's name for the unit.
     kind
         Aggregation of several batches' values.
-    per_query
-        True for the dimensions ``job`` and ``query``; false for ``job`` alone.
+    of
+        Its reporter; the dimensions are ``job`` and ``query``, or ``job`` alone for a metric of a job.
     """
 
     name: str
     unit: Literal["Seconds", "Count", "Count/Second", "Bytes"]
     kind: Kind
-    per_query: bool = True
+    of: Of = "query"
+
+    @property
+    def per_query(self) -> bool:
+        """True if the dimensions are ``job`` and ``query``; otherwise ``job`` alone."""
+        return self.of != "job"
 
 
 METRICS = (
@@ -49,26 +57,26 @@ METRICS = (
     Metric("ProcessedRowsPerSecond", "Count/Second", "level"),
     Metric("WrittenRecords", "Count", "total"),
     Metric("DuplicateRecords", "Count", "total"),
-    Metric("BadRecords", "Count", "total"),
-    Metric("BrokenRules", "Count", "total"),
+    Metric("BadRecords", "Count", "total", "letters"),
+    Metric("BrokenRules", "Count", "total", "rules"),
     Metric("FilteredRecords", "Count", "level"),  # negative where a transform adds rows
-    Metric("BacklogRecords", "Count", "level"),
+    Metric("BacklogRecords", "Count", "level", "kafka"),
     Metric("BacklogSeconds", "Seconds", "level"),
-    Metric("DrainTime", "Seconds", "level"),
-    Metric("LimitedBatches", "Count", "total"),
-    Metric("LimitedInARow", "Count", "level"),
+    Metric("DrainTime", "Seconds", "level", "kafka"),
+    Metric("LimitedBatches", "Count", "total", "source"),
+    Metric("LimitedInARow", "Count", "level", "source"),
     Metric("RetriedTasks", "Count", "total"),
-    Metric("WatermarkDelay", "Seconds", "level"),
-    Metric("StateRows", "Count", "level"),
-    Metric("StateMemory", "Bytes", "level"),
-    Metric("LateRows", "Count", "total"),
-    Metric("EarlyRows", "Count", "total"),
-    Metric("RepeatedRows", "Count", "total"),
-    Metric("UnorderedKeys", "Count", "total"),
+    Metric("WatermarkDelay", "Seconds", "level", "state"),
+    Metric("StateRows", "Count", "level", "state"),
+    Metric("StateMemory", "Bytes", "level", "state"),
+    Metric("LateRows", "Count", "total", "state"),
+    Metric("EarlyRows", "Count", "total", "state"),
+    Metric("RepeatedRows", "Count", "total", "state"),
+    Metric("UnorderedKeys", "Count", "total", "latest"),
     Metric("QueryFailures", "Count", "total"),
     Metric("QueryRetries", "Count", "total"),
-    Metric("DroppedSamples", "Count", "total", per_query=False),
-    Metric("Starts", "Count", "total", per_query=False),
+    Metric("DroppedSamples", "Count", "total", "job"),
+    Metric("Starts", "Count", "total", "job"),
 )
 
 BY_NAME = {metric.name: metric for metric in METRICS}
