@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from pyspark.sql import DataFrame, SparkSession
 
 from ..launch import typed_json
+from ..launch.requests import BENCHMARK_VERSION, BenchmarkRun, BenchmarkSchedule
 from ..launch.settings import DeriveSettings, DirectSettings, LandSettings, RouteSettings
 from ..launch.sinks import SinkSettings
 from ..record import batch_accounts, hadoop_files
@@ -39,54 +40,6 @@ Opened = Callable[[JobRun, str, int | None], ReadyQuery]
 """Builds a query of a job by name; the number limits the rows that a derive query reads in a batch."""
 
 
-@dataclass(frozen=True)
-class BenchmarkRunSettings:
-    """One run, with a new checkpoint and new tables.
-
-    Attributes
-    ----------
-    number
-        Position in the order of runs.
-    limit
-        Most records of a batch.
-    partitions
-        Number of the topic's partitions to read, from 0 on.
-    repetition
-        Repetition of the same limit and partitions; -1 for a warm-up.
-    batches
-        Batches after which the run ends.
-    """
-
-    number: int
-    limit: int
-    partitions: int
-    repetition: int
-    batches: int
-
-
-@dataclass(frozen=True)
-class BenchmarkSchedule:
-    """Runs to measure.
-
-    Attributes
-    ----------
-    queries
-        Names: one query that reads a topic, then those that derive from its table.
-    topic_partitions
-        Partitions of the topic that was filled.
-    result
-        URL for the measurements.
-    """
-
-    queries: tuple[str, ...]
-    topic_partitions: int
-    result: str
-    runs: tuple[BenchmarkRunSettings, ...]
-
-
-VERSION = 1
-
-
 def read_schedule(spark: SparkSession, url: str) -> BenchmarkSchedule:
     """Read a schedule.
 
@@ -97,7 +50,9 @@ def read_schedule(spark: SparkSession, url: str) -> BenchmarkSchedule:
     """
     try:
         text = hadoop_files.read_text(spark, url)
-        schedule: BenchmarkSchedule = typed_json.read_versioned(BenchmarkSchedule, text, "schedule", VERSION)
+        schedule: BenchmarkSchedule = typed_json.read_versioned(
+            BenchmarkSchedule, text, "schedule", BENCHMARK_VERSION
+        )
     except (OSError, ValueError) as error:
         raise StartError(f"--benchmark {url}: {error}") from error
     if not schedule.runs or not schedule.queries:
@@ -145,7 +100,7 @@ class BenchmarkRunner:
                 partitions=run.partitions,
             )
         outcome = {
-            "version": VERSION,
+            "version": BENCHMARK_VERSION,
             "job": self.job_run.job.job,
             "engine": self.job_run.job.engine,
             "begun_at": batch_accounts.iso_text(begun),
@@ -191,7 +146,7 @@ class BenchmarkRunner:
     def _measurements_of_run(
         self,
         chain: Sequence[LandSettings | DirectSettings | DeriveSettings],
-        run: BenchmarkRunSettings,
+        run: BenchmarkRun,
         partitions: int,
     ) -> Iterator[dict[str, Any]]:
         job = dataclasses.replace(
@@ -211,7 +166,7 @@ class BenchmarkRunner:
     def _query_reading_from_beginning(
         self,
         query: LandSettings | DirectSettings | DeriveSettings,
-        run: BenchmarkRunSettings,
+        run: BenchmarkRun,
         partitions: int,
     ) -> LandSettings | DirectSettings | DeriveSettings:
         """Return the query with the topic's beginning as its start, its own tables and no wait between triggers."""
@@ -256,7 +211,7 @@ class BenchmarkRunner:
         for name in sorted(self._made):
             self.job_run.spark.sql(f"DROP TABLE IF EXISTS {self.job_run.table(name)} PURGE")
 
-    def _run_and_measure_batches(self, query: ReadyQuery, run: BenchmarkRunSettings) -> list[dict[str, Any]]:
+    def _run_and_measure_batches(self, query: ReadyQuery, run: BenchmarkRun) -> list[dict[str, Any]]:
         done = 0
 
         def handle_and_count(batch: DataFrame, batch_id: int) -> None:
@@ -302,7 +257,7 @@ class BenchmarkRunner:
         ]
 
 
-def _route_from_topic_start(route: Route, run: BenchmarkRunSettings, partitions: int) -> Route:
+def _route_from_topic_start(route: Route, run: BenchmarkRun, partitions: int) -> Route:
     """Return the route with a source that reads from the beginning of its topic, as far as the run needs."""
     source = route.source.starting_at_beginning(run.limit, run.partitions, partitions)
     assert source is not None, f"{route.source.name} was taken for one that can be measured"

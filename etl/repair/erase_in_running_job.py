@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 
 from ..checkpoints.checkpoint import Checkpoint
 from ..launch import typed_json
+from ..launch.requests import ERASE_FOLDER, EraseRequest
 from ..launch.settings import JobSettings
 from ..record import batch_accounts, hadoop_files
 from ..record.batch_accounts import EventReporter
@@ -36,40 +37,8 @@ from .erase_old_snapshots import (
 )
 from .erase_targets import ErasureTarget, targets_left_out_and_problems
 
-FOLDER = "_millrace/erase"
-"""Folder below the job's checkpoints: the request, and an answer for each id."""
-
 RECORDS = "_erasures"
 """Folder beside those of the job's tables: one file per erasure, by job and id."""
-
-
-@dataclass(frozen=True)
-class EraseRequest:
-    """Request of an erasure.
-
-    Attributes
-    ----------
-    id
-        Id of the erasure, the same for all jobs.
-    where
-        Condition in SQL.
-    apply
-        True to erase; false for a preview.
-    by, asked_at
-        User and time of the request, from the command.
-    keep_condition
-        True to keep the condition in the record, beside its digest.
-    left_out
-        Sentences of the command on data that it does not reach.
-    """
-
-    id: str
-    where: str
-    apply: bool
-    by: str
-    asked_at: str
-    keep_condition: bool
-    left_out: tuple[str, ...]
 
 
 @dataclass
@@ -97,7 +66,7 @@ class ErasureTask:
     @property
     def folder(self) -> str:
         """Folder of the request (``request.json``) and of the answers by id."""
-        return f"{self.job.checkpoints}/{FOLDER}"
+        return f"{self.job.checkpoints}/{ERASE_FOLDER}"
 
     def __call__(self, spark: SparkSession) -> None:
         """Look for a request, and do the steps that are possible now.

@@ -45,7 +45,7 @@ class Batch(_Strict):
 
 
 class Run(_Strict):
-    """One run of a query; see :class:`millrace.benchmark.run_schedule.PlannedRun`."""
+    """One run of a query; see :class:`etl.launch.requests.BenchmarkRun`."""
 
     query: str
     number: int

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from millrace.benchmark.measurements import Measurements, Run
-from millrace.benchmark.run_schedule import WARM_UP, PlannedRun
+from millrace.benchmark.run_schedule import WARM_UP
 from millrace.benchmark.settled_batches import Disturbance, find_disturbances, settled_points
+from millrace.etl.launch.requests import BenchmarkRun
 
 _MOST = 1 / 3
 """Largest share of all settings: where more of them disagree, the machine is busy and would be so again."""
@@ -31,8 +32,8 @@ def disturbances_of_all_queries(measured: Measurements, queries: Iterable[str]) 
 
 
 def schedule_disturbed_runs_again(
-    runs: Sequence[PlannedRun], disturbances: Iterable[Disturbance]
-) -> tuple[PlannedRun, ...]:
+    runs: Sequence[BenchmarkRun], disturbances: Iterable[Disturbance]
+) -> tuple[BenchmarkRun, ...]:
     """Schedule the settings that disagree again, all repetitions of each, after a run that warms up.
 
     The largest setting that agrees is measured again, too: the repetition is minutes after all the rest, and only a
@@ -55,7 +56,7 @@ def schedule_disturbed_runs_again(
     disturbed.add(max(cells - disturbed))
     repeated = [run for run in runs if run.repetition == WARM_UP or _cell_of_run(run) in disturbed]
     return tuple(
-        PlannedRun(number, run.limit, run.partitions, run.repetition, run.batches)
+        BenchmarkRun(number, run.limit, run.partitions, run.repetition, run.batches)
         for number, run in enumerate(repeated)
     )
 
@@ -103,7 +104,7 @@ def replace_disturbed_settings(
     )
 
 
-def _cell_of_run(run: PlannedRun | Run) -> _Cell:
+def _cell_of_run(run: BenchmarkRun | Run) -> _Cell:
     return run.limit, run.partitions
 
 

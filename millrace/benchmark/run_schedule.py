@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
+
+from millrace.etl.launch.requests import BENCHMARK_VERSION, BenchmarkRun, BenchmarkSchedule
 
 BATCHES = 16
 """Batches of a run: ten after the warm-up, which takes up to six."""
@@ -16,23 +18,6 @@ WARM_UP = -1
 """Repetition number of the run that only warms the session up; it does not count."""
 
 _WARM_UP_BATCHES = 40
-
-
-@dataclass(frozen=True)
-class PlannedRun:
-    """One run: a limit in records, over so many partitions.
-
-    Attributes
-    ----------
-    repetition
-        Of the same limit and partitions, from 0 on; :data:`WARM_UP` for the very first run.
-    """
-
-    number: int
-    limit: int
-    partitions: int
-    repetition: int
-    batches: int
 
 
 def spaced_limits(smallest: int, largest: int, levels: int) -> tuple[int, ...]:
@@ -63,7 +48,7 @@ def schedule_runs(
     repetitions: int = REPETITIONS,
     batches: int = BATCHES,
     seed: int = 0,
-) -> tuple[PlannedRun, ...]:
+) -> tuple[BenchmarkRun, ...]:
     """Order the runs so that a drift with time does not look like an effect of the limit.
 
     One partition is measured at all limits, more partitions at the two largest only: these show the cost of
@@ -87,16 +72,16 @@ def schedule_runs(
     order = random.Random(seed)
     cells = [(limit, 1) for limit in sizes]
     cells += [(limit, count) for count in sorted(set(partitions) - {1}) for limit in sizes[-2:]]
-    runs = [PlannedRun(0, sizes[len(sizes) // 2], max(partitions, default=1), WARM_UP, _WARM_UP_BATCHES)]
+    runs = [BenchmarkRun(0, sizes[len(sizes) // 2], max(partitions, default=1), WARM_UP, _WARM_UP_BATCHES)]
     for repetition in range(repetitions):
         block = list(cells)
         order.shuffle(block)
-        runs += [PlannedRun(len(runs) + n, *cell, repetition, batches) for n, cell in enumerate(block)]
+        runs += [BenchmarkRun(len(runs) + n, *cell, repetition, batches) for n, cell in enumerate(block)]
     return tuple(runs)
 
 
 def schedule_document(
-    runs: Sequence[PlannedRun], queries: Sequence[str], topic_partitions: int, result: str
+    runs: Sequence[BenchmarkRun], queries: Sequence[str], topic_partitions: int, result: str
 ) -> dict[str, Any]:
     """Write the schedule that the core reads (``docs/launch-document.md``).
 
@@ -109,10 +94,5 @@ def schedule_document(
     result
         URL for the measurements.
     """
-    return {
-        "version": 1,
-        "queries": list(queries),
-        "topic_partitions": topic_partitions,
-        "result": result,
-        "runs": [asdict(run) for run in runs],
-    }
+    schedule = BenchmarkSchedule(tuple(queries), topic_partitions, result, tuple(runs))
+    return {"version": BENCHMARK_VERSION, **asdict(schedule)}

@@ -16,10 +16,11 @@ from confluent_kafka import Producer
 from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.benchmark.measurements import Measurements
-from millrace.benchmark.run_schedule import PlannedRun, schedule_document
+from millrace.benchmark.run_schedule import schedule_document
 from millrace.config.engines import KINDS
 from millrace.config.engines.versions import SparkLine, spark_line_of
 from millrace.etl.launch import typed_json
+from millrace.etl.launch.requests import BenchmarkRun
 from millrace.etl.launch.sources import KafkaSource
 from millrace.sandbox.programs import jars, start_spark_submit
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
@@ -101,7 +102,7 @@ def fill_topic_and_count_records(
     return sent
 
 
-def records_needed_by_partition(runs: Sequence[PlannedRun]) -> dict[int, int]:
+def records_needed_by_partition(runs: Sequence[BenchmarkRun]) -> dict[int, int]:
     """Return the records that each partition must hold so that all batches of all runs are full."""
     needed: dict[int, int] = {}
     for run in runs:
@@ -113,7 +114,7 @@ def records_needed_by_partition(runs: Sequence[PlannedRun]) -> dict[int, int]:
 
 def run_benchmark_schedule(
     subject: BenchmarkJob,
-    runs: Sequence[PlannedRun],
+    runs: Sequence[BenchmarkRun],
     bootstrap: str,
     *,
     cores: int,

@@ -13,11 +13,12 @@ import numpy as np
 
 from millrace.benchmark.fit import ModelFit, fit_model
 from millrace.benchmark.measurements import BatchPoint, Measurements, Run, to_batch_point
-from millrace.benchmark.run_schedule import WARM_UP, PlannedRun
+from millrace.benchmark.run_schedule import WARM_UP
 from millrace.benchmark.settled_batches import Disturbance, find_disturbances
 from millrace.benchmark.warmup import count_warmup_batches
 from millrace.config import load
 from millrace.config.aws.resource_names import Names
+from millrace.etl.launch.requests import BenchmarkRun
 from millrace.lifecycle.changes.compare_with_deployed import launch_document_in_assembly
 from millrace.sandbox import benchmark
 from millrace.sandbox.payloads import records_from_nycflights
@@ -46,14 +47,14 @@ class Score:
     p95: float
 
 
-def schedule(repetitions: int, batches: int, seed: int) -> list[PlannedRun]:
+def schedule(repetitions: int, batches: int, seed: int) -> list[BenchmarkRun]:
     """Every limit with every count of partitions, in random order within each repetition."""
     order = random.Random(seed)
-    runs = [PlannedRun(0, LIMITS[-3], max(PARTITIONS), WARM_UP, 60)]
+    runs = [BenchmarkRun(0, LIMITS[-3], max(PARTITIONS), WARM_UP, 60)]
     for repetition in range(repetitions):
         cells = list(itertools.product(LIMITS, PARTITIONS))
         order.shuffle(cells)
-        runs += [PlannedRun(len(runs) + n, *cell, repetition, batches) for n, cell in enumerate(cells)]
+        runs += [BenchmarkRun(len(runs) + n, *cell, repetition, batches) for n, cell in enumerate(cells)]
     return runs
 
 

@@ -21,10 +21,11 @@ from millrace.cli.shared.expected_failures import CommandRefusedError, confirm_o
 from millrace.cli.shared.options import AsJson, EnvironmentName, Yes
 from millrace.config import Environment, load
 from millrace.config.document.problems import ConfigurationError, Problem
+from millrace.etl.launch.requests import EraseRequest
 
 if TYPE_CHECKING:
     from millrace.lifecycle.audits.query_audit import AuditedDeployment
-    from millrace.lifecycle.jobs.erasure_requests import Answers, ErasureRequest, ErasureRequests
+    from millrace.lifecycle.jobs.erasure_requests import Answers, ErasureRequests
 
 CONDITION = "CONDITION"
 """Placeholder for the condition in the steps that a person takes elsewhere."""
@@ -109,7 +110,7 @@ def erase(
     typer.echo(json.dumps(_erasure_document(request, done)) if as_json else _erasure_sentence(request, done))
 
 
-def _unfinished_erasure_with_condition(erasures: ErasureRequests, where: str) -> ErasureRequest | None:
+def _unfinished_erasure_with_condition(erasures: ErasureRequests, where: str) -> EraseRequest | None:
     """Return the earlier erasure that is not done yet; None if there is none.
 
     Raises
@@ -117,8 +118,6 @@ def _unfinished_erasure_with_condition(erasures: ErasureRequests, where: str) ->
     RefusedError
         It has another condition.
     """
-    from millrace.lifecycle.jobs.erasure_requests import ErasureRequest
-
     request = erasures.current_request()
     if request is None:
         return None
@@ -127,10 +126,10 @@ def _unfinished_erasure_with_condition(erasures: ErasureRequests, where: str) ->
             f"erasure {request['id']}, requested by {request['by']}, is still running, and only one can run "
             "at a time; repeat its command with its condition to follow it"
         )
-    return ErasureRequest(**{**request, "left_out": tuple(request["left_out"])})
+    return EraseRequest(**{**request, "left_out": tuple(request["left_out"])})
 
 
-def _wait_for_all_answers(erasures: ErasureRequests, request: ErasureRequest, console: Console) -> Answers:
+def _wait_for_all_answers(erasures: ErasureRequests, request: EraseRequest, console: Console) -> Answers:
     """Wait until every job is done, and return their answers.
 
     Raises
@@ -155,11 +154,11 @@ def _wait_for_all_answers(erasures: ErasureRequests, request: ErasureRequest, co
 
 def _make_erasure_request(
     environment: Environment, place: AuditedDeployment, where: str, *, keep_condition: bool
-) -> ErasureRequest:
-    from millrace.lifecycle.jobs.erasure_requests import ErasureRequest, places_not_erased
+) -> EraseRequest:
+    from millrace.lifecycle.jobs.erasure_requests import places_not_erased
 
     now = datetime.now(UTC)
-    return ErasureRequest(
+    return EraseRequest(
         f"{now:%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:8]}",
         where,
         apply=False,
@@ -172,7 +171,7 @@ def _make_erasure_request(
 
 
 def _ask_jobs_for_matches(
-    environment: Environment, erasures: ErasureRequests, request: ErasureRequest, console: Console
+    environment: Environment, erasures: ErasureRequests, request: EraseRequest, console: Console
 ) -> Answers:
     """Ask every job for the matching records; the request is removed before this returns.
 
@@ -216,12 +215,12 @@ def _refuse_large_share_of_rows(preview: Answers) -> None:
         )
 
 
-def _places_not_erased(request: ErasureRequest, answers: Answers) -> list[str]:
+def _places_not_erased(request: EraseRequest, answers: Answers) -> list[str]:
     own = [line for answer in answers.values() for line in answer["left_out"]]
     return list(dict.fromkeys([*own, *(line.replace(CONDITION, request.where) for line in request.left_out)]))
 
 
-def _erasure_document(request: ErasureRequest, answers: Answers) -> dict[str, Any]:
+def _erasure_document(request: EraseRequest, answers: Answers) -> dict[str, Any]:
     return {
         "erasure": request.id,
         "state": "done" if all(a["state"] == "done" for a in answers.values()) else "previewed",
@@ -233,7 +232,7 @@ def _erasure_document(request: ErasureRequest, answers: Answers) -> dict[str, An
     }
 
 
-def _print_preview(request: ErasureRequest, preview: Answers, *, err: bool = False) -> None:
+def _print_preview(request: EraseRequest, preview: Answers, *, err: bool = False) -> None:
     stream = sys.stderr if err else sys.stdout
     console = Console(stderr=err, width=None if stream.isatty() else 120, highlight=False)
     console.print(_counts_table(preview))
@@ -258,7 +257,7 @@ def _counts_table(preview: Answers) -> Table:
     return table
 
 
-def _erasure_sentence(request: ErasureRequest, done: Answers) -> str:
+def _erasure_sentence(request: EraseRequest, done: Answers) -> str:
     counts = ", ".join(
         f"{name.partition('.')[2]} {f['rows']:,}" for _, name, f in _job_table_and_counts_of_answers(done)
     )

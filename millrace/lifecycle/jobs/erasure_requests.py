@@ -16,15 +16,13 @@ from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, DirectQuery, DirectRouteQuery
 from millrace.config.sinks.base import SinkContext
 from millrace.config.units import format_duration
+from millrace.etl.launch.requests import ERASE_FOLDER, EraseRequest
 from millrace.lifecycle.account.outputs_and_launch_documents import (
     MISSING_OBJECT,
     ignoring_not_found_errors,
     split_s3_url,
 )
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
-
-FOLDER = "_millrace/erase"
-"""The same as in the core (``etl/repair/erase_in_running_job.py``; a test compares the two)."""
 
 PATIENCE_SECONDS = 180.0
 """A running job looks for a request every 30 s, between its other tasks."""
@@ -33,19 +31,6 @@ POLL_SECONDS = 2.0
 
 Answers = dict[str, dict[str, Any]]
 """Answer of each job, by its name."""
-
-
-@dataclass(frozen=True)
-class ErasureRequest:
-    """The same fields as in :class:`etl.repair.erase_in_running_job.EraseRequest`, which reads it."""
-
-    id: str
-    where: str
-    apply: bool
-    by: str
-    asked_at: str
-    keep_condition: bool = False
-    left_out: tuple[str, ...] = ()
 
 
 @dataclass
@@ -65,7 +50,7 @@ class ErasureRequests:
     jobs: Sequence[str]
     _versions: list[tuple[str, str, str]] = field(default_factory=list, repr=False)
 
-    def write_requests(self, request: ErasureRequest) -> None:
+    def write_requests(self, request: EraseRequest) -> None:
         """Write a request for every job; it replaces an earlier one."""
         body = json.dumps(asdict(request)).encode()
         for job in self.jobs:
@@ -155,7 +140,7 @@ class ErasureRequests:
 
     def _bucket_and_key(self, job: str, name: str) -> tuple[str, str]:
         bucket, prefix = split_s3_url(self.names.checkpoints_url(job))
-        return bucket, f"{prefix}/{FOLDER}/{name}.json"
+        return bucket, f"{prefix}/{ERASE_FOLDER}/{name}.json"
 
 
 def places_not_erased(environment: Environment, names: Names, where: str) -> Iterator[str]:

@@ -9,10 +9,9 @@ from pyspark.sql import SparkSession
 
 from millrace.etl.job.benchmark import (
     BenchmarkRunner,
-    BenchmarkRunSettings,
-    BenchmarkSchedule,
     describe_machine,
 )
+from millrace.etl.launch.requests import BenchmarkRun, BenchmarkSchedule
 from millrace.etl.launch.settings import JobSettings, parse_job_settings
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run_context import JobRun
@@ -55,7 +54,7 @@ def job(tmp_path: Path, kind: str = "kafka") -> JobSettings:
 
 
 def schedule(
-    tmp_path: Path, *runs: BenchmarkRunSettings, queries: tuple[str, ...] = ("land-flights",)
+    tmp_path: Path, *runs: BenchmarkRun, queries: tuple[str, ...] = ("land-flights",)
 ) -> BenchmarkSchedule:
     return BenchmarkSchedule(queries, 2, str(tmp_path / "measured.json"), runs)
 
@@ -83,7 +82,7 @@ def test_what_cannot_be_measured_is_refused(
 
     measured = BenchmarkRunner(JobRun(spark, job(tmp_path, kind), {}, Events().reporter), never)
     with pytest.raises(StartError, match=said):
-        measured(schedule(tmp_path, BenchmarkRunSettings(0, 10, 1, 0, 3), queries=queries))
+        measured(schedule(tmp_path, BenchmarkRun(0, 10, 1, 0, 3), queries=queries))
 
 
 def test_a_run_has_its_own_limit_table_and_checkpoint_and_ends(spark: SparkSession, tmp_path: Path) -> None:
@@ -106,7 +105,7 @@ def test_a_run_has_its_own_limit_table_and_checkpoint_and_ends(spark: SparkSessi
 
     events = Events()
     done = BenchmarkRunner(JobRun(spark, job(tmp_path), {}, events.reporter), opened)(
-        schedule(tmp_path, BenchmarkRunSettings(0, 10, 1, -1, 2), BenchmarkRunSettings(1, 30, 2, 0, 3))
+        schedule(tmp_path, BenchmarkRun(0, 10, 1, -1, 2), BenchmarkRun(1, 30, 2, 0, 3))
     )
     assert done == 0
     assert [each[:3] for each in seen] == [

@@ -6,7 +6,7 @@ import io
 import json
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from millrace.config import Names, load
-from millrace.etl.launch import typed_json
-from millrace.etl.repair import erase_in_running_job as core
+from millrace.etl.launch.requests import EraseRequest
 from millrace.lifecycle.audits.query_audit import AuditedDeployment
 from millrace.lifecycle.jobs import erasure_requests as erasing
 from millrace.sandbox import operate_running_sandbox
@@ -143,7 +142,9 @@ def test_it_is_asked_of_every_job_once_and_followed(jobs: Jobs) -> None:
 
 def test_what_is_under_way_is_followed_and_no_other_begins(jobs: Jobs) -> None:
     key = "flights/_millrace/erase/request.json"
-    request = erasing.ErasureRequest("e0", WHERE, apply=True, by="you", asked_at="now")
+    request = EraseRequest(
+        "e0", WHERE, apply=True, by="you", asked_at="now", keep_condition=False, left_out=()
+    )
     jobs.objects[key] = json.dumps(request.__dict__).encode()
     done = erase(where="carrier = 'BB'")
     assert done.returncode == 2
@@ -202,11 +203,3 @@ def test_other_sinks_state_and_copies_are_named(tmp_path: Path) -> None:
         "Spark's event logs hold the condition's values",
     ):
         assert said in told, told
-
-
-def test_the_core_reads_what_is_asked() -> None:
-    assert erasing.FOLDER == core.FOLDER
-    assert [f.name for f in fields(erasing.ErasureRequest)] == [f.name for f in fields(core.EraseRequest)]
-    request = erasing.ErasureRequest("e", WHERE, apply=True, by="me", asked_at="now", left_out=("a",))
-    read = typed_json.read_typed(core.EraseRequest, json.loads(json.dumps(request.__dict__)), "request")
-    assert read.__dict__ == request.__dict__

@@ -30,12 +30,14 @@ from millrace.config.document.problems import wrong_option_error
 from millrace.config.engines.versions import DEFAULT
 from millrace.config.model import KafkaTopic
 from millrace.config.queries import OneStreamQueryBase
+from millrace.etl.launch.requests import BenchmarkRun
+from millrace.lifecycle.account.outputs_and_launch_documents import split_s3_url
+from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 from millrace.sizing import plan
 
 if TYPE_CHECKING:
     from millrace.benchmark.measurements import Measurements
     from millrace.benchmark.result import BenchmarkOutcome
-    from millrace.benchmark.run_schedule import PlannedRun
 
 On = Literal["sandbox", "glue", "emr"]
 
@@ -205,7 +207,7 @@ def _measure_on_deployed_job(
     job: str,
     reading: str,
     query: OneStreamQueryBase,
-    runs: Sequence[PlannedRun],
+    runs: Sequence[BenchmarkRun],
     on: On,
     *,
     yes: bool,
@@ -213,8 +215,6 @@ def _measure_on_deployed_job(
     """Run the deployed job once with the schedule, and return its measurements."""
     from millrace.benchmark.measurements import Measurements
     from millrace.benchmark.run_schedule import schedule_document
-    from millrace.lifecycle.account.outputs_and_launch_documents import split_s3_url
-    from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
     from millrace.lifecycle.jobs.checkpoints import FOLDER
     from millrace.lifecycle.jobs.one_off_run import run_job_once
 

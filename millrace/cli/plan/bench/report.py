@@ -10,12 +10,12 @@ from rich.console import RenderableType
 from millrace.cli.shared.console import figure_columns, plain_table, word_columns
 from millrace.cli.shared.html_pages import html_page
 from millrace.config import Environment
+from millrace.sizing.queries.benchmark_figures import Interval
 from millrace.sizing.readable_numbers import count
 
 if TYPE_CHECKING:
     from millrace.benchmark.fit import ModelFit
     from millrace.benchmark.result import BenchmarkOutcome
-    from millrace.sizing.queries.benchmark_figures import Interval
 
 _HEAD = ("query", "a, s", "κ, s", "b, µs a record", "records/s a core", "missed", "batches")
 

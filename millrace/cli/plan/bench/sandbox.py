@@ -14,10 +14,10 @@ from millrace.config import Environment
 from millrace.config.aws.resource_names import Names
 from millrace.config.queries import OneStreamQueryBase
 from millrace.config.sinks import KINDS
+from millrace.etl.launch.requests import BenchmarkRun
 
 if TYPE_CHECKING:
     from millrace.benchmark.measurements import Measurements
-    from millrace.benchmark.run_schedule import PlannedRun
     from millrace.sandbox.benchmark import BenchmarkJob
 
 _PAYLOADS = 20_000
@@ -111,7 +111,7 @@ def _reference_rows_or_none(table: str, files: Mapping[str, Path]) -> Any:
 
 
 def measure_at_core_counts(
-    subject: BenchmarkJob, payloads: Sequence[bytes], runs: Sequence[PlannedRun], cores: Sequence[int]
+    subject: BenchmarkJob, payloads: Sequence[bytes], runs: Sequence[BenchmarkRun], cores: Sequence[int]
 ) -> list[Measurements]:
     """Run the schedule for each number of cores and return all measurements; repeat settings that disagree on the fewest cores, if they are few."""
     from millrace.benchmark.rerun_disturbed_settings import (
