@@ -114,14 +114,25 @@ def maintenance_tasks(run: JobRun) -> tuple[MaintenanceTask, ...]:
         keep = timedelta(seconds=job.dead_letters_kept_seconds)
         names = (q.table if isinstance(q, LandSettings) else q.dead_letters for q in job.queries)
         tables = (run.table(name) for name in dict.fromkeys(names) if name is not None)
-        tasks += (Retention(table, keep, report) for table in tables)
+        tasks += (Retention(table=table, keep=keep, report=report) for table in tables)
     upkeep = job.upkeep
     if upkeep is None:
         return tuple(tasks)
     # Retention first, expiry last: so the bytes of a deleted dead letter are removed as early as allowed.
     for kept_up in upkeep.tables:
         table = run.table(kept_up.table)
-        tasks.append(Compaction(table, upkeep.file_bytes, report))
-        tasks.append(Expiry(table, timedelta(seconds=upkeep.snapshots_kept_seconds), kept_up.readers, report))
-        tasks.append(OrphanFileRemoval(table, timedelta(seconds=upkeep.orphans_kept_seconds), report))
+        tasks.append(Compaction(table=table, file_size=upkeep.file_bytes, report=report))
+        tasks.append(
+            Expiry(
+                table=table,
+                keep=timedelta(seconds=upkeep.snapshots_kept_seconds),
+                readers=kept_up.readers,
+                report=report,
+            )
+        )
+        tasks.append(
+            OrphanFileRemoval(
+                table=table, older_than=timedelta(seconds=upkeep.orphans_kept_seconds), report=report
+            )
+        )
     return tuple(tasks)

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -74,6 +74,7 @@ def sql_timestamp(at: datetime) -> str:
     return f"TIMESTAMP '{at.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}+00:00'"
 
 
+@dataclass(frozen=True, kw_only=True)
 class TableTask(ABC):
     """Maintenance task for a table, run at intervals.
 
@@ -87,11 +88,11 @@ class TableTask(ABC):
         Interval between two runs.
     """
 
-    WHAT = ""
+    WHAT: ClassVar[str] = ""
 
     table: Table
     report: EventReporter
-    every: timedelta
+    every: timedelta = timedelta(days=1)
 
     @property
     def task_name(self) -> str:
@@ -113,7 +114,7 @@ class TableTask(ABC):
         self.report.emit(event, table=str(self.table), **fields, **times)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Compaction(TableTask):
     """Compaction: makes files of a target size from small ones.
 
@@ -129,10 +130,7 @@ class Compaction(TableTask):
         Gets an event with the rewritten files.
     """
 
-    table: Table
     file_size: int
-    report: EventReporter
-    every: timedelta = timedelta(days=1)
 
     WHAT = "compact"
 
@@ -162,7 +160,7 @@ class Compaction(TableTask):
             )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Expiry(TableTask):
     """Expiry: removes a table's old snapshots, and deletes the files that only they name.
 
@@ -181,10 +179,8 @@ class Expiry(TableTask):
         Gets events with the removed files, and with each reader that keeps snapshots.
     """
 
-    table: Table
     keep: timedelta
     readers: tuple[str, ...]
-    report: EventReporter
     every: timedelta = timedelta(hours=1)
 
     WHAT = "expire"
@@ -252,7 +248,7 @@ class Expiry(TableTask):
 _EPOCH = datetime.fromtimestamp(0, tz=UTC)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class OrphanFileRemoval(TableTask):
     """Orphan removal: deletes files below a table's location that no snapshot names.
 
@@ -264,10 +260,7 @@ class OrphanFileRemoval(TableTask):
         Gets an event with the number of files.
     """
 
-    table: Table
     older_than: timedelta
-    report: EventReporter
-    every: timedelta = timedelta(days=1)
 
     WHAT = "remove orphans of"
 
@@ -280,7 +273,7 @@ class OrphanFileRemoval(TableTask):
             self.report_done("orphans_removed", begun, files=files)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Retention(TableTask):
     """Retention: deletes old dead letters of a landing table, or of a direct query's dead letter table, while the stream writes.
 
@@ -291,10 +284,7 @@ class Retention(TableTask):
         time of a Kafka record is set by its producer and may be years back.
     """
 
-    table: Table
     keep: timedelta
-    report: EventReporter
-    every: timedelta = timedelta(days=1)
 
     WHAT = "expire dead letters of"
 

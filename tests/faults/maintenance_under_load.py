@@ -82,12 +82,22 @@ def chores(spark: SparkSession, pipe: Pipeline, events: Events) -> MaintenanceTh
     return MaintenanceThread(
         spark,
         (
-            Compaction(pipe.landing, size, events.reporter, again),
-            Expiry(pipe.landing, KEEP, (str(pipe.checkpoint),), events.reporter, again),
-            OrphanFileRemoval(pipe.landing, timedelta(hours=25), events.reporter, again),
-            Compaction(pipe.sink, size, events.reporter, again),
-            Expiry(pipe.sink, KEEP, (), events.reporter, again),
-            OrphanFileRemoval(pipe.sink, timedelta(hours=25), events.reporter, again),
+            Compaction(table=pipe.landing, file_size=size, report=events.reporter, every=again),
+            Expiry(
+                table=pipe.landing,
+                keep=KEEP,
+                readers=(str(pipe.checkpoint),),
+                report=events.reporter,
+                every=again,
+            ),
+            OrphanFileRemoval(
+                table=pipe.landing, older_than=timedelta(hours=25), report=events.reporter, every=again
+            ),
+            Compaction(table=pipe.sink, file_size=size, report=events.reporter, every=again),
+            Expiry(table=pipe.sink, keep=KEEP, readers=(), report=events.reporter, every=again),
+            OrphanFileRemoval(
+                table=pipe.sink, older_than=timedelta(hours=25), report=events.reporter, every=again
+            ),
         ),
         events.reporter,
         first=timedelta(0),

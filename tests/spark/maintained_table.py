@@ -34,12 +34,12 @@ def snapshots(spark: SparkSession, table: Table) -> int:
 
 
 def compact(spark: SparkSession, table: Table, events: Events | None = None) -> None:
-    Compaction(table, 64 * 1024**2, (events or Events()).reporter)(spark)
+    Compaction(table=table, file_size=64 * 1024**2, report=(events or Events()).reporter)(spark)
 
 
 def expire(spark: SparkSession, pipe: Pipeline, *readers: Path, keep: timedelta = NOW) -> Events:
     events = Events()
-    Expiry(pipe.landing, keep, tuple(map(str, readers)), events.reporter)(spark)
+    Expiry(table=pipe.landing, keep=keep, readers=tuple(map(str, readers)), report=events.reporter)(spark)
     return events
 
 

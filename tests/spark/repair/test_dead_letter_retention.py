@@ -39,7 +39,7 @@ def test_only_dead_letters_and_only_old_ones_go(spark: SparkSession, table: Name
     keep = (
         batch_accounts.utc_now() - EPOCH - timedelta(seconds=60)
     )  # the first batch's letters are older, 90 is not
-    expire = Retention(pipe.landing, keep, events.reporter)
+    expire = Retention(table=pipe.landing, keep=keep, report=events.reporter)
     expire(spark)
     assert (events.last()["event"], events.last()["dead_letters"]) == ("expired", 2)
     left = spark.table(str(pipe.landing)).collect()
@@ -66,7 +66,7 @@ def test_it_runs_beside_the_queries_and_a_failure_ends_nothing(spark: SparkSessi
 
     other = table("other")
     spark.sql(f"CREATE TABLE {other} (flight INT) USING iceberg")
-    nowhere = Retention(other, timedelta(days=1), events.reporter)
+    nowhere = Retention(table=other, keep=timedelta(days=1), report=events.reporter)
     there = Last(landing, timedelta(days=1), events.reporter)
     chores = MaintenanceThread(spark, (nowhere, there), events.reporter, first=timedelta(milliseconds=10))
     chores.start()

@@ -124,7 +124,7 @@ def test_a_reader_that_is_behind_a_kill_and_a_batch_that_comes_again(
         spark, ReplayRequest("land-orders")
     )
     assert shop.events.last()["letters"] == 1
-    Retention(shop.landing, timedelta(0), shop.events.reporter)(spark)
+    Retention(table=shop.landing, keep=timedelta(0), report=shop.events.reporter)(spark)
     errors = spark.table(str(shop.landing)).where("_error IS NOT NULL")
     assert [r["_stage"] for r in errors.select("_stage").distinct().collect()] == ["erased"]
 

@@ -119,7 +119,7 @@ def test_orphans_of_some_age_go_and_nothing_else(
     old = time.time() - 2 * 86400
     os.utime(orphan, (old, old))
     events = Events()
-    OrphanFileRemoval(pipe.landing, timedelta(days=1), events.reporter)(spark)
+    OrphanFileRemoval(table=pipe.landing, older_than=timedelta(days=1), report=events.reporter)(spark)
     assert (events.last()["event"], events.last()["files"]) == ("orphans_removed", 1)
     assert (orphan.exists(), young.exists()) == (False, True)
     assert spark.table(str(pipe.landing)).count() == 4
@@ -143,9 +143,15 @@ def test_all_three_beside_a_stream_that_lands_and_one_that_derives(
     chores = MaintenanceThread(
         spark,
         (
-            Compaction(pipe.landing, 64 * 1024**2, kept.reporter, again),
-            Expiry(pipe.landing, NOW, (str(pipe.checkpoint),), kept.reporter, again),
-            Compaction(pipe.sink, 64 * 1024**2, kept.reporter, again),
+            Compaction(table=pipe.landing, file_size=64 * 1024**2, report=kept.reporter, every=again),
+            Expiry(
+                table=pipe.landing,
+                keep=NOW,
+                readers=(str(pipe.checkpoint),),
+                report=kept.reporter,
+                every=again,
+            ),
+            Compaction(table=pipe.sink, file_size=64 * 1024**2, report=kept.reporter, every=again),
             Round(pipe.landing, timedelta(days=1), kept.reporter, again),
         ),
         kept.reporter,
