@@ -19,7 +19,7 @@ from rich.table import Column, Table
 from millrace.config import load
 from millrace.config.engines.versions import VERSIONS, SparkLine
 from millrace.sandbox.localstack_deployment import Sandbox, deploy_sandbox, running_servers
-from millrace.sandbox.one_job_failure_drill import DrillFeed, DrillProgress, DrillResult, FailureDrill
+from millrace.sandbox.one_job_failure_drill import DrillFeed, DrillResult, FailureDrill
 from millrace.sandbox.operate_running_sandbox import save_endpoints as keep_record
 from millrace.sandbox.payloads import records_from_nycflights
 from millrace.sandbox.programs.child_processes import RUN
@@ -61,17 +61,15 @@ class PhaseTimer:
         self.console.print(f"[green]✓[/] {name} [dim]{self.seconds[name]:.1f} s[/]", highlight=False)
 
 
-def progress_printer(console: Console) -> Callable[[DrillProgress], None]:
+def progress_printer(console: Console) -> Callable[[str, str], None]:
     """Return a function that prints the progress of a drill when its phase changes and every ten seconds."""
-    phase, at = "", 0.0
+    before, at = "", 0.0
 
-    def print_progress(progress: DrillProgress) -> None:
-        nonlocal phase, at
-        if progress.phase != phase or time.monotonic() - at > 10:
-            phase, at = progress.phase, time.monotonic()
-            console.print(
-                f"  {phase}: sent {progress.sent}, landed {progress.landed} of {progress.total}, derived {progress.derived}"
-            )
+    def print_progress(phase: str, counts: str) -> None:
+        nonlocal before, at
+        if phase != before or time.monotonic() - at > 10:
+            before, at = phase, time.monotonic()
+            console.print(f"  {phase}: {counts}")
 
     return print_progress
 

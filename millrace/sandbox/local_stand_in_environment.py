@@ -84,18 +84,20 @@ def make_stand_in(environment: Environment, name: str | None = None) -> LocalSta
     try:
         return LocalStandIn(str(file), load(file, environment.value_locations.root), said)
     except ConfigurationError as error:
-        where = "in the stand-in for this machine"
-        raise ConfigurationError(
-            replace(
-                each,
-                file=environment.value_locations.file_and_line(())[0],
-                line=0,
-                hint=f"{each.hint}; {where}".lstrip("; "),
-            )
-            if Path(each.file).name == file.name
-            else each
-            for each in error.problems
-        ) from None
+        raise error_in_users_file(error, environment, file, "in the stand-in for this machine") from None
+
+
+def error_in_users_file(
+    error: ConfigurationError, environment: Environment, generated: Path, where: str
+) -> ConfigurationError:
+    """Return the error of an environment file that was generated as one of the user's file; ``where`` says of which generated one."""
+    file = environment.value_locations.file_and_line(())[0]
+    return ConfigurationError(
+        replace(each, file=file, line=0, hint=f"{each.hint}; {where}".lstrip("; "))
+        if Path(each.file).name == generated.name
+        else each
+        for each in error.problems
+    )
 
 
 def _replace_remote_resources_and_describe(

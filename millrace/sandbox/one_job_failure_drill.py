@@ -32,22 +32,6 @@ class DrillFeed:
     live: Sequence[RecordToSend]
     live_per_second: float
 
-    @property
-    def record_count(self) -> int:
-        """Number of all records."""
-        return len(self.backlog) + len(self.live)
-
-
-@dataclass(frozen=True)
-class DrillProgress:
-    """Progress of a drill."""
-
-    phase: str
-    sent: int
-    landed: int
-    derived: int
-    total: int
-
 
 @dataclass(frozen=True)
 class DrillResult:
@@ -83,7 +67,7 @@ class DrillResult:
 
 
 class FailureDrill(JobsDrill):
-    """Drill of one job of a sandbox with a feed."""
+    """Drill of one job of a sandbox with a feed; ``report`` gets the phase and the counts of records, again and again."""
 
     moment_seconds = 1.5
     """In the first batches: a part of the backlog is left for the restarted job."""
@@ -95,7 +79,7 @@ class FailureDrill(JobsDrill):
         feed: DrillFeed,
         *,
         seed: int,
-        report: Callable[[DrillProgress], None],
+        report: Callable[[str, str], None],
     ) -> None:
         self._local = LocalJobRunner(spark=sandbox.spark)
         super().__init__(self._local, sandbox.names, [job], seed=seed, say=lambda _: None)
@@ -157,9 +141,8 @@ class FailureDrill(JobsDrill):
         self._report_progress(self.count_rows(self._landed), self.count_rows(self._derived))
 
     def _report_progress(self, landed: int, derived: int) -> None:
-        self._report(
-            DrillProgress(self._phase, len(self._producer.ledger), landed, derived, self._feed.record_count)
-        )
+        sent, total = len(self._producer.ledger), len(self._feed.backlog) + len(self._feed.live)
+        self._report(self._phase, f"sent {sent}, landed {landed} of {total}, derived {derived}")
 
     def _drill_result(self, runs: list[LocalJob], live_from: datetime) -> DrillResult:
         names = self.names.table(self._landed), self.names.table(self._derived)

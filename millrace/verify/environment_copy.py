@@ -6,7 +6,7 @@ import json
 import re
 import secrets
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,6 +21,7 @@ from millrace.config.network_storage_governance_observability import Bucket, Dis
 from millrace.config.queries import Payload
 from millrace.lifecycle.account.real_cost import ENVIRONMENT, PROJECT
 from millrace.sandbox import payloads as making
+from millrace.sandbox.local_environment import error_in_users_file
 from millrace.sandbox.payloads import PayloadWriters
 from millrace.sandbox.programs.child_processes import SandboxError
 
@@ -239,23 +240,10 @@ def write_verification_environment(
         copy = load(file, root=root)
     except ConfigurationError as error:
         file.unlink()
-        raise _error_in_users_file(error, environment, file) from None
+        where = "in the small environment that `millrace verify` makes of this one"
+        raise error_in_users_file(error, environment, file, where) from None
     sources = tuple(CopiedStream(kind, _payload_and_writers_of_kind(streams, kind)[1]) for kind in used)
     return VerificationCopy(file, copy, Names(copy, account), sources, tuple(legs))
-
-
-def _error_in_users_file(
-    error: ConfigurationError, environment: Environment, generated: Path
-) -> ConfigurationError:
-    """Return an error that names the user's file instead of the generated one."""
-    file = environment.value_locations.file_and_line(())[0]
-    where = "in the small environment that `millrace verify` makes of this one"
-    return ConfigurationError(
-        replace(each, file=file, line=0, hint=f"{each.hint}; {where}" if each.hint else where)
-        if Path(each.file).name == generated.name
-        else each
-        for each in error.problems
-    )
 
 
 _Streams = Mapping[str, tuple[Payload, PayloadWriters]]

@@ -38,6 +38,6 @@ def aws(sandbox: Sandbox) -> Session:
 @pytest.fixture(scope="session")
 def outcomes(sandbox: Sandbox) -> dict[str, DrillResult]:
     return {
-        job: FailureDrill(sandbox, job, feed, seed=7, report=lambda _: None).run()
+        job: FailureDrill(sandbox, job, feed, seed=7, report=lambda *_: None).run()
         for job, feed in demo.feed_by_job("few").items()
     }
