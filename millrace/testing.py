@@ -154,7 +154,10 @@ class Bench:
 
     @staticmethod
     def _collected_visible_rows(result: DataFrame) -> list[dict[str, Any]]:
-        return [_without_hidden_columns(row.asDict(recursive=True)) for row in result.collect()]
+        return [
+            {name: value for name, value in row.asDict(recursive=True).items() if not name.startswith("_")}
+            for row in result.collect()
+        ]
 
 
 def _with_nullable_fields(schema: StructType) -> StructType:
@@ -162,10 +165,6 @@ def _with_nullable_fields(schema: StructType) -> StructType:
     from pyspark.sql.types import StructField, StructType
 
     return StructType([StructField(each.name, each.dataType) for each in schema.fields])
-
-
-def _without_hidden_columns(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if not name.startswith("_")}
 
 
 @pytest.fixture(scope="session")

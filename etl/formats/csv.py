@@ -238,16 +238,12 @@ class CsvDecoder:
             *(
                 F.when(
                     (loose[f.name].isNotNull() & values[f.name].isNull())
-                    | self._java_number_condition(loose, f.name),
+                    | (loose[f.name].rlike(_JAVA) if f.name in self._float_column_names else F.lit(False)),
                     name_with_unit_hint(f),
                 )
                 for f in times.schema_with_units_in_types(self.schema)
             ),
         )
-
-    def _java_number_condition(self, loose: Column, name: str) -> Column:
-        """Return a condition: a column has a number as only Java writes it."""
-        return loose[name].rlike(_JAVA) if name in self._float_column_names else F.lit(False)
 
     def _out_of_range_field_names(self, record: Column, loose: Column) -> Column:
         """Return the fields with a number out of range; an infinite value without a digit was written so."""

@@ -422,12 +422,9 @@ def _without_last_bytes(value: Column, last: int) -> Column:
     return value.substr(F.lit(1), F.length(value) - last).cast("string")
 
 
-def _schema_with_end_and_corrupt_fields(schema: StructType) -> StructType:
-    return StructType([*schema, StructField(_END, IntegerType()), StructField(_CORRUPT, StringType())])
-
-
 def _parse_json_column(text: Column, schema: StructType) -> Column:
-    return F.from_json(text, _schema_with_end_and_corrupt_fields(schema), _OPTIONS)
+    with_end = StructType([*schema, StructField(_END, IntegerType()), StructField(_CORRUPT, StringType())])
+    return F.from_json(text, with_end, _OPTIONS)
 
 
 def _completeness_conditions(record: Column) -> tuple[Column, Column]:

@@ -13,7 +13,6 @@ from millrace.config.queries import (
     DeriveQuery,
     DirectQuery,
     DirectRouteQuery,
-    Enrichment,
     Query,
     Reading,
     Route,
@@ -194,7 +193,12 @@ def _settings_after_decoding(
     environment: Environment, end: Any, plan: QueryPlan, names: Names
 ) -> dict[str, Any]:
     return {
-        "enrich": tuple(_enrichment_settings(item, names) for item in end.enrich),
+        "enrich": tuple(
+            launch.EnrichmentSettings(
+                names.table(item.table), item.on, item.columns, item.refresh.total_seconds()
+            )
+            for item in end.enrich
+        ),
         "transform": end.transform,
         "sink": end.sink.launch_settings(SinkContext(names, batch_bytes_at_peak(environment, end, plan))),
     }
@@ -267,9 +271,3 @@ def _rule_settings(name: str, rule: Rule, route: str | None) -> launch.RuleSetti
 
         landed = parse_condition(rule.where).condition_in_struct(route, frozenset(ENVELOPE))
     return launch.RuleSettings(name, rule.where, landed, rule.action)
-
-
-def _enrichment_settings(item: Enrichment, names: Names) -> launch.EnrichmentSettings:
-    return launch.EnrichmentSettings(
-        names.table(item.table), item.on, item.columns, item.refresh.total_seconds()
-    )

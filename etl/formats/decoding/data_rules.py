@@ -86,7 +86,7 @@ def decoder_with_rules(spark: SparkSession, decoder: Decoder, rules: tuple[RuleS
         Spark cannot evaluate a condition on the columns of a record, or it is not BOOLEAN.
     """
     for rule in rules:
-        record = _empty_records(spark, decoder.schema)
+        record = spark.createDataFrame([], StructType([*envelope.SCHEMA.fields, *decoder.schema.fields]))
         try:
             kind = record.select(F.expr(rule.where)).schema[0].dataType
         except JVM_ERRORS as error:
@@ -148,8 +148,3 @@ def _stops_query_if_broken(rule: RuleSettings) -> bool:
 def _column_raising_broken_rule(rule: RuleSettings) -> Column:
     said = F.concat(F.lit(f"rule {rule.name} (action fail) is broken by record "), F.col("_id"))
     return F.raise_error(said).cast("string")
-
-
-def _empty_records(spark: SparkSession, schema: StructType) -> DataFrame:
-    """Return an empty DataFrame with the columns of a record."""
-    return spark.createDataFrame([], StructType([*envelope.SCHEMA.fields, *schema.fields]))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Literal
 
 from millrace.advisor.findings.model import Change, Value
@@ -227,7 +226,7 @@ class EnvironmentJob(AdvisedJob):
                     "environment",
                     file,
                     f"{base}.trigger",
-                    _duration_text(said.trigger),
+                    None if said.trigger is None else f"{said.trigger.total_seconds():g}s",
                     f"{_plain_value(new)}s",
                 ),
             )
@@ -284,7 +283,3 @@ def advised_environment_job(environment: Environment, plan: Plan, job: str) -> E
 
 def _plain_value(value: Value) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _duration_text(duration: timedelta | None) -> str | None:
-    return None if duration is None else f"{duration.total_seconds():g}s"

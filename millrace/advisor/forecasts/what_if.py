@@ -172,7 +172,7 @@ class ApplicationTwin:
             own = _changes_of_query(changes, name)
             # Where κ and b cannot be separated, the interval has to contain both ends.
             fixed = 0.5 if drawn is None else float(seed % 2)
-            slots = _cores_of_query(query, own, cores, self.cores)
+            slots = max(1, _scaled_cores(query, cores, self.cores) // int(own.get("merge", 1)))
             costs = query.fit_batch_durations(slots, None if drawn is None else drawn[name], fixed)
             loads += _query_loads(query, own, slots, costs)
         seconds = max(query.arrivals.seconds for query in self.queries.values())
@@ -187,11 +187,6 @@ class ApplicationTwin:
 def _changes_of_query(changes: Sequence[WhatIfChange], query: str) -> dict[Key, float]:
     """Return the changed conditions of one query."""
     return {each.key: each.value for each in changes if each.query in (None, query)}
-
-
-def _cores_of_query(query: QueryTwin, changed: Mapping[Key, float], cores: int, cores_before: int) -> int:
-    """Return the cores of a query: the share that other queries left to it stays the same."""
-    return max(1, _scaled_cores(query, cores, cores_before) // int(changed.get("merge", 1)))
 
 
 def _scaled_cores(query: QueryTwin, cores: int, cores_before: int) -> int:

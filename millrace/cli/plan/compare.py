@@ -16,7 +16,7 @@ from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.config import ConfigurationError, Environment, load
 from millrace.config.engines import KINDS
 from millrace.sizing import plan, total_cost
-from millrace.sizing.alternatives.other_engines_and_services import Alternative, alternatives
+from millrace.sizing.alternatives.other_engines_and_services import alternatives
 from millrace.sizing.cost_saving_moves import environment_on_engine_or_none
 from millrace.sizing.readable_numbers import dollars
 
@@ -54,17 +54,19 @@ def compare(
         [
             *map(
                 escape,
-                (each.name, _monthly_dollars_text(each), each.price, each.lacks, "; ".join(each.beyond)),
+                (
+                    each.name,
+                    "unknown" if each.usd is None else dollars(each.usd),
+                    each.price,
+                    each.lacks,
+                    "; ".join(each.beyond),
+                ),
             )
         ]
         for each in result
     ]
     texts = ("price", "does not do", "of which the file uses")
     print_table_with_texts([*word_columns("way"), *figure_columns("$/month")], texts, rows)
-
-
-def _monthly_dollars_text(alternative: Alternative) -> str:
-    return "unknown" if alternative.usd is None else dollars(alternative.usd)
 
 
 def _dollars_by_engine(environment: Environment) -> dict[str, float | str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -151,7 +151,7 @@ def places_not_erased(environment: Environment, names: Names, where: str) -> Ite
     where
         The condition.
     """
-    for name in dict.fromkeys(s for job in environment.jobs.values() for s in _streams_read_by(job.queries)):
+    for name in dict.fromkeys(s for _, _, query in environment.queries for s in query.source_stream_names):
         stream = environment.streams[name]
         yield (
             f"stream {name}: the source keeps its records ({format_duration(stream.retention)} by the environment file); those "
@@ -189,7 +189,3 @@ def places_not_erased(environment: Environment, names: Names, where: str) -> Ite
         "logs: Spark's event logs hold the condition's values, and expire after "
         f"{format_duration(storage.event_log_retention)}"
     )
-
-
-def _streams_read_by(queries: Mapping[str, Any]) -> list[str]:
-    return [stream for query in queries.values() for stream in query.source_stream_names]

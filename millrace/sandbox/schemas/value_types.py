@@ -51,7 +51,7 @@ def type_of_json_value(value: Any) -> DataType:
     if isinstance(value, int):
         return next(
             (k for k, bits in ((_NUMBERS[0], 31), (_NUMBERS[1], 63)) if -(1 << bits) <= value < 1 << bits),
-            _widest_number_type(value),
+            DecimalType(38, 0) if abs(value) < 10**38 else DoubleType(),
         )
     if isinstance(value, Decimal):
         return MONEY if value.as_tuple().exponent == -2 and abs(value) < 10**16 else DoubleType()
@@ -65,10 +65,6 @@ def type_of_json_value(value: Any) -> DataType:
             kind, _ = common_type_and_remark(kind, type_of_json_value(each))
         return ArrayType(kind)
     return StructType([StructField(name, type_of_json_value(each)) for name, each in value.items()])
-
-
-def _widest_number_type(value: int) -> DataType:
-    return DecimalType(38, 0) if abs(value) < 10**38 else DoubleType()
 
 
 def _type_of_text(text: str) -> DataType:
