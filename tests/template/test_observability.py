@@ -92,7 +92,7 @@ def test_every_alarm_tells_the_topic(each: Synthesis) -> None:
 
 def test_the_topic_is_encrypted_and_refuses_plain_http(each: Synthesis) -> None:
     topic = each.the("AWS::SNS::Topic", "lifecycle")
-    assert topic["TopicName"] == each.names.alerts_topic
+    assert topic["TopicName"] == f"{each.names.prefix}-alerts"
     assert "Fn::GetAtt" in topic["KmsMasterKeyId"]
     statements = each.the("AWS::SNS::TopicPolicy", "lifecycle")["PolicyDocument"]["Statement"]
     denied = [s for s in statements if s["Effect"] == "Deny"]

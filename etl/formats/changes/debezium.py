@@ -1,6 +1,6 @@
 """Change events of Debezium: with and without the schema wrapper of Kafka Connect, or flattened by ExtractNewRecordState.
 
-The order of changes is that of the database's log (:func:`_columns_of_change_place`). The rows of a snapshot have a lane of their own: a
+The order of changes is that of the database's log (:meth:`_ConnectorEvents.columns_of_change_place`). The rows of a snapshot have a lane of their own: a
 transaction that was open during the snapshot has an earlier place in the log and is later all the same, so between them the record
 that arrived later decides. Rows of an incremental snapshot are among the changes, with the place of the change before them.
 """
@@ -122,7 +122,36 @@ class _ConnectorEvents(ChangeEnvelope):
         }
 
     def columns_of_change_place(self, source: Column, operation: Column) -> Mapping[str, Column]:
-        return _columns_of_change_place(source, operation)
+        """Return the place of a change: its table, lane and position in it, and time."""
+        sequence = F.from_json(source["sequence"], "array<string>")
+        # Rows of an incremental snapshot are among the changes.
+        whole = F.coalesce(
+            (operation == "snapshot") & ~source["snapshot"].eqNullSafe("incremental"), F.lit(False)
+        )
+        # No commit is known before the first transaction after a start.
+        first = sequence.isNotNull() & sequence[0].isNull() & ~whole
+        commit = F.when(~whole, sequence[0])
+        position = F.coalesce(
+            *(
+                F.when(_hexadecimal_parts_condition(parts), _join_position_parts(parts))
+                for parts in _log_position_of_each_database(source, commit)
+            )
+        )
+        # Another server has other files, and the same numbers of transactions.
+        origin = F.when(source["gtid"].rlike(_GTID), F.regexp_replace(source["gtid"], _GTID, ""))
+        lane = F.concat_ws(
+            "/",
+            F.coalesce(source["connector"], F.lit("")),
+            F.coalesce(source["name"], F.lit("")),
+            F.coalesce(origin, source["server_id"].cast("string"), F.lit("")),
+            F.when(whole, "snapshot").when(first, "first").otherwise(""),
+        )
+        return {
+            "table": F.concat_ws(".", F.coalesce(source["schema"], source["db"]), source["table"]),
+            "lane": lane,
+            "position": position,
+            "at": times.time_from_milliseconds(source["ts_ms"]),
+        }
 
     def row_completed_from_before(self, row: StructType, after: Column, before: Column) -> Column:
         """Return the row after a change, with values that the database did not log from the row before it."""
@@ -192,39 +221,6 @@ def _without_schema_wrapper(payload: Column) -> Column:
 
 def _operation_name(op: Column) -> Column:
     return F.coalesce(*(F.when(op == letter, name) for letter, name in _OPERATIONS.items()))
-
-
-def _columns_of_change_place(source: Column, operation: Column) -> dict[str, Column]:
-    """Return the place of a change: its table, lane and position in it, and time."""
-    sequence = F.from_json(source["sequence"], "array<string>")
-    # Rows of an incremental snapshot are among the changes.
-    whole = F.coalesce(
-        (operation == "snapshot") & ~source["snapshot"].eqNullSafe("incremental"), F.lit(False)
-    )
-    # No commit is known before the first transaction after a start.
-    first = sequence.isNotNull() & sequence[0].isNull() & ~whole
-    commit = F.when(~whole, sequence[0])
-    position = F.coalesce(
-        *(
-            F.when(_hexadecimal_parts_condition(parts), _join_position_parts(parts))
-            for parts in _log_position_of_each_database(source, commit)
-        )
-    )
-    # Another server has other files, and the same numbers of transactions.
-    origin = F.when(source["gtid"].rlike(_GTID), F.regexp_replace(source["gtid"], _GTID, ""))
-    lane = F.concat_ws(
-        "/",
-        F.coalesce(source["connector"], F.lit("")),
-        F.coalesce(source["name"], F.lit("")),
-        F.coalesce(origin, source["server_id"].cast("string"), F.lit("")),
-        F.when(whole, "snapshot").when(first, "first").otherwise(""),
-    )
-    return {
-        "table": F.concat_ws(".", F.coalesce(source["schema"], source["db"]), source["table"]),
-        "lane": lane,
-        "position": position,
-        "at": times.time_from_milliseconds(source["ts_ms"]),
-    }
 
 
 def _log_position_of_each_database(source: Column, before: Column) -> Sequence[tuple[Column, Column, Column]]:

@@ -6,7 +6,6 @@ import json
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -129,13 +128,17 @@ def simulate_command(
         (at, _parse_partition_count("--reshard", rest))
         for at, rest in map(_parser_of_value_at_time("--reshard"), reshard or [])
     ]
-    traffic = _TrafficOptions(
-        trace, spikes, _parse_seconds("--every", every), _parse_seconds("--for", duration), poisson, seed
-    )
+    spike_seconds, seconds = _parse_seconds("--every", every), _parse_seconds("--for", duration)
     sized = plan(environment)
     results: dict[str, JobResult] = {}
     for name in jobs:
-        arrivals = traffic.arrivals_by_stream(environment, streams_of_job(environment, name))
+        streams = streams_of_job(environment, name)
+        arrivals = _arrivals_by_stream(environment, streams, trace, spikes, spike_seconds, seconds)
+        if poisson:
+            arrivals = {
+                stream: each.poisson(seed + place)
+                for place, (stream, each) in enumerate(sorted(arrivals.items()))
+            }
         _refuse_times_after_end("--outage", outage, [each.at for each in away], arrivals)
         _refuse_times_after_end("--reshard", reshard, [at for at, _ in changes], arrivals)
         results[name] = simulate(
@@ -189,61 +192,43 @@ def simulate_command(
         typer.echo(f"wrote {html}")
 
 
-@dataclass(frozen=True)
-class _TrafficOptions:
-    """Traffic from the command line."""
-
-    trace: Path | None
-    spikes: str | None
-    every: float
-    seconds: float
-    poisson: bool
-    seed: int
-
-    def arrivals_by_stream(self, environment: Environment, streams: tuple[str, ...]) -> dict[str, Arrivals]:
-        """Return arrivals by stream."""
-        made = self._arrivals_without_poisson(environment, streams)
-        if not self.poisson:
-            return made
-        return {
-            name: each.poisson(self.seed + place) for place, (name, each) in enumerate(sorted(made.items()))
-        }
-
-    def _arrivals_without_poisson(
-        self, environment: Environment, streams: tuple[str, ...]
-    ) -> dict[str, Arrivals]:
-        from millrace.sizing.simulation import Arrivals
+def _arrivals_by_stream(
+    environment: Environment,
+    streams: tuple[str, ...],
+    trace: Path | None,
+    spikes: str | None,
+    spike_seconds: float,
+    seconds: float,
+) -> dict[str, Arrivals]:
+    """Return the traffic of the command line by stream, as steady as it says."""
+    from millrace.sizing.simulation import Arrivals
         from millrace.sizing.simulation.recorded_traffic import read_trace
 
-        if self.trace is not None:
-            if self.spikes is not None:
-                raise wrong_option_error("--spikes", self.spikes, "either --trace or --spikes")
-            recorded = read_trace(self.trace)
-            unknown = sorted(
-                name for name in recorded if name is not None and name not in environment.streams
+    if trace is not None:
+        if spikes is not None:
+            raise wrong_option_error("--spikes", spikes, "either --trace or --spikes")
+        recorded = read_trace(trace)
+        unknown = sorted(name for name in recorded if name is not None and name not in environment.streams)
+        if unknown:
+            known = ", ".join(environment.streams)
+            raise ConfigurationError([Problem(str(trace), 0, "stream", unknown[0], f"one of {known}")])
+        if lacking := [name for name in streams if name not in recorded and None not in recorded]:
+            typer.echo(f"{trace} has no rows of {', '.join(lacking)}, so no records arrive there", err=True)
+        none = Arrivals.constant(0.0, max(each.seconds for each in recorded.values()))
+        return {name: recorded.get(name, recorded.get(None, none)) for name in streams}
+    if spikes is not None:
+        low, high = _parse_spike_rates(spikes)
+        if seconds / spike_seconds > _MOST_SPIKES:
+            least = (
+                f"at least {seconds / _MOST_SPIKES:g}s, so that the time has no more than {_MOST_SPIKES:,}"
             )
-            if unknown:
-                known = ", ".join(environment.streams)
-                raise ConfigurationError(
-                    [Problem(str(self.trace), 0, "stream", unknown[0], f"one of {known}")]
-                )
-            if lacking := [name for name in streams if name not in recorded and None not in recorded]:
-                typer.echo(
-                    f"{self.trace} has no rows of {', '.join(lacking)}, so no records arrive there", err=True
-                )
-            none = Arrivals.constant(0.0, max(each.seconds for each in recorded.values()))
-            return {name: recorded.get(name, recorded.get(None, none)) for name in streams}
-        if self.spikes is not None:
-            low, high = _parse_spike_rates(self.spikes)
-            if self.seconds / self.every > _MOST_SPIKES:
-                least = f"at least {self.seconds / _MOST_SPIKES:g}s, so that the time has no more than {_MOST_SPIKES:,}"
-                raise wrong_option_error("--every", f"{self.every:g}s", least)
-            return {name: Arrivals.spikes(low, high, self.every, self.seconds) for name in streams}
-        rates = {name: environment.streams[name].traffic for name in streams}
-        return {
-            name: Arrivals.constant(traffic.records_per_second * traffic.peak_factor, self.seconds)
-            for name, traffic in rates.items()
-        }
+            raise wrong_option_error("--every", f"{spike_seconds:g}s", least)
+        return {name: Arrivals.spikes(low, high, spike_seconds, seconds) for name in streams}
+    rates = {name: environment.streams[name].traffic for name in streams}
+    return {
+        name: Arrivals.constant(traffic.records_per_second * traffic.peak_factor, seconds)
+        for name, traffic in rates.items()
+    }
 
 
 def _existing_job_name(job: str, environment: Environment) -> str:

@@ -95,11 +95,6 @@ class Names:
             return f"{existing.database}.{existing.table}"
         return f"{self.database}.{name}"
 
-    @property
-    def alerts_topic(self) -> str:
-        """Name of the SNS topic for alarms and restarts."""
-        return f"{self.prefix}-alerts"
-
     def checkpoint_folder(self, job: str) -> str:
         """Return the folder of a job's checkpoints in their bucket: a renamed job keeps that of its first name."""
         settings = self.environment.jobs.get(job)

@@ -37,11 +37,6 @@ class SparkLine:
     libraries: Mapping[str, str]
 
     @property
-    def iceberg_version(self) -> str:
-        """Iceberg release that tests and the sandbox run."""
-        return self.libraries["iceberg"]
-
-    @property
     def is_default_line(self) -> bool:
         """True if ``pyproject.toml`` pins the line, so that it needs no separate Python environment."""
         return self.name == DEFAULT

@@ -55,7 +55,7 @@ def test_the_locked_jars_are_those_of_the_line(line: SparkLine) -> None:
     assert kafka["kafka-clients"] == line.libraries["kafka_clients"]
     assert kafka["commons-pool2"] == line.libraries["commons_pool"]
     assert jars("avro", line) == {f"spark-avro{suffix}": line.spark}
-    assert jars("sandbox", line)[f"iceberg-spark-runtime-{line.name}{suffix}"] == line.iceberg_version
+    assert jars("sandbox", line)[f"iceberg-spark-runtime-{line.name}{suffix}"] == line.libraries["iceberg"]
 
 
 def test_sets_that_hold_no_scala_serve_every_line() -> None:

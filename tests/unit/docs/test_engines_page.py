@@ -29,7 +29,7 @@ def rows() -> str:
     """The table's rows, in the order of the code."""
     return "".join(
         f"| {KINDS[each.engine].title} | `{each.name}` | {each.spark} | {each.spark_line.scala} | {each.python} | {each.java} | "
-        f"{each.iceberg} | Spark {each.spark_line.spark}, Iceberg {each.spark_line.iceberg_version} | "
+        f"{each.iceberg} | Spark {each.spark_line.spark}, Iceberg {each.spark_line.libraries['iceberg']} | "
         f"{', '.join(f'`{name}`' for name in sets(each))} | "
         f"kafka-clients {each.spark_line.libraries['kafka_clients']}, commons-pool2 {each.spark_line.libraries['commons_pool']} |\n"
         for each in VERSIONS
