@@ -202,7 +202,7 @@ def _arrivals_by_stream(
 ) -> dict[str, Arrivals]:
     """Return the traffic of the command line by stream, as steady as it says."""
     from millrace.sizing.simulation import Arrivals
-        from millrace.sizing.simulation.recorded_traffic import read_trace
+    from millrace.sizing.simulation.recorded_traffic import read_trace
 
     if trace is not None:
         if spikes is not None:
