@@ -19,7 +19,7 @@ from millrace.sandbox.programs import cdk
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sizing.plan_model import Plan
 from millrace.verify.account.check_claims import ClaimAnswer
-from millrace.verify.account_or_sandbox_base import StepSeconds, VerificationTarget
+from millrace.verify.account_or_sandbox import StepSeconds, VerificationTarget
 from millrace.verify.environment_copy import CLUSTER_TAG, SHARDS, TAG, VerificationCopy, VerificationSettings
 from millrace.verify.expected_and_actual_cost import (
     BilledRun,

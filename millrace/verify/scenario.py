@@ -22,7 +22,7 @@ from millrace.sandbox.records.ledger import Ledger
 from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, RecordProducer
 from millrace.sandbox.records.traffic import TokenBucket, TrafficFeed, TrafficShape, default_key_field
 from millrace.sandbox.schemas.traffic_values import RecordGenerator
-from millrace.verify.account_or_sandbox_base import VerificationTarget
+from millrace.verify.account_or_sandbox import VerificationTarget
 from millrace.verify.environment_copy import (
     PARTITIONS,
     SHARDS,
