@@ -247,9 +247,7 @@ def make_message_reader(message: Message, room: ValueBudget) -> Callable[[bytes]
         if kind != slot.kind:
             if not (slot.repeated and kind == protobuf_wire.LENGTH and not slot.message):
                 raise DescriptorMismatchError(f"wrong type: {slot.name}")
-            room.reserve(
-                len(raw.translate(None, _GO_ON)) if slot.kind == protobuf_wire.VARINT else len(raw) // 4
-            )
+            room.reserve(_count_packed_values(slot, raw))
             values[slot.name] += map(slot.read, _unpack_values(slot, raw))
         elif slot.repeated:
             room.reserve(1)
@@ -266,6 +264,11 @@ def make_message_reader(message: Message, room: ValueBudget) -> Callable[[bytes]
         return behind
 
     return read_message
+
+
+def _count_packed_values(slot: _FieldTarget, raw: Any) -> int:
+    """Count the values of a packed field without reading them: each varint ends with a byte without the highest bit."""
+    return len(raw.translate(None, _GO_ON)) if slot.kind == protobuf_wire.VARINT else len(raw) // 4
 
 
 def _unpack_values(slot: _FieldTarget, raw: Any) -> list[Any]:

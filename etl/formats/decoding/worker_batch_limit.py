@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, BinaryType, DataType, StructType
+from pyspark.sql.types import ArrayType, BinaryType, DataType, StructField, StructType
 
 MOST_BYTES = 64 << 20
 """Most bytes that a worker gets at once, plus one record."""
@@ -66,9 +66,7 @@ def run_in_portions(
     first = F.col(_PLACE) == 0
     spread = rows.select("*", F.explode(places).alias(_PLACE))
     emptied = (
-        F.when(first, F.col(f"`{f.name}`")).alias(f.name)
-        if isinstance(f.dataType, BinaryType) or _holds_headers(f.dataType)
-        else F.col(f"`{f.name}`")
+        F.when(first, F.col(f"`{f.name}`")).alias(f.name) if _is_counted_column(f) else F.col(f"`{f.name}`")
         for f in rows.schema
     )
     return work(spread.select(*emptied, _PLACE)).where(first).drop(_PLACE)
@@ -92,6 +90,10 @@ def _row_size_in_bytes(rows: DataFrame) -> Column:
 
 def _plus_value_bytes(size: Column, value: Column) -> Column:
     return size + F.coalesce(F.length(value), F.lit(0))
+
+
+def _is_counted_column(each: StructField) -> bool:
+    return isinstance(each.dataType, BinaryType) or _holds_headers(each.dataType)
 
 
 def _holds_headers(kind: DataType) -> bool:
