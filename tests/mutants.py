@@ -86,7 +86,7 @@ AREAS = {
             *(
                 "unit/etl/test_read_around_time_overflow.py",
                 "unit/etl/test_merge_offset_ranges.py",
-                "unit/etl/test_next_batch_arrival_ranges.py",
+                "unit/etl/test_duplicate_look_up_arrivals.py",
                 "unit/etl/test_kafka_option_table.py",
             ),
             *(

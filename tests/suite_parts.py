@@ -81,7 +81,7 @@ _NEW_LINE = tuple(
         "formats/test_decode_json.py::test_each_bad_record_is_a_dead_letter_with_its_bytes_and_reason",
         "queries/test_enrichment.py::test_a_reference_table_is_read_again_on_its_interval_only",
         "queries/test_enrichment.py::test_enriched_and_transformed",
-        "job/test_jvm_names.py",
+        "job/test_jvm_name_cache.py",
         "sources/test_kinesis_reader.py",
         "queries/test_land.py::test_a_batch_lands_with_envelope_hash_and_dead_letters",
         "queries/test_land.py::test_an_empty_batch_a_bad_one_and_a_replay_balance_and_end",

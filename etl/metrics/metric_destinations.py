@@ -15,7 +15,7 @@ from . import cloudwatch
 from .background_writer import BackgroundWriter
 from .jsonlines import JsonLinesFile
 from .poll_query_progress import MetricsMonitor
-from .trigger_metrics import BacklogSource, MetricSample
+from .trigger_metrics import BacklogInputs, MetricSample
 
 
 class NonBlockingConsole:
@@ -84,7 +84,7 @@ def open_monitor(
         )
     if file := run.binds.get("metrics.file"):
         outputs.append(BackgroundWriter("metrics-file", JsonLinesFile(_metrics_file_path(file), name).write))
-    origins = {query.name: _backlog_source(query) for query in run.job.queries}
+    origins = {query.name: _backlog_inputs(query) for query in run.job.queries}
     monitor = MetricsMonitor(outputs, origins=origins, followers=followers, others=[console.pipe])
     run.report.add_listener(monitor.on_event)
     if file:
@@ -97,12 +97,12 @@ def _is_urgent(sample: MetricSample) -> bool:
     return "Starts" in sample.values or "QueryFailures" in sample.values
 
 
-def _backlog_source(query: QuerySettings) -> BacklogSource:
+def _backlog_inputs(query: QuerySettings) -> BacklogInputs:
     if isinstance(query, DeriveSettings):
-        return BacklogSource()
+        return BacklogInputs()
     # For several sources one number cannot show whose limit was reached.
     limit = query.sources[0].partition_record_limit if len(query.sources) == 1 else None
-    return BacklogSource(counted=all(source.COUNTED for source in query.sources), limit=limit)
+    return BacklogInputs(counted=all(source.COUNTED for source in query.sources), limit=limit)
 
 
 def _metrics_file_path(name: str) -> Path:

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from ..record.errors import OWN_REPETITION
 from .background_writer import BackgroundWriter
-from .trigger_metrics import BacklogSource, MetricSample, TriggerMeter
+from .trigger_metrics import BacklogInputs, MetricSample, TriggerMeter
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -63,7 +63,7 @@ class MetricsMonitor:
         self,
         outputs: Sequence[BackgroundWriter[MetricSample]],
         *,
-        origins: Mapping[str, BacklogSource] = MappingProxyType({}),
+        origins: Mapping[str, BacklogInputs] = MappingProxyType({}),
         followers: Mapping[str, BackgroundWriter[Mapping[str, Any]]] = MappingProxyType({}),
         others: Sequence[BackgroundWriter[Any]] = (),
         poll_seconds: float = POLL_SECONDS,
@@ -96,7 +96,7 @@ class MetricsMonitor:
             else:
                 # A sample at the start, so that missing data from now on means silence.
                 self._put_sample(MetricSample(time.time(), query, {"Triggers": 0}))
-            meter = before[0] if before else TriggerMeter(query, self._origins.get(query, BacklogSource()))
+            meter = before[0] if before else TriggerMeter(query, self._origins.get(query, BacklogInputs()))
             self._watched[query] = meter, feed
 
     def on_event(self, event: Mapping[str, Any]) -> None:

@@ -32,8 +32,8 @@ EARLY = "millrace_early"
 
 
 @dataclass(frozen=True)
-class BacklogSource:
-    """Properties of a query's sources that its backlog metrics need.
+class BacklogInputs:
+    """What the backlog metrics of a query need to know of its sources.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ class TriggerMeter:
     """
 
     query: str
-    origin: BacklogSource
+    origin: BacklogInputs
     _in_a_row: int = field(default=0, init=False)
     _before: tuple[float, int] | None = field(default=None, init=False)
 
@@ -215,7 +215,7 @@ def _record_ages(
     return ages if most is None else ages.with_maximum(max(0.0, float(most)))
 
 
-def _backlog_records_metric(origin: BacklogSource, progress: Mapping[str, Any]) -> dict[str, float]:
+def _backlog_records_metric(origin: BacklogInputs, progress: Mapping[str, Any]) -> dict[str, float]:
     newest = _offsets_by_partition(progress, "latestOffset") if origin.counted else {}
     if not newest:
         return {}

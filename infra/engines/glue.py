@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Glue(DeployedEngine):
-    """A Glue job."""
+    """What differs for a job on Glue."""
 
     stack = "millrace.infra.stacks.glue_job:GlueJobStack"
 

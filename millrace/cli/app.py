@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from millrace.cli.extras import extra_of_missing_module
+from millrace.cli.extras import install_advice_for_missing_module
 from millrace.cli.plan import (
     compare,
     init_project,
@@ -167,7 +167,7 @@ def main() -> None:
         except KeyboardInterrupt:  # before a command runs; Typer answers those of a command
             sys.exit(130)
         except ModuleNotFoundError as error:
-            if (extra := extra_of_missing_module(error)) is None:
+            if (advice := install_advice_for_missing_module(error)) is None:
                 raise
-            sys.stderr.write(f"millrace: {extra}\n")
+            sys.stderr.write(f"millrace: {advice}\n")
             sys.exit(REFUSED)

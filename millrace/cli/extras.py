@@ -32,8 +32,8 @@ def require_sandbox_extra() -> None:
     import_module("pyspark")
 
 
-def extra_of_missing_module(error: ModuleNotFoundError) -> str | None:
-    """Return the extra that installs a missing module; None for a module of no extra, which is a defect."""
+def install_advice_for_missing_module(error: ModuleNotFoundError) -> str | None:
+    """Return what is not installed and the command that installs it; None for a module of no extra, which is a defect."""
     module = (error.name or "").partition(".")[0]
     extra = EXTRAS.get(module)
     if extra is None:

@@ -15,7 +15,7 @@ from millrace.config.model import Environment, MskCluster
 from millrace.config.queries import SourceQueryBase
 from millrace.sizing.alarms.alarms import alarms
 from millrace.sizing.alternatives import other_engines_and_services
-from millrace.sizing.alternatives.doubtful_plan_inputs import risk_lines
+from millrace.sizing.alternatives.doubtful_plan_inputs import doubtful_input_lines
 from millrace.sizing.alternatives.partition_search import JobPlanner, cheapest_partitions
 from millrace.sizing.alternatives.remedies import findings_with_remedies
 from millrace.sizing.alternatives.runs_and_stream_modes import environment_with_cheapest_choices
@@ -116,7 +116,7 @@ def _plan_with_choices_made(environment: Environment, table: PriceTable) -> Plan
             *_price_warnings(environment, table),
             *_plan_warnings(environment, demands),
             *_quota_warnings(environment, clusters),
-            *risk_lines(environment, demands, streams, jobs),
+            *doubtful_input_lines(environment, demands, streams, jobs),
         ),
         left_out=unpriced_costs(environment),
     )

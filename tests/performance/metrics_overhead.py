@@ -14,7 +14,7 @@ from millrace.etl.metrics import arrival_times, cloudwatch
 from millrace.etl.metrics.background_writer import BackgroundWriter
 from millrace.etl.metrics.jsonlines import JsonLinesFile
 from millrace.etl.metrics.poll_query_progress import MetricsMonitor, SparkProgress
-from millrace.etl.metrics.trigger_metrics import BacklogSource, MetricSample
+from millrace.etl.metrics.trigger_metrics import BacklogInputs, MetricSample
 from millrace.etl.record.batch_accounts import EventReporter
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def watched(bench: Bench, name: str) -> Watched:
         ),
         BackgroundWriter("file", JsonLinesFile(Path(query.checkpoint).with_suffix(".jsonl"), name).write),
     ]
-    monitor = MetricsMonitor(outputs, origins={name: BacklogSource(counted=True)})
+    monitor = MetricsMonitor(outputs, origins={name: BacklogInputs(counted=True)})
     report.add_listener(monitor.on_event)
     started = (
         arrival_times.observe_arrivals(query.rows)

@@ -22,7 +22,7 @@ from ...record.errors import LossError, NoAnswerError, RestartQueryError, StartE
 from ...record.tables import Table
 from ..base import LegGuard, missing_records_error
 from .closed_shards import SPLIT_AGGREGATE, Records, ShardPositions, to_envelope
-from .next_batch_arrival_ranges import Steps, look_up_of_arrivals, next_arrival_ranges
+from .duplicate_look_up_arrivals import Steps, look_up_of_arrivals, next_arrival_ranges
 
 SLACK = timedelta(seconds=10)
 """Largest difference in age to the last batch's oldest record before the wider look-up is needed."""

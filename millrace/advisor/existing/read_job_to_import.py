@@ -33,13 +33,13 @@ from millrace.advisor.existing.kafka_sign_in import (
     broker_authentication,
     find_msk_cluster,
 )
+from millrace.advisor.existing.stream_candidates_of_program import LookUpRefusedError
 from millrace.advisor.existing.stream_choice import (
     NO_ANSWERS,
     ImportedStreamSettings,
     StreamAnswers,
     read_stream_settings_of_program,
 )
-from millrace.advisor.existing.streams_program_may_read import LookUpRefusedError
 from millrace.advisor.programs.library_functions import LaunchArguments
 from millrace.advisor.programs.program_streams import LONGEST
 from millrace.config.checks.jobs import FIXED_IN_CORE, is_reserved_spark_key

@@ -13,7 +13,7 @@ from millrace.advisor.existing.import_transform_stubs import (
     queries_to_derive,
     sink_format,
 )
-from millrace.advisor.existing.streams_program_may_read import (
+from millrace.advisor.existing.stream_candidates_of_program import (
     NAMES,
     SERVERS,
     DataCatalog,

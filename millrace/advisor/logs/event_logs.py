@@ -346,7 +346,7 @@ class LogLines:
                 length += len(first)
                 if not others:
                     continue
-                yield from self._complete_lines(held, length)
+                yield from self._joined_line_unless_too_long(held, length)
                 *lines, last = others
                 yield from filter(None, lines)
                 held, length = [last], len(last)
@@ -358,9 +358,10 @@ class LogLines:
         # A log that is still written may end anywhere; a complete last line has its line feed.
         if length:
             self.cut_off = True
-            yield from self._complete_lines(held, length)
+            yield from self._joined_line_unless_too_long(held, length)
 
-    def _complete_lines(self, chunks: list[bytes], length: int) -> Iterator[bytes]:
+    def _joined_line_unless_too_long(self, chunks: list[bytes], length: int) -> Iterator[bytes]:
+        """Yield the line that its chunks make; count it if it is too long."""
         if length > LONGEST_LINE:
             self.too_long += 1
         elif length:

@@ -38,7 +38,7 @@ def check_reading(
             "and rows of this query are known by their place in the topic",
         )
     yield from _check_limits(here, job, query, reading)
-    yield from _check_partitions(here, source, stream, query, reading)
+    yield from _check_listed_partitions_and_start_offsets(here, source, stream, query, reading)
     if (
         reading.min_partitions is not None
         and stream.given_partitions
@@ -80,7 +80,7 @@ def _check_limits(
         )
 
 
-def _check_partitions(
+def _check_listed_partitions_and_start_offsets(
     path: Path, source: str, stream: Stream, query: OneStreamQueryBase, reading: KafkaReading
 ) -> Iterator[Finding]:
     listed, offsets = reading.partitions, reading.start_offsets

@@ -256,7 +256,7 @@ class _DdlParser:
     def _take_token(self) -> str:
         token = self._peek_token()
         if token is None:
-            raise self._error("it ends too early")
+            raise self._error("the schema ends too early")
         self._next += 1
         return token
 
@@ -276,7 +276,7 @@ class _DdlParser:
             return DdlError(f"line {line}: at {token!r}: {problem}")
         line = self._tokens[-1][1] if self._tokens else 1
         return DdlError(
-            f"line {line}: it ends too early: {problem}"
-            if problem != "it ends too early"
+            f"line {line}: the schema ends too early: {problem}"
+            if problem != "the schema ends too early"
             else f"line {line}: {problem}"
         )

@@ -28,13 +28,13 @@ MANY, FEW = 1_000_000.0, 1 / 60
 """Range of plausible records per second; outside it a unit is probably wrong: a million a second, one a minute."""
 
 
-def risk_lines(
+def doubtful_input_lines(
     environment: Environment,
     demands: list[QueryDemand],
     streams: Mapping[str, StreamPlan],
     jobs: Mapping[str, JobPlan],
 ) -> Iterator[str]:
-    """Yield a line for each risk.
+    """Yield a line for each figure of the file that looks like a mistake or is near a limit.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from millrace.etl.metrics.trigger_metrics import BacklogSource, TriggerMeter
+from millrace.etl.metrics.trigger_metrics import BacklogInputs, TriggerMeter
 from millrace.etl.record.tables import Table
 from tests.spark.queries.test_stateful_derive import Pipeline
 from tests.spark.source_batches import EPOCH, Events, frame, kafka_rows, lander
@@ -97,7 +97,7 @@ class Visits(Pipeline):
 
 def late_rows(shop: Visits) -> float:
     """The metric, of the last run."""
-    meter = TriggerMeter("derive-flights", BacklogSource())
+    meter = TriggerMeter("derive-flights", BacklogInputs())
     return sum(meter.measure(each, None, 0).values.get("LateRows", 0) for each in shop.progress)
 
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.metrics.trigger_metrics import BacklogSource, TriggerMeter
+from millrace.etl.metrics.trigger_metrics import BacklogInputs, TriggerMeter
 from millrace.etl.record.tables import Table
 from tests.spark.queries.test_stateful_derive import Pipeline
 from tests.spark.source_batches import DDL, EPOCH, Events, frame, kafka_rows, lander
@@ -64,7 +64,7 @@ class Timed(Pipeline):
         )
 
     def measured(self) -> list[dict[str, float]]:
-        meter = TriggerMeter("derive-flights", BacklogSource())
+        meter = TriggerMeter("derive-flights", BacklogInputs())
         return [dict(meter.measure(p, None, 0).values) for p in self.progress]
 
 

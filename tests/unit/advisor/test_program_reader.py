@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from millrace.advisor.existing.environment_of_imported_job import environment_document
+from millrace.advisor.existing.stream_candidates_of_program import LookUpRefusedError
 from millrace.advisor.existing.stream_choice import (
     ImportedStreamSettings,
     StreamAnswers,
     read_stream_settings_of_program,
 )
-from millrace.advisor.existing.streams_program_may_read import LookUpRefusedError
 from millrace.advisor.programs.library_functions import LaunchArguments
 from millrace.config import ConfigurationError
 from tests.unit.advisor.interval_texts_and_milliseconds import INTERVALS

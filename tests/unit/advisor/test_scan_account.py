@@ -25,7 +25,7 @@ from millrace.config import ConfigurationError
 from tests.page_without_browser import drawn
 from tests.unit.advisor.event_log_writer import write
 from tests.unit.advisor.healthy_query_history import history, twice
-from tests.unit.advisor.test_log_of_imported_job import reading
+from tests.unit.advisor.test_import_figures_from_event_log import reading
 
 NOW = datetime(2026, 11, 27, tzinfo=UTC)
 WINDOW = UsageWindow(NOW - timedelta(days=30), NOW)

@@ -63,9 +63,9 @@ def one(project: Path, *changes: tuple[str, str]) -> Problem:
     [
         ("page STRING,\nat TIMESTMP\n", "line 2: at 'TIMESTMP': unknown type TIMESTMP, did you mean TIMESTAMP?"),
         ("page STRING at TIMESTAMP", "line 1: at 'at': a comma is expected"),
-        ("page STRING,\nat TIMESTAMP,\n", "line 2: it ends too early: a field is expected after a comma"),
-        ("page ARRAY<STRING", "it ends too early: > is expected"),
-        ("page", "it ends too early"),
+        ("page STRING,\nat TIMESTAMP,\n", "line 2: the schema ends too early: a field is expected after a comma"),
+        ("page ARRAY<STRING", "the schema ends too early: > is expected"),
+        ("page", "the schema ends too early"),
         ("", "without fields"),
         ("page STRING, _id STRING", "names that begin with _ are reserved: _id"),
         ("page STRING, Page INT", "names that clash: Page, page"),

@@ -14,7 +14,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 
 from millrace.etl.metrics.background_writer import BackgroundWriter
 from millrace.etl.metrics.poll_query_progress import MetricsMonitor
-from millrace.etl.metrics.trigger_metrics import BacklogSource, MetricSample
+from millrace.etl.metrics.trigger_metrics import BacklogInputs, MetricSample
 from tests.unit.etl.test_trigger_metrics import LANDED, idle, kafka, progress
 
 SOON = 0.01
@@ -63,7 +63,7 @@ def test_accounts_and_progress_of_a_batch_become_one_sample() -> None:
     told = Told()
     monitor = MetricsMonitor(
         [BackgroundWriter("told", told.write)],
-        origins={"land": BacklogSource(counted=True)},
+        origins={"land": BacklogInputs(counted=True)},
         poll_seconds=SOON,
     )
     monitor.on_event(LANDED)
@@ -198,7 +198,7 @@ def test_a_query_that_was_started_anew_goes_on_where_it_was() -> None:
     told = Told()
     monitor = MetricsMonitor(
         [BackgroundWriter("told", told.write)],
-        origins={"land": BacklogSource(counted=True)},
+        origins={"land": BacklogInputs(counted=True)},
         poll_seconds=SOON,
     )
     first = Query(kafka((1,), (9,)))

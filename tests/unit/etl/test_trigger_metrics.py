@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from millrace.etl.metrics.arrival_times import RANKS
-from millrace.etl.metrics.trigger_metrics import BacklogSource, MetricSample, TriggerMeter, epoch_seconds
+from millrace.etl.metrics.trigger_metrics import BacklogInputs, MetricSample, TriggerMeter, epoch_seconds
 
 BEGUN = "2026-11-21T06:28:15.000Z"
 PARTS = {
@@ -19,7 +19,7 @@ PARTS = {
     "latestOffset": 250,
 }
 PARTS |= {"addBatch": 3400, "walCommit": 160}
-KAFKA, KINESIS, TABLE = BacklogSource(counted=True), BacklogSource(limit=500), BacklogSource()
+KAFKA, KINESIS, TABLE = BacklogInputs(counted=True), BacklogInputs(limit=500), BacklogInputs()
 
 
 def progress(*, sources: list[dict[str, Any]] | None = None, **changes: Any) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def arrivals(oldest: str, youngest: str, rows: int = 1000) -> dict[str, Any]:
 
 
 def measured(
-    origin: BacklogSource, *told: dict[str, Any], accounts: dict[str, Any] | None = None
+    origin: BacklogInputs, *told: dict[str, Any], accounts: dict[str, Any] | None = None
 ) -> MetricSample:
     meter = TriggerMeter("land", origin)
     samples = [meter.measure(each, accounts, 0) for each in told]

@@ -67,7 +67,7 @@ def test_who_lacks_an_extra_is_told_which(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.chdir(ROOT)
     error = ModuleNotFoundError(name="pyspark.sql")
     assert "pip install --require-hashes -r requirements-sandbox.txt" in str(
-        extras.extra_of_missing_module(error)
+        extras.install_advice_for_missing_module(error)
     )
     for module in extras.EXTRAS:
         monkeypatch.setitem(sys.modules, module, None)
@@ -118,4 +118,4 @@ def test_what_comes_after_setup_works(
 
 
 def test_another_missing_module_is_a_defect() -> None:
-    assert extras.extra_of_missing_module(ModuleNotFoundError(name="millrace.nothing")) is None
+    assert extras.install_advice_for_missing_module(ModuleNotFoundError(name="millrace.nothing")) is None

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.etl.sources.kinesis.next_batch_arrival_ranges import MOST_RANGES, next_arrival_ranges
+from millrace.etl.sources.kinesis.duplicate_look_up_arrivals import MOST_RANGES, next_arrival_ranges
 
 
 def test_a_shard_that_lags_and_those_that_do_not() -> None:

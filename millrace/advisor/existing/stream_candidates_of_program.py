@@ -167,7 +167,7 @@ def candidate_from_source(source: ProgramSource, catalog: DataCatalog | None) ->
 def _require_catalog(catalog: DataCatalog | None) -> DataCatalog:
     if catalog is None:
         raise LookUpRefusedError(
-            "the stream is named in a table of the Data Catalog, which this command does not read"
+            "the stream is named in the Data Catalog (a table or a connection), which this command does not read"
         )
     return catalog
 

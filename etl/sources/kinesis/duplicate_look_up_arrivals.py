@@ -1,4 +1,4 @@
-"""Ranges of arrival of a stream's next batch, derived from the last batch.
+"""Ranges of arrival in which duplicates of a stream's next batch are looked up, derived from the last batch.
 
 Rows have no shard, but each has an arrival time, and a shard is read forward. So the next batch arrived shortly after
 minutes of the last one, or is new. A shard that lags by hours adds only its own minutes, and not the time in between.
