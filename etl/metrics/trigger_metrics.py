@@ -33,7 +33,7 @@ EARLY = "millrace_early"
 
 @dataclass(frozen=True)
 class BacklogInputs:
-    """What the backlog metrics of a query need to know of its sources.
+    """Facts about the sources of a query that its backlog metrics need.
 
     Attributes
     ----------

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Glue(DeployedEngine):
-    """What differs for a job on Glue."""
+    """Differences of a job on Glue from one on another engine."""
 
     stack = "millrace.infra.stacks.glue_job:GlueJobStack"
 
