@@ -67,7 +67,7 @@ def test_it_runs_beside_the_queries_and_a_failure_ends_nothing(spark: SparkSessi
     other = table("other")
     spark.sql(f"CREATE TABLE {other} (flight INT) USING iceberg")
     nowhere = Retention(table=other, keep=timedelta(days=1), report=events.reporter)
-    there = Last(landing, timedelta(days=1), events.reporter)
+    there = Last(table=landing, keep=timedelta(days=1), report=events.reporter)
     chores = MaintenanceThread(spark, (nowhere, there), events.reporter, first=timedelta(milliseconds=10))
     chores.start()
     assert ran.wait(60)

@@ -152,7 +152,7 @@ def test_all_three_beside_a_stream_that_lands_and_one_that_derives(
                 every=again,
             ),
             Compaction(table=pipe.sink, file_size=64 * 1024**2, report=kept.reporter, every=again),
-            Round(pipe.landing, timedelta(days=1), kept.reporter, again),
+            Round(table=pipe.landing, older_than=timedelta(days=1), report=kept.reporter, every=again),
         ),
         kept.reporter,
         first=NOW,
