@@ -172,6 +172,7 @@ class ApplicationTwin:
             own = _changes_of_query(changes, name)
             # Where κ and b cannot be separated, the interval has to contain both ends.
             fixed = 0.5 if drawn is None else float(seed % 2)
+            # The share that other queries leave to it stays the same.
             slots = max(1, _scaled_cores(query, cores, self.cores) // int(own.get("merge", 1)))
             costs = query.fit_batch_durations(slots, None if drawn is None else drawn[name], fixed)
             loads += _query_loads(query, own, slots, costs)

@@ -256,7 +256,7 @@ class _DdlParser:
     def _take_token(self) -> str:
         token = self._peek_token()
         if token is None:
-            raise self._error("the schema ends too early")
+            raise self._error()
         self._next += 1
         return token
 
@@ -270,13 +270,10 @@ class _DdlParser:
         if not self._take_if_next(token):
             raise self._error(f"{token.upper()} is expected")
 
-    def _error(self, problem: str) -> DdlError:
+    def _error(self, problem: str = "") -> DdlError:
+        """Return the error at the next token; ``problem`` may be left out where there is none."""
         if self._next < len(self._tokens):
             token, line = self._tokens[self._next]
             return DdlError(f"line {line}: at {token!r}: {problem}")
         line = self._tokens[-1][1] if self._tokens else 1
-        return DdlError(
-            f"line {line}: the schema ends too early: {problem}"
-            if problem != "the schema ends too early"
-            else f"line {line}: {problem}"
-        )
+        return DdlError(f"line {line}: the schema ends too early" + (f": {problem}" if problem else ""))

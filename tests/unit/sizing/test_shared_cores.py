@@ -18,8 +18,8 @@ from millrace.sizing.simulation import Arrivals, FixedExecutors, QueryLoad, Scen
 from millrace.sizing.simulation.plan_simulation_check import simulated_queries_of_plan
 from millrace.sizing.simulation.task_schedule import divide_stream
 from tests.unit.sizing.plain_simulator import PlainQuery, play
+from tests.unit.sizing.plan_relations import plain
 from tests.unit.sizing.random_environments import Document
-from tests.unit.sizing.test_plan_relations import plain
 
 REFERENCE = Path(__file__).parents[2] / "reference"
 NAMES = ("changes-of-40-tables", "many-small-streams")
