@@ -187,6 +187,7 @@ PAGE: dict[str, tuple[tuple[Change, ...], tuple[Change, ...], str, str]] = {
 """By the edit of docs/deploying.md: a file, what is edited, what becomes of jobs, and the steps."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("edit", PAGE)
 def test_the_page_says_what_an_edit_does(edit: str) -> None:
     base, changes, effect, steps = PAGE[edit]
@@ -240,6 +241,7 @@ def settings_of(environment: Environment) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zones", [2, 3])
 def test_traffic_that_is_measured_and_edited_never_leads_to_what_aws_refuses(zones: int) -> None:
     """Brokers, volumes and partitions grow and stay, in updates that AWS takes one by one; replication is that of the zones."""

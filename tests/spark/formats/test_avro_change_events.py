@@ -140,6 +140,7 @@ def avro(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DebeziumFormat:
     return DebeziumFormat(AvroFormat("confluent", "shopwriters", None, None), "precise", False)
 
 
+@pytest.mark.slow
 def test_events_in_avro_are_those_in_json(spark: SparkSession, tmp_path: Path, avro: DebeziumFormat) -> None:
     other = {**ROW, "paid": False, "price": Decimal("99999999.99"), "note": None, "image": b""}
     events = [

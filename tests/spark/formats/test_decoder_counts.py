@@ -69,7 +69,16 @@ def test_every_row_is_observed_once_and_as_good_as_it_comes_out(spark: SparkSess
     assert 0 < len(bad) < len(PAYLOADS), "some of both kinds"
 
 
-@pytest.mark.parametrize("name", ["json", "redacted", "tombstones", "compressed", "routed"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "json",
+        *(
+            pytest.param(each, marks=pytest.mark.slow)
+            for each in ("redacted", "tombstones", "compressed", "routed")
+        ),
+    ],
+)
 def test_without_the_exact_way_rows_are_the_same_or_the_task_fails(spark: SparkSession, name: str) -> None:
     json = JsonDecoder(parse_ddl_schema(spark, DDL, "test.ddl"))
     route = DecodingRoute("a", "flights", "topic", RedactingDecoder(json, ("carrier",)))

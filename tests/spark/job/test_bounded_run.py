@@ -41,8 +41,9 @@ def run_periods(spark: SparkSession, job: Job, periods: int, kills: tuple[int, .
             assert job.wrong() == {}, period
 
 
+@pytest.mark.slow
 @pytest.mark.faults
-@pytest.mark.parametrize("job", ["land", pytest.param("state", marks=pytest.mark.slow)], indirect=True)
+@pytest.mark.parametrize("job", ["land", "state"], indirect=True)
 def test_a_killed_run_is_finished_by_the_next(spark: SparkSession, job: Job) -> None:
     run_periods(spark, job, 3, kills=(1,))
     assert job.run() == RunResult(0, "")

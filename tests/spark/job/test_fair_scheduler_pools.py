@@ -104,7 +104,9 @@ def event_log(spark: SparkSession, folder: Path) -> Iterator[list[dict[str, Any]
     found += [json.loads(line) for line in (folder / "pools").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("kind", ["derive", "state", "latest", "join"])
+@pytest.mark.parametrize(
+    "kind", ["derive", *(pytest.param(each, marks=pytest.mark.slow) for each in ("state", "latest", "join"))]
+)
 def test_all_spark_jobs_of_a_query_have_its_pool_in_the_event_log(
     spark: SparkSession, broker: KafkaBroker, tmp_path: Path, kind: str
 ) -> None:

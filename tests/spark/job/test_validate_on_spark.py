@@ -71,6 +71,7 @@ def test_each_mistake_of_a_transform_is_told_once_with_its_key(
     assert all(each.line for each in found.values())
 
 
+@pytest.mark.slow
 def test_what_was_not_checked_is_said(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project)
     said = told(project, derived("four", "good"), COUNT.replace(":counted", ":good"))

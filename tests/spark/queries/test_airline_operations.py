@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 
 from pipelines.operations.transforms import sales_by_hour
 
 
+@pytest.mark.slow
 def test_sales_are_added_up_by_hour_and_flight(spark: SparkSession) -> None:
     bookings = spark.createDataFrame(
         [

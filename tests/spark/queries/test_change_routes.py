@@ -58,9 +58,10 @@ def router_of(decoder: ChangeDecoder, schema: str) -> RoutingDecoder:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("connector", "schema"),
-    [pytest.param("postgresql", "public", marks=pytest.mark.slow), ("dms", "shop")],
+    [("postgresql", "public"), ("dms", "shop")],
 )
 def test_each_table_is_that_of_the_database(
     spark: SparkSession, table: Names, tmp_path: Path, connector: str, schema: str
@@ -105,6 +106,7 @@ def test_each_table_is_that_of_the_database(
     assert letters == {("route", f"no route for changes of {schema}.other in all")}
 
 
+@pytest.mark.slow
 def test_what_names_no_table_takes_the_first_route_and_hides_what_any_route_hides(
     spark: SparkSession,
 ) -> None:

@@ -293,6 +293,7 @@ def test_a_topic_of_any_age_does_not_widen_the_bound_of_a_stream(landing: Landin
     assert len([*legs.look_ups(batch_accounts.utc_now(), DuplicateLookUp())]) == 3
 
 
+@pytest.mark.slow
 def test_a_letter_without_a_route_goes_through_when_there_is_one(
     spark: SparkSession, table: Names, tmp_path: Path, router: RoutingDecoder
 ) -> None:

@@ -249,6 +249,7 @@ def test_state_lies_in_rocksdb_and_its_changes_in_the_checkpoint(aggregate: Pipe
     assert list(aggregate.folder.glob("derive-flights/state/0/*/*.changelog"))
 
 
+@pytest.mark.slow
 def test_a_file_of_state_with_the_changes_of_another_ends_the_query(aggregate: Pipeline) -> None:
     """Spark 4.1 keeps a checksum beside each file of state; Spark 3.5 goes on with what a well-formed file says."""
     if tuple(map(int, aggregate.spark.version.split(".")[:2])) < (4, 1):

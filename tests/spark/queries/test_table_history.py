@@ -54,14 +54,15 @@ def committed(ledger: Ledger, key: str, at: datetime) -> dict[Any, Any]:
     return {row["id" if key == "id" else "code"]: (row["id"], row["n"]) for row in rows.values() if row}
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 @pytest.mark.parametrize(
     ("connector", "key", "seed"),
     [
         ("postgresql", "id", 5),
-        pytest.param("postgresql", "k", 9, marks=pytest.mark.slow),
-        pytest.param("mysql", "id", 9, marks=pytest.mark.slow),
-        pytest.param("dms", "id", 5, marks=pytest.mark.slow),
+        ("postgresql", "k", 9),
+        ("mysql", "id", 9),
+        ("dms", "id", 5),
     ],
 )
 def test_the_rows_of_any_time_are_those_of_the_database(

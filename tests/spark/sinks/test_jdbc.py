@@ -141,6 +141,7 @@ def test_a_row_without_identity_is_a_letter_and_so_is_one_with_a_dotted_column(
     assert "row without _source or without _id" in refused.reasons()[None]  # type: ignore[index]
 
 
+@pytest.mark.slow
 def test_a_value_too_long_for_an_index_is_a_letter(spark: SparkSession, server: Postgres) -> None:
     # Bytes that do not compress, of more than a page of the index holds.
     batch = rows(spark, [row(1), row(2, raw=bytearray(hashlib.shake_128(b"").digest(9000))), row(3)])
@@ -152,6 +153,7 @@ def test_a_value_too_long_for_an_index_is_a_letter(spark: SparkSession, server: 
     assert flights(server, "indexed") == [1, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_a_second_run_that_empties_staging_makes_the_first_fail(
     spark: SparkSession, server: Postgres, monkeypatch: pytest.MonkeyPatch
@@ -188,6 +190,7 @@ def test_a_later_result_takes_the_place_of_an_earlier_one(spark: SparkSession, s
     assert server.run("SELECT carrier, flights FROM shop.totals ORDER BY 1") == [["AA", "5"], ["UA", "2"]]
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_two_results_of_a_batch_with_one_key_are_told(spark: SparkSession, server: Postgres) -> None:
     one, batch = sink(server, "twofold"), results(spark, {"AA": 1, "BB": 2})
@@ -223,6 +226,7 @@ def test_results_of_an_older_batch_do_not_win_in_a_database(spark: SparkSession,
     assert counts() == [["AA", "5"], ["UA", "6"]]
 
 
+@pytest.mark.slow
 def test_a_result_that_is_deleted_is_gone_and_may_come_back(spark: SparkSession, server: Postgres) -> None:
     one = sink(server, "deleted")
     one.prepare(spark, changes(spark, {}).schema)
@@ -243,6 +247,7 @@ def test_a_result_that_is_deleted_is_gone_and_may_come_back(spark: SparkSession,
     assert counts() == [["AA", "9"], ["DL", "3"], ["UA", "4"]]
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_what_a_database_does_not_let_go_is_a_letter_and_the_others_are_in(
     spark: SparkSession, server: Postgres
@@ -276,6 +281,7 @@ def test_a_table_that_does_not_fit_is_refused_at_the_start(spark: SparkSession, 
         JdbcSink(wrong, lambda: ("writer", "wrong")).prepare(spark, results(spark, {}).schema)
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_a_server_that_is_full_or_restarts_is_waited_for(
     spark: SparkSession, server: Postgres, monkeypatch: pytest.MonkeyPatch
@@ -299,6 +305,7 @@ def test_a_server_that_is_full_or_restarts_is_waited_for(
     assert {"08001"} & set(waits)
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_a_server_that_stays_away_fails_the_batch_loudly(
     spark: SparkSession, server: Postgres, monkeypatch: pytest.MonkeyPatch

@@ -93,6 +93,7 @@ def test_what_the_mapping_or_the_id_refuses_is_a_letter(spark: SparkSession, ind
     assert reasons[f"{longest}x"] == "the id has 513 bytes; OpenSearch allows 1 to 512 bytes"
 
 
+@pytest.mark.slow
 def test_results_replace_each_other(spark: SparkSession, index: Index) -> None:
     one = index.sink()
     assert one.write(results(spark, {"AA": 1, "UA": 2}), place(0), none_refused) == WriteCounts(2, 2)

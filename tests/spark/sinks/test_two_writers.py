@@ -161,6 +161,7 @@ def test_a_job_that_writes_what_an_older_one_writes_is_refused_and_the_other_con
     assert ids(spark, landing) == [f"flights-topic/0/{n}" for n in range(2 * owner.number)]
 
 
+@pytest.mark.slow
 def test_of_two_jobs_that_derive_the_same_the_younger_is_refused(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
