@@ -15,6 +15,7 @@ from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.manifest import Manifest, ManifestChange, ManifestError
 from ..checkpoints.stateful_operators_in_plan import describe_stateful_operators
 from ..formats.schema_files import read_job_file
+from ..launch.lease_record import FOLDER
 from ..launch.settings import DeriveSettings, JobSettings, QuerySettings
 from ..launch.start_position import start_time
 from ..record import hadoop_files
@@ -23,7 +24,6 @@ from ..record.job_run_context import JobRun
 from ..record.ready_query import ReadyQuery
 from ..sources import recreated_source_check
 from ..sources.recreated_source_check import StreamIdentities
-from .lease import FOLDER
 
 
 class CheckpointCheck:

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from ..launch import entry_script_arguments as launch
 from ..launch.entry_script_arguments import BackfillRequest, ReplayRequest, ScriptArguments
+from ..launch.lease_record import FOLDER
 from ..main import DIGEST, is_original
 from ..metrics.metric_destinations import NonBlockingConsole, open_monitor
 from ..metrics.publish_to_spark_metrics import SparkGauges
@@ -99,7 +100,7 @@ def main(arguments: Sequence[str]) -> int:
             housekeeping = MaintenanceThread(spark, maintenance_schedule.maintenance_tasks(run), report)
             finish = None
             if job.run_every_seconds is not None:
-                done = f"{job.checkpoints}/{lease.FOLDER}/maintenance.json"
+                done = f"{job.checkpoints}/{FOLDER}/maintenance.json"
                 finish = partial(housekeeping.run_due_chores, done, timedelta(seconds=job.run_every_seconds))
             else:
                 ending.callback(housekeeping.stop)

@@ -7,27 +7,25 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import threading
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
+from ..launch.lease_record import (
+    FILE,
+    LIVE_SECONDS,
+    RENEW_SECONDS,
+    describe_holder,
+    new_record,
+    next_generation,
+    read_tag_record_and_age,
+)
 from ..record.errors import StartError
 from ..services import aws_clients
-
-FOLDER = "_millrace"
-"""Folder beside the checkpoints of a job's queries; no query's name begins with an underscore."""
-
-LIVE_SECONDS = 30.0
-"""A lease that was not renewed for this long may be taken: the longest wait of a restart after a killed run."""
-
-RENEW_SECONDS = 10.0
 
 LOOK_SECONDS = 1.0
 """Seconds between two checks of a lease that another run holds."""
@@ -69,7 +67,7 @@ def lease_of_checkpoints(
         raise StartError(
             f"checkpoints {checkpoints}: the value must be an s3:// or s3a:// URL or a local folder"
         )
-    key = f"{parts.path.strip('/')}/{FOLDER}/lease.json"
+    key = f"{parts.path.strip('/')}/{FILE}"
     return Lease(parts.netloc, key, run, processes, on_wait)
 
 
@@ -107,7 +105,10 @@ class Lease:
         self._client = aws_clients.make_client("s3", region, None, timeouts=_TIMEOUTS)
         # Not every engine's boto3 knows the parameter; S3 knows the header.
         self._client.meta.events.register("before-call.s3.PutObject", self._add_condition_header)
-        self._record = _make_record(self.run, self.processes)
+        ticks = {
+            str(pid): begun for pid in self.processes if (begun := _process_start_ticks(pid)) is not None
+        }
+        self._record = new_record(self.run, _machine_id(), ticks)
         if not self._call_until_answered(lambda: self._write_record_if(("If-None-Match", "*"))):
             self._take_over()
         self._gone = None
@@ -142,11 +143,14 @@ class Lease:
                 self._etag = etag  # this run's after all: only the answer was lost
                 return
             if seen and etag != seen and not record.get("released"):
-                raise StartError(_describe_holder(f"s3://{self.bucket}/{self.key}", record))
+                raise StartError(
+                    f"s3://{self.bucket}/{self.key} is held by {describe_holder(record)}, which is alive: one run at a "
+                    "time writes a job's checkpoints; stop that one first (`millrace stop JOB --env ENV`)"
+                )
             free = record.get("released") or _is_holder_known_dead(record)
             # Its age in whole seconds, or the time that this run has watched it without a renewal.
             if free or age > LIVE_SECONDS + 1 or _monotonic_seconds() - looked > LIVE_SECONDS:
-                self._record["generation"] = int(record.get("generation", 0)) + 1
+                self._record["generation"] = next_generation(record)
                 if self._call_until_answered(lambda etag=etag: self._write_record_if(("If-Match", etag))):  # type: ignore[misc]  # of this turn
                     return
             elif not said:
@@ -158,13 +162,7 @@ class Lease:
             time.sleep(LOOK_SECONDS)
 
     def _read_tag_record_and_age(self) -> tuple[str, dict[str, Any], float]:
-        """Return the object's tag, its record, and its age by S3's clock."""
-        response = self._client.get_object(Bucket=self.bucket, Key=self.key)
-        said = response["ResponseMetadata"]["HTTPHeaders"].get("date")
-        age = (
-            0.0 if said is None else (parsedate_to_datetime(said) - response["LastModified"]).total_seconds()
-        )
-        return str(response["ETag"]), _parse_record(response["Body"].read().decode(errors="replace")), age
+        return read_tag_record_and_age(self._client, self.bucket, self.key)
 
     # ---- renewal ----
 
@@ -229,38 +227,6 @@ class Lease:
             return call()
         except (BotoCoreError, ClientError):
             return None
-
-
-def _make_record(run: str, processes: tuple[int, ...]) -> dict[str, Any]:
-    return {
-        "version": 1,
-        "holder": uuid.uuid4().hex,
-        "run": run,
-        "host": socket.gethostname(),
-        "boot": _machine_id(),
-        "processes": {
-            str(pid): begun for pid in processes if (begun := _process_start_ticks(pid)) is not None
-        },
-        "generation": 1,
-        "renewals": 0,
-        "released": False,
-    }
-
-
-def _parse_record(text: str) -> dict[str, Any]:
-    """Parse a lease's record; return an empty one for foreign bytes."""
-    try:
-        content = json.loads(text)
-    except ValueError:
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def _describe_holder(where: str, record: Mapping[str, Any]) -> str:
-    return (
-        f"{where} is held by run {record.get('run', '?')} on {record.get('host', '?')}, which is alive: one run at a "
-        "time writes a job's checkpoints; stop that one first (`millrace stop JOB --env ENV`)"
-    )
 
 
 def _is_holder_known_dead(record: Mapping[str, Any]) -> bool:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from millrace.config.engines import ended_run_states
 from millrace.etl.launch.metric_names import BY_NAME
 from millrace.sizing.alarms.metrics import metric_namespace
 from millrace.sizing.plan_model import JobPlan
@@ -104,7 +105,7 @@ def glue_engine_calls(job_name: str, starts_per_hour: int = 0) -> EngineCalls:
             {"run": "{% $going[0].id %}"},
         ),
         succeeded="SUCCEEDED",
-        ended=("STOPPED", "SUCCEEDED", "FAILED", "TIMEOUT", "ERROR", "EXPIRED"),
+        ended=ended_run_states.GLUE,
         ending=("STOPPING",),
         busy=("Glue.ConcurrentRunsExceededException",),
         gone=("Glue.EntityNotFoundException",),
@@ -193,7 +194,7 @@ def emr_engine_calls(
             {"run": "{% $going[0].id %}"},
         ),
         succeeded="SUCCESS",
-        ended=("SUCCESS", "FAILED", "CANCELLED"),
+        ended=ended_run_states.EMR_SERVERLESS,
         ending=("CANCELLING",),
         busy=("EmrServerless.ConflictException",),
         gone=("EmrServerless.ConflictException", "EmrServerless.ValidationException"),

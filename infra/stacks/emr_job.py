@@ -11,6 +11,7 @@ from constructs import Construct
 
 from millrace.config.aws.iam_statements import NO_NARROWER, allow
 from millrace.config.aws.resource_names import Names
+from millrace.config.engines import ended_run_states
 from millrace.config.engines.emr import EmrJob
 from millrace.sizing.plan_model import JobPlan
 
@@ -133,7 +134,7 @@ class EmrJobStack(JobStack):
                 "detail-type": ["EMR Serverless Job Run State Change"],
                 "detail": {
                     "applicationId": [self.application_id],
-                    "state": ["SUCCESS", "FAILED", "CANCELLED"],
+                    "state": list(ended_run_states.EMR_SERVERLESS),
                 },
             },
             {

@@ -17,6 +17,7 @@ from pyiceberg.catalog import Catalog
 
 from millrace.config.aws.pagination import list_all
 from millrace.config.aws.resource_names import Names
+from millrace.config.engines import ended_run_states
 from millrace.config.model import EmrJob, Environment, ExternalCluster, GlueJob, KinesisStream
 from millrace.lifecycle.account import kafka_access
 from millrace.lifecycle.account.kafka_access import Settings
@@ -42,8 +43,6 @@ from millrace.verify.removals.removal_scope import all_stacks
 
 POLL_SECONDS = 5.0
 
-_GLUE_ENDED = ("STOPPED", "SUCCEEDED", "FAILED", "TIMEOUT", "ERROR", "EXPIRED")
-_EMR_ENDED = ("SUCCESS", "FAILED", "CANCELLED")
 _APPLICATION_ENDED = ("STOPPED", "CREATED", "TERMINATED")
 _BROKER_SECONDS = 15.0
 
@@ -184,7 +183,9 @@ class AwsAccountTarget(VerificationTarget):
         self._wait_for_end(
             name,
             live,
-            lambda run: glue.get_job_run(JobName=name, RunId=run)["JobRun"]["JobRunState"] in _GLUE_ENDED,
+            lambda run: (
+                glue.get_job_run(JobName=name, RunId=run)["JobRun"]["JobRunState"] in ended_run_states.GLUE
+            ),
         )
 
     def _kill_emr_run(self, application: str, live: list[str]) -> None:
@@ -199,7 +200,9 @@ class AwsAccountTarget(VerificationTarget):
         self._wait_for_end(
             application,
             live,
-            lambda run: emr.get_job_run(**target, jobRunId=run)["jobRun"]["state"] in _EMR_ENDED,
+            lambda run: (
+                emr.get_job_run(**target, jobRunId=run)["jobRun"]["state"] in ended_run_states.EMR_SERVERLESS
+            ),
         )
 
     def _wait_for_end(self, owner: str, live: list[str], ended: Callable[[str], bool]) -> None:
@@ -210,7 +213,7 @@ class AwsAccountTarget(VerificationTarget):
 
     def _live_glue_runs(self, name: str) -> list[str]:
         with translating_aws_errors(f"cannot read the runs of {name}"):
-            return [r["Id"] for r in self._glue_runs(name) if r["JobRunState"] not in _GLUE_ENDED]
+            return [r["Id"] for r in self._glue_runs(name) if r["JobRunState"] not in ended_run_states.GLUE]
 
     def _glue_runs(self, name: str) -> Iterator[Mapping[str, Any]]:
         page = {"PageSize": 100}
@@ -228,7 +231,11 @@ class AwsAccountTarget(VerificationTarget):
 
     def _live_emr_runs(self, application: str) -> list[str]:
         with translating_aws_errors(f"cannot read the runs of {application}"):
-            return [run["id"] for run in self._emr_runs(application) if run["state"] not in _EMR_ENDED]
+            return [
+                run["id"]
+                for run in self._emr_runs(application)
+                if run["state"] not in ended_run_states.EMR_SERVERLESS
+            ]
 
     def end_all_runs(self, prefix: str, jobs: Mapping[str, Mapping[str, str]]) -> None:
         """Set the desired state of all jobs to stopped, end all runs, and stop the applications, to allow their deletion."""

@@ -30,6 +30,7 @@ from millrace.advisor.logs.event_log_to_history import read_history
 from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.config.aws.pagination import list_all
 from millrace.config.document.problems import ConfigurationError
+from millrace.config.engines import ended_run_states
 from millrace.sizing.prices_and_limits import PriceTable, price_regions, prices
 
 STREAMING = "gluestreaming"
@@ -37,9 +38,6 @@ STREAMING = "gluestreaming"
 
 UNREAD = (ClientError, HTTPClientError)
 """Errors that cost what was asked alone: a refusal, and a connection that was lost."""
-
-_ENDED = frozenset({"SUCCESS", "SUCCEEDED", "FAILED", "CANCELLED", "STOPPED", "TIMEOUT", "ERROR", "EXPIRED"})
-"""States of a run of either service that does not run any more."""
 
 
 class UsageWindow(NamedTuple):
@@ -105,7 +103,7 @@ class ScannedJob:
     @property
     def is_running(self) -> bool:
         """Return whether its latest run goes on."""
-        return bool(self.state) and self.state not in _ENDED
+        return bool(self.state) and self.state not in ended_run_states.ALL
 
 
 def scan_glue_jobs(
@@ -210,7 +208,7 @@ def _scanned_emr_job(
     settings: Mapping[str, str] = {}
     try:
         for each in runs:
-            ended = each["updatedAt"] if each["state"] in _ENDED else None
+            ended = each["updatedAt"] if each["state"] in ended_run_states.ALL else None
             share = window.share_inside(each["createdAt"], ended)
             if not share and each is not latest:
                 continue

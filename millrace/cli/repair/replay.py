@@ -124,9 +124,9 @@ def _payloads_uploaded_during_run(
     aws: DeployedEnvironment, job: str, corrected: Path, begun: datetime
 ) -> Iterator[str]:
     """Upload corrected payloads for a run, and delete them afterwards, because they may be personal data."""
+    from millrace.etl.launch.lease_record import FOLDER
     from millrace.lifecycle.account.outputs_and_launch_documents import split_s3_url
     from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
-    from millrace.lifecycle.jobs.checkpoints import FOLDER
 
     url = f"{aws.names.checkpoints_url(job)}/{FOLDER}/replays/{begun:%Y%m%dT%H%M%S%fZ}/corrected.jsonl"
     bucket, key = split_s3_url(url)

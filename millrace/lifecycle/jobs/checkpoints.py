@@ -7,32 +7,33 @@ Their layout is ``docs/design/checkpoints.md#manifest``; every change holds the 
 from __future__ import annotations
 
 import json
-import os
-import socket
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 from botocore.exceptions import ClientError
 
 from millrace.config.aws.pagination import list_all
 from millrace.config.aws.resource_names import Names
+from millrace.etl.launch.lease_record import (
+    FILE,
+    FOLDER,
+    LIVE_SECONDS,
+    RENEW_SECONDS,
+    describe_holder,
+    new_record,
+    next_generation,
+    read_tag_record_and_age,
+)
 from millrace.lifecycle.account.outputs_and_launch_documents import (
     MISSING_OBJECT,
     ignoring_not_found_errors,
     split_s3_url,
 )
 
-FOLDER = "_millrace"
-LIVE_SECONDS = 30.0
-"""The same as in the core's lease (``etl/job/lease.py``; a test compares the two)."""
-
-_RENEW_SECONDS = 10.0
 _LAST = "offsets"
 """Folder that is copied and deleted last: a checkpoint counts as started while it has offsets."""
 
@@ -156,7 +157,7 @@ class JobCheckpoints:
         lease = self._read_etag_lease_and_age()
         if lease is None or lease[1].get("released") or lease[2] > LIVE_SECONDS + 1:
             return None
-        return f"run {lease[1].get('run', '?')} on {lease[1].get('host', '?')}"
+        return describe_holder(lease[1])
 
     @contextmanager
     def holding_lease(self, what: str) -> Iterator[None]:
@@ -174,17 +175,9 @@ class JobCheckpoints:
                 f"{holder} is writing the checkpoints of {self.job}; stop it first (`millrace stop --env "
                 f"{self.names.environment.name} {self.job}`), or, if it was killed, wait {LIVE_SECONDS:.0f} s"
             )
-        self._lease = {
-            "version": 1,
-            "holder": uuid.uuid4().hex,
-            "run": what,
-            "host": socket.gethostname(),
-            "boot": "",
-            "processes": {str(os.getpid()): ""},
-            "generation": 1 if lease is None else int(lease[1].get("generation", 0)) + 1,
-            "renewals": 0,
-            "released": False,
-        }
+        # No process ids: a run that finds this lease cannot tell that this command has ended, and waits.
+        self._lease = new_record(what, "", {})
+        self._lease["generation"] = 1 if lease is None else next_generation(lease[1])
         self._put_lease({"IfNoneMatch": "*"} if lease is None else {"IfMatch": lease[0]})
         try:
             yield
@@ -320,15 +313,12 @@ class JobCheckpoints:
 
     def _read_etag_lease_and_age(self) -> tuple[str, dict[str, Any], float] | None:
         with ignoring_not_found_errors(*MISSING_OBJECT):
-            response = self.s3.get_object(Bucket=self.bucket, Key=f"{self.prefix}/{FOLDER}/lease.json")
-            server_time = parsedate_to_datetime(response["ResponseMetadata"]["HTTPHeaders"]["date"])
-            age = (server_time - response["LastModified"]).total_seconds()
-            return str(response["ETag"]), _parse_lease(response["Body"].read()), age
+            return read_tag_record_and_age(self.s3, self.bucket, f"{self.prefix}/{FILE}")
         return None
 
     def _renew_lease(self) -> None:
         """Renew the lease during a long copy; do nothing without one, as for the copy's target in the same job."""
-        if self._lease and time.monotonic() > self._renewed + _RENEW_SECONDS:
+        if self._lease and time.monotonic() > self._renewed + RENEW_SECONDS:
             self._lease["renewals"] += 1
             self._put_lease({"IfMatch": self._etag})
 
@@ -337,7 +327,7 @@ class JobCheckpoints:
         try:
             done = self.s3.put_object(
                 Bucket=self.bucket,
-                Key=f"{self.prefix}/{FOLDER}/lease.json",
+                Key=f"{self.prefix}/{FILE}",
                 Body=json.dumps(self._lease).encode(),
                 **condition,
             )
@@ -382,11 +372,3 @@ def _parse_manifest(text: str) -> dict[str, Any]:
             f"{', '.join(sorted(_LEG))}"
         )
     return manifest
-
-
-def _parse_lease(body: bytes) -> dict[str, Any]:
-    """Read a lease's record; an empty one where it is damaged, whose age counts anyway (as in ``etl/job/lease.py``)."""
-    try:
-        return _parse_json_object(body.decode(errors="replace"))
-    except ValueError:
-        return {}

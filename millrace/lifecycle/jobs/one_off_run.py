@@ -14,6 +14,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from millrace.config.engines import ended_run_states
 from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError, read_stack_outputs
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 from millrace.lifecycle.jobs.logs import logged_events
@@ -23,14 +24,6 @@ POLL_SECONDS = 10.0
 
 PATIENCE_SECONDS = 60.0
 """Usual longest delay of a line from a run to CloudWatch Logs."""
-
-_ENDED = (
-    *("STOPPED", "SUCCEEDED", "FAILED", "TIMEOUT", "ERROR", "EXPIRED"),
-    *("SUCCESS", "FAILED", "CANCELLED"),
-)
-"""States of a run that has ended, on Glue and on EMR Serverless."""
-
-_WELL = ("SUCCEEDED", "SUCCESS")
 
 _run_verb = partial(execute_verb_for_answer, reason="a run once")
 
@@ -52,7 +45,7 @@ class EndedRun:
     @property
     def succeeded(self) -> bool:
         """True if the entry script ended with status 0."""
-        return self.state in _WELL
+        return self.state in ended_run_states.SUCCEEDED
 
 
 def run_job_once(
@@ -166,6 +159,6 @@ def _wait_for_run(
                 emr = aws.client("emr-serverless")
                 seen = emr.get_job_run(applicationId=application, jobRunId=run)["jobRun"]
                 state, detail = seen["state"], seen.get("stateDetails", "")
-        if state in _ENDED:
+        if state in ended_run_states.ALL:
             return EndedRun(run, state, str(detail))
         time.sleep(poll_seconds)

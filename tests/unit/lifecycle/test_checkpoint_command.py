@@ -21,7 +21,6 @@ from millrace.etl.checkpoints import manifest
 from millrace.etl.job import lease as core
 from millrace.etl.launch import settings
 from millrace.lifecycle.changes.assembly_with_other_templates import write_assembly_with_templates
-from millrace.lifecycle.jobs import checkpoints
 from millrace.lifecycle.jobs.checkpoints import CheckpointRequestError
 from millrace.lifecycle.jobs.reset_effects import estimate_records_read_again, reset_objection
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
@@ -31,7 +30,6 @@ from tests.unit.lifecycle.shop_checkpoints import MANIFEST, Shop, document
 
 
 def test_both_sides_mean_the_same_places(shop: Shop) -> None:
-    assert (checkpoints.FOLDER, checkpoints.LIVE_SECONDS) == (core.FOLDER, core.LIVE_SECONDS)
     held = core.lease_of_checkpoints(
         shop.names.checkpoints_url("clicks"), "glue-run-7", (os.getpid(),), lambda _: None
     )

@@ -215,7 +215,7 @@ def _measure_on_deployed_job(
     """Run the deployed job once with the schedule, and return its measurements."""
     from millrace.benchmark.measurements import Measurements
     from millrace.benchmark.run_schedule import schedule_document
-    from millrace.lifecycle.jobs.checkpoints import FOLDER
+    from millrace.etl.launch.lease_record import FOLDER
     from millrace.lifecycle.jobs.one_off_run import run_job_once
 
     engine = environment.jobs[job].engine
