@@ -116,7 +116,7 @@ class Whole:
     def by_hand(self, name: str) -> list[Any]:
         spark = self.spark
         schema = parse_ddl_schema(spark, read_text_schema_file(spark, SCHEMA), SCHEMA)
-        reader = spark.readStream.format("kafka").option("kafka_broker.bootstrap.servers", self.bootstrap)
+        reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", self.bootstrap)
         reader = reader.option("maxOffsetsPerTrigger", str(self.per_batch)).option("includeHeaders", "true")
         source = reader.option("subscribe", TOPIC).option("startingOffsets", "earliest").load()
         beside = [F.xxhash64("payload").alias("_hash"), F.current_timestamp().alias("_landed_at")]
