@@ -224,7 +224,7 @@ class LandBatchWriter:
         although some writes are done already. So records are counted on both sides: the two numbers are
         equal exactly if no shard with records was read twice.
         """
-        kept = envelope.with_hash_and_landing_time(batch).withColumn(_CONTENT, F.col("payload"))
+        kept = envelope.with_hash_and_landing_time(batch, F.col("payload").alias(_CONTENT))
         decoded = decode_and_observe(self.decoder, kept, lambda rows, _: read.observe(rows))
         # Not the session's number of shuffle partitions: 200 by default, and each would be a file.
         tasks = self.settings.repartition or batch.sparkSession.sparkContext.defaultParallelism

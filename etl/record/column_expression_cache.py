@@ -24,14 +24,22 @@ class CachedSelect:
     """
 
     columns: Callable[[], Iterable[Column | str]]
-    _cached: tuple[Any, Any] | None = field(default=None, repr=False)
-    """The connection to the JVM, and the columns in that JVM."""
+    _cached: tuple[Any, Any, Any] | None = field(default=None, repr=False)
+    """The connection to the JVM, and the columns in that JVM, as a sequence of Scala and as a list of Java."""
 
-    def select_from(self, rows: DataFrame) -> DataFrame:
-        """Select the columns from rows."""
+    def select_from(self, rows: DataFrame, *more: Column) -> DataFrame:
+        """Select the columns from rows, and ``more`` that only this batch has; ``withColumn`` would analyse the plan again."""
         frame: Any = rows  # PySpark's types do not include its JVM objects
-        gateway = rows.sparkSession.sparkContext._gateway
+        gateway: Any = rows.sparkSession.sparkContext._gateway
         if self._cached is None or self._cached[0] is not gateway:
-            self._cached = gateway, frame._jcols(*self.columns())
-        selected: DataFrame = type(frame)(frame._jdf.select(self._cached[1]), rows.sparkSession)
+            sequence = frame._jcols(*self.columns())
+            as_list = gateway.jvm.scala.collection.JavaConverters.seqAsJavaList(sequence)
+            self._cached = gateway, sequence, gateway.jvm.java.util.ArrayList(as_list)
+        columns = self._cached[1]
+        if more:
+            extended = self._cached[2].clone()
+            for column in more:
+                extended.add(column._jc)
+            columns = gateway.jvm.PythonUtils.toSeq(extended)
+        selected: DataFrame = type(frame)(frame._jdf.select(columns), rows.sparkSession)
         return selected

@@ -196,17 +196,18 @@ def _sql_micros_literal(at: datetime) -> str:
 _STAMPED = CachedSelect(lambda: (*COLUMNS, F.xxhash64("payload").alias("_hash"), "payload"))
 
 
-def with_hash_and_landing_time(records: DataFrame) -> DataFrame:
+def with_hash_and_landing_time(records: DataFrame, *more: Column) -> DataFrame:
     """Add the columns that decoders need: the hash of the payload, and the landing time.
 
     Parameters
     ----------
     records
         Rows in the envelope's shape.
+    *more
+        Named columns more.
     """
-    return _STAMPED.select_from(records).withColumn(
-        "_landed_at", time_column_outside_generated_code(batch_accounts.utc_now())
-    )
+    landed_at = time_column_outside_generated_code(batch_accounts.utc_now()).alias("_landed_at")
+    return _STAMPED.select_from(records, landed_at, *more)
 
 
 def time_column_outside_generated_code(at: datetime, never: str = "_arrived_at IS NULL") -> Column:

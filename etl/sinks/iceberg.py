@@ -246,7 +246,7 @@ class IcebergSink:
         if look_up.rows is not None:
             frames.append(spark.table(str(self.table)).where(look_up.rows))
         found = [
-            frame.select(*(c for c in (*IDENTITY, HASH) if c in frame.columns))
+            frame.selectExpr(*(c for c in (*IDENTITY, HASH) if c in frame.columns))
             for frame in frames
             if not ask or any_file_may_match(frame)
         ]
@@ -276,8 +276,9 @@ def _new_rows_and_their_figures(
     and the written rows are then a different set. So both counts are in the writing stage, after every shuffle.
     """
     hashed = HASH in existing.columns and HASH in batch.columns
-    columns = [*map(F.col, IDENTITY), *([F.col(HASH).alias(_KNOWN_HASH)] if hashed else [])]
-    marked = existing.select(*columns, F.lit(True).alias(_KNOWN))
+    # As text, columns are a few calls into the JVM in all; each as an object is several.
+    known_hash = [f"{HASH} AS {_KNOWN_HASH}"] if hashed else []
+    marked = existing.selectExpr(*IDENTITY, *known_hash, f"true AS {_KNOWN}")
     if distinct:
         marked = marked.dropDuplicates([*IDENTITY])
     offered, written = (
@@ -285,14 +286,13 @@ def _new_rows_and_their_figures(
         ObservedFigures(row_count_aggregate("written"), *figures),
     )
     joined = offered.observe(batch.join(marked, list(IDENTITY), "left"))
-    new = F.col(_KNOWN).isNull()
+    new = f"{_KNOWN} IS NULL"
     if hashed:
-        other = F.col(_KNOWN_HASH) != F.col(HASH)
-        failing = F.raise_error(F.concat(F.lit(OTHER_PAYLOAD), F.concat_ws(": ", *IDENTITY)))
-        new = F.when(other, failing.cast("boolean")).otherwise(new)
+        failing = f"raise_error(concat('{OTHER_PAYLOAD}', concat_ws(': ', {', '.join(IDENTITY)})))"
+        new = f"CASE WHEN {_KNOWN_HASH} != {HASH} THEN CAST({failing} AS BOOLEAN) ELSE {new} END"
     # A join makes as many partitions as the session's setting, for any batch; each would be a file.
     files = tasks or batch.sparkSession.sparkContext.defaultParallelism
-    rows = joined.where(new).select(*(F.col(f"`{name}`") for name in batch.columns)).coalesce(files)
+    rows = joined.where(new).drop(_KNOWN, _KNOWN_HASH).coalesce(files)
     return written.observe(rows), [offered, written]
 
 
