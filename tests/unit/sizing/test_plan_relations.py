@@ -223,6 +223,7 @@ def test_a_plan_of_shared_cores_keeps_its_own_sla() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(7200)  # of all draws; a share of them takes a minute
 @pytest.mark.parametrize(("relation", "drawn"), RELATIONS, ids=[each.__name__ for each, _ in RELATIONS])
 def test_it_holds_for_many(
     relation: Callable[..., None], drawn: tuple[st.SearchStrategy[object], ...]
