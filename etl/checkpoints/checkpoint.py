@@ -76,7 +76,7 @@ class Checkpoint:
 
     def batch_end_offset(self, spark: SparkSession, batch: int) -> Any:
         """Return the offset at which a batch ends, which Spark writes before it runs the batch; None where unknown."""
-        entry = self._offset_log_text(spark, batch)
+        entry = self._offset_log_entry_text(spark, batch)
         return None if entry is None else source_offset(entry, self.place)
 
     def batch_planning_time(self, spark: SparkSession, batch: int) -> datetime | None:
@@ -89,10 +89,10 @@ class Checkpoint:
         return int(self._offset_log_metadata(spark, batch).get("batchWatermarkMs", 0))
 
     def _offset_log_metadata(self, spark: SparkSession, batch: int) -> Any:
-        entry = self._offset_log_text(spark, batch)
+        entry = self._offset_log_entry_text(spark, batch)
         return {} if entry is None else json.loads(entry.splitlines()[1])
 
-    def _offset_log_text(self, spark: SparkSession, batch: int) -> str | None:
+    def _offset_log_entry_text(self, spark: SparkSession, batch: int) -> str | None:
         if batch not in self._last:
             try:
                 entry = read_text(spark, f"{self.location}/offsets/{batch}")

@@ -72,7 +72,7 @@ def count_files(metadata: Any, snapshot: Any) -> int:
     return sum(int(m.addedFilesCount()) + int(m.existingFilesCount()) for m in lists)
 
 
-def write_start_positions_with_all_files(
+def write_starts_and_list_expired_tables(
     spark: SparkSession, rows: DataFrame, checkpoint: Checkpoint, name: str
 ) -> tuple[str, ...]:
     """Make the first start of a derive query read all rows of its tables although their history has expired.

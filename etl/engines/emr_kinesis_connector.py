@@ -38,7 +38,7 @@ class Emr(Engine):
             "kinesis.consumerType": "GetRecords" if source.consumer is None else "SubscribeToShard",
             "kinesis.endpointUrl": endpoint
             or f"https://kinesis.{source.region}.{endpoint_domain(source.region)}",
-            "kinesis.startingPosition": _start_option(source.start),
+            "kinesis.startingPosition": _start_option_value(source.start),
             "kinesis.failOnDataLoss": "true",
             "kinesis.maxFetchRecordsPerShard": str(source.records_per_shard),
             "kinesis.maxFetchTimePerShardSec": str(
@@ -53,7 +53,7 @@ class Emr(Engine):
         }
 
 
-def _start_option(start: str) -> str:
+def _start_option_value(start: str) -> str:
     moment = start_time(start)
     if moment is None:
         return {"earliest": "TRIM_HORIZON", "latest": "LATEST"}[start]

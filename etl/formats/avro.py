@@ -146,7 +146,7 @@ class AvroDecoder:
         return avro_value_range_checks.can_read_dates_as_long(json.loads(self.reader))
 
     @property
-    def _schema_without_plain_ints(self) -> StructType:
+    def _schema_without_int_columns(self) -> StructType:
         return StructType([f for f in self.schema if not isinstance(f.dataType, IntegerType)])
 
     @property
@@ -263,7 +263,7 @@ class AvroDecoder:
         )
         for holds, stage, text in checks:
             parts = (
-                self._schema_without_plain_ints
+                self._schema_without_int_columns
                 if holds is avro_value_range_checks.int_fits_condition
                 else self.schema
             )

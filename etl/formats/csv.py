@@ -229,7 +229,7 @@ class CsvDecoder:
             told = F.lit(field.name)
             return (
                 F.concat(told, times.unit_hint(field.dataType, loose[field.name]))
-                if times.is_time_type(field.dataType)
+                if times.is_time_or_date_type(field.dataType)
                 else told
             )
 
@@ -269,14 +269,14 @@ def _parser_schema(schema: StructType) -> StructType:
 
 
 def _is_read_as_text(kind: DataType) -> bool:
-    return isinstance(kind, DecimalType) or times.is_time_type(kind)
+    return isinstance(kind, DecimalType) or times.is_time_or_date_type(kind)
 
 
 def _value_of_text(kind: DataType, text: Column) -> Column:
     """Return the value of a column that was read as a text; null if it is none."""
     if isinstance(kind, DecimalType):
         return out_of_range_numbers.decimal_of_text(text, kind)
-    if not times.is_time_type(kind):
+    if not times.is_time_or_date_type(kind):
         return text
     # The rare forms in a lambda, which is not compiled into the code of all records.
     rare = shared.evaluate_once(text, lambda each: times.time_from_text(kind, each))

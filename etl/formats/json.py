@@ -332,7 +332,7 @@ class JsonDecoder:
             )
         readable = {
             f.name: texts[f.name].isNull() | record[f.name].isNotNull()
-            if times.is_time_type(f.dataType)
+            if times.is_time_or_date_type(f.dataType)
             else ok
             for f in self._schema_with_units
             if (ok := all_leaves_condition(f.dataType, texts[f.name], json_values.written_as_type_condition))
@@ -376,7 +376,7 @@ class JsonDecoder:
             for f in fields:
                 wrong = loose[f.name].isNotNull() & record[f.name].isNull()
                 wrong = wrong | ~readable[f.name] if f.name in readable else wrong
-                timed = contains_type(f.dataType, times.is_time_type)
+                timed = contains_type(f.dataType, times.is_time_or_date_type)
                 name = (
                     F.concat(F.lit(f.name), times.unit_hint(f.dataType, loose[f.name]))
                     if timed

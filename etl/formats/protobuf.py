@@ -202,7 +202,7 @@ def make_message_reader(message: Message, room: ValueBudget) -> Callable[[bytes]
                 tag, place = tag & 0x7F | data[place] << 7, place + 1
             known = plain.get(tag)
             if known is None or place >= size:
-                at = read_rare_field(values, data, at)
+                at = read_rare_field_and_return_end(values, data, at)
                 continue
             name, kind, read, length = known
             if kind != protobuf_wire.LENGTH and kind != protobuf_wire.VARINT:
@@ -234,7 +234,7 @@ def make_message_reader(message: Message, room: ValueBudget) -> Callable[[bytes]
                 raise DescriptorMismatchError(f"no value for a required field: {missing}")
         return values
 
-    def read_rare_field(values: dict[str, Any], data: bytes, at: int) -> int:
+    def read_rare_field_and_return_end(values: dict[str, Any], data: bytes, at: int) -> int:
         number, kind, raw, behind = protobuf_wire.read_field(data, at)
         slot = slots.get(number)
         if slot is None:

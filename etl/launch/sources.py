@@ -80,7 +80,7 @@ class Source(ABC):
         return None
 
     @abstractmethod
-    def name_of_position_owner(self, job: JobSettings) -> str:
+    def stream_or_cluster_of_positions(self, job: JobSettings) -> str:
         """Return the stream, topic or connection to which a checkpoint's positions belong, for manifests."""
 
     def connector_name(self, engine: Engine, spark: str) -> str:
@@ -214,7 +214,7 @@ class KafkaSource(Source):
             }
         return dict(offset.get(self.topic, {}))
 
-    def name_of_position_owner(self, job: JobSettings) -> str:
+    def stream_or_cluster_of_positions(self, job: JobSettings) -> str:
         """Return the name of the cluster; for one that is known by its brokers only, that of the connection."""
         return job.connections[self.connection].cluster or self.connection
 
@@ -281,7 +281,7 @@ class KinesisSource(Source):
         """Limit of a shard."""
         return self.records_per_shard
 
-    def name_of_position_owner(self, job: JobSettings) -> str:
+    def stream_or_cluster_of_positions(self, job: JobSettings) -> str:
         """Return region and stream."""
         return f"{self.region}/{self.stream}"
 

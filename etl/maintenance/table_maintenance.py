@@ -161,7 +161,7 @@ class Compaction(TableTask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Expiry(TableTask):
+class SnapshotExpiry(TableTask):
     """Expiry: removes a table's old snapshots, and deletes the files that only they name.
 
     A slow derive query never loses data: the snapshot that it read last, by its
@@ -200,7 +200,7 @@ class Expiry(TableTask):
                 since=batch_accounts.iso_text(at),
                 at=batch_accounts.iso_text(begun),
             )
-        before = min([before, *behind.values(), self._oldest_readable_time(spark) or before])
+        before = min([before, *behind.values(), self._start_time_of_new_reader(spark) or before])
         limits = {"older_than": sql_timestamp(before), "retain_last": str(FEWEST_SNAPSHOTS)}
         row = first_row(
             call_procedure(spark, self.table, "expire_snapshots", **limits, stream_results="true")
@@ -227,7 +227,7 @@ class Expiry(TableTask):
             limit = max(limit, committed[MOST_SNAPSHOTS - 1].astimezone(UTC))
         return limit
 
-    def _oldest_readable_time(self, spark: SparkSession) -> datetime | None:
+    def _start_time_of_new_reader(self, spark: SparkSession) -> datetime | None:
         """Return the commit time of the snapshot at which a new reader starts; None for a table that no query derives from.
 
         This is the current snapshot, or the one before the last compaction or delete. For a table of results, which every batch
@@ -274,7 +274,7 @@ class OrphanFileRemoval(TableTask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Retention(TableTask):
+class DeadLetterRetention(TableTask):
     """Retention: deletes old dead letters of a landing table, or of a direct query's dead letter table, while the stream writes.
 
     Parameters

@@ -43,7 +43,7 @@ class NonBlockingConsole:
         self._stream.flush()
 
 
-def open_monitor(
+def start_metrics_monitor(
     name: str,
     run: JobRun,
     console: NonBlockingConsole,
@@ -83,7 +83,9 @@ def open_monitor(
             BackgroundWriter("metrics-cloudwatch", sent, gather_seconds=gathered, urgent=_is_urgent)
         )
     if file := run.binds.get("metrics.file"):
-        outputs.append(BackgroundWriter("metrics-file", JsonLinesFile(_metrics_file_path(file), name).write))
+        outputs.append(
+            BackgroundWriter("metrics-file", JsonLinesFile(_writable_metrics_file(file), name).write)
+        )
     origins = {query.name: _backlog_inputs(query) for query in run.job.queries}
     monitor = MetricsMonitor(outputs, origins=origins, followers=followers, others=[console.pipe])
     run.report.add_listener(monitor.on_event)
@@ -105,7 +107,7 @@ def _backlog_inputs(query: QuerySettings) -> BacklogInputs:
     return BacklogInputs(counted=all(source.COUNTED for source in query.sources), limit=limit)
 
 
-def _metrics_file_path(name: str) -> Path:
+def _writable_metrics_file(name: str) -> Path:
     path = Path(name)
     try:
         path.open("a").close()

@@ -31,7 +31,7 @@ from .erase_condition import ErasureCondition, first_line_of_error
 from .erase_old_snapshots import (
     commit_mark_of_erasure,
     count_snapshots,
-    expire_snapshots_before_mark,
+    expire_before_mark_and_count_files,
     has_query_read_past,
     snapshot_id_of_newest_mark,
 )
@@ -107,7 +107,7 @@ class ErasureTask:
             self._write_answer(spark, answer)
         if answer["state"] == "done":
             # The record first: the request is deleted only when everything is done.
-            self._write_history_record(spark, request, answer)
+            self._write_erasure_record_to_lake(spark, request, answer)
             hadoop_files.delete_if_exists(spark, f"{self.folder}/request.json")
 
     def _read_last_answer(self, spark: SparkSession, request: EraseRequest) -> dict[str, Any]:
@@ -153,7 +153,7 @@ class ErasureTask:
             self.report.emit("erasure_waits", erasure=answer["id"], why=waiting, at=at)
         self._waiting = waiting
 
-    def _write_history_record(
+    def _write_erasure_record_to_lake(
         self, spark: SparkSession, request: EraseRequest, answer: Mapping[str, Any]
     ) -> None:
         """Write the record of the erasure to the lake; the content is the same if a killed job repeats it."""
@@ -275,7 +275,7 @@ class _TableStep:
             for url in self.target.readers:
                 if not has_query_read_past(self.spark, self.target.table, url, self.state["mark"]):
                     return f"{url} has yet to read past snapshot {self.state['mark']}"
-            self.state["files_deleted"] = expire_snapshots_before_mark(
+            self.state["files_deleted"] = expire_before_mark_and_count_files(
                 self.spark, self.target.table, self.state["mark"]
             )
             self.state["step"] = "done"

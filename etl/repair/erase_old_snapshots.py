@@ -37,7 +37,7 @@ def commit_mark_of_erasure(spark: SparkSession, table: Table, erasure: str) -> i
         }
         pairs = ", ".join(f"'{key}', '{value}'" for key, value in only_those.items())
         call_procedure(spark, table, "rewrite_data_files", options=f"map({pairs})")
-    _rewrite_manifests(spark, table)
+    _rewrite_manifests_listing_deletes(spark, table)
     metadata = table.load_java_table(spark)
     metadata.newAppend().set(MARK, erasure).commit()
     mark = snapshot_id_of_newest_mark(spark, table, erasure)
@@ -45,7 +45,7 @@ def commit_mark_of_erasure(spark: SparkSession, table: Table, erasure: str) -> i
     return mark
 
 
-def _rewrite_manifests(spark: SparkSession, table: Table) -> None:
+def _rewrite_manifests_listing_deletes(spark: SparkSession, table: Table) -> None:
     """Rewrite manifests that list deleted files: such entries have the smallest and largest values."""
     metadata = table.load_java_table(spark)
     snapshot = metadata.currentSnapshot()
@@ -90,7 +90,7 @@ def has_query_read_past(spark: SparkSession, table: Table, reader: str, snapshot
     return bool(states) and min(each.sequenceNumber() for each in states) >= at.sequenceNumber()
 
 
-def expire_snapshots_before_mark(spark: SparkSession, table: Table, snapshot: int) -> int:
+def expire_before_mark_and_count_files(spark: SparkSession, table: Table, snapshot: int) -> int:
     """Expire all snapshots before a mark, delete the files that only they name, and return how many these are.
 
     Returns

@@ -275,11 +275,11 @@ def _tables_of_job(job: JobSettings) -> tuple[ErasureTarget, ...]:
     for query in job.queries:
         if isinstance(query, DeriveSettings):
             if query.sink.lake_table is not None:
-                add_target(query.sink.lake_table, "rows", query.name, query.landings)
+                add_target(query.sink.lake_table, "rows", query.name, query.landing_tables)
             if query.dead_letters is not None:
-                add_target(query.dead_letters, "refused", query.name, query.landings)
+                add_target(query.dead_letters, "refused", query.name, query.landing_tables)
             continue
-        text = all(route.format.is_line_of_text for route in query.routes)
+        text = all(route.format.is_payload_one_text_line for route in query.routes)
         landing = query.table if isinstance(query, LandSettings) else query.dead_letters
         add_target(landing, "landing", query.name, words=text)
         if isinstance(query, DirectSettings):

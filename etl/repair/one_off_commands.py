@@ -10,8 +10,8 @@ from ..queries import land
 from ..queries.direct import write_replayed_to_sinks
 from ..queries.query_and_repair_setup import (
     batch_transform_and_schema,
+    existing_landing_table,
     find_query_of_command,
-    landing_table_of,
     make_direct_routes,
     make_enrich_then_transform,
     open_derived_stream,
@@ -80,7 +80,7 @@ def make_backfiller(run: JobRun, name: str) -> DerivedTableBackfiller:
         raise StartError(
             f"--backfill {name}: its sink is {query.sink.kind}; only an iceberg sink can be backfilled"
         )
-    landing = landing_table_of(run, name, query.source_table)
+    landing = existing_landing_table(run, name, query.source_table)
     compose = make_enrich_then_transform(run, name, query)
     table = run.table(query.sink.lake_table)
     tables.create_or_evolve_table(
@@ -105,7 +105,7 @@ def _make_refused_row_replayer(run: JobRun, query: DeriveSettings) -> RefusedRow
             f"(no table {letters})"
         )
     tables.refuse_table_with_other_columns(run.spark, letters, LETTER)
-    landing = landing_table_of(run, query.name, query.source_table)
+    landing = existing_landing_table(run, query.name, query.source_table)
     compose = make_enrich_then_transform(run, query.name, query)
     rows = open_derived_stream(run, query, compose, landing, None)
     compose, schema = batch_transform_and_schema(run.spark, query, compose, rows, landing)

@@ -22,7 +22,7 @@ from .log_groups import EncryptedLogGroup
 _DATA_KEY_REUSE_SECONDS = 300
 
 
-class RecordedStateMachine(Construct):
+class LoggedEncryptedStateMachine(Construct):
     """A state machine that logs everything, is traced, and encrypts its data with a key of the environment.
 
     Parameters

@@ -15,7 +15,7 @@ from millrace.sizing.plan_model import RUNBOOK, JobPlan
 
 from ..accept_finding import accept_finding_at_construct
 from ..stacks.job_base import JobStack, RunCallsForStateMachine
-from .logged_encrypted_state_machine import RecordedStateMachine
+from .logged_encrypted_state_machine import LoggedEncryptedStateMachine
 from .state_machine_definition import job_machine_definition
 from .state_machine_engines import grace_seconds_from_plan
 
@@ -23,7 +23,7 @@ _LOOK_AFTER = "rate(15 minutes)"
 """Period of the check on the job. Both engines send events on a best-effort basis; a lost event costs at most this long."""
 
 
-class JobStateMachine(RecordedStateMachine):
+class JobStateMachine(LoggedEncryptedStateMachine):
     """State machine that starts, stops, drains and watches one job, and restarts it after an end that nobody asked for.
 
     It is in the job's own stack, whose output ``StateMachineArn`` names it. So a job and its

@@ -93,7 +93,7 @@ class Emr(DeployedEngine):
         assert isinstance(job, EmrJob), "a job of this engine"
         return {"retries_per_hour": job.retries_per_hour}
 
-    def grants_before_deployment(self, scope: PermissionScope) -> list[Grant]:
+    def grants_to_prepare_for_deployment(self, scope: PermissionScope) -> list[Grant]:
         """Return the grant to stop an application, which accepts changes only when it is stopped."""
         return [
             allow(

@@ -138,7 +138,7 @@ def _query_settings(
             latest_by=() if latest is None else latest.key,
             latest_order=None if latest is None else latest.order,
             history=latest is not None and latest.history,
-            **_settings_after_decoding(environment, query, plan, names),
+            **_enrich_transform_and_sink_settings(environment, query, plan, names),
         )
     repartition = None if plan.repartition is None else plan.repartition.value
     routes = {
@@ -150,7 +150,8 @@ def _query_settings(
             name=plan.name,
             routes=tuple(
                 launch.DirectRouteSettings(
-                    **vars(routes[place]), **_settings_after_decoding(environment, end, plan, names)
+                    **vars(routes[place]),
+                    **_enrich_transform_and_sink_settings(environment, end, plan, names),
                 )
                 for place, end in query.sinks_by_place.items()
             ),
@@ -172,8 +173,8 @@ def _route_settings(
     route: Reading,
     plan: QueryPlan,
     names: Names,
-) -> launch.RouteSettings:
-    return launch.RouteSettings(
+) -> launch.SourceRouteSettings:
+    return launch.SourceRouteSettings(
         name,
         origin=route.topic or names.stream(route.source) if isinstance(route, Route) else None,
         source=_source_settings(environment, job, query, route.source, plan, names),
@@ -189,7 +190,7 @@ def _route_settings(
     )
 
 
-def _settings_after_decoding(
+def _enrich_transform_and_sink_settings(
     environment: Environment, end: Any, plan: QueryPlan, names: Names
 ) -> dict[str, Any]:
     return {
@@ -241,7 +242,7 @@ def _source_settings(
         plan.trigger_seconds.value
         if not environment.jobs[job].has_bounded_runs
         else max(_SHORTEST_TRIGGER, 2 * plan.batch_seconds.value),
-        _share_of_batch(environment, query, name, plan.records_per_batch.value),
+        _stream_share_of_batch_records(environment, query, name, plan.records_per_batch.value),
         None if each is None else each.value,
         0.0 if each is None else _seconds_to_deliver(environment.streams[name], each.value),
     )
@@ -254,7 +255,9 @@ def _seconds_to_deliver(stream: Stream, records: int) -> float:
     return sum(records * stream.traffic.record_size / each for each in out)
 
 
-def _share_of_batch(environment: Environment, query: SourceQueryBase, name: str, records: int) -> int:
+def _stream_share_of_batch_records(
+    environment: Environment, query: SourceQueryBase, name: str, records: int
+) -> int:
     """Return a stream's share of a batch's records, in proportion to its peak arrivals; rounded up."""
     peaks = {
         each: environment.streams[each].traffic.records_per_second

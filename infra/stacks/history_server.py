@@ -47,7 +47,7 @@ exec "$home/bin/spark-class" org.apache.spark.deploy.history.HistoryServer"""
 """
 
 
-class HistoryStack(EnvironmentStack):
+class HistoryServerStack(EnvironmentStack):
     """The server, its load balancer, and the copies of logs under one prefix.
 
     Event logs reveal much about jobs and their settings: the server is reachable from inside

@@ -259,7 +259,7 @@ def _changes_of_cluster(environment: Environment, name: str, cluster: MskCluster
     other = "express" if cluster.tier == "standard" else "standard"
     if cluster.tier == "serverless" or not new or not cluster.tier_is_given:
         return
-    if cluster.version in kafka_versions.versions_of_tier(other):
+    if cluster.version in kafka_versions.supported_or_unconfirmed_versions(other):
         lost = {
             "express": "most settings of brokers, tiered storage; a deployed cluster would be replaced",
             "standard": "volumes without a size, faster scaling; a deployed cluster would be replaced",

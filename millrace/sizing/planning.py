@@ -263,7 +263,7 @@ def _stream_plans_and_findings(
         found[name] = StreamPlan(
             name=name,
             kind=stream.kind,
-            mode=stream.sizing_key,
+            mode=stream.topic_or_capacity_mode,
             partitions=expected if stream.elastic_limit_names is None else None,
             expected_partitions=expected,
             cost=stream_cost_items(

@@ -64,7 +64,7 @@ _DECLARED: Mapping[str, type[_TimestampWithUnit]] = {
 }
 
 
-def is_time_type(kind: DataType) -> bool:
+def is_time_or_date_type(kind: DataType) -> bool:
     """Check that values of a type are written as texts that this module reads."""
     return isinstance(kind, TimestampType | TimestampNTZType | DateType)
 

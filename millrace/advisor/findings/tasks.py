@@ -132,13 +132,13 @@ def _skew_finding(view: QueryView, stage: RepeatedStage, cores: int) -> Finding 
     if stage.partitions < 2:
         return None
 
-    def seconds_without_skew(each: Stage) -> float:
+    def seconds_saved_without_skew(each: Stage) -> float:
         durations = each.tasks.durations[each.tasks.did_whole_partition]
         if not len(durations):
             return 0.0
         return float(durations.max() - durations.sum() / min(cores, len(durations)))
 
-    lost, share = _saved_seconds_and_shares(stage, seconds_without_skew)
+    lost, share = _saved_seconds_and_shares(stage, seconds_saved_without_skew)
     spread = np.array([_duration_and_record_skew(each) for _, each in stage.pairs])
     times, records = median_with_interval(spread[:, 0]), median_with_interval(spread[:, 1])
     if times.low < SKEWED or records.low < SKEWED or not _is_worth_a_finding(lost, share):
@@ -186,11 +186,11 @@ def _wave_finding(view: QueryView, stage: RepeatedStage, cores: int) -> Finding 
     if not cores < tasks < MANY * cores or tasks % cores == 0:
         return None
 
-    def seconds_with_full_waves(each: Stage) -> float:
+    def seconds_saved_with_full_waves(each: Stage) -> float:
         durations = each.tasks.durations[each.tasks.did_whole_partition]
         return makespan_of_list_scheduling(durations, cores) - float(durations.sum()) / cores
 
-    lost, share = _saved_seconds_and_shares(stage, seconds_with_full_waves)
+    lost, share = _saved_seconds_and_shares(stage, seconds_saved_with_full_waves)
     if not _is_worth_a_finding(lost, share):
         return None
     waves = -(-tasks // cores)

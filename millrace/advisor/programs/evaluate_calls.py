@@ -10,7 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 from millrace.advisor.programs import library_functions
-from millrace.advisor.programs.evaluate_expressions import ExpressionEvaluator, find_member, scope_of_target
+from millrace.advisor.programs.evaluate_expressions import (
+    ExpressionEvaluator,
+    find_member,
+    scope_defining_target,
+)
 from millrace.advisor.programs.library_functions import FUNCTIONS, TEXT_METHODS, LaunchArguments, loop_values
 from millrace.advisor.programs.possible_values import (
     MOST_ITEMS,
@@ -96,13 +100,13 @@ class CallEvaluator(ExpressionEvaluator):
                     isinstance(each.value, ReaderOrWriter) for each in (*of, *stream)
                 ):
                     self.assign(
-                        target, stream, scope_of_target(target, scope)
+                        target, stream, scope_defining_target(target, scope)
                     )  # a reader or writer takes an option itself
                 return stream
         changed = _collection_after_method(of, name, arguments, named)
         if changed is not None:
             if isinstance(target, ast.Name | ast.Attribute | ast.Subscript):
-                self.assign(target, changed, scope_of_target(target, scope))
+                self.assign(target, changed, scope_defining_target(target, scope))
             return changed if name == "setdefault" else known_value(None, node.lineno)
         return union_of_alternatives(
             *(self._call_method_of_value(each, name, arguments, named, node.lineno) for each in of)

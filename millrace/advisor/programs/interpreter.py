@@ -10,7 +10,7 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 
 from millrace.advisor.programs.evaluate_calls import CallEvaluator
-from millrace.advisor.programs.evaluate_expressions import dotted_name, scope_of_target
+from millrace.advisor.programs.evaluate_expressions import dotted_name, scope_defining_target
 from millrace.advisor.programs.library_functions import loop_values
 from millrace.advisor.programs.possible_values import (
     Alternative,
@@ -263,6 +263,6 @@ class Interpreter(CallEvaluator):
                     for each in self.evaluate_expression(target.value, scope)
                 )
                 if isinstance(target.value, ast.Name | ast.Attribute | ast.Subscript):
-                    self.assign(target.value, changed, scope_of_target(target.value, scope))
+                    self.assign(target.value, changed, scope_defining_target(target.value, scope))
             case _:
                 pass

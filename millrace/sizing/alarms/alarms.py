@@ -232,7 +232,7 @@ def _own_metric_alarm(
     above: bool = True,
     missing: Missing = "notBreaching",
 ) -> Alarm:
-    assert BY_NAME[metric].per_query is (query is not None), f"{metric} has other dimensions"
+    assert BY_NAME[metric].is_per_query is (query is not None), f"{metric} has other dimensions"
     dimensions = {"job": names.job(job)} | ({} if query is None else {"query": query})
     middle = job if query is None else f"{job}/{query}"
     return Alarm(

@@ -44,7 +44,7 @@ def reporting_queries(metric: Metric, environment: Environment, job: str) -> tup
 
 def metric_count(environment: Environment) -> int:
     """Return the number of metrics that an environment sends; each combination of name and dimensions counts as one."""
-    kinds = Counter(metric.of if metric.per_query else "job" for metric in METRICS)
+    kinds = Counter(metric.of if metric.is_per_query else "job" for metric in METRICS)
     return len(environment.jobs) * kinds.pop("job") + sum(
         number * _reports_metric(of, environment, query)
         for *_, query in environment.queries

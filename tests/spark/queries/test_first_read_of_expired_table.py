@@ -42,7 +42,7 @@ def test_a_new_reader_of_an_expired_table_reads_all_of_it(
     land(pipe, 0, 4)
     expire(spark, pipe)
     land(pipe, 4, 1)
-    rows = derive.read_landing_table(spark, pipe.landing)
+    rows = derive.stream_landing_table(spark, pipe.landing)
     # What Iceberg does by itself: it begins with what the oldest state that it knows has added.
     pipe.derive(lambda *_: None, tmp_path / "control")
     control: list[int] = []
@@ -165,7 +165,7 @@ def test_two_readings_of_one_table_are_two_sources(spark: SparkSession, table: N
     pipe = Pipeline(spark, table, tmp_path / "reader")
     land(pipe, 0, 2)
     expire(spark, pipe)
-    one, other = (derive.read_landing_table(spark, pipe.landing) for _ in range(2))
+    one, other = (derive.stream_landing_table(spark, pipe.landing) for _ in range(2))
     both = one.join(other.select("_id"), "_id")
     assert table_streams(both) == (TableStream(str(pipe.landing), 0), TableStream(str(pipe.landing), 1))
     assert begin(pipe, both) == (str(pipe.landing),) * 2
@@ -187,7 +187,7 @@ def test_one_reading_that_is_used_twice_is_one_source(
     land(pipe, 0, 2)
     if expired:
         expire(spark, pipe)
-    rows = twice(derive.read_landing_table(spark, pipe.landing))
+    rows = twice(derive.stream_landing_table(spark, pipe.landing))
     assert table_streams(rows) == (TableStream(str(pipe.landing), 0),) * 2
     assert begin(pipe, rows) == ((str(pipe.landing),) if expired else ())
     land(pipe, 2, 1)
@@ -209,7 +209,7 @@ def test_a_log_that_is_damaged_meanwhile_is_told_and_nothing_else_ends(
         planned.write_bytes(b"")
         raise RuntimeError("not now")
 
-    rows = derive.read_landing_table(spark, pipe.landing)
+    rows = derive.stream_landing_table(spark, pipe.landing)
     bare = ReadyQuery("derive-flights", rows, damaging, str(pipe.checkpoint), 0.0)
     query = query_with_allowed_batch_ends(bare, Checkpoint(str(pipe.checkpoint)), whole_commits=False)
     assert (

@@ -21,7 +21,7 @@ from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.formats.text import TextDecoder
 from millrace.etl.launch.entry_script_arguments import ReplayRequest
 from millrace.etl.launch.formats import JsonFormat
-from millrace.etl.launch.settings import LandSettings, RouteSettings
+from millrace.etl.launch.settings import LandSettings, SourceRouteSettings
 from millrace.etl.launch.sources import (
     KafkaReadingOptions,
     KafkaSource,
@@ -187,7 +187,7 @@ class Landing:
         ]
         query = LandSettings(
             "land",
-            tuple(RouteSettings(n, o, s, JsonFormat(), "test.ddl", None, ()) for n, o, s in routes),
+            tuple(SourceRouteSettings(n, o, s, JsonFormat(), "test.ddl", None, ()) for n, o, s in routes),
             "route",
             "routed",
             1.0,
