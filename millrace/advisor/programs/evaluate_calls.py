@@ -7,6 +7,7 @@ from abc import abstractmethod
 from argparse import ArgumentError
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from enum import IntEnum
 from typing import Any
 
 from millrace.advisor.programs import library_functions
@@ -44,6 +45,15 @@ _DEEPEST = 24
 """Calls of the program's functions in one another."""
 
 
+class BlockEnd(IntEnum):
+    """End of a block: it goes on; it leaves a loop's round, or the loop; it returns or raises."""
+
+    NEXT = 0
+    ROUND_LEFT = 1
+    LOOP_LEFT = 2
+    FUNCTION_LEFT = 3
+
+
 class CallEvaluator(ExpressionEvaluator):
     """Evaluation of calls."""
 
@@ -63,7 +73,7 @@ class CallEvaluator(ExpressionEvaluator):
         """Return the result of a streaming method; None for others."""
 
     @abstractmethod
-    def run_statements(self, body: Sequence[ast.stmt], scope: NameScope) -> int:
+    def run_statements(self, body: Sequence[ast.stmt], scope: NameScope) -> BlockEnd:
         """Evaluate statements; return how they end."""
 
     def evaluate_call(

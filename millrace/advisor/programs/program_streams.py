@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from millrace.advisor.programs.evaluate_calls import BlockEnd
 from millrace.advisor.programs.evaluate_expressions import StepLimitError, find_member
 from millrace.advisor.programs.interpreter import Interpreter
 from millrace.advisor.programs.library_functions import LaunchArguments
@@ -231,16 +232,18 @@ class _StreamInterpreter(Interpreter):
         doubtful = self._branched or any(each.frame.doubtful for each in self._started)
         return ProgramStreams(tuple(ordered), tuple(queries), why_not, doubtful)
 
-    def _evaluate_alternatives(self, ways: Sequence[Callable[[], int]]) -> int:
+    def _run_alternatives_and_join_states(self, ways: Sequence[Callable[[], BlockEnd]]) -> BlockEnd:
         reading: list[bool] = []
 
-        def run_and_note_sources(way: Callable[[], int]) -> int:
+        def run_and_note_sources(way: Callable[[], BlockEnd]) -> BlockEnd:
             before = len(self.sources)
             ended = way()
             reading.append(len(self.sources) > before)
             return ended
 
-        ended = super()._evaluate_alternatives([lambda way=way: run_and_note_sources(way) for way in ways])  # type: ignore[misc]
+        ended = super()._run_alternatives_and_join_states(
+            [lambda way=way: run_and_note_sources(way) for way in ways]
+        )  # type: ignore[misc]
         self._branched |= sum(reading) > 1
         return ended
 
