@@ -173,7 +173,7 @@ class Checkpoint:
         hadoop_files.write_text(spark, url, "\n".join([*head, *lines]))
         self._last.pop(batch, None)
 
-    def has_batches(self, spark: SparkSession) -> bool:
+    def has_planned_batch(self, spark: SparkSession) -> bool:
         """Check that a batch was planned from it; a start position then applies to new shards only."""
         return any(name.isdecimal() for name in hadoop_files.list_names(spark, f"{self.location}/offsets"))
 
@@ -217,7 +217,7 @@ def snapshots_last_read_by(spark: SparkSession, reader: str, metadata: Any) -> l
         Iceberg's snapshots: several for a self-join, none where unknown; None for a query that never started.
     """
     checkpoint = Checkpoint(reader)
-    if not checkpoint.has_batches(spark):
+    if not checkpoint.has_planned_batch(spark):
         return None
     try:
         positions = checkpoint.committed_source_offsets(spark) or ()

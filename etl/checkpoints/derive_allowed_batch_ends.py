@@ -19,7 +19,7 @@ from .checkpoint import Checkpoint
 from .derive_start_after_expiry import (
     TableStream,
     commits_whose_manifests_list_deletes,
-    count_files,
+    count_snapshot_files,
     table_streams,
 )
 
@@ -121,7 +121,7 @@ def _end_of_first_snapshot(metadata: Any, table: str, start: Any, end: Any) -> A
     snapshot = metadata.snapshot(start["snapshot_id"])
     if snapshot is None:
         return None  # Iceberg reports it
-    files, rest = count_files(metadata, snapshot), _starts_inside_first_snapshot(metadata, start)
+    files, rest = count_snapshot_files(metadata, snapshot), _starts_inside_first_snapshot(metadata, start)
     if snapshot.operation() != "append" or (
         rest and commits_whose_manifests_list_deletes(metadata, snapshot)
     ):
@@ -136,7 +136,7 @@ def _end_of_first_snapshot(metadata: Any, table: str, start: Any, end: Any) -> A
 def _starts_inside_first_snapshot(metadata: Any, start: Any) -> bool:
     """Return whether a batch begins in a first snapshot, before the end of its files."""
     snapshot = metadata.snapshot(start["snapshot_id"]) if start["scan_all_files"] else None
-    return snapshot is not None and start["position"] < count_files(metadata, snapshot)
+    return snapshot is not None and start["position"] < count_snapshot_files(metadata, snapshot)
 
 
 def _end_of_whole_commit(metadata: Any, start: Any, end: Any) -> Any:

@@ -66,7 +66,7 @@ def commits_whose_manifests_list_deletes(metadata: Any, snapshot: Any) -> set[in
     return {int(m.snapshotId()) for m in lists if m.hasDeletedFiles()}
 
 
-def count_files(metadata: Any, snapshot: Any) -> int:
+def count_snapshot_files(metadata: Any, snapshot: Any) -> int:
     """Count the files of a snapshot as Iceberg's source does."""
     lists = snapshot.dataManifests(metadata.io())
     return sum(int(m.addedFilesCount()) + int(m.existingFilesCount()) for m in lists)
@@ -97,7 +97,7 @@ def write_starts_and_list_expired_tables(
         The query cannot start at any known snapshot of a table, or the file of the start is lost while it is needed.
     """
     jvm: Any = spark._jvm
-    begun = checkpoint.has_batches(spark)
+    begun = checkpoint.has_planned_batch(spark)
     from_all = []
     for number, table in {each.source: each.table for each in table_streams(rows)}.items():
         url = checkpoint.url_of_start_position(number)

@@ -239,7 +239,7 @@ class JsonDecoder:
             json_values.parser_schema(out_of_range_numbers.schema_of_decimal_fields(self.schema))
         )
         harmless = _parse_json_column(
-            _text_with_end_member(out_of_range_numbers.without_large_exponents(_payload_text())), fields
+            _text_with_end_member(out_of_range_numbers.with_large_exponents_replaced(_payload_text())), fields
         )
         return evaluate_once(
             F.when(suspected, harmless),

@@ -52,7 +52,9 @@ def build_queries(run: JobRun) -> tuple[ReadyQuery, ...]:
     # Landing tables first: a derive query of the same job reads one.
     order = sorted(run.job.queries, key=lambda q: isinstance(q, DeriveSettings))
     queries = tuple(
-        manifests.query_with_state_check(_with_source_batch_handlers(run, q, _build_query(run, q)))
+        manifests.checked_query_that_updates_manifest(
+            _with_source_batch_handlers(run, q, _build_query(run, q))
+        )
         for q in order
     )
     lacking = [query.name for query in queries if query.determine_end is None]

@@ -63,7 +63,7 @@ class CheckpointCheck:
             raise StartError("\n".join(wrong))
         return dataclasses.replace(self._job, queries=tuple(queries))
 
-    def query_with_state_check(self, query: ReadyQuery) -> ReadyQuery:
+    def checked_query_that_updates_manifest(self, query: ReadyQuery) -> ReadyQuery:
         """Return a built query that keeps its checkpoint's manifest current, after a comparison of its state with the checkpoint.
 
         A checkpoint without a manifest gets one now. The manifest of another version is replaced after this version's
@@ -109,7 +109,7 @@ class CheckpointCheck:
             conf=lambda key: self._spark.conf.get(key, None),
             schema_text=lambda path: read_job_file(self._spark, path),
         )
-        begun = Checkpoint(location).has_batches(self._spark)
+        begun = Checkpoint(location).has_planned_batch(self._spark)
         if begun and "metadata" not in hadoop_files.list_names(self._spark, location):
             raise StartError(
                 f"query {query.name}: the checkpoint {location} lacks its file `metadata`: without it Spark would "

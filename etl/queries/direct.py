@@ -107,10 +107,10 @@ class DirectRoute:
         """
         own = f"{self.source}/"
         look_ups = self._overlap_with_sink.look_ups_as_function(
-            None if offsets is None else offsets.with_prefix(own)
+            None if offsets is None else offsets.partitions_with_prefix(own)
         )
         if self.name is None:
-            plain = None if offsets is None else offsets.without_prefix(own)
+            plain = None if offsets is None else offsets.with_prefix_removed(own)
             return replace(whole, properties=offsets_as_commit_properties(query, plain), look_ups=look_ups)
         assert offsets is not None, "Spark writes the end of a batch before it begins"
         route = f"{query}/{self.name}"

@@ -32,7 +32,7 @@ LOOK_SECONDS = 5.0
 FoundQuery = TypeVar("FoundQuery", bound=QuerySettings)
 
 
-def find_query_of_command(
+def prepare_session_and_find_query(
     run: JobRun, command: str, name: str, kind: str, have: Iterable[FoundQuery]
 ) -> FoundQuery:
     """Find the query of a command, in a session that is prepared for it.

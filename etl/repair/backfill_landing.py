@@ -18,7 +18,7 @@ from ..formats.decoding.decoder_per_topic import decoder_of_route as decoder_of
 from ..launch.entry_script_arguments import BackfillRequest
 from ..launch.settings import LandSettings, SourceRouteSettings
 from ..queries import land
-from ..queries.query_and_repair_setup import find_query_of_command
+from ..queries.query_and_repair_setup import prepare_session_and_find_query
 from ..record import batch_accounts, tables
 from ..record.batch_accounts import EventReporter
 from ..record.envelope import with_hash_and_landing_time
@@ -132,7 +132,7 @@ def make_landing_backfiller(run: JobRun, request: BackfillRequest) -> LandingBac
     spark = run.spark
     have = [q for q in run.job.queries if isinstance(q, LandSettings) and q.routes[0].name is None]
     asked = f"--backfill {request.query} --from {request.origin}"
-    query = find_query_of_command(run, asked, request.query, "land query", have)
+    query = prepare_session_and_find_query(run, asked, request.query, "land query", have)
     [route] = query.routes
     parts = _parts_reader_of_source(run, query.name, route, request)
     table = run.table(query.table)

@@ -29,10 +29,10 @@ from ..record.batch_accounts import EventReporter
 from ..record.tables import Table
 from .erase_condition import ErasureCondition, first_line_of_error
 from .erase_old_snapshots import (
-    commit_mark_of_erasure,
     count_snapshots,
     expire_before_mark_and_count_files,
     has_query_read_past,
+    remove_rest_and_commit_erasure_mark,
     snapshot_id_of_newest_mark,
 )
 from .erase_targets import ErasureTarget, targets_left_out_and_problems
@@ -269,7 +269,9 @@ class _TableStep:
                 if done is None or done < number:
                     return f"{url} has yet to commit batch {number}"
             self._erase_matches()
-            self.state["mark"] = commit_mark_of_erasure(self.spark, self.target.table, self.answer["id"])
+            self.state["mark"] = remove_rest_and_commit_erasure_mark(
+                self.spark, self.target.table, self.answer["id"]
+            )
             self.state["step"] = "past" if self.target.kept else "done"
         elif self.state["step"] == "past":
             for url in self.target.readers:

@@ -16,7 +16,7 @@ MARK = "millrace.erasure"
 """Property of the commit that ends the old history of a table for an erasure: the erasure's id."""
 
 
-def commit_mark_of_erasure(spark: SparkSession, table: Table, erasure: str) -> int:
+def remove_rest_and_commit_erasure_mark(spark: SparkSession, table: Table, erasure: str) -> int:
     """Remove the rest of erased rows from the current snapshot, and end the old history with a commit without rows: its mark.
 
     A query that derives from the table reads that commit as an empty batch, so even a query without other data

@@ -11,10 +11,10 @@ from ..queries.direct import write_replayed_to_sinks
 from ..queries.query_and_repair_setup import (
     batch_transform_and_schema,
     existing_landing_table,
-    find_query_of_command,
     make_direct_routes,
     make_enrich_then_transform,
     open_derived_stream,
+    prepare_session_and_find_query,
     prepare_sink,
 )
 from ..record import tables
@@ -36,7 +36,7 @@ def make_replayer(run: JobRun, name: str) -> DeadLetterReplayer | RefusedRowRepl
         No such query, or a table of dead letters that is missing or has another schema.
     """
     have = [q for q in run.job.queries if not isinstance(q, DeriveSettings) or q.dead_letters is not None]
-    query = find_query_of_command(run, f"--replay {name}", name, "query with dead letters", have)
+    query = prepare_session_and_find_query(run, f"--replay {name}", name, "query with dead letters", have)
     if isinstance(query, DeriveSettings):
         return _make_refused_row_replayer(run, query)
     decoder = decoder_per_topic.query_decoder(run.spark, query.routes)
@@ -65,7 +65,7 @@ def make_backfiller(run: JobRun, name: str) -> DerivedTableBackfiller:
         No such query, a query that cannot be split by time, or a sink with another schema.
     """
     derived = [q for q in run.job.queries if isinstance(q, DeriveSettings)]
-    query = find_query_of_command(run, f"--backfill {name}", name, "derive query", derived)
+    query = prepare_session_and_find_query(run, f"--backfill {name}", name, "derive query", derived)
     if query.state is not None:
         raise StartError(
             f"--backfill {name}: the query keeps state, so its results depend on records outside any time range; give "

@@ -22,7 +22,7 @@ from millrace.config.queries import (
     Watermark,
 )
 from millrace.config.sinks.base import SinkContext
-from millrace.config.sources.base import StreamContext
+from millrace.config.sources.base import StreamReadingContext
 from millrace.config.table_writers_and_readers import maintained_tables, readers_of_table
 from millrace.etl.launch import settings as launch
 from millrace.etl.launch.sources import Source
@@ -233,7 +233,7 @@ def _source_settings(
 ) -> Source:
     assert plan.records_per_batch is not None, f"{plan.name}: the plan has no limit for a batch"
     each = plan.records_per_partition
-    context = StreamContext(
+    context = StreamReadingContext(
         names,
         job,
         plan.name,

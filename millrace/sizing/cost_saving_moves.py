@@ -21,7 +21,7 @@ from millrace.config.engines.emr import EmrJob, EmrWorker
 from millrace.config.job_networks import (
     reason_job_requires_vpc,
     reason_job_runs_in_vpc,
-    reasons_for_vpc_by_user,
+    reasons_for_vpc_by_part,
 )
 from millrace.config.model import Environment, KinesisStream, MskCluster
 from millrace.config.units import format_duration
@@ -209,7 +209,7 @@ def _possible_changes(environment: Environment, now: Plan) -> Iterator[_Change]:
     if (
         network.vpc is None
         and environment.deployed_sizes.zones is None
-        and reasons_for_vpc_by_user(environment)
+        and reasons_for_vpc_by_part(environment)
     ):
         if environment.zone_count == 3 and not network.zone_ids:
             zone = "the third Availability Zone"

@@ -45,7 +45,7 @@ _FIXED = (
 
 
 @dataclass(frozen=True)
-class RepeatedStage:
+class StageAcrossBatches:
     """The same stage of all batches.
 
     Attributes
@@ -80,7 +80,7 @@ def task_findings(view: QueryView, cores: int) -> Iterator[Finding]:
     yield from _failed_tasks_finding(view)
     if not view.has_enough_batches or cores < 1:
         return
-    for stage in repeated_stages(view):
+    for stage in stages_across_batches(view):
         for judge in (_skew_finding, _wave_finding, _too_few_tasks_finding, _too_many_tasks_finding):
             finding = judge(view, stage, cores)
             if finding is not None:
@@ -88,17 +88,17 @@ def task_findings(view: QueryView, cores: int) -> Iterator[Finding]:
                 break  # a stage has one main problem; the others follow from it
 
 
-def repeated_stages(view: QueryView) -> list[RepeatedStage]:
+def stages_across_batches(view: QueryView) -> list[StageAcrossBatches]:
     """Group the stages of all batches that do the same: the same place in the order, as many tasks."""
     same: dict[tuple[int, int], list[tuple[Batch, Stage]]] = defaultdict(list)
     for batch in view.settled_batches:
         for place, stage in enumerate(sorted(batch.stages, key=lambda each: (each.id, each.attempt))):
             same[place, stage.partitions].append((batch, stage))
-    return [RepeatedStage(tuple(pairs), key[1]) for key, pairs in same.items() if len(pairs) >= LEAST]
+    return [StageAcrossBatches(tuple(pairs), key[1]) for key, pairs in same.items() if len(pairs) >= LEAST]
 
 
 def _saved_seconds_and_shares(
-    stage: RepeatedStage, seconds: Callable[[Stage], float]
+    stage: StageAcrossBatches, seconds: Callable[[Stage], float]
 ) -> tuple[Floats, Floats]:
     """Return the seconds that each batch would save, and their share of it."""
     lost = np.array([max(0.0, seconds(each)) for _, each in stage.pairs])
@@ -128,7 +128,7 @@ def _duration_and_record_skew(stage: Stage) -> tuple[float, float]:
     )
 
 
-def _skew_finding(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None:
+def _skew_finding(view: QueryView, stage: StageAcrossBatches, cores: int) -> Finding | None:
     if stage.partitions < 2:
         return None
 
@@ -176,11 +176,11 @@ def _skew_finding(view: QueryView, stage: RepeatedStage, cores: int) -> Finding 
     )
 
 
-def _ids_of_slowed_batches(stage: RepeatedStage, lost: Floats) -> tuple[int, ...]:
+def _ids_of_slowed_batches(stage: StageAcrossBatches, lost: Floats) -> tuple[int, ...]:
     return tuple(batch.id for (batch, _), each in zip(stage.pairs, lost, strict=True) if each >= SECONDS)
 
 
-def _wave_finding(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None:
+def _wave_finding(view: QueryView, stage: StageAcrossBatches, cores: int) -> Finding | None:
     """Return a finding for more tasks than cores that are no multiple of them: the last wave leaves cores idle."""
     tasks = stage.partitions
     if not cores < tasks < MANY * cores or tasks % cores == 0:
@@ -222,7 +222,7 @@ def _wave_finding(view: QueryView, stage: RepeatedStage, cores: int) -> Finding 
     )
 
 
-def _too_few_tasks_finding(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None:
+def _too_few_tasks_finding(view: QueryView, stage: StageAcrossBatches, cores: int) -> Finding | None:
     tasks = stage.partitions
     if tasks >= cores:
         return None
@@ -254,7 +254,7 @@ def _too_few_tasks_finding(view: QueryView, stage: RepeatedStage, cores: int) ->
     )
 
 
-def _too_many_tasks_finding(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None:
+def _too_many_tasks_finding(view: QueryView, stage: StageAcrossBatches, cores: int) -> Finding | None:
     tasks = stage.partitions
     if tasks < MANY * cores:
         return None
@@ -295,7 +295,7 @@ def _too_many_tasks_finding(view: QueryView, stage: RepeatedStage, cores: int) -
 
 
 def _changes_to_task_count(
-    view: QueryView, stage: RepeatedStage, tasks: int, cores: int
+    view: QueryView, stage: StageAcrossBatches, tasks: int, cores: int
 ) -> tuple[Change, ...]:
     """Return the changes that give a stage so many tasks."""
     place = view.subject.where
@@ -320,7 +320,7 @@ def _changes_to_task_count(
 
 
 def _shuffle_partition_changes(
-    view: QueryView, stage: RepeatedStage, tasks: int, name: str
+    view: QueryView, stage: StageAcrossBatches, tasks: int, name: str
 ) -> tuple[Change, ...]:
     """Return the changes that give a stage behind a shuffle so many tasks, by what decided its number."""
     # A log without its first part has no settings; in any other, a missing setting has Spark's default.

@@ -71,7 +71,7 @@ class StreamUse:
 
 
 @dataclass(frozen=True)
-class StreamContext:
+class StreamReadingContext:
     """A query's reading of a stream: the query, its trigger and its limits.
 
     Attributes
@@ -334,7 +334,7 @@ class StreamConfig(Model, ABC):
         """Yield findings that its keys alone do not show."""
 
     @abstractmethod
-    def launch_settings(self, name: str, context: StreamContext) -> launch.Source:
+    def launch_settings(self, name: str, context: StreamReadingContext) -> launch.Source:
         """Return it for the launch document.
 
         Parameters

@@ -20,7 +20,7 @@ from millrace.config.sources.base import (
     PartitionLimit,
     ReadingJob,
     StreamConfig,
-    StreamContext,
+    StreamReadingContext,
     StreamUse,
     Traffic,
 )
@@ -273,7 +273,7 @@ class KinesisStream(StreamConfig):
                 (*path, "read_role"), self.read_role, f"a role in account {account}, as the stream is"
             )
 
-    def launch_settings(self, name: str, context: StreamContext) -> launch.KinesisSource:
+    def launch_settings(self, name: str, context: StreamReadingContext) -> launch.KinesisSource:
         """Return the deployed name of the stream, with a limit for each shard."""
         assert context.records_per_partition is not None, f"{name}: the plan has no limit for one shard"
         return launch.KinesisSource(

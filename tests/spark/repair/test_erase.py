@@ -22,8 +22,8 @@ from millrace.etl.record.job_run_context import JobRun
 from millrace.etl.repair import erase_in_running_job
 from millrace.etl.repair.erase_condition import ErasureCondition, ErasureConditionError
 from millrace.etl.repair.erase_old_snapshots import (
-    commit_mark_of_erasure,
     expire_before_mark_and_count_files,
+    remove_rest_and_commit_erasure_mark,
     snapshot_id_of_newest_mark,
 )
 from millrace.etl.repair.erase_targets import ErasureTarget
@@ -231,7 +231,7 @@ def test_rows_that_were_replaced_and_rows_that_a_sink_refused(
         assert of_zoe(warehouse / "tests" / target.table.name)
         assert (
             expire_before_mark_and_count_files(
-                spark, target.table, commit_mark_of_erasure(spark, target.table, "e1")
+                spark, target.table, remove_rest_and_commit_erasure_mark(spark, target.table, "e1")
             )
             > 0
         )
