@@ -135,7 +135,7 @@ class CsvDecoder:
         # The parser treats a line that begins with NUL as a comment, and the text after it as a record.
         return (
             (F.octet_length("payload") <= MOST_DELIMITERS) | ~self._too_many_delimiters_condition()
-        ) & ~self._marker_or_nul_condition()
+        ) & ~self._byte_order_mark_or_nul_condition()
 
     def _too_many_delimiters_condition(self) -> Column:
         return self._delimiter_count_column() > MOST_DELIMITERS
@@ -144,7 +144,7 @@ class CsvDecoder:
         text = F.col("payload").cast("string")
         return F.length(text) - F.length(F.translate(text, self.options.delimiter, ""))
 
-    def _marker_or_nul_condition(self) -> Column:
+    def _byte_order_mark_or_nul_condition(self) -> Column:
         text = F.col("payload").cast("string")
         return F.hex(F.substring("payload", 1, 3)).eqNullSafe("EFBBBF") | text.contains("\0")
 
@@ -188,7 +188,7 @@ class CsvDecoder:
                     shared.dead_letter_verdict("decode", shared.NOT_UTF8),
                 )
                 .when(
-                    self._marker_or_nul_condition(),
+                    self._byte_order_mark_or_nul_condition(),
                     shared.dead_letter_verdict("decode", "a NUL or a byte order mark"),
                 )
                 .when(

@@ -347,13 +347,13 @@ class JsonDecoder:
         missed = dead_letter_verdict("schema", F.concat(F.lit("no value for a required field: "), missing))
         verdicts = (
             verdict,
-            self._repeated_name_verdict(strict),
+            self._repeated_map_key_verdict(strict),
             out_of_range_numbers.out_of_range_verdict(self.schema, record),
             F.when(missing != "", missed),
         )
         return F.coalesce(*(each for each in verdicts if each is not None))
 
-    def _repeated_name_verdict(self, strict: Column) -> Column | None:
+    def _repeated_map_key_verdict(self, strict: Column) -> Column | None:
         """Return the verdict on a record with a map that has a name twice; None if there is no map in the schema."""
         once = {
             f.name: all_leaves_condition(f.dataType, strict[f.name], json_values.map_keys_distinct_condition)
