@@ -15,7 +15,7 @@ from millrace.sizing.plan_model import Plan
 
 from . import engines
 from .constructs.alarms import add_alarms, alarm_name
-from .constructs.lake_grants import add_lake_formation_grants
+from .constructs.lake_formation_grants import add_lake_formation_grants
 from .constructs.state_machine import JobStateMachine
 from .permissions.company_rules import apply_company_rules
 from .stacks.history_server import HistoryServerStack

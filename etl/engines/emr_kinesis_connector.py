@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from ..launch.kinesis_connector_interface import Engine
+from ..launch.parse_start_position import start_time
 from ..launch.sources import KinesisSource
-from ..launch.start_position import start_time
 from ..services.aws_clients import endpoint_domain
 
 SHORTEST_FETCH_SECONDS = 10  # the connector refuses a smaller value

@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 
 from ..launch.kinesis_connector_interface import Engine
+from ..launch.parse_start_position import epoch_milliseconds_text, start_time
 from ..launch.sources import KinesisSource
-from ..launch.start_position import epoch_milliseconds_text, start_time
 from ..services.aws_clients import endpoint_domain, sts_endpoint
 
 MOST_RECORDS_OF_A_CALL = 10_000

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from pyspark.sql import DataFrame, SparkSession
 
 from ..launch import typed_json
-from ..launch.requests import BENCHMARK_VERSION, BenchmarkRun, BenchmarkSchedule
+from ..launch.erase_request_and_benchmark_schedule import BENCHMARK_VERSION, BenchmarkRun, BenchmarkSchedule
 from ..launch.settings import DeriveSettings, DirectSettings, LandSettings, SourceRouteSettings
 from ..launch.sinks import SinkSettings
 from ..record import batch_accounts, hadoop_files

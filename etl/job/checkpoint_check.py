@@ -15,8 +15,8 @@ from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.manifest import Manifest, ManifestChange, ManifestError
 from ..checkpoints.stateful_operators_in_plan import describe_stateful_operators
 from ..formats.schema_files import read_job_file
+from ..launch.parse_start_position import start_time
 from ..launch.settings import DeriveSettings, JobSettings, QuerySettings
-from ..launch.start_position import start_time
 from ..record import hadoop_files
 from ..record.errors import StartError
 from ..record.job_run_context import JobRun

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from ..checkpoints.checkpoint import Checkpoint
 from ..launch import typed_json
-from ..launch.requests import ERASE_FOLDER, EraseRequest
+from ..launch.erase_request_and_benchmark_schedule import ERASE_FOLDER, EraseRequest
 from ..launch.settings import JobSettings
 from ..record import batch_accounts, hadoop_files
 from ..record.batch_accounts import EventReporter

@@ -17,7 +17,7 @@ from ..accept_finding import accept_finding_at_construct
 from ..stacks.job_base import JobStack, RunCallsForStateMachine
 from .logged_encrypted_state_machine import LoggedEncryptedStateMachine
 from .state_machine_definition import job_machine_definition
-from .state_machine_engines import grace_seconds_from_plan
+from .state_machine_engine_calls import grace_seconds_from_plan
 
 _LOOK_AFTER = "rate(15 minutes)"
 """Period of the check on the job. Both engines send events on a best-effort basis; a lost event costs at most this long."""

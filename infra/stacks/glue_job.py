@@ -22,7 +22,7 @@ from millrace.sizing.plan_model import JobPlan
 from ..accept_finding import accept_finding_at_construct
 from ..constructs.job_role import JobRole
 from ..constructs.log_groups import EncryptedLogGroup
-from ..constructs.state_machine_engines import glue_engine_calls
+from ..constructs.state_machine_engine_calls import glue_engine_calls
 from ..engines.glue import join_for_glue_conf
 from ..launch.launch_document import event_log_prefix
 from ..permissions.job_permissions import Grant, glue_network_grants

@@ -45,7 +45,7 @@ class Batch(_StrictModel):
 
 
 class Run(_StrictModel):
-    """One run of a query; see :class:`etl.launch.requests.BenchmarkRun`."""
+    """One run of a query; see :class:`etl.launch.erase_request_and_benchmark_schedule.BenchmarkRun`."""
 
     query: str
     number: int

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from millrace.benchmark.measurements import Measurements, Run
 from millrace.benchmark.run_schedule import WARM_UP
 from millrace.benchmark.settled_batches import Disturbance, find_disturbances, settled_points
-from millrace.etl.launch.requests import BenchmarkRun
+from millrace.etl.launch.erase_request_and_benchmark_schedule import BenchmarkRun
 
 _MOST = 1 / 3
 """Largest share of all settings: where more of them disagree, the machine is busy and would be so again."""

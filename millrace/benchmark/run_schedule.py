@@ -7,7 +7,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from millrace.etl.launch.requests import BENCHMARK_VERSION, BenchmarkRun, BenchmarkSchedule
+from millrace.etl.launch.erase_request_and_benchmark_schedule import (
+    BENCHMARK_VERSION,
+    BenchmarkRun,
+    BenchmarkSchedule,
+)
 
 BATCHES = 16
 """Batches of a run: ten after the warm-up, which takes up to six."""

@@ -34,7 +34,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from ..base import DecoderWrapper
 from ..protobuf_wire import read_varint
-from .arrow import can_return_arrow_columns
+from .decode_in_python_by_arrow import can_return_arrow_columns
 from .worker_batch_limit import run_in_portions
 
 STAGE = "decompress"

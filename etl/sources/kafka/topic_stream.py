@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ...launch.kafka_connections import Connection
+from ...launch.parse_start_position import epoch_milliseconds_text, start_time
 from ...launch.sources import KafkaReadingOptions, KafkaSource
-from ...launch.start_position import epoch_milliseconds_text, start_time
 from ...record import envelope
 from .connection import connection_options
 

@@ -14,8 +14,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from ...launch.kinesis_connector_interface import KINESIS_IN_PYTHON, Engine
+from ...launch.parse_start_position import start_time
 from ...launch.sources import KinesisSource
-from ...launch.start_position import start_time
 from ...record import envelope
 from ...record.errors import NoAnswerError, StartError
 from ...services import bundled_boto3_if_missing

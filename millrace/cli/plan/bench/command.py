@@ -30,7 +30,7 @@ from millrace.config.document.problems import wrong_option_error
 from millrace.config.engines.versions import DEFAULT
 from millrace.config.model import KafkaTopic
 from millrace.config.queries import OneStreamQueryBase
-from millrace.etl.launch.requests import BenchmarkRun
+from millrace.etl.launch.erase_request_and_benchmark_schedule import BenchmarkRun
 from millrace.lifecycle.account.outputs_and_launch_documents import split_s3_url
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 from millrace.sizing import plan
