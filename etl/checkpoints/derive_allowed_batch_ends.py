@@ -17,10 +17,10 @@ from ..record.ready_query import ReadyQuery
 from ..record.tables import load_java_table
 from .checkpoint import Checkpoint
 from .derive_start_after_expiry import (
-    TableStream,
+    IcebergStreamInPlan,
     commits_whose_manifests_list_deletes,
     count_snapshot_files,
-    table_streams,
+    iceberg_streams_of_plan,
 )
 
 
@@ -41,7 +41,7 @@ def query_with_allowed_batch_ends(
     whole_commits
         True for a query with state.
     """
-    spark, readings = query.rows.sparkSession, table_streams(query.rows)
+    spark, readings = query.rows.sparkSession, iceberg_streams_of_plan(query.rows)
     ends = _AllowedBatchEnds(checkpoint, readings, whole_commits)
     ends.correct_planned_batch(spark)
 
@@ -59,7 +59,7 @@ class _AllowedBatchEnds:
     """Ends at which the batches of a query may end."""
 
     checkpoint: Checkpoint
-    readings: tuple[TableStream, ...]
+    readings: tuple[IcebergStreamInPlan, ...]
     whole_commits: bool
 
     def corrections_of_disallowed_batch(

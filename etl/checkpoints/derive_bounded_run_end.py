@@ -10,7 +10,7 @@ from ..commits.snapshot_history import count_added_files, snapshot_and_earlier
 from ..record.ready_query import IsEndReached
 from ..record.tables import load_java_table
 from .checkpoint import Checkpoint
-from .derive_start_after_expiry import count_snapshot_files, table_streams
+from .derive_start_after_expiry import count_snapshot_files, iceberg_streams_of_plan
 
 
 def checker_of_bounded_run_end(spark: SparkSession, rows: DataFrame, checkpoint: Checkpoint) -> IsEndReached:
@@ -23,7 +23,7 @@ def checker_of_bounded_run_end(spark: SparkSession, rows: DataFrame, checkpoint:
     checkpoint
         The query's checkpoint.
     """
-    readings = table_streams(rows)
+    readings = iceberg_streams_of_plan(rows)
     sources = [each.source for each in readings]
     ends = [_newest_appending_snapshot(load_java_table(spark, each.table)) for each in readings]
 

@@ -72,7 +72,7 @@ class ManifestSource:
 
 
 @dataclass(frozen=True)
-class QueryState:
+class StatefulQueryState:
     """State that a query keeps between batches.
 
     Attributes
@@ -121,7 +121,7 @@ class Manifest:
     kind: str
     legs: tuple[ManifestSource, ...]
     sinks: Mapping[str, str]
-    state: QueryState | None
+    state: StatefulQueryState | None
     operators: tuple[str, ...] | None
     schemas: Mapping[str, str]
     code: Mapping[str, str]
@@ -176,7 +176,7 @@ def make_manifest(
         keeping = query.state
         joined = None if keeping.join is None else keeping.join.source_table
         settings = (conf(PROVIDER), conf(PARTITIONS))
-        state = QueryState(keeping.watermark.time, keeping.key, keeping.distinct, joined, *settings)
+        state = StatefulQueryState(keeping.watermark.time, keeping.key, keeping.distinct, joined, *settings)
     ends = _settings_with_sink_by_route(query)
     paths = {route.schema for route in getattr(query, "routes", ())}
     schemas = {path: schema_text(path) for path in sorted(paths)}

@@ -135,7 +135,7 @@ class ErasureTask:
         waiting: list[str] = []
         for target in targets:
             state = answer["tables"].setdefault(str(target.table), {"rows": 0, "step": "erase"})
-            step = _TableStep(self, spark, condition, target, state, answer)
+            step = _TableErasureStep(self, spark, condition, target, state, answer)
             while state["step"] != "done":
                 try:
                     reason = step.advance_or_reason_to_wait()
@@ -240,7 +240,7 @@ def _answer_with_match_counts(
 
 
 @dataclass
-class _TableStep:
+class _TableErasureStep:
     """Next step for one table: ``erase``, ``again`` (records of batches in flight), ``past`` (history), ``done``."""
 
     erasure: ErasureTask

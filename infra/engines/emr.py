@@ -31,8 +31,8 @@ _OVERHEAD_LEAST_MIB = 384
 """Memory that Spark asks for beside the heap: 10 %, at least 384 MiB, out of the worker's memory."""
 
 
-class Emr(DeployedEngine):
-    """An EMR Serverless application."""
+class DeployedEmr(DeployedEngine):
+    """Differences of a job on EMR Serverless from one on another engine."""
 
     stack = "millrace.infra.stacks.emr_job:EmrJobStack"
 

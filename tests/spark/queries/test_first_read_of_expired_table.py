@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.checkpoints.derive_allowed_batch_ends import query_with_allowed_batch_ends
-from millrace.etl.checkpoints.derive_start_after_expiry import TableStream, table_streams
+from millrace.etl.checkpoints.derive_start_after_expiry import IcebergStreamInPlan, iceberg_streams_of_plan
 from millrace.etl.job.supervise import RetryLimits, Supervisor
 from millrace.etl.maintenance import table_maintenance
 from millrace.etl.queries import derive
@@ -167,7 +167,10 @@ def test_two_readings_of_one_table_are_two_sources(spark: SparkSession, table: N
     expire(spark, pipe)
     one, other = (derive.stream_landing_table(spark, pipe.landing) for _ in range(2))
     both = one.join(other.select("_id"), "_id")
-    assert table_streams(both) == (TableStream(str(pipe.landing), 0), TableStream(str(pipe.landing), 1))
+    assert iceberg_streams_of_plan(both) == (
+        IcebergStreamInPlan(str(pipe.landing), 0),
+        IcebergStreamInPlan(str(pipe.landing), 1),
+    )
     assert begin(pipe, both) == (str(pipe.landing),) * 2
     land(pipe, 2, 1)
     assert read(pipe, rows=both) == (list(range(6)), 1)
@@ -188,7 +191,7 @@ def test_one_reading_that_is_used_twice_is_one_source(
     if expired:
         expire(spark, pipe)
     rows = twice(derive.stream_landing_table(spark, pipe.landing))
-    assert table_streams(rows) == (TableStream(str(pipe.landing), 0),) * 2
+    assert iceberg_streams_of_plan(rows) == (IcebergStreamInPlan(str(pipe.landing), 0),) * 2
     assert begin(pipe, rows) == ((str(pipe.landing),) if expired else ())
     land(pipe, 2, 1)
     assert read(pipe, rows=rows) == (list(range(6)), int(expired))
