@@ -298,7 +298,7 @@ class JsonDecoder:
                 field.dataType, strict, texts, json_values.is_read_as_other_type, json_values.exact_value
             )
 
-        def record_struct(of: Column) -> Column:
+        def parses_and_record_struct(of: Column) -> Column:
             fields = F.struct(*(field_value(of, f).alias(f.name) for f in self._schema_with_units))
             return F.struct(of["parses"].alias("parses"), fields.alias("record"))
 
@@ -307,7 +307,9 @@ class JsonDecoder:
                 of["record"], self._dead_letter_verdict(of["parses"], of["record"]).alias("verdict")
             )
 
-        return evaluate_once(made, lambda of: evaluate_once(record_struct(of), record_with_verdict))
+        return evaluate_once(
+            made, lambda of: evaluate_once(parses_and_record_struct(of), record_with_verdict)
+        )
 
     def _dead_letter_verdict(self, parses: Column, record: Column) -> Column:
         payload, strict, texts = F.col("payload"), parses["strict"], parses["texts"]

@@ -42,7 +42,7 @@ def is_change_table(rows: DataFrame) -> bool:
     return CHANGE in rows.columns
 
 
-def rows_of_changes(records: DataFrame) -> DataFrame:
+def rows_and_deletes_of_changes(records: DataFrame) -> DataFrame:
     """Return the rows of changes, of an update the one before it too, which is deleted.
 
     Parameters

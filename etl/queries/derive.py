@@ -214,7 +214,7 @@ class EnrichThenTransform:
         if self.latest_by:
             rows = with_position_struct(rows)
         if changes:
-            rows = change_order.rows_of_changes(rows)
+            rows = change_order.rows_and_deletes_of_changes(rows)
         elif self.history:
             raise StartError(
                 "history: true needs a landing table that holds changes of a database, and this one does not"

@@ -253,17 +253,19 @@ def stream_identities(run: JobRun, query: QuerySettings, url: str, *, begun: boo
         for leg in group_sources_into_legs(query.sources)
     )
 
-    def load() -> str | None:
+    def read_identity_file() -> str | None:
         try:
             return hadoop_files.read_text(spark, url)
         except FileNotFoundError:
             return None
 
-    def save(text: str) -> None:
+    def write_identity_file(text: str) -> None:
         hadoop_files.write_text(spark, url, text)
 
     again = f"`millrace checkpoint reset {job.job} {query.name} --env {job.environment}` lets it begin with the new one"
-    return StreamIdentities(query.name, legs, load, save, again, run.report, begun)
+    return StreamIdentities(
+        query.name, legs, read_identity_file, write_identity_file, again, run.report, begun
+    )
 
 
 def _describe_changes(before: Ids, now: Ids) -> str:

@@ -57,7 +57,7 @@ class EventLogCopier(LoggedEncryptedStateMachine):
             purpose=f"Copies event logs of {names.prefix} under one prefix",
         )
         allow_delivery_of_execution_logs(key, account=names.account)
-        starter = self.starter_role(f"Starts the copy of event logs of {names.prefix}")
+        starter = self.add_starter_role(f"Starts the copy of event logs of {names.prefix}")
         events.CfnRule(
             self,
             "Rule",

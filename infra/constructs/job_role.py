@@ -75,9 +75,9 @@ class JobRole(iam.Role):
                 },
             ),
         )
-        self.policies = self._policies_of_grants(grants, description)
+        self.policies = self._add_policies_of_grants(grants, description)
 
-    def _policies_of_grants(
+    def _add_policies_of_grants(
         self, grants: Sequence[Grant], description: str
     ) -> tuple[iam.Policy | iam.ManagedPolicy, ...]:
         stack = Stack.of(self)

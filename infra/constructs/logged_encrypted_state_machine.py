@@ -111,7 +111,7 @@ class LoggedEncryptedStateMachine(Construct):
         # A machine that is created before its role's policy has no access to its log group.
         self.machine.node.add_dependency(*self.role.policies)
 
-    def starter_role(self, purpose: str) -> JobRole:
+    def add_starter_role(self, purpose: str) -> JobRole:
         """Make the role with which event rules start the machine."""
         return JobRole(
             self,

@@ -101,7 +101,9 @@ class JobStateMachine(LoggedEncryptedStateMachine):
 
     def _add_event_rules(self) -> None:
         names = self._stack.names
-        starter = self.starter_role(f"Starts the state machine of job {self._plan.name} of {names.prefix}")
+        starter = self.add_starter_role(
+            f"Starts the state machine of job {self._plan.name} of {names.prefix}"
+        )
         self._ended = events.CfnRule(
             self,
             "Ended",
