@@ -77,7 +77,7 @@ class Checkpoint:
     def batch_end_offset(self, spark: SparkSession, batch: int) -> Any:
         """Return the offset at which a batch ends, which Spark writes before it runs the batch; None where unknown."""
         entry = self._offset_log_entry_text(spark, batch)
-        return None if entry is None else source_offset(entry, self.place)
+        return None if entry is None else source_offset_in_log_entry(entry, self.place)
 
     def batch_planning_time(self, spark: SparkSession, batch: int) -> datetime | None:
         """Return the time at which Spark planned a batch, the same in each replay; None where unknown."""
@@ -228,7 +228,7 @@ def snapshots_last_read_by(spark: SparkSession, reader: str, metadata: Any) -> l
     return [state for state in known if state is not None]
 
 
-def source_offset(log: str, place: int = 0) -> Any:
+def source_offset_in_log_entry(log: str, place: int = 0) -> Any:
     """Return a source's offset from an offset log entry; None for ``-`` (no data yet)."""
     return _offset_from_json(_offset_lines(log)[place])
 

@@ -365,7 +365,11 @@ def _sources_of_query(job: JobSettings, query: QuerySettings, spark: str) -> tup
         ManifestSource(
             leg[0].connector_name(job.runs_on, spark),
             leg[0].stream_or_cluster_of_positions(job),
-            tuple(each.manifest_name for each in leg if each.manifest_name is not None),
+            tuple(
+                each.name_in_checkpoint_manifest
+                for each in leg
+                if each.name_in_checkpoint_manifest is not None
+            ),
         )
         for leg in group_sources_into_legs(query.sources)
     )

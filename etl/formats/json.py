@@ -330,7 +330,7 @@ class JsonDecoder:
             harmless, text = parses["harmless"], "wrong type, or a number out of range: "
             refused = harmless.isNotNull() & ~_all_true_condition(*_completeness_conditions(harmless))
             verdict = verdict.when(
-                refused, self._refusal_verdict(harmless, fields, parses["loose"], text, {})
+                refused, self._not_object_or_wrong_type_verdict(harmless, fields, parses["loose"], text, {})
             )
         readable = {
             f.name: texts[f.name].isNull() | record[f.name].isNotNull()
@@ -342,7 +342,9 @@ class JsonDecoder:
         }
         verdict = verdict.when(
             ~_all_true_condition(*_completeness_conditions(strict), *readable.values()),
-            self._refusal_verdict(strict, self._schema_with_units, parses["loose"], "wrong type: ", readable),
+            self._not_object_or_wrong_type_verdict(
+                strict, self._schema_with_units, parses["loose"], "wrong type: ", readable
+            ),
         )
         absences = required_field_absences(self.schema, record.getField, strict.isNotNull())
         missing = F.concat_ws(", ", *(F.when(absent, F.lit(name)) for name, absent in absences))
@@ -369,7 +371,7 @@ class JsonDecoder:
             names != "", dead_letter_verdict("schema", F.concat(F.lit("a name twice in a map: "), names))
         )
 
-    def _refusal_verdict(
+    def _not_object_or_wrong_type_verdict(
         self, record: Column, fields: StructType, loose: Column, text: str, readable: Mapping[str, Column]
     ) -> Column:
         """Return the verdict "not an object" or "wrong type", by a parse that allows any type."""

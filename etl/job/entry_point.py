@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from ..launch import entry_script_arguments as launch
 from ..launch.entry_script_arguments import BackfillRequest, ReplayRequest, ScriptArguments
-from ..main import DIGEST, is_original
+from ..main import DIGEST, matches_digest_in_name
 from ..metrics.metric_destinations import NonBlockingConsole, start_metrics_monitor
 from ..metrics.publish_to_spark_metrics import SparkGauges
 from ..record import hadoop_files
@@ -175,7 +175,7 @@ def _read_launch_document(spark: SparkSession, url: str) -> str:
         text = hadoop_files.read_text(spark, url)
     except OSError as error:
         raise StartError(f"launch document: {error}") from error
-    if not is_original(url, text.encode()):
+    if not matches_digest_in_name(url, text.encode()):
         raise StartError(f"launch document: {url}: {_EXCHANGED}")
     return text
 
@@ -189,5 +189,5 @@ def _check_renamed_archive_digest(spark: SparkSession, document: Mapping[str, An
         content = hadoop_files.read_bytes(spark, url)
     except OSError as error:
         raise StartError(f"archive: {error}") from error
-    if not is_original(url, content):
+    if not matches_digest_in_name(url, content):
         raise StartError(f"archive: {url}: {_EXCHANGED}")

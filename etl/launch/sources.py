@@ -50,7 +50,7 @@ class Source(ABC):
         return (self.name,)
 
     @property
-    def manifest_name(self) -> str | None:
+    def name_in_checkpoint_manifest(self) -> str | None:
         """Name in the manifest among the sources of its leg; None for a source that is always alone."""
         return None
 
@@ -176,7 +176,7 @@ class KafkaSource(Source):
         return (self.connection, self.topic if self.is_pattern else "")
 
     @property
-    def manifest_name(self) -> str:
+    def name_in_checkpoint_manifest(self) -> str:
         """The topic."""
         return self.topic
 

@@ -40,7 +40,7 @@ _GROUP_FILES = 2
 """Files of the target size that are written at once: they take as many cores from the stream meanwhile."""
 
 
-def call_procedure(spark: SparkSession, table: Table, procedure: str, **arguments: str) -> DataFrame:
+def call_iceberg_procedure(spark: SparkSession, table: Table, procedure: str, **arguments: str) -> DataFrame:
     """Run one of Iceberg's procedures on a table.
 
     Parameters
@@ -148,7 +148,9 @@ class Compaction(TableTask):
             "delete-file-threshold": str(_DELETE_FILES),
         }
         pairs = ", ".join(f"'{key}', '{value}'" for key, value in options.items())
-        row = first_row(call_procedure(spark, self.table, "rewrite_data_files", options=f"map({pairs})"))
+        row = first_row(
+            call_iceberg_procedure(spark, self.table, "rewrite_data_files", options=f"map({pairs})")
+        )
         if row.get("rewritten_data_files_count") or row.get("failed_data_files_count"):
             self.report_done(
                 "compacted",
@@ -203,7 +205,7 @@ class SnapshotExpiry(TableTask):
         before = min([before, *behind.values(), self._start_time_of_new_reader(spark) or before])
         limits = {"older_than": sql_timestamp(before), "retain_last": str(FEWEST_SNAPSHOTS)}
         row = first_row(
-            call_procedure(spark, self.table, "expire_snapshots", **limits, stream_results="true")
+            call_iceberg_procedure(spark, self.table, "expire_snapshots", **limits, stream_results="true")
         )
         files = sum(int(n or 0) for key, n in row.items() if key.startswith("deleted_"))
         if files:
@@ -266,7 +268,7 @@ class OrphanFileRemoval(TableTask):
 
     def work(self, spark: SparkSession, begun: datetime) -> None:
         """Delete the files."""
-        rows = call_procedure(
+        rows = call_iceberg_procedure(
             spark, self.table, "remove_orphan_files", older_than=sql_timestamp(begun - self.older_than)
         )
         if files := rows.count():

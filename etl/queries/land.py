@@ -124,10 +124,10 @@ class LandBatchWriter:
             self.report.emit("positions_unreadable", query=self.settings.name, batch=batch_id)
         for guard in streams:
             for rows in guard.skipped_records(spark):
-                self._land(rows, batch_id, [])
-        self._land(batch, batch_id, positions)
+                self._land_batch(rows, batch_id, [])
+        self._land_batch(batch, batch_id, positions)
 
-    def _land(self, batch: DataFrame, batch_id: int, positions: Positions) -> None:
+    def _land_batch(self, batch: DataFrame, batch_id: int, positions: Positions) -> None:
         spark = batch.sparkSession
         which = self.checkpoint.batch_id(spark, batch_id)
         offsets = (
@@ -141,7 +141,7 @@ class LandBatchWriter:
             look_ups = partial(self._look_ups, offsets, begun)
             write = partial(self._write_attempt, batch, offsets, positions, distinct)
             done = self._commits.write_with_look_ups(spark, which, look_ups, write)
-            self._report(done, batch_id, begun)
+            self._report_batch(done, batch_id, begun)
             self.guards.check_expected_positions_found(positions, done.held)
             if done.whole:
                 return
@@ -153,7 +153,7 @@ class LandBatchWriter:
             "batch, so it is not committed; start the job again, and the batch is read again"
         )
 
-    def _report(self, landed: LandedBatchResult, batch_id: int, begun: datetime) -> None:
+    def _report_batch(self, landed: LandedBatchResult, batch_id: int, begun: datetime) -> None:
         oldest = landed.figures["oldest"]
         fields = {
             **landed.balance.land_event_fields(),

@@ -64,7 +64,7 @@ class ErasureTask:
         return "erase"
 
     @property
-    def folder(self) -> str:
+    def request_folder(self) -> str:
         """Folder of the request (``request.json``) and of the answers by id."""
         return f"{self.job.checkpoints}/{ERASE_FOLDER}"
 
@@ -77,12 +77,12 @@ class ErasureTask:
             A step failed; the next call repeats it.
         """
         try:
-            text = hadoop_files.read_text(spark, f"{self.folder}/request.json")
+            text = hadoop_files.read_text(spark, f"{self.request_folder}/request.json")
             request: EraseRequest = typed_json.read_typed(EraseRequest, json.loads(text), "request")
         except FileNotFoundError:
             return
         except ValueError as error:
-            raise OSError(f"{self.folder}/request.json: {error}") from error
+            raise OSError(f"{self.request_folder}/request.json: {error}") from error
         answer = self._read_last_answer(spark, request)
         if answer["state"] in ("previewed", "refused"):
             if not request.apply:
@@ -108,20 +108,20 @@ class ErasureTask:
         if answer["state"] == "done":
             # The record first: the request is deleted only when everything is done.
             self._write_erasure_record_to_lake(spark, request, answer)
-            hadoop_files.delete_if_exists(spark, f"{self.folder}/request.json")
+            hadoop_files.delete_if_exists(spark, f"{self.request_folder}/request.json")
 
     def _read_last_answer(self, spark: SparkSession, request: EraseRequest) -> dict[str, Any]:
         """Return the progress of an erasure, from the last answer written."""
         try:
             content: dict[str, Any] = json.loads(
-                hadoop_files.read_text(spark, f"{self.folder}/{request.id}.json")
+                hadoop_files.read_text(spark, f"{self.request_folder}/{request.id}.json")
             )
         except (FileNotFoundError, ValueError):
             return _new_answer(request)
         return content
 
     def _write_answer(self, spark: SparkSession, answer: Mapping[str, Any]) -> None:
-        hadoop_files.write_text(spark, f"{self.folder}/{answer['id']}.json", json.dumps(answer))
+        hadoop_files.write_text(spark, f"{self.request_folder}/{answer['id']}.json", json.dumps(answer))
 
     def _advance_all_tables(
         self,

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from ..checkpoints.checkpoint import snapshots_last_read_by
 from ..commits.snapshot_history import commit_time, snapshot_and_earlier
-from ..maintenance.table_maintenance import call_procedure, first_row, sql_timestamp
+from ..maintenance.table_maintenance import call_iceberg_procedure, first_row, sql_timestamp
 from ..record.tables import Table
 
 MARK = "millrace.erasure"
@@ -36,7 +36,7 @@ def remove_rest_and_commit_erasure_mark(spark: SparkSession, table: Table, erasu
             "min-input-files": str(2**31 - 1),
         }
         pairs = ", ".join(f"'{key}', '{value}'" for key, value in only_those.items())
-        call_procedure(spark, table, "rewrite_data_files", options=f"map({pairs})")
+        call_iceberg_procedure(spark, table, "rewrite_data_files", options=f"map({pairs})")
     _rewrite_manifests_listing_deletes(spark, table)
     metadata = table.load_java_table(spark)
     metadata.newAppend().set(MARK, erasure).commit()
@@ -102,7 +102,7 @@ def expire_before_mark_and_count_files(spark: SparkSession, table: Table, snapsh
     if at is None:
         return 0  # it has expired already
     limits = {"older_than": sql_timestamp(commit_time(at)), "retain_last": "1"}
-    row = first_row(call_procedure(spark, table, "expire_snapshots", **limits, stream_results="true"))
+    row = first_row(call_iceberg_procedure(spark, table, "expire_snapshots", **limits, stream_results="true"))
     return sum(int(n or 0) for key, n in row.items() if key.startswith("deleted_"))
 
 

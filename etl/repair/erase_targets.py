@@ -206,7 +206,7 @@ def targets_left_out_and_problems(
     except ErasureConditionError as error:
         return (), [], [str(error)]
     result, left_out, problems = [], [], []
-    for target in _tables_of_job(job):
+    for target in _erasure_targets_of_job(job):
         if not target.table.exists(spark):
             continue
         schema = spark.table(str(target.table)).schema
@@ -251,7 +251,7 @@ def has_record_identity(schema: StructType) -> bool:
     return {"_id", "_source", "_arrived_at"} <= set(schema.fieldNames())
 
 
-def _tables_of_job(job: JobSettings) -> tuple[ErasureTarget, ...]:
+def _erasure_targets_of_job(job: JobSettings) -> tuple[ErasureTarget, ...]:
     """Return the tables of a job's queries, each once."""
     readers_by_table = {one.table: one.readers for one in job.upkeep.tables} if job.upkeep is not None else {}
     targets: dict[str, ErasureTarget] = {}

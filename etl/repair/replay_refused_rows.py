@@ -87,7 +87,7 @@ class RefusedRowReplayer(LetterReplay):
         last = letters.groupBy(*FAMILY).agg(F.max_by(row, "_attempt").alias("last")).select("_root", "last.*")
         missing: list[str] = []
         if selection is not None:
-            named = selection.frame(held.sparkSession)
+            named = selection.as_dataframe(held.sparkSession)
             missing = [r["_root"] for r in named.join(last, "_root", "left_anti").collect()]
             last = last.join(named, "_root")
             refuse_ambiguous_corrections(last, selection)

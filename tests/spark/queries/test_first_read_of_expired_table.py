@@ -114,13 +114,13 @@ def test_no_deleted_file_is_read_and_none_of_the_others_left_out(
     begin(pipe)
     assert read(pipe, 4) == (list(range(10)), 1)
     # Where somebody else has forgotten that state there is none, which is told.
-    table_maintenance.call_procedure(
+    table_maintenance.call_iceberg_procedure(
         spark, pipe.landing, "expire_snapshots", older_than="TIMESTAMP '2099-01-01 00:00:00'", retain_last="1"
     )
     pipe.checkpoint = tmp_path / "another"
     with pytest.raises(StartError, match=f"query derive-flights: table {pipe.landing}: .*rewrite_manifests"):
         begin(pipe)
-    table_maintenance.call_procedure(spark, pipe.landing, "rewrite_manifests")
+    table_maintenance.call_iceberg_procedure(spark, pipe.landing, "rewrite_manifests")
     land(pipe, 5, 1)
     begin(pipe)
     assert read(pipe) == ([0, *range(2, 12)], 0)

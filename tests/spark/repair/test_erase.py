@@ -16,7 +16,11 @@ from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.job import maintenance_schedule
 from millrace.etl.launch.entry_script_arguments import ReplayRequest
-from millrace.etl.maintenance.table_maintenance import DeadLetterRetention, call_procedure, sql_timestamp
+from millrace.etl.maintenance.table_maintenance import (
+    DeadLetterRetention,
+    call_iceberg_procedure,
+    sql_timestamp,
+)
 from millrace.etl.record import tables
 from millrace.etl.record.job_run_context import JobRun
 from millrace.etl.repair import erase_in_running_job
@@ -192,7 +196,7 @@ def test_a_mark_that_was_forgotten_is_waited_for_no_more(
     assert [f"{shop.sink}: " in each for each in waiting] == [False, True]
     shop.land([order(n, "amy@example.org") for n in range(11, 12)])
     shop.derive()
-    call_procedure(
+    call_iceberg_procedure(
         spark, shop.landing, "expire_snapshots", older_than=sql_timestamp(datetime.now(UTC)), retain_last="1"
     )
     assert snapshot_id_of_newest_mark(spark, shop.landing, "e1") is None
