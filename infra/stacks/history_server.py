@@ -97,8 +97,8 @@ class HistoryServerStack(EnvironmentStack):
             "Task",
             cpu=settings.vcpu * 1024,
             memory_limit_mib=settings.memory_gib * _MIB_PER_GIB,
-            task_role=self._add_role("TaskRole", "Reads event logs", self._read_log_grants()),
-            execution_role=self._add_role(
+            task_role=self._add_task_role("TaskRole", "Reads event logs", self._read_log_grants()),
+            execution_role=self._add_task_role(
                 "ExecutionRole",
                 "Pulls the image, writes logs",
                 [
@@ -211,7 +211,7 @@ class HistoryServerStack(EnvironmentStack):
             fill,
         ]
 
-    def _add_role(self, construct_id: str, does: str, grants: list[Grant]) -> JobRole:
+    def _add_task_role(self, construct_id: str, does: str, grants: list[Grant]) -> JobRole:
         names = self.names
         return JobRole(
             self,

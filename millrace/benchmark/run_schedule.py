@@ -24,7 +24,7 @@ WARM_UP = -1
 _WARM_UP_BATCHES = 40
 
 
-def spaced_limits(smallest: int, largest: int, levels: int) -> tuple[int, ...]:
+def log_spaced_limits(smallest: int, largest: int, levels: int) -> tuple[int, ...]:
     """Space limits evenly on a logarithmic scale.
 
     Parameters
@@ -36,7 +36,7 @@ def spaced_limits(smallest: int, largest: int, levels: int) -> tuple[int, ...]:
 
     Examples
     --------
-    >>> spaced_limits(1000, 64000, 4)
+    >>> log_spaced_limits(1000, 64000, 4)
     (1000, 4000, 16000, 64000)
     """
     if levels == 1:

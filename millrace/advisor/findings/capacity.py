@@ -205,7 +205,7 @@ def _heavy_first_batch_finding(view: QueryView) -> Iterator[Finding]:
     came = (
         usual.high / max(view.median_interval, 1e-3) * STARTING * (heavy.begun - _start_time_of_query(view))
     )
-    cost = float(np.median(view.task_seconds)) * heavy.records / max(usual.value, 1.0)
+    cost = float(np.median(view.seconds_with_tasks)) * heavy.records / max(usual.value, 1.0)
     if heavy.records < came or cost < max(COLD, 2 * view.median_interval):
         return
     speed = heavy.records / heavy.duration

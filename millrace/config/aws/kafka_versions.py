@@ -36,6 +36,6 @@ def supported_or_unconfirmed_versions(tier: str) -> tuple[str, ...]:
     return tuple(v for v in STANDARD if tier != "express" or EXPRESS.get(v, True))
 
 
-def is_unconfirmed(tier: str, version: str) -> bool:
+def is_support_unconfirmed(tier: str, version: str) -> bool:
     """Return whether no document says that a tier supports a version."""
     return tier == "express" and version not in EXPRESS

@@ -134,7 +134,7 @@ def bench(
     if on == "sandbox":
         require_sandbox_extra()
     from millrace.benchmark.result import fit_all_queries
-    from millrace.benchmark.run_schedule import schedule_runs, spaced_limits
+    from millrace.benchmark.run_schedule import log_spaced_limits, schedule_runs
 
     counts, levels_of_cores = _parse_counts("--partitions", partitions), _parse_counts("--cores", cores)
     if largest <= smallest:
@@ -142,7 +142,11 @@ def bench(
     environment = load_environment_with_job(env, job)
     reading, reader = _name_and_query_to_measure(environment, job, query)
     runs = schedule_runs(
-        spaced_limits(smallest, largest, levels), counts, repetitions=repetitions, batches=batches, seed=seed
+        log_spaced_limits(smallest, largest, levels),
+        counts,
+        repetitions=repetitions,
+        batches=batches,
+        seed=seed,
     )
     if on == "sandbox":
         subject, payloads = bench_sandbox.benchmark_job_and_payloads(
