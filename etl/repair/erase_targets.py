@@ -123,11 +123,13 @@ class ErasureTarget:
         _set_isolation_properties(spark, self.table)
         for sql, _ in self._conditions_of_rows_and_letters(spark, condition):
             if self.kind == "landing":
-                spark.sql(f"UPDATE {self.table} AS t SET {self._sql_set_clause(spark, erasure)} WHERE {sql}")  # noqa: S608 - as above
+                spark.sql(
+                    f"UPDATE {self.table} AS t SET {self._sql_clearing_set_clause(spark, erasure)} WHERE {sql}"
+                )  # noqa: S608 - as above
             else:
                 spark.sql(f"DELETE FROM {self.table} AS t WHERE {sql}")  # noqa: S608 - as above
 
-    def _sql_set_clause(self, spark: SparkSession, erasure: str) -> str:
+    def _sql_clearing_set_clause(self, spark: SparkSession, erasure: str) -> str:
         known = {"_stage": f"'{ERASED}'", "_error": f"'erased: {erasure}'"}
         fields = spark.table(str(self.table)).schema.fields
         return ", ".join(

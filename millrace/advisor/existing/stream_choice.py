@@ -199,7 +199,7 @@ class _StreamChoice:
                 return ImportedStreamSettings(
                     None, None, {}, None, why_not=self._reason_nothing_chosen(chosen)
                 )
-            streams = streams or [(self._only_name(chosen, kind), chosen)]
+            streams = streams or [(self._only_name_or_ask(chosen, kind), chosen)]
         if not chosen:
             self.notes.append(
                 f"{self._reason_nothing_chosen(chosen)}: this file has only what the options give"
@@ -320,7 +320,7 @@ class _StreamChoice:
             )
         return matches
 
-    def _only_name(self, candidates: Sequence[StreamCandidate], kind: Kind) -> StreamName:
+    def _only_name_or_ask(self, candidates: Sequence[StreamCandidate], kind: Kind) -> StreamName:
         names = [one for each in candidates for one in each.names]
         distinct = {(one.name, one.pattern, one.partitions): one for one in reversed(names)}
         if len(distinct) == 1 and names[0].name is not None:

@@ -269,7 +269,7 @@ class _StreamInterpreter(Interpreter):
         if glue in _GLUE and (inside or glue != name):
             return self._read_by_glue(glue, arguments, named, line)
         if name == "forEachBatch":
-            return self._call_for_each_batch(arguments, named, line)
+            return self._note_query_of_for_each_batch(arguments, named, line)
         frame = _streaming_frames_as_one(of)
         if frame is not None:
             return self._call_on_frame(frame, name, arguments, named, line)
@@ -327,7 +327,9 @@ class _StreamInterpreter(Interpreter):
             StreamingFrame(frozenset([self._add_source_and_return_index(glue_options, line)])), line
         )
 
-    def _call_for_each_batch(self, arguments: Sequence[Values], named: DictValue, line: int) -> Values:
+    def _note_query_of_for_each_batch(
+        self, arguments: Sequence[Values], named: DictValue, line: int
+    ) -> Values:
         values = dict(zip(("frame", "batch_function", "options"), arguments, strict=False)) | dict(
             named.values
         )

@@ -114,7 +114,9 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
             query_path = (*path, "queries", query_name)
             yield from _check_written_tables(query_path, query, environment, writers, shared_out)
             for place, reading in query.stream_readings_by_place.items():
-                yield from _check_source((*query_path, *place), reading, job, sorted(streams), root)
+                yield from _check_source_format_and_rules(
+                    (*query_path, *place), reading, job, sorted(streams), root
+                )
                 if query.sinks_by_place:
                     yield from _check_kafka_source((*query_path, *place), reading.source, environment)
             if isinstance(query, RoutesBase):
@@ -225,7 +227,7 @@ def _check_written_tables(
             )
 
 
-def _check_source(
+def _check_source_format_and_rules(
     path: Path, query: Reading, job: Job, streams: list[str], root: FilePath
 ) -> Iterator[Finding]:
     if query.source not in streams:
