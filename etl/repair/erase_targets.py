@@ -124,12 +124,12 @@ class ErasureTarget:
         for sql, _ in self._conditions_of_rows_and_letters(spark, condition):
             if self.kind == "landing":
                 spark.sql(
-                    f"UPDATE {self.table} AS t SET {self._sql_clearing_set_clause(spark, erasure)} WHERE {sql}"
-                )  # noqa: S608 - as above
+                    f"UPDATE {self.table} AS t SET {self._clearing_set_clause(spark, erasure)} WHERE {sql}"  # noqa: S608 - as above
+                )
             else:
                 spark.sql(f"DELETE FROM {self.table} AS t WHERE {sql}")  # noqa: S608 - as above
 
-    def _sql_clearing_set_clause(self, spark: SparkSession, erasure: str) -> str:
+    def _clearing_set_clause(self, spark: SparkSession, erasure: str) -> str:
         known = {"_stage": f"'{ERASED}'", "_error": f"'erased: {erasure}'"}
         fields = spark.table(str(self.table)).schema.fields
         return ", ".join(

@@ -109,14 +109,14 @@ def _is_worth_a_finding(lost: Floats, share: Floats) -> bool:
     return median_with_interval(share).low >= WORTH and median_with_interval(lost).low >= SECONDS
 
 
-def _records_of_batches(stage: Stage) -> Floats:
+def _records_of_tasks(stage: Stage) -> Floats:
     tasks = stage.tasks
     return (tasks.records_read + tasks.shuffle_records_read)[tasks.did_whole_partition].astype(float)
 
 
 def _duration_and_record_skew(stage: Stage) -> tuple[float, float]:
     """Return the longest task's duration and its records, each as a multiple of the others' median."""
-    durations, records = stage.tasks.durations[stage.tasks.did_whole_partition], _records_of_batches(stage)
+    durations, records = stage.tasks.durations[stage.tasks.did_whole_partition], _records_of_tasks(stage)
     if len(durations) < 2:
         return 1.0, 1.0
     longest = int(np.argmax(durations))
@@ -276,7 +276,7 @@ def _too_many_tasks_finding(view: QueryView, stage: StageAcrossBatches, cores: i
         Evidence("task time without records, p10", fixed, "s"),
         figure_evidence(
             "records of a task",
-            median_with_interval([float(_records_of_batches(each).mean()) for _, each in stage.pairs]),
+            median_with_interval([float(_records_of_tasks(each).mean()) for _, each in stage.pairs]),
             "records",
         ),
     )
