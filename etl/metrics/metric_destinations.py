@@ -80,7 +80,9 @@ def start_metrics_monitor(
         sent = cloudwatch.CloudWatchSender(name, region, run.report).write
         gathered = cloudwatch.GATHER_SECONDS
         outputs.append(
-            BackgroundWriter("metrics-cloudwatch", sent, gather_seconds=gathered, urgent=_is_urgent)
+            BackgroundWriter(
+                "metrics-cloudwatch", sent, gather_seconds=gathered, urgent=_has_start_or_failure
+            )
         )
     if file := run.binds.get("metrics.file"):
         outputs.append(
@@ -94,7 +96,7 @@ def start_metrics_monitor(
     return monitor
 
 
-def _is_urgent(sample: MetricSample) -> bool:
+def _has_start_or_failure(sample: MetricSample) -> bool:
     """Return True for starts and failures, so that a job that dies soon after has reported them."""
     return "Starts" in sample.values or "QueryFailures" in sample.values
 
