@@ -234,7 +234,7 @@ class Supervisor:
                     if time.monotonic() >= one.again_at:
                         self._start_again(one)
                 elif not one.query.isActive:
-                    if isinstance(one.error, RestartQueryError) and self._restart_if_limits_changed(one):
+                    if isinstance(one.error, RestartQueryError) and self._restart_if_reopenable(one):
                         continue
                     one.error = one.error or one.query.exception()
                     if self._restart_if_spark_lost_progress(one) or self._schedule_retry_if_any_left(one):
@@ -332,7 +332,7 @@ class Supervisor:
         )
         return True
 
-    def _restart_if_limits_changed(self, one: RunningQuery) -> bool:
+    def _restart_if_reopenable(self, one: RunningQuery) -> bool:
         """Start a query again on its checkpoint; its current batch is planned but not committed, and is repeated.
 
         Return whether it runs.
