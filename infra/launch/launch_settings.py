@@ -185,7 +185,7 @@ def _route_settings(
         changes_of=route.changes_of if isinstance(route, Route) else None,
         rules=tuple(
             _rule_settings(rule, asked, name)
-            for rule, asked in route.rules_including_any_field(environment.value_locations.root).items()
+            for rule, asked in route.rules_with_any_field_rule(environment.value_locations.root).items()
         ),
     )
 

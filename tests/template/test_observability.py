@@ -66,7 +66,7 @@ def test_records_with_none_of_their_fields_have_an_alarm(
     """Their rule is in the launch document, although the file has no rules."""
     root, environment = dev.environment.value_locations.root, dev.environment.model_copy()
     landing = environment.jobs["flights"].queries["land-flights"].stream_readings_by_place[()]
-    assert not landing.rules_including_any_field(root)
+    assert not landing.rules_with_any_field_rule(root)
     (tmp_path / landing.schema_).parent.mkdir(parents=True)
     (tmp_path / landing.schema_).write_text("carrier STRING, `air time` INT")
     environment._places = replace(environment.value_locations, root=tmp_path)

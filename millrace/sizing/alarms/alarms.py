@@ -181,7 +181,7 @@ def _query_alarms(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Ala
             + "; they are in the query's table of dead letters",
         )
     root = names.environment.value_locations.root
-    if any(reading.rules_including_any_field(root) for reading in asked.stream_readings_by_place.values()):
+    if any(reading.rules_with_any_field_rule(root) for reading in asked.stream_readings_by_place.values()):
         yield _own_metric_alarm(
             names,
             job,

@@ -55,7 +55,7 @@ def metric_count(environment: Environment) -> int:
 def _reports_metric(kinds: str, environment: Environment, query: Query) -> bool:
     if kinds == "rules":
         return any(
-            each.rules_including_any_field(environment.value_locations.root)
+            each.rules_with_any_field_rule(environment.value_locations.root)
             for each in query.stream_readings_by_place.values()
         )
     reads = isinstance(query, SourceQueryBase)
