@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from millrace.advisor.programs.evaluate_calls import BlockEnd
@@ -242,8 +243,8 @@ class _StreamInterpreter(Interpreter):
             return ended
 
         ended = super()._run_alternatives_and_join_states(
-            [lambda way=way: run_and_note_sources(way) for way in ways]
-        )  # type: ignore[misc]
+            [partial(run_and_note_sources, way) for way in ways]
+        )
         self._branched |= sum(reading) > 1
         return ended
 
