@@ -179,7 +179,7 @@ def _chart_lines_of_metric(
     """Yield the lines of a metric: one for each query that reports it, or one for the job."""
     dimensions = {"job": names.job(job.name)}
     space = metric_namespace(names.job(job.name))
-    if not BY_NAME[metric].per_query:
+    if not BY_NAME[metric].is_per_query:
         yield ChartLine(label or job.name, space, metric, dimensions, statistic)
     for query in reporting_queries(BY_NAME[metric], names.environment, job.name):
         yield ChartLine(f"{query} {label}".rstrip(), space, metric, dimensions | {"query": query}, statistic)

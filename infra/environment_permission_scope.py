@@ -53,7 +53,7 @@ class PermissionScope:
         """Write the ARN of one of the environment's buckets."""
         return self.s3_arn(self.names.bucket(kind))
 
-    def bootstrap_name(self, pattern: str) -> str:
+    def bootstrap_resource_name(self, pattern: str) -> str:
         """Return a name of the bootstrap from its pattern in CDK's synthesizer."""
         environment = self.names.environment
         for key, value in {

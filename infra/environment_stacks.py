@@ -15,11 +15,11 @@ from millrace.sizing.plan_model import Plan
 
 from . import engines
 from .constructs.alarms import add_alarms, alarm_name
-from .constructs.lake_grants import add_lake_formation_grants
+from .constructs.lake_formation_grants import add_lake_formation_grants
 from .constructs.state_machine import JobStateMachine
 from .permissions.company_rules import apply_company_rules
-from .stacks.history_server import HistoryStack
-from .stacks.history_server_image import HistoryImageStack
+from .stacks.history_server import HistoryServerStack
+from .stacks.history_server_image import HistoryServerImageStack
 from .stacks.job_base import JobStack, SharedStacks
 from .stacks.kafka import KafkaStack, owned_clusters, owned_topics
 from .stacks.network import NetworkStack
@@ -81,8 +81,8 @@ def build_stacks(app: Construct, *, names: Names, plan: Plan, root: Path) -> dic
     if environment.history is not None:
         assert network is not None, "the history server is in a VPC"
         private = needs_private_history_image(environment, plan.network)
-        image = HistoryImageStack(app, names=names) if private else None
-        history = HistoryStack(
+        image = HistoryServerImageStack(app, names=names) if private else None
+        history = HistoryServerStack(
             app,
             names=names,
             settings=environment.history,

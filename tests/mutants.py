@@ -139,7 +139,7 @@ AREAS = {
     "permissions": Area(
         (
             *(
-                "infra/policy_statements.py",
+                "infra/grants_as_cdk_statements.py",
                 "infra/permissions/job_operation_grants.py",
                 "infra/permissions/command_data_access_grants.py",
                 "infra/permissions/source_permissions.py",

@@ -76,8 +76,8 @@ class Checkpoint:
 
     def batch_end_offset(self, spark: SparkSession, batch: int) -> Any:
         """Return the offset at which a batch ends, which Spark writes before it runs the batch; None where unknown."""
-        entry = self._offset_log_text(spark, batch)
-        return None if entry is None else source_offset(entry, self.place)
+        entry = self._offset_log_entry_text(spark, batch)
+        return None if entry is None else source_offset_in_log_entry(entry, self.place)
 
     def batch_planning_time(self, spark: SparkSession, batch: int) -> datetime | None:
         """Return the time at which Spark planned a batch, the same in each replay; None where unknown."""
@@ -89,10 +89,10 @@ class Checkpoint:
         return int(self._offset_log_metadata(spark, batch).get("batchWatermarkMs", 0))
 
     def _offset_log_metadata(self, spark: SparkSession, batch: int) -> Any:
-        entry = self._offset_log_text(spark, batch)
+        entry = self._offset_log_entry_text(spark, batch)
         return {} if entry is None else json.loads(entry.splitlines()[1])
 
-    def _offset_log_text(self, spark: SparkSession, batch: int) -> str | None:
+    def _offset_log_entry_text(self, spark: SparkSession, batch: int) -> str | None:
         if batch not in self._last:
             try:
                 entry = read_text(spark, f"{self.location}/offsets/{batch}")
@@ -173,7 +173,7 @@ class Checkpoint:
         hadoop_files.write_text(spark, url, "\n".join([*head, *lines]))
         self._last.pop(batch, None)
 
-    def has_batches(self, spark: SparkSession) -> bool:
+    def has_planned_batch(self, spark: SparkSession) -> bool:
         """Check that a batch was planned from it; a start position then applies to new shards only."""
         return any(name.isdecimal() for name in hadoop_files.list_names(spark, f"{self.location}/offsets"))
 
@@ -217,7 +217,7 @@ def snapshots_last_read_by(spark: SparkSession, reader: str, metadata: Any) -> l
         Iceberg's snapshots: several for a self-join, none where unknown; None for a query that never started.
     """
     checkpoint = Checkpoint(reader)
-    if not checkpoint.has_batches(spark):
+    if not checkpoint.has_planned_batch(spark):
         return None
     try:
         positions = checkpoint.committed_source_offsets(spark) or ()
@@ -228,7 +228,7 @@ def snapshots_last_read_by(spark: SparkSession, reader: str, metadata: Any) -> l
     return [state for state in known if state is not None]
 
 
-def source_offset(log: str, place: int = 0) -> Any:
+def source_offset_in_log_entry(log: str, place: int = 0) -> Any:
     """Return a source's offset from an offset log entry; None for ``-`` (no data yet)."""
     return _offset_from_json(_offset_lines(log)[place])
 

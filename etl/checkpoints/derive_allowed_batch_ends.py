@@ -17,10 +17,10 @@ from ..record.ready_query import ReadyQuery
 from ..record.tables import load_java_table
 from .checkpoint import Checkpoint
 from .derive_start_after_expiry import (
-    TableStream,
+    IcebergStreamInPlan,
     commits_whose_manifests_list_deletes,
-    count_files,
-    table_streams,
+    count_snapshot_files,
+    iceberg_streams_of_plan,
 )
 
 
@@ -41,7 +41,7 @@ def query_with_allowed_batch_ends(
     whole_commits
         True for a query with state.
     """
-    spark, readings = query.rows.sparkSession, table_streams(query.rows)
+    spark, readings = query.rows.sparkSession, iceberg_streams_of_plan(query.rows)
     ends = _AllowedBatchEnds(checkpoint, readings, whole_commits)
     ends.correct_planned_batch(spark)
 
@@ -59,7 +59,7 @@ class _AllowedBatchEnds:
     """Ends at which the batches of a query may end."""
 
     checkpoint: Checkpoint
-    readings: tuple[TableStream, ...]
+    readings: tuple[IcebergStreamInPlan, ...]
     whole_commits: bool
 
     def corrections_of_disallowed_batch(
@@ -121,7 +121,7 @@ def _end_of_first_snapshot(metadata: Any, table: str, start: Any, end: Any) -> A
     snapshot = metadata.snapshot(start["snapshot_id"])
     if snapshot is None:
         return None  # Iceberg reports it
-    files, rest = count_files(metadata, snapshot), _starts_inside_first_snapshot(metadata, start)
+    files, rest = count_snapshot_files(metadata, snapshot), _starts_inside_first_snapshot(metadata, start)
     if snapshot.operation() != "append" or (
         rest and commits_whose_manifests_list_deletes(metadata, snapshot)
     ):
@@ -136,7 +136,7 @@ def _end_of_first_snapshot(metadata: Any, table: str, start: Any, end: Any) -> A
 def _starts_inside_first_snapshot(metadata: Any, start: Any) -> bool:
     """Return whether a batch begins in a first snapshot, before the end of its files."""
     snapshot = metadata.snapshot(start["snapshot_id"]) if start["scan_all_files"] else None
-    return snapshot is not None and start["position"] < count_files(metadata, snapshot)
+    return snapshot is not None and start["position"] < count_snapshot_files(metadata, snapshot)
 
 
 def _end_of_whole_commit(metadata: Any, start: Any, end: Any) -> Any:

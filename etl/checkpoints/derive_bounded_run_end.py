@@ -10,7 +10,7 @@ from ..commits.snapshot_history import count_added_files, snapshot_and_earlier
 from ..record.ready_query import IsEndReached
 from ..record.tables import load_java_table
 from .checkpoint import Checkpoint
-from .derive_start_after_expiry import count_files, table_streams
+from .derive_start_after_expiry import count_snapshot_files, iceberg_streams_of_plan
 
 
 def checker_of_bounded_run_end(spark: SparkSession, rows: DataFrame, checkpoint: Checkpoint) -> IsEndReached:
@@ -23,7 +23,7 @@ def checker_of_bounded_run_end(spark: SparkSession, rows: DataFrame, checkpoint:
     checkpoint
         The query's checkpoint.
     """
-    readings = table_streams(rows)
+    readings = iceberg_streams_of_plan(rows)
     sources = [each.source for each in readings]
     ends = [_newest_appending_snapshot(load_java_table(spark, each.table)) for each in readings]
 
@@ -59,6 +59,7 @@ def _has_read_snapshot(metadata: Any, at: Any, end: Any) -> bool:
     snapshot = None if at is None else metadata.snapshot(at["snapshot_id"])
     if snapshot is not None and snapshot.snapshotId() == end.snapshotId():
         return bool(
-            at["position"] >= (count_files(metadata, end) if at["scan_all_files"] else count_added_files(end))
+            at["position"]
+            >= (count_snapshot_files(metadata, end) if at["scan_all_files"] else count_added_files(end))
         )
     return any(each.snapshotId() == end.snapshotId() for each in snapshot_and_earlier(metadata, snapshot))

@@ -66,13 +66,13 @@ def commits_whose_manifests_list_deletes(metadata: Any, snapshot: Any) -> set[in
     return {int(m.snapshotId()) for m in lists if m.hasDeletedFiles()}
 
 
-def count_files(metadata: Any, snapshot: Any) -> int:
+def count_snapshot_files(metadata: Any, snapshot: Any) -> int:
     """Count the files of a snapshot as Iceberg's source does."""
     lists = snapshot.dataManifests(metadata.io())
     return sum(int(m.addedFilesCount()) + int(m.existingFilesCount()) for m in lists)
 
 
-def write_start_positions_with_all_files(
+def write_starts_and_list_expired_tables(
     spark: SparkSession, rows: DataFrame, checkpoint: Checkpoint, name: str
 ) -> tuple[str, ...]:
     """Make the first start of a derive query read all rows of its tables although their history has expired.
@@ -97,9 +97,9 @@ def write_start_positions_with_all_files(
         The query cannot start at any known snapshot of a table, or the file of the start is lost while it is needed.
     """
     jvm: Any = spark._jvm
-    begun = checkpoint.has_batches(spark)
+    begun = checkpoint.has_planned_batch(spark)
     from_all = []
-    for number, table in {each.source: each.table for each in table_streams(rows)}.items():
+    for number, table in {each.source: each.table for each in iceberg_streams_of_plan(rows)}.items():
         url = checkpoint.url_of_start_position(number)
         # Iceberg reads it at every start, and needs it until the first batch is committed.
         if begun and _is_readable_json(spark, url):
@@ -148,7 +148,7 @@ def _is_readable_json(spark: SparkSession, url: str) -> bool:
 
 
 @dataclass(frozen=True)
-class TableStream:
+class IcebergStreamInPlan:
     """A table stream in a plan; Spark's offset log has a line for each, in the same order.
 
     Attributes
@@ -164,7 +164,7 @@ class TableStream:
     source: int
 
 
-def table_streams(rows: DataFrame) -> tuple[TableStream, ...]:
+def iceberg_streams_of_plan(rows: DataFrame) -> tuple[IcebergStreamInPlan, ...]:
     """Return the table streams of a plan."""
     leaves = rows._jdf.queryExecution().analyzed().collectLeaves()
     sources: list[Any] = []
@@ -176,5 +176,5 @@ def table_streams(rows: DataFrame) -> tuple[TableStream, ...]:
         if leaf not in sources:
             sources.append(leaf)
         name = re.sub(r"[^A-Za-z0-9_.]", "", str(leaf.table().name()))
-        streams.append(TableStream(name, sources.index(leaf)))
+        streams.append(IcebergStreamInPlan(name, sources.index(leaf)))
     return tuple(streams)

@@ -72,7 +72,7 @@ class ManifestSource:
 
 
 @dataclass(frozen=True)
-class QueryState:
+class StatefulQueryState:
     """State that a query keeps between batches.
 
     Attributes
@@ -121,7 +121,7 @@ class Manifest:
     kind: str
     legs: tuple[ManifestSource, ...]
     sinks: Mapping[str, str]
-    state: QueryState | None
+    state: StatefulQueryState | None
     operators: tuple[str, ...] | None
     schemas: Mapping[str, str]
     code: Mapping[str, str]
@@ -176,8 +176,8 @@ def make_manifest(
         keeping = query.state
         joined = None if keeping.join is None else keeping.join.source_table
         settings = (conf(PROVIDER), conf(PARTITIONS))
-        state = QueryState(keeping.watermark.time, keeping.key, keeping.distinct, joined, *settings)
-    ends = _sink_settings_by_route(query)
+        state = StatefulQueryState(keeping.watermark.time, keeping.key, keeping.distinct, joined, *settings)
+    ends = _settings_with_sink_by_route(query)
     paths = {route.schema for route in getattr(query, "routes", ())}
     schemas = {path: schema_text(path) for path in sorted(paths)}
     transforms = sorted({t for end in ends.values() if (t := getattr(end, "transform", None)) is not None})
@@ -272,7 +272,7 @@ def advice_for_changes(
 
 def describe_sinks_of_stream(query: QuerySettings, stream: str) -> str:
     """Return kind and name of each sink that gets the records of a stream, by the stream's logical name."""
-    ends = _sink_settings_by_route(query).values()
+    ends = _settings_with_sink_by_route(query).values()
     mine = [end for end in ends if getattr(end, "source", None) is not None and end.source.name == stream]
     # A query with routes has one table for all of them.
     return "; ".join(
@@ -360,18 +360,22 @@ def _changes_of_state(old: Manifest, new: Manifest) -> list[ManifestChange]:
 
 def _sources_of_query(job: JobSettings, query: QuerySettings, spark: str) -> tuple[ManifestSource, ...]:
     if isinstance(query, DeriveSettings):
-        return tuple(ManifestSource("iceberg", table) for table in query.landings)
+        return tuple(ManifestSource("iceberg", table) for table in query.landing_tables)
     return tuple(
         ManifestSource(
             leg[0].connector_name(job.runs_on, spark),
-            leg[0].name_of_position_owner(job),
-            tuple(each.manifest_name for each in leg if each.manifest_name is not None),
+            leg[0].stream_or_cluster_of_positions(job),
+            tuple(
+                each.name_in_checkpoint_manifest
+                for each in leg
+                if each.name_in_checkpoint_manifest is not None
+            ),
         )
         for leg in group_sources_into_legs(query.sources)
     )
 
 
-def _sink_settings_by_route(query: QuerySettings) -> dict[str, Any]:
+def _settings_with_sink_by_route(query: QuerySettings) -> dict[str, Any]:
     """Return the settings that have a table or a sink, by route; ``""`` where there are no routes."""
     if isinstance(query, DirectSettings):
         return {route.name or "": route for route in query.routes}
@@ -382,9 +386,9 @@ def _describe_sink(end: Any) -> str:
     if isinstance(end, LandSettings):
         return f"iceberg {end.table}"
     if not isinstance(end, DeriveSettings) or not end.latest_by:
-        return str(end.sink.target)
+        return str(end.sink.kind_and_target_name)
     order = f" in the order of {end.latest_order}" if end.latest_order else ""
-    return f"{end.sink.target} by {', '.join(end.latest_by)}{order}{' with history' if end.history else ''}"
+    return f"{end.sink.kind_and_target_name} by {', '.join(end.latest_by)}{order}{' with history' if end.history else ''}"
 
 
 def _transform_source_text(transform: str) -> str | None:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from ..launch.kinesis_connector_interface import Engine
+from ..launch.parse_start_position import start_time
 from ..launch.sources import KinesisSource
-from ..launch.start_position import start_time
 from ..services.aws_clients import endpoint_domain
 
 SHORTEST_FETCH_SECONDS = 10  # the connector refuses a smaller value
@@ -38,7 +38,7 @@ class Emr(Engine):
             "kinesis.consumerType": "GetRecords" if source.consumer is None else "SubscribeToShard",
             "kinesis.endpointUrl": endpoint
             or f"https://kinesis.{source.region}.{endpoint_domain(source.region)}",
-            "kinesis.startingPosition": _start_option(source.start),
+            "kinesis.startingPosition": _start_option_value(source.start),
             "kinesis.failOnDataLoss": "true",
             "kinesis.maxFetchRecordsPerShard": str(source.records_per_shard),
             "kinesis.maxFetchTimePerShardSec": str(
@@ -53,7 +53,7 @@ class Emr(Engine):
         }
 
 
-def _start_option(start: str) -> str:
+def _start_option_value(start: str) -> str:
     moment = start_time(start)
     if moment is None:
         return {"earliest": "TRIM_HORIZON", "latest": "LATEST"}[start]

@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 
 from ..launch.kinesis_connector_interface import Engine
+from ..launch.parse_start_position import epoch_milliseconds_text, start_time
 from ..launch.sources import KinesisSource
-from ..launch.start_position import epoch_milliseconds_text, start_time
 from ..services.aws_clients import endpoint_domain, sts_endpoint
 
 MOST_RECORDS_OF_A_CALL = 10_000
@@ -44,7 +44,7 @@ class EngineWithGlueConnector(Engine):
         return {
             "streamName": source.stream,
             "endpointUrl": endpoint or f"https://kinesis.{source.region}.{endpoint_domain(source.region)}",
-            "startingPosition": _start_option(source, shards),
+            "startingPosition": _start_option_value(source, shards),
             "failOnDataLoss": "true",
             # The connector stops after the call with which it has *more* than this: 100 with calls of
             # 100 gave batches of 200, 99 gave 100. So this is the limit minus one, in calls that add up to the limit.
@@ -68,7 +68,7 @@ class Glue(EngineWithGlueConnector):
     BY_CONSUMER_ARN = True
 
 
-def _start_option(source: KinesisSource, shards: Sequence[str]) -> str:
+def _start_option_value(source: KinesisSource, shards: Sequence[str]) -> str:
     moment = start_time(source.start)
     if moment is None:
         return {"earliest": "TRIM_HORIZON", "latest": "LATEST"}[source.start]

@@ -40,7 +40,7 @@ from ..launch.formats import AvroFormat
 from ..record import errors
 from ..record.errors import StartError
 from . import avro_schemas, avro_value_range_checks, schema_files
-from .decoding import arrow
+from .decoding import decode_in_python_by_arrow
 from .decoding import decoder_output_and_checks as shared
 from .decoding.decompress import STAGE, with_decompressed_column
 from .decoding.out_of_range_numbers import contains_decimal
@@ -122,7 +122,10 @@ class AvroDecoder:
         if self._decompresses_glue_frames:
             packed = F.when(self._compressed_condition(), F.expr("substring(payload, 19)"))
             limited = with_decompressed_column(
-                limited, packed, self.open_up_to or 0, arrow=arrow.can_return_arrow_columns()
+                limited,
+                packed,
+                self.open_up_to or 0,
+                arrow=decode_in_python_by_arrow.can_return_arrow_columns(),
             )
         limited = limited.withColumn("_harmless", self._only_short_decimals_condition())
         parsed = limited.withColumn("_parsed", self._parsed_datum_and_end_mark())
@@ -146,7 +149,7 @@ class AvroDecoder:
         return avro_value_range_checks.can_read_dates_as_long(json.loads(self.reader))
 
     @property
-    def _schema_without_plain_ints(self) -> StructType:
+    def _schema_without_int_columns(self) -> StructType:
         return StructType([f for f in self.schema if not isinstance(f.dataType, IntegerType)])
 
     @property
@@ -263,7 +266,7 @@ class AvroDecoder:
         )
         for holds, stage, text in checks:
             parts = (
-                self._schema_without_plain_ints
+                self._schema_without_int_columns
                 if holds is avro_value_range_checks.int_fits_condition
                 else self.schema
             )

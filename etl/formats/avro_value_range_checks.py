@@ -161,4 +161,8 @@ def date_number_in_years_condition(kind: DataType, value: Column) -> Column | No
 
 def time_in_years_condition(kind: DataType, value: Column) -> Column | None:
     """Return a condition: a time lies in the years 1 to 9999."""
-    return times.time_or_null_outside_years(kind, value).isNotNull() if times.is_time_type(kind) else None
+    return (
+        times.time_or_null_outside_years(kind, value).isNotNull()
+        if times.is_time_or_date_type(kind)
+        else None
+    )

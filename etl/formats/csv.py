@@ -135,7 +135,7 @@ class CsvDecoder:
         # The parser treats a line that begins with NUL as a comment, and the text after it as a record.
         return (
             (F.octet_length("payload") <= MOST_DELIMITERS) | ~self._too_many_delimiters_condition()
-        ) & ~self._marker_or_nul_condition()
+        ) & ~self._byte_order_mark_or_nul_condition()
 
     def _too_many_delimiters_condition(self) -> Column:
         return self._delimiter_count_column() > MOST_DELIMITERS
@@ -144,7 +144,7 @@ class CsvDecoder:
         text = F.col("payload").cast("string")
         return F.length(text) - F.length(F.translate(text, self.options.delimiter, ""))
 
-    def _marker_or_nul_condition(self) -> Column:
+    def _byte_order_mark_or_nul_condition(self) -> Column:
         text = F.col("payload").cast("string")
         return F.hex(F.substring("payload", 1, 3)).eqNullSafe("EFBBBF") | text.contains("\0")
 
@@ -188,7 +188,7 @@ class CsvDecoder:
                     shared.dead_letter_verdict("decode", shared.NOT_UTF8),
                 )
                 .when(
-                    self._marker_or_nul_condition(),
+                    self._byte_order_mark_or_nul_condition(),
                     shared.dead_letter_verdict("decode", "a NUL or a byte order mark"),
                 )
                 .when(
@@ -229,7 +229,7 @@ class CsvDecoder:
             told = F.lit(field.name)
             return (
                 F.concat(told, times.unit_hint(field.dataType, loose[field.name]))
-                if times.is_time_type(field.dataType)
+                if times.is_time_or_date_type(field.dataType)
                 else told
             )
 
@@ -269,14 +269,14 @@ def _parser_schema(schema: StructType) -> StructType:
 
 
 def _is_read_as_text(kind: DataType) -> bool:
-    return isinstance(kind, DecimalType) or times.is_time_type(kind)
+    return isinstance(kind, DecimalType) or times.is_time_or_date_type(kind)
 
 
 def _value_of_text(kind: DataType, text: Column) -> Column:
     """Return the value of a column that was read as a text; null if it is none."""
     if isinstance(kind, DecimalType):
         return out_of_range_numbers.decimal_of_text(text, kind)
-    if not times.is_time_type(kind):
+    if not times.is_time_or_date_type(kind):
         return text
     # The rare forms in a lambda, which is not compiled into the code of all records.
     rare = shared.evaluate_once(text, lambda each: times.time_from_text(kind, each))

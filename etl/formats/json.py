@@ -239,7 +239,7 @@ class JsonDecoder:
             json_values.parser_schema(out_of_range_numbers.schema_of_decimal_fields(self.schema))
         )
         harmless = _parse_json_column(
-            _text_with_end_member(out_of_range_numbers.without_large_exponents(_payload_text())), fields
+            _text_with_end_member(out_of_range_numbers.with_large_exponents_replaced(_payload_text())), fields
         )
         return evaluate_once(
             F.when(suspected, harmless),
@@ -298,7 +298,7 @@ class JsonDecoder:
                 field.dataType, strict, texts, json_values.is_read_as_other_type, json_values.exact_value
             )
 
-        def record_struct(of: Column) -> Column:
+        def parses_and_record_struct(of: Column) -> Column:
             fields = F.struct(*(field_value(of, f).alias(f.name) for f in self._schema_with_units))
             return F.struct(of["parses"].alias("parses"), fields.alias("record"))
 
@@ -307,7 +307,9 @@ class JsonDecoder:
                 of["record"], self._dead_letter_verdict(of["parses"], of["record"]).alias("verdict")
             )
 
-        return evaluate_once(made, lambda of: evaluate_once(record_struct(of), record_with_verdict))
+        return evaluate_once(
+            made, lambda of: evaluate_once(parses_and_record_struct(of), record_with_verdict)
+        )
 
     def _dead_letter_verdict(self, parses: Column, record: Column) -> Column:
         payload, strict, texts = F.col("payload"), parses["strict"], parses["texts"]
@@ -328,11 +330,11 @@ class JsonDecoder:
             harmless, text = parses["harmless"], "wrong type, or a number out of range: "
             refused = harmless.isNotNull() & ~_all_true_condition(*_completeness_conditions(harmless))
             verdict = verdict.when(
-                refused, self._refusal_verdict(harmless, fields, parses["loose"], text, {})
+                refused, self._not_object_or_wrong_type_verdict(harmless, fields, parses["loose"], text, {})
             )
         readable = {
             f.name: texts[f.name].isNull() | record[f.name].isNotNull()
-            if times.is_time_type(f.dataType)
+            if times.is_time_or_date_type(f.dataType)
             else ok
             for f in self._schema_with_units
             if (ok := all_leaves_condition(f.dataType, texts[f.name], json_values.written_as_type_condition))
@@ -340,20 +342,22 @@ class JsonDecoder:
         }
         verdict = verdict.when(
             ~_all_true_condition(*_completeness_conditions(strict), *readable.values()),
-            self._refusal_verdict(strict, self._schema_with_units, parses["loose"], "wrong type: ", readable),
+            self._not_object_or_wrong_type_verdict(
+                strict, self._schema_with_units, parses["loose"], "wrong type: ", readable
+            ),
         )
         absences = required_field_absences(self.schema, record.getField, strict.isNotNull())
         missing = F.concat_ws(", ", *(F.when(absent, F.lit(name)) for name, absent in absences))
         missed = dead_letter_verdict("schema", F.concat(F.lit("no value for a required field: "), missing))
         verdicts = (
             verdict,
-            self._repeated_name_verdict(strict),
+            self._repeated_map_key_verdict(strict),
             out_of_range_numbers.out_of_range_verdict(self.schema, record),
             F.when(missing != "", missed),
         )
         return F.coalesce(*(each for each in verdicts if each is not None))
 
-    def _repeated_name_verdict(self, strict: Column) -> Column | None:
+    def _repeated_map_key_verdict(self, strict: Column) -> Column | None:
         """Return the verdict on a record with a map that has a name twice; None if there is no map in the schema."""
         once = {
             f.name: all_leaves_condition(f.dataType, strict[f.name], json_values.map_keys_distinct_condition)
@@ -367,7 +371,7 @@ class JsonDecoder:
             names != "", dead_letter_verdict("schema", F.concat(F.lit("a name twice in a map: "), names))
         )
 
-    def _refusal_verdict(
+    def _not_object_or_wrong_type_verdict(
         self, record: Column, fields: StructType, loose: Column, text: str, readable: Mapping[str, Column]
     ) -> Column:
         """Return the verdict "not an object" or "wrong type", by a parse that allows any type."""
@@ -376,7 +380,7 @@ class JsonDecoder:
             for f in fields:
                 wrong = loose[f.name].isNotNull() & record[f.name].isNull()
                 wrong = wrong | ~readable[f.name] if f.name in readable else wrong
-                timed = contains_type(f.dataType, times.is_time_type)
+                timed = contains_type(f.dataType, times.is_time_or_date_type)
                 name = (
                     F.concat(F.lit(f.name), times.unit_hint(f.dataType, loose[f.name]))
                     if timed

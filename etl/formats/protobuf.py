@@ -33,7 +33,7 @@ from pyspark.sql.types import StructType
 
 from ..launch.formats import ProtobufFormat
 from . import protobuf_descriptors, protobuf_wire, schema_files
-from .decoding import arrow
+from .decoding import decode_in_python_by_arrow
 from .decoding.decoder_output_and_checks import TOMBSTONE, schema_with_checked_names
 from .protobuf_descriptors import ENUM, MESSAGE, STRING, Field, Message
 
@@ -202,7 +202,7 @@ def make_message_reader(message: Message, room: ValueBudget) -> Callable[[bytes]
                 tag, place = tag & 0x7F | data[place] << 7, place + 1
             known = plain.get(tag)
             if known is None or place >= size:
-                at = read_rare_field(values, data, at)
+                at = read_rare_field_and_return_end(values, data, at)
                 continue
             name, kind, read, length = known
             if kind != protobuf_wire.LENGTH and kind != protobuf_wire.VARINT:
@@ -234,7 +234,7 @@ def make_message_reader(message: Message, room: ValueBudget) -> Callable[[bytes]
                 raise DescriptorMismatchError(f"no value for a required field: {missing}")
         return values
 
-    def read_rare_field(values: dict[str, Any], data: bytes, at: int) -> int:
+    def read_rare_field_and_return_end(values: dict[str, Any], data: bytes, at: int) -> int:
         number, kind, raw, behind = protobuf_wire.read_field(data, at)
         slot = slots.get(number)
         if slot is None:
@@ -315,7 +315,7 @@ class ProtobufDecoder:
     """
 
     message: Message
-    arrow: bool = field(default_factory=arrow.can_return_arrow_columns)
+    arrow: bool = field(default_factory=decode_in_python_by_arrow.can_return_arrow_columns)
 
     @property
     def schema(self) -> StructType:
@@ -324,7 +324,7 @@ class ProtobufDecoder:
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """Decode, see :meth:`etl.formats.base.Decoder.decode`."""
-        return arrow.decode_payloads(
+        return decode_in_python_by_arrow.decode_payloads(
             rows, self.schema, partial(make_payload_decoder, self.message), by_arrow=self.arrow
         )
 
@@ -341,7 +341,7 @@ class _MessageDecoder:
         """Number of values of the last payload."""
         return MOST_VALUES - self.room.left
 
-    def __call__(self, payload: bytes | None) -> arrow.Decoded:
+    def __call__(self, payload: bytes | None) -> decode_in_python_by_arrow.Decoded:
         self.room.left = MOST_VALUES
         if payload is None:
             return None, "decode", TOMBSTONE
@@ -353,7 +353,7 @@ class _MessageDecoder:
             return None, "schema", str(error)
 
 
-def make_payload_decoder(message: Message) -> arrow.PayloadDecoder:
+def make_payload_decoder(message: Message) -> decode_in_python_by_arrow.PayloadDecoder:
     """Make the decode function on the worker; only the message's description is serialized."""
     room = ValueBudget()
     return _MessageDecoder(make_message_reader(message, room), room)

@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 from pyspark.sql import DataFrame, SparkSession
 
 from ..launch import typed_json
-from ..launch.requests import BENCHMARK_VERSION, BenchmarkRun, BenchmarkSchedule
-from ..launch.settings import DeriveSettings, DirectSettings, LandSettings, RouteSettings
+from ..launch.erase_request_and_benchmark_schedule import BENCHMARK_VERSION, BenchmarkRun, BenchmarkSchedule
+from ..launch.settings import DeriveSettings, DirectSettings, LandSettings, SourceRouteSettings
 from ..launch.sinks import SinkSettings
 from ..record import batch_accounts, hadoop_files
 from ..record.errors import StartError, describe_error
@@ -34,7 +34,7 @@ MOST_SECONDS = 900.0
 
 _BATCH = re.compile(r"batch = (\d+)")
 
-Route = TypeVar("Route", bound=RouteSettings)
+Route = TypeVar("Route", bound=SourceRouteSettings)
 
 Opened = Callable[[JobRun, str, int | None], ReadyQuery]
 """Builds a query of a job by name; the number limits the rows that a derive query reads in a batch."""
@@ -91,7 +91,7 @@ class BenchmarkRunner:
         begun = batch_accounts.utc_now()
         measured: list[dict[str, Any]] = []
         for run in schedule.runs:
-            measured.extend(self._measurements_of_run(chain, run, schedule.topic_partitions))
+            measured.extend(self._run_queries_and_yield_measurements(chain, run, schedule.topic_partitions))
             self.job_run.report.emit(
                 "measured",
                 number=run.number,
@@ -143,7 +143,7 @@ class BenchmarkRunner:
                     )
         return chain
 
-    def _measurements_of_run(
+    def _run_queries_and_yield_measurements(
         self,
         chain: Sequence[LandSettings | DirectSettings | DeriveSettings],
         run: BenchmarkRun,
@@ -160,7 +160,7 @@ class BenchmarkRunner:
                 batches = self._run_and_measure_batches(self.opened(fresh, query.name, run.limit), run)
                 yield {"query": query.name, **dataclasses.asdict(run), "batches": batches}
         finally:
-            self._drop_tables()
+            self._drop_benchmark_tables()
             hadoop_files.delete_if_exists(self.job_run.spark, job.checkpoints)
 
     def _query_reading_from_beginning(
@@ -171,7 +171,7 @@ class BenchmarkRunner:
     ) -> LandSettings | DirectSettings | DeriveSettings:
         """Return the query with the topic's beginning as its start, its own tables and no wait between triggers."""
         if isinstance(query, DeriveSettings):
-            table = self._benchmark_table_name(query.source_table)
+            table = self._benchmark_table_name_to_drop(query.source_table)
             return dataclasses.replace(
                 query,
                 source_table=table,
@@ -183,7 +183,7 @@ class BenchmarkRunner:
             return dataclasses.replace(
                 query,
                 routes=(_route_from_topic_start(route, run, partitions),),
-                table=self._benchmark_table_name(query.table),
+                table=self._benchmark_table_name_to_drop(query.table),
                 trigger_seconds=0.0,
                 repartition=None,
             )
@@ -194,20 +194,20 @@ class BenchmarkRunner:
         return dataclasses.replace(
             query,
             routes=(end,),
-            dead_letters=self._benchmark_table_name(query.dead_letters),
+            dead_letters=self._benchmark_table_name_to_drop(query.dead_letters),
             trigger_seconds=0.0,
             repartition=None,
         )
 
     def _sink_into_benchmark_table(self, sink: SinkSettings) -> SinkSettings:
-        return sink.with_target(self._benchmark_table_name(str(sink.lake_table)))
+        return sink.with_target(self._benchmark_table_name_to_drop(str(sink.lake_table)))
 
-    def _benchmark_table_name(self, table: str) -> str:
+    def _benchmark_table_name_to_drop(self, table: str) -> str:
         name = f"{table}_benchmark"
         self._made.add(name)
         return name
 
-    def _drop_tables(self) -> None:
+    def _drop_benchmark_tables(self) -> None:
         for name in sorted(self._made):
             self.job_run.spark.sql(f"DROP TABLE IF EXISTS {self.job_run.table(name)} PURGE")
 

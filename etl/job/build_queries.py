@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 from ..checkpoints import derive_bounded_run_end
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.derive_allowed_batch_ends import query_with_allowed_batch_ends
-from ..checkpoints.derive_start_after_expiry import write_start_positions_with_all_files
+from ..checkpoints.derive_start_after_expiry import write_starts_and_list_expired_tables
 from ..commits.commit_batch_once import source_digest
 from ..formats.decoding import data_rules, decoder_per_topic
 from ..launch.settings import DeriveSettings, DirectSettings, LandSettings, QuerySettings
@@ -22,7 +22,7 @@ from ..queries.land import LandBatchWriter, landing_table_schema
 from ..queries.query_and_repair_setup import (
     await_landing_table,
     batch_transform_and_schema,
-    landing_table_of,
+    existing_landing_table,
     make_direct_routes,
     make_enrich_then_transform,
     open_derived_stream,
@@ -52,7 +52,9 @@ def build_queries(run: JobRun) -> tuple[ReadyQuery, ...]:
     # Landing tables first: a derive query of the same job reads one.
     order = sorted(run.job.queries, key=lambda q: isinstance(q, DeriveSettings))
     queries = tuple(
-        manifests.query_with_state_check(_with_source_batch_handlers(run, q, _build_query(run, q)))
+        manifests.checked_query_that_updates_manifest(
+            _with_source_batch_handlers(run, q, _build_query(run, q))
+        )
         for q in order
     )
     lacking = [query.name for query in queries if query.determine_end is None]
@@ -103,7 +105,7 @@ def _build_land_or_direct_query(run: JobRun, query: LandSettings | DirectSetting
             read.guards.replayed,
             read.checkpoint,
             run.report,
-            data_rules.broken_rule_counts(query.routes),
+            data_rules.broken_rule_count_aggregates(query.routes),
         )
     return ReadyQuery(
         query.name,
@@ -119,18 +121,18 @@ def _build_land_or_direct_query(run: JobRun, query: LandSettings | DirectSetting
 
 def _build_derive_query(run: JobRun, query: DeriveSettings, most: int | None) -> ReadyQuery:
     spark = run.spark
-    for table in query.landings:
+    for table in query.landing_tables:
         await_landing_table(run, query.name, table)
-    landing = landing_table_of(run, query.name, query.source_table)
+    landing = existing_landing_table(run, query.name, query.source_table)
 
     def landing_schemas() -> list[StructType]:
-        return [spark.table(str(run.table(name))).schema for name in query.landings]
+        return [spark.table(str(run.table(name))).schema for name in query.landing_tables]
 
     before = landing_schemas()
-    checkpoint = Checkpoint(f"{run.job.checkpoints}/{query.name}", source=source_digest(query.landings))
+    checkpoint = Checkpoint(f"{run.job.checkpoints}/{query.name}", source=source_digest(query.landing_tables))
     compose = make_enrich_then_transform(run, query.name, query)
     rows = open_derived_stream(run, query, compose, landing, most)
-    for name in write_start_positions_with_all_files(spark, rows, checkpoint, query.name):
+    for name in write_starts_and_list_expired_tables(spark, rows, checkpoint, query.name):
         run.report.emit(
             "started_from_full_table",
             query=query.name,

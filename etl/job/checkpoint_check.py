@@ -16,8 +16,8 @@ from ..checkpoints.manifest import Manifest, ManifestChange, ManifestError
 from ..checkpoints.stateful_operators_in_plan import describe_stateful_operators
 from ..formats.schema_files import read_job_file
 from ..launch.lease_record import FOLDER
+from ..launch.parse_start_position import start_time
 from ..launch.settings import DeriveSettings, JobSettings, QuerySettings
-from ..launch.start_position import start_time
 from ..record import hadoop_files
 from ..record.errors import StartError
 from ..record.job_run_context import JobRun
@@ -63,7 +63,7 @@ class CheckpointCheck:
             raise StartError("\n".join(wrong))
         return dataclasses.replace(self._job, queries=tuple(queries))
 
-    def query_with_state_check(self, query: ReadyQuery) -> ReadyQuery:
+    def checked_query_that_updates_manifest(self, query: ReadyQuery) -> ReadyQuery:
         """Return a built query that keeps its checkpoint's manifest current, after a comparison of its state with the checkpoint.
 
         A checkpoint without a manifest gets one now. The manifest of another version is replaced after this version's
@@ -76,7 +76,7 @@ class CheckpointCheck:
         """
         origin = self._origins.get(query.name)
         if origin is not None:
-            handle = FirstBatchHandler(query.handle, before=origin.check_before_first_batch)
+            handle = HandlerWithFirstBatchAction(query.handle, before=origin.check_before_first_batch)
             query = dataclasses.replace(query, check=partial(origin, query.check), handle=handle)
         new = self._new[query.name]
         if new.state is not None:
@@ -87,7 +87,7 @@ class CheckpointCheck:
         if old is None:
             self._write_manifest(new)
             return query
-        self._refuse_incompatible(query.name, manifest.find_changes(old, new))
+        self._refuse_incompatible_changes(query.name, manifest.find_changes(old, new))
         if new.state is not None and old.state is not None:
             # The checkpoint keeps these two; so the next version reports the difference again.
             state = dataclasses.replace(
@@ -97,7 +97,7 @@ class CheckpointCheck:
         if old == new:
             return query
         return dataclasses.replace(
-            query, handle=FirstBatchHandler(query.handle, after=partial(self._write_manifest, new))
+            query, handle=HandlerWithFirstBatchAction(query.handle, after=partial(self._write_manifest, new))
         )
 
     def _check_query_and_apply_reset(self, query: QuerySettings, file_names: set[str]) -> QuerySettings:
@@ -109,7 +109,7 @@ class CheckpointCheck:
             conf=lambda key: self._spark.conf.get(key, None),
             schema_text=lambda path: read_job_file(self._spark, path),
         )
-        begun = Checkpoint(location).has_batches(self._spark)
+        begun = Checkpoint(location).has_planned_batch(self._spark)
         if begun and "metadata" not in hadoop_files.list_names(self._spark, location):
             raise StartError(
                 f"query {query.name}: the checkpoint {location} lacks its file `metadata`: without it Spark would "
@@ -122,12 +122,12 @@ class CheckpointCheck:
             else None
         )
         differences = () if old is None else manifest.find_changes(old, new)
-        self._refuse_incompatible(query.name, differences)
+        self._refuse_incompatible_changes(query.name, differences)
         self._check_source_identities(query, begun)
         if not begun:
             return (
                 self._query_starting_at_reset_time(query)
-                if _start_file_name(query.name) in file_names
+                if _reset_start_file_name(query.name) in file_names
                 else query
             )
         if old is None:
@@ -143,7 +143,7 @@ class CheckpointCheck:
             identities.check_at_start()
             self._origins[query.name] = identities
 
-    def _refuse_incompatible(self, query: str, differences: tuple[ManifestChange, ...]) -> None:
+    def _refuse_incompatible_changes(self, query: str, differences: tuple[ManifestChange, ...]) -> None:
         wrong = manifest.incompatible_changes(differences)
         if wrong:
             raise StartError(
@@ -167,7 +167,7 @@ class CheckpointCheck:
 
     def _query_starting_at_reset_time(self, query: QuerySettings) -> QuerySettings:
         """Return a query whose checkpoint was reset to a time: its sources start there, not where the document says."""
-        url = f"{self._folder}/{_start_file_name(query.name)}"
+        url = f"{self._folder}/{_reset_start_file_name(query.name)}"
         try:
             at = str(json.loads(hadoop_files.read_text(self._spark, url))["start"])
             moment = start_time(at)
@@ -193,7 +193,7 @@ class CheckpointCheck:
         )
 
 
-class FirstBatchHandler:
+class HandlerWithFirstBatchAction:
     """Handler that runs an action before or after its first batch."""
 
     def __init__(
@@ -220,7 +220,7 @@ def _manifest_file_name(query: str) -> str:
     return f"{query}.manifest.json"
 
 
-def _start_file_name(query: str) -> str:
+def _reset_start_file_name(query: str) -> str:
     return f"{query}.start.json"
 
 

@@ -20,8 +20,8 @@ from pyspark.sql import SparkSession
 from ..launch import entry_script_arguments as launch
 from ..launch.entry_script_arguments import BackfillRequest, ReplayRequest, ScriptArguments
 from ..launch.lease_record import FOLDER
-from ..main import DIGEST, is_original
-from ..metrics.metric_destinations import NonBlockingConsole, open_monitor
+from ..main import DIGEST, matches_digest_in_name
+from ..metrics.metric_destinations import NonBlockingConsole, start_metrics_monitor
 from ..metrics.publish_to_spark_metrics import SparkGauges
 from ..record import hadoop_files
 from ..record.batch_accounts import EventReporter
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
             document = _read_launch_document(spark, options.document)
             job = launch.read_settings_of_document(document, options)
             content = json.loads(document)
-            _check_archive_renamed_by_engine(spark, content)
+            _check_renamed_archive_digest(spark, content)
             # None in tests of the sandbox.
             region = content.get("region")
             if region is not None:
@@ -83,7 +83,9 @@ def main(arguments: Sequence[str]) -> int:
                 for source in query.sources
                 if (follower := reader_of((source,)).commit_listener(run, query.name)) is not None
             }
-            monitor = open_monitor(content.get("name") or job.job, run, console, region, others, followers)
+            monitor = start_metrics_monitor(
+                content.get("name") or job.job, run, console, region, others, followers
+            )
             ending.callback(monitor.close)
             hold = _open_lease(run)
             unsupervised = ending.enter_context(ExitStack())
@@ -174,12 +176,12 @@ def _read_launch_document(spark: SparkSession, url: str) -> str:
         text = hadoop_files.read_text(spark, url)
     except OSError as error:
         raise StartError(f"launch document: {error}") from error
-    if not is_original(url, text.encode()):
+    if not matches_digest_in_name(url, text.encode()):
         raise StartError(f"launch document: {url}: {_EXCHANGED}")
     return text
 
 
-def _check_archive_renamed_by_engine(spark: SparkSession, document: Mapping[str, Any]) -> None:
+def _check_renamed_archive_digest(spark: SparkSession, document: Mapping[str, Any]) -> None:
     """Check the archive of the document where the engine gave its own copy another name, which the entry script cannot check."""
     url = str(document.get("archive", ""))
     if Path(url).name in {Path(entry).name for entry in sys.path} or not DIGEST.search(url):
@@ -188,5 +190,5 @@ def _check_archive_renamed_by_engine(spark: SparkSession, document: Mapping[str,
         content = hadoop_files.read_bytes(spark, url)
     except OSError as error:
         raise StartError(f"archive: {error}") from error
-    if not is_original(url, content):
+    if not matches_digest_in_name(url, content):
         raise StartError(f"archive: {url}: {_EXCHANGED}")

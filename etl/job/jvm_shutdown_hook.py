@@ -68,7 +68,7 @@ def remove_jvm_shutdown_hook(spark: SparkSession, hook: Any) -> None:
         return
 
 
-def keep_iceberg_thread_pools_alive(spark: SparkSession) -> int:
+def remove_iceberg_pool_shutdown_hooks(spark: SparkSession) -> int:
     """Remove the hooks with which Iceberg's pools end as soon as a shutdown starts.
 
     An engine's SIGTERM starts the JVM's shutdown, which waits for the current batch (:mod:`etl.job.supervise`). All hooks run

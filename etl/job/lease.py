@@ -110,7 +110,7 @@ class Lease:
         }
         self._record = new_record(self.run, _machine_id(), ticks)
         if not self._call_until_answered(lambda: self._write_record_if(("If-None-Match", "*"))):
-            self._take_over()
+            self._wait_and_take_over()
         self._gone = None
         self._thread = threading.Thread(target=self._renew_until_released, name="millrace-lease", daemon=True)
         self._thread.start()
@@ -135,7 +135,7 @@ class Lease:
 
     # ---- taking over another run's lease ----
 
-    def _take_over(self) -> None:
+    def _wait_and_take_over(self) -> None:
         seen, looked, said = "", _monotonic_seconds(), False
         while True:
             etag, record, age = self._call_until_answered(self._read_tag_record_and_age)

@@ -14,7 +14,13 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
 from ..launch.settings import LandSettings
-from ..maintenance.table_maintenance import Compaction, Expiry, OrphanFileRemoval, Retention, TableTask
+from ..maintenance.table_maintenance import (
+    Compaction,
+    DeadLetterRetention,
+    OrphanFileRemoval,
+    SnapshotExpiry,
+    TableTask,
+)
 from ..record import hadoop_files
 from ..record.batch_accounts import EventReporter
 from ..record.errors import describe_error
@@ -114,7 +120,7 @@ def maintenance_tasks(run: JobRun) -> tuple[MaintenanceTask, ...]:
         keep = timedelta(seconds=job.dead_letters_kept_seconds)
         names = (q.table if isinstance(q, LandSettings) else q.dead_letters for q in job.queries)
         tables = (run.table(name) for name in dict.fromkeys(names) if name is not None)
-        tasks += (Retention(table=table, keep=keep, report=report) for table in tables)
+        tasks += (DeadLetterRetention(table=table, keep=keep, report=report) for table in tables)
     upkeep = job.upkeep
     if upkeep is None:
         return tuple(tasks)
@@ -123,7 +129,7 @@ def maintenance_tasks(run: JobRun) -> tuple[MaintenanceTask, ...]:
         table = run.table(kept_up.table)
         tasks.append(Compaction(table=table, file_size=upkeep.file_bytes, report=report))
         tasks.append(
-            Expiry(
+            SnapshotExpiry(
                 table=table,
                 keep=timedelta(seconds=upkeep.snapshots_kept_seconds),
                 readers=kept_up.readers,

@@ -131,16 +131,16 @@ class Supervisor:
         int
             Exit status: 0 after a requested stop or the end of a bounded run, 1 after a failure.
         """
-        jvm_shutdown_hook.keep_iceberg_thread_pools_alive(self.spark)
+        jvm_shutdown_hook.remove_iceberg_pool_shutdown_hooks(self.spark)
         hook = jvm_shutdown_hook.add_jvm_shutdown_hook(self.spark, self._stop_and_wait)
         running: list[RunningQuery] = []
         watched = self._start_lease_fence(running)
         try:
             if not self.bounded:
-                return int(self._start_all_and_tell_failure(queries, running))
+                return int(self._run_all_and_return_if_failed(queries, running))
             for derives in (False, True):
                 stage = [query for query in queries if query.derives is derives]
-                if self._start_all_and_tell_failure(stage, running):
+                if self._run_all_and_return_if_failed(stage, running):
                     return 1
                 if self._stopping.is_set():
                     return 0
@@ -149,7 +149,7 @@ class Supervisor:
             self.report.emit("finished")
             return 0
         finally:
-            ended = _have_ended(running)
+            ended = _have_all_ended(running)
             if watched is not None and ended:
                 watched.stop_watching()
             # Before a waiting shutdown of the JVM continues: afterwards the JVM, which the monitor queries and which
@@ -161,7 +161,9 @@ class Supervisor:
             self._done.set()
             jvm_shutdown_hook.remove_jvm_shutdown_hook(self.spark, hook)
 
-    def _start_all_and_tell_failure(self, queries: Sequence[ReadyQuery], running: list[RunningQuery]) -> bool:
+    def _run_all_and_return_if_failed(
+        self, queries: Sequence[ReadyQuery], running: list[RunningQuery]
+    ) -> bool:
         """Start queries and wait for their end; return True after a failure."""
         failed = False
         for query in queries:
@@ -173,13 +175,13 @@ class Supervisor:
                 one.query = self._start_query(query, one)
             except (CapturedException, NoAnswerError, OSError, Py4JJavaError, SinkError, StartError) as error:
                 one.error = error
-                failed = self._report_failure_and_stop_all(one)
+                failed = self._report_failure_and_request_stop(one)
                 break
             running.append(one)
             self.report.emit("started", query=query.name)
             if self.monitor is not None:
                 self.monitor.watch(query.name, SparkProgress(self.spark, one.query))
-        return self._wait_for_all_and_tell_failure(running) or failed
+        return self._wait_for_all_and_return_if_failed(running) or failed
 
     def _stop_and_wait(self) -> None:
         """Stop and wait for the end, as a hook of the JVM's shutdown."""
@@ -222,7 +224,7 @@ class Supervisor:
         finally:
             context.setLocalProperty(POOL, None)  # type: ignore[arg-type]  # removes it
 
-    def _wait_for_all_and_tell_failure(self, running: list[RunningQuery]) -> bool:
+    def _wait_for_all_and_return_if_failed(self, running: list[RunningQuery]) -> bool:
         failed = False
         while running:
             self._end_all_if_lease_lost(running)
@@ -232,10 +234,10 @@ class Supervisor:
                     if time.monotonic() >= one.again_at:
                         self._start_again(one)
                 elif not one.query.isActive:
-                    if isinstance(one.error, RestartQueryError) and self._restart_with_new_limits(one):
+                    if isinstance(one.error, RestartQueryError) and self._restart_if_reopenable(one):
                         continue
                     one.error = one.error or one.query.exception()
-                    if self._start_again_after_lost_progress(one) or self._schedule_retry(one):
+                    if self._restart_if_spark_lost_progress(one) or self._schedule_retry_if_any_left(one):
                         continue
                     running.remove(one)
                     stopped = isinstance(one.error, StopRequestedError) or (
@@ -247,7 +249,7 @@ class Supervisor:
                         )
                     )
                     if one.error is not None and not stopped:
-                        failed = self._report_failure_and_stop_all(one)
+                        failed = self._report_failure_and_request_stop(one)
                 elif one.is_ending and not one.query.status["isTriggerActive"]:
                     # The next trigger may start at this moment, and its reads are interrupted.
                     one.interrupted = True
@@ -307,7 +309,7 @@ class Supervisor:
         except (CapturedException, OSError, Py4JJavaError) as error:
             self.report.emit("unchecked", query=one.spec.name, error=describe_error(error))
 
-    def _schedule_retry(self, one: RunningQuery) -> bool:
+    def _schedule_retry_if_any_left(self, one: RunningQuery) -> bool:
         """Schedule and report the next attempt; return False if there is none."""
         final = (StopRequestedError, RestartQueryError, LossError, LeaseLostError, StartError)
         waits = one.again_at is not None  # the stop was requested while it waits
@@ -330,7 +332,7 @@ class Supervisor:
         )
         return True
 
-    def _restart_with_new_limits(self, one: RunningQuery) -> bool:
+    def _restart_if_reopenable(self, one: RunningQuery) -> bool:
         """Start a query again on its checkpoint; its current batch is planned but not committed, and is repeated.
 
         Return whether it runs.
@@ -340,7 +342,7 @@ class Supervisor:
         self.report.emit("reopened", query=one.spec.name, why=str(one.error))
         return self._start_again(one)
 
-    def _start_again_after_lost_progress(self, one: RunningQuery) -> bool:
+    def _restart_if_spark_lost_progress(self, one: RunningQuery) -> bool:
         """Start a query again that Spark ended after a committed batch; this does not count as an attempt.
 
         Return whether it runs.
@@ -363,7 +365,7 @@ class Supervisor:
             self.monitor.watch(one.spec.name, SparkProgress(self.spark, one.query))
         return True
 
-    def _report_failure_and_stop_all(self, one: RunningQuery) -> bool:
+    def _report_failure_and_request_stop(self, one: RunningQuery) -> bool:
         assert one.error is not None
         self.report.report_failure(one.error, query=one.spec.name, **one.failed_batch_field)
         self._stopping.set()
@@ -382,7 +384,7 @@ def _query_with_reopened_rows(query: ReadyQuery) -> ReadyQuery:
         raise NoAnswerError(str(error)) from error
 
 
-def _have_ended(running: Sequence[RunningQuery]) -> bool:
+def _have_all_ended(running: Sequence[RunningQuery]) -> bool:
     try:
         return not any(one.query.isActive for one in running if one.query)
     except Py4JError:

@@ -12,7 +12,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from . import settings, start_position
+from . import parse_start_position, settings
 from .engine_class_by_name import ENGINES
 from .errors import SettingsError, StartError
 from .settings import JobSettings
@@ -155,7 +155,7 @@ def _parse_backfill_request(
 
 
 def _parse_time(text: str) -> datetime:
-    moment = start_position.parse_time(text)
+    moment = parse_start_position.parse_time(text)
     if moment is None:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a time in ISO 8601 with its zone, such as 2026-11-21T08:00:00Z"

@@ -39,7 +39,7 @@ class Format:
         return False
 
     @property
-    def is_line_of_text(self) -> bool:
+    def is_payload_one_text_line(self) -> bool:
         """True if a payload is one line of a text, so that files of them can be landed."""
         return True
 
@@ -84,7 +84,7 @@ class AvroFormat(Format):
         URL of a Confluent registry, whose versions of ``subject`` are read at start.
     """
 
-    is_line_of_text = False
+    is_payload_one_text_line = False
     framing: Literal["none", "confluent", "glue"]
     writers: str | None
     registry: str | None
@@ -96,7 +96,7 @@ class AvroFormat(Format):
 class ProtobufFormat(Format):
     """One Protobuf message; the query's ``schema`` is a descriptor file (``protoc --descriptor_set_out``)."""
 
-    is_line_of_text = False
+    is_payload_one_text_line = False
     message: str
     kind: Literal["protobuf"] = "protobuf"
 
@@ -128,7 +128,7 @@ class DebeziumFormat(Format):
         return self.avro is None
 
     @property
-    def is_line_of_text(self) -> bool:
+    def is_payload_one_text_line(self) -> bool:
         """True for JSON."""
         return self.avro is None
 

@@ -37,7 +37,7 @@ class Metric:
     of: Of = "query"
 
     @property
-    def per_query(self) -> bool:
+    def is_per_query(self) -> bool:
         """True if the dimensions are ``job`` and ``query``; otherwise ``job`` alone."""
         return self.of != "job"
 

@@ -37,7 +37,7 @@ class RuleSettings:
 
 
 @dataclass(frozen=True)
-class RouteSettings:
+class SourceRouteSettings:
     """The records of one topic or stream within a query, and their decoding.
 
     Attributes
@@ -69,7 +69,7 @@ class SourceQuerySettings:
     """Query that reads topics or streams."""
 
     name: str
-    routes: tuple[RouteSettings, ...]
+    routes: tuple[SourceRouteSettings, ...]
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -183,7 +183,7 @@ class DeriveSettings:
         return ()
 
     @property
-    def landings(self) -> tuple[str, ...]:
+    def landing_tables(self) -> tuple[str, ...]:
         """Landing tables that it reads."""
         join = None if self.state is None else self.state.join
         return (self.source_table,) if join is None else (self.source_table, join.source_table)
@@ -195,7 +195,7 @@ class DeriveSettings:
 
 
 @dataclass(frozen=True)
-class DirectRouteSettings(RouteSettings):
+class DirectRouteSettings(SourceRouteSettings):
     """Route of a direct query, with its own transform and sink."""
 
     enrich: tuple[EnrichmentSettings, ...]

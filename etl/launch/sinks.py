@@ -18,8 +18,8 @@ class SinkSettings:
     kind: str
 
     @property
-    def target(self) -> str:
-        """Name of the target in manifests of checkpoints."""
+    def kind_and_target_name(self) -> str:
+        """Kind of the sink and name of its target, for manifests of checkpoints."""
         return f"{self.kind} {getattr(self, self.NAMED_BY)}"
 
     @property

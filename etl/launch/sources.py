@@ -50,7 +50,7 @@ class Source(ABC):
         return (self.name,)
 
     @property
-    def manifest_name(self) -> str | None:
+    def name_in_checkpoint_manifest(self) -> str | None:
         """Name in the manifest among the sources of its leg; None for a source that is always alone."""
         return None
 
@@ -80,7 +80,7 @@ class Source(ABC):
         return None
 
     @abstractmethod
-    def name_of_position_owner(self, job: JobSettings) -> str:
+    def stream_or_cluster_of_positions(self, job: JobSettings) -> str:
         """Return the stream, topic or connection to which a checkpoint's positions belong, for manifests."""
 
     def connector_name(self, engine: Engine, spark: str) -> str:
@@ -176,7 +176,7 @@ class KafkaSource(Source):
         return (self.connection, self.topic if self.is_pattern else "")
 
     @property
-    def manifest_name(self) -> str:
+    def name_in_checkpoint_manifest(self) -> str:
         """The topic."""
         return self.topic
 
@@ -214,7 +214,7 @@ class KafkaSource(Source):
             }
         return dict(offset.get(self.topic, {}))
 
-    def name_of_position_owner(self, job: JobSettings) -> str:
+    def stream_or_cluster_of_positions(self, job: JobSettings) -> str:
         """Return the name of the cluster; for one that is known by its brokers only, that of the connection."""
         return job.connections[self.connection].cluster or self.connection
 
@@ -281,7 +281,7 @@ class KinesisSource(Source):
         """Limit of a shard."""
         return self.records_per_shard
 
-    def name_of_position_owner(self, job: JobSettings) -> str:
+    def stream_or_cluster_of_positions(self, job: JobSettings) -> str:
         """Return region and stream."""
         return f"{self.region}/{self.stream}"
 

@@ -40,7 +40,7 @@ _GROUP_FILES = 2
 """Files of the target size that are written at once: they take as many cores from the stream meanwhile."""
 
 
-def call_procedure(spark: SparkSession, table: Table, procedure: str, **arguments: str) -> DataFrame:
+def call_iceberg_procedure(spark: SparkSession, table: Table, procedure: str, **arguments: str) -> DataFrame:
     """Run one of Iceberg's procedures on a table.
 
     Parameters
@@ -148,7 +148,9 @@ class Compaction(TableTask):
             "delete-file-threshold": str(_DELETE_FILES),
         }
         pairs = ", ".join(f"'{key}', '{value}'" for key, value in options.items())
-        row = first_row(call_procedure(spark, self.table, "rewrite_data_files", options=f"map({pairs})"))
+        row = first_row(
+            call_iceberg_procedure(spark, self.table, "rewrite_data_files", options=f"map({pairs})")
+        )
         if row.get("rewritten_data_files_count") or row.get("failed_data_files_count"):
             self.report_done(
                 "compacted",
@@ -161,7 +163,7 @@ class Compaction(TableTask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Expiry(TableTask):
+class SnapshotExpiry(TableTask):
     """Expiry: removes a table's old snapshots, and deletes the files that only they name.
 
     A slow derive query never loses data: the snapshot that it read last, by its
@@ -200,10 +202,10 @@ class Expiry(TableTask):
                 since=batch_accounts.iso_text(at),
                 at=batch_accounts.iso_text(begun),
             )
-        before = min([before, *behind.values(), self._oldest_readable_time(spark) or before])
+        before = min([before, *behind.values(), self._start_time_of_new_reader(spark) or before])
         limits = {"older_than": sql_timestamp(before), "retain_last": str(FEWEST_SNAPSHOTS)}
         row = first_row(
-            call_procedure(spark, self.table, "expire_snapshots", **limits, stream_results="true")
+            call_iceberg_procedure(spark, self.table, "expire_snapshots", **limits, stream_results="true")
         )
         files = sum(int(n or 0) for key, n in row.items() if key.startswith("deleted_"))
         if files:
@@ -227,7 +229,7 @@ class Expiry(TableTask):
             limit = max(limit, committed[MOST_SNAPSHOTS - 1].astimezone(UTC))
         return limit
 
-    def _oldest_readable_time(self, spark: SparkSession) -> datetime | None:
+    def _start_time_of_new_reader(self, spark: SparkSession) -> datetime | None:
         """Return the commit time of the snapshot at which a new reader starts; None for a table that no query derives from.
 
         This is the current snapshot, or the one before the last compaction or delete. For a table of results, which every batch
@@ -266,7 +268,7 @@ class OrphanFileRemoval(TableTask):
 
     def work(self, spark: SparkSession, begun: datetime) -> None:
         """Delete the files."""
-        rows = call_procedure(
+        rows = call_iceberg_procedure(
             spark, self.table, "remove_orphan_files", older_than=sql_timestamp(begun - self.older_than)
         )
         if files := rows.count():
@@ -274,7 +276,7 @@ class OrphanFileRemoval(TableTask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Retention(TableTask):
+class DeadLetterRetention(TableTask):
     """Retention: deletes old dead letters of a landing table, or of a direct query's dead letter table, while the stream writes.
 
     Parameters

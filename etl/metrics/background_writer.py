@@ -63,7 +63,7 @@ class BackgroundWriter(Generic[Item]):
         except queue.Full:
             self._count_dropped(1)
 
-    def take_dropped(self) -> int:
+    def take_dropped_count(self) -> int:
         """Return the number of items dropped since the last call."""
         with self._lock:
             dropped, self._dropped = self._dropped, 0

@@ -43,7 +43,7 @@ class NonBlockingConsole:
         self._stream.flush()
 
 
-def open_monitor(
+def start_metrics_monitor(
     name: str,
     run: JobRun,
     console: NonBlockingConsole,
@@ -80,10 +80,14 @@ def open_monitor(
         sent = cloudwatch.CloudWatchSender(name, region, run.report).write
         gathered = cloudwatch.GATHER_SECONDS
         outputs.append(
-            BackgroundWriter("metrics-cloudwatch", sent, gather_seconds=gathered, urgent=_is_urgent)
+            BackgroundWriter(
+                "metrics-cloudwatch", sent, gather_seconds=gathered, urgent=_has_start_or_failure
+            )
         )
     if file := run.binds.get("metrics.file"):
-        outputs.append(BackgroundWriter("metrics-file", JsonLinesFile(_metrics_file_path(file), name).write))
+        outputs.append(
+            BackgroundWriter("metrics-file", JsonLinesFile(_writable_metrics_file(file), name).write)
+        )
     origins = {query.name: _backlog_inputs(query) for query in run.job.queries}
     monitor = MetricsMonitor(outputs, origins=origins, followers=followers, others=[console.pipe])
     run.report.add_listener(monitor.on_event)
@@ -92,7 +96,7 @@ def open_monitor(
     return monitor
 
 
-def _is_urgent(sample: MetricSample) -> bool:
+def _has_start_or_failure(sample: MetricSample) -> bool:
     """Return True for starts and failures, so that a job that dies soon after has reported them."""
     return "Starts" in sample.values or "QueryFailures" in sample.values
 
@@ -105,7 +109,7 @@ def _backlog_inputs(query: QuerySettings) -> BacklogInputs:
     return BacklogInputs(counted=all(source.COUNTED for source in query.sources), limit=limit)
 
 
-def _metrics_file_path(name: str) -> Path:
+def _writable_metrics_file(name: str) -> Path:
     path = Path(name)
     try:
         path.open("a").close()

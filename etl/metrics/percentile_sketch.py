@@ -41,7 +41,7 @@ class PercentileSketch:
         values = [*(value for value, _ in self.points), self.most]
         return _interpolated([*middles, reached], values, q * reached)
 
-    def with_maximum(self, most: float) -> PercentileSketch:
+    def with_values_capped_at(self, most: float) -> PercentileSketch:
         """Return a copy with no value above ``most``, which becomes the largest value."""
         return PercentileSketch(tuple((min(value, most), weight) for value, weight in self.points), most)
 

@@ -139,11 +139,11 @@ class MetricsMonitor:
         for meter, ended, feed in new:
             if ended:
                 self._notify_follower(meter.query, ended)
-                self._measure_triggers(meter, ended, feed.take_failed_tasks())
+                self._measure_triggers(meter, ended, feed.take_failed_task_count())
         for key in list(self._accounts)[:-_REMEMBERED]:
             del self._accounts[key]
         dropped, self._lost = self._lost, 0
-        dropped += sum(pipe.take_dropped() for pipe in (*self._outputs, *self._others))
+        dropped += sum(pipe.take_dropped_count() for pipe in (*self._outputs, *self._others))
         if dropped:
             self._put_sample(MetricSample(time.time(), None, {"DroppedSamples": dropped}))
 
@@ -215,7 +215,7 @@ class SparkProgress:
             self._seen = str(new[0]["timestamp"])
         return new[::-1]
 
-    def take_failed_tasks(self) -> int:
+    def take_failed_task_count(self) -> int:
         """Return the number of failed tasks in jobs of the query that ended since the last call.
 
         A running Spark job is left for a later call.

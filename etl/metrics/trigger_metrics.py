@@ -106,7 +106,7 @@ class TriggerMeter:
         length = parts.get("triggerExecution", 0) / 1000
         values: dict[str, float] = {"Triggers": 1}
         values |= _backlog_records_metric(self.origin, progress)
-        values |= _state_metrics(progress, begun)
+        values |= _state_and_watermark_metrics(progress, begun)
         if "addBatch" not in parts:
             return MetricSample(begun + length, self.query, values)
         rows = (
@@ -212,7 +212,7 @@ def _record_ages(
     ages = arrivals.age_sketch(committed)
     # A partial replay: the written records are younger than the oldest one read.
     most = accounts.get("max_age_seconds") if accounts else None
-    return ages if most is None else ages.with_maximum(max(0.0, float(most)))
+    return ages if most is None else ages.with_values_capped_at(max(0.0, float(most)))
 
 
 def _backlog_records_metric(origin: BacklogInputs, progress: Mapping[str, Any]) -> dict[str, float]:
@@ -240,7 +240,7 @@ def _shard_count(offset: Any) -> int:
     return sum(key.startswith("shardId-") for key in shards) if isinstance(shards, Mapping) else 0
 
 
-def _state_metrics(progress: Mapping[str, Any], begun: float) -> dict[str, float]:
+def _state_and_watermark_metrics(progress: Mapping[str, Any], begun: float) -> dict[str, float]:
     figures: dict[str, float] = {}
     operators = progress.get("stateOperators") or []
     if operators:

@@ -30,7 +30,7 @@ from ..formats.changes.decoder import BY_TIME, DELETE, TRUNCATE
 from ..formats.decoding.decoder_output_and_checks import CHANGE
 from ..record.errors import SinkError
 from ..sinks.base import DELETED, ORDER, RowOrderLister, Sink
-from ..sinks.delivery.record_order import POSITION, not_older_sql, with_position
+from ..sinks.delivery.record_order import POSITION, not_older_sql, with_position_struct
 from ..sinks.delivery.row_version_history import delete_versions_of_every_key
 
 _AFTER = "_after"
@@ -42,14 +42,14 @@ def is_change_table(rows: DataFrame) -> bool:
     return CHANGE in rows.columns
 
 
-def rows_of_changes(records: DataFrame) -> DataFrame:
+def rows_and_deletes_of_changes(records: DataFrame) -> DataFrame:
     """Return the rows of changes, of an update the one before it too, which is deleted.
 
     Parameters
     ----------
     records
         Good records of a landing table, with :data:`~etl.sinks.base.DELETED`, ``_position`` of
-        :func:`~etl.sinks.delivery.record_order.with_position` and :data:`~etl.formats.decoding.decoder_output_and_checks.CHANGE`.
+        :func:`~etl.sinks.delivery.record_order.with_position_struct` and :data:`~etl.formats.decoding.decoder_output_and_checks.CHANGE`.
     """
     change = records.schema[CHANGE].dataType
     assert isinstance(change, StructType)
@@ -95,7 +95,7 @@ def truncate_versions(records: DataFrame, schema: StructType) -> DataFrame:
 
 
 def _positions_of_truncates(records: DataFrame) -> DataFrame:
-    return with_position(records.where(_truncate_condition())).select(
+    return with_position_struct(records.where(_truncate_condition())).select(
         _position_struct_of_change().alias("_position")
     )
 

@@ -37,7 +37,7 @@ from ..sinks.base import DELETED, Sink, batch_identity, raise_on_refused_rows
 from ..sinks.delivery.kept_deletes import KeptDeletes
 from ..sinks.delivery.keyed_rows import newest_of_each_key
 from ..sinks.delivery.python_task_writes import CountedRows
-from ..sinks.delivery.record_order import POSITION, with_position
+from ..sinks.delivery.record_order import POSITION, with_position_struct
 from ..sinks.delivery.row_version_history import versions_of_changes
 from ..sinks.refused_rows_dead_letters import DeadLetterTable
 from . import change_order
@@ -104,7 +104,7 @@ def good_records(landing: DataFrame, *, deletes: bool = False) -> DataFrame:
     return good.drop(*DEAD_LETTER)
 
 
-def read_landing_table(
+def stream_landing_table(
     spark: SparkSession, table: Table, most: int | None = ROWS_PER_BATCH, *, deletes: bool = False
 ) -> DataFrame:
     """Open a landing table as a stream of its good records.
@@ -212,9 +212,9 @@ class EnrichThenTransform:
         """
         changes = bool(self.latest_by) and change_order.is_change_table(rows)
         if self.latest_by:
-            rows = with_position(rows)
+            rows = with_position_struct(rows)
         if changes:
-            rows = change_order.rows_of_changes(rows)
+            rows = change_order.rows_and_deletes_of_changes(rows)
         elif self.history:
             raise StartError(
                 "history: true needs a landing table that holds changes of a database, and this one does not"

@@ -45,7 +45,7 @@ from ..sources.batch_offsets import MOST_PARTITIONS, BatchOffsets, read_in_few_t
 from ..sources.source_union import batch_offsets_of_legs
 from .derive import DEAD_LETTER, EnrichThenTransform
 from .offsets_already_in_table import OffsetOverlap, overlap_with_derived_table, overlap_with_landing_table
-from .try_quick_decoding_first import SmallBatchWriter
+from .try_quick_decoding_first import QuickDecodingFirstWriter
 
 QUERY, RANGE = "millrace.query", "millrace.offsets"
 """Properties of a commit for the audit: the query and the offsets."""
@@ -107,10 +107,10 @@ class DirectRoute:
         """
         own = f"{self.source}/"
         look_ups = self._overlap_with_sink.look_ups_as_function(
-            None if offsets is None else offsets.with_prefix(own)
+            None if offsets is None else offsets.partitions_with_prefix(own)
         )
         if self.name is None:
-            plain = None if offsets is None else offsets.without_prefix(own)
+            plain = None if offsets is None else offsets.with_prefix_removed(own)
             return replace(whole, properties=offsets_as_commit_properties(query, plain), look_ups=look_ups)
         assert offsets is not None, "Spark writes the end of a batch before it begins"
         route = f"{query}/{self.name}"
@@ -138,7 +138,7 @@ class DirectBatchWriter:
     replayed
         Its legs, which know the offsets of a batch.
     rules
-        Aggregates over decoded records: :func:`etl.formats.decoding.data_rules.broken_rule_counts`.
+        Aggregates over decoded records: :func:`etl.formats.decoding.data_rules.broken_rule_count_aggregates`.
     """
 
     query: str
@@ -149,7 +149,7 @@ class DirectBatchWriter:
     checkpoint: Checkpoint
     report: EventReporter
     rules: tuple[Column, ...] = ()
-    _small_batches: SmallBatchWriter = field(default_factory=SmallBatchWriter, repr=False)
+    _small_batches: QuickDecodingFirstWriter = field(default_factory=QuickDecodingFirstWriter, repr=False)
 
     @cached_property
     def _dead_letter_overlap(self) -> OffsetOverlap:

@@ -34,7 +34,7 @@ from ..sinks.iceberg import AppendResult, IcebergSink
 from ..sources.batch_offsets import BatchOffsets, read_in_few_tasks
 from ..sources.source_union import LegGuards, Positions, batch_offsets_of_legs
 from .offsets_already_in_table import OffsetOverlap, overlap_with_landing_table
-from .try_quick_decoding_first import SmallBatchWriter
+from .try_quick_decoding_first import QuickDecodingFirstWriter
 
 MOST_READS = 3
 """Most reads in a row of a batch that does not replay, if a part of it had to be read again each time."""
@@ -94,7 +94,7 @@ class LandBatchWriter:
     _commits: TableCommits = field(init=False, repr=False)
     _overlap: OffsetOverlap = field(init=False, repr=False)
     _identified: CachedSelect | None = field(default=None, repr=False)
-    _small_batches: SmallBatchWriter = field(default_factory=SmallBatchWriter, repr=False)
+    _small_batches: QuickDecodingFirstWriter = field(default_factory=QuickDecodingFirstWriter, repr=False)
 
     def __post_init__(self) -> None:
         self._commits = TableCommits(self.sink.table)
@@ -124,10 +124,10 @@ class LandBatchWriter:
             self.report.emit("positions_unreadable", query=self.settings.name, batch=batch_id)
         for guard in streams:
             for rows in guard.skipped_records(spark):
-                self._land(rows, batch_id, [])
-        self._land(batch, batch_id, positions)
+                self._land_batch(rows, batch_id, [])
+        self._land_batch(batch, batch_id, positions)
 
-    def _land(self, batch: DataFrame, batch_id: int, positions: Positions) -> None:
+    def _land_batch(self, batch: DataFrame, batch_id: int, positions: Positions) -> None:
         spark = batch.sparkSession
         which = self.checkpoint.batch_id(spark, batch_id)
         offsets = (
@@ -141,8 +141,8 @@ class LandBatchWriter:
             look_ups = partial(self._look_ups, offsets, begun)
             write = partial(self._write_attempt, batch, offsets, positions, distinct)
             done = self._commits.write_with_look_ups(spark, which, look_ups, write)
-            self._report(done, batch_id, begun)
-            self.guards.check_after_batch(positions, done.held)
+            self._report_batch(done, batch_id, begun)
+            self.guards.check_expected_positions_found(positions, done.held)
             if done.whole:
                 return
             # The first and the repeated read end at different records; the connector continues after
@@ -153,14 +153,14 @@ class LandBatchWriter:
             "batch, so it is not committed; start the job again, and the batch is read again"
         )
 
-    def _report(self, landed: LandedBatchResult, batch_id: int, begun: datetime) -> None:
+    def _report_batch(self, landed: LandedBatchResult, batch_id: int, begun: datetime) -> None:
         oldest = landed.figures["oldest"]
         fields = {
             **landed.balance.land_event_fields(),
             **data_rules.rules_field_of_accounts(landed.figures),
             **batch_accounts.batch_time_fields(begun, batch_accounts.utc_now(), oldest),
         }
-        self.guards.take_arrivals_of_landed_batch(landed.figures)
+        self.guards.store_arrivals_of_landed_batch(landed.figures)
         self.report.emit("batch", query=self.settings.name, batch=batch_id, **fields)
 
     def _look_ups(
@@ -203,7 +203,7 @@ class LandBatchWriter:
             look_up,
             F.expr("count(_error) AS bad"),
             F.expr("min(unix_micros(_arrived_at)) AS oldest"),
-            *data_rules.broken_rule_counts(self.settings.routes),
+            *data_rules.broken_rule_count_aggregates(self.settings.routes),
             of_offered=self.guards.arrival_aggregates(),
             held=self.guards.held_position_count_aggregate(positions),
             observed_elsewhere=[read] if read else (),
@@ -236,7 +236,9 @@ class LandBatchWriter:
             self._identified = CachedSelect(
                 lambda: [
                     (
-                        _repetition_number() if refused is None else _identity_or_failure_if_repeated(refused)
+                        _identity_with_repetition_number()
+                        if refused is None
+                        else _identity_or_failure_if_repeated(refused)
                     ).alias("_id"),
                     *others,
                 ]
@@ -249,7 +251,7 @@ def _window_of_same_record() -> WindowSpec:
     return Window.partitionBy(F.xxhash64("_id"), "_id").orderBy("_key", _CONTENT)
 
 
-def _repetition_number() -> Column:
+def _identity_with_repetition_number() -> Column:
     # Records of an aggregate, for example, share its sequence number and are all in one batch. They are numbered by their
     # content, so each has the same identity in every replay.
     place = F.row_number().over(_window_of_same_record())

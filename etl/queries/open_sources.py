@@ -50,7 +50,10 @@ def sources_digest(job: JobSettings, sources: Sequence[Source]) -> str:
     """Return the short name by which commits of a query name its streams, topics and partitions."""
     ordered = (each for leg in group_sources_into_legs(sources) for each in leg)
     return source_digest(
-        [(each.name_of_position_owner(job), each.physical_name, each.assigned_partitions) for each in ordered]
+        [
+            (each.stream_or_cluster_of_positions(job), each.physical_name, each.assigned_partitions)
+            for each in ordered
+        ]
     )
 
 

@@ -32,7 +32,7 @@ LOOK_SECONDS = 5.0
 FoundQuery = TypeVar("FoundQuery", bound=QuerySettings)
 
 
-def find_query_of_command(
+def prepare_session_and_find_query(
     run: JobRun, command: str, name: str, kind: str, have: Iterable[FoundQuery]
 ) -> FoundQuery:
     """Find the query of a command, in a session that is prepared for it.
@@ -64,7 +64,7 @@ def await_landing_table(run: JobRun, query: str, name: str) -> None:
     Parameters
     ----------
     query, name
-        As in :func:`landing_table_of`, which reports a missing table.
+        As in :func:`existing_landing_table`, which reports a missing table.
     """
     landing, until = run.table(name), monotonic() + LANDING_SECONDS
     if not landing.exists(run.spark):
@@ -73,7 +73,7 @@ def await_landing_table(run: JobRun, query: str, name: str) -> None:
         sleep(LOOK_SECONDS)
 
 
-def landing_table_of(run: JobRun, query: str, name: str) -> Table:
+def existing_landing_table(run: JobRun, query: str, name: str) -> Table:
     """Find the landing table of a derive query.
 
     Parameters
@@ -196,14 +196,14 @@ def open_derived_stream(
     StartError
         A table does not exist, or the transform does not fit.
     """
-    read = derive.read_landing_table(run.spark, landing, most, deletes=bool(query.latest_by))
+    read = derive.stream_landing_table(run.spark, landing, most, deletes=bool(query.latest_by))
     rows = rows_of_route(read, query.route, str(landing))
     if query.state is None:
         return rows
     join, joined = query.state.join, None
     if join is not None:
-        other = landing_table_of(run, query.name, join.source_table)
-        joined = rows_of_route(derive.read_landing_table(run.spark, other, most), join.route, str(other))
+        other = existing_landing_table(run, query.name, join.source_table)
+        joined = rows_of_route(derive.stream_landing_table(run.spark, other, most), join.route, str(other))
     if query.state.key:
         # Results have no arrival time: the ages are those of the input records.
         rows = arrival_times.observe_arrivals(rows)

@@ -71,7 +71,7 @@ class StatefulTransform:
         StartError
             The transform keeps neither identity nor key.
         """
-        rows = _with_watermark(records, self.settings.watermark)
+        rows = _with_watermark_without_early_rows(records, self.settings.watermark)
         if self.settings.distinct:
             # Spark takes nulls for equal; what is unknown is no repetition, so such a record equals only itself.
             known = reduce(and_, (F.col(f"`{name}`").isNotNull() for name in self.settings.distinct))
@@ -79,7 +79,9 @@ class StatefulTransform:
             rows = alone.dropDuplicatesWithinWatermark([*self.settings.distinct, _ALONE]).drop(_ALONE)
         if joined is not None and self.settings.join is not None:
             mark = self.settings.join.watermark
-            others = _with_watermark(joined, mark, "joined").withColumnRenamed("_id", JOINED_ID)
+            others = _with_watermark_without_early_rows(joined, mark, "joined").withColumnRenamed(
+                "_id", JOINED_ID
+            )
             out = self.transform(rows, others.drop(*(_HIDDEN - {mark.time})))
         else:
             out = self.transform(rows)
@@ -124,7 +126,9 @@ class StatefulTransform:
         return out.select(result_identity(out.schema, self.settings.key).alias("_id"), "*")
 
 
-def _with_watermark(rows: DataFrame, mark: WatermarkSettings, which: str = "") -> DataFrame:
+def _with_watermark_without_early_rows(
+    rows: DataFrame, mark: WatermarkSettings, which: str = ""
+) -> DataFrame:
     """Set the watermark, and drop the rows that would advance it so far that all later rows are late."""
     # The earlier of two clocks: a producer may set Kafka's time of a record, up to a day ahead.
     known = F.least("_arrived_at", "_landed_at") + F.expr(f"INTERVAL '{mark.ahead_seconds:.6f}' SECOND")

@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 
 
 @dataclass
-class SmallBatchWriter:
+class QuickDecodingFirstWriter:
     """Writer of a query's batches, the small ones without the exact way first."""
 
     _certain: tuple[Decoder, Decoder] | None = field(default=None, repr=False)

@@ -114,7 +114,7 @@ class DerivedTableBackfiller:
         out = self.compose(read.observe(rows))
         replaced = 0
         if replace:
-            offered, replaced = self._replace_range(out, since, until)
+            offered, replaced = self._replace_range_and_count(out, since, until)
             written = offered
         else:
             appended = self.sink.append(out, DuplicateLookUp(within))
@@ -132,7 +132,7 @@ class DerivedTableBackfiller:
         )
         return counts
 
-    def _replace_range(self, rows: DataFrame, since: datetime, until: datetime) -> tuple[int, int]:
+    def _replace_range_and_count(self, rows: DataFrame, since: datetime, until: datetime) -> tuple[int, int]:
         """Replace the table's rows of a range, in one transaction.
 
         Row by row: a file may also hold records of other hours, and Iceberg overwrites only complete files. So old

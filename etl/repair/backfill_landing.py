@@ -16,9 +16,9 @@ from ..commits.duplicate_look_up_bounds import DuplicateLookUp
 from ..formats.base import Decoder
 from ..formats.decoding.decoder_per_topic import decoder_of_route as decoder_of
 from ..launch.entry_script_arguments import BackfillRequest
-from ..launch.settings import LandSettings, RouteSettings
+from ..launch.settings import LandSettings, SourceRouteSettings
 from ..queries import land
-from ..queries.query_and_repair_setup import find_query_of_command
+from ..queries.query_and_repair_setup import prepare_session_and_find_query
 from ..record import batch_accounts, tables
 from ..record.batch_accounts import EventReporter
 from ..record.envelope import with_hash_and_landing_time
@@ -132,7 +132,7 @@ def make_landing_backfiller(run: JobRun, request: BackfillRequest) -> LandingBac
     spark = run.spark
     have = [q for q in run.job.queries if isinstance(q, LandSettings) and q.routes[0].name is None]
     asked = f"--backfill {request.query} --from {request.origin}"
-    query = find_query_of_command(run, asked, request.query, "land query", have)
+    query = prepare_session_and_find_query(run, asked, request.query, "land query", have)
     [route] = query.routes
     parts = _parts_reader_of_source(run, query.name, route, request)
     table = run.table(query.table)
@@ -145,10 +145,12 @@ def make_landing_backfiller(run: JobRun, request: BackfillRequest) -> LandingBac
     return LandingBackfiller(query.name, parts, decoder, IcebergSink(table), run.report)
 
 
-def _parts_reader_of_source(run: JobRun, query: str, route: RouteSettings, request: BackfillRequest) -> Parts:
+def _parts_reader_of_source(
+    run: JobRun, query: str, route: SourceRouteSettings, request: BackfillRequest
+) -> Parts:
     source = route.source
     if request.origin != "stream":
-        if not route.format.is_line_of_text:
+        if not route.format.is_payload_one_text_line:
             raise StartError(
                 f"--from {request.origin}: files are read line by line, but format {route.format.kind} has no lines; "
                 "use --from stream"

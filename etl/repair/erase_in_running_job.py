@@ -22,17 +22,17 @@ from pyspark.sql import SparkSession
 
 from ..checkpoints.checkpoint import Checkpoint
 from ..launch import typed_json
-from ..launch.requests import ERASE_FOLDER, EraseRequest
+from ..launch.erase_request_and_benchmark_schedule import ERASE_FOLDER, EraseRequest
 from ..launch.settings import JobSettings
 from ..record import batch_accounts, hadoop_files
 from ..record.batch_accounts import EventReporter
 from ..record.tables import Table
 from .erase_condition import ErasureCondition, first_line_of_error
 from .erase_old_snapshots import (
-    commit_mark_of_erasure,
     count_snapshots,
-    expire_snapshots_before_mark,
+    expire_before_mark_and_count_files,
     has_query_read_past,
+    remove_rest_and_commit_erasure_mark,
     snapshot_id_of_newest_mark,
 )
 from .erase_targets import ErasureTarget, targets_left_out_and_problems
@@ -64,7 +64,7 @@ class ErasureTask:
         return "erase"
 
     @property
-    def folder(self) -> str:
+    def request_folder(self) -> str:
         """Folder of the request (``request.json``) and of the answers by id."""
         return f"{self.job.checkpoints}/{ERASE_FOLDER}"
 
@@ -77,12 +77,12 @@ class ErasureTask:
             A step failed; the next call repeats it.
         """
         try:
-            text = hadoop_files.read_text(spark, f"{self.folder}/request.json")
+            text = hadoop_files.read_text(spark, f"{self.request_folder}/request.json")
             request: EraseRequest = typed_json.read_typed(EraseRequest, json.loads(text), "request")
         except FileNotFoundError:
             return
         except ValueError as error:
-            raise OSError(f"{self.folder}/request.json: {error}") from error
+            raise OSError(f"{self.request_folder}/request.json: {error}") from error
         answer = self._read_last_answer(spark, request)
         if answer["state"] in ("previewed", "refused"):
             if not request.apply:
@@ -107,21 +107,21 @@ class ErasureTask:
             self._write_answer(spark, answer)
         if answer["state"] == "done":
             # The record first: the request is deleted only when everything is done.
-            self._write_history_record(spark, request, answer)
-            hadoop_files.delete_if_exists(spark, f"{self.folder}/request.json")
+            self._write_erasure_record_to_lake(spark, request, answer)
+            hadoop_files.delete_if_exists(spark, f"{self.request_folder}/request.json")
 
     def _read_last_answer(self, spark: SparkSession, request: EraseRequest) -> dict[str, Any]:
         """Return the progress of an erasure, from the last answer written."""
         try:
             content: dict[str, Any] = json.loads(
-                hadoop_files.read_text(spark, f"{self.folder}/{request.id}.json")
+                hadoop_files.read_text(spark, f"{self.request_folder}/{request.id}.json")
             )
         except (FileNotFoundError, ValueError):
             return _new_answer(request)
         return content
 
     def _write_answer(self, spark: SparkSession, answer: Mapping[str, Any]) -> None:
-        hadoop_files.write_text(spark, f"{self.folder}/{answer['id']}.json", json.dumps(answer))
+        hadoop_files.write_text(spark, f"{self.request_folder}/{answer['id']}.json", json.dumps(answer))
 
     def _advance_all_tables(
         self,
@@ -135,7 +135,7 @@ class ErasureTask:
         waiting: list[str] = []
         for target in targets:
             state = answer["tables"].setdefault(str(target.table), {"rows": 0, "step": "erase"})
-            step = _TableStep(self, spark, condition, target, state, answer)
+            step = _TableErasureStep(self, spark, condition, target, state, answer)
             while state["step"] != "done":
                 try:
                     reason = step.advance_or_reason_to_wait()
@@ -153,7 +153,7 @@ class ErasureTask:
             self.report.emit("erasure_waits", erasure=answer["id"], why=waiting, at=at)
         self._waiting = waiting
 
-    def _write_history_record(
+    def _write_erasure_record_to_lake(
         self, spark: SparkSession, request: EraseRequest, answer: Mapping[str, Any]
     ) -> None:
         """Write the record of the erasure to the lake; the content is the same if a killed job repeats it."""
@@ -240,7 +240,7 @@ def _answer_with_match_counts(
 
 
 @dataclass
-class _TableStep:
+class _TableErasureStep:
     """Next step for one table: ``erase``, ``again`` (records of batches in flight), ``past`` (history), ``done``."""
 
     erasure: ErasureTask
@@ -269,13 +269,15 @@ class _TableStep:
                 if done is None or done < number:
                     return f"{url} has yet to commit batch {number}"
             self._erase_matches()
-            self.state["mark"] = commit_mark_of_erasure(self.spark, self.target.table, self.answer["id"])
+            self.state["mark"] = remove_rest_and_commit_erasure_mark(
+                self.spark, self.target.table, self.answer["id"]
+            )
             self.state["step"] = "past" if self.target.kept else "done"
         elif self.state["step"] == "past":
             for url in self.target.readers:
                 if not has_query_read_past(self.spark, self.target.table, url, self.state["mark"]):
                     return f"{url} has yet to read past snapshot {self.state['mark']}"
-            self.state["files_deleted"] = expire_snapshots_before_mark(
+            self.state["files_deleted"] = expire_before_mark_and_count_files(
                 self.spark, self.target.table, self.state["mark"]
             )
             self.state["step"] = "done"

@@ -9,14 +9,14 @@ from pyspark.sql import SparkSession
 
 from ..checkpoints.checkpoint import snapshots_last_read_by
 from ..commits.snapshot_history import commit_time, snapshot_and_earlier
-from ..maintenance.table_maintenance import call_procedure, first_row, sql_timestamp
+from ..maintenance.table_maintenance import call_iceberg_procedure, first_row, sql_timestamp
 from ..record.tables import Table
 
 MARK = "millrace.erasure"
 """Property of the commit that ends the old history of a table for an erasure: the erasure's id."""
 
 
-def commit_mark_of_erasure(spark: SparkSession, table: Table, erasure: str) -> int:
+def remove_rest_and_commit_erasure_mark(spark: SparkSession, table: Table, erasure: str) -> int:
     """Remove the rest of erased rows from the current snapshot, and end the old history with a commit without rows: its mark.
 
     A query that derives from the table reads that commit as an empty batch, so even a query without other data
@@ -36,8 +36,8 @@ def commit_mark_of_erasure(spark: SparkSession, table: Table, erasure: str) -> i
             "min-input-files": str(2**31 - 1),
         }
         pairs = ", ".join(f"'{key}', '{value}'" for key, value in only_those.items())
-        call_procedure(spark, table, "rewrite_data_files", options=f"map({pairs})")
-    _rewrite_manifests(spark, table)
+        call_iceberg_procedure(spark, table, "rewrite_data_files", options=f"map({pairs})")
+    _rewrite_manifests_listing_deletes(spark, table)
     metadata = table.load_java_table(spark)
     metadata.newAppend().set(MARK, erasure).commit()
     mark = snapshot_id_of_newest_mark(spark, table, erasure)
@@ -45,7 +45,7 @@ def commit_mark_of_erasure(spark: SparkSession, table: Table, erasure: str) -> i
     return mark
 
 
-def _rewrite_manifests(spark: SparkSession, table: Table) -> None:
+def _rewrite_manifests_listing_deletes(spark: SparkSession, table: Table) -> None:
     """Rewrite manifests that list deleted files: such entries have the smallest and largest values."""
     metadata = table.load_java_table(spark)
     snapshot = metadata.currentSnapshot()
@@ -90,7 +90,7 @@ def has_query_read_past(spark: SparkSession, table: Table, reader: str, snapshot
     return bool(states) and min(each.sequenceNumber() for each in states) >= at.sequenceNumber()
 
 
-def expire_snapshots_before_mark(spark: SparkSession, table: Table, snapshot: int) -> int:
+def expire_before_mark_and_count_files(spark: SparkSession, table: Table, snapshot: int) -> int:
     """Expire all snapshots before a mark, delete the files that only they name, and return how many these are.
 
     Returns
@@ -102,7 +102,7 @@ def expire_snapshots_before_mark(spark: SparkSession, table: Table, snapshot: in
     if at is None:
         return 0  # it has expired already
     limits = {"older_than": sql_timestamp(commit_time(at)), "retain_last": "1"}
-    row = first_row(call_procedure(spark, table, "expire_snapshots", **limits, stream_results="true"))
+    row = first_row(call_iceberg_procedure(spark, table, "expire_snapshots", **limits, stream_results="true"))
     return sum(int(n or 0) for key, n in row.items() if key.startswith("deleted_"))
 
 

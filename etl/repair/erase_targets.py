@@ -123,11 +123,13 @@ class ErasureTarget:
         _set_isolation_properties(spark, self.table)
         for sql, _ in self._conditions_of_rows_and_letters(spark, condition):
             if self.kind == "landing":
-                spark.sql(f"UPDATE {self.table} AS t SET {self._sql_set_clause(spark, erasure)} WHERE {sql}")  # noqa: S608 - as above
+                spark.sql(
+                    f"UPDATE {self.table} AS t SET {self._clearing_set_clause(spark, erasure)} WHERE {sql}"  # noqa: S608 - as above
+                )
             else:
                 spark.sql(f"DELETE FROM {self.table} AS t WHERE {sql}")  # noqa: S608 - as above
 
-    def _sql_set_clause(self, spark: SparkSession, erasure: str) -> str:
+    def _clearing_set_clause(self, spark: SparkSession, erasure: str) -> str:
         known = {"_stage": f"'{ERASED}'", "_error": f"'erased: {erasure}'"}
         fields = spark.table(str(self.table)).schema.fields
         return ", ".join(
@@ -206,7 +208,7 @@ def targets_left_out_and_problems(
     except ErasureConditionError as error:
         return (), [], [str(error)]
     result, left_out, problems = [], [], []
-    for target in _tables_of_job(job):
+    for target in _erasure_targets_of_job(job):
         if not target.table.exists(spark):
             continue
         schema = spark.table(str(target.table)).schema
@@ -251,7 +253,7 @@ def has_record_identity(schema: StructType) -> bool:
     return {"_id", "_source", "_arrived_at"} <= set(schema.fieldNames())
 
 
-def _tables_of_job(job: JobSettings) -> tuple[ErasureTarget, ...]:
+def _erasure_targets_of_job(job: JobSettings) -> tuple[ErasureTarget, ...]:
     """Return the tables of a job's queries, each once."""
     readers_by_table = {one.table: one.readers for one in job.upkeep.tables} if job.upkeep is not None else {}
     targets: dict[str, ErasureTarget] = {}
@@ -275,11 +277,11 @@ def _tables_of_job(job: JobSettings) -> tuple[ErasureTarget, ...]:
     for query in job.queries:
         if isinstance(query, DeriveSettings):
             if query.sink.lake_table is not None:
-                add_target(query.sink.lake_table, "rows", query.name, query.landings)
+                add_target(query.sink.lake_table, "rows", query.name, query.landing_tables)
             if query.dead_letters is not None:
-                add_target(query.dead_letters, "refused", query.name, query.landings)
+                add_target(query.dead_letters, "refused", query.name, query.landing_tables)
             continue
-        text = all(route.format.is_line_of_text for route in query.routes)
+        text = all(route.format.is_payload_one_text_line for route in query.routes)
         landing = query.table if isinstance(query, LandSettings) else query.dead_letters
         add_target(landing, "landing", query.name, words=text)
         if isinstance(query, DirectSettings):

@@ -10,11 +10,11 @@ from ..queries import land
 from ..queries.direct import write_replayed_to_sinks
 from ..queries.query_and_repair_setup import (
     batch_transform_and_schema,
-    find_query_of_command,
-    landing_table_of,
+    existing_landing_table,
     make_direct_routes,
     make_enrich_then_transform,
     open_derived_stream,
+    prepare_session_and_find_query,
     prepare_sink,
 )
 from ..record import tables
@@ -36,7 +36,7 @@ def make_replayer(run: JobRun, name: str) -> DeadLetterReplayer | RefusedRowRepl
         No such query, or a table of dead letters that is missing or has another schema.
     """
     have = [q for q in run.job.queries if not isinstance(q, DeriveSettings) or q.dead_letters is not None]
-    query = find_query_of_command(run, f"--replay {name}", name, "query with dead letters", have)
+    query = prepare_session_and_find_query(run, f"--replay {name}", name, "query with dead letters", have)
     if isinstance(query, DeriveSettings):
         return _make_refused_row_replayer(run, query)
     decoder = decoder_per_topic.query_decoder(run.spark, query.routes)
@@ -65,7 +65,7 @@ def make_backfiller(run: JobRun, name: str) -> DerivedTableBackfiller:
         No such query, a query that cannot be split by time, or a sink with another schema.
     """
     derived = [q for q in run.job.queries if isinstance(q, DeriveSettings)]
-    query = find_query_of_command(run, f"--backfill {name}", name, "derive query", derived)
+    query = prepare_session_and_find_query(run, f"--backfill {name}", name, "derive query", derived)
     if query.state is not None:
         raise StartError(
             f"--backfill {name}: the query keeps state, so its results depend on records outside any time range; give "
@@ -80,7 +80,7 @@ def make_backfiller(run: JobRun, name: str) -> DerivedTableBackfiller:
         raise StartError(
             f"--backfill {name}: its sink is {query.sink.kind}; only an iceberg sink can be backfilled"
         )
-    landing = landing_table_of(run, name, query.source_table)
+    landing = existing_landing_table(run, name, query.source_table)
     compose = make_enrich_then_transform(run, name, query)
     table = run.table(query.sink.lake_table)
     tables.create_or_evolve_table(
@@ -105,7 +105,7 @@ def _make_refused_row_replayer(run: JobRun, query: DeriveSettings) -> RefusedRow
             f"(no table {letters})"
         )
     tables.refuse_table_with_other_columns(run.spark, letters, LETTER)
-    landing = landing_table_of(run, query.name, query.source_table)
+    landing = existing_landing_table(run, query.name, query.source_table)
     compose = make_enrich_then_transform(run, query.name, query)
     rows = open_derived_stream(run, query, compose, landing, None)
     compose, schema = batch_transform_and_schema(run.spark, query, compose, rows, landing)

@@ -133,7 +133,7 @@ class LetterSelection:
         unknown = tuple(i for root in lacking for i in written.pop(root))
         return cls({root: (lines or {}).get(root) for root in written}, written, unknown)
 
-    def frame(self, spark: SparkSession) -> DataFrame:
+    def as_dataframe(self, spark: SparkSession) -> DataFrame:
         """Return a DataFrame with ``_root`` and ``_corrected``."""
         rows = [(root, None if p is None else bytearray(p)) for root, p in self.payloads.items()]
         return spark.createDataFrame(rows, "_root STRING, _corrected BINARY")
@@ -252,7 +252,7 @@ class DeadLetterReplayer(LetterReplay):
         letters = with_root_and_attempt(rows.where(F.col("_error").isNotNull() & ~erased))
         selected, missing = None, list[str]()
         if selection is not None:
-            selected = selection.frame(rows.sparkSession)
+            selected = selection.as_dataframe(rows.sparkSession)
             missing = [r["_root"] for r in selected.join(letters, "_root", "left_anti").collect()]
             letters = letters.join(selected, "_root", "left_semi")
             refuse_ambiguous_corrections(letters, selection)

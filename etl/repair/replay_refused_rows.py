@@ -87,7 +87,7 @@ class RefusedRowReplayer(LetterReplay):
         last = letters.groupBy(*FAMILY).agg(F.max_by(row, "_attempt").alias("last")).select("_root", "last.*")
         missing: list[str] = []
         if selection is not None:
-            named = selection.frame(held.sparkSession)
+            named = selection.as_dataframe(held.sparkSession)
             missing = [r["_root"] for r in named.join(last, "_root", "left_anti").collect()]
             last = last.join(named, "_root")
             refuse_ambiguous_corrections(last, selection)
@@ -127,7 +127,7 @@ class RefusedRowReplayer(LetterReplay):
             bad = sendable.unionByName(failed).persist()
             try:
                 count, again = still.count(), bad.count()
-                self._append_settled(still, bad)
+                self._append_rows_of_settled_letters(still, bad)
                 figures = {"good": offered - sendable.count(), "bad": again, "filtered": count - again}
                 changed = still.join(bad, [*FAMILY], "left_semi").where(_corrected_bytes_condition()).count()
             finally:
@@ -137,7 +137,7 @@ class RefusedRowReplayer(LetterReplay):
         finally:
             rows.unpersist()
 
-    def _append_settled(self, still: DataFrame, bad: DataFrame) -> None:
+    def _append_rows_of_settled_letters(self, still: DataFrame, bad: DataFrame) -> None:
         """Append a row for each settled letter, and for each corrected one that is refused again."""
         result = still.join(bad, [*FAMILY], "left").where(
             F.col(_ERROR).isNull() | _corrected_bytes_condition()

@@ -234,7 +234,7 @@ class Sink(Protocol):
         """
 
 
-def version_of_results(rows: DataFrame, place: BatchIdentity | None) -> int | None:
+def version_if_rows_are_results(rows: DataFrame, place: BatchIdentity | None) -> int | None:
     """Return the version of a batch of results, whose identity is ``_id`` alone.
 
     None for records, which never change, and for the last records of keys, of which each has its own order.

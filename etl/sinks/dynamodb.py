@@ -24,12 +24,12 @@ from .base import (
     Reread,
     WriteCounts,
     refuse_unwritable_map_keys,
-    version_of_results,
+    version_if_rows_are_results,
 )
 from .delivery import python_task_writes
 from .delivery.dynamodb_items import RowToItemConverter
 from .delivery.python_task_writes import Entry, Refused, RequestWriter, RowToSend
-from .delivery.record_order import is_decided_by_arrival, kept_order, lane_and_place
+from .delivery.record_order import is_decided_by_arrival, lane_and_position, order_after_replacement
 
 MOST_ITEMS = 25
 MOST_BYTES = 16 * 1024 * 1024
@@ -134,7 +134,7 @@ class ResultWriter(ItemWriter):
         """Return a result with its version, or with the parts of its record's order."""
         if record.order is None:
             return self.form.item_and_json_size(record.text, {VERSION: {"N": str(self.version)}})
-        lane, place = lane_and_place(record.order)
+        lane, place = lane_and_position(record.order)
         return self.form.item_and_json_size(record.text, {LANE: {"S": lane}, PLACE: {"S": place}})
 
     def write_rest_and_yield_refused(self) -> Iterator[Refused]:
@@ -175,7 +175,10 @@ class ResultWriter(ItemWriter):
             old = aws_clients.call_and_classify_errors(ask).get("Attributes", {}).get(ORDER)
             if old is not None and is_decided_by_arrival(str(record.order), old["S"]):
                 self.unordered += 1
-            if old is not None and (order := kept_order(str(record.order), old["S"])) != record.order:
+            if (
+                old is not None
+                and (order := order_after_replacement(str(record.order), old["S"])) != record.order
+            ):
                 # The earlier record of the lane arrived later.
                 with_time = {**item, ORDER: {"S": order}}
                 same = {":order": item[ORDER]}
@@ -281,7 +284,7 @@ class DynamoDbSink:
         counts as a duplicate. If two programs
         write a record's item, the later write wins.
         """
-        form, version = RowToItemConverter.for_columns(rows.schema), version_of_results(rows, place)
+        form, version = RowToItemConverter.for_columns(rows.schema), version_if_rows_are_results(rows, place)
         replaces = version is not None or ORDER in rows.columns
         opening = partial(_open_writer, self.settings, self.endpoint, form, version, replaces=replaces)
         return python_task_writes.send_batch(rows, F.lit(None), opening, refuse)

@@ -25,7 +25,7 @@ from .base import (
     dead_letters_of_refused_rows,
     reason_not_storable,
     refuse_unwritable_map_keys,
-    version_of_results,
+    version_if_rows_are_results,
 )
 from .delivery.postgres_merge import PostgresTable
 from .delivery.postgres_session import PostgresSession, connect, is_tls_refusal, sql_state, tls_properties
@@ -125,7 +125,7 @@ class JdbcSink:
         """
         shape, version = (
             PostgresTable.from_columns(self.settings.table, rows.schema),
-            version_of_results(rows, place),
+            version_if_rows_are_results(rows, place),
         )
         if shape.has_replacing_rows:
             # A batch with state must be read only once, because the read commits the state.
@@ -162,7 +162,7 @@ class JdbcSink:
         offered, refused = figures["offered"], figures["refused"]
         with self._open_session(rows.sparkSession, login) as session:
             unordered = shape.count_decided_by_arrival(session, attempt)
-            written, spoilt = shape.merge_staged_rows(
+            written, spoilt = shape.merge_and_count_written_and_refused(
                 session, attempt, least=offered - refused, version=version
             )
         if refused:

@@ -207,10 +207,10 @@ class KinesisSink:
             partial(self._send_rows_not_in_stream, refuse),
         )
         return self._end_marks.write_compared_with_mark(
-            rows, place, reread, waits, self._stream_time_text, send
+            rows, place, reread, waits, self._service_time_text, send
         )
 
-    def _stream_time_text(self) -> str:
+    def _service_time_text(self) -> str:
         with closing(self._tail.make_client()) as client:
             return self._tail.service_time(client).isoformat()
 

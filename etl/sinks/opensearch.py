@@ -27,11 +27,11 @@ from .base import (
     Reread,
     WriteCounts,
     refuse_unwritable_map_keys,
-    version_of_results,
+    version_if_rows_are_results,
 )
 from .delivery import python_task_writes
 from .delivery.python_task_writes import Entry, Refused, RequestWriter, RowToSend, UnsupportedRowError
-from .delivery.record_order import is_decided_by_arrival, is_not_older, kept_order
+from .delivery.record_order import is_decided_by_arrival, is_not_older, order_after_replacement
 
 MOST_DOCUMENTS = 1000
 MOST_BYTES = 5 * 1024 * 1024
@@ -267,7 +267,7 @@ class LatestDocumentWriter(DocumentWriter):
                 self.unordered += old is not None and is_decided_by_arrival(order, old)
                 if old is not None and not is_not_older(order, old):
                     continue
-                order = order if old is None else kept_order(order, old)
+                order = order if old is None else order_after_replacement(order, old)
                 named |= {"if_seq_no": result["_seq_no"], "if_primary_term": result["_primary_term"]}
             elif record.deleted:
                 continue
@@ -303,7 +303,7 @@ def row_json_to_document_bytes(text: str, order: str | None = None) -> bytes:
     b'{"flight":7,"millrace":{"id":"t/0/1"}}'
     """
     theirs, ours = [], []
-    for name, value in _object_members(text):
+    for name, value in _members_of_json_object(text):
         if name == DELETED:
             continue
         if name == ORDER and order is not None:
@@ -316,7 +316,7 @@ def row_json_to_document_bytes(text: str, order: str | None = None) -> bytes:
     return ("{" + ",".join(theirs) + "}").encode()
 
 
-def _object_members(text: str) -> Iterator[tuple[str, str]]:
+def _members_of_json_object(text: str) -> Iterator[tuple[str, str]]:
     """Yield names and values of an object as Spark writes it: without spaces in between."""
     at = 1
     while text[at] != "}":
@@ -395,5 +395,5 @@ class OpenSearchSink:
         a part of its documents, and finds them when it is repeated. Documents that do not fit the mapping become dead letters.
         """
         kind = LatestDocumentWriter if ORDER in rows.columns else DocumentWriter
-        opening = partial(_make_writer, kind, self.settings, version_of_results(rows, place))
+        opening = partial(_make_writer, kind, self.settings, version_if_rows_are_results(rows, place))
         return python_task_writes.send_batch(rows, F.lit(None), opening, refuse)

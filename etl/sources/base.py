@@ -185,7 +185,7 @@ class LegGuard(ABC):
         """
 
     @abstractmethod
-    def take_arrivals_of_landed_batch(self, oldest: int | None, steps: str) -> None:
+    def store_arrivals_of_landed_batch(self, oldest: int | None, steps: str) -> None:
         """Take the oldest arrival and the steps of a landed batch; ``oldest`` is None for an empty one."""
 
 

@@ -31,13 +31,13 @@ class BatchOffsets:
         """Number of offsets of each partition."""
         return [end - self.start.get(p, 0) for p, end in self.end.items()]
 
-    def with_prefix(self, prefix: str) -> BatchOffsets:
+    def partitions_with_prefix(self, prefix: str) -> BatchOffsets:
         """Return the partitions whose names have a prefix."""
         return BatchOffsets(
             *({p: at for p, at in ends.items() if p.startswith(prefix)} for ends in (self.start, self.end))
         )
 
-    def without_prefix(self, prefix: str) -> BatchOffsets:
+    def with_prefix_removed(self, prefix: str) -> BatchOffsets:
         """Return the same offsets with the prefix removed from the names of partitions."""
         return BatchOffsets(
             *({p.removeprefix(prefix): at for p, at in ends.items()} for ends in (self.start, self.end))

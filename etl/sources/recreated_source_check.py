@@ -89,7 +89,7 @@ class LegIdentity:
     streams: Mapping[str, tuple[str, str | None]] = field(default_factory=dict)
     while_running: bool = True
 
-    def unique_ids(self, ids: Ids) -> Ids:
+    def ids_by_unique_name(self, ids: Ids) -> Ids:
         """Return the ids by names that are unique among the legs."""
         return {f"{what} of {self.of}": known for what, known in ids.items()}
 
@@ -159,16 +159,16 @@ class StreamIdentities:
         NoAnswerError
             A service does not answer at present.
         """
-        self._raise_if_changed(self._ask_current_ids() if self._found is None else self._found)
+        self._raise_if_changed_else_store(self._ask_current_ids() if self._found is None else self._found)
 
     def __call__(self, before: Callable[[], None] | None = None) -> None:
         """Compare while the query runs, after another check; errors as in :meth:`check_before_first_batch`."""
         if before is not None:
             before()
         if self._file is not None:  # otherwise nothing was written yet
-            self._raise_if_changed(self._ask_current_ids(running=True))
+            self._raise_if_changed_else_store(self._ask_current_ids(running=True))
 
-    def _raise_if_changed(self, current: list[Ids]) -> None:
+    def _raise_if_changed_else_store(self, current: list[Ids]) -> None:
         if wrong := self._describe_change(current):
             raise LossError(wrong)
         self._store_ids(current)
@@ -224,7 +224,11 @@ class StreamIdentities:
 
     def _ids_by_unique_name(self, current: list[Ids]) -> Ids:
         legs = zip(self.legs, current, strict=True)
-        return {what: known for leg, ids_of_leg in legs for what, known in leg.unique_ids(ids_of_leg).items()}
+        return {
+            what: known
+            for leg, ids_of_leg in legs
+            for what, known in leg.ids_by_unique_name(ids_of_leg).items()
+        }
 
     def _known_streams(self, current: list[Ids]) -> Iterator[tuple[str, KnownStream]]:
         for leg, ids_of_leg in zip(self.legs, current, strict=True):
@@ -249,17 +253,19 @@ def stream_identities(run: JobRun, query: QuerySettings, url: str, *, begun: boo
         for leg in group_sources_into_legs(query.sources)
     )
 
-    def load() -> str | None:
+    def read_identity_file() -> str | None:
         try:
             return hadoop_files.read_text(spark, url)
         except FileNotFoundError:
             return None
 
-    def save(text: str) -> None:
+    def write_identity_file(text: str) -> None:
         hadoop_files.write_text(spark, url, text)
 
     again = f"`millrace checkpoint reset {job.job} {query.name} --env {job.environment}` lets it begin with the new one"
-    return StreamIdentities(query.name, legs, load, save, again, run.report, begun)
+    return StreamIdentities(
+        query.name, legs, read_identity_file, write_identity_file, again, run.report, begun
+    )
 
 
 def _describe_changes(before: Ids, now: Ids) -> str:

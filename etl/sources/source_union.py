@@ -97,7 +97,7 @@ class LegGuards:
         ]
         return reduce(add, counts) if counts else None
 
-    def check_after_batch(self, positions: Positions, found_count: int | None) -> None:
+    def check_expected_positions_found(self, positions: Positions, found_count: int | None) -> None:
         """Compare the look-up's result with the positions that it must find.
 
         Raises
@@ -120,10 +120,10 @@ class LegGuards:
             for figure in guard.arrival_aggregates(f"_{place}", f"_source = '{guard.source.name}'")
         )
 
-    def take_arrivals_of_landed_batch(self, figures: Mapping[str, Any]) -> None:
+    def store_arrivals_of_landed_batch(self, figures: Mapping[str, Any]) -> None:
         """Pass a landed batch's figures to the guards."""
         for place, guard in enumerate(self.streams):
-            guard.take_arrivals_of_landed_batch(figures[f"oldest_{place}"], figures[f"steps_{place}"])
+            guard.store_arrivals_of_landed_batch(figures[f"oldest_{place}"], figures[f"steps_{place}"])
 
 
 def _look_up_with_more_rows(look_up: DuplicateLookUp, more: Sequence[Column | None]) -> DuplicateLookUp:

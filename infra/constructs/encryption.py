@@ -14,7 +14,7 @@ from millrace.sizing.costs.endpoints_or_nat_gateways import created_kms_keys_wit
 from ..removal_policies import removal_policy
 
 
-def encryption_key_for_class(
+def existing_or_new_encryption_key(
     scope: Construct,
     construct_id: str,
     *,

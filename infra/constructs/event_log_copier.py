@@ -15,7 +15,7 @@ from constructs import Construct
 from millrace.config.aws.iam_statements import FILES, Grant, allow, allow_listing_prefixes
 from millrace.config.aws.resource_names import Names
 
-from .logged_encrypted_state_machine import RecordedStateMachine, allow_delivery_of_execution_logs
+from .logged_encrypted_state_machine import LoggedEncryptedStateMachine, allow_delivery_of_execution_logs
 
 FLAT_PREFIX = "spark"
 """Prefix in the event-log bucket; each child below it is the log of one run."""
@@ -33,7 +33,7 @@ _TARGET = (
 )
 
 
-class EventLogCopier(RecordedStateMachine):
+class EventLogCopier(LoggedEncryptedStateMachine):
     """State machine that copies each new event log, and deletes the copy when the original is deleted.
 
     Parameters
@@ -57,7 +57,7 @@ class EventLogCopier(RecordedStateMachine):
             purpose=f"Copies event logs of {names.prefix} under one prefix",
         )
         allow_delivery_of_execution_logs(key, account=names.account)
-        starter = self.starter_role(f"Starts the copy of event logs of {names.prefix}")
+        starter = self.add_starter_role(f"Starts the copy of event logs of {names.prefix}")
         events.CfnRule(
             self,
             "Rule",

@@ -12,6 +12,7 @@ from millrace.config.aws.iam_statements import Grant
 
 from ..accept_finding import accept_finding_at_construct
 from ..errors import InfrastructureError
+from ..grants_as_cdk_statements import to_policy_statement
 from ..permissions.split_policies import (
     ATTACHED,
     INLINE,
@@ -19,7 +20,6 @@ from ..permissions.split_policies import (
     split_into_policies,
     statement_length,
 )
-from ..policy_statements import to_policy_statement
 
 
 class JobRole(iam.Role):
@@ -75,9 +75,9 @@ class JobRole(iam.Role):
                 },
             ),
         )
-        self.policies = self._policies_of_grants(grants, description)
+        self.policies = self._add_policies_of_grants(grants, description)
 
-    def _policies_of_grants(
+    def _add_policies_of_grants(
         self, grants: Sequence[Grant], description: str
     ) -> tuple[iam.Policy | iam.ManagedPolicy, ...]:
         stack = Stack.of(self)

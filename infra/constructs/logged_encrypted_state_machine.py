@@ -22,7 +22,7 @@ from .log_groups import EncryptedLogGroup
 _DATA_KEY_REUSE_SECONDS = 300
 
 
-class RecordedStateMachine(Construct):
+class LoggedEncryptedStateMachine(Construct):
     """A state machine that logs everything, is traced, and encrypts its data with a key of the environment.
 
     Parameters
@@ -111,7 +111,7 @@ class RecordedStateMachine(Construct):
         # A machine that is created before its role's policy has no access to its log group.
         self.machine.node.add_dependency(*self.role.policies)
 
-    def starter_role(self, purpose: str) -> JobRole:
+    def add_starter_role(self, purpose: str) -> JobRole:
         """Make the role with which event rules start the machine."""
         return JobRole(
             self,

@@ -68,7 +68,7 @@ class ProvisionedCluster(Construct):
             name=f"{names.cluster(cluster)}-brokers",
             server_properties=broker_properties_text(settings, replicas=self.replicas),
         )
-        group = _broker_security_group(self, names=names, cluster=cluster, vpc=vpc, workers=workers)
+        group = _add_broker_security_group(self, names=names, cluster=cluster, vpc=vpc, workers=workers)
         resource = msk.CfnCluster(
             self,
             "Resource",
@@ -112,7 +112,7 @@ class ProvisionedCluster(Construct):
             # (terraform-aws-modules/terraform-aws-msk-kafka-cluster#47).
             logging_info=None
             if settings.tier == "express"
-            else self._broker_log_settings(environment, f"/{names.prefix}/kafka/{cluster}", logs_key),
+            else self._add_log_group_for_brokers(environment, f"/{names.prefix}/kafka/{cluster}", logs_key),
         )
         if settings.tier == "express":
             accept_finding_at_construct(
@@ -121,7 +121,7 @@ class ProvisionedCluster(Construct):
         resource.apply_removal_policy(removal_policy(environment, disposable=settings.disposable))
         self.arn = resource.attr_arn
 
-    def _broker_log_settings(
+    def _add_log_group_for_brokers(
         self, environment: Environment, name: str, key: kms.IKey
     ) -> msk.CfnCluster.LoggingInfoProperty:
         group = EncryptedLogGroup(self, "BrokerLogs", environment=environment, name=name, key=key, stays=True)
@@ -159,7 +159,7 @@ class ServerlessCluster(Construct):
     ) -> None:
         super().__init__(scope, construct_id)
         self.replicas = _REPLICAS
-        group = _broker_security_group(self, names=names, cluster=cluster, vpc=vpc, workers=workers)
+        group = _add_broker_security_group(self, names=names, cluster=cluster, vpc=vpc, workers=workers)
         resource = msk.CfnServerlessCluster(
             self,
             "Resource",
@@ -212,7 +212,7 @@ def broker_properties_text(settings: MskCluster, *, replicas: int) -> str:
     return "\n".join(f"{name}={value}" for name, value in properties.items())
 
 
-def _broker_security_group(
+def _add_broker_security_group(
     scope: Construct, *, names: Names, cluster: str, vpc: ec2.IVpc, workers: ec2.ISecurityGroup
 ) -> ec2.SecurityGroup:
     group = ec2.SecurityGroup(

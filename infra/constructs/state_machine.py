@@ -15,15 +15,15 @@ from millrace.sizing.plan_model import RUNBOOK, JobPlan
 
 from ..accept_finding import accept_finding_at_construct
 from ..stacks.job_base import JobStack, RunCallsForStateMachine
-from .logged_encrypted_state_machine import RecordedStateMachine
+from .logged_encrypted_state_machine import LoggedEncryptedStateMachine
 from .state_machine_definition import job_machine_definition
-from .state_machine_engines import grace_seconds_from_plan
+from .state_machine_engine_calls import grace_seconds_from_plan
 
 _LOOK_AFTER = "rate(15 minutes)"
 """Period of the check on the job. Both engines send events on a best-effort basis; a lost event costs at most this long."""
 
 
-class JobStateMachine(RecordedStateMachine):
+class JobStateMachine(LoggedEncryptedStateMachine):
     """State machine that starts, stops, drains and watches one job, and restarts it after an end that nobody asked for.
 
     It is in the job's own stack, whose output ``StateMachineArn`` names it. So a job and its
@@ -101,7 +101,9 @@ class JobStateMachine(RecordedStateMachine):
 
     def _add_event_rules(self) -> None:
         names = self._stack.names
-        starter = self.starter_role(f"Starts the state machine of job {self._plan.name} of {names.prefix}")
+        starter = self.add_starter_role(
+            f"Starts the state machine of job {self._plan.name} of {names.prefix}"
+        )
         self._ended = events.CfnRule(
             self,
             "Ended",

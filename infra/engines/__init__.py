@@ -6,7 +6,10 @@ from millrace.config.base import load_kind
 
 from .base import DeployedEngine
 
-ENGINES = {"glue": "millrace.infra.engines.glue:Glue", "emr": "millrace.infra.engines.emr:Emr"}
+ENGINES = {
+    "glue": "millrace.infra.engines.glue:DeployedGlue",
+    "emr": "millrace.infra.engines.emr:DeployedEmr",
+}
 """Class of each engine, by its kind; a distribution adds its own as ``millrace.deployed_engines``, or has the base class."""
 
 

@@ -45,7 +45,7 @@ class DeployedEngine:
         """Return the engine's other keys of a launch document."""
         return {}
 
-    def grants_before_deployment(self, scope: PermissionScope) -> list[Grant]:
+    def grants_to_prepare_for_deployment(self, scope: PermissionScope) -> list[Grant]:
         """Return the grants for the changes that a deployment first makes to the engine's resources."""
         return []
 

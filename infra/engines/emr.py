@@ -31,8 +31,8 @@ _OVERHEAD_LEAST_MIB = 384
 """Memory that Spark asks for beside the heap: 10 %, at least 384 MiB, out of the worker's memory."""
 
 
-class Emr(DeployedEngine):
-    """An EMR Serverless application."""
+class DeployedEmr(DeployedEngine):
+    """Differences of a job on EMR Serverless from one on another engine."""
 
     stack = "millrace.infra.stacks.emr_job:EmrJobStack"
 
@@ -93,7 +93,7 @@ class Emr(DeployedEngine):
         assert isinstance(job, EmrJob), "a job of this engine"
         return {"retries_per_hour": job.retries_per_hour}
 
-    def grants_before_deployment(self, scope: PermissionScope) -> list[Grant]:
+    def grants_to_prepare_for_deployment(self, scope: PermissionScope) -> list[Grant]:
         """Return the grant to stop an application, which accepts changes only when it is stopped."""
         return [
             allow(

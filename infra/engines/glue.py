@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..environment_permission_scope import PermissionScope
 
 
-class Glue(DeployedEngine):
+class DeployedGlue(DeployedEngine):
     """Differences of a job on Glue from one on another engine."""
 
     stack = "millrace.infra.stacks.glue_job:GlueJobStack"

@@ -46,19 +46,19 @@ def add_job_file_assets(scope: Construct, *, environment: Environment, job: Job,
         root, _staging_folder(scope), boto3_files_by_archive_path() if job.carries_libraries else {}
     )
     return AssetUrls(
-        entry_script=_publish_file(scope, "EntryScript", (_CORE / "main.py").resolve()),
-        archive=_publish_file(scope, "Archive", archive),
+        entry_script=_add_file_asset(scope, "EntryScript", (_CORE / "main.py").resolve()),
+        archive=_add_file_asset(scope, "Archive", archive),
         jars=tuple(
-            _publish_file(scope, f"Jar-{jar.stem}", jar)
+            _add_file_asset(scope, f"Jar-{jar.stem}", jar)
             for jar in jars_that_engine_lacks(environment, job, root)
         ),
     )
 
 
-def _publish_file(scope: Construct, construct_id: str, file: Path) -> str:
+def _add_file_asset(scope: Construct, construct_id: str, file: Path) -> str:
     # The CDK's own fingerprint also covers what a job does not know: with this one it can check what it loads (etl/main.py).
     content_digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    return asset_url_for_file_text(Asset(scope, construct_id, path=str(file), asset_hash=content_digest))
+    return asset_s3_url_text(Asset(scope, construct_id, path=str(file), asset_hash=content_digest))
 
 
 def add_text_asset(scope: Construct, construct_id: str, name: str, text: str) -> str:
@@ -66,7 +66,7 @@ def add_text_asset(scope: Construct, construct_id: str, name: str, text: str) ->
     assert not Token.is_unresolved(text), f"{name}: a file holds no template expression"
     path = _staging_folder(scope) / name
     path.write_text(text, encoding="utf-8")
-    return _publish_file(scope, construct_id, path)
+    return _add_file_asset(scope, construct_id, path)
 
 
 def jars_that_engine_lacks(environment: Environment, job: Job, root: Path) -> tuple[Path, ...]:
@@ -138,7 +138,7 @@ def write_archive(root: Path, folder: Path, others: Mapping[str, Path], *, core:
     return archive
 
 
-def asset_url_for_file_text(asset: Asset) -> str:
+def asset_s3_url_text(asset: Asset) -> str:
     """Return an asset's ``s3://`` URL as text that can be written into a file.
 
     CDK knows an asset's address as a template expression; inside a file no template

@@ -22,7 +22,7 @@ from millrace.config.queries import (
     Watermark,
 )
 from millrace.config.sinks.base import SinkContext
-from millrace.config.sources.base import StreamContext
+from millrace.config.sources.base import StreamReadingContext
 from millrace.config.table_writers_and_readers import maintained_tables, readers_of_table
 from millrace.etl.launch import settings as launch
 from millrace.etl.launch.sources import Source
@@ -138,7 +138,7 @@ def _query_settings(
             latest_by=() if latest is None else latest.key,
             latest_order=None if latest is None else latest.order,
             history=latest is not None and latest.history,
-            **_settings_after_decoding(environment, query, plan, names),
+            **_enrich_transform_and_sink_settings(environment, query, plan, names),
         )
     repartition = None if plan.repartition is None else plan.repartition.value
     routes = {
@@ -150,7 +150,8 @@ def _query_settings(
             name=plan.name,
             routes=tuple(
                 launch.DirectRouteSettings(
-                    **vars(routes[place]), **_settings_after_decoding(environment, end, plan, names)
+                    **vars(routes[place]),
+                    **_enrich_transform_and_sink_settings(environment, end, plan, names),
                 )
                 for place, end in query.sinks_by_place.items()
             ),
@@ -172,8 +173,8 @@ def _route_settings(
     route: Reading,
     plan: QueryPlan,
     names: Names,
-) -> launch.RouteSettings:
-    return launch.RouteSettings(
+) -> launch.SourceRouteSettings:
+    return launch.SourceRouteSettings(
         name,
         origin=route.topic or names.stream(route.source) if isinstance(route, Route) else None,
         source=_source_settings(environment, job, query, route.source, plan, names),
@@ -184,12 +185,12 @@ def _route_settings(
         changes_of=route.changes_of if isinstance(route, Route) else None,
         rules=tuple(
             _rule_settings(rule, asked, name)
-            for rule, asked in route.all_rules(environment.value_locations.root).items()
+            for rule, asked in route.rules_with_any_field_rule(environment.value_locations.root).items()
         ),
     )
 
 
-def _settings_after_decoding(
+def _enrich_transform_and_sink_settings(
     environment: Environment, end: Any, plan: QueryPlan, names: Names
 ) -> dict[str, Any]:
     return {
@@ -232,7 +233,7 @@ def _source_settings(
 ) -> Source:
     assert plan.records_per_batch is not None, f"{plan.name}: the plan has no limit for a batch"
     each = plan.records_per_partition
-    context = StreamContext(
+    context = StreamReadingContext(
         names,
         job,
         plan.name,
@@ -241,7 +242,7 @@ def _source_settings(
         plan.trigger_seconds.value
         if not environment.jobs[job].has_bounded_runs
         else max(_SHORTEST_TRIGGER, 2 * plan.batch_seconds.value),
-        _share_of_batch(environment, query, name, plan.records_per_batch.value),
+        _stream_share_of_batch_records(environment, query, name, plan.records_per_batch.value),
         None if each is None else each.value,
         0.0 if each is None else _seconds_to_deliver(environment.streams[name], each.value),
     )
@@ -254,7 +255,9 @@ def _seconds_to_deliver(stream: Stream, records: int) -> float:
     return sum(records * stream.traffic.record_size / each for each in out)
 
 
-def _share_of_batch(environment: Environment, query: SourceQueryBase, name: str, records: int) -> int:
+def _stream_share_of_batch_records(
+    environment: Environment, query: SourceQueryBase, name: str, records: int
+) -> int:
     """Return a stream's share of a batch's records, in proportion to its peak arrivals; rounded up."""
     peaks = {
         each: environment.streams[each].traffic.records_per_second

@@ -191,7 +191,9 @@ def grants_to_read_what_decides_deployment(scope: PermissionScope) -> list[Grant
     outside = any(reason_job_runs_in_vpc(environment, job) is None for job in environment.jobs)
     policies = [scope.s3_arn(each) for each in environment.storage.buckets.values()] if outside else []
     keys = [key for _, key in environment.storage.keys if key is not None] if outside else []
-    assets = scope.s3_arn(scope.bootstrap_name(DefaultStackSynthesizer.DEFAULT_FILE_ASSETS_BUCKET_NAME))
+    assets = scope.s3_arn(
+        scope.bootstrap_resource_name(DefaultStackSynthesizer.DEFAULT_FILE_ASSETS_BUCKET_NAME)
+    )
     return [
         allow("AskAccount", sorted(anywhere), ["*"], why=NO_NARROWER),
         allow(

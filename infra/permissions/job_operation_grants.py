@@ -13,10 +13,12 @@ from ..environment_permission_scope import PermissionScope
 def grants_to_assume_bootstrap_roles(scope: PermissionScope) -> list[Grant]:
     """Assume two roles of CDK's bootstrap; a third role, which the first one passes, deploys the templates."""
     roles = [
-        scope.bootstrap_name(DefaultStackSynthesizer.DEFAULT_DEPLOY_ROLE_ARN),
-        scope.bootstrap_name(DefaultStackSynthesizer.DEFAULT_FILE_ASSET_PUBLISHING_ROLE_ARN),
+        scope.bootstrap_resource_name(DefaultStackSynthesizer.DEFAULT_DEPLOY_ROLE_ARN),
+        scope.bootstrap_resource_name(DefaultStackSynthesizer.DEFAULT_FILE_ASSET_PUBLISHING_ROLE_ARN),
     ]
-    version = scope.bootstrap_name(DefaultStackSynthesizer.DEFAULT_BOOTSTRAP_STACK_VERSION_SSM_PARAMETER)
+    version = scope.bootstrap_resource_name(
+        DefaultStackSynthesizer.DEFAULT_BOOTSTRAP_STACK_VERSION_SSM_PARAMETER
+    )
     return [
         allow("ActAsBootstrapRoles", ["sts:AssumeRole"], roles),
         allow("ReadBootstrapVersion", ["ssm:GetParameter"], [scope.names.arn("ssm", f"parameter{version}")]),
@@ -25,7 +27,7 @@ def grants_to_assume_bootstrap_roles(scope: PermissionScope) -> list[Grant]:
 
 def grants_to_read_stacks(scope: PermissionScope) -> list[Grant]:
     """Read the deployed templates, outputs and launch documents."""
-    assets = scope.bootstrap_name(DefaultStackSynthesizer.DEFAULT_FILE_ASSETS_BUCKET_NAME)
+    assets = scope.bootstrap_resource_name(DefaultStackSynthesizer.DEFAULT_FILE_ASSETS_BUCKET_NAME)
     # Those that the file no longer has, too, which a deployment removes.
     stacks = [scope.names.arn("cloudformation", f"stack/{scope.names.prefix}-*")]
     documents = [f"{scope.s3_arn(assets)}/{scope.names.stack('job-*')}/*"]
@@ -59,7 +61,7 @@ def grants_to_stop_applications(scope: PermissionScope) -> list[Grant]:
     return [
         grant
         for kind in scope.job_names_by_engine
-        for grant in engines.deployed_engine(kind).grants_before_deployment(scope)
+        for grant in engines.deployed_engine(kind).grants_to_prepare_for_deployment(scope)
     ]
 
 

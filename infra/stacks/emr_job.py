@@ -15,7 +15,7 @@ from millrace.config.engines import ended_run_states
 from millrace.config.engines.emr import EmrJob
 from millrace.sizing.plan_model import JobPlan
 
-from ..constructs.state_machine_engines import emr_engine_calls
+from ..constructs.state_machine_engine_calls import emr_engine_calls
 from ..engines.emr import format_gigabytes
 from .job_base import JobStack, RunCallsForStateMachine, SharedStacks
 

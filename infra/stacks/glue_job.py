@@ -22,7 +22,7 @@ from millrace.sizing.plan_model import JobPlan
 from ..accept_finding import accept_finding_at_construct
 from ..constructs.job_role import JobRole
 from ..constructs.log_groups import EncryptedLogGroup
-from ..constructs.state_machine_engines import glue_engine_calls
+from ..constructs.state_machine_engine_calls import glue_engine_calls
 from ..engines.glue import join_for_glue_conf
 from ..launch.launch_document import event_log_prefix
 from ..permissions.job_permissions import Grant, glue_network_grants
@@ -75,7 +75,7 @@ class GlueJobStack(JobStack):
             max_concurrent_runs=1,
             max_retries=settings.retries,
             connections=list(connections) or None,
-            security_configuration=self._security_configuration(names, plan),
+            security_configuration=self._add_security_configuration_and_log_groups(names, plan),
             continuous_logging=glue.ContinuousLoggingProps(
                 enabled=True, log_group=self.log_group, quiet=True
             ),
@@ -155,7 +155,9 @@ class GlueJobStack(JobStack):
             )
         return connections
 
-    def _security_configuration(self, names: Names, plan: JobPlan) -> glue.SecurityConfiguration:
+    def _add_security_configuration_and_log_groups(
+        self, names: Names, plan: JobPlan
+    ) -> glue.SecurityConfiguration:
         """Make the job's security configuration, and the log groups whose names contain its name.
 
         It cannot be changed: CloudFormation creates a new one before it removes the old one. So the name

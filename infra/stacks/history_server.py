@@ -47,7 +47,7 @@ exec "$home/bin/spark-class" org.apache.spark.deploy.history.HistoryServer"""
 """
 
 
-class HistoryStack(EnvironmentStack):
+class HistoryServerStack(EnvironmentStack):
     """The server, its load balancer, and the copies of logs under one prefix.
 
     Event logs reveal much about jobs and their settings: the server is reachable from inside
@@ -97,8 +97,8 @@ class HistoryStack(EnvironmentStack):
             "Task",
             cpu=settings.vcpu * 1024,
             memory_limit_mib=settings.memory_gib * _MIB_PER_GIB,
-            task_role=self._add_role("TaskRole", "Reads event logs", self._read_log_grants()),
-            execution_role=self._add_role(
+            task_role=self._add_task_role("TaskRole", "Reads event logs", self._read_log_grants()),
+            execution_role=self._add_task_role(
                 "ExecutionRole",
                 "Pulls the image, writes logs",
                 [
@@ -211,7 +211,7 @@ class HistoryStack(EnvironmentStack):
             fill,
         ]
 
-    def _add_role(self, construct_id: str, does: str, grants: list[Grant]) -> JobRole:
+    def _add_task_role(self, construct_id: str, does: str, grants: list[Grant]) -> JobRole:
         names = self.names
         return JobRole(
             self,

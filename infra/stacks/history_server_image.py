@@ -11,7 +11,7 @@ from ..constructs.history_image_pull_through_cache import PullThroughCachedImage
 from .base import EnvironmentStack
 
 
-class HistoryImageStack(EnvironmentStack):
+class HistoryServerImageStack(EnvironmentStack):
     """The pull-through cache of an environment that names no image of its own.
 
     A service whose tasks find no image fails, and its stack is rolled back. With the cache in that

@@ -106,7 +106,7 @@ class JobStack(EnvironmentStack):
         self.network = None if plan.network.value == "none" else foundation.network
         self.groups: tuple[ec2.ISecurityGroup, ...] = ()
         if self.network is not None:
-            self.groups = (self.network.workers, self._worker_security_group(self.network))
+            self.groups = (self.network.workers, self._add_job_worker_security_group(self.network))
         self.log_group_name = f"/{names.prefix}/jobs/{plan.name}"
         self.log_group = EncryptedLogGroup(
             self,
@@ -141,7 +141,7 @@ class JobStack(EnvironmentStack):
         """Return the engine's way to run the job; None for an engine that starts no runs: the job has no state machine then."""
         return None
 
-    def _worker_security_group(self, network: NetworkStack) -> ec2.SecurityGroup:
+    def _add_job_worker_security_group(self, network: NetworkStack) -> ec2.SecurityGroup:
         """Make the group inside which the job's workers reach each other; Glue requires one of a connection's groups to be so."""
         group = ec2.SecurityGroup(
             self,

@@ -15,7 +15,7 @@ from millrace.config.model import Environment, KafkaTopic, MskCluster
 from millrace.sizing.msk_clusters import TIME_LIMITS
 from millrace.sizing.plan_model import Plan
 
-from ..constructs.encryption import encryption_key_for_class
+from ..constructs.encryption import existing_or_new_encryption_key
 from ..constructs.msk_cluster import ExistingCluster, ProvisionedCluster, ServerlessCluster
 from ..removal_policies import removal_policy
 from .base import EnvironmentStack
@@ -48,7 +48,7 @@ class KafkaStack(EnvironmentStack):
         owned = owned_clusters(environment)
         key = None
         if any(settings.tier != "serverless" for settings in owned.values()):
-            key = encryption_key_for_class(
+            key = existing_or_new_encryption_key(
                 self,
                 "Key",
                 environment=environment,

@@ -164,7 +164,9 @@ class NetworkStack(EnvironmentStack):
         )
         vpc.add_flow_log(
             "FlowLog",
-            destination=ec2.FlowLogDestination.to_cloud_watch_logs(group, self._flow_logs_role(group)),
+            destination=ec2.FlowLogDestination.to_cloud_watch_logs(
+                group, self._existing_or_new_flow_logs_role(group)
+            ),
         )
         return vpc
 
@@ -224,7 +226,7 @@ class NetworkStack(EnvironmentStack):
             )
         return tuple(placed)
 
-    def _flow_logs_role(self, group: EncryptedLogGroup) -> iam.IRole:
+    def _existing_or_new_flow_logs_role(self, group: EncryptedLogGroup) -> iam.IRole:
         own = self.names.environment.network.flow_logs_role
         if own is not None:
             return iam.Role.from_role_arn(self, "FlowLogsRole", own, mutable=False)

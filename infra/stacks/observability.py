@@ -68,7 +68,7 @@ class ObservabilityStack(EnvironmentStack):
         apart = len(parts) > _MOST_BOARDS
         stacks: list[EnvironmentStack] = [self]
         for number in range(2, 1 + max(len(shares), len(parts) if apart else 1)):
-            stacks.append(_alarm_stack(scope, names, number, after=stacks))
+            stacks.append(_add_alarm_stack(scope, names, number, after=stacks))
         for stack, alarms in zip(stacks, shares, strict=False):
             add_alarms(stack, names, alarms, topic=alerts.topic_arn)
         self.all_stacks = tuple(stacks)
@@ -159,7 +159,7 @@ class ObservabilityStack(EnvironmentStack):
         CfnOutput(self, "PrometheusWorkspace", value=workspace.attr_workspace_id)
 
 
-def _alarm_stack(
+def _add_alarm_stack(
     scope: Construct, names: Names, number: int, *, after: Sequence[EnvironmentStack]
 ) -> EnvironmentStack:
     stack = EnvironmentStack(

@@ -9,7 +9,7 @@ from constructs import Construct
 
 from millrace.config.aws.resource_names import Names
 
-from ..constructs.encryption import encryption_key_for_class
+from ..constructs.encryption import existing_or_new_encryption_key
 from ..constructs.logged_encrypted_state_machine import allow_delivery_of_execution_logs
 from ..removal_policies import is_disposable
 from .base import EnvironmentStack
@@ -35,7 +35,7 @@ class StateMachineResourcesStack(EnvironmentStack):
             stateful=True,
             description=f"Alerts of {names.prefix}",
         )
-        self.key = encryption_key_for_class(
+        self.key = existing_or_new_encryption_key(
             self,
             "Key",
             environment=names.environment,

@@ -13,7 +13,7 @@ from constructs import Construct
 
 from millrace.config.aws.resource_names import VERSIONS, Bucket, Names
 
-from ..constructs.encryption import allow_cloudwatch_log_groups, encryption_key_for_class
+from ..constructs.encryption import allow_cloudwatch_log_groups, existing_or_new_encryption_key
 from ..launch.job_spark_settings import database_location
 from ..permissions.job_permissions import WRITES
 from ..removal_policies import is_disposable, removal_policy
@@ -47,14 +47,14 @@ class StorageStack(EnvironmentStack):
             description=f"Buckets, keys and database of {names.prefix}",
         )
         storage = environment.storage
-        self.data_key = encryption_key_for_class(
+        self.data_key = existing_or_new_encryption_key(
             self,
             "DataKey",
             environment=environment,
             data_class="data",
             disposable=is_disposable(environment, "lake", "checkpoints", "dead-letters"),
         )
-        self.logs_key = encryption_key_for_class(
+        self.logs_key = existing_or_new_encryption_key(
             self,
             "LogsKey",
             environment=environment,
@@ -62,15 +62,17 @@ class StorageStack(EnvironmentStack):
             disposable=is_disposable(environment, "event-logs", "logs"),
         )
         allow_cloudwatch_log_groups(self.logs_key, prefix="")
-        self.access_logs = self._access_log_bucket()
+        self.access_logs = self._existing_or_new_access_log_bucket()
         # Buckets that keep versions, with the reasons: docs/design/stacks.md#buckets
-        self.lake = self._add_bucket("lake", self.data_key, versioned=True)
-        self.checkpoints = self._add_bucket("checkpoints", self.data_key)
+        self.lake = self._existing_or_new_bucket("lake", self.data_key, versioned=True)
+        self.checkpoints = self._existing_or_new_bucket("checkpoints", self.data_key)
         self._deny_version_writes_to_given_roles()
-        self.dead_letters = self._add_bucket(
+        self.dead_letters = self._existing_or_new_bucket(
             "dead-letters", self.data_key, versioned=True, expires=storage.dead_letter_retention
         )
-        self.event_logs = self._add_bucket("event-logs", self.logs_key, expires=storage.event_log_retention)
+        self.event_logs = self._existing_or_new_bucket(
+            "event-logs", self.logs_key, expires=storage.event_log_retention
+        )
         if environment.history is not None:
             _send_object_events_to_eventbridge(self.event_logs)
         if storage.database is None:
@@ -101,7 +103,7 @@ class StorageStack(EnvironmentStack):
             CfnOutput(self, f"{output}Bucket", value=bucket.bucket_name)
         CfnOutput(self, "DatabaseName", value=names.database)
 
-    def _add_bucket(
+    def _existing_or_new_bucket(
         self, kind: Bucket, key: kms.IKey, *, versioned: bool = False, expires: timedelta | None = None
     ) -> s3.IBucket:
         existing = self.names.environment.storage.buckets.get(kind)
@@ -156,7 +158,7 @@ class StorageStack(EnvironmentStack):
                 )
             )
 
-    def _access_log_bucket(self) -> s3.IBucket:
+    def _existing_or_new_access_log_bucket(self) -> s3.IBucket:
         existing = self.names.environment.storage.buckets.get("access-logs")
         if existing is not None:
             return s3.Bucket.from_bucket_name(self, _construct_id_of_bucket("access-logs"), existing)

@@ -14,7 +14,7 @@ from millrace.config.queries import LandQuery
 from millrace.sizing.plan_model import Plan
 
 from ..accept_finding import accept_finding_at_construct
-from ..constructs.encryption import encryption_key_for_class
+from ..constructs.encryption import existing_or_new_encryption_key
 from ..removal_policies import removal_policy
 from .base import EnvironmentStack
 
@@ -43,7 +43,7 @@ class StreamsStack(EnvironmentStack):
             description=f"Kinesis streams of {names.prefix}",
         )
         owned = owned_streams(names.environment)
-        self.key = encryption_key_for_class(
+        self.key = existing_or_new_encryption_key(
             self,
             "Key",
             environment=names.environment,

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from millrace.advisor.findings import Change
 from millrace.config import ConfigurationError, Problem, environment_names, load
-from millrace.config.document.edit import EditError, remove_key, set_value
+from millrace.config.document.edit_yaml_text import EditError, remove_key, set_value
 from millrace.config.document.explain_validation_errors import shown_value
 from millrace.config.document.problems import Path as Key
 from millrace.config.document.problems import dotted_path

@@ -128,7 +128,7 @@ def fit_model(
     best = _model_parameters(solved, waves=waves)
     spread = _bootstrap_parameters(points, waves=waves, robust=robust, seed=seed)
     low, high = np.percentile(
-        spread, _lower_and_upper_percentile(len({each.group for each in points}), len(solved)), axis=0
+        spread, _interval_percentiles_for_few_runs(len({each.group for each in points}), len(solved)), axis=0
     )
     estimates = [
         Interval(value=value, low=min(below, value), high=max(above, value))
@@ -148,7 +148,7 @@ def fit_model(
     )
 
 
-def _lower_and_upper_percentile(runs: int, parameters: int) -> tuple[float, float]:
+def _interval_percentiles_for_few_runs(runs: int, parameters: int) -> tuple[float, float]:
     """Return the percentiles of the resamples that make a 95 % interval with few runs.
 
     The bootstrap of few units is too narrow; its percentiles are widened by Student's t
@@ -262,7 +262,7 @@ def _task_spread(points: Sequence[BatchPoint], seed: int) -> Interval | None:
     resampled = sums[drawn].sum(axis=1)
     spread = np.sqrt(resampled[:, 0] / resampled[:, 1])
     value = float(np.sqrt(sums[:, 0].sum() / sums[:, 1].sum()))
-    low, high = np.percentile(spread, _lower_and_upper_percentile(len(sums), 1))
+    low, high = np.percentile(spread, _interval_percentiles_for_few_runs(len(sums), 1))
     return Interval(value=value, low=min(low, value), high=max(high, value))
 
 

@@ -13,11 +13,11 @@ SHORTEST = 0.001
 """Seconds; Spark writes a task's time in whole milliseconds, and some take none."""
 
 
-class _Strict(BaseModel):
+class _StrictModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Batch(_Strict):
+class Batch(_StrictModel):
     """One micro-batch.
 
     Attributes
@@ -44,8 +44,8 @@ class Batch(_Strict):
         return math.fsum(task for stage in self.tasks for task in stage)
 
 
-class Run(_Strict):
-    """One run of a query; see :class:`etl.launch.requests.BenchmarkRun`."""
+class Run(_StrictModel):
+    """One run of a query; see :class:`etl.launch.erase_request_and_benchmark_schedule.BenchmarkRun`."""
 
     query: str
     number: int
@@ -55,7 +55,7 @@ class Run(_Strict):
     batches: tuple[Batch, ...]
 
 
-class Measurements(_Strict):
+class Measurements(_StrictModel):
     """All measurements of one session, with its machine and versions.
 
     Attributes

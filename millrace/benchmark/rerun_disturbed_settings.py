@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from millrace.benchmark.measurements import Measurements, Run
 from millrace.benchmark.run_schedule import WARM_UP
 from millrace.benchmark.settled_batches import Disturbance, find_disturbances, settled_points
-from millrace.etl.launch.requests import BenchmarkRun
+from millrace.etl.launch.erase_request_and_benchmark_schedule import BenchmarkRun
 
 _MOST = 1 / 3
 """Largest share of all settings: where more of them disagree, the machine is busy and would be so again."""
@@ -49,12 +49,12 @@ def schedule_disturbed_runs_again(
     tuple of Planned
         Empty where nothing disagreed, or more than a third of all settings.
     """
-    cells = {_cell_of_run(run) for run in runs if run.repetition != WARM_UP}
-    disturbed = _disturbed_cells(disturbances)
+    cells = {_limit_and_partitions(run) for run in runs if run.repetition != WARM_UP}
+    disturbed = _disturbed_limits_and_partitions(disturbances)
     if not disturbed or len(disturbed) > _MOST * len(cells):
         return ()
     disturbed.add(max(cells - disturbed))
-    repeated = [run for run in runs if run.repetition == WARM_UP or _cell_of_run(run) in disturbed]
+    repeated = [run for run in runs if run.repetition == WARM_UP or _limit_and_partitions(run) in disturbed]
     return tuple(
         BenchmarkRun(number, run.limit, run.partitions, run.repetition, run.batches)
         for number, run in enumerate(repeated)
@@ -78,22 +78,24 @@ def replace_disturbed_settings(
         The disturbances in ``measured``.
     """
     repeated = tuple(run for run in repeated_measurements.runs if run.repetition != WARM_UP)
-    cells = _disturbed_cells(disturbances)
-    others = tuple(run for run in measured.runs if _cell_of_run(run) not in cells)
+    cells = _disturbed_limits_and_partitions(disturbances)
+    others = tuple(run for run in measured.runs if _limit_and_partitions(run) not in cells)
     last = max((run.number for run in measured.runs), default=-1)
     further = max((run.repetition for run in measured.runs), default=-1) + 1
     moved = tuple(
         run.model_copy(
             update={
                 "number": last + 1 + run.number,
-                "repetition": run.repetition + (0 if _cell_of_run(run) in cells else further),
+                "repetition": run.repetition + (0 if _limit_and_partitions(run) in cells else further),
             }
         )
         for run in repeated
     )
     notes = {
-        "measured_again": _cells_text(cells),
-        "measured_again_beside": _cells_text({_cell_of_run(run) for run in repeated} - cells),
+        "measured_again": _limits_over_partitions_text(cells),
+        "measured_again_beside": _limits_over_partitions_text(
+            {_limit_and_partitions(run) for run in repeated} - cells
+        ),
     }
     return measured.model_copy(
         update={
@@ -104,13 +106,13 @@ def replace_disturbed_settings(
     )
 
 
-def _cell_of_run(run: BenchmarkRun | Run) -> _Cell:
+def _limit_and_partitions(run: BenchmarkRun | Run) -> _Cell:
     return run.limit, run.partitions
 
 
-def _disturbed_cells(disturbances: Iterable[Disturbance]) -> set[_Cell]:
+def _disturbed_limits_and_partitions(disturbances: Iterable[Disturbance]) -> set[_Cell]:
     return {(each.limit, each.partitions) for each in disturbances}
 
 
-def _cells_text(cells: Iterable[_Cell]) -> str:
+def _limits_over_partitions_text(cells: Iterable[_Cell]) -> str:
     return ", ".join(f"{limit} over {partitions}" for limit, partitions in sorted(cells))

@@ -7,7 +7,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from millrace.etl.launch.requests import BENCHMARK_VERSION, BenchmarkRun, BenchmarkSchedule
+from millrace.etl.launch.erase_request_and_benchmark_schedule import (
+    BENCHMARK_VERSION,
+    BenchmarkRun,
+    BenchmarkSchedule,
+)
 
 BATCHES = 16
 """Batches of a run: ten after the warm-up, which takes up to six."""
@@ -20,7 +24,7 @@ WARM_UP = -1
 _WARM_UP_BATCHES = 40
 
 
-def spaced_limits(smallest: int, largest: int, levels: int) -> tuple[int, ...]:
+def log_spaced_limits(smallest: int, largest: int, levels: int) -> tuple[int, ...]:
     """Space limits evenly on a logarithmic scale.
 
     Parameters
@@ -32,7 +36,7 @@ def spaced_limits(smallest: int, largest: int, levels: int) -> tuple[int, ...]:
 
     Examples
     --------
-    >>> spaced_limits(1000, 64000, 4)
+    >>> log_spaced_limits(1000, 64000, 4)
     (1000, 4000, 16000, 64000)
     """
     if levels == 1:

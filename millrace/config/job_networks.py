@@ -48,7 +48,7 @@ def _reasons_job_requires_vpc(environment: Environment, job: Job) -> Iterator[st
         yield "it reads schemas from a registry's server"
 
 
-def reasons_for_vpc_by_user(environment: Environment) -> dict[str, str]:
+def reasons_for_vpc_by_part(environment: Environment) -> dict[str, str]:
     """Return what needs the VPC, each with its reason; empty for an environment without one."""
     jobs = {f"job {name}": reason_job_runs_in_vpc(environment, name) for name in environment.jobs}
     reasons = {name: why for name, why in jobs.items() if why is not None}

@@ -130,7 +130,7 @@ def load(
     root = (root or find_root()).resolve()
     file = _environment_file(str(name_or_path), root, texts)
     problems: list[Problem] = []
-    tree = _read_file(file, root, problems, (), texts)
+    tree = _read_file_and_extended_ones(file, root, problems, (), texts)
     places = Locations(tree, root)
     plain = {key: value for key, value in tree.to_json().items() if key != EXTENDS}
     findings = [*findings_of_placeholders(tree), *plain_text_secrets.findings_of_secrets(tree)]
@@ -178,7 +178,7 @@ def _environment_file(name: str, root: FilePath, texts: Mapping[FilePath, str]) 
     return file
 
 
-def _read_file(
+def _read_file_and_extended_ones(
     file: FilePath,
     root: FilePath,
     problems: list[Problem],
@@ -221,7 +221,7 @@ def _read_file(
             )
         )
         return tree
-    return merge_trees(_read_file(parent, root, problems, (*above, file), texts), tree)
+    return merge_trees(_read_file_and_extended_ones(parent, root, problems, (*above, file), texts), tree)
 
 
 def _shared_resource_findings(file: FilePath, plain: dict[str, Any], root: FilePath) -> Iterator[Finding]:
@@ -234,7 +234,7 @@ def _shared_resource_findings(file: FilePath, plain: dict[str, Any], root: FileP
         if other == file:
             continue
         try:
-            theirs = _read_file(other, root, [], (), {}).to_json()
+            theirs = _read_file_and_extended_ones(other, root, [], (), {}).to_json()
         except ConfigurationError:
             continue  # reported when that environment is loaded
         # Neither file has been checked: an account may be anything.

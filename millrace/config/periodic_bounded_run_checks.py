@@ -26,11 +26,11 @@ def bounded_run_findings(environment: Environment) -> Iterator[Finding]:
     """Yield what jobs with bounded runs cannot do in an environment that is else valid."""
     landing = land_queries_by_table(environment)
     for name, job in environment.jobs.items():
-        yield from check_run_of_job(environment, name, job, landing)
+        yield from check_run_schedule_of_job(environment, name, job, landing)
         yield from job.check(("jobs", name))
 
 
-def check_run_of_job(
+def check_run_schedule_of_job(
     environment: Environment, name: str, job: Job, landing: Mapping[str, Sequence[LandingQueryBase]]
 ) -> Iterator[Finding]:
     """Check when one job runs, and that its queries can run so.

@@ -133,7 +133,7 @@ class Payload(Model):
         default={}, description="Data rules by name: conditions that good records meet."
     )
 
-    def all_rules(self, root: FilePath) -> Mapping[RouteName, Rule]:
+    def rules_with_any_field_rule(self, root: FilePath) -> Mapping[RouteName, Rule]:
         """Return its data rules, with :data:`ANY_FIELD` for a schema that takes a record with none of its fields."""
         try:
             where = self.format.any_field_set_condition(root / self.schema_)

@@ -75,7 +75,7 @@ def require_at_least_one_byte(value: ByteSize) -> ByteSize:
     return value
 
 
-def validate_start_position(value: Any) -> str:
+def normalized_start_position(value: Any) -> str:
     """Read the start of a query without a checkpoint.
 
     Parameters
@@ -108,7 +108,7 @@ def validate_start_position(value: Any) -> str:
 
 Start = Annotated[
     str,
-    BeforeValidator(validate_start_position),
+    BeforeValidator(normalized_start_position),
     WithJsonSchema(
         {
             "anyOf": [{"enum": ["earliest", "latest"]}, {"type": "string", "format": "date-time"}],

@@ -20,7 +20,7 @@ from millrace.benchmark.run_schedule import schedule_document
 from millrace.config.engines import KINDS
 from millrace.config.engines.versions import SparkLine, spark_line_of
 from millrace.etl.launch import typed_json
-from millrace.etl.launch.requests import BenchmarkRun
+from millrace.etl.launch.erase_request_and_benchmark_schedule import BenchmarkRun
 from millrace.etl.launch.sources import KafkaSource
 from millrace.sandbox.programs import jars, start_spark_submit
 from millrace.sandbox.programs.child_processes import RUN, SandboxError

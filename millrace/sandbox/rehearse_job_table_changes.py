@@ -27,7 +27,7 @@ from millrace.etl.launch.settings import DeriveSettings, DirectSettings, LandSet
 from millrace.etl.queries import land, required_spark_settings
 from millrace.etl.queries.query_and_repair_setup import (
     batch_transform_and_schema,
-    landing_table_of,
+    existing_landing_table,
     make_enrich_then_transform,
     open_derived_stream,
 )
@@ -193,7 +193,7 @@ def _evolve_derive_query_tables(run: JobRun, query: DeriveSettings) -> None:
     if query.sink.lake_table is not None:
         open_query_for_measurement(run, query.name, None)
         return
-    landing = landing_table_of(run, query.name, query.source_table)
+    landing = existing_landing_table(run, query.name, query.source_table)
     compose = make_enrich_then_transform(run, query.name, query)
     rows = open_derived_stream(run, query, compose, landing, None)
     batch_transform_and_schema(run.spark, query, compose, rows, landing)

@@ -21,7 +21,7 @@ from millrace.config.engines.emr import EmrJob, EmrWorker
 from millrace.config.job_networks import (
     reason_job_requires_vpc,
     reason_job_runs_in_vpc,
-    reasons_for_vpc_by_user,
+    reasons_for_vpc_by_part,
 )
 from millrace.config.model import Environment, KinesisStream, MskCluster
 from millrace.config.units import format_duration
@@ -209,7 +209,7 @@ def _possible_changes(environment: Environment, now: Plan) -> Iterator[_Change]:
     if (
         network.vpc is None
         and environment.deployed_sizes.zones is None
-        and reasons_for_vpc_by_user(environment)
+        and reasons_for_vpc_by_part(environment)
     ):
         if environment.zone_count == 3 and not network.zone_ids:
             zone = "the third Availability Zone"
@@ -259,7 +259,7 @@ def _changes_of_cluster(environment: Environment, name: str, cluster: MskCluster
     other = "express" if cluster.tier == "standard" else "standard"
     if cluster.tier == "serverless" or not new or not cluster.tier_is_given:
         return
-    if cluster.version in kafka_versions.versions_of_tier(other):
+    if cluster.version in kafka_versions.supported_or_unconfirmed_versions(other):
         lost = {
             "express": "most settings of brokers, tiered storage; a deployed cluster would be replaced",
             "standard": "volumes without a size, faster scaling; a deployed cluster would be replaced",

@@ -263,7 +263,7 @@ def _stream_plans_and_findings(
         found[name] = StreamPlan(
             name=name,
             kind=stream.kind,
-            mode=stream.sizing_key,
+            mode=stream.topic_or_capacity_mode,
             partitions=expected if stream.elastic_limit_names is None else None,
             expected_partitions=expected,
             cost=stream_cost_items(
@@ -370,7 +370,7 @@ def _plan_warnings(environment: Environment, demands: list[QueryDemand]) -> tupl
         for name, cluster in environment.kafka.items()
         if isinstance(cluster, MskCluster)
         and cluster.existing is None
-        and kafka_versions.is_unconfirmed(cluster.tier, cluster.version)
+        and kafka_versions.is_support_unconfirmed(cluster.tier, cluster.version)
     ]
     found += [
         f"jobs.{name}.version: {job.display_version} is newer than the table of versions (as of {versions.AS_OF}): it is packed, priced and "

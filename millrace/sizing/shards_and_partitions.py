@@ -60,11 +60,11 @@ def partition_demands_at_peak(
     for limit in stream.limits:
         each = limit_per_second(limit)
         if limit.of == "records in":
-            puts = stream.written_traffic.records_per_second * traffic.peak_factor
+            puts = stream.traffic_as_service_counts.records_per_second * traffic.peak_factor
             found.append(
                 PartitionDemand(
                     puts / each,
-                    f"{puts:,.0f} {'records' if stream.written_traffic == traffic else 'aggregates'}/s in at peak, {each:,g} a {part}",
+                    f"{puts:,.0f} {'records' if stream.traffic_as_service_counts == traffic else 'aggregates'}/s in at peak, {each:,g} a {part}",
                 )
             )
         elif limit.of == "bytes in":

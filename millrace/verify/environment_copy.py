@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 from millrace.config import load
 from millrace.config.aws.resource_names import Names
 from millrace.config.document.problems import ConfigurationError, Finding
-from millrace.config.job_networks import reason_job_runs_in_vpc, reasons_for_vpc_by_user
+from millrace.config.job_networks import reason_job_runs_in_vpc, reasons_for_vpc_by_part
 from millrace.config.model import EmrJob, Environment, GlueJob, Job, KafkaTopic, MskCluster
 from millrace.config.network_storage_governance_observability import Bucket, Disposable
 from millrace.config.queries import Payload
@@ -300,7 +300,7 @@ def _short_project_name(environment: Environment, name: str, account: str) -> st
 
 
 def _network_section(environment: Environment) -> dict[str, Any]:
-    if not reasons_for_vpc_by_user(environment):
+    if not reasons_for_vpc_by_part(environment):
         return {}
     section: dict[str, Any] = environment.network.model_dump(mode="json", exclude_none=True)
     if environment.network.vpc is None:

@@ -22,10 +22,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
-from millrace.etl.checkpoints.derive_start_after_expiry import write_start_positions_with_all_files
+from millrace.etl.checkpoints.derive_start_after_expiry import write_starts_and_list_expired_tables
 from millrace.etl.job.maintenance_schedule import MaintenanceThread
 from millrace.etl.maintenance import table_maintenance
-from millrace.etl.maintenance.table_maintenance import Compaction, Expiry, OrphanFileRemoval
+from millrace.etl.maintenance.table_maintenance import Compaction, OrphanFileRemoval, SnapshotExpiry
 from millrace.etl.queries import derive
 from millrace.etl.record.tables import Table
 from millrace.sandbox.programs import jars, open_spark_session
@@ -83,7 +83,7 @@ def chores(spark: SparkSession, pipe: Pipeline, events: Events) -> MaintenanceTh
         spark,
         (
             Compaction(table=pipe.landing, file_size=size, report=events.reporter, every=again),
-            Expiry(
+            SnapshotExpiry(
                 table=pipe.landing,
                 keep=KEEP,
                 readers=(str(pipe.checkpoint),),
@@ -94,7 +94,7 @@ def chores(spark: SparkSession, pipe: Pipeline, events: Events) -> MaintenanceTh
                 table=pipe.landing, older_than=timedelta(hours=25), report=events.reporter, every=again
             ),
             Compaction(table=pipe.sink, file_size=size, report=events.reporter, every=again),
-            Expiry(table=pipe.sink, keep=KEEP, readers=(), report=events.reporter, every=again),
+            SnapshotExpiry(table=pipe.sink, keep=KEEP, readers=(), report=events.reporter, every=again),
             OrphanFileRemoval(
                 table=pipe.sink, older_than=timedelta(hours=25), report=events.reporter, every=again
             ),
@@ -138,9 +138,9 @@ def kept_up(spark: SparkSession, minutes: float) -> int:
     """Land, keep up and read for a while, and compare."""
     pipe = Pipeline(spark, lambda name: Table("lake", "tests", name), HOME / "reader")
     events = Events()
-    write_start_positions_with_all_files(
+    write_starts_and_list_expired_tables(
         spark,
-        derive.read_landing_table(spark, pipe.landing),
+        derive.stream_landing_table(spark, pipe.landing),
         Checkpoint(str(pipe.checkpoint)),
         "derive-flights",
     )

@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.job import build_queries
-from millrace.etl.job.checkpoint_check import FirstBatchHandler
+from millrace.etl.job.checkpoint_check import HandlerWithFirstBatchAction
 from millrace.etl.launch import settings
 from millrace.etl.launch.settings import JobSettings
 from millrace.etl.record import tables
@@ -113,7 +113,7 @@ class Bench:
             JobRun(self.spark, job, {}, EventReporter("growth", io.StringIO()))
         )[-1]
         # Before its first batch a query compares its topics with the brokers', of which there are none here.
-        while isinstance(query.handle, FirstBatchHandler):
+        while isinstance(query.handle, HandlerWithFirstBatchAction):
             query = replace(query, handle=query.handle.handle)
         return Built(query, job)
 

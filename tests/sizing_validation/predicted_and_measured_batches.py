@@ -18,7 +18,7 @@ from millrace.benchmark.settled_batches import Disturbance, find_disturbances
 from millrace.benchmark.warmup import count_warmup_batches
 from millrace.config import load
 from millrace.config.aws.resource_names import Names
-from millrace.etl.launch.requests import BenchmarkRun
+from millrace.etl.launch.erase_request_and_benchmark_schedule import BenchmarkRun
 from millrace.lifecycle.changes.compare_with_deployed import launch_document_in_assembly
 from millrace.sandbox import benchmark
 from millrace.sandbox.payloads import records_from_nycflights

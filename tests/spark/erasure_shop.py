@@ -20,7 +20,7 @@ from millrace.etl.launch.settings import (
     LandSettings,
     MaintainedTableSettings,
     MaintenanceSettings,
-    RouteSettings,
+    SourceRouteSettings,
 )
 from millrace.etl.launch.sinks import IcebergSinkSettings
 from millrace.etl.queries import derive
@@ -69,7 +69,7 @@ class Shop:
 
     def _job(self) -> JobSettings:
         names = [f"{t.database}.{t.name}" for t in (self.landing, self.sink)]
-        route = RouteSettings(None, None, KAFKA, JsonFormat(), "t.ddl", None, ())
+        route = SourceRouteSettings(None, None, KAFKA, JsonFormat(), "t.ddl", None, ())
         land = LandSettings("land-orders", (route,), "land", names[0], 1.0, None)
         settings = DeriveSettings("orders", names[0], (), None, IcebergSinkSettings(names[1]), 0.1, None)
         readers = (str(self.folder / "orders"),)
@@ -125,7 +125,7 @@ class Shop:
             self.events.reporter,
         )
         return (
-            derive.read_landing_table(self.spark, self.landing)
+            derive.stream_landing_table(self.spark, self.landing)
             .writeStream.option("checkpointLocation", str(self.folder / "orders"))
             .foreachBatch(deriver)
             .trigger(processingTime=trigger)

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.checkpoints.derive_allowed_batch_ends import query_with_allowed_batch_ends
-from millrace.etl.checkpoints.derive_start_after_expiry import write_start_positions_with_all_files
-from millrace.etl.maintenance.table_maintenance import Compaction, Expiry
+from millrace.etl.checkpoints.derive_start_after_expiry import write_starts_and_list_expired_tables
+from millrace.etl.maintenance.table_maintenance import Compaction, SnapshotExpiry
 from millrace.etl.queries import derive
 from millrace.etl.record.ready_query import ReadyQuery
 from millrace.etl.record.tables import Table
@@ -39,7 +39,9 @@ def compact(spark: SparkSession, table: Table, events: Events | None = None) -> 
 
 def expire(spark: SparkSession, pipe: Pipeline, *readers: Path, keep: timedelta = NOW) -> Events:
     events = Events()
-    Expiry(table=pipe.landing, keep=keep, readers=tuple(map(str, readers)), report=events.reporter)(spark)
+    SnapshotExpiry(table=pipe.landing, keep=keep, readers=tuple(map(str, readers)), report=events.reporter)(
+        spark
+    )
     return events
 
 
@@ -50,8 +52,8 @@ def land(pipe: Pipeline, first: int, batches: int, rows: int = 2) -> None:
 
 
 def begin(pipe: Pipeline, rows: DataFrame | None = None) -> tuple[str, ...]:
-    rows = derive.read_landing_table(pipe.spark, pipe.landing) if rows is None else rows
-    return write_start_positions_with_all_files(
+    rows = derive.stream_landing_table(pipe.spark, pipe.landing) if rows is None else rows
+    return write_starts_and_list_expired_tables(
         pipe.spark, rows, Checkpoint(str(pipe.checkpoint)), "derive-flights"
     )
 
@@ -63,7 +65,7 @@ def read(pipe: Pipeline, most: int | None = None, rows: DataFrame | None = None)
     def take(batch: DataFrame, _: int) -> None:
         result.extend(row["flight"] for row in batch.collect())
 
-    rows = derive.read_landing_table(pipe.spark, pipe.landing, most) if rows is None else rows
+    rows = derive.stream_landing_table(pipe.spark, pipe.landing, most) if rows is None else rows
     bare = ReadyQuery("derive-flights", rows, take, str(pipe.checkpoint), 0.0)
     query = query_with_allowed_batch_ends(bare, Checkpoint(str(pipe.checkpoint)), whole_commits=False)
     assert query.reopen is not None

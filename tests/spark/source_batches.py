@@ -20,7 +20,7 @@ from millrace.etl.formats.decoding.data_rules import decoder_with_rules
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.launch.formats import JsonFormat
-from millrace.etl.launch.settings import LandSettings, RouteSettings, RuleSettings
+from millrace.etl.launch.settings import LandSettings, RuleSettings, SourceRouteSettings
 from millrace.etl.launch.sources import KafkaSource, KinesisSource
 from millrace.etl.queries import land
 from millrace.etl.record import tables
@@ -118,7 +118,7 @@ def lander(
 ) -> land.LandBatchWriter:
     schema = parse_ddl_schema(spark, ddl, "test.ddl")
     tables.create_or_evolve_table(spark, table, land.landing_table_schema(schema))
-    route = RouteSettings(None, None, source, JsonFormat(), "test.ddl", None, (), rules=rules)
+    route = SourceRouteSettings(None, None, source, JsonFormat(), "test.ddl", None, (), rules=rules)
     settings = LandSettings("land-flights", (route,), "land", str(table), 1.0, None)
     log = Checkpoint(str(checkpoint or tempfile.mkdtemp()))
     log_made(Path(log.location))

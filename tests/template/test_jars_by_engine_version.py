@@ -10,14 +10,14 @@ import pytest
 
 from millrace.config import load
 from millrace.config.engines import KINDS
-from millrace.config.engines.versions import VERSIONS, Version, jar_set_name
+from millrace.config.engines.versions import VERSIONS, EngineVersion, jar_set_name
 from tests.template.conftest import ROOT, Synthesise
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version.name)
 def test_a_kafka_job_has_the_jars_that_its_engine_lacks(
-    version: Version, synthesise: Synthesise, tmp_path: Path
+    version: EngineVersion, synthesise: Synthesise, tmp_path: Path
 ) -> None:
     file = tmp_path / "lines.yaml"
     job = {"engine": version.engine, "version": version.name}

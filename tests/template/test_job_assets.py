@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from millrace.config import load
-from millrace.etl.main import is_original
+from millrace.etl.main import matches_digest_in_name
 from millrace.infra.errors import InfrastructureError
 from millrace.infra.launch import carried_boto3
 from millrace.infra.launch.jars import locked_jars
@@ -70,8 +70,8 @@ def test_what_a_job_loads_is_named_by_its_content(each: Synthesis) -> None:
         url = each.templates[f"job-{job}"]["Outputs"]["LaunchDocument"]["Value"]
         for loaded in (url, document["entry_script"], document["archive"], *document["jars"]):
             content = (each.folder / f"asset.{loaded.rpartition('/')[2]}").read_bytes()
-            assert is_original(loaded, content), loaded
-            assert not is_original(loaded, content + b" "), loaded
+            assert matches_digest_in_name(loaded, content), loaded
+            assert not matches_digest_in_name(loaded, content + b" "), loaded
 
 
 def test_a_job_deletes_below_prefixes_of_its_own_name_alone(each: Synthesis) -> None:

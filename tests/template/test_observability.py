@@ -66,7 +66,7 @@ def test_records_with_none_of_their_fields_have_an_alarm(
     """Their rule is in the launch document, although the file has no rules."""
     root, environment = dev.environment.value_locations.root, dev.environment.model_copy()
     landing = environment.jobs["flights"].queries["land-flights"].stream_readings_by_place[()]
-    assert not landing.all_rules(root)
+    assert not landing.rules_with_any_field_rule(root)
     (tmp_path / landing.schema_).parent.mkdir(parents=True)
     (tmp_path / landing.schema_).write_text("carrier STRING, `air time` INT")
     environment._places = replace(environment.value_locations, root=tmp_path)
@@ -273,7 +273,7 @@ def test_dashboards_ask_for_metrics_that_are_reported(prod: Synthesis) -> None:
     # No query of prod has latest_by.
     assert {name for _, name, *_ in ours} == set(BY_NAME) - {"UnorderedKeys"}, "every metric of ours is shown"
     for _, name, *dimensions in ours:
-        assert dimensions == (["job", "query"] if BY_NAME[name].per_query else ["job"])
+        assert dimensions == (["job", "query"] if BY_NAME[name].is_per_query else ["job"])
 
 
 def test_a_topics_traffic_is_the_sum_of_what_its_brokers_report(dev: Synthesis) -> None:
@@ -295,7 +295,7 @@ def test_a_topics_traffic_is_the_sum_of_what_its_brokers_report(dev: Synthesis) 
 def test_the_document_lists_the_metrics() -> None:
     text = (ROOT / "docs" / "metrics.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| ([\w/]+) \| (job, query|job) \|", text, re.MULTILINE)
-    assert rows == [(m.name, m.unit, "job, query" if m.per_query else "job") for m in METRICS]
+    assert rows == [(m.name, m.unit, "job, query" if m.is_per_query else "job") for m in METRICS]
     assert f"`{metric_namespace('flights-prod-departures')}`" in text
 
 

@@ -13,6 +13,7 @@ from millrace.config import Environment, load
 from millrace.config.aws.iam_statements import Grant, allow, allow_listing_prefixes
 from millrace.infra.constructs.job_role import JobRole
 from millrace.infra.errors import InfrastructureError
+from millrace.infra.grants_as_cdk_statements import to_policy_statement
 from millrace.infra.permissions.split_policies import (
     ATTACHED,
     INLINE,
@@ -20,7 +21,6 @@ from millrace.infra.permissions.split_policies import (
     split_into_policies,
     statement_length,
 )
-from millrace.infra.policy_statements import to_policy_statement
 from tests.template.conftest import ROOT, Resource, Synthesis, Synthesise
 from tests.template.test_security import listed
 

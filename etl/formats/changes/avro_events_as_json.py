@@ -43,7 +43,7 @@ def open_decoder(
     """
     avro.set_avro_limits_in_driver(spark)
     writers = {
-        identity: json.dumps(_parse_without_logical_types(text))
+        identity: json.dumps(_schema_json_without_logical_types(text))
         for identity, text in avro.writer_schemas(spark, form, path).items()
     }
     types = {identity: avro.spark_type_of_datum(spark, text, path) for identity, text in writers.items()}
@@ -54,7 +54,7 @@ def open_decoder(
     )
 
 
-def _parse_without_logical_types(text: str) -> Any:
+def _schema_json_without_logical_types(text: str) -> Any:
     """Return a schema without its logical types."""
 
     def without_logical_type(part: Any) -> Any:

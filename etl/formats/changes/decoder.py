@@ -218,7 +218,7 @@ class ChangeDecoder:
             ],
             [*others, raw, F.col(_LETTER), whole.alias(_READ)],
             [*others, raw, read, self._verdict().alias(_JUDGED)],
-            [*others, *self._row_columns()],
+            [*others, *self._row_and_change_columns()],
         )
 
     def _verdict(self) -> Column:
@@ -249,7 +249,7 @@ class ChangeDecoder:
         own = self.envelope.reason_against_event(self.row, after)
         return F.coalesce(found, *([] if own is None else [own]), F.when(missing != "", missed))
 
-    def _row_columns(self) -> list[Column]:
+    def _row_and_change_columns(self) -> list[Column]:
         read, bad = F.col(_READ), F.col(_JUDGED).isNotNull()
         operation = F.coalesce(read["operation"], F.lit(CONTROL))
         known = F.when(operation == DELETE, F.coalesce(read["before"], read["after"]))

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructType
 
-from ...launch.settings import RouteSettings, RuleSettings
+from ...launch.settings import RuleSettings, SourceRouteSettings
 from ...record import envelope
 from ...record.errors import JVM_ERRORS, StartError, describe_error
 from ..base import Decoder, DecoderWrapper
@@ -106,7 +106,7 @@ def decoder_with_rules(spark: SparkSession, decoder: Decoder, rules: tuple[RuleS
     )
 
 
-def broken_rule_counts(routes: Sequence[RouteSettings]) -> tuple[Column, ...]:
+def broken_rule_count_aggregates(routes: Sequence[SourceRouteSettings]) -> tuple[Column, ...]:
     """Return aggregates over landed rows that count the records breaking each rule, named for :func:`rules_field_of_accounts`."""
     return tuple(
         F.expr(f"count_if({_sql_condition_of_broken_records(route, rule)})").alias(
@@ -118,7 +118,7 @@ def broken_rule_counts(routes: Sequence[RouteSettings]) -> tuple[Column, ...]:
     )
 
 
-def qualified_rule_name(route: RouteSettings, rule: RuleSettings) -> str:
+def qualified_rule_name(route: SourceRouteSettings, rule: RuleSettings) -> str:
     """Return a rule's name within its query."""
     return rule.name if route.name is None else f"{route.name}.{rule.name}"
 
@@ -129,7 +129,7 @@ def rules_field_of_accounts(figures: Mapping[str, Any]) -> dict[str, dict[str, i
     return {"rules": found} if found else {}
 
 
-def _sql_condition_of_broken_records(route: RouteSettings, rule: RuleSettings) -> str:
+def _sql_condition_of_broken_records(route: SourceRouteSettings, rule: RuleSettings) -> str:
     mine = "" if route.name is None else f"_route = '{route.name}' AND "
     if rule.action == "dead-letter":
         # Redaction may add a note in brackets.

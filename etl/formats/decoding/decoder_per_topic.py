@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from ...launch.settings import RouteSettings
+from ...launch.settings import SourceRouteSettings
 from ...record.errors import StartError
 from ...record.tables import with_all_fields_nullable
 from ..base import Decoder, DecoderWrapper, decoder_failing_if_uncertain, open_decoder
@@ -216,7 +216,7 @@ class RoutingDecoder:
         )
 
 
-def decoder_of_route(spark: SparkSession, query: RouteSettings) -> Decoder:
+def decoder_of_route(spark: SparkSession, query: SourceRouteSettings) -> Decoder:
     """Make the decoder of one route, with decompression, deletes, rules and redaction.
 
     Raises
@@ -234,7 +234,7 @@ def decoder_of_route(spark: SparkSession, query: RouteSettings) -> Decoder:
     return redact.RedactingDecoder(made, query.redact, readable=readable) if query.redact else made
 
 
-def query_decoder(spark: SparkSession, routes: Sequence[RouteSettings]) -> Decoder:
+def query_decoder(spark: SparkSession, routes: Sequence[SourceRouteSettings]) -> Decoder:
     """Make the decoder of a query.
 
     Parameters

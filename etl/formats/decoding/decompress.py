@@ -34,7 +34,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from ..base import DecoderWrapper
 from ..protobuf_wire import read_varint
-from .arrow import can_return_arrow_columns
+from .decode_in_python_by_arrow import can_return_arrow_columns
 from .worker_batch_limit import run_in_portions
 
 STAGE = "decompress"
@@ -102,7 +102,7 @@ def decompress(message: bytes, limit: int) -> bytes:
             return _decompress_streams(name, message, limit)
         return _decompress_frames(name, message, limit)
     except _BrokenStreamError as error:
-        if name == "zlib" and (not error.opened or _is_text(message)):
+        if name == "zlib" and (not error.opened or _is_utf8(message)):
             return message
         raise
     except ImportError as error:
@@ -122,7 +122,7 @@ def _decompress_streams(name: str, message: bytes, limit: int) -> bytes:
     """Decompress one stream after the other; each call returns a limited part, so a bomb is never expanded."""
     content, at = bytearray(), 0
     for _ in range(MOST_STREAMS):
-        at = _append_content_of_stream(name, message, at, content, limit)
+        at = _append_stream_and_return_end(name, message, at, content, limit)
         if at == len(message):
             return bytes(content)
         if not message[at : at + 4].hex().upper().startswith(MAGIC[name]):
@@ -133,7 +133,7 @@ def _decompress_streams(name: str, message: bytes, limit: int) -> bytes:
     raise DecompressError(f"{name}: the message has more than {MOST_STREAMS:,} compressed streams, the limit")
 
 
-def _append_content_of_stream(name: str, message: bytes, at: int, content: bytearray, limit: int) -> int:
+def _append_stream_and_return_end(name: str, message: bytes, at: int, content: bytearray, limit: int) -> int:
     """Append the content of a stream, and return the position after it."""
     opener: Any = bz2.BZ2Decompressor() if name == "bzip2" else zlib.decompressobj(wbits=47)
     rest = b""
@@ -159,7 +159,7 @@ def _append_content_of_stream(name: str, message: bytes, at: int, content: bytea
     return at - len(opener.unused_data)
 
 
-def _is_text(message: bytes) -> bool:
+def _is_utf8(message: bytes) -> bool:
     try:
         message.decode()
     except UnicodeDecodeError:

@@ -34,7 +34,7 @@ from .decoder_output_and_checks import (
 
 def is_read_as_other_type(kind: DataType) -> bool:
     """Check that a value of a type is made here, of what Spark's parser reads for another type."""
-    return isinstance(kind, StringType | ByteType) or times.is_time_type(kind)
+    return isinstance(kind, StringType | ByteType) or times.is_time_or_date_type(kind)
 
 
 def parser_schema(schema: StructType) -> StructType:
@@ -42,7 +42,11 @@ def parser_schema(schema: StructType) -> StructType:
 
     def parser_type(kind: DataType) -> DataType:
         return (
-            StringType() if times.is_time_type(kind) else ShortType() if isinstance(kind, ByteType) else kind
+            StringType()
+            if times.is_time_or_date_type(kind)
+            else ShortType()
+            if isinstance(kind, ByteType)
+            else kind
         )
 
     found = with_replaced_leaf_types(schema, parser_type)
@@ -72,16 +76,24 @@ def quick_value(kind: DataType, value: Column) -> Column:
     """Return a value of the schema's type, or null where that is not certain (:func:`certainty_conditions_of_quick_values`)."""
 
     def quick_leaf_value(kind: DataType, value: Column, _: Column) -> Column:
-        return times.time_from_common_form(kind, value) if times.is_time_type(kind) else value.cast("tinyint")
+        return (
+            times.time_from_common_form(kind, value)
+            if times.is_time_or_date_type(kind)
+            else value.cast("tinyint")
+        )
 
     return with_replaced_leaves(
-        kind, value, None, lambda k: isinstance(k, ByteType) or times.is_time_type(k), quick_leaf_value
+        kind,
+        value,
+        None,
+        lambda k: isinstance(k, ByteType) or times.is_time_or_date_type(k),
+        quick_leaf_value,
     )
 
 
 def _quick_value_certain_condition(kind: DataType, value: Column) -> Column | None:
     """Return a condition: a parsed value without parts is what :func:`quick_value` makes of it. Null meets it."""
-    if times.is_time_type(kind):
+    if times.is_time_or_date_type(kind):
         return times.time_from_common_form(kind, value).isNotNull()
     if isinstance(kind, ByteType):
         return _tinyint_fits_condition(value)
@@ -149,14 +161,14 @@ def exact_value(kind: DataType, value: Column, text: Column) -> Column:
         return value.cast("tinyint")
     return (
         _time_of_text(kind, text)
-        if times.is_time_type(kind)
+        if times.is_time_or_date_type(kind)
         else json_texts_as_sent.value_as_sender_wrote_it(text)
     )
 
 
 def column_names_read_from_text_by_type(schema: StructType) -> list[tuple[DataType, list[str]]]:
     """Return the columns that :func:`exact_value` makes of a text alone, by their types."""
-    made = [f for f in schema if isinstance(f.dataType, StringType) or times.is_time_type(f.dataType)]
+    made = [f for f in schema if isinstance(f.dataType, StringType) or times.is_time_or_date_type(f.dataType)]
     kinds = {str(f.dataType): f.dataType for f in made}
     return [(kind, [f.name for f in made if f.dataType == kind]) for kind in kinds.values()]
 
@@ -173,7 +185,7 @@ def _time_of_text(kind: DataType, text: Column) -> Column:
 
 def written_as_type_condition(kind: DataType, text: Column) -> Column | None:
     """Return a condition: a value is written as one of its type, as far as the parser does not know."""
-    if times.is_time_type(kind):
+    if times.is_time_or_date_type(kind):
         return _time_of_text(kind, text).isNotNull()
     if isinstance(kind, ByteType):
         return _tinyint_fits_condition(json_texts_as_sent.scalar_without_mark(text).cast("int"))

@@ -11,7 +11,7 @@ if the step before found something:
       Java's regular expressions find by skipping; any other search costs several times as much (:func:`possible_large_exponent_condition`).
 2. Is there a long exponent, or a run of very many digits, anywhere in the text (same function)?
 3. Is one of those in a ``DECIMAL`` field? The text is changed where reading takes long, so that such a
-      field is refused, and only the fields with a decimal are read (:func:`without_large_exponents`).
+      field is refused, and only the fields with a decimal are read (:func:`with_large_exponents_replaced`).
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _condition_in_decimal_fields(text: Column, schema: StructType, condition: Co
     return condition if len(plain) < len(names) else first & condition
 
 
-def without_large_exponents(text: Column) -> Column:
+def with_large_exponents_replaced(text: Column) -> Column:
     """Replace what takes long to read in a JSON text: exponents by 999, and texts by one that is no number.
 
     Parameters

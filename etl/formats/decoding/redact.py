@@ -98,16 +98,16 @@ class RedactingDecoder(DecoderWrapper):
         if not self.readable:
             return F.length(payload) == 0
         return _no_hidden_name_condition(payload) & ~payload.cast("string").rlike(
-            rf"(?iu){_any_pattern(map(_escaped_name_pattern, self.fields))}"
+            rf"(?iu){_alternation_pattern(map(_escaped_name_pattern, self.fields))}"
         )
 
     def _payload_without_values(self, payload: Column) -> Column:
-        name = rf"""(?<!\w)({_any_pattern(map(re.escape, self.fields))}(?!\w)["'`]?+)"""
+        name = rf"""(?<!\w)({_alternation_pattern(map(re.escape, self.fields))}(?!\w)["'`]?+)"""
         value = rf"(?:(\s*+[:=]\s*+)(?:{_SCALAR}|.*+)|.*+)"
         return F.regexp_replace(payload.cast("string"), f"(?siu){name}{value}", "$1$2null")
 
 
-def _any_pattern(patterns: Iterable[str]) -> str:
+def _alternation_pattern(patterns: Iterable[str]) -> str:
     return f"(?:{'|'.join(sorted(patterns, key=len, reverse=True))})"
 
 

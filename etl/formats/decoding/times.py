@@ -64,7 +64,7 @@ _DECLARED: Mapping[str, type[_TimestampWithUnit]] = {
 }
 
 
-def is_time_type(kind: DataType) -> bool:
+def is_time_or_date_type(kind: DataType) -> bool:
     """Check that values of a type are written as texts that this module reads."""
     return isinstance(kind, TimestampType | TimestampNTZType | DateType)
 
@@ -114,7 +114,7 @@ def time_from_common_form(kind: DataType, text: Column) -> Column:
     binary = text.cast("binary")
     without_zone = binary.substr(F.lit(1), F.length(binary) - 1).cast("string")
     found = F.when(text.rlike(_UTC), without_zone.cast("timestamp")).when(
-        text.rlike(_INSIDE) & _clear_zone_condition(text), text.cast("timestamp")
+        text.rlike(_INSIDE) & _no_java_zone_abbreviation_condition(text), text.cast("timestamp")
     )
     return (
         found.when(text.rlike(_WHOLE), time_from_epoch_number(kind, text))
@@ -123,7 +123,7 @@ def time_from_common_form(kind: DataType, text: Column) -> Column:
     )
 
 
-def _clear_zone_condition(text: Column) -> Column:
+def _no_java_zone_abbreviation_condition(text: Column) -> Column:
     """Return a condition: a text does not end with an abbreviation of Java's alone; a look at its last character mostly suffices."""
     last = F.substring(text, -1, 1)
     return ((last > " ") & (last != "T")) | ~text.rlike(_ABBREVIATED)
@@ -137,7 +137,7 @@ def time_from_text(kind: DataType, text: Column) -> Column:
     if isinstance(kind, TimestampNTZType):
         return time_from_common_form(kind, text)
     found = F.when(
-        text.rlike(_DATED) & _clear_zone_condition(text),
+        text.rlike(_DATED) & _no_java_zone_abbreviation_condition(text),
         time_or_null_outside_years(kind, text.cast("timestamp")),
     )
     # Before the year: quickly read, four digits are a number, too.

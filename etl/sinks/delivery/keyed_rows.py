@@ -53,7 +53,7 @@ def newest_of_each_key(
         A column of the key or order is missing or of a wrong type, or a name that begins with ``_`` is not one of the
         landing table.
     """
-    theirs = columns_without_ours(rows, key, name)
+    theirs = user_columns(rows, key, name)
     held = F.struct(*(F.col(f"`{f.name}`") for f in theirs), F.coalesce(DELETED, F.lit(False)).alias(DELETED))
     known = rows.select("*", result_identity(rows.schema, key).alias("_result"), held.alias("_row"))
     prefix = order_prefix(rows.schema, order, name)
@@ -62,7 +62,7 @@ def newest_of_each_key(
     return result.select("_id", "_row.*", ORDER, (F.col("_lanes") & F.lit(order is None)).alias("_lanes"))
 
 
-def columns_without_ours(rows: DataFrame, key: tuple[str, ...], name: str) -> list[StructField]:
+def user_columns(rows: DataFrame, key: tuple[str, ...], name: str) -> list[StructField]:
     """Return the user's own columns of rows with a key; parameters and errors as in :func:`newest_of_each_key`."""
     lacking = [c for c in key if c not in rows.columns]
     if lacking:
@@ -99,7 +99,9 @@ def result_identity(schema: StructType, key: tuple[str, ...]) -> Column:
     """
     kinds = {field.name: field.dataType for field in schema.fields}
     result = F.to_json(F.struct(*key))
-    timed = [_finer_than_millisecond_condition(F.col(c), kinds[c]) for c in key if _holds_time(kinds[c])]
+    timed = [
+        _finer_than_millisecond_condition(F.col(c), kinds[c]) for c in key if _contains_timestamp(kinds[c])
+    ]
     if timed:
         result = F.when(reduce(or_, timed), F.to_json(F.struct(*key), dict(JSON_OPTIONS))).otherwise(result)
     texts = [c for c in key if isinstance(kinds[c], StringType)]
@@ -110,11 +112,11 @@ def result_identity(schema: StructType, key: tuple[str, ...]) -> Column:
     return result
 
 
-def _holds_time(kind: DataType) -> bool:
+def _contains_timestamp(kind: DataType) -> bool:
     if isinstance(kind, ArrayType):
-        return _holds_time(kind.elementType)
+        return _contains_timestamp(kind.elementType)
     if isinstance(kind, StructType):
-        return any(_holds_time(field.dataType) for field in kind.fields)
+        return any(_contains_timestamp(field.dataType) for field in kind.fields)
     return isinstance(kind, TimestampType | TimestampNTZType)
 
 
@@ -124,7 +126,7 @@ def _finer_than_millisecond_condition(value: Column, kind: DataType) -> Column:
         element = kind.elementType
         result = F.exists(value, lambda each: _finer_than_millisecond_condition(each, element))
     elif isinstance(kind, StructType):
-        inner = [f for f in kind.fields if _holds_time(f.dataType)]
+        inner = [f for f in kind.fields if _contains_timestamp(f.dataType)]
         result = reduce(
             or_, (_finer_than_millisecond_condition(value.getField(f.name), f.dataType) for f in inner)
         )

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 from ...record.errors import SinkError, StartError
 from ..base import DELETED, JSON_OPTIONS, ORDER
 from .postgres_session import PostgresSession, sql_state
-from .record_order import decided_by_arrival_sql, kept_order_sql, not_older_sql
+from .record_order import decided_by_arrival_sql, not_older_sql, order_after_replacement_sql
 
 _TYPES: dict[type[DataType], str] = {
     BooleanType: "boolean",
@@ -270,7 +270,7 @@ class PostgresTable:
             return False
         return True
 
-    def merge_staged_rows(
+    def merge_and_count_written_and_refused(
         self, session: PostgresSession, attempt: str, *, least: int, version: int | None = None
     ) -> tuple[int, int]:
         """Merge staged rows into the table, in the session's transaction.
@@ -327,7 +327,7 @@ class PostgresTable:
             if not (sql_state(error) or "").startswith(_DATA):
                 raise
             session.connection.rollback(before)
-            written, spoilt = self._merge_row_by_row(session, attempt)
+            written, spoilt = self._merge_row_by_row_and_count(session, attempt)
         session.run_and_count_rows(f"TRUNCATE {self.staging_table}")
         return written, spoilt
 
@@ -335,7 +335,7 @@ class PostgresTable:
         """Count staged rows with a row in the table, of which only the arrival says which record is the later one."""
         if not self._has_record_order:
             return 0
-        apart = decided_by_arrival_sql(_order_expression("s"), _order_expression("t"))
+        apart = decided_by_arrival_sql(_order_sql_without_collation("s"), _order_sql_without_collation("t"))
         ((count,),) = session.query(
             f"SELECT count(DISTINCT s._id) FROM {self._quoted_table_name()} t, {self._sql_from_rows_of_attempt(attempt)} AND t._id = s._id AND {apart}"  # noqa: S608 - quoted
         )
@@ -357,7 +357,11 @@ class PostgresTable:
         if not self.has_replacing_rows:
             return f"ON CONFLICT ({key}) DO NOTHING"
         ordering = (
-            {ORDER: kept_order_sql(_order_expression("EXCLUDED"), _order_expression("t"))}
+            {
+                ORDER: order_after_replacement_sql(
+                    _order_sql_without_collation("EXCLUDED"), _order_sql_without_collation("t")
+                )
+            }
             if self._has_record_order
             else {}
         )
@@ -371,7 +375,7 @@ class PostgresTable:
     def _not_older_sql(self, row: str, word: str) -> str:
         """Return the condition that a row's record is not older than that of the table's row; empty without an order."""
         return (
-            f"{word}{not_older_sql(_order_expression(row), _order_expression('t'))}"
+            f"{word}{not_older_sql(_order_sql_without_collation(row), _order_sql_without_collation('t'))}"
             if self._has_record_order
             else ""
         )
@@ -396,7 +400,7 @@ class PostgresTable:
             f"{self._conflict_clause}"
         )
 
-    def _merge_row_by_row(self, session: PostgresSession, attempt: str) -> tuple[int, int]:
+    def _merge_row_by_row_and_count(self, session: PostgresSession, attempt: str) -> tuple[int, int]:
         """Merge row by row, each in a subtransaction: slower, and only for a batch in which the table refused one."""
         session.run_and_count_rows(f"TRUNCATE {self.refused_identities_table}")
         names = ", ".join(map(quote_identifier, self.identity))
@@ -419,6 +423,6 @@ class PostgresTable:
         return int(written), int(spoilt)
 
 
-def _order_expression(row: str) -> str:
+def _order_sql_without_collation(row: str) -> str:
     """Return the order of a row; a database's own collation would sort letters otherwise."""
     return f'({row}.{quote_identifier(ORDER)} COLLATE "C")'

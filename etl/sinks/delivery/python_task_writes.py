@@ -185,7 +185,9 @@ def send_batch(
         *identity_and_time_columns(rows), *(column.alias(name) for name, column in more.items())
     )
     sent = whole.select("_id", "_source", *micros, *more)
-    outcome = spark.createDataFrame(sent.rdd.mapPartitions(partial(_send_partition, open_writer)), _OUTCOME)
+    outcome = spark.createDataFrame(
+        sent.rdd.mapPartitions(partial(_send_partition_and_yield_outcome, open_writer)), _OUTCOME
+    )
     # Two readers: the accounts, and the dead letters if there are some. It has one row for each partition
     # and for each refused row; a lost block is sent again, which is idempotent.
     outcome.persist()
@@ -221,7 +223,7 @@ def _dead_letters_of_outcome(outcome: DataFrame) -> DataFrame:
     )
 
 
-def _send_partition(
+def _send_partition_and_yield_outcome(
     open_writer: Callable[[], RequestWriter], rows: Iterable[Any]
 ) -> Iterator[tuple[Any, ...]]:
     """Send one partition: yield its refused rows, then one row with its counts."""

@@ -82,7 +82,7 @@ _WHOLE: dict[type[DataType], str] = {
 """SQL of a value as a whole number, by its type."""
 
 
-def with_position(records: DataFrame) -> DataFrame:
+def with_position_struct(records: DataFrame) -> DataFrame:
     """Replace ``_position`` of good records by :data:`POSITION`, which a transform passes on.
 
     Parameters
@@ -205,16 +205,16 @@ def not_older_sql(new: str, old: str) -> str:
     )
 
 
-def kept_order_sql(new: str, old: str) -> str:
+def order_after_replacement_sql(new: str, old: str) -> str:
     """Return the order of a row after a record has replaced another, in the same SQL: the time is the later of the two."""
     before, rest = f"left({new}, length({new}) - {_TAIL})", f"right({new}, {_LANE + _PLACE})"
     return (
         f"CASE WHEN {old} IS NOT NULL AND {_same_lane_sql(new, old)} "
-        f"THEN concat({before}, greatest({_time_sql(new)}, {_time_sql(old)}), {rest}) ELSE {new} END"
+        f"THEN concat({before}, greatest({_time_of_order_sql(new)}, {_time_of_order_sql(old)}), {rest}) ELSE {new} END"
     )
 
 
-def _time_sql(order: str) -> str:
+def _time_of_order_sql(order: str) -> str:
     return f"left(right({order}, {_TAIL}), {_TIME})"
 
 
@@ -238,23 +238,23 @@ def decided_by_arrival_sql(new: str, old: str) -> str:
 def is_decided_by_arrival(new: str, old: str) -> bool:
     """Return what :func:`decided_by_arrival_sql` says of two texts."""
     streamed = all(len(each) == _TAIL and each.startswith(_STREAM) for each in (new, old))
-    return streamed and lane_and_place(new)[0] != lane_and_place(old)[0]
+    return streamed and lane_and_position(new)[0] != lane_and_position(old)[0]
 
 
-def lane_and_place(order: str) -> tuple[str, str]:
+def lane_and_position(order: str) -> tuple[str, str]:
     """Return the parts of an order that say whether positions can be compared, and the position."""
     return f"{order[:-_TAIL]} {order[-_LANE - _PLACE : -_PLACE]}", order[-_PLACE:]
 
 
 def is_not_older(new: str, old: str) -> bool:
     """Return what :func:`not_older_sql` says of two texts."""
-    (lane, place), (old_lane, old_place) = lane_and_place(new), lane_and_place(old)
+    (lane, place), (old_lane, old_place) = lane_and_position(new), lane_and_position(old)
     return place >= old_place if lane == old_lane else new >= old
 
 
-def kept_order(new: str, old: str) -> str:
-    """Return what :func:`kept_order_sql` says of two texts."""
-    if lane_and_place(new)[0] != lane_and_place(old)[0]:
+def order_after_replacement(new: str, old: str) -> str:
+    """Return what :func:`order_after_replacement_sql` says of two texts."""
+    if lane_and_position(new)[0] != lane_and_position(old)[0]:
         return new
     times = (each[-_TAIL : -_LANE - _PLACE] for each in (new, old))
     return f"{new[:-_TAIL]}{max(times)}{new[-_LANE - _PLACE :]}"

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StructField, StructType, TimestampType
 
 from ..base import DELETED, HASH, JSON_OPTIONS, ORDER, refuse_unwritable_map_keys
-from .keyed_rows import columns_without_ours, result_identity
+from .keyed_rows import result_identity, user_columns
 from .record_order import CHANGE_WIDTH, time_lane_and_position_of_order
 
 IS_DELETE, VALID_FROM, VALID_TO = "_is_delete", "_valid_from", "_valid_to"
@@ -54,7 +54,7 @@ def versions_of_changes(rows: DataFrame, key: tuple[str, ...], name: str) -> Dat
     StartError
         As there, or a column has no form as JSON, by which versions are compared.
     """
-    theirs = columns_without_ours(rows, key, name)
+    theirs = user_columns(rows, key, name)
     refuse_unwritable_map_keys(StructType(theirs), f"transform {name}: history")
     place, columns = F.col("_position"), [F.col(f"`{f.name}`") for f in theirs]
     deleted = F.coalesce(DELETED, F.lit(False))
@@ -136,7 +136,7 @@ def new_and_newly_ended_versions(new: DataFrame, stored: DataFrame, *, every: bo
     flat = one.select(_OF, "_id", "_content.*", _LANE, _TIME, _OLD)
     keyed, marks = flat.where(f"{_OF} != ''"), flat.where(f"{_OF} = ''")
     each = keyed.select(_OF).distinct().crossJoin(F.broadcast(marks.drop(_OF)))
-    line = _with_ends(keyed.unionByName(each)).where("NOT startswith(_id, ' ')")
+    line = _versions_with_ends(keyed.unionByName(each)).where("NOT startswith(_id, ' ')")
     order = F.concat(_TIME, _LANE, _POSITION)
     result = line.unionByName(marks.withColumn(VALID_TO, F.col(VALID_FROM)))
     same = F.col(_OLD)[VALID_TO].eqNullSafe(F.col(VALID_TO)) & F.col(_OLD)[ORDER].eqNullSafe(order)
@@ -145,7 +145,7 @@ def new_and_newly_ended_versions(new: DataFrame, stored: DataFrame, *, every: bo
     )
 
 
-def _with_ends(versions: DataFrame) -> DataFrame:
+def _versions_with_ends(versions: DataFrame) -> DataFrame:
     # As with the last record of a key: inside a lane by position, between lanes by the latest arrival so far.
     lane = Window.partitionBy(_OF, _LANE).orderBy(_POSITION, "_id")
     places = (_SINCE, _LANE, _POSITION, "_id")

@@ -103,7 +103,7 @@ class StreamEndMarks:
         now = self.clock()
         if self._mark is None or now - self._taken_at >= self.every:
             self._mark, self._taken_at = StreamEndMark(self.stream, place.run, place.batch, end()), now
-            self._write_mark(spark, f"{place.notes}/{FOLDER}", self._mark)
+            self._write_mark_and_delete_others(spark, f"{place.notes}/{FOLDER}", self._mark)
         return None
 
     def write_compared_with_mark(
@@ -140,7 +140,7 @@ class StreamEndMarks:
                 mark, rows = self._mark, reread()
 
     @staticmethod
-    def _write_mark(spark: SparkSession, folder: str, mark: StreamEndMark) -> None:
+    def _write_mark_and_delete_others(spark: SparkSession, folder: str, mark: StreamEndMark) -> None:
         # Removed first: a driver that ends in between has written nothing of the batch, and makes a new mark.
         for other in hadoop_files.list_names(spark, folder):
             hadoop_files.delete_if_exists(spark, f"{folder}/{other}")

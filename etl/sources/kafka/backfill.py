@@ -15,7 +15,7 @@ from ...launch.sources import KafkaSource
 from ...record import batch_accounts, envelope
 from ..base import BackfillPart, Parts, arrived_between_condition, backfill_time_steps
 from ..batch_offsets import offset_ranges_condition
-from .connection import connection_options, sign_in
+from .connection import check_kafka_sign_in, connection_options
 from .range_reader import KafkaRangeReader, Ranges
 from .topic_stream import options_of_streams_and_batches
 
@@ -40,7 +40,7 @@ def topic_range_reader(source: KafkaSource, connection: Connection) -> Parts:
     pattern = source.is_pattern
 
     def backfill_parts(spark: SparkSession, request: BackfillRequest) -> Iterator[BackfillPart]:
-        sign_in(spark, connection)
+        check_kafka_sign_in(spark, connection)
         reader = KafkaRangeReader(
             spark, connection_options(connection), options_of_streams_and_batches(source)
         )

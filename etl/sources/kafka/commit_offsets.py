@@ -114,10 +114,10 @@ def open_consumer_group_writer(run: JobRun, query: str, source: KafkaSource) -> 
     """
     name = source.reading_options.lag_group or ""
 
-    def report_failure(error: str) -> None:
+    def report_unwritten_lag(error: str) -> None:
         run.report.emit("lag_unwritten", query=query, group=name, error=error)
 
     entry = connection.CachedConnectionOptions(connection.connection_of_topic(source, run))
     entry.cached_or_read_options()
-    group = ConsumerGroupWriter(run.spark, name, source, entry, report_failure)
+    group = ConsumerGroupWriter(run.spark, name, source, entry, report_unwritten_lag)
     return BackgroundWriter(f"lag-{query}", group.write, gather_seconds=GATHER_SECONDS)

@@ -175,7 +175,7 @@ class CachedConnectionOptions:
             raise
 
 
-def sign_in(spark: SparkSession, connection: Connection) -> None:
+def check_kafka_sign_in(spark: SparkSession, connection: Connection) -> None:
     """Sign in once, so that a refusal is reported before the first record is read.
 
     Brokers that do not answer are no refusal: the reader waits for them.

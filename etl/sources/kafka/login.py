@@ -89,7 +89,7 @@ def options_with_secret(kind: str, secret: dict[str, str]) -> dict[str, str]:
         Kind of authentication.
     """
 
-    def quoted(text: str) -> str:
+    def quoted_jaas_value(text: str) -> str:
         # In the form that Java's StreamTokenizer reads.
         for one, written in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r")):
             text = text.replace(one, written)
@@ -98,7 +98,7 @@ def options_with_secret(kind: str, secret: dict[str, str]) -> dict[str, str]:
     settings = {"kafka.security.protocol": "SSL"}
     if kind in ("scram-sha-512", "plain"):
         module = "scram.Scram" if kind == "scram-sha-512" else "plain.Plain"
-        user, password = quoted(secret["username"]), quoted(secret["password"])
+        user, password = quoted_jaas_value(secret["username"]), quoted_jaas_value(secret["password"])
         settings = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": kind.upper()}
         settings["kafka.sasl.jaas.config"] = (
             f"org.apache.kafka.common.security.{module}LoginModule required username={user} password={password};"

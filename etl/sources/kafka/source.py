@@ -24,8 +24,10 @@ class Reader(SourceReader[KafkaSource]):
         """Sign in, and check that the lists of partitions are complete."""
         spark = context.run.spark
         reached = connection.with_resolved_brokers(connection_of_topic(self.source, context.run))
-        connection.sign_in(spark, reached)
-        watch = topic_ids_and_partitions.checker_of_unlisted_partitions(spark, self.source, reached)
+        connection.check_kafka_sign_in(spark, reached)
+        watch = topic_ids_and_partitions.check_unlisted_partitions_and_return_checker(
+            spark, self.source, reached
+        )
         opened = partial(
             topic_stream.open_topic_stream, spark, self.leg, reached, partitions=context.partitions
         )
@@ -51,7 +53,7 @@ class Reader(SourceReader[KafkaSource]):
             )
             for each in self.leg
         }
-        return LegIdentity(self.source.name_of_position_owner(run.job), ask_identifiers, streams)
+        return LegIdentity(self.source.stream_or_cluster_of_positions(run.job), ask_identifiers, streams)
 
     def with_batch_handlers(self, run: JobRun, query: ReadyQuery, settings: QuerySettings) -> ReadyQuery:
         """Limit record times, whatever producers wrote."""

@@ -110,7 +110,7 @@ def checker_of_bounded_run_end(
     Parameters
     ----------
     connection
-        As in :func:`checker_of_unlisted_partitions`.
+        As in :func:`check_unlisted_partitions_and_return_checker`.
     checkpoint
         Checkpoint of the query, at the leg's position.
 
@@ -150,7 +150,7 @@ def partition_count(spark: SparkSession, topic: str, connecting: Mapping[str, st
         return int(answer(client.describeTopics([topic]).allTopicNames())[topic].partitions().size())
 
 
-def checker_of_unlisted_partitions(
+def check_unlisted_partitions_and_return_checker(
     spark: SparkSession, source: KafkaSource, connection: Connection
 ) -> Callable[[], None] | None:
     """Check that each partition of a topic that several jobs share is in a list, and return the check for later repetition.
@@ -180,7 +180,7 @@ def checker_of_unlisted_partitions(
     entry = CachedConnectionOptions(connection)
     entry.cached_or_read_options()
 
-    def compare_partitions() -> None:
+    def raise_if_partitions_added() -> None:
         number = entry.ask_brokers(lambda options: partition_count(spark, source.topic, options))
         if number > known:
             new = ", ".join(map(str, range(known, number)))
@@ -191,7 +191,7 @@ def checker_of_unlisted_partitions(
             )
 
     try:
-        compare_partitions()
+        raise_if_partitions_added()
     except (LossError, NoAnswerError) as error:
         raise StartError(f"stream {source.name}: {error}") from error
-    return compare_partitions
+    return raise_if_partitions_added

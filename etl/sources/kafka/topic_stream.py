@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ...launch.kafka_connections import Connection
+from ...launch.parse_start_position import epoch_milliseconds_text, start_time
 from ...launch.sources import KafkaReadingOptions, KafkaSource
-from ...launch.start_position import epoch_milliseconds_text, start_time
 from ...record import envelope
 from .connection import connection_options
 
@@ -73,7 +73,7 @@ def stream_options(source: KafkaSource, connection: Connection, *, partitions: i
         **_topic_option(source.topic, source.reading_options),
         **_start_options(source, source.reading_options),
         "maxOffsetsPerTrigger": str(source.records_per_batch),
-        **_minimum_options(source.reading_options),
+        **_minimum_batch_options(source.reading_options),
         **options_of_streams_and_batches(source, partitions),
     }
 
@@ -103,7 +103,7 @@ def _topic_option(topic: str, reading: KafkaReadingOptions) -> dict[str, str]:
     return {"subscribe": topic}
 
 
-def _minimum_options(reading: KafkaReadingOptions) -> dict[str, str]:
+def _minimum_batch_options(reading: KafkaReadingOptions) -> dict[str, str]:
     if reading.min_records_per_batch is None:
         return {}
     chosen = {"minOffsetsPerTrigger": str(reading.min_records_per_batch)}

@@ -10,8 +10,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from ...launch.parse_start_position import start_time
 from ...launch.sources import KinesisSource
-from ...launch.start_position import start_time
 from ...record.errors import StartError
 from ...record.ready_query import IsEndReached
 from ...services.aws_clients import errors_as_start_error

@@ -149,15 +149,18 @@ def unread_shard_rests(
     """
     by_id = {s.id: s for s in shards}
 
-    def is_recent(shard: str) -> bool:
+    def is_or_descends_from_earlier_shard(shard: str) -> bool:
         if not before.shards or shard in before.shards:
             return True
-        return any(is_recent(p) for p in by_id[shard].parents if p in by_id)
+        return any(is_or_descends_from_earlier_shard(p) for p in by_id[shard].parents if p in by_id)
 
     return [
         UnreadShardRest(s.id, before.read.get(s.id))
         for s in sorted(by_id.values(), key=lambda s: s.id)
-        if s.closed and s.id not in current.shards_read and s.id not in before.ended and is_recent(s.id)
+        if s.closed
+        and s.id not in current.shards_read
+        and s.id not in before.ended
+        and is_or_descends_from_earlier_shard(s.id)
     ]
 
 

@@ -14,8 +14,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from ...launch.kinesis_connector_interface import KINESIS_IN_PYTHON, Engine
+from ...launch.parse_start_position import start_time
 from ...launch.sources import KinesisSource
-from ...launch.start_position import start_time
 from ...record import envelope
 from ...record.errors import NoAnswerError, StartError
 from ...services import bundled_boto3_if_missing
@@ -119,7 +119,7 @@ def make_oldest_record_finder(source: KinesisSource, endpoint: str | None, *, cl
         A boto3 ``kinesis`` client; by default one is made for each look-up: a role's keys are valid for an hour.
     """
 
-    def find_oldest_record(kinesis: Any, shard: str) -> str | None:
+    def find_oldest_sequence_number(kinesis: Any, shard: str) -> str | None:
         try:
             first = next(
                 closed_shards.read_shard_pages(kinesis, source.stream, UnreadShardRest(shard, None), limit=1),
@@ -129,12 +129,14 @@ def make_oldest_record_finder(source: KinesisSource, endpoint: str | None, *, cl
             return None  # a closed shard whose records have all expired
         return None if first is None else str(first[0]["SequenceNumber"])
 
-    def find_oldest_records(shards: Collection[str]) -> dict[str, str | None]:
+    def find_oldest_sequence_numbers(shards: Collection[str]) -> dict[str, str | None]:
         kinesis = client or make_kinesis_client(source, endpoint)
         with ThreadPoolExecutor(min(CALLS, len(shards)), "horizon") as pool:
-            return dict(zip(shards, pool.map(partial(find_oldest_record, kinesis), shards), strict=True))
+            return dict(
+                zip(shards, pool.map(partial(find_oldest_sequence_number, kinesis), shards), strict=True)
+            )
 
-    return find_oldest_records
+    return find_oldest_sequence_numbers
 
 
 def make_closed_shard_reader(

@@ -152,7 +152,7 @@ class KinesisLossGuard(LegGuard):
             F.expr(f"concat_ws(' ', collect_set(CAST({step_of} AS STRING))) AS steps{suffix}"),
         )
 
-    def take_arrivals_of_landed_batch(self, oldest: int | None, steps: str) -> None:
+    def store_arrivals_of_landed_batch(self, oldest: int | None, steps: str) -> None:
         """Take the oldest arrival and the steps of a landed batch; ``oldest`` is None for an empty one."""
         if oldest is None:
             return

@@ -45,7 +45,7 @@ class Reader(SourceReader[KinesisSource]):
             if self.source.records_per_batch is not None:
                 guard.count_shards, guard.shards = count_open_shards, count_open_shards()
                 read = connector_stream.with_limits_per_shard(self.source, guard.shards)
-            begun = context.checkpoint.has_batches(spark)
+            begun = context.checkpoint.has_planned_batch(spark)
             return connector_stream.open_kinesis_stream(
                 spark, read, engine=engine, endpoint=endpoint, begun=begun
             )

@@ -18,7 +18,7 @@ from ruamel.yaml.error import YAMLError
 from millrace.advisor.existing.environment_of_imported_job import find_values_to_fill_in
 from millrace.advisor.existing.job_names import name_without_run_id
 from millrace.advisor.existing.read_job_to_import import RunningJob
-from millrace.config.document.edit import EditError, remove_key, set_value
+from millrace.config.document.edit_yaml_text import EditError, remove_key, set_value
 from millrace.config.document.placeholders_left_by_import import is_placeholder
 from millrace.config.document.problems import Path, dotted_path
 

@@ -41,13 +41,13 @@ def read_log_figures(place: str, running: RunningJob) -> ImportLogFigures:
     Raises
     ------
     ConfigurationError
-        No log at the place belongs to the run, or :func:`figures_of_history` refuses it.
+        No log at the place belongs to the run, or :func:`import_figures_of_history` refuses it.
     """
     log = _log_of_latest_run(place, find_event_logs(place), running)
-    return figures_of_history(read_history(log), log.name, running)
+    return import_figures_of_history(read_history(log), log.name, running)
 
 
-def figures_of_history(history: History, log: str, running: RunningJob) -> ImportLogFigures:
+def import_figures_of_history(history: History, log: str, running: RunningJob) -> ImportLogFigures:
     """Return the figures of a log that was read.
 
     Raises

@@ -164,7 +164,7 @@ def read_running_glue_job(
             for each in job.get("Connections", {}).get("Connections", ())
             if (subnet := _subnet_of_connection(client, each)) is not None
         ]
-    version, notes = _supported_version_and_notes(GlueJob, str(job.get("GlueVersion", "")))
+    version, notes = _version_or_oldest_supported_and_notes(GlueJob, str(job.get("GlueVersion", "")))
     pinned: dict[str, Any] = {"engine": "glue", "version": version}
     if job.get("WorkerType"):
         pinned["worker"] = job["WorkerType"]
@@ -186,7 +186,7 @@ def read_running_glue_job(
             where,
             account,
             region,
-            pinned | _spark_keys(spark, notes),
+            pinned | _spark_sql_keys_noting_others(spark, notes),
             program,
             tuple(subnets),
             notes=tuple(notes),
@@ -223,7 +223,7 @@ def read_running_emr_job(
         launch = LaunchArguments(tuple(map(str, submit.get("entryPointArguments", ()))), variables)
         text = _download_program(client, str(submit.get("entryPoint", "")))
         program = read_stream_settings_of_program(text, launch, answers, _GlueCatalog(client))
-    version, notes = _supported_version_and_notes(EmrJob, str(app.get("releaseLabel", "")))
+    version, notes = _version_or_oldest_supported_and_notes(EmrJob, str(app.get("releaseLabel", "")))
     worker, more = _emr_worker_keys_and_notes(settings)
     pinned: dict[str, Any] = {
         "engine": "emr",
@@ -247,7 +247,7 @@ def read_running_emr_job(
             where,
             account,
             region,
-            pinned | _spark_keys(settings, more),
+            pinned | _spark_sql_keys_noting_others(settings, more),
             program,
             subnets,
             notes=(*notes, *more),
@@ -311,7 +311,9 @@ def _subnet_of_connection(client: Client, connection: str) -> str | None:
     return None if subnet is None else str(subnet)
 
 
-def _supported_version_and_notes(model: type[GlueJob | EmrJob], version: str) -> tuple[str, list[str]]:
+def _version_or_oldest_supported_and_notes(
+    model: type[GlueJob | EmrJob], version: str
+) -> tuple[str, list[str]]:
     """Return the version, or the oldest that Millrace runs on, which is a change."""
     known = list(model.spark_version_by_engine_version)
     with contextlib.suppress(KeyError):
@@ -346,7 +348,7 @@ def _emr_worker_keys_and_notes(settings: Mapping[str, str]) -> tuple[dict[str, A
     return {"vcpu": cores, "memory": f"{memory}GiB", "disk": f"{min(disk, EMR_DISK_GIB[1])}GiB"}, notes
 
 
-def _spark_keys(settings: Mapping[str, str], notes: list[str]) -> dict[str, Any]:
+def _spark_sql_keys_noting_others(settings: Mapping[str, str], notes: list[str]) -> dict[str, Any]:
     """Return the job's own settings of Spark SQL, and note the others that Millrace does not derive from the plan."""
     left_over = {
         key: value

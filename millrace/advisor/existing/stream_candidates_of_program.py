@@ -151,7 +151,7 @@ def candidate_from_source(source: ProgramSource, catalog: DataCatalog | None) ->
             options = (
                 _options_as_values(
                     source.line,
-                    _connection_options(
+                    _kafka_options_of_connection(
                         _require_catalog(catalog).connection_properties(
                             _single_text_or_raise(options["connectionname"])
                         )
@@ -182,7 +182,7 @@ def _options_as_values(line: int, options: Mapping[str, str]) -> dict[str, Value
     return {key.lower(): known_value(value, line) for key, value in options.items()}
 
 
-def _connection_options(properties: Mapping[str, str]) -> dict[str, str]:
+def _kafka_options_of_connection(properties: Mapping[str, str]) -> dict[str, str]:
     options = {option: properties[key] for key, option in _CONNECTION if properties.get(key)}
     secured = properties.get("KAFKA_SSL_ENABLED", "").lower() == "true"
     sasl = "kafka.sasl.mechanism" in options

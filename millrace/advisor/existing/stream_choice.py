@@ -199,7 +199,7 @@ class _StreamChoice:
                 return ImportedStreamSettings(
                     None, None, {}, None, why_not=self._reason_nothing_chosen(chosen)
                 )
-            streams = streams or [(self._only_name(chosen, kind), chosen)]
+            streams = streams or [(self._only_name_or_ask(chosen, kind), chosen)]
         if not chosen:
             self.notes.append(
                 f"{self._reason_nothing_chosen(chosen)}: this file has only what the options give"
@@ -320,7 +320,7 @@ class _StreamChoice:
             )
         return matches
 
-    def _only_name(self, candidates: Sequence[StreamCandidate], kind: Kind) -> StreamName:
+    def _only_name_or_ask(self, candidates: Sequence[StreamCandidate], kind: Kind) -> StreamName:
         names = [one for each in candidates for one in each.names]
         distinct = {(one.name, one.pattern, one.partitions): one for one in reversed(names)}
         if len(distinct) == 1 and names[0].name is not None:
@@ -345,7 +345,7 @@ class _StreamChoice:
             elif certain or lost:
                 unclear[key] = values
         if kind == "kafka":
-            self._set_brokers(options, unclear, candidates)
+            self._set_brokers_or_ask(options, unclear, candidates)
             security = [
                 f"{key} is {describe_values_with_lines(values)}"
                 for key, values in unclear.items()
@@ -359,10 +359,10 @@ class _StreamChoice:
                     "from the brokers' port"
                 )
                 self.by_port = True
-        self._set_limit(options, unclear)
+        self._note_unusable_limit(options, unclear)
         return options
 
-    def _set_brokers(
+    def _set_brokers_or_ask(
         self, options: dict[str, str], unclear: Mapping[str, Values], candidates: Sequence[StreamCandidate]
     ) -> None:
         if self.answers.brokers:
@@ -381,7 +381,7 @@ class _StreamChoice:
         line = candidates[0].source.line if candidates else 0
         self.open["brokers"] = f"line {line}: {why}; give them with --brokers HOST:PORT,..."
 
-    def _set_limit(self, options: Mapping[str, str], unclear: Mapping[str, Values]) -> None:
+    def _note_unusable_limit(self, options: Mapping[str, str], unclear: Mapping[str, Values]) -> None:
         for key in (each.lower() for each in _LIMIT):
             if key in unclear:
                 self.notes.append(

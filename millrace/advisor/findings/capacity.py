@@ -46,7 +46,7 @@ _EVEN_SOURCES = ("ratestream", "ratepermicrobatch", "rate per micro")
 def capacity_findings(view: QueryView) -> Iterator[Finding]:
     """Yield the findings about a query's limit, its first batch and its empty batches."""
     if view.has_enough_batches:
-        yield from _limit_finding(view)
+        yield from _batch_limit_finding(view)
         yield from _heavy_first_batch_finding(view)
     yield from _empty_batches_finding(view)
 
@@ -64,7 +64,7 @@ def flags_of_batches_at_limit(view: QueryView) -> Flags | None:
     return same if same[-EQUAL:].all() and not _has_rate_source(view.settled_batches[-1]) else None
 
 
-def _limit_finding(view: QueryView) -> Iterator[Finding]:
+def _batch_limit_finding(view: QueryView) -> Iterator[Finding]:
     begun = np.array([each.begun for each in view.settled_batches])
     records = view.records_per_batch
     hit = flags_of_batches_at_limit(view)
@@ -205,7 +205,7 @@ def _heavy_first_batch_finding(view: QueryView) -> Iterator[Finding]:
     came = (
         usual.high / max(view.median_interval, 1e-3) * STARTING * (heavy.begun - _start_time_of_query(view))
     )
-    cost = float(np.median(view.task_seconds)) * heavy.records / max(usual.value, 1.0)
+    cost = float(np.median(view.seconds_with_tasks)) * heavy.records / max(usual.value, 1.0)
     if heavy.records < came or cost < max(COLD, 2 * view.median_interval):
         return
     speed = heavy.records / heavy.duration

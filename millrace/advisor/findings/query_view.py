@@ -100,14 +100,14 @@ class QueryView:
         return self.busy_share >= BACK_TO_BACK
 
     @cached_property
-    def task_seconds(self) -> Floats:
+    def seconds_with_tasks(self) -> Floats:
         """Seconds of each settled batch in which at least one task ran."""
         return np.array([_seconds_with_tasks(each) for each in self.settled_batches])
 
     @cached_property
     def overhead_seconds(self) -> Floats:
         """Seconds of each settled batch in which no task ran: planning, offsets, checkpoint, commits."""
-        return np.maximum(0, self.batch_durations - self.task_seconds)
+        return np.maximum(0, self.batch_durations - self.seconds_with_tasks)
 
     @cached_property
     def overhead_share(self) -> Estimate:

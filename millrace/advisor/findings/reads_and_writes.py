@@ -136,7 +136,7 @@ def _repeated_count_finding(view: QueryView) -> Iterator[Finding]:
         f"Spark counts every record of {view.query.name} {counted.value:.1f} times: its plan reads the source more than "
         "once, and its input and processing rates are too high by as much."
     )
-    work = view.task_seconds * (1 - 1 / counted.value) if len(sources) == 1 else np.zeros(1)
+    work = view.seconds_with_tasks * (1 - 1 / counted.value) if len(sources) == 1 else np.zeros(1)
     changes = view.changes_for("cache", "batch", "read the source once and branch after it")
     yield view.make_finding(
         "rows-counted-twice",

@@ -45,7 +45,7 @@ _FIXED = (
 
 
 @dataclass(frozen=True)
-class RepeatedStage:
+class StageAcrossBatches:
     """The same stage of all batches.
 
     Attributes
@@ -80,7 +80,7 @@ def task_findings(view: QueryView, cores: int) -> Iterator[Finding]:
     yield from _failed_tasks_finding(view)
     if not view.has_enough_batches or cores < 1:
         return
-    for stage in repeated_stages(view):
+    for stage in stages_across_batches(view):
         for judge in (_skew_finding, _wave_finding, _too_few_tasks_finding, _too_many_tasks_finding):
             finding = judge(view, stage, cores)
             if finding is not None:
@@ -88,17 +88,17 @@ def task_findings(view: QueryView, cores: int) -> Iterator[Finding]:
                 break  # a stage has one main problem; the others follow from it
 
 
-def repeated_stages(view: QueryView) -> list[RepeatedStage]:
+def stages_across_batches(view: QueryView) -> list[StageAcrossBatches]:
     """Group the stages of all batches that do the same: the same place in the order, as many tasks."""
     same: dict[tuple[int, int], list[tuple[Batch, Stage]]] = defaultdict(list)
     for batch in view.settled_batches:
         for place, stage in enumerate(sorted(batch.stages, key=lambda each: (each.id, each.attempt))):
             same[place, stage.partitions].append((batch, stage))
-    return [RepeatedStage(tuple(pairs), key[1]) for key, pairs in same.items() if len(pairs) >= LEAST]
+    return [StageAcrossBatches(tuple(pairs), key[1]) for key, pairs in same.items() if len(pairs) >= LEAST]
 
 
 def _saved_seconds_and_shares(
-    stage: RepeatedStage, seconds: Callable[[Stage], float]
+    stage: StageAcrossBatches, seconds: Callable[[Stage], float]
 ) -> tuple[Floats, Floats]:
     """Return the seconds that each batch would save, and their share of it."""
     lost = np.array([max(0.0, seconds(each)) for _, each in stage.pairs])
@@ -109,14 +109,14 @@ def _is_worth_a_finding(lost: Floats, share: Floats) -> bool:
     return median_with_interval(share).low >= WORTH and median_with_interval(lost).low >= SECONDS
 
 
-def _records_of_batches(stage: Stage) -> Floats:
+def _records_of_tasks(stage: Stage) -> Floats:
     tasks = stage.tasks
     return (tasks.records_read + tasks.shuffle_records_read)[tasks.did_whole_partition].astype(float)
 
 
 def _duration_and_record_skew(stage: Stage) -> tuple[float, float]:
     """Return the longest task's duration and its records, each as a multiple of the others' median."""
-    durations, records = stage.tasks.durations[stage.tasks.did_whole_partition], _records_of_batches(stage)
+    durations, records = stage.tasks.durations[stage.tasks.did_whole_partition], _records_of_tasks(stage)
     if len(durations) < 2:
         return 1.0, 1.0
     longest = int(np.argmax(durations))
@@ -128,17 +128,17 @@ def _duration_and_record_skew(stage: Stage) -> tuple[float, float]:
     )
 
 
-def _skew_finding(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None:
+def _skew_finding(view: QueryView, stage: StageAcrossBatches, cores: int) -> Finding | None:
     if stage.partitions < 2:
         return None
 
-    def seconds_without_skew(each: Stage) -> float:
+    def seconds_saved_without_skew(each: Stage) -> float:
         durations = each.tasks.durations[each.tasks.did_whole_partition]
         if not len(durations):
             return 0.0
         return float(durations.max() - durations.sum() / min(cores, len(durations)))
 
-    lost, share = _saved_seconds_and_shares(stage, seconds_without_skew)
+    lost, share = _saved_seconds_and_shares(stage, seconds_saved_without_skew)
     spread = np.array([_duration_and_record_skew(each) for _, each in stage.pairs])
     times, records = median_with_interval(spread[:, 0]), median_with_interval(spread[:, 1])
     if times.low < SKEWED or records.low < SKEWED or not _is_worth_a_finding(lost, share):
@@ -176,21 +176,21 @@ def _skew_finding(view: QueryView, stage: RepeatedStage, cores: int) -> Finding 
     )
 
 
-def _ids_of_slowed_batches(stage: RepeatedStage, lost: Floats) -> tuple[int, ...]:
+def _ids_of_slowed_batches(stage: StageAcrossBatches, lost: Floats) -> tuple[int, ...]:
     return tuple(batch.id for (batch, _), each in zip(stage.pairs, lost, strict=True) if each >= SECONDS)
 
 
-def _wave_finding(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None:
+def _wave_finding(view: QueryView, stage: StageAcrossBatches, cores: int) -> Finding | None:
     """Return a finding for more tasks than cores that are no multiple of them: the last wave leaves cores idle."""
     tasks = stage.partitions
     if not cores < tasks < MANY * cores or tasks % cores == 0:
         return None
 
-    def seconds_with_full_waves(each: Stage) -> float:
+    def seconds_saved_with_full_waves(each: Stage) -> float:
         durations = each.tasks.durations[each.tasks.did_whole_partition]
         return makespan_of_list_scheduling(durations, cores) - float(durations.sum()) / cores
 
-    lost, share = _saved_seconds_and_shares(stage, seconds_with_full_waves)
+    lost, share = _saved_seconds_and_shares(stage, seconds_saved_with_full_waves)
     if not _is_worth_a_finding(lost, share):
         return None
     waves = -(-tasks // cores)
@@ -222,7 +222,7 @@ def _wave_finding(view: QueryView, stage: RepeatedStage, cores: int) -> Finding 
     )
 
 
-def _too_few_tasks_finding(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None:
+def _too_few_tasks_finding(view: QueryView, stage: StageAcrossBatches, cores: int) -> Finding | None:
     tasks = stage.partitions
     if tasks >= cores:
         return None
@@ -254,7 +254,7 @@ def _too_few_tasks_finding(view: QueryView, stage: RepeatedStage, cores: int) ->
     )
 
 
-def _too_many_tasks_finding(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None:
+def _too_many_tasks_finding(view: QueryView, stage: StageAcrossBatches, cores: int) -> Finding | None:
     tasks = stage.partitions
     if tasks < MANY * cores:
         return None
@@ -276,7 +276,7 @@ def _too_many_tasks_finding(view: QueryView, stage: RepeatedStage, cores: int) -
         Evidence("task time without records, p10", fixed, "s"),
         figure_evidence(
             "records of a task",
-            median_with_interval([float(_records_of_batches(each).mean()) for _, each in stage.pairs]),
+            median_with_interval([float(_records_of_tasks(each).mean()) for _, each in stage.pairs]),
             "records",
         ),
     )
@@ -295,7 +295,7 @@ def _too_many_tasks_finding(view: QueryView, stage: RepeatedStage, cores: int) -
 
 
 def _changes_to_task_count(
-    view: QueryView, stage: RepeatedStage, tasks: int, cores: int
+    view: QueryView, stage: StageAcrossBatches, tasks: int, cores: int
 ) -> tuple[Change, ...]:
     """Return the changes that give a stage so many tasks."""
     place = view.subject.where
@@ -320,7 +320,7 @@ def _changes_to_task_count(
 
 
 def _shuffle_partition_changes(
-    view: QueryView, stage: RepeatedStage, tasks: int, name: str
+    view: QueryView, stage: StageAcrossBatches, tasks: int, name: str
 ) -> tuple[Change, ...]:
     """Return the changes that give a stage behind a shuffle so many tasks, by what decided its number."""
     # A log without its first part has no settings; in any other, a missing setting has Spark's default.

@@ -66,7 +66,7 @@ def read_history(log: EventLog) -> History:
     ended_at = None
     for line in lines:
         try:
-            reader.take_line(line)
+            reader.process_line(line)
         except _HistoryTooLargeError:
             ended_at = f"its figures take more than {HELD >> 30} GiB"
             break
@@ -131,7 +131,7 @@ class _HistoryReader:
             f"{_STREAMING}QueryTerminatedEvent": self._query_ended,
         }
 
-    def take_line(self, line: bytes) -> None:
+    def process_line(self, line: bytes) -> None:
         """Take in one line; count it when it cannot be read."""
         self.last_failed = False
         try:
@@ -157,7 +157,7 @@ class _HistoryReader:
         if self._held > HELD:
             raise _HistoryTooLargeError
 
-    def _event_seconds(self, ms: float) -> float:
+    def _event_seconds_noting_span(self, ms: float) -> float:
         seconds = event_parser.checked_event_time(event_parser.to_number(ms) / 1e3)
         self._first = seconds if self._first is None else min(self._first, seconds)
         self._last = max(self._last, seconds)
@@ -179,10 +179,10 @@ class _HistoryReader:
             event_parser.to_text(event["App Name"]),
             event_parser.to_text(event.get("App ID") or ""),
         )
-        self._event_seconds(event["Timestamp"])
+        self._event_seconds_noting_span(event["Timestamp"])
 
     def _application_end(self, event: Mapping[str, Any]) -> None:
-        self._event_seconds(event["Timestamp"])
+        self._event_seconds_noting_span(event["Timestamp"])
         self.complete = True
 
     def _executor_added(self, event: Mapping[str, Any]) -> None:
@@ -191,7 +191,7 @@ class _HistoryReader:
         self._executors[name] = Executor(
             name,
             event_parser.to_count(cores, MOST_CORES),
-            self._event_seconds(event["Timestamp"]),
+            self._event_seconds_noting_span(event["Timestamp"]),
             None,
         )
         self._place.setdefault(name, len(self._place))
@@ -199,7 +199,9 @@ class _HistoryReader:
 
     def _executor_removed(self, event: Mapping[str, Any]) -> None:
         self._add_held_bytes_or_raise(_THING)
-        self._removed[event_parser.to_text(event["Executor ID"])] = self._event_seconds(event["Timestamp"])
+        self._removed[event_parser.to_text(event["Executor ID"])] = self._event_seconds_noting_span(
+            event["Timestamp"]
+        )
 
     def _job_start(self, event: Mapping[str, Any]) -> None:
         number, stages = event_parser.to_count(event["Job ID"]), event["Stage Infos"]
@@ -218,7 +220,7 @@ class _HistoryReader:
         site = "" if last is None else named[last][0]
         self._add_held_bytes_or_raise(_THING * (1 + len(named)))
         self._jobs[number] = PendingJob(
-            number, self._event_seconds(event["Submission Time"]), job_properties, site
+            number, self._event_seconds_noting_span(event["Submission Time"]), job_properties, site
         )
         for stage, (_, partitions) in named.items():
             self._of_stage[stage].append(number)
@@ -226,7 +228,7 @@ class _HistoryReader:
 
     def _job_end(self, event: Mapping[str, Any]) -> None:
         job = self._jobs[event["Job ID"]]
-        self._event_seconds(event["Completion Time"])
+        self._event_seconds_noting_span(event["Completion Time"])
         job.running = False
 
     def _pending_stage(self, key: tuple[int, int]) -> PendingStage:
@@ -247,7 +249,7 @@ class _HistoryReader:
         place = -1 if name is None else self._place.get(name, len(self._place))
         row = event_parser.pack_task_row(event, place)
         failure = event_parser.task_error_and_message(event)
-        self._event_seconds(info["Finish Time"])
+        self._event_seconds_noting_span(info["Finish Time"])
         if name is not None and name not in self._place:
             self._add_held_bytes_or_raise(_THING)
             self._place[name] = place
@@ -268,7 +270,7 @@ class _HistoryReader:
         partitions = event_parser.to_count(info["Number of Tasks"], MOST_TASKS)
         for moment in (info.get("Submission Time"), info.get("Completion Time")):
             if moment is not None:
-                self._event_seconds(moment)
+                self._event_seconds_noting_span(moment)
         self._ended[key] = stage = self._pending_stage(key)
         stage.partitions, stage.scans, stage.adaptive = (
             partitions,
@@ -294,7 +296,7 @@ class _HistoryReader:
     def _query_progress(self, event: Mapping[str, Any]) -> None:
         progress = event["progress"]
         batch = event_parser.batch_from_progress(progress)
-        self._event_seconds(batch.ended_at * 1e3)
+        self._event_seconds_noting_span(batch.ended_at * 1e3)
         self._add_held_bytes_or_raise(_THING + _TIMES * self._length)
         run = self._query_run_of_event(progress)
         # A trigger that found nothing reports the next batch's number, without a batch's work.

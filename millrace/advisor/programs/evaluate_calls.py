@@ -7,10 +7,15 @@ from abc import abstractmethod
 from argparse import ArgumentError
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from enum import IntEnum
 from typing import Any
 
 from millrace.advisor.programs import library_functions
-from millrace.advisor.programs.evaluate_expressions import ExpressionEvaluator, find_member, scope_of_target
+from millrace.advisor.programs.evaluate_expressions import (
+    ExpressionEvaluator,
+    find_member,
+    scope_defining_target,
+)
 from millrace.advisor.programs.library_functions import FUNCTIONS, TEXT_METHODS, LaunchArguments, loop_values
 from millrace.advisor.programs.possible_values import (
     MOST_ITEMS,
@@ -40,6 +45,15 @@ _DEEPEST = 24
 """Calls of the program's functions in one another."""
 
 
+class BlockEnd(IntEnum):
+    """End of a block: it goes on; it leaves a loop's round, or the loop; it returns or raises."""
+
+    NEXT = 0
+    ROUND_LEFT = 1
+    LOOP_LEFT = 2
+    FUNCTION_LEFT = 3
+
+
 class CallEvaluator(ExpressionEvaluator):
     """Evaluation of calls."""
 
@@ -59,7 +73,7 @@ class CallEvaluator(ExpressionEvaluator):
         """Return the result of a streaming method; None for others."""
 
     @abstractmethod
-    def run_statements(self, body: Sequence[ast.stmt], scope: NameScope) -> int:
+    def run_statements(self, body: Sequence[ast.stmt], scope: NameScope) -> BlockEnd:
         """Evaluate statements; return how they end."""
 
     def evaluate_call(
@@ -96,13 +110,13 @@ class CallEvaluator(ExpressionEvaluator):
                     isinstance(each.value, ReaderOrWriter) for each in (*of, *stream)
                 ):
                     self.assign(
-                        target, stream, scope_of_target(target, scope)
+                        target, stream, scope_defining_target(target, scope)
                     )  # a reader or writer takes an option itself
                 return stream
         changed = _collection_after_method(of, name, arguments, named)
         if changed is not None:
             if isinstance(target, ast.Name | ast.Attribute | ast.Subscript):
-                self.assign(target, changed, scope_of_target(target, scope))
+                self.assign(target, changed, scope_defining_target(target, scope))
             return changed if name == "setdefault" else known_value(None, node.lineno)
         return union_of_alternatives(
             *(self._call_method_of_value(each, name, arguments, named, node.lineno) for each in of)

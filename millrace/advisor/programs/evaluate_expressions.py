@@ -112,7 +112,7 @@ class ExpressionEvaluator(ABC):
         while isinstance(node, ast.Attribute | ast.Call | ast.Subscript):  # a chain of calls may be long
             chain.append(node)
             node = node.func if isinstance(node, ast.Call) else node.value
-        result = self._evaluate_without_chain(node, scope)
+        result = self._evaluate_innermost_expression(node, scope)
         method: tuple[Values, str, ast.expr] | None = None
         for each in reversed(chain):
             self.count_steps_or_raise()
@@ -131,7 +131,7 @@ class ExpressionEvaluator(ABC):
                 result = self._evaluate_subscript(result, each, scope)
         return result if method is None else self._attribute_values(method[0], method[1], method[2].lineno)
 
-    def _evaluate_without_chain(self, node: ast.expr, scope: NameScope) -> Values:
+    def _evaluate_innermost_expression(self, node: ast.expr, scope: NameScope) -> Values:
         self.count_steps_or_raise()
         line = node.lineno if hasattr(node, "lineno") else 0
         match node:
@@ -251,7 +251,7 @@ class ExpressionEvaluator(ABC):
             ):
                 result = known_value(as_dictionary(result).updated_with(as_dictionary(other)), line)
             elif isinstance(each.op, ast.Mult):
-                result = compute_for_each_choice(_evaluate_product, [result, other], line, "a product")
+                result = compute_for_each_choice(_product_unless_too_long, [result, other], line, "a product")
             elif type(each.op) in _OPERATORS:
                 result = compute_for_each_choice(
                     _OPERATORS[type(each.op)], [result, other], line, "a value that is computed"
@@ -415,7 +415,7 @@ def dotted_name(node: ast.expr) -> str:
     return ".".join([node.id, *parts[::-1]]) if isinstance(node, ast.Name) else ""
 
 
-def _evaluate_product(one: Any, other: Any) -> Any:
+def _product_unless_too_long(one: Any, other: Any) -> Any:
     if isinstance(one, int | float) and isinstance(other, int | float):
         return one * other
     text, count = (one, other) if isinstance(one, str) else (other, one)
@@ -424,7 +424,7 @@ def _evaluate_product(one: Any, other: Any) -> Any:
     raise ValueError("no product")
 
 
-def scope_of_target(target: ast.expr, scope: NameScope) -> NameScope:
+def scope_defining_target(target: ast.expr, scope: NameScope) -> NameScope:
     """Return the scope in which the name of a changed value is."""
     while isinstance(target, ast.Attribute | ast.Subscript):
         target = target.value

@@ -9,8 +9,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping, Sequence
 
-from millrace.advisor.programs.evaluate_calls import CallEvaluator
-from millrace.advisor.programs.evaluate_expressions import dotted_name, scope_of_target
+from millrace.advisor.programs.evaluate_calls import BlockEnd, CallEvaluator
+from millrace.advisor.programs.evaluate_expressions import dotted_name, scope_defining_target
 from millrace.advisor.programs.library_functions import loop_values
 from millrace.advisor.programs.possible_values import (
     Alternative,
@@ -27,24 +27,21 @@ from millrace.advisor.programs.possible_values import (
     with_item,
 )
 
-_NEXT, _LEFT, _BROKEN, _ENDED = range(4)
-"""Ends of a block: it goes on; it leaves a loop's round, or the loop; it returns or raises."""
-
 _EXITS = {"sys.exit", "exit", "quit", "os._exit"}
 
 
 class Interpreter(CallEvaluator):
     """Evaluation of one program."""
 
-    def run_statements(self, body: Sequence[ast.stmt], scope: NameScope) -> int:
+    def run_statements(self, body: Sequence[ast.stmt], scope: NameScope) -> BlockEnd:
         """Evaluate statements; return how they end."""
         for statement in body:
             ended = self._run_statement(statement, scope)
-            if ended != _NEXT:
+            if ended != BlockEnd.NEXT:
                 return ended
-        return _NEXT
+        return BlockEnd.NEXT
 
-    def _run_statement(self, node: ast.stmt, scope: NameScope) -> int:
+    def _run_statement(self, node: ast.stmt, scope: NameScope) -> BlockEnd:
         self.count_steps_or_raise()
         match node:
             case ast.Assign():
@@ -59,30 +56,30 @@ class Interpreter(CallEvaluator):
             case ast.Expr():
                 self.evaluate_expression(node.value, scope)  # also in sys.exit(main())
                 if isinstance(node.value, ast.Call) and dotted_name(node.value.func) in _EXITS:
-                    return _ENDED
+                    return BlockEnd.FUNCTION_LEFT
             case ast.Return():
                 self.returned[-1].extend(
                     self.evaluate_expression(node.value, scope)
                     if node.value
                     else known_value(None, node.lineno)
                 )
-                return _ENDED
+                return BlockEnd.FUNCTION_LEFT
             case ast.Raise():
                 if node.exc is not None:  # raise SystemExit(main())
                     self.evaluate_expression(node.exc, scope)
-                return _ENDED
+                return BlockEnd.FUNCTION_LEFT
             case ast.Break():
                 self._breaks[-1].append(self._save_state())
-                return _BROKEN
+                return BlockEnd.LOOP_LEFT
             case ast.Continue():
-                return _LEFT
+                return BlockEnd.ROUND_LEFT
             case ast.If():
                 return self._run_branches(node.test, node.body, node.orelse, scope)
             case ast.For() | ast.AsyncFor():
                 return self._run_loop(node, scope)
             case ast.While():
-                return self._evaluate_round(
-                    lambda: self._evaluate_any_number_of_rounds(
+                return self._run_rounds_and_join_breaks(
+                    lambda: self._run_any_number_of_rounds(
                         lambda: self._run_branches(node.test, node.body, [], scope), node.orelse, scope
                     )
                 )
@@ -96,9 +93,9 @@ class Interpreter(CallEvaluator):
                 return self.run_statements(node.body, scope)
             case ast.Match():
                 self.evaluate_expression(node.subject, scope)
-                self._evaluate_alternatives(
+                self._run_alternatives_and_join_states(
                     [lambda case=case: self.run_statements(case.body, scope) for case in node.cases]
-                    + [lambda: _NEXT]
+                    + [lambda: BlockEnd.NEXT]
                 )
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 scope.values[node.name] = known_value(ProgramFunction(node, scope), node.lineno)
@@ -110,7 +107,7 @@ class Interpreter(CallEvaluator):
                 scope.shared.update(node.names)
             case _:
                 pass
-        return _NEXT
+        return BlockEnd.NEXT
 
     def _run_import(self, node: ast.Import | ast.ImportFrom, scope: NameScope) -> None:
         for each in node.names:
@@ -135,23 +132,25 @@ class Interpreter(CallEvaluator):
 
     def _run_branches(
         self, test: ast.expr, body: Sequence[ast.stmt], orelse: Sequence[ast.stmt], scope: NameScope
-    ) -> int:
+    ) -> BlockEnd:
         holds = condition_value(self.evaluate_expression(test, scope))
         if holds is not None:
             return self.run_statements(body if holds else orelse, scope)
-        return self._evaluate_alternatives(
+        return self._run_alternatives_and_join_states(
             [lambda: self.run_statements(body, scope), lambda: self.run_statements(orelse, scope)]
         )
 
-    def _evaluate_alternatives(self, ways: Sequence[Callable[[], int]]) -> int:
+    def _run_alternatives_and_join_states(self, ways: Sequence[Callable[[], BlockEnd]]) -> BlockEnd:
         """Evaluate several ways from the same state, and join their states; a way that ends the function does not count."""
         before = self._save_state()
-        ends: list[tuple[int, dict[NameScope, dict[str, Values]]]] = []
+        ends: list[tuple[BlockEnd, dict[NameScope, dict[str, Values]]]] = []
         for way in ways:
             self._restore_state(before)
             ended = way()
             ends.append((ended, self._save_state()))
-        self._join_states([state for ended, state in ends if ended != _ENDED] or [ends[-1][1]])
+        self._join_states(
+            [state for ended, state in ends if ended != BlockEnd.FUNCTION_LEFT] or [ends[-1][1]]
+        )
         return min(ended for ended, _ in ends)
 
     def _join_states(self, states: Sequence[dict[NameScope, dict[str, Values]]]) -> None:
@@ -163,17 +162,17 @@ class Interpreter(CallEvaluator):
                     mine[name] = union_of_alternatives(mine[name], each) if name in mine else each
         self._restore_state(joined)
 
-    def _evaluate_any_number_of_rounds(
-        self, once: Callable[[], int], orelse: Sequence[ast.stmt], scope: NameScope
-    ) -> int:
+    def _run_any_number_of_rounds(
+        self, once: Callable[[], BlockEnd], orelse: Sequence[ast.stmt], scope: NameScope
+    ) -> BlockEnd:
         """Evaluate a loop of any number of rounds: what a second round changes once more is unknown."""
 
-        def skip_loop() -> int:
-            return _NEXT
+        def skip_loop() -> BlockEnd:
+            return BlockEnd.NEXT
 
-        ended = self._evaluate_alternatives([once, skip_loop])
+        ended = self._run_alternatives_and_join_states([once, skip_loop])
         first = self._save_state()
-        self._evaluate_alternatives([once, skip_loop])
+        self._run_alternatives_and_join_states([once, skip_loop])
         for each, values in self._save_state().items():
             for name, value in values.items():
                 before = first.get(each, {}).get(name)
@@ -183,14 +182,19 @@ class Interpreter(CallEvaluator):
                     )
         return max(ended, self.run_statements(orelse, scope))
 
-    def _evaluate_round(self, body: Callable[[], int]) -> int:
+    def _run_rounds_and_join_breaks(self, body: Callable[[], BlockEnd]) -> BlockEnd:
         """Evaluate the rounds of a loop; where it may be left by ``break``, with the state at that point too."""
         self._breaks.append([])
         ended = body()
         states = self._breaks.pop()
         if states:
-            self._join_states([*states, *([] if ended in (_BROKEN, _ENDED) else [self._save_state()])])
-        return _ENDED if ended == _ENDED and not states else _NEXT
+            self._join_states(
+                [
+                    *states,
+                    *([] if ended in (BlockEnd.LOOP_LEFT, BlockEnd.FUNCTION_LEFT) else [self._save_state()]),
+                ]
+            )
+        return BlockEnd.FUNCTION_LEFT if ended == BlockEnd.FUNCTION_LEFT and not states else BlockEnd.NEXT
 
     def _save_state(self) -> dict[NameScope, dict[str, Values]]:
         self.count_steps_or_raise(sum(len(each.values) for each in self.scopes) // 4)
@@ -200,40 +204,40 @@ class Interpreter(CallEvaluator):
         for scope, values in state.items():
             scope.values = dict(values)
 
-    def _run_loop(self, node: ast.For | ast.AsyncFor, scope: NameScope) -> int:
+    def _run_loop(self, node: ast.For | ast.AsyncFor, scope: NameScope) -> BlockEnd:
         over = self.evaluate_expression(node.iter, scope)
         rounds = loop_values(over[0].value, node.lineno) if len(over) == 1 else None
         if rounds is None:
             lost = first_unknown(over)
             origin = lost.value.origin if lost is not None else "a loop"
 
-            def run_unknown_round() -> int:
+            def run_unknown_round() -> BlockEnd:
                 self.assign(node.target, unknown_value(origin, node.lineno), scope)
                 return self.run_statements(node.body, scope)
 
-            return self._evaluate_round(
-                lambda: self._evaluate_any_number_of_rounds(run_unknown_round, node.orelse, scope)
+            return self._run_rounds_and_join_breaks(
+                lambda: self._run_any_number_of_rounds(run_unknown_round, node.orelse, scope)
             )
 
-        def run_all_rounds() -> int:
+        def run_all_rounds() -> BlockEnd:
             for each in rounds:
                 self.assign(node.target, each, scope)
                 ended = self.run_statements(node.body, scope)
-                if ended in (_BROKEN, _ENDED):
+                if ended in (BlockEnd.LOOP_LEFT, BlockEnd.FUNCTION_LEFT):
                     return ended
             return self.run_statements(node.orelse, scope)
 
-        return self._evaluate_round(run_all_rounds)
+        return self._run_rounds_and_join_breaks(run_all_rounds)
 
-    def _run_try(self, node: ast.Try | ast.TryStar, scope: NameScope) -> int:
-        def run_handler(handler: ast.ExceptHandler) -> int:
+    def _run_try(self, node: ast.Try | ast.TryStar, scope: NameScope) -> BlockEnd:
+        def run_handler(handler: ast.ExceptHandler) -> BlockEnd:
             if handler.name:
                 scope.values[handler.name] = unknown_value("an exception", handler.lineno)
             return self.run_statements(handler.body, scope)
 
-        ways: list[Callable[[], int]] = [lambda: self.run_statements([*node.body, *node.orelse], scope)]
+        ways: list[Callable[[], BlockEnd]] = [lambda: self.run_statements([*node.body, *node.orelse], scope)]
         ways += [lambda each=each: run_handler(each) for each in node.handlers]  # type: ignore[misc]
-        ended = self._evaluate_alternatives(ways)
+        ended = self._run_alternatives_and_join_states(ways)
         return max(ended, self.run_statements(node.finalbody, scope))
 
     def assign(self, target: ast.expr, value: Values, scope: NameScope) -> None:
@@ -263,6 +267,6 @@ class Interpreter(CallEvaluator):
                     for each in self.evaluate_expression(target.value, scope)
                 )
                 if isinstance(target.value, ast.Name | ast.Attribute | ast.Subscript):
-                    self.assign(target.value, changed, scope_of_target(target.value, scope))
+                    self.assign(target.value, changed, scope_defining_target(target.value, scope))
             case _:
                 pass

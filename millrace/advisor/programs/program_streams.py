@@ -8,8 +8,10 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+from millrace.advisor.programs.evaluate_calls import BlockEnd
 from millrace.advisor.programs.evaluate_expressions import StepLimitError, find_member
 from millrace.advisor.programs.interpreter import Interpreter
 from millrace.advisor.programs.library_functions import LaunchArguments
@@ -231,16 +233,18 @@ class _StreamInterpreter(Interpreter):
         doubtful = self._branched or any(each.frame.doubtful for each in self._started)
         return ProgramStreams(tuple(ordered), tuple(queries), why_not, doubtful)
 
-    def _evaluate_alternatives(self, ways: Sequence[Callable[[], int]]) -> int:
+    def _run_alternatives_and_join_states(self, ways: Sequence[Callable[[], BlockEnd]]) -> BlockEnd:
         reading: list[bool] = []
 
-        def run_and_note_sources(way: Callable[[], int]) -> int:
+        def run_and_note_sources(way: Callable[[], BlockEnd]) -> BlockEnd:
             before = len(self.sources)
             ended = way()
             reading.append(len(self.sources) > before)
             return ended
 
-        ended = super()._evaluate_alternatives([lambda way=way: run_and_note_sources(way) for way in ways])  # type: ignore[misc]
+        ended = super()._run_alternatives_and_join_states(
+            [partial(run_and_note_sources, way) for way in ways]
+        )
         self._branched |= sum(reading) > 1
         return ended
 
@@ -266,7 +270,7 @@ class _StreamInterpreter(Interpreter):
         if glue in _GLUE and (inside or glue != name):
             return self._read_by_glue(glue, arguments, named, line)
         if name == "forEachBatch":
-            return self._call_for_each_batch(arguments, named, line)
+            return self._note_query_of_for_each_batch(arguments, named, line)
         frame = _streaming_frames_as_one(of)
         if frame is not None:
             return self._call_on_frame(frame, name, arguments, named, line)
@@ -324,7 +328,9 @@ class _StreamInterpreter(Interpreter):
             StreamingFrame(frozenset([self._add_source_and_return_index(glue_options, line)])), line
         )
 
-    def _call_for_each_batch(self, arguments: Sequence[Values], named: DictValue, line: int) -> Values:
+    def _note_query_of_for_each_batch(
+        self, arguments: Sequence[Values], named: DictValue, line: int
+    ) -> Values:
         values = dict(zip(("frame", "batch_function", "options"), arguments, strict=False)) | dict(
             named.values
         )

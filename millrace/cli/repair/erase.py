@@ -21,7 +21,7 @@ from millrace.cli.shared.expected_failures import CommandRefusedError, confirm_o
 from millrace.cli.shared.options import AsJson, EnvironmentName, Yes
 from millrace.config import Environment, load
 from millrace.config.document.problems import ConfigurationError, Problem
-from millrace.etl.launch.requests import EraseRequest
+from millrace.etl.launch.erase_request_and_benchmark_schedule import EraseRequest
 
 if TYPE_CHECKING:
     from millrace.lifecycle.audits.query_audit import AuditedDeployment

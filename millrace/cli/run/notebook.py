@@ -22,8 +22,8 @@ from millrace.etl.launch.settings import (
     DirectSettings,
     JobSettings,
     LandSettings,
-    RouteSettings,
     SecretLogin,
+    SourceRouteSettings,
 )
 from millrace.sizing import plan
 
@@ -191,7 +191,7 @@ def _spark_conf_text(environment: Environment, job: str, names: Names) -> str:
 
 def _land_query_cells(
     query: LandSettings | DirectSettings,
-    route: RouteSettings,
+    route: SourceRouteSettings,
     settings: JobSettings,
     environment: Environment,
     binds: dict[str, str],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 
-from millrace.config.job_networks import reasons_for_vpc_by_user
+from millrace.config.job_networks import reasons_for_vpc_by_part
 from millrace.config.model import Environment, MskCluster
 
 AS_OF = date(2026, 11, 23)
@@ -48,7 +48,7 @@ def creates_msk_cluster(environment: Environment) -> bool:
 def warning_if_aws_chooses_zones(environment: Environment) -> str | None:
     """Warn if AWS chooses the zones of subnets and a service is known to refuse some zones of the region."""
     network, region = environment.network, environment.region
-    if network.vpc is not None or network.zone_ids or not reasons_for_vpc_by_user(environment):
+    if network.vpc is not None or network.zone_ids or not reasons_for_vpc_by_part(environment):
         return None
     services = list(_zones_by_limited_engine(environment))
     services += ["MSK"] * (region in MSK_REFUSES and creates_msk_cluster(environment))

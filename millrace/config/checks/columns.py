@@ -10,7 +10,7 @@ from millrace.config.checks import transforms
 from millrace.config.checks.transforms import ProjectModules
 from millrace.config.document.explain_validation_errors import did_you_mean_text
 from millrace.config.document.problems import Finding, Path
-from millrace.config.formats.changes import CHANGE
+from millrace.config.formats.change_format_base import CHANGE
 from millrace.config.formats.ddl import DdlType
 from millrace.config.model import Environment
 from millrace.config.queries import (

@@ -34,7 +34,7 @@ def check_format(path: Path, query: Payload, job: Job, root: FilePath) -> Iterat
             ]
             of = f"; with format {others[0]}: {use.schema.suffix}" if others else ""
         a = "an" if payload_format.suffix == ".avsc" else "a"
-        yield use.wrong_schema(
+        yield use.wrong_schema_finding(
             f"{a} {payload_format.suffix} file below pipelines/, which travels with the job{of}"
         )
     elif not is_file(use.schema):

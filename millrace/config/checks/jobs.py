@@ -13,7 +13,7 @@ from millrace.config.checks.kafka_reading import check_reading
 from millrace.config.checks.partition_lists import (
     check_lag_group_overlap,
     check_shared_topics,
-    partition_lists,
+    partition_lists_by_stream_and_table,
 )
 from millrace.config.checks.routes import check_read_routes_exist, check_routes
 from millrace.config.checks.sinks import check_distinct_targets, check_sink
@@ -22,7 +22,7 @@ from millrace.config.checks.transforms import ProjectModules
 from millrace.config.document.explain_validation_errors import did_you_mean_text
 from millrace.config.document.problems import Finding, Path, dotted_path
 from millrace.config.model import Environment, Job, Stream
-from millrace.config.periodic_bounded_run_checks import check_run_of_job, land_queries_by_table
+from millrace.config.periodic_bounded_run_checks import check_run_schedule_of_job, land_queries_by_table
 from millrace.config.queries import (
     DeriveQuery,
     LandQuery,
@@ -102,8 +102,8 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
     for name, job in environment.jobs.items():
         path = ("jobs", name)
         yield from job.check(path)
-        yield from check_run_of_job(environment, name, job, landing)
-        yield from _check_spark(path, job)
+        yield from check_run_schedule_of_job(environment, name, job, landing)
+        yield from _check_spark_settings(path, job)
         if len(job.queries) > _MOST_QUERIES:
             yield Finding(
                 (*path, "queries"),
@@ -114,7 +114,9 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
             query_path = (*path, "queries", query_name)
             yield from _check_written_tables(query_path, query, environment, writers, shared_out)
             for place, reading in query.stream_readings_by_place.items():
-                yield from _check_source((*query_path, *place), reading, job, sorted(streams), root)
+                yield from _check_source_format_and_rules(
+                    (*query_path, *place), reading, job, sorted(streams), root
+                )
                 if query.sinks_by_place:
                     yield from _check_kafka_source((*query_path, *place), reading.source, environment)
             if isinstance(query, RoutesBase):
@@ -145,7 +147,9 @@ def _tables_written_from_shared_topic(environment: Environment) -> set[str]:
         table for _, _, query in environment.queries for table in query.created_tables_by_place.values()
     )
     return {
-        table for (_, table), group in partition_lists(environment).items() if len(group) == writers[table]
+        table
+        for (_, table), group in partition_lists_by_stream_and_table(environment).items()
+        if len(group) == writers[table]
     }
 
 
@@ -183,7 +187,7 @@ def is_reserved_spark_key(key: str) -> bool:
     return key in _OWNED | FIXED_IN_CORE or key.startswith(_OWNED_PREFIXES)
 
 
-def _check_spark(path: Path, job: Job) -> Iterator[Finding]:
+def _check_spark_settings(path: Path, job: Job) -> Iterator[Finding]:
     for key, value in job.spark.items():
         if not key.startswith("spark."):
             yield Finding((*path, "spark", key), value, "a key that begins with spark.")
@@ -223,7 +227,7 @@ def _check_written_tables(
             )
 
 
-def _check_source(
+def _check_source_format_and_rules(
     path: Path, query: Reading, job: Job, streams: list[str], root: FilePath
 ) -> Iterator[Finding]:
     if query.source not in streams:

@@ -37,7 +37,7 @@ def check_reading(
             "dead_letter, or a land query and a derive query with latest_by: what is deleted is found by its key, "
             "and rows of this query are known by their place in the topic",
         )
-    yield from _check_limits(here, job, query, reading)
+    yield from _check_batch_minimum_and_delay(here, job, query, reading)
     yield from _check_listed_partitions_and_start_offsets(here, source, stream, query, reading)
     if (
         reading.min_partitions is not None
@@ -51,7 +51,7 @@ def check_reading(
         )
 
 
-def _check_limits(
+def _check_batch_minimum_and_delay(
     path: Path, job: Job, query: OneStreamQueryBase, reading: KafkaReading
 ) -> Iterator[Finding]:
     least, delay = reading.min_records_per_batch, reading.max_delay

@@ -31,10 +31,10 @@ def check_infrastructure(environment: Environment) -> Iterator[Finding]:
     yield from _check_observability(environment)
     yield from _check_region_has_resource_types(environment)
     yield from _check_history_server(environment)
-    yield from _check_roles(environment)
+    yield from _check_role_accounts(environment)
 
 
-def _check_roles(environment: Environment) -> Iterator[Finding]:
+def _check_role_accounts(environment: Environment) -> Iterator[Finding]:
     """Check that roles belong to the environment's account, as services accept no others."""
     named: list[tuple[Path, str | None]] = [
         (("jobs", name, "role"), job.role) for name, job in environment.jobs.items()

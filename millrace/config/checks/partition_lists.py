@@ -9,7 +9,9 @@ from millrace.config.model import Environment
 from millrace.config.queries import LandQuery, OneStreamQueryBase
 
 
-def partition_lists(environment: Environment) -> dict[tuple[str, str], dict[Path, tuple[int, ...]]]:
+def partition_lists_by_stream_and_table(
+    environment: Environment,
+) -> dict[tuple[str, str], dict[Path, tuple[int, ...]]]:
     """Return the lists of partitions that queries read, by stream and landing table, and by the query's place in the file."""
     lists: dict[tuple[str, str], dict[Path, tuple[int, ...]]] = {}
     for job, name, query in environment.queries:
@@ -46,7 +48,7 @@ def check_shared_topics(environment: Environment) -> Iterator[Finding]:
         if listed and not isinstance(query, LandQuery):
             path = ("jobs", job, "queries", name, "kafka", "partitions")
             yield Finding(path, "given", "nothing: only land queries can share a topic by its partitions")
-    for (source, table), group in partition_lists(environment).items():
+    for (source, table), group in partition_lists_by_stream_and_table(environment).items():
         stream = environment.streams.get(source)
         parts = (
             stream.given_partitions

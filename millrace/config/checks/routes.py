@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from millrace.config.document.explain_validation_errors import did_you_mean_text
 from millrace.config.document.problems import MISSING, Finding, Path
 from millrace.config.formats import PayloadFormat
-from millrace.config.formats.changes import ChangeFormat
+from millrace.config.formats.change_format_base import ChangeFormat
 from millrace.config.formats.debezium import DebeziumFormat
 from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, LandingQueryBase, Route, RouteQuery, RoutesBase

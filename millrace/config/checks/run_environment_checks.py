@@ -80,7 +80,7 @@ def _check_clusters(environment: Environment) -> Iterator[Finding]:
         if cluster.existing is not None:
             yield from _check_existing_cluster(environment, name, cluster)
             continue
-        versions = kafka_versions.versions_of_tier(cluster.tier)
+        versions = kafka_versions.supported_or_unconfirmed_versions(cluster.tier)
         if cluster.tier != "serverless" and cluster.version not in versions:
             on = "" if cluster.version not in kafka_versions.STANDARD else f" with tier {cluster.tier}"
             yield Finding(

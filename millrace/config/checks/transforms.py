@@ -99,10 +99,10 @@ class ProjectModules:
     def module_or_parse_error(self, name: str) -> PipelineModule | str | None:
         """Read a module; return None if it does not exist, and a text with the reason if it cannot be parsed."""
         if name not in self._read:
-            self._read[name] = self._parse(name)
+            self._read[name] = self._read_and_parse_module(name)
         return self._read[name]
 
-    def _parse(self, name: str) -> PipelineModule | str | None:
+    def _read_and_parse_module(self, name: str) -> PipelineModule | str | None:
         parts = name.split(".")
         stem = self.root.joinpath(*parts)
         package = stem / "__init__.py"

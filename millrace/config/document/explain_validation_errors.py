@@ -143,7 +143,7 @@ def _finding_of_error(error: Any, model: type[BaseModel], written: Callable[[Pat
         meaning = f": {field.description}" if field and field.description else ""
         return Finding(path, MISSING, f"required{meaning}")
     if kind in ("union_tag_invalid", "union_tag_not_found"):
-        return _tag_finding(path, field, value, context)
+        return _union_tag_finding(path, field, value, context)
     if error["loc"] and error["loc"][-1] == "[key]":
         if kind == "literal_error":
             choices = (
@@ -161,7 +161,9 @@ def _finding_of_error(error: Any, model: type[BaseModel], written: Callable[[Pat
     return Finding(path, shown, *_allowed_values_and_hint(kind, value, shown, context, error["msg"], field))
 
 
-def _tag_finding(path: Path, field: FieldInfo | None, value: Any, context: Mapping[str, Any]) -> Finding:
+def _union_tag_finding(
+    path: Path, field: FieldInfo | None, value: Any, context: Mapping[str, Any]
+) -> Finding:
     name = str(context["discriminator"]).strip("'")
     tags = list(_union_members_by_tag(field.annotation, field.metadata, name)) if field else []
     kind = value.get(name) if isinstance(value, Mapping) else None

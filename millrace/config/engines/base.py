@@ -76,7 +76,7 @@ class CatchUp(Model):
     )
 
 
-class MemoryRequirements(Model):
+class MemoryBesideBatches(Model):
     """Known memory that a job needs in addition to its batches."""
 
     tables: Size | None = Field(
@@ -190,8 +190,8 @@ class JobBase(Model, ABC):
         description="Adds the cores to catch up after an outage in this time; left out, ten minutes of outage are "
         "caught up within a day.",
     )
-    memory: MemoryRequirements = Field(
-        default=MemoryRequirements(),
+    memory: MemoryBesideBatches = Field(
+        default=MemoryBesideBatches(),
         description="Memory that executors need in addition to their batches, if you know it; left out, the plan "
         "estimates it.",
     )

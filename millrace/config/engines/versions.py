@@ -81,7 +81,7 @@ BY_LINE = frozenset({"avro", "kafka-client", "sandbox"})
 
 
 @dataclass(frozen=True)
-class Version:
+class EngineVersion:
     """Contents of a version of an engine, according to its vendor's documents.
 
     Attributes
@@ -105,16 +105,16 @@ class Version:
 
 VERSIONS = (
     # AWS Glue developer guide, "AWS Glue versions" and "Migrating to AWS Glue version 6.0".
-    Version("glue", "5.1", spark="3.5.6", python="3.11", java="17", iceberg="1.10"),
-    Version("glue", "6.0", spark="4.1.1", python="3.13", java="17", iceberg="1.11"),
+    EngineVersion("glue", "5.1", spark="3.5.6", python="3.11", java="17", iceberg="1.10"),
+    EngineVersion("glue", "6.0", spark="4.1.1", python="3.13", java="17", iceberg="1.11"),
     # EMR release guide and EMR Serverless user guide, read in November 2026. Python is the one that the launch document names. Spark and
     # Iceberg of 7.14.0 (2026-09-08) are those of AWS's announcement of 2026-09-22 (3.5.8-amzn-0, 1.10.1-amzn-1).
-    Version("emr", "emr-7.13.0", spark="3.5.6", python="3.11", java="17", iceberg="1.10.0"),
-    Version("emr", "emr-7.14.0", spark="3.5.8", python="3.11", java="17", iceberg="1.10.1"),
-    Version("emr", "emr-spark-8.0.0", spark="4.0.2", python="3.11", java="17", iceberg="1.10.1"),
+    EngineVersion("emr", "emr-7.13.0", spark="3.5.6", python="3.11", java="17", iceberg="1.10.0"),
+    EngineVersion("emr", "emr-7.14.0", spark="3.5.8", python="3.11", java="17", iceberg="1.10.1"),
+    EngineVersion("emr", "emr-spark-8.0.0", spark="4.0.2", python="3.11", java="17", iceberg="1.10.1"),
     # 2026-09-08, supported to 2029-09 (LTS).
-    Version("emr", "emr-spark-8.1.0", spark="4.1.1", python="3.11", java="17", iceberg="1.11.0"),
-    Version("emr", "emr-spark-8.2.0", spark="4.1.3", python="3.11", java="17", iceberg="1.11.0"),
+    EngineVersion("emr", "emr-spark-8.1.0", spark="4.1.1", python="3.11", java="17", iceberg="1.11.0"),
+    EngineVersion("emr", "emr-spark-8.2.0", spark="4.1.3", python="3.11", java="17", iceberg="1.11.0"),
 )
 """All versions whose contents are known; a later one of the same series is taken to have those of the newest here."""
 
@@ -129,7 +129,7 @@ def spark_version_by_engine_version(engine: str) -> dict[str, str]:
     return {each.name: each.spark for each in VERSIONS if each.engine == engine}
 
 
-def version_row(name: str) -> Version:
+def version_row(name: str) -> EngineVersion:
     """Return the row of a version; for one that is newer than the table, the row of the newest before it in its series.
 
     Raises

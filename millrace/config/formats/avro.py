@@ -61,7 +61,7 @@ class WriterSchemaSource(FormatConfig):
             missing = "subject" if self.subject is None else "registry"
             yield Finding((*path, missing), MISSING, "required: registry and subject go together")
         if self.writers is not None:
-            yield from _check_folder((*path, "writers"), self.writers, framing, root)
+            yield from _check_writer_schema_folder((*path, "writers"), self.writers, framing, root)
 
 
 class AvroFormat(WriterSchemaSource):
@@ -103,7 +103,7 @@ class AvroFormat(WriterSchemaSource):
     def check_schema_text(self, use: FormatUse, text: str) -> Iterator[Finding]:
         """Check that the reader's schema is one of a record."""
         if problem := _reason_not_avro(text):
-            yield use.wrong_schema(f"an Avro schema: {problem}")
+            yield use.wrong_schema_finding(f"an Avro schema: {problem}")
 
     def fields(self, schema: FilePath) -> tuple[ddl.DdlField, ...]:
         """Return the fields of the reader's record; nested types have only their names."""
@@ -142,7 +142,7 @@ def _avro_field_to_ddl_field(field: Mapping[str, Any]) -> ddl.DdlField:
     )
 
 
-def _check_folder(path: Path, writers: str, framing: str, root: FilePath) -> Iterator[Finding]:
+def _check_writer_schema_folder(path: Path, writers: str, framing: str, root: FilePath) -> Iterator[Finding]:
     folder = (root / writers).resolve()
     if not folder.is_relative_to((root / "pipelines").resolve()) or not is_folder(folder):
         yield Finding(path, writers, "a folder below pipelines/ that exists")

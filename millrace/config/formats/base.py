@@ -52,7 +52,7 @@ class FormatUse:
     job: Job
     root: FilePath
 
-    def wrong_schema(self, allowed: str) -> Finding:
+    def wrong_schema_finding(self, allowed: str) -> Finding:
         """Return a finding that says what the schema file should be."""
         return Finding((*self.path, "schema"), self.query.schema_, allowed)
 
@@ -105,7 +105,7 @@ class FormatConfig(Model, ABC):
         try:
             text = use.schema.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
-            yield use.wrong_schema(f"a file in UTF-8: {error.reason} at byte {error.start}")
+            yield use.wrong_schema_finding(f"a file in UTF-8: {error.reason} at byte {error.start}")
             return
         yield from self.check_schema_text(use, text)
 
@@ -114,10 +114,10 @@ class FormatConfig(Model, ABC):
         try:
             fields = ddl.parse_ddl(text)
         except ddl.DdlError as error:
-            yield use.wrong_schema(f"a schema in DDL; {error}")
+            yield use.wrong_schema_finding(f"a schema in DDL; {error}")
             return
         if wrong := "; ".join([*ddl.ddl_field_problems(fields), *self.unfit_schema_parts(fields)]):
-            yield use.wrong_schema(f"a schema that payloads can be decoded into; {wrong}")
+            yield use.wrong_schema_finding(f"a schema that payloads can be decoded into; {wrong}")
 
     def unfit_schema_parts(self, fields: Sequence[ddl.DdlField]) -> Iterable[str]:
         """Yield the parts of a DDL schema that its payloads cannot hold."""

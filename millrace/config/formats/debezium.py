@@ -11,7 +11,7 @@ from millrace.config.document.problems import Finding, findings_for_refused_keys
 from millrace.config.formats import ddl
 from millrace.config.formats.avro import JARS, WriterSchemaSource
 from millrace.config.formats.base import FormatDocumentation, FormatUse
-from millrace.config.formats.changes import ChangeFormat
+from millrace.config.formats.change_format_base import ChangeFormat
 from millrace.etl.launch import formats as launch
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from millrace.config.formats.base import FormatDocumentation
-from millrace.config.formats.changes import ChangeFormat
+from millrace.config.formats.change_format_base import ChangeFormat
 from millrace.etl.launch import formats as launch
 
 

@@ -43,7 +43,7 @@ class ProtobufFormat(FormatConfig):
         try:
             messages = protobuf_descriptors.message_names(use.schema.read_bytes())
         except protobuf_descriptors.DescriptorError as error:
-            yield use.wrong_schema(f"a file that protoc wrote with --descriptor_set_out: {error}")
+            yield use.wrong_schema_finding(f"a file that protoc wrote with --descriptor_set_out: {error}")
             return
         if self.message not in messages:
             yield Finding(

@@ -71,7 +71,7 @@ class StreamUse:
 
 
 @dataclass(frozen=True)
-class StreamContext:
+class StreamReadingContext:
     """A query's reading of a stream: the query, its trigger and its limits.
 
     Attributes
@@ -253,7 +253,7 @@ class StreamConfig(Model, ABC):
         return bool(getattr(self, "existing", None))
 
     @property
-    def sizing_key(self) -> str:
+    def topic_or_capacity_mode(self) -> str:
         """Key of its sizing: a topic, or the capacity mode."""
         return "topic"
 
@@ -263,7 +263,7 @@ class StreamConfig(Model, ABC):
         return None
 
     @property
-    def written_traffic(self) -> Traffic:
+    def traffic_as_service_counts(self) -> Traffic:
         """Traffic as the service counts it: aggregates of records where the producers make them."""
         return self.traffic
 
@@ -334,7 +334,7 @@ class StreamConfig(Model, ABC):
         """Yield findings that its keys alone do not show."""
 
     @abstractmethod
-    def launch_settings(self, name: str, context: StreamContext) -> launch.Source:
+    def launch_settings(self, name: str, context: StreamReadingContext) -> launch.Source:
         """Return it for the launch document.
 
         Parameters

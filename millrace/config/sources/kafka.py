@@ -19,7 +19,7 @@ from millrace.config.sources.base import (
     PartitionLimit,
     ReadingJob,
     StreamConfig,
-    StreamContext,
+    StreamReadingContext,
     StreamUse,
     Traffic,
 )
@@ -168,7 +168,7 @@ class KafkaTopic(StreamConfig):
                 "the job's role may read only topics with that prefix",
             )
 
-    def launch_settings(self, name: str, context: StreamContext) -> launch.KafkaSource:
+    def launch_settings(self, name: str, context: StreamReadingContext) -> launch.KafkaSource:
         """Return the deployed name of the topic, and the connection to its cluster."""
         return launch.KafkaSource(
             name=name,

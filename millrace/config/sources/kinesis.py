@@ -20,7 +20,7 @@ from millrace.config.sources.base import (
     PartitionLimit,
     ReadingJob,
     StreamConfig,
-    StreamContext,
+    StreamReadingContext,
     StreamUse,
     Traffic,
 )
@@ -137,7 +137,7 @@ class KinesisStream(StreamConfig):
         return self.existing is None
 
     @property
-    def sizing_key(self) -> str:
+    def topic_or_capacity_mode(self) -> str:
         """Its capacity mode."""
         return self.mode
 
@@ -153,7 +153,7 @@ class KinesisStream(StreamConfig):
         return on_demand if self.mode == "on-demand" else None
 
     @property
-    def written_traffic(self) -> Traffic:
+    def traffic_as_service_counts(self) -> Traffic:
         """Aggregates of whole records."""
         size = self.traffic.record_size
         records = max(1, int((self.aggregate or 0) // size))
@@ -273,7 +273,7 @@ class KinesisStream(StreamConfig):
                 (*path, "read_role"), self.read_role, f"a role in account {account}, as the stream is"
             )
 
-    def launch_settings(self, name: str, context: StreamContext) -> launch.KinesisSource:
+    def launch_settings(self, name: str, context: StreamReadingContext) -> launch.KinesisSource:
         """Return the deployed name of the stream, with a limit for each shard."""
         assert context.records_per_partition is not None, f"{name}: the plan has no limit for one shard"
         return launch.KinesisSource(
@@ -343,7 +343,7 @@ class KinesisStream(StreamConfig):
             if self.mode == "on-demand"
             else kinesis_charges.provisioned_charges
         )
-        return by(self.written_traffic, self.retention, usage)
+        return by(self.traffic_as_service_counts, self.retention, usage)
 
     def alarms(self, name: str, names: Names, readers: Sequence[StreamReaderTiming]) -> Iterable[StreamAlarm]:
         """Yield alarms for readers that fall behind, and for throttled producers and readers."""

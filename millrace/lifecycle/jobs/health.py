@@ -160,7 +160,7 @@ def _metric_values_by_query(
     aws: DeployedEnvironment, job: str, metric: str, statistic: str, begin: datetime
 ) -> Mapping[str, list[float]]:
     """Return one value a minute of a metric of Millrace, newest first, by query."""
-    assert BY_NAME[metric].per_query, f"{metric} is not of queries"
+    assert BY_NAME[metric].is_per_query, f"{metric} is not of queries"
     queries = list(aws.names.environment.jobs[job].queries)
     metrics = [
         {

@@ -68,7 +68,7 @@ def check_shard_quota(account: PreflightAccount) -> Iterator[PreflightRow]:
     """Check the shards of provisioned streams."""
     environment = account.aws.names.environment
     own = [n for n, s in environment.streams.items() if isinstance(s, KinesisStream) and s.is_created]
-    provisioned = [n for n in own if environment.streams[n].sizing_key == "provisioned"]
+    provisioned = [n for n in own if environment.streams[n].topic_or_capacity_mode == "provisioned"]
     if not provisioned:
         return
     limits = account.client("kinesis").describe_limits()

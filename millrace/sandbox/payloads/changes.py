@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pyspark.sql.types import DataType, DateType, StructType
 
-from millrace.config.formats.changes import ChangeFormat
+from millrace.config.formats.change_format_base import ChangeFormat
 from millrace.config.formats.debezium import DebeziumFormat
 from millrace.etl.formats.decoding.times import UNITS
 from millrace.sandbox.payloads import PayloadBreaker, PayloadWriters, to_plain_value

@@ -21,7 +21,7 @@ from millrace.etl.queries import change_order, required_spark_settings
 from millrace.etl.queries.derive import good_records
 from millrace.etl.queries.query_and_repair_setup import (
     batch_transform_and_schema,
-    landing_table_of,
+    existing_landing_table,
     make_enrich_then_transform,
 )
 from millrace.etl.queries.stateful import StatefulTransform
@@ -186,7 +186,7 @@ def counts_of_differing_rows(
 
 
 def _records_of_table(run: JobRun, query: DeriveSettings, table: str, route: str | None) -> DataFrame:
-    landing = landing_table_of(run, query.name, table)
+    landing = existing_landing_table(run, query.name, table)
     deletes = bool(query.latest_by)
     return rows_of_route(good_records(run.spark.table(str(landing)), deletes=deletes), route, str(landing))
 

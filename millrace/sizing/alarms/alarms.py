@@ -181,7 +181,7 @@ def _query_alarms(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Ala
             + "; they are in the query's table of dead letters",
         )
     root = names.environment.value_locations.root
-    if any(reading.all_rules(root) for reading in asked.stream_readings_by_place.values()):
+    if any(reading.rules_with_any_field_rule(root) for reading in asked.stream_readings_by_place.values()):
         yield _own_metric_alarm(
             names,
             job,
@@ -232,7 +232,7 @@ def _own_metric_alarm(
     above: bool = True,
     missing: Missing = "notBreaching",
 ) -> Alarm:
-    assert BY_NAME[metric].per_query is (query is not None), f"{metric} has other dimensions"
+    assert BY_NAME[metric].is_per_query is (query is not None), f"{metric} has other dimensions"
     dimensions = {"job": names.job(job)} | ({} if query is None else {"query": query})
     middle = job if query is None else f"{job}/{query}"
     return Alarm(

@@ -44,7 +44,7 @@ def reporting_queries(metric: Metric, environment: Environment, job: str) -> tup
 
 def metric_count(environment: Environment) -> int:
     """Return the number of metrics that an environment sends; each combination of name and dimensions counts as one."""
-    kinds = Counter(metric.of if metric.per_query else "job" for metric in METRICS)
+    kinds = Counter(metric.of if metric.is_per_query else "job" for metric in METRICS)
     return len(environment.jobs) * kinds.pop("job") + sum(
         number * _reports_metric(of, environment, query)
         for *_, query in environment.queries
@@ -55,7 +55,7 @@ def metric_count(environment: Environment) -> int:
 def _reports_metric(kinds: str, environment: Environment, query: Query) -> bool:
     if kinds == "rules":
         return any(
-            each.all_rules(environment.value_locations.root)
+            each.rules_with_any_field_rule(environment.value_locations.root)
             for each in query.stream_readings_by_place.values()
         )
     reads = isinstance(query, SourceQueryBase)

@@ -60,7 +60,7 @@ def _is_kinesis(environment: Environment, stream: str) -> bool:
 
 
 def _is_on_demand(environment: Environment, stream: str) -> bool:
-    return environment.streams[stream].sizing_key == "on-demand"
+    return environment.streams[stream].topic_or_capacity_mode == "on-demand"
 
 
 def _is_on_msk(environment: Environment, stream: str) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from millrace.config.aws.foreign_accounts_and_hosts import hosts_of_urls_and_servers
-from millrace.config.job_networks import reason_job_runs_in_vpc, reasons_for_vpc_by_user
+from millrace.config.job_networks import reason_job_runs_in_vpc, reasons_for_vpc_by_part
 from millrace.config.kafka.login import secret_and_key_arns_of_login
 from millrace.config.model import Environment, Job, MskCluster, Stream
 from millrace.sizing.cost import GB, HOURS, SECONDS, cost_item, quantity_by_tier
@@ -97,7 +97,7 @@ def network_plan_and_cost_items(
     tuple
         The plan, and its cost; an existing VPC costs this environment nothing, and neither does none.
     """
-    if not reasons_for_vpc_by_user(environment):
+    if not reasons_for_vpc_by_part(environment):
         why = "no job needs a VPC: all reach AWS by its public endpoints, with TLS and IAM"
         return NetworkPlan(Figure("none", "egress", why), (), 0), ()
     called = called_services(environment)

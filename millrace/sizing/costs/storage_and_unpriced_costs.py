@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from millrace.config.job_networks import reasons_for_vpc_by_user
+from millrace.config.job_networks import reasons_for_vpc_by_part
 from millrace.config.model import Environment, MskCluster
 from millrace.config.queries import DeriveQuery, DirectRouteQuery, LandingQueryBase, Query, WritesSink
 from millrace.sizing.cost import GB
@@ -69,7 +69,7 @@ def unpriced_costs(environment: Environment) -> tuple[str, ...]:
     found += [f"{what} of {', '.join(queries)}" for what, queries in rates.items()]
     if environment.history is not None:
         found += ["capacity units of the load balancer", "Container Insights of the history server"]
-    if environment.network.vpc is None and reasons_for_vpc_by_user(environment):
+    if environment.network.vpc is None and reasons_for_vpc_by_part(environment):
         found.append("flow logs of the VPC")
     if any(isinstance(each, MskCluster) and each.existing is None for each in environment.kafka.values()):
         found.append("MSK's metrics by topic and broker")

@@ -173,8 +173,8 @@ def _finding_of_too_few_shards(environment: Environment, demand: QueryDemand) ->
         runs = (
             "" if environment.jobs[demand.job].run_every is None else ", or a longer `run_every` of its job"
         )
-        allowed = f"provisioned with at least {least} {part}s{runs}: {why}; AWS opens those of an {asked.sizing_key} stream for what is written"
-        return Finding(("streams", stream, "mode"), asked.sizing_key, allowed, hint)
+        allowed = f"provisioned with at least {least} {part}s{runs}: {why}; AWS opens those of an {asked.topic_or_capacity_mode} stream for what is written"
+        return Finding(("streams", stream, "mode"), asked.topic_or_capacity_mode, allowed, hint)
     value = "left to the plan" if shards is None else str(shards)
     return Finding(("streams", stream, asked.parts), value, f"at least {least}: {why}", hint)
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import cache
 
-from millrace.config.checks.partition_lists import partition_lists
+from millrace.config.checks.partition_lists import partition_lists_by_stream_and_table
 from millrace.config.document.problems import Finding
 from millrace.config.model import Environment
 from millrace.config.queries import (
@@ -152,7 +152,7 @@ class _QueryFacts:
             )
             group = frozenset(tables).union(*(self.joined.get(table, ()) for table in tables))
             self.joined |= dict.fromkeys(group, group)
-        self.shared_out = partition_lists(environment)
+        self.shared_out = partition_lists_by_stream_and_table(environment)
         self.readers_of = Counter(
             name
             for _, _, query in environment.queries

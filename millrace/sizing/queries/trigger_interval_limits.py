@@ -133,7 +133,9 @@ def _least_partitions(stream: Stream, peak: float) -> float:
     """Return the fewest partitions for the arriving records; more that are pinned do not count, as the plan's own may be."""
     size = peak * stream.traffic.record_size
     arriving = {
-        "records in": peak * stream.written_traffic.records_per_second / stream.traffic.records_per_second,
+        "records in": peak
+        * stream.traffic_as_service_counts.records_per_second
+        / stream.traffic.records_per_second,
         "bytes in": size,
     }
     needed = max(

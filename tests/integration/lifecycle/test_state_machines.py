@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from millrace.infra.constructs.state_machine_engines import grace_seconds_from_plan
+from millrace.infra.constructs.state_machine_engine_calls import grace_seconds_from_plan
 from millrace.sizing import plan
 from tests.integration.lifecycle.conftest import APPLICATION, Done, Machines
 from tests.integration.lifecycle.engine_responses import CASES, EMR, GLUE, JOBS, SLOWEST_SECONDS

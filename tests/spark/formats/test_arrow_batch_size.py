@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.formats.decoding import arrow, decompress, worker_batch_limit
+from millrace.etl.formats.decoding import decode_in_python_by_arrow, decompress, worker_batch_limit
 from millrace.etl.formats.decoding.worker_batch_limit import ARROW_BYTES, MOST_BYTES, UNCOUNTED
 from millrace.etl.record.envelope import HEADERS
 
@@ -23,7 +23,7 @@ class Sizes:
 
     last_payload_value_count = 1
 
-    def __call__(self, payload: bytes | None) -> arrow.Decoded:
+    def __call__(self, payload: bytes | None) -> decode_in_python_by_arrow.Decoded:
         return {"size": None if payload is None else len(payload)}, None, None
 
 
@@ -38,7 +38,7 @@ def handed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list
                 out.write(f"{size(batch)}\n")
             yield batch
 
-    columns, pandas_udf = arrow._function_over_arrow_batches, decompress.pandas_udf
+    columns, pandas_udf = decode_in_python_by_arrow._function_over_arrow_batches, decompress.pandas_udf
 
     def measured(*given: Any) -> Any:
         inner = columns(*given)
@@ -51,7 +51,7 @@ def handed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list
         inner.__annotations__ = function.__annotations__
         return pandas_udf(inner, kind)
 
-    monkeypatch.setattr(arrow, "_function_over_arrow_batches", measured)
+    monkeypatch.setattr(decode_in_python_by_arrow, "_function_over_arrow_batches", measured)
     monkeypatch.setattr(decompress, "pandas_udf", measured_udf)
     return lambda: [int(line) for line in told.read_text().split()]
 
@@ -73,7 +73,7 @@ def test_payloads_of_a_mib_come_in_portions(spark: SparkSession, handed: Callabl
     """2,000 of them are 2 GB, and the heap here is 1 GB."""
     schema = spark.createDataFrame([], "size LONG").schema
     rows = records(spark, 2000, of_size(MIB))
-    found = arrow.decode_payloads(rows, schema, Sizes, by_arrow=True).agg(
+    found = decode_in_python_by_arrow.decode_payloads(rows, schema, Sizes, by_arrow=True).agg(
         F.count("id"), F.sum("id"), F.sum("size")
     )
     assert tuple(found.first() or ()) == (2000, 1999 * 1000, 2000 * MIB)
@@ -97,7 +97,7 @@ def test_keys_headers_and_a_second_copy_count_too(
         _key=of_size(100_000),
         _headers=f"IF(id % 2 = 0, {header}, {none})",
     )
-    found = arrow.decode_payloads(rows, schema, Sizes, by_arrow=True)
+    found = decode_in_python_by_arrow.decode_payloads(rows, schema, Sizes, by_arrow=True)
     lengths = ("length(_content)", "length(_key)", "length(_headers[0].value)")
     summed = found.agg(F.count("id"), *(F.sum(F.expr(each)) for each in lengths), F.sum("size")).first()
     assert tuple(summed or ()) == (1000, 100_000_000, 100_000_000, 50_000_000, 10_000)
@@ -110,9 +110,9 @@ def test_ordinary_records_come_as_many_at_once_as_before(
 ) -> None:
     schema = spark.createDataFrame([], "size LONG").schema
     rows = records(spark, 25_000, of_size(500))
-    assert arrow.decode_payloads(rows, schema, Sizes, by_arrow=True).agg(F.sum("size")).first() == (
-        12_500_000,
-    )
+    assert decode_in_python_by_arrow.decode_payloads(rows, schema, Sizes, by_arrow=True).agg(
+        F.sum("size")
+    ).first() == (12_500_000,)
     assert len(handed()) == 3
 
 
@@ -127,7 +127,9 @@ def test_spark_adds_up_no_bytes_where_portions_limit_them(
     if given is not None:
         query.conf.set(ARROW_BYTES, given)
     schema = spark.createDataFrame([], "size LONG").schema
-    found = arrow.decode_payloads(records(query, 10, of_size(3)), schema, Sizes, by_arrow=by_arrow)
+    found = decode_in_python_by_arrow.decode_payloads(
+        records(query, 10, of_size(3)), schema, Sizes, by_arrow=by_arrow
+    )
     assert found.agg(F.sum("size")).first() == (30,)
     assert query.conf.get(ARROW_BYTES, None) == then
     assert spark.newSession().conf.get(ARROW_BYTES, None) is None
@@ -164,5 +166,7 @@ def test_compressed_messages_come_in_portions_and_each_is_opened_once(
 def test_rows_without_arrow_are_as_many(spark: SparkSession) -> None:
     schema = spark.createDataFrame([], "size LONG").schema
     rows = records(spark, 300, of_size(MIB))
-    found = arrow.decode_payloads(rows, schema, Sizes, by_arrow=False).agg(F.count("id"), F.sum("size"))
+    found = decode_in_python_by_arrow.decode_payloads(rows, schema, Sizes, by_arrow=False).agg(
+        F.count("id"), F.sum("size")
+    )
     assert tuple(found.first() or ()) == (300, 300 * MIB)

@@ -20,13 +20,13 @@ from millrace.etl.formats.base import Decoder
 from millrace.etl.formats.changes import debezium
 from millrace.etl.formats.changes.decoder import ChangeDecoder
 from millrace.etl.formats.csv import CsvDecoder
-from millrace.etl.formats.decoding.data_rules import STAGE, broken_rule_counts, decoder_with_rules
+from millrace.etl.formats.decoding.data_rules import STAGE, broken_rule_count_aggregates, decoder_with_rules
 from millrace.etl.formats.decoding.redact import RedactingDecoder
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.launch.entry_script_arguments import ReplayRequest
 from millrace.etl.launch.formats import CsvFormat, JsonFormat
-from millrace.etl.launch.settings import RouteSettings, RuleSettings
+from millrace.etl.launch.settings import RuleSettings, SourceRouteSettings
 from millrace.etl.record.errors import StartError, describe_error
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import DeadLetterReplayer
@@ -122,11 +122,11 @@ def test_a_direct_query(
     spark: SparkSession, table: Names, tmp_path: Path, rules: tuple[RuleSettings, ...]
 ) -> None:
     pipe = test_direct.Pipeline(spark, table, tmp_path)
-    route = RouteSettings(None, None, KAFKA, JsonFormat(), "test.ddl", None, (), rules=rules)
+    route = SourceRouteSettings(None, None, KAFKA, JsonFormat(), "test.ddl", None, (), rules=rules)
     pipe.director = replace(
         pipe.director,
         decoder=decoder_with_rules(spark, pipe.decoder, rules),
-        rules=broken_rule_counts([route]),
+        rules=broken_rule_count_aggregates([route]),
     )
     pipe.batch(0, 0, [good(1), good(4), good(6), b"{"])
     acting = len(rules) == 2
@@ -147,10 +147,10 @@ def test_routes(spark: SparkSession, table: Names, tmp_path: Path) -> None:
     router = replace(
         pipe.router, routes=(replace(gates, decoder=decoder_with_rules(spark, gates.decoder, rules)), clicks)
     )
-    route = RouteSettings(
+    route = SourceRouteSettings(
         "gates", "gates", test_routed_direct.GATES, JsonFormat(), "x", None, (), rules=rules
     )
-    pipe.director = replace(pipe.director, decoder=router, rules=broken_rule_counts([route]))
+    pipe.director = replace(pipe.director, decoder=router, rules=broken_rule_count_aggregates([route]))
     rows = [
         *(test_routed_direct.record("gates", "gates", n, f"gate {n}".encode()) for n in range(3)),
         test_routed_direct.record("gates", "gates", 3, b"gate 13"),
@@ -237,11 +237,11 @@ def test_records_with_none_of_the_fields_are_counted_in_every_format(
     found, wanted = {}, {}
     for form, decoder, where, some, none in with_none_of_its_fields(spark, tmp_path):
         implied = rule("any_field", where, "warn")
-        route = RouteSettings(None, None, KAFKA, JsonFormat(), "test.ddl", None, (), rules=(implied,))
+        route = SourceRouteSettings(None, None, KAFKA, JsonFormat(), "test.ddl", None, (), rules=(implied,))
         rows = decoder_with_rules(spark, decoder, (implied,)).decode(
             frame(spark, kafka_rows(0, 0, [*some, *none, None]))
         )
-        [row] = rows.agg(*broken_rule_counts([route]), F.expr("count(_error) AS bad")).collect()
+        [row] = rows.agg(*broken_rule_count_aggregates([route]), F.expr("count(_error) AS bad")).collect()
         found[form], wanted[form] = (row["rule any_field"], row["bad"]), (len(none), form != "debezium")
     assert found == wanted
     (tmp_path / "row.ddl").write_text("carrier STRING, n INT NOT NULL")

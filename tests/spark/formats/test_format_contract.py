@@ -54,7 +54,7 @@ def asked(kind: str) -> FormatConfig:
 def decoded(spark: SparkSession, home: Path, kind: str, given: list[bytes | None], **query: Any) -> list[Row]:
     form = asked(kind).launch_settings()
     parts: dict[str, Any] = {"decompress_up_to": None, "redact": (), "rules": (), **query}
-    route = settings.RouteSettings("r", "o", KAFKA, form, str(schema_file(home, kind)), **parts)
+    route = settings.SourceRouteSettings("r", "o", KAFKA, form, str(schema_file(home, kind)), **parts)
     return decode(spark, decoder_per_topic.decoder_of_route(spark, route), given)
 
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from millrace.config.formats import PayloadFormat
 from millrace.config.formats.avro import AvroFormat
-from millrace.config.formats.changes import ChangeFormat
+from millrace.config.formats.change_format_base import ChangeFormat
 from millrace.config.formats.csv import CsvFormat
 from millrace.config.formats.debezium import DebeziumFormat
 from millrace.config.formats.dms import DmsFormat

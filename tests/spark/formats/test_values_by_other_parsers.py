@@ -18,7 +18,7 @@ from millrace.etl.formats import avro
 from millrace.etl.formats.base import Decoder
 from millrace.etl.formats.csv import CsvDecoder
 from millrace.etl.formats.decoding.decoder_output_and_checks import contains_type, with_replaced_leaf_types
-from millrace.etl.formats.decoding.times import is_time_type
+from millrace.etl.formats.decoding.times import is_time_or_date_type
 from millrace.etl.formats.json import NOT_ONE, JsonDecoder
 from millrace.etl.formats.schema_files import parse_ddl_schema
 from tests import payloads_with_expected_values
@@ -37,13 +37,13 @@ def decoded(spark: SparkSession, decoder: Decoder, payloads: list[bytes]) -> lis
 
 
 def timed(field: StructField) -> bool:
-    return contains_type(field.dataType, is_time_type)
+    return contains_type(field.dataType, is_time_or_date_type)
 
 
 def as_text(kind: DataType) -> DataType:
     from pyspark.sql.types import StringType
 
-    return with_replaced_leaf_types(kind, lambda leaf: StringType() if is_time_type(leaf) else leaf)
+    return with_replaced_leaf_types(kind, lambda leaf: StringType() if is_time_or_date_type(leaf) else leaf)
 
 
 def plain(value: Any) -> Any:

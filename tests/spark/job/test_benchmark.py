@@ -11,7 +11,7 @@ from millrace.etl.job.benchmark import (
     BenchmarkRunner,
     describe_machine,
 )
-from millrace.etl.launch.requests import BenchmarkRun, BenchmarkSchedule
+from millrace.etl.launch.erase_request_and_benchmark_schedule import BenchmarkRun, BenchmarkSchedule
 from millrace.etl.launch.settings import JobSettings, parse_job_settings
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.job_run_context import JobRun

@@ -93,7 +93,7 @@ def test_a_trigger_that_a_stop_interrupts_is_no_failure(spark: SparkSession, sai
     query: Any = Interrupted(said)
     spec = ReadyQuery("idle", spark.range(0), lambda _b, _i: None, "nowhere", 0.1)
     running = RunningQuery(spec, supervisor._stopping, query=query)
-    assert supervisor._wait_for_all_and_tell_failure([running]) is fails
+    assert supervisor._wait_for_all_and_return_if_failed([running]) is fails
     assert [event["event"] for event in events.all()] == (["failed"] if fails else [])
 
 
@@ -325,11 +325,11 @@ def test_a_query_whose_source_nobody_reads_whole_is_stopped_for_good(
 @pytest.mark.faults
 def test_icebergs_pools_work_on_while_a_shutdown_waits_for_a_batch(spark: SparkSession) -> None:
     """Their hooks run beside ours, and would have them refuse what the batch still asks."""
-    jvm_shutdown_hook.keep_iceberg_thread_pools_alive(spark)
-    assert jvm_shutdown_hook.keep_iceberg_thread_pools_alive(spark) == 0
+    jvm_shutdown_hook.remove_iceberg_pool_shutdown_hooks(spark)
+    assert jvm_shutdown_hook.remove_iceberg_pool_shutdown_hooks(spark) == 0
     jvm: Any = spark._jvm
     pool = jvm.org.apache.iceberg.util.ThreadPools.newExitingWorkerPool("of-a-test", 1)
     try:
-        assert jvm_shutdown_hook.keep_iceberg_thread_pools_alive(spark) == 1
+        assert jvm_shutdown_hook.remove_iceberg_pool_shutdown_hooks(spark) == 1
     finally:
         pool.shutdown()

@@ -49,7 +49,7 @@ class ToyFormat(FormatConfig):
 
     def check_schema_text(self, use, text):
         if not text.split():
-            yield use.wrong_schema("a name at least")
+            yield use.wrong_schema_finding("a name at least")
 
 
 def made(form, path):

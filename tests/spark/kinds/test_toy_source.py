@@ -57,7 +57,7 @@ class ToyStream(StreamConfig):
         return self.drawers
 
     @property
-    def sizing_key(self):
+    def topic_or_capacity_mode(self):
         return "folder"
 
     @property
@@ -109,7 +109,7 @@ class ToySource(Source):
     def physical_name(self):
         return self.folder
 
-    def name_of_position_owner(self, job):
+    def stream_or_cluster_of_positions(self, job):
         return self.folder
 '''
 

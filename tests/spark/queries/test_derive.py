@@ -83,7 +83,7 @@ class Pipeline:
         self, handle: Callable[[DataFrame, int], None] | None = None, location: Path | None = None
     ) -> None:
         """Run the query over what is there, then end."""
-        rows = derive.read_landing_table(self.spark, self.landing)
+        rows = derive.stream_landing_table(self.spark, self.landing)
         drained(rows, handle or self.deriver, location or self.checkpoint)
 
     def accounts(self) -> list[tuple[int, ...]]:

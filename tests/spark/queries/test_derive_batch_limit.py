@@ -25,5 +25,5 @@ def test_files_above_the_limit_are_read(spark: SparkSession, table: Names, tmp_p
     def counted(batch: DataFrame, _: int) -> None:
         seen.append(batch.count())
 
-    drained(derive.read_landing_table(spark, landing, 10), counted, tmp_path)
+    drained(derive.stream_landing_table(spark, landing, 10), counted, tmp_path)
     assert sum(seen) == 24

@@ -17,7 +17,7 @@ from millrace.etl.commits.duplicate_look_up_bounds import DuplicateLookUp
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.launch.entry_script_arguments import ReplayRequest
-from millrace.etl.maintenance.table_maintenance import call_procedure
+from millrace.etl.maintenance.table_maintenance import call_iceberg_procedure
 from millrace.etl.queries import land
 from millrace.etl.queries.derive import EnrichThenTransform
 from millrace.etl.queries.direct import DirectBatchWriter, DirectRoute, write_replayed_to_sinks
@@ -98,7 +98,7 @@ class Pipeline:
 
 def forget(pipe: Pipeline) -> None:
     """All states of the table but the present one."""
-    call_procedure(
+    call_iceberg_procedure(
         pipe.spark,
         pipe.sink,
         "expire_snapshots",

@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.commits.duplicate_look_up_bounds import DuplicateLookUp
-from millrace.etl.maintenance.table_maintenance import call_procedure
+from millrace.etl.maintenance.table_maintenance import call_iceberg_procedure
 from millrace.etl.record import batch_accounts
 from millrace.etl.record.errors import LossError
 from millrace.etl.record.tables import Table
@@ -42,7 +42,7 @@ Names = Callable[[str], Table]
 
 
 def compact(spark: SparkSession, table: Table) -> None:
-    call_procedure(spark, table, "rewrite_data_files", options="map('rewrite-all', 'true')")
+    call_iceberg_procedure(spark, table, "rewrite_data_files", options="map('rewrite-all', 'true')")
 
 
 # ---- an executor lost while the batch is written ----

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.checkpoints.derive_allowed_batch_ends import query_with_allowed_batch_ends
-from millrace.etl.checkpoints.derive_start_after_expiry import TableStream, table_streams
+from millrace.etl.checkpoints.derive_start_after_expiry import IcebergStreamInPlan, iceberg_streams_of_plan
 from millrace.etl.job.supervise import RetryLimits, Supervisor
 from millrace.etl.maintenance import table_maintenance
 from millrace.etl.queries import derive
@@ -42,7 +42,7 @@ def test_a_new_reader_of_an_expired_table_reads_all_of_it(
     land(pipe, 0, 4)
     expire(spark, pipe)
     land(pipe, 4, 1)
-    rows = derive.read_landing_table(spark, pipe.landing)
+    rows = derive.stream_landing_table(spark, pipe.landing)
     # What Iceberg does by itself: it begins with what the oldest state that it knows has added.
     pipe.derive(lambda *_: None, tmp_path / "control")
     control: list[int] = []
@@ -114,13 +114,13 @@ def test_no_deleted_file_is_read_and_none_of_the_others_left_out(
     begin(pipe)
     assert read(pipe, 4) == (list(range(10)), 1)
     # Where somebody else has forgotten that state there is none, which is told.
-    table_maintenance.call_procedure(
+    table_maintenance.call_iceberg_procedure(
         spark, pipe.landing, "expire_snapshots", older_than="TIMESTAMP '2099-01-01 00:00:00'", retain_last="1"
     )
     pipe.checkpoint = tmp_path / "another"
     with pytest.raises(StartError, match=f"query derive-flights: table {pipe.landing}: .*rewrite_manifests"):
         begin(pipe)
-    table_maintenance.call_procedure(spark, pipe.landing, "rewrite_manifests")
+    table_maintenance.call_iceberg_procedure(spark, pipe.landing, "rewrite_manifests")
     land(pipe, 5, 1)
     begin(pipe)
     assert read(pipe) == ([0, *range(2, 12)], 0)
@@ -165,9 +165,12 @@ def test_two_readings_of_one_table_are_two_sources(spark: SparkSession, table: N
     pipe = Pipeline(spark, table, tmp_path / "reader")
     land(pipe, 0, 2)
     expire(spark, pipe)
-    one, other = (derive.read_landing_table(spark, pipe.landing) for _ in range(2))
+    one, other = (derive.stream_landing_table(spark, pipe.landing) for _ in range(2))
     both = one.join(other.select("_id"), "_id")
-    assert table_streams(both) == (TableStream(str(pipe.landing), 0), TableStream(str(pipe.landing), 1))
+    assert iceberg_streams_of_plan(both) == (
+        IcebergStreamInPlan(str(pipe.landing), 0),
+        IcebergStreamInPlan(str(pipe.landing), 1),
+    )
     assert begin(pipe, both) == (str(pipe.landing),) * 2
     land(pipe, 2, 1)
     assert read(pipe, rows=both) == (list(range(6)), 1)
@@ -187,8 +190,8 @@ def test_one_reading_that_is_used_twice_is_one_source(
     land(pipe, 0, 2)
     if expired:
         expire(spark, pipe)
-    rows = twice(derive.read_landing_table(spark, pipe.landing))
-    assert table_streams(rows) == (TableStream(str(pipe.landing), 0),) * 2
+    rows = twice(derive.stream_landing_table(spark, pipe.landing))
+    assert iceberg_streams_of_plan(rows) == (IcebergStreamInPlan(str(pipe.landing), 0),) * 2
     assert begin(pipe, rows) == ((str(pipe.landing),) if expired else ())
     land(pipe, 2, 1)
     assert read(pipe, rows=rows) == (list(range(6)), int(expired))
@@ -209,7 +212,7 @@ def test_a_log_that_is_damaged_meanwhile_is_told_and_nothing_else_ends(
         planned.write_bytes(b"")
         raise RuntimeError("not now")
 
-    rows = derive.read_landing_table(spark, pipe.landing)
+    rows = derive.stream_landing_table(spark, pipe.landing)
     bare = ReadyQuery("derive-flights", rows, damaging, str(pipe.checkpoint), 0.0)
     query = query_with_allowed_batch_ends(bare, Checkpoint(str(pipe.checkpoint)), whole_commits=False)
     assert (

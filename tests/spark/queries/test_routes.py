@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
-from millrace.etl.checkpoints.checkpoint import Checkpoint, source_offset
+from millrace.etl.checkpoints.checkpoint import Checkpoint, source_offset_in_log_entry
 from millrace.etl.commits.duplicate_look_up_bounds import DuplicateLookUp
 from millrace.etl.formats.decoding.decoder_per_topic import DecodingRoute, RoutingDecoder, rows_of_route
 from millrace.etl.formats.json import JsonDecoder
@@ -21,7 +21,7 @@ from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.formats.text import TextDecoder
 from millrace.etl.launch.entry_script_arguments import ReplayRequest
 from millrace.etl.launch.formats import JsonFormat
-from millrace.etl.launch.settings import LandSettings, RouteSettings
+from millrace.etl.launch.settings import LandSettings, SourceRouteSettings
 from millrace.etl.launch.sources import (
     KafkaReadingOptions,
     KafkaSource,
@@ -187,7 +187,7 @@ class Landing:
         ]
         query = LandSettings(
             "land",
-            tuple(RouteSettings(n, o, s, JsonFormat(), "test.ddl", None, ()) for n, o, s in routes),
+            tuple(SourceRouteSettings(n, o, s, JsonFormat(), "test.ddl", None, ()) for n, o, s in routes),
             "route",
             "routed",
             1.0,
@@ -319,4 +319,8 @@ def test_a_letter_without_a_route_goes_through_when_there_is_one(
 
 def test_each_source_has_its_line_in_the_offset_log() -> None:
     log = 'v1\n{}\n{"a":{"0":1}}\n-\n{"b":{"0":2}}'
-    assert [source_offset(log, place) for place in range(3)] == [{"a": {"0": 1}}, None, {"b": {"0": 2}}]
+    assert [source_offset_in_log_entry(log, place) for place in range(3)] == [
+        {"a": {"0": 1}},
+        None,
+        {"b": {"0": 2}},
+    ]

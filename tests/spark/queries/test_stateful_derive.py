@@ -200,7 +200,7 @@ def test_a_first_batch_of_all_that_landed_is_not_crossed(
     for number in range(3):
         rows = kafka_rows(0, number * 50, [good(n) for n in range(number * 50, number * 50 + 50)])
         aggregate.land(frame(aggregate.spark, rows), number)
-    table_maintenance.Expiry(
+    table_maintenance.SnapshotExpiry(
         table=aggregate.landing, keep=timedelta(0), readers=(), report=Events().reporter
     )(aggregate.spark)
     query = aggregate.query()

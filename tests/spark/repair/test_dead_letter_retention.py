@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millrace.etl.job.maintenance_schedule import MaintenanceThread
-from millrace.etl.maintenance.table_maintenance import Retention
+from millrace.etl.maintenance.table_maintenance import DeadLetterRetention
 from millrace.etl.record import batch_accounts
 from millrace.etl.record.tables import Table
 from tests.spark.queries.test_derive import Pipeline
@@ -39,7 +39,7 @@ def test_only_dead_letters_and_only_old_ones_go(spark: SparkSession, table: Name
     keep = (
         batch_accounts.utc_now() - EPOCH - timedelta(seconds=60)
     )  # the first batch's letters are older, 90 is not
-    expire = Retention(table=pipe.landing, keep=keep, report=events.reporter)
+    expire = DeadLetterRetention(table=pipe.landing, keep=keep, report=events.reporter)
     expire(spark)
     assert (events.last()["event"], events.last()["dead_letters"]) == ("expired", 2)
     left = spark.table(str(pipe.landing)).collect()
@@ -59,14 +59,14 @@ def test_it_runs_beside_the_queries_and_a_failure_ends_nothing(spark: SparkSessi
     lander(spark, landing, Events())(frame(spark, kafka_rows(0, 0, [b"old"])), 0)
     backdate(spark, landing, 1)
 
-    class Last(Retention):
+    class Last(DeadLetterRetention):
         def __call__(self, spark: SparkSession) -> None:
             super().__call__(spark)
             ran.set()
 
     other = table("other")
     spark.sql(f"CREATE TABLE {other} (flight INT) USING iceberg")
-    nowhere = Retention(table=other, keep=timedelta(days=1), report=events.reporter)
+    nowhere = DeadLetterRetention(table=other, keep=timedelta(days=1), report=events.reporter)
     there = Last(table=landing, keep=timedelta(days=1), report=events.reporter)
     chores = MaintenanceThread(spark, (nowhere, there), events.reporter, first=timedelta(milliseconds=10))
     chores.start()

@@ -16,14 +16,18 @@ from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schema_files import parse_ddl_schema
 from millrace.etl.job import maintenance_schedule
 from millrace.etl.launch.entry_script_arguments import ReplayRequest
-from millrace.etl.maintenance.table_maintenance import Retention, call_procedure, sql_timestamp
+from millrace.etl.maintenance.table_maintenance import (
+    DeadLetterRetention,
+    call_iceberg_procedure,
+    sql_timestamp,
+)
 from millrace.etl.record import tables
 from millrace.etl.record.job_run_context import JobRun
 from millrace.etl.repair import erase_in_running_job
 from millrace.etl.repair.erase_condition import ErasureCondition, ErasureConditionError
 from millrace.etl.repair.erase_old_snapshots import (
-    commit_mark_of_erasure,
-    expire_snapshots_before_mark,
+    expire_before_mark_and_count_files,
+    remove_rest_and_commit_erasure_mark,
     snapshot_id_of_newest_mark,
 )
 from millrace.etl.repair.erase_targets import ErasureTarget
@@ -89,7 +93,7 @@ def test_a_reader_that_is_behind_a_kill_and_a_batch_that_comes_again(
     def killed(*_: Any) -> int:
         raise OSError("killed")
 
-    monkeypatch.setattr(erase_in_running_job, "expire_snapshots_before_mark", killed)
+    monkeypatch.setattr(erase_in_running_job, "expire_before_mark_and_count_files", killed)
     with pytest.raises(OSError, match="killed"):
         shop.step()
     monkeypatch.undo()
@@ -124,7 +128,7 @@ def test_a_reader_that_is_behind_a_kill_and_a_batch_that_comes_again(
         spark, ReplayRequest("land-orders")
     )
     assert shop.events.last()["letters"] == 1
-    Retention(table=shop.landing, keep=timedelta(0), report=shop.events.reporter)(spark)
+    DeadLetterRetention(table=shop.landing, keep=timedelta(0), report=shop.events.reporter)(spark)
     errors = spark.table(str(shop.landing)).where("_error IS NOT NULL")
     assert [r["_stage"] for r in errors.select("_stage").distinct().collect()] == ["erased"]
 
@@ -192,7 +196,7 @@ def test_a_mark_that_was_forgotten_is_waited_for_no_more(
     assert [f"{shop.sink}: " in each for each in waiting] == [False, True]
     shop.land([order(n, "amy@example.org") for n in range(11, 12)])
     shop.derive()
-    call_procedure(
+    call_iceberg_procedure(
         spark, shop.landing, "expire_snapshots", older_than=sql_timestamp(datetime.now(UTC)), retain_last="1"
     )
     assert snapshot_id_of_newest_mark(spark, shop.landing, "e1") is None
@@ -230,8 +234,8 @@ def test_rows_that_were_replaced_and_rows_that_a_sink_refused(
         assert target.count_matches(spark, condition).matching_count == 0
         assert of_zoe(warehouse / "tests" / target.table.name)
         assert (
-            expire_snapshots_before_mark(
-                spark, target.table, commit_mark_of_erasure(spark, target.table, "e1")
+            expire_before_mark_and_count_files(
+                spark, target.table, remove_rest_and_commit_erasure_mark(spark, target.table, "e1")
             )
             > 0
         )

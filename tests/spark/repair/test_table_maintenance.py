@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from millrace.etl.job.maintenance_schedule import MaintenanceThread
 from millrace.etl.maintenance import table_maintenance
-from millrace.etl.maintenance.table_maintenance import Compaction, Expiry, OrphanFileRemoval
+from millrace.etl.maintenance.table_maintenance import Compaction, OrphanFileRemoval, SnapshotExpiry
 from millrace.etl.record import tables
 from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
 from tests.spark.maintained_table import (
@@ -144,7 +144,7 @@ def test_all_three_beside_a_stream_that_lands_and_one_that_derives(
         spark,
         (
             Compaction(table=pipe.landing, file_size=64 * 1024**2, report=kept.reporter, every=again),
-            Expiry(
+            SnapshotExpiry(
                 table=pipe.landing,
                 keep=NOW,
                 readers=(str(pipe.checkpoint),),

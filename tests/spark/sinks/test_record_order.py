@@ -19,7 +19,7 @@ from millrace.etl.sinks import iceberg_keyed
 from millrace.etl.sinks.base import Sink
 from millrace.etl.sinks.delivery.kept_deletes import KeptDeletes
 from millrace.etl.sinks.delivery.keyed_rows import newest_of_each_key
-from millrace.etl.sinks.delivery.record_order import order_prefix, with_position
+from millrace.etl.sinks.delivery.record_order import order_prefix, with_position_struct
 from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
 from millrace.etl.sinks.jdbc import JdbcSink
 from tests.faults.moto_server import moto
@@ -40,7 +40,7 @@ _numbers = count()
 def latest(rows: DataFrame, order: str | None = None) -> DataFrame:
     """As a derive query makes them of good records."""
     return newest_of_each_key(
-        with_position(rows).select("_position", "_deleted", "k", "n"), ("k",), "t", order
+        with_position_struct(rows).select("_position", "_deleted", "k", "n"), ("k",), "t", order
     )
 
 
@@ -208,6 +208,6 @@ def test_a_column_decides_before_the_position(spark: SparkSession) -> None:
 
 
 def test_a_copy_of_the_position_is_no_column_of_a_result(spark: SparkSession) -> None:
-    rows = with_position(frame_of(spark, [])).withColumn("offset", F.col("_position"))
+    rows = with_position_struct(frame_of(spark, [])).withColumn("offset", F.col("_position"))
     with pytest.raises(StartError, match="offset is a copy of _position"):
         newest_of_each_key(rows.select("_position", "_deleted", "k", "offset"), ("k",), "t")

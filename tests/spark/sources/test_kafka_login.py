@@ -78,13 +78,15 @@ def bound(secrets: Secrets, servers: str, kind: Any, arn: str) -> Connection:
 
 def refused(spark: SparkSession, connection: Connection) -> str:
     with pytest.raises(StartError) as told:
-        kafka.sign_in(spark, connection)
+        kafka.check_kafka_sign_in(spark, connection)
     return str(told.value)
 
 
 @pytest.mark.parametrize("kind", ["scram-sha-512", "plain", "mutual-tls"])
 def test_each_way_lets_in(kind: str, spark: SparkSession, broker: Guarded, secrets: Secrets) -> None:
-    kafka.sign_in(spark, bound(secrets, broker.servers[kind], kind, secrets.holds(broker.secret(kind))))
+    kafka.check_kafka_sign_in(
+        spark, bound(secrets, broker.servers[kind], kind, secrets.holds(broker.secret(kind)))
+    )
 
 
 def test_an_own_authority_is_known_without_a_login(

@@ -175,7 +175,7 @@ def test_what_is_held_is_no_more_than_is_counted():
     reader = event_log_to_history._HistoryReader()
     tracemalloc.start()
     for line in LogLines(_log(text)):
-        reader.take_line(line)
+        reader.process_line(line)
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert reader.unread == 0

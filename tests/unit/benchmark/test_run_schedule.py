@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.benchmark.run_schedule import WARM_UP, schedule_runs, spaced_limits
+from millrace.benchmark.run_schedule import WARM_UP, log_spaced_limits, schedule_runs
 from millrace.benchmark.warmup import LEAST, count_warmup_batches
 from millrace.sandbox.benchmark import records_needed_by_partition
 
 
 def test_limits_rise_by_powers() -> None:
-    assert spaced_limits(1000, 64000, 4) == (1000, 4000, 16000, 64000)
-    assert spaced_limits(5, 5, 1) == (5,)
+    assert log_spaced_limits(1000, 64000, 4) == (1000, 4000, 16000, 64000)
+    assert log_spaced_limits(5, 5, 1) == (5,)
 
 
 @given(
@@ -36,7 +36,7 @@ def test_every_cell_is_measured_so_often_in_an_order_that_is_not_sorted_by_desig
 
 
 def test_the_order_is_another_in_each_repetition() -> None:
-    runs = schedule_runs(spaced_limits(1000, 32000, 6), (1, 2, 4), repetitions=3, seed=0)
+    runs = schedule_runs(log_spaced_limits(1000, 32000, 6), (1, 2, 4), repetitions=3, seed=0)
     blocks = [[(r.limit, r.partitions) for r in runs if r.repetition == n] for n in range(3)]
     assert blocks[0] != blocks[1] != blocks[2]
     assert sorted(blocks[0]) == sorted(blocks[1]) == sorted(blocks[2])

@@ -14,7 +14,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from millrace.config import Names, load
-from millrace.etl.launch.requests import EraseRequest
+from millrace.etl.launch.erase_request_and_benchmark_schedule import EraseRequest
 from millrace.lifecycle.audits.query_audit import AuditedDeployment
 from millrace.lifecycle.jobs import erasure_requests as erasing
 from millrace.sandbox import operate_running_sandbox

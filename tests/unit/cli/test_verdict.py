@@ -29,7 +29,7 @@ from millrace.cli.plan.report.simulate_verdict import (
 from millrace.cli.shared.verdict import SEVERITIES, Risk, Verdict, largest_first, verdict_panel
 from millrace.cli.watch.advise_verdict import advice_verdict
 from millrace.config import Environment, environment_names, load
-from millrace.config.document.edit import set_value
+from millrace.config.document.edit_yaml_text import set_value
 from millrace.sizing import plan, total_cost
 from millrace.sizing.readable_numbers import (
     count,

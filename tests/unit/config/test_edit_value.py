@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from millrace.config.document.edit import EditError, remove_key, set_value
+from millrace.config.document.edit_yaml_text import EditError, remove_key, set_value
 
 FILE = """\
 # what we run

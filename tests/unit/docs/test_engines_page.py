@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from millrace.config.engines import KINDS
-from millrace.config.engines.versions import VERSIONS, Version, jar_set_name
+from millrace.config.engines.versions import VERSIONS, EngineVersion, jar_set_name
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "engines.md"
@@ -18,7 +18,7 @@ CARRIED = ("avro", "kafka-client", "postgresql")
 """Sets of jars that formats, sinks and sources may need; an engine ships some of them."""
 
 
-def sets(version: Version) -> list[str]:
+def sets(version: EngineVersion) -> list[str]:
     """Those that travel to a version, by their names in the lock."""
     return [
         jar_set_name(each, version.spark_line) for each in CARRIED if each not in KINDS[version.engine].ships

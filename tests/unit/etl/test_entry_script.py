@@ -102,7 +102,7 @@ def started(session: Session, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any,
         nothing: Any = SimpleNamespace(close=lambda: None, start=lambda: None, stop=lambda: None)
         monkeypatch.setattr(main, "NonBlockingConsole", lambda _: io.StringIO())
         monkeypatch.setattr(main, "SparkGauges", lambda _: SimpleNamespace(write=None))
-        monkeypatch.setattr(main, "open_monitor", lambda *_: nothing)
+        monkeypatch.setattr(main, "start_metrics_monitor", lambda *_: nothing)
         monkeypatch.setattr(main, "_open_lease", lambda *_: lease)
         monkeypatch.setattr(main, "build_queries", build)
         monkeypatch.setattr(main.maintenance_schedule, "maintenance_tasks", lambda *_: ())

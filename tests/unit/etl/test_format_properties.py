@@ -29,7 +29,7 @@ EXAMPLES: tuple[tuple[Format, bool, bool], ...] = (
 
 def test_bytes_name_their_fields_in_json_and_avro_and_protobuf_are_no_lines() -> None:
     assert {each.kind for each, *_ in EXAMPLES} == set(Format.KINDS)
-    assert [(each.has_field_names, each.is_line_of_text) for each, *_ in EXAMPLES] == [
+    assert [(each.has_field_names, each.is_payload_one_text_line) for each, *_ in EXAMPLES] == [
         tuple(expected) for _, *expected in EXAMPLES
     ]
 

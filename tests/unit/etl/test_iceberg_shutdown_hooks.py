@@ -71,7 +71,7 @@ def test_an_iceberg_without_one_of_the_pools_loses_the_hooks_of_the_others(
 ) -> None:
     """Without any Iceberg nothing is touched."""
     spark: Any = type("Session", (), {"_jvm": Threads(*pools)})()
-    assert jvm_shutdown_hook.keep_iceberg_thread_pools_alive(spark) == taken
+    assert jvm_shutdown_hook.remove_iceberg_pool_shutdown_hooks(spark) == taken
     assert [hook for hook in spark._jvm.hooks if hook.startswith("Delayed")] == (
         [] if pools else ["DelayedShutdownHook-for-worker"]
     )

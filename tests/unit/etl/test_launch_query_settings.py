@@ -12,7 +12,7 @@ from millrace.etl.launch.settings import (
     DeriveSettings,
     DirectSettings,
     LandSettings,
-    RouteSettings,
+    SourceRouteSettings,
     parse_job_settings,
 )
 from millrace.etl.launch.typed_json import SettingsError
@@ -66,7 +66,7 @@ def test_a_query_with_routes_and_one_without_are_of_one_class(made: Any, kind: s
     assert not isinstance(query, DeriveSettings)
     wanted = [(None, None)] if made is flat else [("a", "topic-a"), ("b", "topic-b")]
     assert [(route.name, route.origin) for route in query.routes] == wanted
-    assert all(isinstance(route, RouteSettings) for route in query.routes)
+    assert all(isinstance(route, SourceRouteSettings) for route in query.routes)
     # Two routes of one stream read it once, also where its offsets cannot be hashed.
     assert [source.name for source in query.sources] == ["events"]
 

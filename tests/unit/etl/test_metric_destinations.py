@@ -23,7 +23,7 @@ from millrace.etl.launch.settings import parse_job_settings
 from millrace.etl.metrics import cloudwatch
 from millrace.etl.metrics.background_writer import ROOM, BackgroundWriter
 from millrace.etl.metrics.jsonlines import JsonLinesFile
-from millrace.etl.metrics.metric_destinations import NonBlockingConsole, open_monitor
+from millrace.etl.metrics.metric_destinations import NonBlockingConsole, start_metrics_monitor
 from millrace.etl.metrics.percentile_sketch import PercentileSketch
 from millrace.etl.metrics.trigger_metrics import MetricSample
 from millrace.etl.record.batch_accounts import EventReporter
@@ -181,7 +181,7 @@ def test_standard_output_that_nobody_reads_holds_nobody_up() -> None:
         report.emit("batch", query="land", batch=n, filler="x" * 100)
     took = time.monotonic() - started
     finished = console.pipe.close(0.2)
-    dropped = console.pipe.take_dropped()
+    dropped = console.pipe.take_dropped_count()
     lines: list[bytes] = []
     drained = threading.Thread(target=lambda: lines.extend(reader), daemon=True)
     drained.start()  # a reader comes back
@@ -202,7 +202,7 @@ def opened(binds: dict[str, str], tmp_path: Path, region: str | None = None) -> 
         console = NonBlockingConsole(stream)
         spark: Any = None
         run = JobRun(spark, parse_job_settings(SETTINGS), binds, EventReporter("flights", console))
-        monitor = open_monitor(JOB, run, console, region)
+        monitor = start_metrics_monitor(JOB, run, console, region)
         assert monitor.close()
     return [json.loads(line) for line in (tmp_path / "stdout").read_text().splitlines()]
 
@@ -235,7 +235,7 @@ def test_a_cloudwatch_that_cannot_be_reached_is_said_once_and_counted(
     pipe = BackgroundWriter("refused", output.write)
     pipe.put(sample(InputRows=3))
     assert pipe.close(30)
-    assert pipe.take_dropped() == 1
+    assert pipe.take_dropped_count() == 1
     (event,) = [json.loads(line) for line in told.getvalue().splitlines()]
     assert event["event"] == "metrics_unsent"
     assert event["error"] == "CloudWatch takes no metrics: Unable to locate credentials"

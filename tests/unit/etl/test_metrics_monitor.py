@@ -54,7 +54,7 @@ class Query:
         self.looked.set()
         return told
 
-    def take_failed_tasks(self) -> int:
+    def take_failed_task_count(self) -> int:
         failed, self.failed = self.failed, 0
         return failed
 

@@ -30,7 +30,7 @@ def test_a_quantile_of_all_values_lies_at_its_rank(values: list[float], q: float
 
 
 def test_capped_leaves_nothing_above() -> None:
-    capped = of([1.0, 2.0, 50.0]).with_maximum(10.0)
+    capped = of([1.0, 2.0, 50.0]).with_values_capped_at(10.0)
     assert capped.quantile(0.99) == capped.most == 10.0
     assert capped.quantile(0.1) == 1.0
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StringType, StructType
 
 from millrace.etl.formats import protobuf, protobuf_descriptors
-from millrace.etl.formats.decoding import arrow
+from millrace.etl.formats.decoding import decode_in_python_by_arrow
 from millrace.etl.formats.protobuf import DescriptorMismatchError
 from millrace.etl.formats.protobuf_wire import WireError
 from millrace.etl.record.errors import StartError
@@ -168,15 +168,15 @@ def test_a_payload_comes_to_so_many_values_at_most() -> None:
 
 
 def test_values_go_back_in_batches_of_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrow, "MOST_VALUES", 100)
+    monkeypatch.setattr(decode_in_python_by_arrow, "MOST_VALUES", 100)
     payloads = [pb.block(9, b"\x02" * n) for n in (70, 1, 20, 3, 200, 4)]
     batch = pa.record_batch([pa.array(range(6)), pa.array(payloads, pa.binary())], ["n", "payload"])
     answer = StructType().add("record", ORDER.columns).add("stage", StringType()).add("error", StringType())
     # One without a row, as Spark may send it.
     parts = list(
-        arrow._function_over_arrow_batches(partial(protobuf.make_payload_decoder, ORDER), answer)(
-            [batch, batch.slice(0, 0)]
-        )
+        decode_in_python_by_arrow._function_over_arrow_batches(
+            partial(protobuf.make_payload_decoder, ORDER), answer
+        )([batch, batch.slice(0, 0)])
     )
     assert [part["n"].to_pylist() for part in parts] == [[0, 1], [2, 3, 4], [5], []]
     result = [row["record"]["sizes"] for part in parts for row in part["_answer"].to_pylist()]

@@ -7,7 +7,7 @@ from itertools import permutations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.etl.sinks.delivery.record_order import is_not_older, kept_order
+from millrace.etl.sinks.delivery.record_order import is_not_older, order_after_replacement
 
 Sent = tuple[str, int, int]
 """Lane, position, arrival."""
@@ -62,7 +62,7 @@ def test_a_row_ends_with_the_last_record_however_the_history_is_cut(history: lis
     for lane, position, time in history:  # each lane in its order, as a query lands it
         new = text(lane, position, time)
         if not row or is_not_older(new, row):
-            row = kept_order(new, row) if row else new
+            row = order_after_replacement(new, row) if row else new
     order = tuples(history)
     last = max(history, key=order.__getitem__)
     assert row == text(last[0], last[1], order[last][0])

@@ -21,7 +21,11 @@ from millrace.etl.sinks.delivery.dynamodb_items import (
     to_dynamodb_value,
 )
 from millrace.etl.sinks.delivery.postgres_merge import LONGEST_NAME, PostgresTable
-from millrace.etl.sinks.delivery.python_task_writes import Refused, RowToSend, _send_partition
+from millrace.etl.sinks.delivery.python_task_writes import (
+    Refused,
+    RowToSend,
+    _send_partition_and_yield_outcome,
+)
 from millrace.etl.sinks.opensearch import bulk_action_line, row_json_to_document_bytes
 
 
@@ -183,7 +187,7 @@ class Connected:
 def test_connections_are_closed_whatever_happens(count: int) -> None:
     writer = Connected()
     rows = [(*RowToSend(str(n + 1), None, None, None, None, "{}"), None) for n in range(count)]
-    delivered = _send_partition(lambda: writer, rows)
+    delivered = _send_partition_and_yield_outcome(lambda: writer, rows)
     if count == 3:
         with pytest.raises(OSError, match="gone"):
             list(delivered)
@@ -197,7 +201,7 @@ def test_an_empty_partition_connects_to_nobody() -> None:
     def never() -> Connected:
         raise AssertionError("connected")
 
-    assert list(_send_partition(never, [])) == []
+    assert list(_send_partition_and_yield_outcome(never, [])) == []
 
 
 def test_a_version_grows_from_batch_to_batch_and_from_checkpoint_to_checkpoint() -> None:

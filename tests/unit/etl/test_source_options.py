@@ -13,7 +13,7 @@ import pytest
 from botocore.exceptions import ClientError, NoRegionError
 from moto import mock_aws
 
-from millrace.etl.checkpoints.checkpoint import source_offset
+from millrace.etl.checkpoints.checkpoint import source_offset_in_log_entry
 from millrace.etl.launch import engine_class_by_name
 from millrace.etl.launch.settings import Connection
 from millrace.etl.launch.sinks import KafkaSinkSettings
@@ -269,10 +269,10 @@ def test_what_keeps_from_asking_kinesis_is_told_in_one_message(monkeypatch: pyte
 
 
 def test_offset_log() -> None:
-    assert source_offset('v1\n{"batchWatermarkMs":0}\n{"t":{"0":5}}') == {"t": {"0": 5}}
-    assert source_offset("v1\n{}\n-") is None
+    assert source_offset_in_log_entry('v1\n{"batchWatermarkMs":0}\n{"t":{"0":5}}') == {"t": {"0": 5}}
+    assert source_offset_in_log_entry("v1\n{}\n-") is None
     with pytest.raises(ValueError, match="not an entry"):
-        source_offset("")
+        source_offset_in_log_entry("")
 
 
 def test_accounts_balance_or_are_refused() -> None:

@@ -35,7 +35,7 @@ def watching(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Callable[[], None
 
         monkeypatch.setattr(topic_ids_and_partitions, "partition_count", count)
         spark: Any = None
-        made = topic_ids_and_partitions.checker_of_unlisted_partitions(spark, SOURCE, BROKERS)
+        made = topic_ids_and_partitions.check_unlisted_partitions_and_return_checker(spark, SOURCE, BROKERS)
         assert made is not None
         return made
 
@@ -77,11 +77,11 @@ def test_a_job_that_runs_asks_the_brokers_and_aws_no_more(monkeypatch: pytest.Mo
     monkeypatch.setattr(topic_ids_and_partitions, "partition_count", count)
     spark: Any = None
     connection = Connection("acme-kafka", None, "iam")
-    watch = topic_ids_and_partitions.checker_of_unlisted_partitions(spark, SOURCE, connection)
+    watch = topic_ids_and_partitions.check_unlisted_partitions_and_return_checker(spark, SOURCE, connection)
     assert watch is not None
     msk.refused = "TooManyRequestsException"
     watch()
     watch()
     assert asked == [("shop.orders", "iam.arn:acme-kafka:9098")] * 3
     with pytest.raises(StartError, match=r"MSK cluster acme-kafka: .*TooManyRequestsException"):
-        topic_ids_and_partitions.checker_of_unlisted_partitions(spark, SOURCE, connection)
+        topic_ids_and_partitions.check_unlisted_partitions_and_return_checker(spark, SOURCE, connection)

@@ -172,7 +172,7 @@ def test_what_an_engine_would_not_continue_is_not_carried_to_it(shop: Shop) -> N
         MANIFEST,
         spark="4.1.1",
         legs=(manifest.ManifestSource("iceberg", "shop_shop.landed"),),
-        state=manifest.QueryState("at", (), ("session",), None, None, None),
+        state=manifest.StatefulQueryState("at", (), ("session",), None, None, None),
     )
     shop.put("clicks/_millrace/land.manifest.json", kept.to_json())
     refused = shop.run("move", "clicks", "land", "other/firsts")

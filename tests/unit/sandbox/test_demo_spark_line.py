@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millrace.config import load
-from millrace.config.engines.versions import LINES, VERSIONS, Version
+from millrace.config.engines.versions import LINES, VERSIONS, EngineVersion
 from millrace.sandbox import demo
 from millrace.sandbox.demo import JOBS, write_environment_with_spark_version
 
@@ -25,5 +25,5 @@ def test_every_job_runs_on_the_line_and_on_its_engine_where_that_has_it(
         assert (after[name].engine == job.engine) is has
 
 
-def _versions(engine: str) -> list[Version]:
+def _versions(engine: str) -> list[EngineVersion]:
     return [each for each in VERSIONS if each.engine == engine]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from millrace.config.engines.versions import VERSIONS, SparkLine, Version
+from millrace.config.engines.versions import VERSIONS, EngineVersion, SparkLine
 from millrace.lifecycle.account.outputs_and_launch_documents import LaunchDocument
 from millrace.sandbox.programs import jars, run_launch_document_locally, start_spark_submit
 from millrace.sandbox.programs.run_launch_document_locally import SandboxSpark
@@ -23,7 +23,7 @@ class Stack:
         return {}
 
 
-def document(version: Version) -> LaunchDocument:
+def document(version: EngineVersion) -> LaunchDocument:
     settings = {"catalog": "lake", "checkpoints": "s3://c/job", "connections": {}, "queries": []}
     return LaunchDocument(
         "s3://assets/launch.json",
@@ -47,7 +47,7 @@ def document(version: Version) -> LaunchDocument:
 
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version.name)
 def test_a_job_runs_on_the_line_of_its_engines_version(
-    version: Version, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    version: EngineVersion, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: dict[str, Any] = {}
 

@@ -35,7 +35,7 @@ def test_what_a_query_reads_decides() -> None:
 def test_the_bill_counts_what_is_sent(name: str) -> None:
     environment = load(name, root=ROOT)
     queries = sum(len(job.queries) for job in environment.jobs.values())
-    of_jobs = [metric for metric in METRICS if not metric.per_query]
+    of_jobs = [metric for metric in METRICS if not metric.is_per_query]
     always = [metric for metric in METRICS if metric.of == "query"]
     count = metric_count(environment)
     assert count >= queries * len(always) + len(environment.jobs) * len(of_jobs)

@@ -6,7 +6,7 @@ import pytest
 
 from millrace.config import ConfigurationError
 from millrace.config.aws.deployed_sizes_to_keep import DeployedSizes
-from millrace.config.job_networks import reasons_for_vpc_by_user
+from millrace.config.job_networks import reasons_for_vpc_by_part
 from millrace.sizing import plan
 from millrace.sizing.cost_saving_moves import find_moves
 from tests.unit.sizing.conftest import DERIVE, Loader, text
@@ -53,7 +53,7 @@ def test_a_job_is_in_a_vpc_for_a_reason(
         yaml = yaml.replace("    engine: glue\n", "", 1)
     found = plan(from_text(yaml))
     assert (found.jobs["clicks"].network.value, why in found.jobs["clicks"].network.why) == (network, True)
-    beside = bool(reasons_for_vpc_by_user(from_text(yaml)))
+    beside = bool(reasons_for_vpc_by_part(from_text(yaml)))
     assert beside == (network == "vpc" or "history" in yaml or "emr" in yaml)
     assert (found.network.egress.value == "none") != beside
     paid = {line.name for line in found.shared}

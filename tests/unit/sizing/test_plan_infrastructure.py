@@ -203,7 +203,7 @@ def test_every_query_and_stream_is_watched(name: str) -> None:
     for alarm in found.alarms:
         if "job" in alarm.dimensions:
             assert alarm.namespace == metric_namespace(alarm.dimensions["job"])
-            assert BY_NAME[alarm.metric].per_query is ("query" in alarm.dimensions)
+            assert BY_NAME[alarm.metric].is_per_query is ("query" in alarm.dimensions)
     for stream, settings in environment.streams.items():
         if settings.kind == "kinesis":
             assert f"stream/{stream}/iterator-age" in alarms

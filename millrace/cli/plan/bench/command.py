@@ -30,7 +30,7 @@ from millrace.config.document.problems import wrong_option_error
 from millrace.config.engines.versions import DEFAULT
 from millrace.config.model import KafkaTopic
 from millrace.config.queries import OneStreamQueryBase
-from millrace.etl.launch.requests import BenchmarkRun
+from millrace.etl.launch.erase_request_and_benchmark_schedule import BenchmarkRun
 from millrace.lifecycle.account.outputs_and_launch_documents import split_s3_url
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 from millrace.sizing import plan
@@ -134,7 +134,7 @@ def bench(
     if on == "sandbox":
         require_sandbox_extra()
     from millrace.benchmark.result import fit_all_queries
-    from millrace.benchmark.run_schedule import schedule_runs, spaced_limits
+    from millrace.benchmark.run_schedule import log_spaced_limits, schedule_runs
 
     counts, levels_of_cores = _parse_counts("--partitions", partitions), _parse_counts("--cores", cores)
     if largest <= smallest:
@@ -142,7 +142,11 @@ def bench(
     environment = load_environment_with_job(env, job)
     reading, reader = _name_and_query_to_measure(environment, job, query)
     runs = schedule_runs(
-        spaced_limits(smallest, largest, levels), counts, repetitions=repetitions, batches=batches, seed=seed
+        log_spaced_limits(smallest, largest, levels),
+        counts,
+        repetitions=repetitions,
+        batches=batches,
+        seed=seed,
     )
     if on == "sandbox":
         subject, payloads = bench_sandbox.benchmark_job_and_payloads(

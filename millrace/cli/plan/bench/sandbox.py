@@ -14,7 +14,7 @@ from millrace.config import Environment
 from millrace.config.aws.resource_names import Names
 from millrace.config.queries import OneStreamQueryBase
 from millrace.config.sinks import KINDS
-from millrace.etl.launch.requests import BenchmarkRun
+from millrace.etl.launch.erase_request_and_benchmark_schedule import BenchmarkRun
 
 if TYPE_CHECKING:
     from millrace.benchmark.measurements import Measurements

@@ -22,7 +22,7 @@ from millrace.cli.shared.options import AsJson
 from millrace.config import ConfigurationError, find_root
 from millrace.config.base import SLUG, SLUG_SAID
 from millrace.config.document.problems import dotted_path, wrong_option_error
-from millrace.config.units import validate_start_position
+from millrace.config.units import normalized_start_position
 from millrace.sizing import Plan
 
 if TYPE_CHECKING:
@@ -354,7 +354,7 @@ def _iso_start_or_default(start: str | None) -> str:
         ahead = datetime.now(UTC) + _AHEAD
         return ahead.replace(second=0, microsecond=0).isoformat().replace("+00:00", "Z")
     try:
-        return validate_start_position(start)
+        return normalized_start_position(start)
     except ValueError as error:
         raise wrong_option_error("--start", start, str(error)) from None
 

@@ -14,7 +14,7 @@ from ruamel.yaml.comments import CommentedMap
 from millrace.advisor.existing.import_cutover import load_yaml_times_as_text
 from millrace.cli.shared.console import figure_columns, plain_table, print_rich, word_columns
 from millrace.config import ConfigurationError, load
-from millrace.config.document.edit import EditError, remove_key, set_value
+from millrace.config.document.edit_yaml_text import EditError, remove_key, set_value
 from millrace.config.units import format_duration, parse_duration
 from millrace.sizing import Plan, total_cost
 

@@ -182,7 +182,7 @@ def _own_plan_usd_and_notes(
         find_values_to_fill_in,
     )
     from millrace.advisor.existing.import_transform_stubs import write_transforms
-    from millrace.advisor.existing.imported_job_event_log import figures_of_history
+    from millrace.advisor.existing.imported_job_event_log import import_figures_of_history
     from millrace.advisor.existing.read_job_to_import import read_running_emr_job, read_running_glue_job
     from millrace.config.document.placeholders_left_by_import import question_of_placeholder
 
@@ -194,7 +194,7 @@ def _own_plan_usd_and_notes(
         else:
             application, _, run = job.source.removeprefix("emr:").partition("/")
             running = read_running_emr_job(client, application, run, region)
-        log = figures_of_history(job.history, job.name, running)
+        log = import_figures_of_history(job.history, job.name, running)
         made = environment_document(
             running,
             project="scan",
