@@ -10,11 +10,11 @@ from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedE
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 from millrace.lifecycle.changes.compare_with_deployed import (
     DeploymentChanges,
+    changes_without_start_of_new_jobs,
     compare_with_deployed,
     job_settings_in_assembly,
     launch_document_in_assembly,
     read_deployed_url_and_document,
-    with_new_jobs_stopped,
 )
 from millrace.lifecycle.changes.deployment_changes import JobChange
 from millrace.lifecycle.changes.stack_removals import StackRemoval, in_removal_order
@@ -62,7 +62,7 @@ def deploy_around_jobs(
 ) -> tuple[str, ...]:
     """Drain jobs where necessary, deploy, start, and watch until the jobs are healthy.
 
-    A job that somebody had stopped stays stopped. A job that is deployed without a start (:func:`millrace.lifecycle.changes.compare_with_deployed.with_new_jobs_stopped`) gets the
+    A job that somebody had stopped stays stopped. A job that is deployed without a start (:func:`millrace.lifecycle.changes.compare_with_deployed.changes_without_start_of_new_jobs`) gets the
     desired state stopped, so that only `millrace start` starts a run of it. Where a drain or CloudFormation fails or is
     interrupted, the drained jobs are started again. Jobs whose own stacks were deployed before another one failed start
     with the new version, as no later deployment finds a change there.
@@ -320,11 +320,11 @@ __all__ = [
     "DeploymentChanges",
     "UnhealthyDeploymentError",
     "UnknownHealthError",
+    "changes_without_start_of_new_jobs",
     "compare_with_deployed",
     "deploy_around_jobs",
     "deployed_template",
     "job_settings_in_assembly",
     "launch_document_in_assembly",
     "read_deployed_url_and_document",
-    "with_new_jobs_stopped",
 ]

@@ -23,7 +23,7 @@ from millrace.sandbox.one_job_failure_drill import DrillFeed, DrillResult, Failu
 from millrace.sandbox.operate_running_sandbox import save_endpoints as keep_record
 from millrace.sandbox.payloads import records_from_nycflights
 from millrace.sandbox.programs.child_processes import RUN
-from millrace.sandbox.programs.history_server import address_of_started_history_server
+from millrace.sandbox.programs.history_server import start_sandbox_history_server
 from millrace.sandbox.programs.run_launch_document_locally import EVENT_LOGS
 
 Records = Literal["few", "month", "all"]
@@ -229,7 +229,7 @@ def _print_phase_seconds(console: Console, phases: PhaseTimer) -> None:
 
 
 def _print_addresses(console: Console, sandbox: Sandbox) -> None:
-    history = address_of_started_history_server()
+    history = start_sandbox_history_server()
     keep_record(sandbox)
     console.print("these servers keep running (stop them with `millrace sandbox stop`):")
     for what, where in (

@@ -71,7 +71,7 @@ class LocalJobRunner(JobRunner):
     def why_ended(self, _names: Names, job: str) -> str | None:
         """Return the log's end of a driver that ended by itself."""
         run = self.by_job[job][-1]
-        if run.ended is not None or run.job.process.alive:
+        if run.ended is not None or run.job.process.is_alive:
             return None
         status = run.job.process.popen.returncode
         return f"its run ended by itself with status {status}:\n{run.job.process.last_log_lines(25)}"

@@ -114,7 +114,7 @@ class StreamWithReaders:
             *spare_inputs(self.spare),
             *map(limit_input, self.stream.limits),
             *map(service_limits().as_input, self.stream.elastic_limit_names or ()),
-            *(f"{demand.key}.cores" for demand in self.readers),
+            *(f"{demand.number_key_prefix}.cores" for demand in self.readers),
         )
 
     @property
@@ -194,12 +194,12 @@ class StreamWithReaders:
         """Return the cores of the main reader with so many partitions; None if they hand over too little to a reader."""
         overhead, found = service_limits()["spark.repartition.overhead"], 0
         for demand in self.readers:
-            if demand.partitions_read_in_waves >= number:
+            if demand.partitions_to_read_at_a_time >= number:
                 return None
             spread = choose_core_spread(
-                number, demand.needed, overhead, read_at_once=demand.partitions_read_in_waves
+                number, demand.needed, overhead, read_at_once=demand.partitions_to_read_at_a_time
             )
-            if spread.waves == 1 and demand.partitions_read_in_one_wave >= number:
+            if spread.waves == 1 and demand.partitions_to_read_in_one_wave >= number:
                 return None
             if demand is self.main_reader:
                 found = spread.cores

@@ -105,12 +105,12 @@ class AwsAccountTarget(VerificationTarget):
         with translating_aws_errors("cannot list the log groups"):
             self.client("logs").describe_log_groups(limit=1)
         if any(isinstance(stream, KinesisStream) for stream in copy.environment.streams.values()):
-            self._check_shards(copy)
-        self._check_engines(copy)
+            self._check_shard_quota(copy)
+        self._check_engines_answer(copy)
         if copy.kafka_cluster is not None:
-            self._check_brokers(names, copy.kafka_cluster)
+            self._check_brokers_answer(names, copy.kafka_cluster)
 
-    def _check_engines(self, copy: VerificationCopy) -> None:
+    def _check_engines_answer(self, copy: VerificationCopy) -> None:
         for engine in {job.engine for job in copy.environment.jobs.values()}:
             with translating_aws_errors(f"cannot list the jobs of {engine}"):
                 if engine == "glue":
@@ -118,7 +118,7 @@ class AwsAccountTarget(VerificationTarget):
                 else:
                     self.client("emr-serverless").list_applications(maxResults=1)
 
-    def _check_shards(self, copy: VerificationCopy) -> None:
+    def _check_shard_quota(self, copy: VerificationCopy) -> None:
         with translating_aws_errors("cannot read the shard quota"):
             limits = self.client("kinesis").describe_limits()
         left = limits["ShardLimit"] - limits["OpenShardCount"]
@@ -129,7 +129,7 @@ class AwsAccountTarget(VerificationTarget):
                 "that are not needed"
             )
 
-    def _check_brokers(self, names: Names, cluster: str) -> None:
+    def _check_brokers_answer(self, names: Names, cluster: str) -> None:
         settings = self.kafka_settings(names, cluster)
         try:
             kafka_admin_client(settings).list_topics(timeout=_BROKER_SECONDS)

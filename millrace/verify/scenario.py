@@ -87,12 +87,12 @@ class StreamTraffic:
         feed = TrafficFeed(RecordGenerator(payloads.schema, choose).record, payloads, shape, choose)
         try:
             with translating_aws_errors(f"cannot send records to {self.source.kind}"):
-                self.producer.send(self._paced_events(feed, stop), sent=lambda _: None)
+                self.producer.send(self._paced_records(feed, stop), sent=lambda _: None)
         except ThrottledError as error:
             # The producer has given up after its retries: callers must not retry.
             raise AwsError(str(error)) from error
 
-    def _paced_events(self, feed: TrafficFeed, stop: threading.Event) -> Iterator[RecordToSend]:
+    def _paced_records(self, feed: TrafficFeed, stop: threading.Event) -> Iterator[RecordToSend]:
         bucket = TokenBucket(feed.shape.rate_at, wait=stop.wait)
         for event in feed.events():
             bucket.wait_for_token()

@@ -138,7 +138,7 @@ class Scene:
     @property
     def live(self) -> LocalJob:
         """The run that goes on."""
-        (job,) = (job for job in self.engines.jobs.values() if job.process.alive)
+        (job,) = (job for job in self.engines.jobs.values() if job.process.is_alive)
         return job
 
 
@@ -201,7 +201,7 @@ def story(scene: Scene) -> Iterator[tuple[str, bool]]:
     runs = scene.runs
     other = scene.version("environments/shop.yaml", "source: orders\n", "source: shipments\n")
     (refusal,) = checkpoint_lines_of_jobs(checkpoint_refusals, scene.aws, other, [JOB])
-    untouched = scene.runs == runs and scene.live.process.alive
+    untouched = scene.runs == runs and scene.live.process.is_alive
     sources = [
         query["routes"][0]["source"]["topic"]
         for query in launch_document_in_assembly(scene.aws.names, other, JOB)["settings"]["queries"]

@@ -138,7 +138,7 @@ def plan_command(
         check_page_is_writable(html)
     environment = environment_with_cheapest_engines(load(env, open_engines=True), plan_keeps_all_slas)
     if deployed:
-        environment = environment.with_deployed_sizes(_deployed_sizes(environment))
+        environment = environment.with_deployed_sizes(_read_deployed_sizes_from_account(environment))
     environment = environment_with_scaled_traffic(environment, traffic)
     sized = plan(environment)
     if apply is not None:
@@ -177,7 +177,7 @@ def plan_command(
             typer.echo(f"wrote {html}")
 
 
-def _deployed_sizes(environment: Environment) -> DeployedSizes:
+def _read_deployed_sizes_from_account(environment: Environment) -> DeployedSizes:
     from millrace.cli.shared.account_or_sandbox_connection import connect_account
     from millrace.lifecycle.changes.read_deployed_sizes import read_deployed_sizes
 

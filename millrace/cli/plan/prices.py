@@ -17,8 +17,8 @@ from millrace.config import find_root
 from millrace.config.document.problems import wrong_option_error
 from millrace.sizing.costs.price_table_update import (
     PriceRenewal,
-    price_list_region,
     price_table_yaml,
+    region_of_price_list_api,
     renew_prices,
 )
 from millrace.sizing.prices_and_limits import PRICES, complete_prices_by_name
@@ -80,7 +80,7 @@ def price_list_client(region: str) -> Any:
     """Return a boto3 client of the Price List API for a region's prices."""
     import boto3
 
-    return boto3.client("pricing", region_name=price_list_region(region))
+    return boto3.client("pricing", region_name=region_of_price_list_api(region))
 
 
 def _write_atomically(file: Path, text: str) -> None:

@@ -47,7 +47,7 @@ def history(
     server = start_history_server(aws, runs=jobs)
     try:
         typer.echo(f"{server.address} (stop with Ctrl-C)")
-        while server.process.alive:
+        while server.process.is_alive:
             time.sleep(0.5)
     except KeyboardInterrupt:
         typer.echo("ended")

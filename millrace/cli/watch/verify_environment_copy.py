@@ -294,10 +294,10 @@ def _print_outcome(outcome: VerificationOutcome, cleanup: str | None, *, as_json
     for trouble in outcome.trouble:
         typer.echo(f"millrace verify: {trouble}", err=True)
     if cleanup is not None:
-        _print_cleanup(outcome.remains, cleanup, stack_exists=outcome.kept)
+        _print_cleanup_instructions(outcome.remains, cleanup, stack_exists=outcome.kept)
 
 
-def _print_cleanup(remains: Sequence[str], command: str, *, stack_exists: bool = False) -> None:
+def _print_cleanup_instructions(remains: Sequence[str], command: str, *, stack_exists: bool = False) -> None:
     """Say how to remove what is left: by the command while a stack exists that it can find, otherwise by hand."""
     from millrace.verify.removals.manual_removal import can_clean_command_find, removal_steps
 
@@ -348,7 +348,7 @@ def _exit_status_after_removal(environment: Environment, *, yes: bool, as_json: 
         text = f"still there: {', '.join(removed.remains)}" if removed.remains else "gone"
         typer.echo(f"{name}: {text}", err=as_json)
     for removed in done.values():
-        _print_cleanup(removed.remains, _cleanup_command(environment))
+        _print_cleanup_instructions(removed.remains, _cleanup_command(environment))
     return NOT_EXACT if any(removed.remains for removed in done.values()) else 0
 
 

@@ -48,7 +48,7 @@ _WAYS = {
 
 
 @functools.cache
-def read_resource_types() -> Mapping[str, Mapping[str, list[str]]]:
+def read_resource_schema_extract() -> Mapping[str, Mapping[str, list[str]]]:
     """Return the extract of CloudFormation's resource schemas, by type."""
     result: dict[str, dict[str, list[str]]] = json.loads(RESOURCE_TYPES.read_text())
     return result
@@ -56,7 +56,7 @@ def read_resource_types() -> Mapping[str, Mapping[str, list[str]]]:
 
 def create_only_properties(kind: str) -> list[str]:
     """Return the paths of the properties whose change makes CloudFormation replace a resource, such as ``A/B``."""
-    return list(read_resource_types().get(kind, {}).get("create_only", ()))
+    return list(read_resource_schema_extract().get(kind, {}).get("create_only", ()))
 
 
 def property_at(properties: Any, path: str) -> Any:
@@ -70,7 +70,7 @@ def names_given_by_template(resource: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names that the template itself gives a resource, and that no second one of its type may have."""
     if resource["Type"] in _MANY_OF_A_NAME:
         return ()
-    paths = read_resource_types().get(resource["Type"], {}).get("names", ())
+    paths = read_resource_schema_extract().get(resource["Type"], {}).get("names", ())
     values = (property_at(resource.get("Properties", {}), path) for path in paths)
     return tuple(value for value in values if isinstance(value, str))
 

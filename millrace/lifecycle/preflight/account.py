@@ -205,7 +205,11 @@ def check_bucket_names(account: PreflightAccount) -> Iterator[PreflightRow]:
             wrong = "no such bucket" if kind in existing else ""
             yield row_of_check(subject, wrong, "free", f"write storage.buckets.{kind}")
         else:
-            yield PreflightRow(subject, "ok", "exists") if kind in existing else _left_behind_row(subject)
+            yield (
+                PreflightRow(subject, "ok", "exists")
+                if kind in existing
+                else _warning_row_of_name_without_stack(subject)
+            )
 
 
 def check_stream_names(account: PreflightAccount) -> Iterator[PreflightRow]:
@@ -222,7 +226,7 @@ def check_stream_names(account: PreflightAccount) -> Iterator[PreflightRow]:
             yield (
                 PreflightRow(f"stream {full}", "ok", "free")
                 if shards is None
-                else _left_behind_row(f"stream {full}")
+                else _warning_row_of_name_without_stack(f"stream {full}")
             )
         elif shards is None:
             yield PreflightRow(f"stream {full}", "failed", "no such stream", f"write streams.{name}.existing")
@@ -235,7 +239,7 @@ def check_stream_names(account: PreflightAccount) -> Iterator[PreflightRow]:
             yield PreflightRow(f"stream {full}", "ok", f"exists, {shards} open shards")
 
 
-def _left_behind_row(subject: str) -> PreflightRow:
+def _warning_row_of_name_without_stack(subject: str) -> PreflightRow:
     text = "it exists, and no stack has it: the deployment imports it"
     return PreflightRow(
         subject, "warning", text, "delete it first if it is not of an earlier deployment of this environment"

@@ -63,7 +63,7 @@ def _policy_documents(properties: Mapping[str, Any]) -> Iterator[Mapping[str, An
     yield from properties.get("Policies", ())
 
 
-def check_roles(account: PreflightAccount) -> Iterator[PreflightRow]:
+def check_role_quota(account: PreflightAccount) -> Iterator[PreflightRow]:
     """Check that the roles of new stacks fit."""
     summary = account.client("iam").get_account_summary()["SummaryMap"]
     new = {s: t for s, t in (account.templates or {}).items() if s not in account.stack_states}
@@ -135,6 +135,6 @@ def _resolve_functions(account: PreflightAccount, value: Any) -> Any:
 
 
 CHECKS: Mapping[str, Check] = MappingProxyType(
-    {"quota: roles": check_roles, "state machines": check_state_machines, "policies": check_policies}
+    {"quota: roles": check_role_quota, "state machines": check_state_machines, "policies": check_policies}
 )
 """By the subject that is shown if the question could not be asked."""

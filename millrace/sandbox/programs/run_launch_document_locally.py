@@ -186,10 +186,10 @@ class SandboxSpark:
         settings["spark.eventLog.dir"] = event_logs.as_uri()
         if self.stack.region != _SIGNED_FOR:
             settings["spark.driver.extraClassPath"] = str(
-                _write_signing_region_folder(home / "conf", self.stack)
+                _write_kinesis_signing_config_folder(home / "conf", self.stack)
             )
         tail = [*document["arguments"], "--launch-document", launch.url, "--engine", "sandbox"]
-        for binding in self._bind_arguments(document["settings"], home):
+        for binding in self._core_bind_options(document["settings"], home):
             tail += ["--bind", binding]
         tail += arguments
         environment = {
@@ -202,7 +202,7 @@ class SandboxSpark:
         )
         return LocalJob(process, event_logs)
 
-    def _bind_arguments(self, settings: Mapping[str, Any], home: Path) -> Iterator[str]:
+    def _core_bind_options(self, settings: Mapping[str, Any], home: Path) -> Iterator[str]:
         """Yield the core's ``--bind`` arguments: values that are known only where a job runs."""
         yield f"metrics.file={home / METRICS_FILE}"
         for service in ("dynamodb", "kinesis", "secretsmanager"):
@@ -238,7 +238,7 @@ class SandboxSpark:
         )
 
 
-def _write_signing_region_folder(folder: Path, stack: LocalStack) -> Path:
+def _write_kinesis_signing_config_folder(folder: Path, stack: LocalStack) -> Path:
     """Write and return a folder for the class path with which the Kinesis connector's AWS SDK signs for LocalStack's region.
 
     The SDK takes the region from the host's name, and us-east-1 for an unknown one; LocalStack then looks for the

@@ -213,14 +213,14 @@ class KafkaProducer:
             The broker refused a record.
         """
         for event in events:
-            self._produce_event(event, sent)
+            self._produce_record(event, sent)
         if self._client.flush(60):
             raise SandboxError(
                 f"topic {self._topic}: the brokers did not acknowledge all records within 60 s"
             )
         self._raise_first_error()
 
-    def _produce_event(self, event: RecordToSend, sent: Callable[[int], None]) -> None:
+    def _produce_record(self, event: RecordToSend, sent: Callable[[int], None]) -> None:
         def note_acknowledgement(error: KafkaError | None, message: Message) -> None:
             if error is not None:
                 self._errors.append(error)

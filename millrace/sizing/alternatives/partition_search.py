@@ -18,7 +18,7 @@ from millrace.sizing.jobs.worker_choices import worker_usd_hour
 from millrace.sizing.plan_model import Figure, JobPlan
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
 from millrace.sizing.queries.demand import QueryDemand
-from millrace.sizing.queries.driver import driver_cores_demands_and_findings
+from millrace.sizing.queries.driver import demands_by_driver_cores_and_findings
 from millrace.sizing.queries.query_plan import SourcePartitions
 from millrace.sizing.shards_and_partitions import StreamWithReaders
 
@@ -75,7 +75,7 @@ class JobPlanner:
         self.problems: list[Finding] = []
         """Findings for jobs whose driver is too busy, whatever its size."""
         for name, own in self.demands.items():
-            self.by_driver[name], wrong = driver_cores_demands_and_findings(environment, name, own)
+            self.by_driver[name], wrong = demands_by_driver_cores_and_findings(environment, name, own)
             self.problems += wrong
         self.least: Mapping[str, float] = {}
         """Partitions that the traffic needs, as real numbers, by stream."""

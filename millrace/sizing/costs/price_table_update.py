@@ -47,7 +47,7 @@ class PriceRenewal:
         return len(self.table.prices) - len(self.stayed) - len(self.unknown)
 
 
-def price_list_region(region: str) -> str:
+def region_of_price_list_api(region: str) -> str:
     """Return the region whose endpoint has a region's prices.
 
     China has its own; each other endpoint has all other regions, including GovCloud, which has no endpoint and whose
@@ -55,7 +55,7 @@ def price_list_region(region: str) -> str:
 
     Examples
     --------
-    >>> price_list_region("cn-north-1"), price_list_region("eu-west-1")
+    >>> region_of_price_list_api("cn-north-1"), region_of_price_list_api("eu-west-1")
     ('cn-northwest-1', 'us-east-1')
     """
     return "cn-northwest-1" if region.startswith("cn-") else "us-east-1"
@@ -67,7 +67,7 @@ def renew_prices(pricing: Any, region: str, current: Mapping[str, Price], today:
     Parameters
     ----------
     pricing
-        A boto3 client of ``pricing`` at :func:`price_list_region`.
+        A boto3 client of ``pricing`` at :func:`region_of_price_list_api`.
     region
         Such as ``eu-west-1``.
     current

@@ -150,7 +150,7 @@ def job_plan_and_findings(
             assumed=True,
             formula="(base + tasks · (fetched + file) + tables + (state + held) / executors) / heap's share",
             inputs=lambda: (
-                *(f"{demand.key}.cores" for demand in demands),
+                *(f"{demand.number_key_prefix}.cores" for demand in demands),
                 worker_input(),
                 *service_limits().as_inputs_with_prefix("memory."),
             ),
@@ -263,7 +263,7 @@ def _core_figure(name: str, job: Job, demands: Sequence[QueryDemand], number: in
         assumed=any(demand.assumed for demand in demands),
         formula="fewest on which the batches of all queries end in time when they fire together"
         + (", or so many that runs cost the least" if job.run_every is not None else ""),
-        inputs=lambda: tuple(f"{demand.key}.cores" for demand in demands),
+        inputs=lambda: tuple(f"{demand.number_key_prefix}.cores" for demand in demands),
     )
 
 

@@ -50,7 +50,7 @@ def scaling_plan_and_findings(
             "executors",
             f"{count(average, 'core')} carry the average",
             assumed=assumed,
-            inputs=lambda: (*(f"{demand.key}.cores" for demand in demands), worker()),
+            inputs=lambda: (*(f"{demand.number_key_prefix}.cores" for demand in demands), worker()),
         )
         if asked_least is None
         else pinned_figure(asked_least, "executors", "pinned", ("jobs", name, "min_executors"))
@@ -108,7 +108,7 @@ def allocation_ratio(
         min(1.0, math.ceil(needed * 100) / 100),
         "share",
         "a batch has no more tasks than this asks for cores: AWS's 0.7 would leave some away",
-        inputs=lambda: (*(f"{demand.key}.cores" for demand in demands), known.as_input(name)),
+        inputs=lambda: (*(f"{demand.number_key_prefix}.cores" for demand in demands), known.as_input(name)),
     )
 
 

@@ -124,7 +124,7 @@ def fewest_shared_cores(batches: tuple[LargestBatch, ...], *, free: tuple[bool, 
     """Return the fewest cores on which every batch ends in time, whatever the others do; one for each task always does."""
     most = sum(
         _fewest_tasks_on_own_cores(each, free=own).number
-        for each, own in zip(batches, _choice_per_batch(free, batches), strict=True)
+        for each, own in zip(batches, _can_divide_by_batch(free, batches), strict=True)
     )
     return bisect_left(
         range(most),
@@ -148,7 +148,7 @@ def divide_into_tasks_or_none(
     free
         For each batch, whether its source may get more partitions.
     """
-    may = _choice_per_batch(free, batches)
+    may = _can_divide_by_batch(free, batches)
     own = tuple(_fewest_tasks_on_own_cores(each, free=more) for each, more in zip(batches, may, strict=True))
     if sum(each.number for each in own) <= cores:
         return own
@@ -216,7 +216,7 @@ def load_headroom(batches: Sequence[LargestBatch], tasks: Sequence[BatchTasks], 
     return max(*found, min(each.room / end for each, end in zip(batches, ends, strict=True)), 0.0)
 
 
-def _choice_per_batch(free: Sequence[bool], batches: Sequence[LargestBatch]) -> Sequence[bool]:
+def _can_divide_by_batch(free: Sequence[bool], batches: Sequence[LargestBatch]) -> Sequence[bool]:
     return free or [False] * len(batches)
 
 
@@ -262,7 +262,7 @@ def shared_spreads(
             effective=demand.needed * more,
             repartition=own.number if own.shuffled else None,
             read_at_once=min(
-                float(own.number), float(batch.partitions), demand.partitions_read_in_one_wave * more
+                float(own.number), float(batch.partitions), demand.partitions_to_read_in_one_wave * more
             )
             if demand.work.hand_over
             else math.inf,

@@ -50,7 +50,7 @@ def usage_cost_items(
             guess |= added > 0 and any(each.transform is not None for each in query.sinks_by_place.values())
         rewritten += stored_gb_per_second(environment, query, demand, iceberg=True) * 86_400 * days
     assumed = any(demand.assumed for demand in demands)
-    triggers = tuple(f"{demand.key}.trigger_seconds" for demand in demands)
+    triggers = tuple(f"{demand.number_key_prefix}.trigger_seconds" for demand in demands)
     # Batches within this time share a call; a query whose batches are further apart has a call for each.
     called = min(batches, SECONDS / known["usage.metrics_seconds"])
     logged = batches * known["usage.log_bytes_per_batch"] / GB

@@ -273,7 +273,7 @@ def _default_speed(environment: Environment, query: Query) -> Speed:
     )
 
 
-def path_of_rate(environment: Environment, job: str, query: str) -> tuple[str, ...]:
+def yaml_path_of_rate(environment: Environment, job: str, query: str) -> tuple[str, ...]:
     """Return the path at which the file gives, or would give, the rate of a query."""
     own = environment.jobs[job].queries[query].rate is not None
     return ("jobs", job, *(("queries", query) if own else ()), "rate")
@@ -286,7 +286,7 @@ def result_file_problems(environment: Environment, job: str) -> list[Finding]:
         try:
             speed_of_query(environment, job, query)
         except UnusableResultError as error:
-            path = path_of_rate(environment, job, query)
+            path = yaml_path_of_rate(environment, job, query)
             rate = asked.rate or environment.jobs[job].rate
             assert rate is not None
             found[path] = Finding((*path, "result"), str(rate.result), str(error))

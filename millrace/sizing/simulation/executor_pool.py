@@ -128,11 +128,11 @@ class ExecutorPool:
         self.remove_idle_executors(self._env.seconds)
         if self._idle < _FOREVER:
             self._uses.append((self._env.seconds, query, tasks))
-            self._used[query] += self._choose_executors(
+            self._used[query] += self._occupy_random_executors(
                 tasks, [each for each in self._running if each.born >= since]
             )
 
-    def _choose_executors(self, tasks: int, among: list[Executor]) -> list[Executor]:
+    def _occupy_random_executors(self, tasks: int, among: list[Executor]) -> list[Executor]:
         if tasks < len(among):
             among = self._random.sample(among, tasks)
             self._chosen = self._env.seconds
@@ -273,7 +273,7 @@ class ExecutorPool:
                         executor.idle_since, executor.batches = idle, batches
                     return self._repetitions_until_idle_executor(done, period)
                 else:
-                    self._used[query] = self._choose_executors(tasks, self._running)
+                    self._used[query] = self._occupy_random_executors(tasks, self._running)
         return number
 
     def lose_all(self) -> None:

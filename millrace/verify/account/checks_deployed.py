@@ -46,7 +46,7 @@ def check_role_policies(context: ClaimContext) -> CheckAnswer:
     return CheckAnswer(not wrong, shortened_list_text(wrong) or f"{len(documents)} policies")
 
 
-def _answer_by_runs(
+def _proved_if_each_job_ran(
     newest: Mapping[str, Sequence[Mapping[str, Any]]], name: Callable[[Mapping[str, Any]], str]
 ) -> CheckAnswer:
     """Return an answer that is proved by a run of each job: AWS may accept one job and refuse another."""
@@ -58,10 +58,12 @@ def _answer_by_runs(
     return CheckAnswer(True if len(lived) == len(newest) else None, seen)
 
 
-def check_glue_runs(context: ClaimContext) -> CheckAnswer:
+def check_glue_jobs_started(context: ClaimContext) -> CheckAnswer:
     """Look for a run of each job on Glue that really started."""
     newest = {job: context.newest_glue_runs(job) for job in context.jobs_of_engine(GlueJob)}
-    return _answer_by_runs(newest, lambda run: f"Glue {run.get('GlueVersion')} {run.get('WorkerType')}")
+    return _proved_if_each_job_ran(
+        newest, lambda run: f"Glue {run.get('GlueVersion')} {run.get('WorkerType')}"
+    )
 
 
 def check_glue_timeout(context: ClaimContext) -> CheckAnswer:
@@ -94,7 +96,7 @@ def check_log_groups(context: ClaimContext) -> CheckAnswer:
             if rest and not rest.startswith(("/", f"-{context.names.job(job)}")):
                 continue
             if context.client("logs").describe_log_streams(logGroupName=name, limit=1)["logStreams"]:
-                shapes.add(_log_group_parts_summary(rest))
+                shapes.add(_part_count_and_last_part_text(rest))
     if not shapes:
         return CheckAnswer(False, "jobs ran, but no log group has a stream") if lived else _NO_RUN
     return CheckAnswer(
@@ -102,7 +104,7 @@ def check_log_groups(context: ClaimContext) -> CheckAnswer:
     )
 
 
-def _log_group_parts_summary(rest: str) -> str:
+def _part_count_and_last_part_text(rest: str) -> str:
     """Return the number of parts of ``/configuration/role/error`` and the last of them."""
     parts = rest.split("/")
     last = parts[-1] if parts[-1] in ("error", "output") else "NAME"
@@ -114,7 +116,7 @@ def _log_group_parts_summary(rest: str) -> str:
     )
 
 
-def _engine_versions_with_snapshots(context: ClaimContext) -> Iterator[tuple[str, dict[str, str]]]:
+def _engine_versions_and_snapshot_summaries(context: ClaimContext) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the summary of each table's newest snapshot, which names its writer, with the version of the job's engine."""
     glue, s3 = context.client("glue"), context.client("s3")
     for job in context.names.environment.jobs.values():
@@ -134,10 +136,10 @@ def _engine_versions_with_snapshots(context: ClaimContext) -> Iterator[tuple[str
                     yield job.version, snapshot["summary"]
 
 
-def check_engine_versions(context: ClaimContext) -> CheckAnswer:
+def check_snapshot_writer_versions(context: ClaimContext) -> CheckAnswer:
     """Read the writer of each table's newest snapshot (Iceberg's ``EnvironmentContext``)."""
     seen, wrong = set[str](), set[str]()
-    for version, summary in _engine_versions_with_snapshots(context):
+    for version, summary in _engine_versions_and_snapshot_summaries(context):
         spark = summary.get("engine-version", "unknown")
         # "Apache Iceberg 1.10.0 (commit ...)"
         iceberg = (summary.get("iceberg-version", "").split() or ["unknown"] * 3)[2:3] or ["unknown"]
@@ -152,10 +154,10 @@ def check_engine_versions(context: ClaimContext) -> CheckAnswer:
     return CheckAnswer(not wrong, shortened_list_text(wrong or seen))
 
 
-def check_emr_runs(context: ClaimContext) -> CheckAnswer:
+def check_emr_jobs_started(context: ClaimContext) -> CheckAnswer:
     """Look for a run of each job on EMR Serverless that really started."""
     newest = {job: context.newest_emr_runs(job) for job in context.jobs_of_engine(EmrJob)}
-    return _answer_by_runs(newest, lambda run: str(run["releaseLabel"]))
+    return _proved_if_each_job_ran(newest, lambda run: str(run["releaseLabel"]))
 
 
 def check_emr_start_time(context: ClaimContext) -> CheckAnswer:
@@ -246,7 +248,7 @@ def check_emr_stop(context: ClaimContext) -> CheckAnswer:
     )
 
 
-def check_restarts(context: ClaimContext) -> CheckAnswer:
+def check_restarts_by_rule(context: ClaimContext) -> CheckAnswer:
     """Look for executions that a rule started and that started a run."""
     reasons = [
         str(inputs.get("reason", ""))
@@ -308,10 +310,10 @@ def check_history_server(context: ClaimContext) -> CheckAnswer:
 
 
 def _count_tables_with_records(context: ClaimContext) -> int:
-    return sum(1 for _ in _engine_versions_with_snapshots(context))
+    return sum(1 for _ in _engine_versions_and_snapshot_summaries(context))
 
 
-def check_lake_formation(context: ClaimContext) -> CheckAnswer:
+def check_write_with_lake_formation(context: ClaimContext) -> CheckAnswer:
     """Look for a table that was written with Lake Formation's grants."""
     mode = context.names.environment.storage.lake_formation
     if mode == "off":
@@ -323,7 +325,7 @@ def check_lake_formation(context: ClaimContext) -> CheckAnswer:
     )
 
 
-def check_missing_keys(context: ClaimContext) -> CheckAnswer:
+def check_start_without_checkpoint(context: ClaimContext) -> CheckAnswer:
     """Look for tables with records: a starting job reads a checkpoint that does not exist, and a 403 would end it."""
     own = any(job.role is None for job in context.names.environment.jobs.values())
     if not own:
@@ -341,13 +343,25 @@ def check_missing_keys(context: ClaimContext) -> CheckAnswer:
 ALL: tuple[Check, ...] = (
     *(
         check_role_policies,
-        check_glue_runs,
+        check_glue_jobs_started,
         check_glue_timeout,
         check_log_groups,
-        check_engine_versions,
-        check_emr_runs,
+        check_snapshot_writer_versions,
+        check_emr_jobs_started,
         check_emr_start_time,
     ),
-    *(check_emr_zones, check_msk_zones, check_emr_stop, check_restarts, check_msk_brokers, check_job_metrics),
-    *(check_event_log_copies, check_history_server, check_lake_formation, check_missing_keys),
+    *(
+        check_emr_zones,
+        check_msk_zones,
+        check_emr_stop,
+        check_restarts_by_rule,
+        check_msk_brokers,
+        check_job_metrics,
+    ),
+    *(
+        check_event_log_copies,
+        check_history_server,
+        check_write_with_lake_formation,
+        check_start_without_checkpoint,
+    ),
 )

@@ -105,7 +105,7 @@ def remove_verification(
     for wave in order:
         if wave is order[-1]:
             stay = topics()
-        record = _stack_to_keep(wave) if stay and wave is order[-1] else None
+        record = _costless_stack_to_keep(wave) if stay and wave is order[-1] else None
         buckets = [(stack, bucket) for stack in wave for kind, bucket in resources[stack] if kind == _BUCKET]
         for attempt in range(_TRIES):
             for stack, bucket in buckets:
@@ -139,7 +139,7 @@ def remove_verification(
     return RemovalResult(objects, (*stay, *left))
 
 
-def _stack_to_keep(wave: Sequence[str]) -> str:
+def _costless_stack_to_keep(wave: Sequence[str]) -> str:
     """Return the stack to keep among those that import from no other: storage, whose buckets are emptied, costs nothing."""
     return min(wave, key=lambda stack: (not stack.endswith("-storage"), stack))
 

@@ -18,8 +18,8 @@ from millrace.lifecycle.deploy import (
     DeploymentChanges,
     UnhealthyDeploymentError,
     UnknownHealthError,
+    changes_without_start_of_new_jobs,
     deploy_around_jobs,
-    with_new_jobs_stopped,
 )
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.versions_for_rollback import UpgradeError
@@ -103,14 +103,14 @@ def deployed(aws: DeployedEnvironment) -> Deployed:
 
 
 def test_a_new_job_is_deployed_without_being_started_and_stays_so(deployed: Deployed) -> None:
-    asked = with_new_jobs_stopped(change("start"))
+    asked = changes_without_start_of_new_jobs(change("start"))
     assert asked
     assert deploy_around_jobs(deployed.place, asked, cdk_deploy=lambda: None, **QUICK) == ()
     assert deployed.verbs == ["stop"]
     # The next deployment, as with the offsets at which another job ended, leaves it stopped as well.
     assert deploy_around_jobs(deployed.place, change("restart"), cdk_deploy=lambda: None, **QUICK) == ()
     assert "start" not in deployed.verbs
-    assert with_new_jobs_stopped(change("restart")) == change("restart")
+    assert changes_without_start_of_new_jobs(change("restart")) == change("restart")
 
 
 def test_a_look_that_is_refused_is_taken_again(deployed: Deployed) -> None:

@@ -140,7 +140,7 @@ def test_two_jobs_may_read_a_stream_through_queries_of_one_name(from_text: Loade
     fanned = text().replace("kind: land", "kind: land\n        fan_out: true")
     second = fanned[fanned.index("  clicks:\n    engine") :].replace("  clicks:", "  more:", 1)
     found = plan(from_text(fanned + second.replace("clicks_landed", "landed_again")))
-    ages = [alarm for alarm in found.alarms if alarm.kind == "iterator-age"]
+    ages = [alarm for alarm in found.alarms if alarm.runbook_heading == "iterator-age"]
     assert len({alarm.name for alarm in found.alarms}) == len(found.alarms)
     assert [alarm.dimensions["ConsumerName"] for alarm in ages] == [
         "advice-advice-clicks-land",

@@ -19,7 +19,12 @@ from botocore.stub import ANY, Stubber
 from millrace.config import load
 from millrace.sizing import plan
 from millrace.sizing.costs.price_products import PRODUCTS, PriceProduct
-from millrace.sizing.costs.price_table_update import SOURCE, price_list_region, price_table_yaml, renew_prices
+from millrace.sizing.costs.price_table_update import (
+    SOURCE,
+    price_table_yaml,
+    region_of_price_list_api,
+    renew_prices,
+)
 from millrace.sizing.prices_and_limits import ELSEWHERE, PRICES, complete_prices_by_name, prices
 from tests.unit.cli.test_command_output import Done, millrace
 from tests.unit.sizing.test_prices import TEXT
@@ -322,7 +327,7 @@ def test_a_region_is_a_code(project: Path, region: str) -> None:
 
 
 def test_china_has_an_endpoint_of_its_own() -> None:
-    assert [price_list_region(each) for each in ("cn-north-1", "us-gov-west-1", "ap-south-2")] == [
+    assert [region_of_price_list_api(each) for each in ("cn-north-1", "us-gov-west-1", "ap-south-2")] == [
         "cn-northwest-1",
         "us-east-1",
         "us-east-1",

@@ -258,15 +258,15 @@ CLUSTER = {
 @pytest.mark.parametrize(
     ("check", "answers", "holds", "seen"),
     [
-        ("check_glue_runs", {"glue": glue()}, True, "Glue 5.1 G.1X"),
-        ("check_glue_runs", {"glue": glue(GetJobRuns={"JobRuns": [{**RUN, "JobRunState": "FAILED"}]})}, None, "no run"),
+        ("check_glue_jobs_started", {"glue": glue()}, True, "Glue 5.1 G.1X"),
+        ("check_glue_jobs_started", {"glue": glue(GetJobRuns={"JobRuns": [{**RUN, "JobRunState": "FAILED"}]})}, None, "no run"),
         ("check_glue_timeout", {"glue": glue()}, True, "jobs"),
         ("check_glue_timeout", {"glue": glue(GetJob={"Job": {"Name": "j", "Timeout": 2880}})}, False, "2880 minutes"),
         ("check_log_groups", {"glue": glue(), "logs": groups("/flights-dev-x/role/error")}, True, "GROUP/NAME/NAME/error"),
         ("check_log_groups", {"glue": glue(), "logs": groups("")}, False, "GROUP"),
         ("check_log_groups", {"glue": glue(), "logs": groups(None)}, False, "no log group"),
         ("check_log_groups", {"glue": glue(GetJobRuns={"JobRuns": []}), "logs": groups(None)}, None, "no run"),
-        ("check_emr_runs", emr(), True, "emr-7.13.0"),
+        ("check_emr_jobs_started", emr(), True, "emr-7.13.0"),
         ("check_emr_start_time", emr(40), True, "40 s"),
         ("check_emr_start_time", emr(94), False, "94 s"),
         ("check_emr_zones", emr(ec2=zones("use1-az1", "use1-az2")), True, "use1-az1, use1-az2"),
@@ -279,14 +279,14 @@ CLUSTER = {
         ("check_role_policies", roles("r") | found(("SECURITY_WARNING", "PASS_ROLE_WITH_STAR_IN_RESOURCE")), False, "PASS_ROLE"),
         ("check_emr_stop", {"cloudformation": DEPLOYED, "stepfunctions": machine("stop", "x", "StopRun")}, True, "1 runs"),
         ("check_emr_stop", {"cloudformation": DEPLOYED, "stepfunctions": machine("start", "x", "StartRun")}, None, "no run"),
-        ("check_restarts", {"cloudformation": DEPLOYED, "stepfunctions": machine("restart", "run r ended as FAILED", "StartRun")}, True, "by an event"),
-        ("check_restarts", {"cloudformation": DEPLOYED, "stepfunctions": machine("restart", "x", "Settle")}, None, "no run"),
+        ("check_restarts_by_rule", {"cloudformation": DEPLOYED, "stepfunctions": machine("restart", "run r ended as FAILED", "StartRun")}, True, "by an event"),
+        ("check_restarts_by_rule", {"cloudformation": DEPLOYED, "stepfunctions": machine("restart", "x", "Settle")}, None, "no run"),
         ("check_job_metrics", {"cloudwatch": {"ListMetrics": {"Metrics": [{"MetricName": "BatchDuration"}]}}}, True, "1 names"),
         ("check_job_metrics", {"cloudwatch": {"ListMetrics": {"Metrics": []}}}, None, "no metric"),
         ("check_event_log_copies", {"s3": {"ListObjectsV2": {"KeyCount": 3}}}, True, "3 copies"),
         ("check_event_log_copies", {"s3": {"ListObjectsV2": {"KeyCount": 0}}}, None, "no event log"),
-        ("check_missing_keys", table(WROTE), True, "tables were landed"),
-        ("check_lake_formation", table(WROTE), None, "is off"),
+        ("check_start_without_checkpoint", table(WROTE), True, "tables were landed"),
+        ("check_write_with_lake_formation", table(WROTE), None, "is off"),
     ],
 )  # fmt: skip
 def test_what_is_deployed_is_asked(check: str, answers: Answers, holds: bool | None, seen: str) -> None:
@@ -305,7 +305,7 @@ def test_what_is_deployed_is_asked(check: str, answers: Answers, holds: bool | N
     ],
 )
 def test_versions_are_those_of_the_documents(wrote: dict[str, str], holds: bool | None) -> None:
-    assert checks_deployed.check_engine_versions(question(table(wrote), "minimal")).holds is holds
+    assert checks_deployed.check_snapshot_writer_versions(question(table(wrote), "minimal")).holds is holds
 
 
 def test_the_history_server_runs() -> None:

@@ -68,7 +68,7 @@ def flow_chart(checked: SimulatedPlan, risks: Sequence[Risk]) -> dict[str, list[
             for name, part in demand.streams.items():
                 size = checked.environment.streams[name].traffic.record_size
                 flows[f"stream {name}", job] += demand.work.rate * part * size
-        targets = list(dict.fromkeys(_target_keys(query, checked.environment.streams)))
+        targets = list(dict.fromkeys(_box_keys_of_targets(query, checked.environment.streams)))
         alone = sum(not key.startswith("letters ") for key in targets) == 1
         for key in targets:
             box = boxes.setdefault(
@@ -155,7 +155,7 @@ def _job_box(checked: SimulatedPlan, name: str) -> dict[str, Any]:
     return _flow_box(f"job {name}", "job", lines, usd, f"job-{name}")
 
 
-def _target_keys(query: Query, streams: Container[str]) -> Iterator[str]:
+def _box_keys_of_targets(query: Query, streams: Container[str]) -> Iterator[str]:
     """Yield keys of a query's targets: ``table x`` in the catalog, ``stream x`` of the environment, else kind and name."""
     if isinstance(query, LandingQueryBase):
         yield f"table {query.table}"
