@@ -48,7 +48,7 @@ class UnknownHealthError(DeployError):
     """A deployed job that was started; its health is unknown, as AWS refused to show it."""
 
 
-def deploy_around_jobs(
+def deploy_around_jobs_and_return_started(
     aws: DeployedEnvironment,
     changes: DeploymentChanges,
     *,
@@ -322,7 +322,7 @@ __all__ = [
     "UnknownHealthError",
     "changes_without_start_of_new_jobs",
     "compare_with_deployed",
-    "deploy_around_jobs",
+    "deploy_around_jobs_and_return_started",
     "deployed_template",
     "job_settings_in_assembly",
     "launch_document_in_assembly",

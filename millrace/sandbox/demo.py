@@ -18,7 +18,7 @@ from rich.table import Column, Table
 
 from millrace.config import load
 from millrace.config.engines.versions import VERSIONS, SparkLine
-from millrace.sandbox.localstack_deployment import Sandbox, deploy_sandbox, running_servers
+from millrace.sandbox.localstack_deployment import Sandbox, deploy_sandbox, running_localstack_and_kafka
 from millrace.sandbox.one_job_failure_drill import DrillFeed, DrillResult, FailureDrill
 from millrace.sandbox.operate_running_sandbox import save_endpoints as keep_record
 from millrace.sandbox.payloads import records_from_nycflights
@@ -151,7 +151,7 @@ def running_servers_as_phase(phases: PhaseTimer, *, keep: bool) -> Iterator[Any]
     """Start the servers as a timed phase; after a failure they are stopped, even with ``keep``."""
     with ExitStack() as stack:
         with phases.time_phase("start LocalStack and Kafka"):
-            pair = stack.enter_context(running_servers(keep=keep))
+            pair = stack.enter_context(running_localstack_and_kafka(keep=keep))
         yield pair
 
 

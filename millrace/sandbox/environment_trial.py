@@ -19,7 +19,7 @@ from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, LandingQueryBase
 from millrace.sandbox.kill_and_restart_jobs import JobsDrill, Say
 from millrace.sandbox.local_runs import LocalJobRunner
-from millrace.sandbox.localstack_deployment import Sandbox, deploy_sandbox, running_servers
+from millrace.sandbox.localstack_deployment import Sandbox, deploy_sandbox, running_localstack_and_kafka
 from millrace.sandbox.operate_running_sandbox import run_job_once_locally, save_endpoints
 from millrace.sandbox.programs.child_processes import (
     SandboxError,
@@ -189,7 +189,7 @@ def run_trial(
         )
     with ExitStack() as stack:
         say("starting LocalStack and Kafka")
-        local, broker = stack.enter_context(running_servers(keep=keep))
+        local, broker = stack.enter_context(running_localstack_and_kafka(keep=keep))
         say("deploying to LocalStack")
         sandbox = deploy_sandbox(name, local, broker)
         trial = _EnvironmentTrial(sandbox, jobs, feeds, say)

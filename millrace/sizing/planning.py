@@ -36,7 +36,7 @@ from millrace.sizing.msk_clusters import (
     possible_tiers,
 )
 from millrace.sizing.plan_model import ClusterPlan, Figure, FigureInput, JobPlan, Plan, StreamPlan
-from millrace.sizing.prices_and_limits import PRICES, PriceTable, prices, service_limits
+from millrace.sizing.prices_and_limits import PRICES, PriceTable, price_table_of_region, service_limits
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.environment_demands import query_demands_and_findings
 from millrace.sizing.shards_and_partitions import (
@@ -66,7 +66,7 @@ def plan(environment: Environment) -> Plan:
         or an unreadable price table of the project; all of them at once.
     """
     try:
-        table = prices(environment.region, environment.value_locations.root)
+        table = price_table_of_region(environment.region, environment.value_locations.root)
     except ValueError as error:
         allowed = f"a region whose price table can be read: {error}"
         raise environment.value_locations.error_of_findings(

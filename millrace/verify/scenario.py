@@ -15,7 +15,12 @@ from pyiceberg.catalog import Catalog
 from millrace.config.model import KafkaTopic
 from millrace.lifecycle.audits.kinesis import list_shards
 from millrace.lifecycle.aws_error_messages import AwsError, ThrottledError, translating_aws_errors
-from millrace.sandbox.kill_and_restart_jobs import JobsDrill, Say, translate_table_errors, wait_for_condition
+from millrace.sandbox.kill_and_restart_jobs import (
+    JobsDrill,
+    Say,
+    translating_table_errors,
+    wait_for_condition,
+)
 from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
 from millrace.sandbox.records import lake_tables
 from millrace.sandbox.records.ledger import Ledger
@@ -153,7 +158,7 @@ class VerificationScenario(JobsDrill):
             self.send_in_background(traffic.send_until_stopped, f"to-{name}")
         self.start()
         for leg in self._copy.legs:
-            self.wait_for_rows(leg.landed, leg.job)
+            self.wait_for_first_rows(leg.landed, leg.job)
 
     def kill_and_reshard(self) -> None:
         """Kill and reshard, in turns, while records flow.
@@ -263,7 +268,7 @@ def compare_with_ledgers(
     comparisons = []
     for leg in copy.legs:
         landed, derived = copy.names.table(leg.landed), copy.names.table(leg.derived)
-        with translate_table_errors(f"{landed} and {derived}"):
+        with translating_table_errors(f"{landed} and {derived}"):
             account = lake_tables.compare_with_ledger(catalog, ledgers[leg.stream], landed, derived)
         comparisons.append(TableComparison(leg, account))
     return tuple(comparisons)

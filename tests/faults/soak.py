@@ -28,7 +28,7 @@ import numpy as np
 import psutil
 from scipy import stats
 
-from millrace.sandbox.localstack_deployment import Sandbox, deploy_sandbox, running_servers
+from millrace.sandbox.localstack_deployment import Sandbox, deploy_sandbox, running_localstack_and_kafka
 from millrace.sandbox.payloads import records_from_nycflights
 from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
@@ -163,7 +163,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run, measure, compare, print."""
     options = parser().parse_args(arguments)
     shutil.rmtree(RUN / "jobs", ignore_errors=True)
-    with running_servers() as (stack, broker):
+    with running_localstack_and_kafka() as (stack, broker):
         sandbox = deploy_sandbox("local", stack, broker)
         producer = KafkaProducer(sandbox.kafka.bootstrap, sandbox.names.stream("flights"))
         producer.send(itertools.islice(endless(), 1_000), sent=lambda _: None)

@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from millrace.cli.plan import plan_diff
-from millrace.cli.plan.check_transforms_on_spark import find_transform_problems_on_spark
+from millrace.cli.plan.check_transforms_on_spark import check_transforms_and_list_unchecked
 from millrace.cli.plan.plan_tables import plan_tables
 from millrace.cli.plan.report import permission_diff_between_versions
 from millrace.cli.plan.report.apply_cost_saving_moves import move_lines, write_moves_into_files
@@ -40,7 +40,7 @@ from millrace.sizing.cost_saving_moves import environment_with_cheapest_engines,
 from millrace.sizing.environment_with_plan_choices import environment_as_planned
 from millrace.sizing.number_derivation import DerivationNode, derivation_of_number
 from millrace.sizing.plan_as_plain_data import plan_as_plain_data
-from millrace.sizing.prices_and_limits import prices
+from millrace.sizing.prices_and_limits import price_table_of_region
 from millrace.sizing.readable_numbers import count
 
 
@@ -223,7 +223,7 @@ def old_prices_warning(environment: Environment, today: date | None = None) -> s
     today
         Left out, the day in UTC.
     """
-    table = prices(environment.region, environment.value_locations.root)
+    table = price_table_of_region(environment.region, environment.value_locations.root)
     return table.describe_old_prices(datetime.now(UTC).date() if today is None else today)
 
 
@@ -315,7 +315,7 @@ def validate_command(
     try:
         environment = load(env)
         sized = plan(environment)
-        unchecked = find_transform_problems_on_spark(environment, sized) if spark else []
+        unchecked = check_transforms_and_list_unchecked(environment, sized) if spark else []
     except ConfigurationError as error:
         if not as_json:
             raise

@@ -162,11 +162,11 @@ def _extract_commit(reference: str, root: Path, folder: Path) -> None:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         raise wrong_option_error("--diff", reference, f"{_ALLOWED}: {lines[0] if lines else 'git failed'}")
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as packed:
-        members = [member for member in packed if _stays_inside(member, str(folder))]
+        members = [member for member in packed if _is_member_inside_folder(member, str(folder))]
         packed.extractall(folder, members=members, filter="data")
 
 
-def _stays_inside(member: tarfile.TarInfo, folder: str) -> bool:
+def _is_member_inside_folder(member: tarfile.TarInfo, folder: str) -> bool:
     """Return whether it neither lies nor leads outside of the folder, as an absolute link does: no plan is made of that."""
     try:
         tarfile.data_filter(member, folder)

@@ -127,10 +127,10 @@ def _split_summary_text(result: TopicSplit) -> str:
         f"in the {(result.end - result.begin).total_seconds() / 60:g} minutes before {result.end:%H:%M}Z"
     ]
     for name, partitions in zip(result.job_names, result.lists, strict=True):
-        share = f"{result.records_of_partitions(partitions) / total:.0%}" if total else "of nothing"
+        share = f"{result.record_count_of_partitions(partitions) / total:.0%}" if total else "of nothing"
         listed = ", ".join(map(str, partitions))
         lines.append(
-            f"  {name}: {result.records_of_partitions(partitions):,} records, {share}, partitions {listed}"
+            f"  {name}: {result.record_count_of_partitions(partitions):,} records, {share}, partitions {listed}"
         )
     if not total:
         lines.append("No records arrived: the lists are balanced by number of partitions.")

@@ -52,7 +52,7 @@ def deploy(
     from millrace.lifecycle.deploy import (
         changes_without_start_of_new_jobs,
         compare_with_deployed,
-        deploy_around_jobs,
+        deploy_around_jobs_and_return_started,
     )
     from millrace.lifecycle.versions_for_rollback import save_deployed_version
 
@@ -73,7 +73,7 @@ def deploy(
     for change in result.jobs:
         if change.after == "restart":
             save_deployed_version(aws, change.job)
-    started = deploy_around_jobs(
+    started = deploy_around_jobs_and_return_started(
         aws,
         result,
         cdk_deploy=lambda: cdk_deploy_all(

@@ -61,18 +61,20 @@ def synthesize_and_find_changes(
     sized = plan(environment.with_deployed_sizes(deployed))
     account = PreflightAccount(aws, sized)
     bootstrap = {"bootstrap": preflight_account.check_bootstrap}
-    _print_and_check_preflight(account, preflight_account.CHECKS if first else bootstrap, limited=limited)
+    _print_preflight_and_refuse_failures(
+        account, preflight_account.CHECKS if first else bootstrap, limited=limited
+    )
     if (problems := text_if_cost_limit_exceeded(environment, sized)) is not None and limited:
         raise CommandRefusedError(f"{problems}; nothing was deployed")
     cdk.synthesise_assembly(env, assembly, aws.names.account, deployed, shown=True)
     if first:
         files = assembly.glob("*.template.json")
         account.templates = {each.name.split(".")[0]: json.loads(each.read_text()) for each in files}
-        _print_and_check_preflight(account, preflight_templates.CHECKS, limited=limited)
+        _print_preflight_and_refuse_failures(account, preflight_templates.CHECKS, limited=limited)
     return aws, assembly, compare_with_deployed(aws, assembly)
 
 
-def _print_and_check_preflight(
+def _print_preflight_and_refuse_failures(
     account: PreflightAccount, checks: Mapping[str, Check], *, limited: bool
 ) -> None:
     """Show everything that is not in order, and refuse a deployment that would fail; a missing bootstrap is always refused.

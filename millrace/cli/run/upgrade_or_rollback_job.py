@@ -85,7 +85,7 @@ def upgrade(
         return
     exit_if_permissions_widen("upgrade", own, yes=yes, wider=wider)
     confirm_or_exit("Upgrade this?", yes=yes)
-    started = steps.upgrade_job(
+    started = steps.upgrade_job_and_tell_if_started(
         aws,
         own,
         job,
@@ -136,7 +136,7 @@ def rollback(
     exit_if_reasons("rollback", refusals)
     exit_if_permissions_widen("rollback", changes, yes=yes, wider=wider)
     confirm_or_exit("Roll back this?", yes=yes)
-    started = steps.roll_back_job(
+    started = steps.roll_back_job_and_tell_if_started(
         aws,
         version,
         assembly=assembly,

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from millrace.cli.shared.verdict import Risk, Severity, SlaState, Verdict, largest_first
+from millrace.cli.shared.verdict import Risk, Severity, SlaState, Verdict, risks_largest_first
 from millrace.sizing.readable_numbers import count, dollars, duration_text, join_names
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def advice_verdict(
         The environment as the command line named it.
     """
     history = advice.history
-    risks = largest_first(_risks_of_findings(advice))
+    risks = risks_largest_first(_risks_of_findings(advice))
     usd = None if subject is None else subject.dollars_month
     command, why = _next_command_and_effect(advice, risks, source, env)
     batches = sum(len(each.batches) for each in history.queries)

@@ -197,7 +197,7 @@ def _exit_status_after_verification(
         left_out = _parts_not_verified_with_reasons(environment, copy, in_sandbox=in_sandbox)
         seconds, usage = estimate_time_and_usage(kind.expected, copy, sized, settings)
         items = cost_items(copy.environment, sized, usage, expected=True)
-        verify_report.print_announcement(
+        verify_report.print_planned_verification(
             kind.where,
             copy,
             sized,

@@ -262,7 +262,7 @@ class _QueryAuditInWindow:
             raise NotDeployedError(
                 f"no batch of {names.checkpoints_url(self.job)}/{self.query} was committed yet"
             )
-        return positions[line_in_offset_log(names.environment, query, stream)] or {}
+        return positions[line_number_in_offset_log(names.environment, query, stream)] or {}
 
     def _compare_topics(
         self,
@@ -317,7 +317,7 @@ def _committed_ranges_if_filtered(
     return ranges_in_commits(records.sink.table, route.name, places, earliest=query.start == "earliest")
 
 
-def line_in_offset_log(environment: Environment, query: SourceQueryBase, stream: str) -> int:
+def line_number_in_offset_log(environment: Environment, query: SourceQueryBase, stream: str) -> int:
     """Return the line of a stream in the query's offset log; the order is that of ``etl.launch.sources.group_sources_into_legs``.
 
     Parameters

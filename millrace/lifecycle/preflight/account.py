@@ -93,7 +93,7 @@ def check_zones(account: PreflightAccount) -> Iterator[PreflightRow]:
     result = account.client("ec2").describe_availability_zones()["AvailabilityZones"]
     usable = [each["ZoneId"] for each in result if each["State"] == "available"]
     zones_needed = environment.network.zone_ids or tuple(usable[: environment.zone_count])
-    yield from _check_zones_of_services(account, zones_needed)
+    yield from _check_zones_allowed_by_engines(account, zones_needed)
     lacking = ", ".join(each for each in zones_needed if each not in usable)
     if len(zones_needed) < environment.zone_count:
         lacking = lacking or f"{environment.zone_count} zones"
@@ -103,7 +103,9 @@ def check_zones(account: PreflightAccount) -> Iterator[PreflightRow]:
     )
 
 
-def _check_zones_of_services(account: PreflightAccount, used: tuple[str, ...]) -> Iterator[PreflightRow]:
+def _check_zones_allowed_by_engines(
+    account: PreflightAccount, used: tuple[str, ...]
+) -> Iterator[PreflightRow]:
     environment = account.aws.names.environment
     for kind in {type(job) for job in environment.jobs.values()}:
         allowed = kind.zones.get(environment.region)
@@ -124,7 +126,7 @@ def check_subnets(account: PreflightAccount) -> Iterator[PreflightRow]:
         yield PreflightRow(
             "subnets", "failed", f"{', '.join(foreign)}: not in {network.vpc}", "write network.subnets"
         )
-    yield from _check_zones_of_services(account, tuple(each["AvailabilityZoneId"] for each in result))
+    yield from _check_zones_allowed_by_engines(account, tuple(each["AvailabilityZoneId"] for each in result))
     free = sum(each["AvailableIpAddressCount"] for each in result)
     jobs = [each for each in account.plan.jobs.values() if each.network.value == "vpc"]
     needed = sum(job.max_workers.value for job in jobs)
@@ -259,7 +261,7 @@ def check_existing_clusters(account: PreflightAccount) -> Iterator[PreflightRow]
         yield replace(row, verdict="warning") if state in _AT_WORK else row
 
 
-def check_lake_formation(account: PreflightAccount) -> Iterator[PreflightRow]:
+def check_may_grant_in_lake_formation(account: PreflightAccount) -> Iterator[PreflightRow]:
     """Check that CloudFormation's role may grant in Lake Formation."""
     names = account.aws.names
     if names.environment.storage.lake_formation == "off":
@@ -314,7 +316,7 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "VPC conditions": check_policies_that_require_vpc,
         "streams": check_stream_names,
         "clusters": check_existing_clusters,
-        "Lake Formation": check_lake_formation,
+        "Lake Formation": check_may_grant_in_lake_formation,
     }
 )
 """By the subject that is shown if the question could not be asked."""

@@ -25,7 +25,7 @@ from millrace.config.engines.versions import spark_line_of
 from millrace.lifecycle.account.outputs_and_launch_documents import LaunchDocument, split_s3_url
 from millrace.sandbox.programs import jars, start_spark_submit
 from millrace.sandbox.programs.child_processes import RUN, ChildProcess
-from millrace.sandbox.programs.engine_default_spark_settings import engine_settings
+from millrace.sandbox.programs.engine_default_spark_settings import engine_default_settings
 from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sandbox.programs.toolchain import java_home
 
@@ -106,7 +106,7 @@ class SandboxSpark:
 
     def job_spark_settings(self, document: Mapping[str, Any]) -> dict[str, str]:
         """Return a job's local Spark settings: its engine's and the document's, without those of :data:`REPLACED`."""
-        result = self.without_replaced_settings({**engine_settings(document), **document["spark"]})
+        result = self.without_replaced_settings({**engine_default_settings(document), **document["spark"]})
         name = document["settings"]["catalog"]
         warehouse = document["spark"][f"spark.sql.catalog.{name}.warehouse"]
         return {
@@ -251,7 +251,7 @@ def _write_kinesis_signing_config_folder(folder: Path, stack: LocalStack) -> Pat
     return folder
 
 
-def copy_then_move_event_logs(stack: LocalStack, job: LocalJob, url: str) -> int:
+def copy_then_move_event_logs_and_count(stack: LocalStack, job: LocalJob, url: str) -> int:
     """Copy a run's event logs to the place of the deployed job's logs, and move them to the history server's folder.
 
     Parameters

@@ -37,14 +37,14 @@ def state_folder() -> Path:
     return find_root() / ".millrace"
 
 
-def is_clone() -> bool:
+def runs_in_millrace_clone() -> bool:
     """Return whether the current project is the clone of Millrace that this program runs from."""
     return find_root() == ROOT
 
 
 def setup_command() -> str:
     """Return the command that installs missing programs."""
-    return "`make setup`" if is_clone() else "`millrace setup`"
+    return "`make setup`" if runs_in_millrace_clone() else "`millrace setup`"
 
 
 def python_import_path() -> str:
@@ -56,7 +56,7 @@ def python_import_path() -> str:
 
 def node_modules_folder() -> Path:
     """Return the folder of the lock's Node packages: the clone's, or the one by ``millrace setup`` in a project."""
-    return (ROOT if is_clone() else state_folder() / "node") / "node_modules"
+    return (ROOT if runs_in_millrace_clone() else state_folder() / "node") / "node_modules"
 
 
 class ToolchainError(RuntimeError):
@@ -155,7 +155,7 @@ def spark_home(line: SparkLine | None = None) -> Path:
     if home is None:
         how = (
             f"run `make spark SPARK={line.name}`"
-            if is_clone()
+            if runs_in_millrace_clone()
             else f"only a clone of Millrace runs it; here, name an engine version with Spark {installed_spark_line().name}"
         )
         raise ToolchainError(f"Spark {line.name} is not installed: {how}")

@@ -157,7 +157,7 @@ def counts_of_differing_rows(
         of others of their ``_id``; ``unknown``: rows whose ``_id`` is not wanted.
     """
 
-    def rows_as_text(rows: DataFrame, counted: str) -> DataFrame:
+    def rows_as_text_with_side(rows: DataFrame, counted: str) -> DataFrame:
         kinds = dict(rows.dtypes)
         values = (
             F.format_string("%.9e", f"`{c}`").alias(c) if kinds[c] in ("double", "float") else F.col(f"`{c}`")
@@ -167,7 +167,7 @@ def counts_of_differing_rows(
         sides = (F.lit(int(side == counted)).alias(side) for side in ("wanted", "written"))
         return rows.select("_id", text, *sides)
 
-    both = rows_as_text(expected, "wanted").unionByName(rows_as_text(written, "written"))
+    both = rows_as_text_with_side(expected, "wanted").unionByName(rows_as_text_with_side(written, "written"))
     rows = both.groupBy("_id", "text").agg(F.sum("wanted").alias("wanted"), F.sum("written").alias("written"))
     missing, extra = (
         F.expr("sum(greatest(wanted - written, 0))"),

@@ -132,7 +132,7 @@ class KinesisProducer:
             The service refused a call, or could not be reached.
         """
         for batch in self._split_into_batches(events):
-            sent(self._send_batch(batch))
+            sent(self._send_batch_and_return_its_size(batch))
 
     def _split_into_batches(self, events: Iterable[RecordToSend]) -> Iterator[list[RecordToSend]]:
         batch: list[RecordToSend] = []
@@ -150,7 +150,7 @@ class KinesisProducer:
         if batch:
             yield batch
 
-    def _send_batch(self, batch: list[RecordToSend]) -> int:
+    def _send_batch_and_return_its_size(self, batch: list[RecordToSend]) -> int:
         pending = batch
         for attempt in range(_ATTEMPTS):
             records = [{"Data": event.payload, "PartitionKey": event.key.decode()} for event in pending]

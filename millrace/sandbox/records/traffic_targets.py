@@ -11,7 +11,7 @@ from millrace.sandbox.operate_running_sandbox import spark_of_running_sandbox
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.records.producer import RecordProducer
 from millrace.sandbox.records.traffic_targets_by_kind import TrafficTarget, server_for_stream
-from millrace.sizing.prices_and_limits import prices
+from millrace.sizing.prices_and_limits import price_table_of_region
 
 
 def sandbox_stream_target(
@@ -90,7 +90,9 @@ def cost_of_put_records(environment: Environment, name: str, records: int, recor
     charge = environment.streams[name].put_charge(records, record_bytes)
     if charge is None:
         return 0.0
-    return charge.quantity * prices(environment.region, environment.value_locations.root).usd(charge.price)
+    return charge.quantity * price_table_of_region(environment.region, environment.value_locations.root).usd(
+        charge.price
+    )
 
 
 def physical_stream_name(names: Names, name: str) -> str:
@@ -109,7 +111,7 @@ def physical_stream_name(names: Names, name: str) -> str:
     return names.stream(name)
 
 
-def sample_records(
+def read_sample_payloads(
     environment: Environment, name: str, count: int, *, kafka: str | None, kinesis: str | None, aws: bool
 ) -> list[bytes]:
     """Return payloads of existing records of a stream.

@@ -133,7 +133,7 @@ def _kinesis_target(where: str, client: Any, own: str) -> TrafficTarget:
     return TrafficTarget(
         where,
         lambda batch: KinesisProducer(client, own, batch=batch),
-        lambda count: read_sample_records.sample_stream(client, own, count),
+        lambda count: read_sample_records.read_oldest_stream_payloads(client, own, count),
     )
 
 
@@ -153,7 +153,9 @@ class KafkaServer(StreamServer):
         return TrafficTarget(
             f"topic {own} on {bootstrap}",
             lambda _: KafkaProducer(bootstrap, own),
-            lambda count: read_sample_records.sample_topic({"bootstrap.servers": bootstrap}, own, count),
+            lambda count: read_sample_records.read_last_topic_payloads(
+                {"bootstrap.servers": bootstrap}, own, count
+            ),
         )
 
     def deployed_target(self, aws: DeployedEnvironment, stream: Stream, own: str) -> TrafficTarget:
@@ -165,7 +167,7 @@ class KafkaServer(StreamServer):
         return TrafficTarget(
             f"topic {own} of cluster {aws.names.cluster(stream.cluster_name)} on AWS",
             lambda _: KafkaProducer(settings["bootstrap.servers"], own, settings=settings),
-            lambda count: read_sample_records.sample_topic(settings, own, count),
+            lambda count: read_sample_records.read_last_topic_payloads(settings, own, count),
         )
 
 

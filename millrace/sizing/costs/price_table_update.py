@@ -71,7 +71,7 @@ def renew_prices(pricing: Any, region: str, current: Mapping[str, Price], today:
     region
         Such as ``eu-west-1``.
     current
-        Current prices, each with its date and source: :func:`millrace.sizing.prices_and_limits.complete_prices_by_name`.
+        Current prices, each with its date and source: :func:`millrace.sizing.prices_and_limits.all_required_prices_by_name`.
     today
         Date of the updated prices.
 
@@ -102,7 +102,7 @@ def renew_prices(pricing: Any, region: str, current: Mapping[str, Price], today:
 
 
 def price_table_yaml(table: PriceTable) -> str:
-    """Return a table as the text of a file that :func:`millrace.sizing.prices_and_limits.prices` reads."""
+    """Return a table as the text of a file that :func:`millrace.sizing.prices_and_limits.price_table_of_region` reads."""
     document = table.model_dump(exclude_defaults=True)
     rows = CommentedMap()
     for name, price in document["prices"].items():

@@ -162,7 +162,7 @@ def job_plan_and_findings(
         run=run,
     )
     if job.scaling == "fixed":
-        plan = job_plan_with_all_workers(plan, "scaling: fixed holds all of them")
+        plan = job_plan_with_workers_always_on(plan, "scaling: fixed holds all of them")
     return replace(plan, advice=tuple(job_advice(environment, plan, demands, sources))), []
 
 
@@ -240,7 +240,7 @@ def _network_figure(environment: Environment, name: str) -> Figure[str]:
     return Figure("vpc" if why else "none", "network", why or public)
 
 
-def job_plan_with_all_workers(plan: JobPlan, why: str) -> JobPlan:
+def job_plan_with_workers_always_on(plan: JobPlan, why: str) -> JobPlan:
     """Return the plan of a job with all executors all the time."""
     every = replace(plan.executors, why=why, origin="computed")
     return replace(

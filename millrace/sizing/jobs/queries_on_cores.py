@@ -13,7 +13,7 @@ from millrace.sizing.jobs.shared_cores import (
     divide_into_tasks_or_none,
     fewest_shared_cores,
     largest_batch,
-    load_headroom,
+    load_headroom_factor,
     parallel_and_sequential_run_tasks,
     shared_spreads,
 )
@@ -102,7 +102,7 @@ def job_spreads_cores_and_findings(
                 divide_into_tasks_or_none(batches, paid),
                 *parallel_and_sequential_run_tasks(batches, paid),
             )
-            if each is not None and load_headroom(batches, each, paid) > 1
+            if each is not None and load_headroom_factor(batches, each, paid) > 1
         ]
         found = min((found, *ways), key=lambda each: sum(run_stage_seconds(demands, each, partitions)))
     return found, cores, []

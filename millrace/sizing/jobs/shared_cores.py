@@ -202,7 +202,7 @@ def _cores_of_waves(batches: Sequence[LargestBatch], waves: int) -> int:
     return sum(math.ceil(each.partitions / waves) for each in batches)
 
 
-def load_headroom(batches: Sequence[LargestBatch], tasks: Sequence[BatchTasks], cores: int) -> float:
+def load_headroom_factor(batches: Sequence[LargestBatch], tasks: Sequence[BatchTasks], cores: int) -> float:
     """Return how many times larger all batches could be at once on so many cores."""
     found = []
     if sum(each.number for each in tasks) <= cores:
@@ -255,7 +255,7 @@ def shared_spreads(
     A query's share is what it needs times the headroom of all, so limits and capacity follow as on cores of its own, also when all
     of them catch up together.
     """
-    more = load_headroom(batches, tasks, cores)
+    more = load_headroom_factor(batches, tasks, cores)
     return [
         CoreSpread(
             cores=min(own.number, cores),

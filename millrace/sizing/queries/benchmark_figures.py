@@ -134,14 +134,14 @@ class BenchmarkResult(Model):
         return None if spark is None else ".".join(spark.split(".")[:2])
 
     @model_validator(mode="after")
-    def _check_possible(self) -> BenchmarkResult:
+    def _check_rate_above_zero(self) -> BenchmarkResult:
         if self.core_seconds_per_record.low <= 0:
             raise ValueError("core_seconds_per_record.low must be larger than 0")
         return self
 
 
 @dataclass(frozen=True)
-class Speed:
+class QuerySpeed:
     """Speed of a query for the plan.
 
     Attributes
@@ -196,7 +196,7 @@ def read_result(file: Path) -> BenchmarkResult:
         ) from error
 
 
-def speed_of_query(environment: Environment, job: str, query: str) -> Speed:
+def speed_of_query(environment: Environment, job: str, query: str) -> QuerySpeed:
     """Return the speed of a query: from its benchmark's pessimistic ends, from its file, or a cautious default.
 
     Raises
@@ -211,7 +211,7 @@ def speed_of_query(environment: Environment, job: str, query: str) -> Speed:
         return _default_speed(environment, asked)
     if rate.result is None:
         assert rate.records_per_second_per_core is not None
-        return Speed(
+        return QuerySpeed(
             1 / rate.records_per_second_per_core,
             rate.batch_overhead.total_seconds(),
             rate.basis,
@@ -228,7 +228,7 @@ def speed_of_query(environment: Environment, job: str, query: str) -> Speed:
         *([] if found.where == settings.engine else [f"on {found.where}"]),
         *filter(None, [other_line]),
     ]
-    return Speed(
+    return QuerySpeed(
         per_record=found.core_seconds_per_record.high,
         overhead=found.overhead_seconds.high + wave,
         # A core of another engine or Spark line is not a core of this job: its figures are assumptions here.
@@ -247,7 +247,7 @@ def speed_of_query(environment: Environment, job: str, query: str) -> Speed:
     )
 
 
-def _default_speed(environment: Environment, query: Query) -> Speed:
+def _default_speed(environment: Environment, query: Query) -> QuerySpeed:
     """Return the default rate until one is measured: that of a laptop's core for this format, with a safety factor.
 
     Both engines have the same rate, because neither was measured.
@@ -264,7 +264,7 @@ def _default_speed(environment: Environment, query: Query) -> Speed:
     taken = table["rate.landing.core_seconds"] + decoding * table["rate.decoding.core_seconds"]
     taken *= max(1.0, size / table["rate.record_bytes"]) * table["rate.caution"]
     overhead = Rate(records_per_second_per_core=1).batch_overhead.total_seconds()
-    return Speed(
+    return QuerySpeed(
         taken,
         overhead,
         "assumed",

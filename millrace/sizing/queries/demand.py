@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from millrace.config.document.problems import Path
 from millrace.sizing.plan_model import Inputs
-from millrace.sizing.queries.benchmark_figures import Speed
+from millrace.sizing.queries.benchmark_figures import QuerySpeed
 from millrace.sizing.queries.sizing_formulas import QueryWork
 
 
@@ -95,7 +95,7 @@ class QueryDemand:
     latency: float
     fan_out: bool
     average: float
-    speed: Speed
+    speed: QuerySpeed
     inputs: Callable[[], Inputs]
     spares: Callable[[], Inputs]
     again: float = 1.0

@@ -32,7 +32,7 @@ class Clock(simpy.Environment):
         """Seconds since the beginning, including those that were skipped."""
         return (int(self._now) + self._skipped) / _TICKS
 
-    def just_before_period(self, period: float) -> float:
+    def time_just_before_ended_period(self, period: float) -> float:
         """Return a time just before the microsecond in which a period began that ends now."""
         return self.seconds - period - 0.5 / _TICKS
 
@@ -244,7 +244,7 @@ class ExecutorPool:
         together = sum(tasks for tasks, _ in queries)
         if together > self.cores and self.missing_executors(together) > 0:
             return 0
-        since = self._env.just_before_period(period)
+        since = self._env.time_just_before_ended_period(period)
         all_used = any(tasks >= self.executor_count and pause < self._idle for tasks, pause in queries)
         if (all_used or self.executor_count <= self._least) and (ends or self._chosen < since):
             for executor in self._running:
@@ -255,7 +255,7 @@ class ExecutorPool:
 
     def _repetitions_until_idle_executor(self, number: int, period: float) -> int:
         """Assign the tasks of the last period again and again, and return how often until an executor is idle for too long."""
-        since = self._env.just_before_period(period)
+        since = self._env.time_just_before_ended_period(period)
         if self._uses[0][0] >= since:
             return 0
         uses = [each for each in self._uses if each[0] >= since]

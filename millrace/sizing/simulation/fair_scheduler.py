@@ -51,7 +51,7 @@ class FairScheduler:
         self._generation = 0
         env.process(self._use_new_executors())
 
-    def new_pool_number(self) -> int:
+    def add_query_pool(self) -> int:
         """Return the number of a further query."""
         self._pools.append(_TaskPool())
         return len(self._pools) - 1

@@ -143,7 +143,7 @@ def scenario_of_job(
                 source=source,
                 parts=divided,
                 tasks=numbers.cores.value,
-                limit=_limit_of_batch(numbers),
+                limit=_limit_over_all_partitions(numbers),
                 limit_per_part=(
                     None
                     if numbers.records_per_partition is None
@@ -185,7 +185,7 @@ def _runs_of_job(job: JobPlan) -> BoundedRuns | None:
     )
 
 
-def _limit_of_batch(numbers: QueryPlan) -> float | None:
+def _limit_over_all_partitions(numbers: QueryPlan) -> float | None:
     # Kinesis has a limit for each shard; the limit of the batch would apply a second time.
     if numbers.records_per_batch is None or numbers.records_per_partition is not None:
         return None

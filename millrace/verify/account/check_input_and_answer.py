@@ -15,7 +15,7 @@ from millrace.config.model import EmrJob, GlueJob
 from millrace.lifecycle.account.outputs_and_launch_documents import read_stack_outputs
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sizing.costs.price_table_update import PriceRenewal, renew_prices
-from millrace.sizing.prices_and_limits import Price, complete_prices_by_name
+from millrace.sizing.prices_and_limits import Price, all_required_prices_by_name
 
 LIVED = ("RUNNING", "STOPPED", "STOPPING", "SUCCEEDED", "SUCCESS", "CANCELLED", "CANCELLING")
 """States of a run, of either engine, that exclude a run that could not start."""
@@ -91,7 +91,7 @@ class ClaimContext:
     @cached_property
     def table_prices(self) -> dict[str, Price]:
         """Prices of Millrace's tables."""
-        return complete_prices_by_name(self.region)
+        return all_required_prices_by_name(self.region)
 
     @cached_property
     def price_list_renewal(self) -> PriceRenewal:

@@ -66,7 +66,7 @@ def check_glue_jobs_started(context: ClaimContext) -> CheckAnswer:
     )
 
 
-def check_glue_timeout(context: ClaimContext) -> CheckAnswer:
+def check_glue_job_without_timeout(context: ClaimContext) -> CheckAnswer:
     """Read the timeout of jobs whose template has none."""
     jobs = context.jobs_of_engine(GlueJob).items()
     open_ended = [
@@ -80,7 +80,7 @@ def check_glue_timeout(context: ClaimContext) -> CheckAnswer:
     return CheckAnswer(not ends, shortened_list_text(ends) or f"{len(open_ended)} jobs")
 
 
-def check_log_groups(context: ClaimContext) -> CheckAnswer:
+def check_glue_log_group_names(context: ClaimContext) -> CheckAnswer:
     """Look for a Glue job's log groups with streams; show their names without the account's own parts."""
     jobs = context.jobs_of_engine(GlueJob)
     shapes, lived = set[str](), 0
@@ -237,7 +237,7 @@ def _inputs_and_states_of_successes(
         yield json.loads(begun[0].get("input", "{}")) if begun else {}, left
 
 
-def check_emr_stop(context: ClaimContext) -> CheckAnswer:
+def check_emr_run_was_stopped(context: ClaimContext) -> CheckAnswer:
     """Look for an execution that ended a run on EMR Serverless."""
     jobs = context.jobs_of_engine(EmrJob)
     done = sum("StopRun" in left for job in jobs for _, left in _inputs_and_states_of_successes(context, job))
@@ -344,8 +344,8 @@ ALL: tuple[Check, ...] = (
     *(
         check_role_policies,
         check_glue_jobs_started,
-        check_glue_timeout,
-        check_log_groups,
+        check_glue_job_without_timeout,
+        check_glue_log_group_names,
         check_snapshot_writer_versions,
         check_emr_jobs_started,
         check_emr_start_time,
@@ -353,7 +353,7 @@ ALL: tuple[Check, ...] = (
     *(
         check_emr_zones,
         check_msk_zones,
-        check_emr_stop,
+        check_emr_run_was_stopped,
         check_restarts_by_rule,
         check_msk_brokers,
         check_job_metrics,

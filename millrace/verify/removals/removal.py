@@ -229,7 +229,7 @@ def _delete_stacks_and_report_remaining(
                 if now is None or now["StackStatus"] == "DELETE_COMPLETE":
                     del waiting[stack]
                 elif now["StackStatus"] == "DELETE_FAILED":
-                    failed.append(f"{stack}: {_deletion_failure(cloudformation, id_)}")
+                    failed.append(f"{stack}: {_deletion_failure_reason(cloudformation, id_)}")
                     del waiting[stack]
             if waiting and time.monotonic() > deadline:
                 raise DrillError(f"still being deleted: {', '.join(waiting)}")
@@ -244,7 +244,7 @@ def _describe_stack(cloudformation: Any, stack: str) -> Mapping[str, Any] | None
     return None
 
 
-def _deletion_failure(cloudformation: Any, stack: str) -> str:
+def _deletion_failure_reason(cloudformation: Any, stack: str) -> str:
     events = cloudformation.describe_stack_events(StackName=stack)["StackEvents"]
     reasons = [
         f"{event['LogicalResourceId']}: {event.get('ResourceStatusReason', 'no reason given')}"

@@ -117,7 +117,9 @@ def test_a_rollback_that_nobody_watches_gives_nobody_more(
     done = []
     monkeypatch.setattr(versions_for_rollback, "find_previous_version", lambda *_: version)
     monkeypatch.setattr(upgrade_steps, "rollback_changes", lambda *_: DeploymentChanges((wider,), (), {}))
-    monkeypatch.setattr(upgrade_steps, "roll_back_job", lambda *_, **__: not done.append(1))
+    monkeypatch.setattr(
+        upgrade_steps, "roll_back_job_and_tell_if_started", lambda *_, **__: not done.append(1)
+    )
     monkeypatch.setattr(upgrade_command, "checkpoint_refusals", lambda *_: [])
     command = ["rollback", "--env", "minimal", "clicks", "--yes"]
     refused = CliRunner().invoke(app, command)

@@ -100,7 +100,9 @@ def test_a_reset_that_was_cut_short_leaves_nothing_to_go_on_from(shop: Shop) -> 
     real = shop.s3.delete_object
     shop.s3.delete_object = cut
     with pytest.raises(KeyboardInterrupt), shop.of.holding_lease("reset"):
-        shop.of.archive_checkpoint("land", start="2026-11-20T00:00:00+00:00", moment=datetime.now(UTC))
+        shop.of.archive_checkpoint_and_return_url(
+            "land", start="2026-11-20T00:00:00+00:00", moment=datetime.now(UTC)
+        )
     shop.s3.delete_object = real
     assert deleted[0] == "clicks/land/metadata"
     assert shop.of.has_batches("land")  # so that the core looks for its identity, and refuses

@@ -241,7 +241,7 @@ def test_a_removed_job_is_drained_before_its_stack_goes_and_a_renamed_one_starts
             StackRemoval("job-gone", "gone", first=True),
         ),
     )
-    started = deploying.deploy_around_jobs(
+    started = deploying.deploy_around_jobs_and_return_started(
         aws,
         result,
         cdk_deploy=lambda: calls.append("deploy"),

@@ -76,7 +76,7 @@ def test_a_job_that_comes_back_is_waited_for_and_stopped(
 ) -> None:
     made, runs = drill(2)
     made.start()
-    made.wait_for_rows(TABLE, "job")
+    made.wait_for_first_rows(TABLE, "job")
     made.kill_and_restart_jobs("kill 1", {"job": [[TABLE]]})
     assert made.wait_for_rows_and_describe_missing({TABLE: 2}) == ""
     assert (

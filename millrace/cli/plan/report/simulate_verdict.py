@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from millrace.cli.shared.verdict import Risk, SlaState, Verdict, also_concerned_text, largest_first
+from millrace.cli.shared.verdict import Risk, SlaState, Verdict, also_concerned_text, risks_largest_first
 from millrace.config import Environment
 from millrace.sizing import Plan
 from millrace.sizing.cost import HOURS
@@ -46,7 +46,7 @@ def simulation_verdict(
         Whether all executors ran all the time.
     """
     usd = sum(monthly_usd(result) for result in results.values())
-    risks = largest_first(
+    risks = risks_largest_first(
         (
             *_late_query_risks(plan, results),
             *_waiting_record_risks(plan, results),
