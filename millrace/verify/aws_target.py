@@ -29,16 +29,16 @@ from millrace.lifecycle.audits import query_audit as audit_job
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 from millrace.lifecycle.deploy import STOPPABLE
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, execute_verb_for_answer
-from millrace.lifecycle.preflight.account import check_bootstrap
+from millrace.lifecycle.preflight.account_checks import check_bootstrap
 from millrace.lifecycle.preflight.run_preflight_checks import PreflightAccount
 from millrace.sandbox.kill_and_restart_jobs import DrillError, TimeLimits, wait_for_condition
 from millrace.sandbox.programs import cdk
 from millrace.sizing.plan_model import Plan
-from millrace.verify.account_or_sandbox import StepSeconds, VerificationTarget
 from millrace.verify.environment_copy import SHARDS, VerificationCopy, cluster_section
 from millrace.verify.expected_and_actual_cost import BilledRun, billed_quantities, price_names_of_engine
 from millrace.verify.removals.removal import kafka_admin_client
 from millrace.verify.removals.removal_scope import all_stacks
+from millrace.verify.target_base import StepSeconds, VerificationTarget
 
 POLL_SECONDS = 5.0
 

@@ -19,7 +19,6 @@ from millrace.sandbox.programs import cdk
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sizing.plan_model import Plan
 from millrace.verify.account.check_claims import ClaimAnswer
-from millrace.verify.account_or_sandbox import StepSeconds, VerificationTarget
 from millrace.verify.environment_copy import CLUSTER_TAG, SHARDS, TAG, VerificationCopy, VerificationSettings
 from millrace.verify.expected_and_actual_cost import (
     BilledRun,
@@ -31,6 +30,7 @@ from millrace.verify.removals.manual_removal import TOPIC, UNKNOWN
 from millrace.verify.removals.removal import delete_topic, remove_verification
 from millrace.verify.removals.removal_scope import VerificationScope
 from millrace.verify.scenario import VerificationScenario, order_disturbances
+from millrace.verify.target_base import StepSeconds, VerificationTarget
 from millrace.verify.verification_outcome import TableComparison, TimedStep, VerificationOutcome
 
 TROUBLE = (

@@ -27,7 +27,6 @@ from millrace.sandbox.records.ledger import Ledger
 from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, RecordProducer
 from millrace.sandbox.records.traffic import TokenBucket, TrafficFeed, TrafficShape, default_key_field
 from millrace.sandbox.schemas.traffic_values import RecordGenerator
-from millrace.verify.account_or_sandbox import VerificationTarget
 from millrace.verify.environment_copy import (
     PARTITIONS,
     SHARDS,
@@ -37,6 +36,7 @@ from millrace.verify.environment_copy import (
 )
 from millrace.verify.expected_and_actual_cost import put_units
 from millrace.verify.removals.removal import create_topic
+from millrace.verify.target_base import VerificationTarget
 from millrace.verify.verification_outcome import TableComparison
 
 _BATCHES_PER_SECOND = 5

@@ -49,7 +49,7 @@ def synthesize_and_find_changes(
     """
     from millrace.lifecycle.changes.read_deployed_sizes import read_deployed_sizes
     from millrace.lifecycle.deploy import compare_with_deployed
-    from millrace.lifecycle.preflight import account as preflight_account
+    from millrace.lifecycle.preflight import account_checks as preflight_account
     from millrace.lifecycle.preflight import policies_state_machines_drift as preflight_templates
     from millrace.lifecycle.preflight.run_preflight_checks import PreflightAccount
     from millrace.sandbox.programs import cdk

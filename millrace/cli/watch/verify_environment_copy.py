@@ -26,10 +26,10 @@ from millrace.sizing.plan_model import Plan
 
 if TYPE_CHECKING:
     from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-    from millrace.verify.account_or_sandbox import StepSeconds, VerificationTarget
     from millrace.verify.environment_copy import VerificationCopy, VerificationSettings
     from millrace.verify.removals.removal import RemovalResult
     from millrace.verify.removals.removal_scope import VerificationScope
+    from millrace.verify.target_base import StepSeconds, VerificationTarget
     from millrace.verify.verification_outcome import VerificationOutcome
 
 NOT_EXACT = 1

@@ -14,7 +14,7 @@ from millrace.config.document.problems import Finding
 from millrace.config.model import Environment, Job
 from millrace.config.queries import DeriveQuery, SourceQueryBase
 from millrace.config.units import format_duration
-from millrace.sizing.alternatives.runs_and_stream_modes import connected_part_of_environment
+from millrace.sizing.alternatives.choose_runs_and_stream_modes import connected_part_of_environment
 
 Replan = Callable[[Environment], Sequence[Finding]]
 """Function that plans an environment and returns the findings that prevent a plan."""

@@ -18,7 +18,6 @@ from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_erro
 from millrace.lifecycle.deploy import deployed_template
 from millrace.sandbox.kill_and_restart_jobs import DrillError
 from millrace.sizing.msk_clusters import TIME_LIMITS
-from millrace.verify.account_or_sandbox import VerificationTarget
 from millrace.verify.removals.removal_scope import (
     VerificationScope,
     all_stacks,
@@ -28,6 +27,7 @@ from millrace.verify.removals.removal_scope import (
     removal_waves,
     tags_of_stack,
 )
+from millrace.verify.target_base import VerificationTarget
 
 _AT_ONCE = 1000
 """Maximum number of objects of one call (S3 API reference, "DeleteObjects")."""

@@ -14,7 +14,7 @@ from millrace.etl.launch.metric_names import BY_NAME
 from millrace.sizing import plan, total_cost
 from millrace.sizing.alarms.alarm_windows import window_period_and_count
 from millrace.sizing.alarms.alarms import alarm_names_silenced_by_stop
-from millrace.sizing.alarms.metrics import metric_namespace
+from millrace.sizing.alarms.reported_metrics import metric_namespace
 from millrace.sizing.costs.endpoints_or_nat_gateways import created_kms_keys_with_contents
 from tests.unit.sizing.conftest import DERIVE, Loader, text
 

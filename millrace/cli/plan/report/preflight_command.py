@@ -47,7 +47,7 @@ def preflight(
     """
     from millrace.lifecycle.aws_error_messages import CredentialsError
     from millrace.lifecycle.changes.read_deployed_sizes import read_deployed_sizes
-    from millrace.lifecycle.preflight import account as preflight_account
+    from millrace.lifecycle.preflight import account_checks as preflight_account
     from millrace.lifecycle.preflight import policies_state_machines_drift as preflight_templates
     from millrace.lifecycle.preflight.run_preflight_checks import (
         PreflightAccount,

@@ -12,10 +12,10 @@ from millrace.config.engines.emr import EmrJob
 from millrace.config.engines.versions import VERSIONS, version_row
 from millrace.config.model import GlueJob, MskCluster
 from millrace.lifecycle.account.kafka_access import bootstrap_servers_of_cluster
-from millrace.sizing.alarms.metrics import metric_namespace
+from millrace.sizing.alarms.reported_metrics import metric_namespace
 from millrace.sizing.prices_and_limits import service_limits
+from millrace.verify.account.account_checks import policy_error_codes, shortened_list_text
 from millrace.verify.account.check_input_and_answer import Check, CheckAnswer, ClaimContext, UndeterminedError
-from millrace.verify.account.checks import policy_error_codes, shortened_list_text
 
 ICEBERG = {each.name: each.iceberg for each in VERSIONS}
 """Iceberg version of each engine version whose document has it."""
