@@ -135,10 +135,10 @@ def exit_status_after_demo(console: Console, *, environment: str, records: Recor
                 outcomes.append(drill.run())
             outcomes[-1].ledger.write(RUN / "ledgers" / f"{job}.parquet")
         for outcome in outcomes:
-            _print_outcome(console, sandbox, outcome)
+            _print_example_rows_and_dead_letter(console, sandbox, outcome)
         _print_phase_seconds(console, phases)
         if keep:
-            _print_addresses(console, sandbox)
+            _start_history_server_and_print_addresses(console, sandbox)
         summary = demo_summary(outcomes)
     console.print_json(json.dumps(summary), indent=None) if console.is_terminal else console.out(
         json.dumps(summary)
@@ -185,7 +185,7 @@ def demo_summary(outcomes: list[DrillResult]) -> dict[str, Any]:
     }
 
 
-def _print_outcome(console: Console, sandbox: Sandbox, outcome: DrillResult) -> None:
+def _print_example_rows_and_dead_letter(console: Console, sandbox: Sandbox, outcome: DrillResult) -> None:
     catalog = sandbox.spark.catalog(sandbox.warehouse)
     rows = catalog.load_table(outcome.derived_table).scan(limit=3).to_arrow()
     shown = [name for name in rows.column_names if not name.startswith("_")]
@@ -228,7 +228,7 @@ def _print_phase_seconds(console: Console, phases: PhaseTimer) -> None:
     console.print(table)
 
 
-def _print_addresses(console: Console, sandbox: Sandbox) -> None:
+def _start_history_server_and_print_addresses(console: Console, sandbox: Sandbox) -> None:
     history = start_sandbox_history_server()
     keep_record(sandbox)
     console.print("these servers keep running (stop them with `millrace sandbox stop`):")

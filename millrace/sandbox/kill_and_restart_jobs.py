@@ -212,7 +212,7 @@ class JobsDrill:
         """
         counts, patience = dict[str, tuple[int, int]](), self.runs.patience.land
 
-        def all_rows_landed() -> bool:
+        def count_rows_and_tell_if_all() -> bool:
             self.raise_failures(self.jobs)
             with suppress(ThrottledError):  # throttled: no news, and the request is repeated
                 counts.update({table: (self.count_rows(table), count) for table, count in wanted.items()})
@@ -225,7 +225,7 @@ class JobsDrill:
 
         try:
             wait_until(
-                all_rows_landed,
+                count_rows_and_tell_if_all,
                 seconds=patience,
                 what="settled",
                 progress=missing_rows_text,

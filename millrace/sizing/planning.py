@@ -113,7 +113,7 @@ def _plan_with_choices_made(environment: Environment, table: PriceTable) -> Plan
         alarms=watched,
         shared=shared_cost_items(environment, streams, (*way_out, *dns), watched, table),
         warnings=(
-            *_price_warnings(environment, table),
+            *_other_region_price_warnings(environment, table),
             *_plan_warnings(environment, demands),
             *_quota_warnings(environment, clusters),
             *doubtful_input_lines(environment, demands, streams, jobs),
@@ -353,7 +353,7 @@ def _cluster_plans_and_findings(
     return found, problems
 
 
-def _price_warnings(environment: Environment, table: PriceTable) -> Iterator[str]:
+def _other_region_price_warnings(environment: Environment, table: PriceTable) -> Iterator[str]:
     if table.region != environment.region:
         yield (
             f"region: the prices are those of {table.region}, as there is no table of {environment.region}: "

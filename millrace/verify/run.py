@@ -231,7 +231,7 @@ class Verification:
             own = scope_of_copy(self.copy)
             if self._story is not None:
                 # Nothing may run on while runs are counted.
-                self._end_runs(self._story)
+                self._stop_jobs_or_say_why_not(self._story)
                 self._runs = self._job_runs_with_usage(unknown)
             removed = remove_verification(
                 self.place,
@@ -258,7 +258,7 @@ class Verification:
             return [f"{TOPIC}{topic} on {cluster} ({error})"]
         return []
 
-    def _end_runs(self, story: VerificationScenario) -> None:
+    def _stop_jobs_or_say_why_not(self, story: VerificationScenario) -> None:
         try:
             story.stop()
         except TROUBLE as error:

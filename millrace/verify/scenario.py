@@ -129,12 +129,12 @@ class VerificationScenario(JobsDrill):
         self._place = place
         self._copy = copy
         self._settings = settings
-        self.traffic = {source.kind: self._traffic_of_stream(source) for source in copy.sources}
+        self.traffic = {source.kind: self._make_stream_traffic(source) for source in copy.sources}
         self.reshards: list[tuple[int, int]] = []
         self.shards: list[tuple[float, int]] = []
         """Numbers of open shards, each with its time in seconds of the monotonic clock."""
 
-    def _traffic_of_stream(self, source: CopiedStream) -> StreamTraffic:
+    def _make_stream_traffic(self, source: CopiedStream) -> StreamTraffic:
         names, stream = self._copy.names, self._copy.environment.streams[source.kind]
         own = names.stream(source.kind)
         if isinstance(stream, KafkaTopic):
@@ -172,12 +172,12 @@ class VerificationScenario(JobsDrill):
         tables = {job: [[leg.landed] for leg in self._copy.legs if leg.job == job] for job in self.jobs}
         for turn in order_disturbances(self._settings.kills, self._settings.reshards if resharded else 0):
             if turn == "reshard":
-                self._reshard()
+                self._double_or_halve_shards()
             else:
                 number = len(self.kills) // len(self.jobs) + 1
                 self.kill_and_restart_jobs(f"kill {number} of {self._settings.kills}", tables)
 
-    def _reshard(self) -> None:
+    def _double_or_halve_shards(self) -> None:
         kinesis, stream = self._place.client("kinesis"), self._copy.names.stream("kinesis")
         before = self._open_shard_count(kinesis, stream)
         # To double the shards and back: a split of each shard, then a merge of each pair.
@@ -218,7 +218,7 @@ class VerificationScenario(JobsDrill):
             Missing rows by the tables' counts, for people; empty without any.
         """
         for traffic in self.traffic.values():
-            self._wait_for_traffic(traffic)
+            self._wait_until_records_sent(traffic)
         for sending in self.sending:
             sending.stop()
         self.say("waiting until all records are landed and derived")
@@ -228,7 +228,7 @@ class VerificationScenario(JobsDrill):
         self.stop()
         return lacking
 
-    def _wait_for_traffic(self, traffic: StreamTraffic) -> None:
+    def _wait_until_records_sent(self, traffic: StreamTraffic) -> None:
         what = f"{self._settings.records:,} records to {traffic.source.kind}"
         self.say(f"sending {what}")
         seconds = self._settings.records / self._settings.per_second * 2 + 60

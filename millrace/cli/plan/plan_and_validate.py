@@ -235,14 +235,14 @@ def _print_explanation(environment: Environment, sized: Plan, key: str, *, as_js
         typer.echo(json.dumps(asdict(explanation), indent=2, ensure_ascii=False))
         return
 
-    def figure_tree(node: DerivationNode) -> Tree:
+    def tree_of_derivation(node: DerivationNode) -> Tree:
         parts = (node.how, f"from {node.origin}" if node.origin else "")
         first = f"{escape(node.name)} = [bold]{escape(node.value)}[/bold]"
         grown = Tree("  ".join((first, *(escape(each) for each in parts if each))))
-        grown.children.extend(map(figure_tree, node.inputs))
+        grown.children.extend(map(tree_of_derivation, node.inputs))
         return grown
 
-    print_rich(figure_tree(explanation))
+    print_rich(tree_of_derivation(explanation))
 
 
 def _print_plan_diff(

@@ -78,7 +78,7 @@ def split(
         typer.echo(json.dumps(document, default=lambda at: at.isoformat().replace("+00:00", "Z")))
         return
     sys.stderr.write(_split_summary_text(result))
-    _print_split(environment, result)
+    _print_yaml_of_split_jobs(environment, result)
 
 
 def _kafka_connection_settings(environment: Environment, cluster: str) -> Settings:
@@ -143,7 +143,7 @@ def _split_summary_text(result: TopicSplit) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _print_split(environment: Environment, result: TopicSplit) -> None:
+def _print_yaml_of_split_jobs(environment: Environment, result: TopicSplit) -> None:
     assert environment.value_locations.tree is not None, "the environment was loaded from a file"
     raw: dict[str, Any] = environment.value_locations.tree.nearest_existing(("jobs", result.job)).to_json()
     yaml = YAML()

@@ -60,7 +60,7 @@ def advice_verdict(
         cost="unknown" if usd is None else f"{dollars(usd)} a month",
         cost_words="no price is known; give --env, --glue-job or --emr-app"
         if usd is None
-        else _cost_and_waste_text(advice) + _cost_after_change_text(as_it_ran, changed),
+        else _cost_scope_and_waste_text(advice) + _cost_after_change_text(as_it_ran, changed),
         usd_month=usd,
         assumed=False,
         sla=_simulated_sla_state(advice, subject, as_it_ran),
@@ -78,7 +78,7 @@ def severity_of_finding(finding: Finding) -> Severity:
     return "breach" if growing else "warning" if finding.kind in _WARNINGS else "note"
 
 
-def _cost_and_waste_text(advice: Advice) -> str:
+def _cost_scope_and_waste_text(advice: Advice) -> str:
     wasted = sum(each.dollars_a_month or 0.0 for each in advice.findings)
     return "for all its machines" + (f"; the findings cost {dollars(wasted)} of it" if wasted else "")
 

@@ -372,7 +372,7 @@ def _topics_on_former_cluster(aws: DeployedEnvironment, scope: VerificationScope
     """Return topics on a cluster that the environment no longer has; no stack would lead to them."""
     if not scope.cluster or scope.cluster in aws.names.environment.kafka:
         return []
-    return [f"{_topics_pattern_on_cluster(scope)}, which is no longer in the environment"]
+    return [f"{_leftover_line_of_topics(scope)}, which is no longer in the environment"]
 
 
 def _topics_left_after_deletion(
@@ -386,7 +386,7 @@ def _topics_left_after_deletion(
 
     if not scope.cluster:
         return []
-    say(f"deleting {_topics_pattern_on_cluster(scope)}")
+    say(f"deleting {_leftover_line_of_topics(scope)}")
     try:
         delete_scope_topics(
             kafka_access.cluster_connection_settings(aws.names, scope.cluster, aws.client),
@@ -394,11 +394,11 @@ def _topics_left_after_deletion(
             _TOPIC_SECONDS,
         )
     except (AwsError, DrillError) as error:
-        return [f"{_topics_pattern_on_cluster(scope)} ({error})"]
+        return [f"{_leftover_line_of_topics(scope)} ({error})"]
     return []
 
 
-def _topics_pattern_on_cluster(scope: VerificationScope) -> str:
+def _leftover_line_of_topics(scope: VerificationScope) -> str:
     from millrace.verify.removals.manual_removal import TOPIC
 
     return f"{TOPIC}{scope.prefix}-.* on {scope.cluster}"

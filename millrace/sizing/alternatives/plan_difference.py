@@ -85,10 +85,10 @@ def _dollars_by_key(document: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 def _figures_by_key(document: Mapping[str, Any]) -> Iterator[tuple[str, tuple[float | str, str]]]:
     for section in ("streams", "clusters", "jobs"):
         for name, member in document[section].items():
-            yield from _walk_figures(member, f"{section}.{name}")
+            yield from _figures_below_key(member, f"{section}.{name}")
 
 
-def _walk_figures(value: Any, key: str) -> Iterator[tuple[str, tuple[float | str, str]]]:
+def _figures_below_key(value: Any, key: str) -> Iterator[tuple[str, tuple[float | str, str]]]:
     if not isinstance(value, Mapping):
         return
     if {"value", "unit", "origin"} <= value.keys():
@@ -102,7 +102,7 @@ def _walk_figures(value: Any, key: str) -> Iterator[tuple[str, tuple[float | str
             "choices",
             "expected_usd",
         ):  # follows from sizes, and is not simulated for a comparison
-            yield from _walk_figures(each, f"{key}.{name}")
+            yield from _figures_below_key(each, f"{key}.{name}")
 
 
 def _is_member_in_document(key: str, document: Mapping[str, Any]) -> bool:

@@ -159,12 +159,14 @@ def _price_of_product(product: PriceProduct, answers: list[Mapping[str, Any]], r
         terms = list(fitting[0]["terms"]["OnDemand"].values())
         if len(terms) != 1:
             raise _UnclearError(f"the product has {len(terms)} on-demand terms, so its price is ambiguous")
-        return _amount_in_unit(product, _select_tier(product, list(terms[0]["priceDimensions"].values())))
+        return _usd_in_our_unit_or_raise(
+            product, _tier_of_product_or_raise(product, list(terms[0]["priceDimensions"].values()))
+        )
     except (KeyError, TypeError, AttributeError, InvalidOperation) as error:
         raise _UnclearError(f"the response of the Price List API is not as expected: {error!r}") from error
 
 
-def _select_tier(product: PriceProduct, tiers: list[Mapping[str, Any]]) -> Mapping[str, Any]:
+def _tier_of_product_or_raise(product: PriceProduct, tiers: list[Mapping[str, Any]]) -> Mapping[str, Any]:
     begins = {Decimal(each.get("beginRange", "0")): each for each in tiers}
     if len(begins) != len(tiers) or (len(tiers) > 1 and not product.tiers):
         at = ", ".join(each.get("beginRange", "0") for each in tiers)
@@ -174,7 +176,7 @@ def _select_tier(product: PriceProduct, tiers: list[Mapping[str, Any]]) -> Mappi
     return ours
 
 
-def _amount_in_unit(product: PriceProduct, tier: Mapping[str, Any]) -> float:
+def _usd_in_our_unit_or_raise(product: PriceProduct, tier: Mapping[str, Any]) -> float:
     unit = re.sub(r"[^a-z0-9]", "", tier["unit"].lower())
     if unit not in product.units:
         raise _UnclearError(f"the unit is {tier['unit']}, not {' or '.join(product.units)}")

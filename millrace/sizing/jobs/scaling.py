@@ -84,7 +84,7 @@ def scaling_plan_and_findings(
             inputs=lambda: (known.as_input(shuffle),),
         ),
     )
-    return plan, _findings_of_executor_pins(name, job, executors.value)
+    return plan, _findings_of_executor_pins_above_plan(name, job, executors.value)
 
 
 def allocation_ratio(
@@ -112,7 +112,7 @@ def allocation_ratio(
     )
 
 
-def _findings_of_executor_pins(name: str, job: Job, most: int) -> list[Finding]:
+def _findings_of_executor_pins_above_plan(name: str, job: Job, most: int) -> list[Finding]:
     asked = zip(("min_executors", "initial_executors"), job.least_and_initial_executors, strict=True)
     return [
         Finding(("jobs", name, key), str(value), f"at most {most}, the executors of the plan")

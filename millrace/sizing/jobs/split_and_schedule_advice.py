@@ -21,7 +21,7 @@ def job_advice(
     sources: Mapping[str, SourcePartitions],
 ) -> Iterator[str]:
     """Yield one line for each recommendation."""
-    yield from _unmeasured_rate_advice(environment, plan, demands)
+    yield from _advice_to_measure_rates(environment, plan, demands)
     if (hint := route_advice_or_none(environment.jobs[plan.name])) is not None:
         yield hint
     most = int(service_limits()["spark.driver.most_cores"])
@@ -37,7 +37,7 @@ def job_advice(
     yield from _advice_on_foreign_partitions(environment, plan, demands, sources)
 
 
-def _unmeasured_rate_advice(
+def _advice_to_measure_rates(
     environment: Environment, plan: JobPlan, demands: Sequence[QueryDemand]
 ) -> Iterator[str]:
     job = environment.jobs[plan.name]

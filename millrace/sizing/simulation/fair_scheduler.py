@@ -104,10 +104,12 @@ class FairScheduler:
         own.running += number
         end = self._env.event_after(first.seconds)
         assert end.callbacks is not None
-        end.callbacks.append(partial(self._end_task, own, number, self._generation))
+        end.callbacks.append(partial(self._end_tasks_and_assign_more, own, number, self._generation))
         return number
 
-    def _end_task(self, own: _TaskPool, number: int, generation: int, _: simpy.Event) -> None:
+    def _end_tasks_and_assign_more(
+        self, own: _TaskPool, number: int, generation: int, _: simpy.Event
+    ) -> None:
         if generation != self._generation:
             return
         own.running -= number

@@ -115,7 +115,7 @@ def scenario_of_job(
     for demand in sorted(own, key=lambda each: not each.lands):
         query = environment.jobs[job].queries[demand.query]
         numbers = sized.queries[demand.query]
-        source: Arrivals | str = _sum_of_arrivals(arrivals, demand.streams, demand.part)
+        source: Arrivals | str = _scaled_sum_of_arrivals(arrivals, demand.streams, demand.part)
         divided: tuple[EqualPartitions, ...] = ()
         if isinstance(query, SourceQueryBase):
             count = demand.partitions or sum(
@@ -192,7 +192,9 @@ def _limit_over_all_partitions(numbers: QueryPlan) -> float | None:
     return float(numbers.records_per_batch.value)
 
 
-def _sum_of_arrivals(arrivals: Mapping[str, Arrivals], streams: Mapping[str, float], part: float) -> Arrivals:
+def _scaled_sum_of_arrivals(
+    arrivals: Mapping[str, Arrivals], streams: Mapping[str, float], part: float
+) -> Arrivals:
     first, *rest = [arrivals[name] for name in streams]
     for each in rest:
         first = first.plus(each)

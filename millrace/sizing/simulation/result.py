@@ -76,7 +76,7 @@ class Ages:
     records: Floats
 
     @cached_property
-    def _distribution(self) -> tuple[Floats, Floats]:
+    def _cumulative_distribution(self) -> tuple[Floats, Floats]:
         # The density is a sum of constant densities; it changes at each end of a span.
         high = np.maximum(self.high, self.low + 1e-9)
         density = self.records / (high - self.low)
@@ -91,7 +91,7 @@ class Ages:
         """Return the age in seconds that a percentage of the records does not exceed; NaN without records."""
         if not len(self.records):
             return float("nan")
-        places, below = self._distribution
+        places, below = self._cumulative_distribution
         return float(np.interp(percent / 100 * below[-1], below, places))
 
     @property
@@ -110,7 +110,7 @@ class Ages:
         """Return the share of records that were no older; NaN without records."""
         if not len(self.records):
             return float("nan")
-        places, below = self._distribution
+        places, below = self._cumulative_distribution
         return float(np.interp(seconds, places, below) / below[-1])
 
 

@@ -194,7 +194,7 @@ def check_emr_zones(context: ClaimContext) -> CheckAnswer:
     return CheckAnswer(known is None or set(zones) <= set(known), f"taken: {shortened_list_text(zones)}")
 
 
-def _cluster_arns(context: ClaimContext) -> list[str]:
+def _msk_cluster_names_or_undetermined(context: ClaimContext) -> list[str]:
     kafka = context.names.environment.kafka
     names = [name for name, cluster in kafka.items() if isinstance(cluster, MskCluster)]
     if not names:
@@ -204,7 +204,7 @@ def _cluster_arns(context: ClaimContext) -> list[str]:
 
 def check_msk_zones(context: ClaimContext) -> CheckAnswer:
     """Look for the zones in which AWS accepted clusters."""
-    cluster_names = {context.names.cluster(name) for name in _cluster_arns(context)}
+    cluster_names = {context.names.cluster(name) for name in _msk_cluster_names_or_undetermined(context)}
     subnets = set[str]()
     for each in context.items_of_all_pages("kafka", "list_clusters_v2", "ClusterInfoList"):
         if each["ClusterName"] in cluster_names:
@@ -267,7 +267,7 @@ def check_restarts_by_rule(context: ClaimContext) -> CheckAnswer:
 def check_msk_brokers(context: ClaimContext) -> CheckAnswer:
     """Ask MSK for the brokers of each cluster."""
     kinds = set()
-    for name in _cluster_arns(context):
+    for name in _msk_cluster_names_or_undetermined(context):
         bootstrap_servers_of_cluster(context.names, name, context.client)
         kinds.add(context.names.environment.kafka[name].authentication.kind)
     return CheckAnswer(True, shortened_list_text(kinds))

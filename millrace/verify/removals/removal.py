@@ -100,7 +100,7 @@ def remove_verification(
         resources = {stack: _types_and_ids_of_resources(cloudformation, stack) for stack in stacks}
         templates = {stack: deployed_template(cloudformation, stack) or {} for stack in stacks}
     say("ending runs")
-    place.end_all_runs(scope.prefix, _job_resource_ids_by_type(resources, scope))
+    place.end_all_runs(scope.prefix, _resource_ids_by_job_and_type(resources, scope))
     stay, objects, order = topics(), 0, removal_waves(templates)
     for wave in order:
         if wave is order[-1]:
@@ -165,7 +165,7 @@ def _types_and_ids_of_resources(cloudformation: Any, stack: str) -> list[tuple[s
     ]
 
 
-def _job_resource_ids_by_type(
+def _resource_ids_by_job_and_type(
     resources: Mapping[str, Sequence[tuple[str, str]]], scope: VerificationScope
 ) -> dict[str, dict[str, str]]:
     before = f"{scope.prefix}{_JOBS}"

@@ -163,7 +163,7 @@ def infer(
     form = form or _format_by_suffix(file)
     changes = form in ("debezium", "dms")
     if not changes:
-        _refuse_existing_out(out, force=force)
+        _refuse_existing_or_unwritable_out(out, force=force)
     if form == "avro":
         text, result = _read_avro_schema_text_and_fields(file, out)
         found = {"": _InferredSchemaFile(result, text, out)}
@@ -187,7 +187,7 @@ def infer(
             for table, each in tables.items()
         }
     for each in found.values() if changes else ():
-        _refuse_existing_out(each.out, force=force)
+        _refuse_existing_or_unwritable_out(each.out, force=force)
     for each in found.values():
         _write_schema_file(each)
     if as_json:
@@ -236,7 +236,7 @@ def _routes_yaml(inferred: Mapping[str, _InferredSchemaFile], stream: str, form:
     return "\n".join(["", "routes:", *lines])
 
 
-def _refuse_existing_out(out: Path | None, *, force: bool) -> None:
+def _refuse_existing_or_unwritable_out(out: Path | None, *, force: bool) -> None:
     if out is None:
         return
     if out.suffix not in (".ddl", ".avsc"):
