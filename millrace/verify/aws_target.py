@@ -29,7 +29,7 @@ from millrace.lifecycle.audits import query_audit as audit_job
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 from millrace.lifecycle.deploy import STOPPABLE
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, execute_verb_for_answer
-from millrace.lifecycle.preflight.account_checks import check_bootstrap
+from millrace.lifecycle.preflight.account_checks import check_cdk_bootstrap_version
 from millrace.lifecycle.preflight.run_preflight_checks import PreflightAccount
 from millrace.sandbox.kill_and_restart_jobs import DrillError, TimeLimits, wait_for_condition
 from millrace.sandbox.programs import cdk
@@ -90,7 +90,9 @@ class AwsAccountTarget(VerificationTarget):
         names = copy.names
         assert self.plan is not None
         with translating_aws_errors("cannot read the version of CDK's bootstrap"):
-            (row,) = check_bootstrap(PreflightAccount(DeployedEnvironment(names, self.aws.client), self.plan))
+            (row,) = check_cdk_bootstrap_version(
+                PreflightAccount(DeployedEnvironment(names, self.aws.client), self.plan)
+            )
         if row.verdict != "ok":
             raise NotDeployedError(f"{row.found}: run `{row.command}`, with an administrator's credentials")
         with translating_aws_errors("cannot list the stacks"):

@@ -60,7 +60,7 @@ def synthesize_and_find_changes(
     deployed = read_deployed_sizes(aws)
     sized = plan(environment.with_deployed_sizes(deployed))
     account = PreflightAccount(aws, sized)
-    bootstrap = {"bootstrap": preflight_account.check_bootstrap}
+    bootstrap = {"bootstrap": preflight_account.check_cdk_bootstrap_version}
     _print_preflight_and_refuse_failures(
         account, preflight_account.CHECKS if first else bootstrap, limited=limited
     )

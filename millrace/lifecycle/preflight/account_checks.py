@@ -34,8 +34,8 @@ _VPC_CONDITIONS = ("aws:SourceVpc", "aws:VpcSourceIp")
 _BUCKETS: tuple[Bucket, ...] = ("lake", "checkpoints", "event-logs", "dead-letters", "access-logs")
 
 
-def check_bootstrap(account: PreflightAccount) -> Iterator[PreflightRow]:
-    """Check version and key of CDK's bootstrap."""
+def check_cdk_bootstrap_version(account: PreflightAccount) -> Iterator[PreflightRow]:
+    """Check that the account has CDK's bootstrap, in a version that suffices."""
     names = account.aws.names
     governance, region = names.environment.governance, names.environment.region
     command = f"cdk bootstrap aws://{names.account}/{region}"
@@ -55,8 +55,8 @@ def check_bootstrap(account: PreflightAccount) -> Iterator[PreflightRow]:
     yield row_of_check("bootstrap", wrong, f"version {version}", remedy, command)
 
 
-def check_bootstrap_key(account: PreflightAccount) -> Iterator[PreflightRow]:
-    """Check that jobs may read what the bootstrap's bucket encrypts."""
+def check_bootstrap_key_is_in_file(account: PreflightAccount) -> Iterator[PreflightRow]:
+    """Check that the file names the key of the bootstrap's bucket, as jobs read their files from there."""
     names = account.aws.names
     governance = names.environment.governance
     bucket = f"cdk-{governance.qualifier or CDK_QUALIFIER}-assets-{names.account}-{names.environment.region}"
@@ -305,8 +305,8 @@ def check_policies_that_require_vpc(account: PreflightAccount) -> Iterator[Prefl
 
 CHECKS: Mapping[str, Check] = MappingProxyType(
     {
-        "bootstrap": check_bootstrap,
-        "bootstrap key": check_bootstrap_key,
+        "bootstrap": check_cdk_bootstrap_version,
+        "bootstrap key": check_bootstrap_key_is_in_file,
         "stacks": check_stack_states,
         **preflight_quotas.CHECKS,
         "zones": check_zones,

@@ -226,7 +226,7 @@ def _run_ivy_and_read_report(module: str, name: str, target: Path) -> ElementTre
     description.write_text(module)
     ivy = next((spark_home() / "jars").glob("ivy-*.jar"))
     command: list[str | Path] = [
-        java_home() / "bin" / "java", *_trust_options(target), "-jar", ivy,
+        java_home() / "bin" / "java", *_java_options_to_trust_ssl_cert_file(target), "-jar", ivy,
         "-settings", _REQUESTS / "ivysettings.xml", "-ivy", description,
         "-cache", target / "cache", "-confs", "default", "-types", "jar", "bundle", "test-jar",
         "-retrieve", f"{target}/[artifact]-[revision](-[classifier]).[ext]",
@@ -239,7 +239,7 @@ def _run_ivy_and_read_report(module: str, name: str, target: Path) -> ElementTre
     return ElementTree.parse(report).getroot()  # noqa: S314 - written by Ivy a moment ago
 
 
-def _trust_options(folder: Path) -> list[str]:
+def _java_options_to_trust_ssl_cert_file(folder: Path) -> list[str]:
     """Return Java options that trust the certificates of ``SSL_CERT_FILE``, as Python and curl do.
 
     Java does not read this variable: behind a company's own certificate authority every

@@ -71,10 +71,10 @@ def deployed_stream_target(environment: Environment, name: str) -> TrafficTarget
             f"stream {name} exists outside this environment, which only reads it; choose a stream that "
             "the environment creates"
         )
-    return _target_on_account(environment, name)
+    return _traffic_target_on_account(environment, name)
 
 
-def _target_on_account(environment: Environment, name: str) -> TrafficTarget:
+def _traffic_target_on_account(environment: Environment, name: str) -> TrafficTarget:
     stream, aws = environment.streams[name], connect_to_account(Names(environment, environment.account or ""))
     return server_for_stream(stream, name).deployed_target(aws, stream, physical_stream_name(aws.names, name))
 
@@ -131,7 +131,7 @@ def read_sample_payloads(
         It cannot be read.
     """
     here = (
-        _target_on_account(environment, name)
+        _traffic_target_on_account(environment, name)
         if aws
         else sandbox_stream_target(environment, name, kafka=kafka, kinesis=kinesis)
     )

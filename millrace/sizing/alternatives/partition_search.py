@@ -288,14 +288,14 @@ def _wave_partition_choices(
                 raised.append(
                     {name: math.ceil(number * part - 1e-9) for name, part in demand.streams.items()}
                 )
-        for more in _subsets(raised):
+        for more in _subsets_or_first_ones(raised):
             if more:
                 yield {
                     name: max(number, *(each.get(name, 0) for each in more)) for name, number in least.items()
                 }
 
 
-def _subsets(members: Sequence[V]) -> Iterator[Sequence[V]]:
+def _subsets_or_first_ones(members: Sequence[V]) -> Iterator[Sequence[V]]:
     """Yield each subset of some members, or, of many, the first ones."""
     if len(members) <= _CONTESTED:
         yield from (each for size in range(len(members) + 1) for each in combinations(members, size))
@@ -318,7 +318,7 @@ def _choices_of_batches_to_divide(
         ]
     )
     contested.sort(key=lambda place: batches[place].work)
-    for gone in _subsets(contested):
+    for gone in _subsets_or_first_ones(contested):
         yield tuple(may and place not in gone for place, may in enumerate(free))
 
 

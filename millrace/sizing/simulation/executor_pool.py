@@ -276,7 +276,7 @@ class ExecutorPool:
                     self._used[query] = self._occupy_random_executors(tasks, self._running)
         return number
 
-    def lose_all(self) -> None:
+    def lose_all_executors(self) -> None:
         """End every executor, including those that are still starting."""
         self.remove_idle_executors(self._env.seconds)
         self._generation += 1
@@ -287,7 +287,7 @@ class ExecutorPool:
         for last in self._last.values():
             last.clear()
 
-    def restart(self) -> None:
+    def restart_with_initial_executors(self) -> None:
         """Start as at the first start."""
         self._add_executors(self._policy.initial)
 

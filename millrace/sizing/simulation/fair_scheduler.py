@@ -77,9 +77,9 @@ class FairScheduler:
             self._env.process(self._request_executors())
         return own.done
 
-    def lose_all(self) -> None:
+    def lose_all_executors(self) -> None:
         """End every executor and every task."""
-        self.pool.lose_all()
+        self.pool.lose_all_executors()
         self._generation += 1
         for each in self._pools:
             each.waiting, each.running = [], 0

@@ -267,7 +267,7 @@ class _QueryProcess:
         pool.mark_idle(self._number)
         return count
 
-    def skip(self, repeats: RepeatedBatches) -> None:
+    def skip_repeated_batches(self, repeats: RepeatedBatches) -> None:
         """Skip batches that are like the last ones; one that runs becomes the one after them."""
         self.batches.append(repeats)
         records = {lane: repeats.number * each for lane, each in repeats.lanes.items()}
@@ -393,7 +393,7 @@ def _skip_repetition(
             longest = max(found.values(), key=lambda each: each.seconds)
             env.skip(longest.number * longest.seconds)
             for name, repeats in found.items():
-                queries[name].skip(repeats)
+                queries[name].skip_repeated_batches(repeats)
         at = env.seconds + (trigger / 2 or step)
 
 
@@ -403,13 +403,13 @@ def _end_of_trigger_period(time: float, trigger: float) -> float:
 
 
 def _stop_driver(scheduler: FairScheduler, queries: Iterable[_QueryProcess], back: simpy.Event) -> None:
-    scheduler.lose_all()
+    scheduler.lose_all_executors()
     for query in queries:
         query.process.interrupt(back)
 
 
 def _restart_driver(pool: ExecutorPool, back: simpy.Event) -> None:
-    pool.restart()
+    pool.restart_with_initial_executors()
     back.succeed()
 
 
