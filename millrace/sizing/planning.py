@@ -115,7 +115,7 @@ def _plan_with_choices_made(environment: Environment, table: PriceTable) -> Plan
         warnings=(
             *_other_region_price_warnings(environment, table),
             *_plan_warnings(environment, demands),
-            *_quota_warnings(environment, clusters),
+            *_broker_quota_warnings(environment, clusters),
             *doubtful_input_lines(environment, demands, streams, jobs),
         ),
         left_out=unpriced_costs(environment),
@@ -124,7 +124,7 @@ def _plan_with_choices_made(environment: Environment, table: PriceTable) -> Plan
     return replace(found, advice=tuple(other_engines_and_services.cheaper_service_advice(environment, found)))
 
 
-def _quota_warnings(environment: Environment, clusters: Mapping[str, ClusterPlan]) -> Iterator[str]:
+def _broker_quota_warnings(environment: Environment, clusters: Mapping[str, ClusterPlan]) -> Iterator[str]:
     """Yield a line for each number of brokers for which AWS has to raise a quota first."""
     known = service_limits()
     counts = {name: each.brokers.value for name, each in clusters.items() if each.brokers is not None}

@@ -35,7 +35,7 @@ from millrace.verify.environment_copy import (
     VerificationSettings,
 )
 from millrace.verify.expected_and_actual_cost import put_units
-from millrace.verify.removals.removal import create_topic
+from millrace.verify.removals.removal import create_topic_if_missing
 from millrace.verify.target_base import VerificationTarget
 from millrace.verify.verification_outcome import TableComparison
 
@@ -139,7 +139,7 @@ class VerificationScenario(JobsDrill):
         own = names.stream(source.kind)
         if isinstance(stream, KafkaTopic):
             settings = self._place.kafka_settings(names, stream.cluster)
-            create_topic(settings, own, PARTITIONS, 30.0)
+            create_topic_if_missing(settings, own, PARTITIONS, 30.0)
             producer: RecordProducer = KafkaProducer(settings["bootstrap.servers"], own, settings=settings)
         else:
             batch = max(1, min(500, round(self._settings.per_second / _BATCHES_PER_SECOND)))

@@ -47,7 +47,7 @@ def rehearse_table_changes(
     return rehearse_starts(settings, catalog_columns.ddl_columns_by_table(aws.client("glue"), named))
 
 
-def print_changes_and_exit_if_refused(
+def print_table_changes_and_exit_if_refused(
     command: str,
     aws: DeployedEnvironment,
     assembly: Path,

@@ -10,7 +10,7 @@ from millrace.cli.run.changes_report import (
     change_lines,
     exit_if_permissions_widen,
     jobs_that_continue_checkpoints,
-    print_changes_and_exit_if_refused,
+    print_table_changes_and_exit_if_refused,
     removal_questions,
 )
 from millrace.cli.run.shared_cdk_steps import (
@@ -62,7 +62,7 @@ def deploy(
         result = changes_without_start_of_new_jobs(result)
     if not as_json:
         typer.echo("\n".join(change_lines(result)))
-    print_changes_and_exit_if_refused(
+    print_table_changes_and_exit_if_refused(
         "deploy", aws, assembly, result, jobs_that_continue_checkpoints(result), as_json=as_json
     )
     if only_show or not result:

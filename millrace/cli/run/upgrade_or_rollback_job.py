@@ -10,7 +10,7 @@ from millrace.cli.run.changes_report import (
     change_lines,
     exit_if_permissions_widen,
     exit_if_reasons,
-    print_changes_and_exit_if_refused,
+    print_table_changes_and_exit_if_refused,
 )
 from millrace.cli.run.checkpoint_compatibility import LaunchOfOtherReleaseError, checkpoint_refusals
 from millrace.cli.run.shared_cdk_steps import cdk_deploy_stack, synthesize_and_find_changes
@@ -80,7 +80,7 @@ def upgrade(
             f"{job} cannot be upgraded alone: {', '.join(others)} would change too, and other jobs depend on it; run "
             f"`millrace deploy --env {environment.name}`"
         )
-    print_changes_and_exit_if_refused("upgrade", aws, assembly, own, [job], as_json=as_json)
+    print_table_changes_and_exit_if_refused("upgrade", aws, assembly, own, [job], as_json=as_json)
     if only_show or change.after == "leave":
         return
     exit_if_permissions_widen("upgrade", own, yes=yes, wider=wider)

@@ -176,7 +176,7 @@ def _exit_status_after_verification(
 ) -> int:
     from millrace.sandbox.programs.toolchain import state_folder
     from millrace.sizing import plan
-    from millrace.verify.environment_copy import new_environment_name, write_verification_environment
+    from millrace.verify.environment_copy import random_verification_name, write_verification_environment
     from millrace.verify.expected_and_actual_cost import cost_items
     from millrace.verify.run import Verification, estimate_time_and_usage
 
@@ -184,7 +184,7 @@ def _exit_status_after_verification(
     folder = state_folder() / "verify"
     copy = write_verification_environment(
         environment,
-        new_environment_name(),
+        random_verification_name(),
         account=kind.account,
         settings=settings,
         root=find_root(),

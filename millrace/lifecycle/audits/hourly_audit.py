@@ -158,8 +158,8 @@ class AuditResult:
         return sum(hole.records for hole in self.holes if hole.verdict == "gone")
 
 
-def complete_hours(begin: datetime, end: datetime) -> tuple[datetime, ...]:
-    """Return the starts of the complete hours of a window, UTC.
+def hour_starts_covering_window(begin: datetime, end: datetime) -> tuple[datetime, ...]:
+    """Return the starts of the hours that cover a window, UTC.
 
     Parameters
     ----------

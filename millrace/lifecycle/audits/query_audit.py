@@ -33,7 +33,7 @@ from millrace.lifecycle.audits.hourly_audit import (
     HourCounts,
     MissingRange,
     NotAudited,
-    complete_hours,
+    hour_starts_covering_window,
 )
 from millrace.lifecycle.audits.read_landing_table import LandedRecords
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
@@ -167,7 +167,7 @@ class _QueryAuditInWindow:
 
     @property
     def hours(self) -> tuple[datetime, ...]:
-        return complete_hours(self.begin, self.end)
+        return hour_starts_covering_window(self.begin, self.end)
 
     def audit_landing_table(self, query: LandingQueryBase, stream: str) -> AuditResult | NotAudited:
         names, table = self.place.names, self.place.names.table(query.table)

@@ -127,7 +127,7 @@ class DeployedPermissionKinds:
         """Return the kinds of a line, one for each action."""
         if line.partition(": ")[2].partition("permissions boundary")[0] in ("", "no "):
             return {_without_resource_name(line)}  # whichever role has it
-        own = self._names_of_own_job(stack)
+        own = self._placeholders_of_own_job_names(stack)
         head, allows, rest = line.partition(": Allow ")
         actions, on, target = re.split(r"( on | to |$)", rest, maxsplit=1)
         target = re.sub(r'[^\s",\[\]{}]+', lambda found: self._replace_own_names(found[0], own), target)
@@ -137,8 +137,8 @@ class DeployedPermissionKinds:
             target = target.replace(name, common)
         return {f"{head}{allows}{action}{on}{target}" for action in actions.split(", ")}
 
-    def _names_of_own_job(self, stack: str) -> dict[str, str]:
-        """Return the names in a stack that are of its job alone, with the names of a renamed job's checkpoints."""
+    def _placeholders_of_own_job_names(self, stack: str) -> dict[str, str]:
+        """Return placeholders by the names in a stack that are of its job alone, such as those of its checkpoints."""
         job = stack.removeprefix(self._names.stack("job-"))
         deployed = self._names.job(job)
         now = self._names.environment.jobs.get(job)

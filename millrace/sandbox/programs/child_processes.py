@@ -275,7 +275,7 @@ def _core_share_at_current_load() -> float:
 
 
 @contextmanager
-def stop_at_end(process: ChildProcess | None, *, keep: bool) -> Iterator[None]:
+def stopping_at_end(process: ChildProcess | None, *, keep: bool) -> Iterator[None]:
     """Stop a program at the end; one to keep is stopped only after a failure or Ctrl-C.
 
     Parameters

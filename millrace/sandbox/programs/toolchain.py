@@ -227,7 +227,7 @@ def find_program(program: str, environment: Mapping[str, str]) -> str:
     return path
 
 
-def bypass_proxies() -> None:
+def exclude_local_servers_from_proxies() -> None:
     """Exclude this machine's servers from proxies: urllib, boto3 and other programs use one for localhost, too."""
     listed = [os.environ.get(name, "").split(",") for name in _PAST]
     hosts = [host.strip() for hosts in (*listed, _LOCAL) for host in hosts if host.strip()]
@@ -236,7 +236,7 @@ def bypass_proxies() -> None:
 
 def local_server_answers(url: str) -> bool:
     """Return whether a server on this machine answers at an address."""
-    bypass_proxies()
+    exclude_local_servers_from_proxies()
     try:
         with urllib.request.urlopen(url, timeout=2) as answer:  # noqa: S310 - http, ours
             return bool(answer.status == 200)
@@ -257,7 +257,7 @@ def program_variables(*, java: bool = True) -> dict[str, str]:
     ToolchainError
         One of them is not installed.
     """
-    bypass_proxies()
+    exclude_local_servers_from_proxies()
     bins = [Path(sys.executable).parent, node_modules_folder() / ".bin", node_bin_folder()]
     result = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     if java:

@@ -16,7 +16,7 @@ from millrace.lifecycle.account import kafka_access
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.programs.run_launch_document_locally import SandboxSpark
-from millrace.sandbox.programs.toolchain import bypass_proxies
+from millrace.sandbox.programs.toolchain import exclude_local_servers_from_proxies
 from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, RecordProducer
 from millrace.sandbox.schemas import read_sample_records
 
@@ -112,7 +112,7 @@ class KinesisServer(StreamServer):
             stack = running().stack
             return _kinesis_target(f"stream {own} on {stack.endpoint}", stack.client("kinesis"), own)
         refuse_remote_hosts(urlparse(endpoint).hostname or "")
-        bypass_proxies()
+        exclude_local_servers_from_proxies()
         client = boto3.client(
             "kinesis",
             endpoint_url=endpoint,

@@ -135,12 +135,12 @@ class ClaimContext:
             if each["ResourceType"] == kind and "PhysicalResourceId" in each
         ]
 
-    def newest_glue_runs(self, job: str) -> list[dict[str, Any]]:
+    def newest_started_glue_runs(self, job: str) -> list[dict[str, Any]]:
         """Return the newest runs of a job that really started."""
         runs = self.client("glue").get_job_runs(JobName=self.names.job(job), MaxResults=50)["JobRuns"]
         return [r for r in runs if r["JobRunState"] in LIVED and r.get("ExecutionTime", 0) > 0]
 
-    def newest_emr_runs(self, job: str) -> list[dict[str, Any]]:
+    def newest_started_emr_runs(self, job: str) -> list[dict[str, Any]]:
         """Return the newest runs of a job that really started."""
         application, emr = self.stack_output(job, "ApplicationId"), self.client("emr-serverless")
         # All pages: no document says in which order the runs come.

@@ -60,7 +60,7 @@ def _proved_if_each_job_ran(
 
 def check_glue_jobs_started(context: ClaimContext) -> CheckAnswer:
     """Look for a run of each job on Glue that really started."""
-    newest = {job: context.newest_glue_runs(job) for job in context.jobs_of_engine(GlueJob)}
+    newest = {job: context.newest_started_glue_runs(job) for job in context.jobs_of_engine(GlueJob)}
     return _proved_if_each_job_ran(
         newest, lambda run: f"Glue {run.get('GlueVersion')} {run.get('WorkerType')}"
     )
@@ -85,7 +85,7 @@ def check_glue_log_group_names(context: ClaimContext) -> CheckAnswer:
     jobs = context.jobs_of_engine(GlueJob)
     shapes, lived = set[str](), 0
     for job in jobs:
-        lived += len(context.newest_glue_runs(job))
+        lived += len(context.newest_started_glue_runs(job))
         group = f"/{context.names.prefix}/jobs/{job}"
         groups = context.items_of_all_pages(
             "logs", "describe_log_groups", "logGroups", logGroupNamePrefix=group
@@ -96,7 +96,7 @@ def check_glue_log_group_names(context: ClaimContext) -> CheckAnswer:
             if rest and not rest.startswith(("/", f"-{context.names.job(job)}")):
                 continue
             if context.client("logs").describe_log_streams(logGroupName=name, limit=1)["logStreams"]:
-                shapes.add(_part_count_and_last_part_text(rest))
+                shapes.add(_log_group_name_with_parts_masked(rest))
     if not shapes:
         return CheckAnswer(False, "jobs ran, but no log group has a stream") if lived else _NO_RUN
     return CheckAnswer(
@@ -104,8 +104,8 @@ def check_glue_log_group_names(context: ClaimContext) -> CheckAnswer:
     )
 
 
-def _part_count_and_last_part_text(rest: str) -> str:
-    """Return the number of parts of ``/configuration/role/error`` and the last of them."""
+def _log_group_name_with_parts_masked(rest: str) -> str:
+    """Return the form of a log group's name, such as ``GROUP-NAME/NAME/error``: no name of the account is in it."""
     parts = rest.split("/")
     last = parts[-1] if parts[-1] in ("error", "output") else "NAME"
     return (
@@ -156,7 +156,7 @@ def check_snapshot_writer_versions(context: ClaimContext) -> CheckAnswer:
 
 def check_emr_jobs_started(context: ClaimContext) -> CheckAnswer:
     """Look for a run of each job on EMR Serverless that really started."""
-    newest = {job: context.newest_emr_runs(job) for job in context.jobs_of_engine(EmrJob)}
+    newest = {job: context.newest_started_emr_runs(job) for job in context.jobs_of_engine(EmrJob)}
     return _proved_if_each_job_ran(newest, lambda run: str(run["releaseLabel"]))
 
 
@@ -166,7 +166,7 @@ def check_emr_start_time(context: ClaimContext) -> CheckAnswer:
     took = [
         (run["startedAt"] - run["createdAt"]).total_seconds()
         for job in jobs
-        for run in context.newest_emr_runs(job)
+        for run in context.newest_started_emr_runs(job)
         if "startedAt" in run
     ]
     if not took:

@@ -261,7 +261,7 @@ def kafka_admin_client(settings: Settings) -> AdminClient:
     return admin
 
 
-def create_topic(settings: Settings, topic: str, partitions: int, seconds: float) -> None:
+def create_topic_if_missing(settings: Settings, topic: str, partitions: int, seconds: float) -> None:
     """Create a topic where no stack did: on a cluster that CloudFormation does not know, and in the sandbox.
 
     It has the same time limits as Millrace's topics; on brokers that are too old for them, none.

@@ -30,7 +30,7 @@ from millrace.lifecycle.audits.hourly_audit import (
     ShardRecord,
     compare_counts_by_hour,
     compare_shards_by_record,
-    complete_hours,
+    hour_starts_covering_window,
     missing_offset_ranges,
 )
 from millrace.lifecycle.audits.kinesis import audit_stream_by_counts, last_sequence_number_by_shard
@@ -41,7 +41,7 @@ from millrace.lifecycle.aws_error_messages import AwsError
 ROOT = Path(__file__).parents[3]
 NOW = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
 BEGIN = NOW - 4 * HOUR
-HOURS = complete_hours(BEGIN, NOW)
+HOURS = hour_starts_covering_window(BEGIN, NOW)
 
 COLUMNS = pa.schema(
     [

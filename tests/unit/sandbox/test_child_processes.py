@@ -23,8 +23,8 @@ from millrace.sandbox.programs.child_processes import (
     ChildProcess,
     SandboxError,
     locked_sandbox_without_left_programs,
-    stop_at_end,
     stop_left_programs,
+    stopping_at_end,
     wait_until,
 )
 from tests.http_servers import Handler, served
@@ -191,7 +191,7 @@ def test_what_is_left_behind_is_known_after_the_clock_was_set(tmp_path, monkeypa
 def test_what_is_to_be_kept_is_stopped_where_what_it_is_for_fails(tmp_path, error):
     process = start(tmp_path, FOREVER)
     up(process)
-    with suppress(KeyboardInterrupt), stop_at_end(process, keep=True):
+    with suppress(KeyboardInterrupt), stopping_at_end(process, keep=True):
         if error:
             raise error
     assert process.is_alive == (error is None)

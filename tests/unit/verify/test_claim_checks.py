@@ -143,7 +143,7 @@ def test_unconfirmed_prices_are_compared(usd: str, holds: bool) -> None:
     for name in asked.price_list_renewal.stayed:
         answered.discard(name)
     assert answered, "the answer has not the shape of a price"
-    answer = account_checks.check_price_figures(asked)
+    answer = account_checks.check_unconfirmed_prices(asked)
     assert answer.holds in (holds, False)
     assert ("glue.6.0.dpu_hour: 0.308 here, 0.6 there" in answer.seen) is not holds
     assert account_checks.check_price_products(asked).holds is False
@@ -151,7 +151,7 @@ def test_unconfirmed_prices_are_compared(usd: str, holds: bool) -> None:
 
 def test_prices_of_another_region_are_not_compared() -> None:
     environment = load("dev", root=ROOT).model_copy(update={"region": "eu-west-1"})
-    assert account_checks.check_price_figures(question({}, environment)).holds is None
+    assert account_checks.check_unconfirmed_prices(question({}, environment)).holds is None
 
 
 # ---- what is deployed ----
