@@ -27,7 +27,7 @@ class DrillError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class TimeLimits:
+class DrillTimeLimits:
     """Longest time of each part, in seconds; after it the drill ends as failed.
 
     Attributes
@@ -78,7 +78,7 @@ class JobKill:
 class JobRunner(ABC):
     """Runs of the jobs of an environment, wherever it is deployed."""
 
-    patience: TimeLimits
+    patience: DrillTimeLimits
 
     @abstractmethod
     def catalog(self, names: Names) -> Catalog:

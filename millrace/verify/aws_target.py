@@ -31,14 +31,14 @@ from millrace.lifecycle.deploy import STOPPABLE
 from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, execute_verb_for_answer
 from millrace.lifecycle.preflight.account_checks import check_cdk_bootstrap_version
 from millrace.lifecycle.preflight.run_preflight_checks import PreflightAccount
-from millrace.sandbox.kill_and_restart_jobs import DrillError, TimeLimits, wait_for_condition
+from millrace.sandbox.kill_and_restart_jobs import DrillError, DrillTimeLimits, wait_for_condition
 from millrace.sandbox.programs import cdk
 from millrace.sizing.plan_model import Plan
 from millrace.verify.environment_copy import SHARDS, VerificationCopy, cluster_section
 from millrace.verify.expected_and_actual_cost import BilledRun, billed_quantities, price_names_of_engine
 from millrace.verify.removals.removal import kafka_admin_client
 from millrace.verify.removals.removal_scope import all_stacks
-from millrace.verify.target_base import StepSeconds, VerificationTarget
+from millrace.verify.target_base import ExpectedStepSeconds, VerificationTarget
 
 POLL_SECONDS = 5.0
 
@@ -47,8 +47,8 @@ _EMR_ENDED = ("SUCCESS", "FAILED", "CANCELLED")
 _APPLICATION_ENDED = ("STOPPED", "CREATED", "TERMINATED")
 _BROKER_SECONDS = 15.0
 
-PATIENCE = TimeLimits(start=900, end=600, recover=1800, land=900, reshard=600, remove=2700, vanish=180)
-EXPECTED = StepSeconds(deploy=600, start=150, recover=240, reshard=60, remove=900)
+PATIENCE = DrillTimeLimits(start=900, end=600, recover=1800, land=900, reshard=600, remove=2700, vanish=180)
+EXPECTED = ExpectedStepSeconds(deploy=600, start=150, recover=240, reshard=60, remove=900)
 """Not measured; they are for an estimate only, and no result depends on them."""
 
 
@@ -67,7 +67,7 @@ class AwsAccountTarget(VerificationTarget):
     aws: DeployedEnvironment
     plan: Plan | None = None
     poll_seconds: float = POLL_SECONDS
-    patience: TimeLimits = PATIENCE
+    patience: DrillTimeLimits = PATIENCE
     paid: bool = True
 
     @property

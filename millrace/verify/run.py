@@ -30,7 +30,7 @@ from millrace.verify.removals.manual_removal import TOPIC, UNKNOWN
 from millrace.verify.removals.removal import delete_topic, remove_verification
 from millrace.verify.removals.removal_scope import VerificationScope
 from millrace.verify.scenario import VerificationScenario, order_disturbances
-from millrace.verify.target_base import StepSeconds, VerificationTarget
+from millrace.verify.target_base import ExpectedStepSeconds, VerificationTarget
 from millrace.verify.verification_outcome import TableComparison, TimedStep, VerificationOutcome
 
 TROUBLE = (
@@ -53,7 +53,7 @@ def scope_of_copy(copy: VerificationCopy) -> VerificationScope:
 
 
 def estimate_time_and_usage(
-    step_seconds: StepSeconds, copy: VerificationCopy, plan: Plan, settings: VerificationSettings
+    step_seconds: ExpectedStepSeconds, copy: VerificationCopy, plan: Plan, settings: VerificationSettings
 ) -> tuple[float, VerificationUsage]:
     """Return the expected time and usage of a verification.
 

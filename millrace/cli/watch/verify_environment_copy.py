@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from millrace.verify.environment_copy import VerificationCopy, VerificationSettings
     from millrace.verify.removals.removal import RemovalResult
     from millrace.verify.removals.removal_scope import VerificationScope
-    from millrace.verify.target_base import StepSeconds, VerificationTarget
+    from millrace.verify.target_base import ExpectedStepSeconds, VerificationTarget
     from millrace.verify.verification_outcome import VerificationOutcome
 
 NOT_EXACT = 1
@@ -239,7 +239,7 @@ class _VerificationPlace:
 
     account: str
     where: str
-    expected: StepSeconds
+    expected: ExpectedStepSeconds
     clusters: Mapping[str, Mapping[str, Any]]
     opened: Callable[[VerificationCopy, Plan], AbstractContextManager[VerificationTarget]]
 

@@ -24,7 +24,7 @@ from millrace.sizing.queries.sizing_formulas import InfeasibleError
 VERSION = 1
 
 
-class Interval(Model):
+class EstimateWithInterval(Model):
     """An estimate and its interval, 95 % by default."""
 
     value: float = Field(ge=0)
@@ -32,7 +32,7 @@ class Interval(Model):
     high: float = Field(ge=0)
 
     @model_validator(mode="after")
-    def _check_low_value_high_order(self) -> Interval:
+    def _check_low_value_high_order(self) -> EstimateWithInterval:
         if not self.low <= self.value <= self.high:
             raise ValueError("value must lie between low and high")
         return self
@@ -51,8 +51,8 @@ class ScalingCurve(Model):
         Numbers of cores that were measured.
     """
 
-    contention: Interval
-    coherence: Interval
+    contention: EstimateWithInterval
+    coherence: EstimateWithInterval
     cores: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=2)
 
     def work_share_per_core(self, cores: int) -> float:
@@ -119,10 +119,10 @@ class BenchmarkResult(Model):
     versions: Mapping[str, str] = Field(default_factory=dict)
     settings: Mapping[str, str] = Field(default_factory=dict)
     record_bytes: float = Field(gt=0)
-    overhead_seconds: Interval
-    core_seconds_per_record: Interval
-    wave_seconds: Interval | None = None
-    unevenness: Interval | None = None
+    overhead_seconds: EstimateWithInterval
+    core_seconds_per_record: EstimateWithInterval
+    wave_seconds: EstimateWithInterval | None = None
+    unevenness: EstimateWithInterval | None = None
     scaling: ScalingCurve | None = None
     held_out_error: float = Field(ge=0)
     batches: tuple[BatchRun, ...] = ()

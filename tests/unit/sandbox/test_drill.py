@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.config import Names, load
-from millrace.sandbox.kill_and_restart_jobs import DrillError, JobRunner, JobsDrill, TimeLimits
+from millrace.sandbox.kill_and_restart_jobs import DrillError, DrillTimeLimits, JobRunner, JobsDrill
 from millrace.sandbox.local_runs import LocalJobRunner, LocalSparkRun
 from millrace.sandbox.programs.child_processes import ChildProcess
 from millrace.sandbox.programs.localstack import LocalStack
@@ -26,7 +26,7 @@ NAMES = Names(load("minimal"), "000000000000")
 class Runs(JobRunner):
     """Runs that commit a row at each start, as often as they may."""
 
-    patience = TimeLimits(start=1, end=1, recover=1, land=1, reshard=1, remove=1, vanish=1)
+    patience = DrillTimeLimits(start=1, end=1, recover=1, land=1, reshard=1, remove=1, vanish=1)
 
     def __init__(self, catalog: SqlCatalog, commits: int) -> None:
         self.held, self.commits, self.steps = catalog, commits, list[str]()
