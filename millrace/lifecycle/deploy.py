@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError, read_stack_outputs
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 from millrace.lifecycle.changes.compare_with_deployed import (
@@ -25,7 +26,7 @@ from millrace.lifecycle.jobs.health import (
     UnhealthyJobError,
     wait_until_healthy,
 )
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, execute_verb_for_answer
+from millrace.lifecycle.jobs.state_machine import execute_verb_for_answer
 
 _STOPPED = ("STOPPED", "CREATED")
 STOPPABLE = ("STARTING", "STARTED")

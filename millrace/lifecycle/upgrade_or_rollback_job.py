@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.aws_error_messages import AwsError
 from millrace.lifecycle.changes.assembly_with_other_templates import write_assembly_with_templates
 from millrace.lifecycle.changes.deployment_changes import (
@@ -27,7 +28,6 @@ from millrace.lifecycle.deploy import (
     deploy_around_jobs_and_return_started,
 )
 from millrace.lifecycle.jobs.health import PATIENCE_SECONDS, POLL_SECONDS
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.versions_for_rollback import (
     JobVersion,
     UpgradeError,

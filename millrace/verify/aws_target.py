@@ -19,6 +19,7 @@ from millrace.config.aws.pagination import list_all
 from millrace.config.aws.resource_names import Names
 from millrace.config.model import EmrJob, Environment, ExternalCluster, GlueJob, KinesisStream
 from millrace.lifecycle.account import kafka_access
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.account.kafka_access import Settings
 from millrace.lifecycle.account.outputs_and_launch_documents import (
     NotDeployedError,
@@ -28,7 +29,7 @@ from millrace.lifecycle.account.outputs_and_launch_documents import (
 from millrace.lifecycle.audits import query_audit as audit_job
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 from millrace.lifecycle.deploy import STOPPABLE
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, execute_verb_for_answer
+from millrace.lifecycle.jobs.state_machine import execute_verb_for_answer
 from millrace.lifecycle.preflight.account_checks import check_cdk_bootstrap_version
 from millrace.lifecycle.preflight.run_preflight_checks import PreflightAccount
 from millrace.sandbox.kill_and_restart_jobs import DrillError, DrillTimeLimits, wait_for_condition

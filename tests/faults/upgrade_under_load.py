@@ -27,8 +27,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from millrace.cli.run.checkpoint_compatibility import checkpoint_lines_of_jobs, checkpoint_refusals
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.deploy import compare_with_deployed, launch_document_in_assembly
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, execute_verb
+from millrace.lifecycle.jobs.state_machine import execute_verb
 from millrace.lifecycle.upgrade_or_rollback_job import (
     roll_back_job_and_tell_if_started,
     upgrade_job_and_tell_if_started,

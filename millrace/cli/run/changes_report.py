@@ -18,9 +18,9 @@ from millrace.cli.shared.expected_failures import REFUSED
 from millrace.lifecycle.changes.deployment_changes import DELETED
 
 if TYPE_CHECKING:
+    from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
     from millrace.lifecycle.changes.stack_removals import StackRemoval
     from millrace.lifecycle.deploy import DeploymentChanges
-    from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
     from millrace.sandbox.rehearse_job_table_changes import StartRehearsal
 
 _SHOWN_LINES = 30

@@ -11,7 +11,7 @@ from millrace.config.engines import KINDS
 
 if TYPE_CHECKING:
     from millrace.etl.checkpoints.manifest import Manifest, ManifestError
-    from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
+    from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 
 
 class LaunchOfOtherReleaseError(ValueError):

@@ -20,9 +20,9 @@ from millrace.sizing import plan
 from millrace.sizing.planning import text_if_cost_limit_exceeded
 
 if TYPE_CHECKING:
+    from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
     from millrace.lifecycle.changes.refused_updates import Template
     from millrace.lifecycle.deploy import DeploymentChanges
-    from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
     from millrace.lifecycle.preflight.run_preflight_checks import Check, PreflightAccount
 
 

@@ -61,7 +61,7 @@ def start_history_server(aws: Any, *, runs: int) -> HistoryServer:
     Parameters
     ----------
     aws
-        From :func:`millrace.lifecycle.jobs.state_machine.connect_to_account`.
+        From :func:`millrace.lifecycle.account.deployed_environment.connect_to_account`.
     runs
         Number of newest logs of each job to copy.
 

@@ -21,7 +21,7 @@ from millrace.config.model import Environment
 from millrace.sizing.costs.endpoints_or_nat_gateways import called_services
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
+    from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
     from millrace.verify.account.check_claims import ClaimAnswer
     from millrace.verify.account.check_input_and_answer import ClaimContext
     from millrace.verify.environment_copy import VerificationCopy
@@ -58,7 +58,7 @@ def checker_of_aws_claims(
     environment: Environment, client: Callable[[str], Any]
 ) -> Callable[[VerificationCopy], tuple[ClaimAnswer, ...]]:
     """Return a function that checks the claims for a copy of an environment while it is deployed."""
-    from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
+    from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
     from millrace.verify.account.check_claims import check_claims
 
     def check_claims_of_copy(copy: VerificationCopy) -> tuple[ClaimAnswer, ...]:

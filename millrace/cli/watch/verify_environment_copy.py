@@ -25,7 +25,7 @@ from millrace.config.model import Environment, KafkaTopic
 from millrace.sizing.plan_model import Plan
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
+    from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
     from millrace.verify.environment_copy import VerificationCopy, VerificationSettings
     from millrace.verify.removals.removal import RemovalResult
     from millrace.verify.removals.removal_scope import VerificationScope

@@ -22,6 +22,7 @@ from millrace.config.queries import (
     SourceQueryBase,
     WritesSink,
 )
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.account.kafka_access import Settings, cluster_connection_settings
 from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError
 from millrace.lifecycle.audits import direct_query_records as audit_direct
@@ -38,7 +39,6 @@ from millrace.lifecycle.audits.hourly_audit import (
 from millrace.lifecycle.audits.read_landing_table import LandedRecords
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.config.aws.resource_names import Names
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.account.outputs_and_launch_documents import read_stack_outputs, split_s3_url
 from millrace.lifecycle.aws_error_messages import translating_aws_errors
 from millrace.lifecycle.changes.deployment_changes import (
@@ -36,7 +37,6 @@ from millrace.lifecycle.changes.stack_removals import StackRemoval, build_stack_
 from millrace.lifecycle.changes.table_writer_changes import checkpoints_url, output_writer_changes
 from millrace.lifecycle.changes.undeclared_stacks import NEVER_MADE, deployed_template, stacks_beside_assembly
 from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 
 _LASTING = ("kafka", "lifecycle", "network", "storage", "streams")
 """Parts of an environment that hold data, or that everything depends on."""

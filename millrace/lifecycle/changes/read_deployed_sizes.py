@@ -9,11 +9,11 @@ from typing import Any
 
 from millrace.config.aws.deployed_sizes_to_keep import DeployedCluster, DeployedSizes
 from millrace.config.aws.resource_names import Names
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.aws_error_messages import translating_aws_errors
 from millrace.lifecycle.changes.deployment_changes import resources_of_type
 from millrace.lifecycle.changes.refused_updates import Template, property_at
 from millrace.lifecycle.changes.undeclared_stacks import deployed_template
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 
 _NOT_DUE = "NotDue"
 _MODES = {"PROVISIONED": "provisioned", "ON_DEMAND": "on-demand", None: "provisioned"}

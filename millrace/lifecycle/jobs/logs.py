@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from millrace.config.aws.pagination import list_all
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.aws_error_messages import translating_aws_errors
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 
 Kind = Literal["failed", "refused", "traceback", "exception"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millrace.config.aws.resource_names import Names
 from millrace.config.model import Environment
-from millrace.lifecycle.jobs.state_machine import connect_to_account
+from millrace.lifecycle.account.deployed_environment import connect_to_account
 from millrace.sandbox.local_stand_in_environment import make_stand_in
 from millrace.sandbox.localstack_deployment import Sandbox
 from millrace.sandbox.operate_running_sandbox import spark_of_running_sandbox

@@ -13,7 +13,7 @@ import boto3
 from millrace.config.base import load_kind
 from millrace.config.model import Environment, Stream
 from millrace.lifecycle.account import kafka_access
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.programs.run_launch_document_locally import SandboxSpark
 from millrace.sandbox.programs.toolchain import exclude_local_servers_from_proxies

@@ -277,7 +277,9 @@ def query_result(
     )
     commits = []
     for lane, weight in enumerate(weights):
-        spans = _rows_of_batches(batches, 3, partial(_spans_of_lane, lane), partial(_span_shift, lane))
+        spans = _rows_of_batches(
+            batches, 3, partial(_spans_of_lane, lane), partial(_span_shift_of_lane, lane)
+        )
         first, cuts, at = spans[spans[:, 1] > spans[:, 0]].T
         if len(first):
             commits.append((weight, np.concatenate((first[:1], cuts)), at))
@@ -299,7 +301,7 @@ def _spans_of_lane(lane: int, batch: CommittedBatch) -> Iterator[tuple[float, ..
     return ((first, last, batch.end) for number, first, last in batch.spans if number == lane)
 
 
-def _span_shift(lane: int, repeats: RepeatedBatches) -> tuple[float, ...]:
+def _span_shift_of_lane(lane: int, repeats: RepeatedBatches) -> tuple[float, ...]:
     records = repeats.lanes.get(lane)
     return () if records is None else (records, records, repeats.seconds)
 

@@ -73,7 +73,7 @@ def check_unconfirmed_prices(context: ClaimContext) -> CheckAnswer:
     """Compare prices that are marked unconfirmed with those of the Price List API."""
     if context.region != ELSEWHERE:
         return CheckAnswer(None, f"the figures are those of {ELSEWHERE}")
-    before, now = context.table_prices, context.price_list_renewal
+    before, now = context.required_prices_by_name, context.price_list_renewal
     answered = [
         name
         for name, price in before.items()

@@ -12,8 +12,8 @@ from urllib.request import Request, urlopen
 from millrace.config.aws.pagination import list_all
 from millrace.config.aws.resource_names import Names
 from millrace.config.model import EmrJob, GlueJob
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.account.outputs_and_launch_documents import read_stack_outputs
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sizing.costs.price_table_update import PriceRenewal, renew_prices
 from millrace.sizing.prices_and_limits import Price, all_required_prices_by_name
 
@@ -89,14 +89,14 @@ class ClaimContext:
         return list_all(self.client(service), operation, result_key, **asked)
 
     @cached_property
-    def table_prices(self) -> dict[str, Price]:
+    def required_prices_by_name(self) -> dict[str, Price]:
         """Prices of Millrace's tables."""
         return all_required_prices_by_name(self.region)
 
     @cached_property
     def price_list_renewal(self) -> PriceRenewal:
         """The same prices by the Price List API."""
-        return renew_prices(self.pricing, self.region, self.table_prices, self.today)
+        return renew_prices(self.pricing, self.region, self.required_prices_by_name, self.today)
 
     def jobs_of_engine(self, kind: type[J]) -> dict[str, J]:
         """Return the jobs of an engine.

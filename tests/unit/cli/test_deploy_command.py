@@ -21,11 +21,11 @@ from millrace.config.aws.deployed_sizes_to_keep import DeployedSizes
 from millrace.config.network_storage_governance_observability import Governance
 from millrace.lifecycle import deploy, versions_for_rollback
 from millrace.lifecycle import upgrade_or_rollback_job as upgrade_steps
+from millrace.lifecycle.account import deployed_environment
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.changes import read_deployed_sizes
 from millrace.lifecycle.changes.deployment_changes import JobChange, StackChange
 from millrace.lifecycle.deploy import DeploymentChanges
-from millrace.lifecycle.jobs import state_machine
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sandbox.programs import cdk, toolchain
 from millrace.sandbox.rehearse_job_table_changes import StartRehearsal
 
@@ -43,7 +43,7 @@ def synthesised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(toolchain, "state_folder", lambda: tmp_path)
     monkeypatch.setattr(
-        state_machine, "connect_to_account", lambda _: DeployedEnvironment(names, lambda _: None)
+        deployed_environment, "connect_to_account", lambda _: DeployedEnvironment(names, lambda _: None)
     )
     monkeypatch.setattr(deploy, "compare_with_deployed", lambda *_: change)
     monkeypatch.setattr(read_deployed_sizes, "read_deployed_sizes", lambda _: DeployedSizes())

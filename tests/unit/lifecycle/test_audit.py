@@ -287,7 +287,7 @@ def test_a_kafka_record_is_found_whatever_time_it_says(catalog: SqlCatalog) -> N
     rows += [("t/0/3", "3".zfill(20), BEGIN - timedelta(days=400)), ("t/1/4", "4".zfill(20), BEGIN)]
     rows.append(("t/0/4#replay", "4".zfill(20), BEGIN))
     table = landed(catalog, rows)
-    assert table.offsets_by_time(BEGIN, NOW) == {("t", 0): {0, 1, 2}, ("t", 1): {4}}
+    assert table.offsets_in_and_around_window(BEGIN, NOW) == {("t", 0): {0, 1, 2}, ("t", 1): {4}}
     assert table.offsets_between("t", 0, 3, 4) == {3}
 
 

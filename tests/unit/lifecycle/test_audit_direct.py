@@ -97,7 +97,10 @@ def test_records_are_looked_for_in_both_tables(catalog: SqlCatalog) -> None:
     sink.append(rows("orders/0/4", arrived=NOW - timedelta(days=300)))
     letters.append(rows("orders/0/3", "orders/0/3#replay", "orders/1/7"))
     kept = SinkAndDeadLetters(LandedRecords(letters, "orders"), SinkRecords(sink, "orders"), NOW)
-    assert kept.offsets_by_time(NOW - HOUR, NOW + HOUR) == {("orders", 0): {1, 2, 3}, ("orders", 1): {7}}
+    assert kept.offsets_in_and_around_window(NOW - HOUR, NOW + HOUR) == {
+        ("orders", 0): {1, 2, 3},
+        ("orders", 1): {7},
+    }
     assert kept.offsets_between("orders", 0, 2, 9) == {2, 3, 4}
     assert SinkAndDeadLetters(LandedRecords(letters, "orders"), None, NOW).offsets_between(
         "orders", 0, 0, 9

@@ -20,11 +20,11 @@ from millrace.cli.run.checkpoint_compatibility import (
 from millrace.etl.checkpoints import manifest
 from millrace.etl.job import lease as core
 from millrace.etl.launch import settings
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.changes.assembly_with_other_templates import write_assembly_with_templates
 from millrace.lifecycle.jobs import checkpoints
 from millrace.lifecycle.jobs.checkpoints import CheckpointRequestError
 from millrace.lifecycle.jobs.reset_effects import estimate_records_read_again, reset_objection
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from tests.launch_document_defaults import with_route
 from tests.unit.etl.test_checkpoint_compatibility import DERIVE
 from tests.unit.lifecycle.shop_checkpoints import MANIFEST, Shop, document

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from millrace.cli.run.checkpoint_compatibility import checkpoint_refusals
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.jobs.checkpoints import CheckpointRequestError
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from tests.unit.lifecycle.shop_checkpoints import MANIFEST, Shop, document
 
 

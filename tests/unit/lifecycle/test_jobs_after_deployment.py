@@ -12,6 +12,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from millrace.lifecycle import upgrade_or_rollback_job as upgrading
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.changes.deployment_changes import JobChange
 from millrace.lifecycle.deploy import (
     DeployError,
@@ -21,7 +22,6 @@ from millrace.lifecycle.deploy import (
     changes_without_start_of_new_jobs,
     deploy_around_jobs_and_return_started,
 )
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.versions_for_rollback import UpgradeError
 from tests.unit.lifecycle.test_health import put_metric
 

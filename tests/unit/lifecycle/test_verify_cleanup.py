@@ -15,8 +15,8 @@ from confluent_kafka import KafkaError, KafkaException
 from pyiceberg.exceptions import NoSuchTableError
 
 from millrace.config import Names, load
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.aws_error_messages import AwsError
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sandbox.kill_and_restart_jobs import DrillError, translating_table_errors, wait_for_condition
 from millrace.sandbox.programs import cdk
 from millrace.sandbox.records import lake_tables

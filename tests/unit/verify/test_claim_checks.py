@@ -138,7 +138,7 @@ def priced(usd: str) -> Answers:
 @pytest.mark.parametrize(("usd", "holds"), [("0.308", True), ("0.60", False)])
 def test_unconfirmed_prices_are_compared(usd: str, holds: bool) -> None:
     asked = question(priced(usd))
-    assert asked.table_prices["glue.6.0.dpu_hour"].usd == 0.308
+    assert asked.required_prices_by_name["glue.6.0.dpu_hour"].usd == 0.308
     answered = {"glue.6.0.dpu_hour"}
     for name in asked.price_list_renewal.stayed:
         answered.discard(name)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from millrace.cli.watch import verify_environment_copy as command
 from millrace.config import Environment, Names
 from millrace.config.kafka.login import NoLogin
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.account.real_cost import ENVIRONMENT, PROJECT
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sandbox.kill_and_restart_jobs import DrillError
 from millrace.verify.environment_copy import NAME as NAMES
 from millrace.verify.environment_copy import TAG
