@@ -279,7 +279,7 @@ class Verification:
             deployed_seconds=0.0 if self._made is None else now - self._made,
         )
         return VerificationOutcome(
-            environment=own.environment_name,
+            environment=own.verified_environment_name,
             name=own.name,
             where=self.place.where,
             steps=tuple(clock.steps),

@@ -330,7 +330,8 @@ def _exit_status_after_removal(environment: Environment, *, yes: bool, as_json: 
     aws = connect_account(environment)
     left = find_verifications(aws.client, environment)
     result = (
-        f"{each.name}, of {each.environment_name}: {', '.join(stacks)}" for each, stacks in left.items()
+        f"{each.name}, of {each.verified_environment_name}: {', '.join(stacks)}"
+        for each, stacks in left.items()
     )
     typer.echo("\n".join(result) or "nothing is left", err=as_json)
     confirm_or_exit(

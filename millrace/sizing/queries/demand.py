@@ -121,7 +121,7 @@ class QueryDemand:
         return self.read_at_once * (self.work.overhead_factor if self.work.alone else 1.0)
 
     @property
-    def path(self) -> Path:
+    def yaml_path(self) -> Path:
         """Path of the query in the file."""
         return ("jobs", self.job, "queries", self.query)
 

@@ -75,7 +75,7 @@ def query_plan_and_findings(
         )
     elif query.trigger is not None:
         trigger = pinned_figure(
-            span.trigger, "s", f"pinned; this query has {demand.share}", (*demand.path, "trigger")
+            span.trigger, "s", f"pinned; this query has {demand.share}", (*demand.yaml_path, "trigger")
         )
     else:
         why = f"waiting and working share this query's {demand.share}"
@@ -124,7 +124,7 @@ def query_plan_and_findings(
             inputs=lambda: (f"{demand.number_key_prefix}.cores", *read),
         )
     if isinstance(query, OneStreamQueryBase) and query.kafka is not None:
-        least, path = query.kafka.min_partitions, (*demand.path, "kafka", "min_partitions")
+        least, path = query.kafka.min_partitions, (*demand.yaml_path, "kafka", "min_partitions")
         if least is not None:
             why = f"pinned; the source has {count(source.partitions, 'partition')}"
             repartition = pinned_figure(least, "partitions", why, path)
@@ -254,14 +254,14 @@ def _findings_of_minimum_above_limit(
     if least is None or least <= most.value:
         return []
     allowed = f"at most {most.value}, the most that the plan lets a batch take: {most.why}"
-    return [Finding((*demand.path, "kafka", "min_records_per_batch"), str(least), allowed)]
+    return [Finding((*demand.yaml_path, "kafka", "min_records_per_batch"), str(least), allowed)]
 
 
 def _batch_limit_and_findings(
     demand: QueryDemand, query: SourceQueryBase, above: float, room: tuple[float, bool]
 ) -> tuple[Figure[int], list[Finding]]:
     most, held = round(room[0], 6), room[1]
-    given, path = query.records_per_batch, (*demand.path, "records_per_batch")
+    given, path = query.records_per_batch, (*demand.yaml_path, "records_per_batch")
     longest = f"{demand.work.longest_batch_seconds:g} s"
     if given is None:
         why = f"as many as a batch of {longest} can process; more than {above:,.0f} keep up with the peak"

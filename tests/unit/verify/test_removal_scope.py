@@ -39,7 +39,7 @@ def stack(name: str, tags: dict[str, str]) -> dict[str, Any]:
 def test_a_stack_with_both_marks_belongs_to_its_verification() -> None:
     result = verification_of_stack(stack(f"hello-{NAME}-storage", WHOLE), MINIMAL)
     assert result == OWN
-    assert (result.environment_name, result.cluster) == ("minimal", "")
+    assert (result.verified_environment_name, result.cluster) == ("minimal", "")
     assert result.tags.items() <= WHOLE.items()
 
 
