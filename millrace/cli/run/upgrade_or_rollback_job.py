@@ -12,7 +12,7 @@ from millrace.cli.run.changes_report import (
     exit_if_reasons,
     print_table_changes_and_exit_if_refused,
 )
-from millrace.cli.run.checkpoint_compatibility import LaunchOfOtherReleaseError, checkpoint_refusals
+from millrace.cli.run.checkpoint_compatibility import LaunchDocumentOfOtherReleaseError, checkpoint_refusals
 from millrace.cli.run.shared_cdk_steps import cdk_deploy_stack, synthesize_and_find_changes
 from millrace.cli.shared.expected_failures import confirm_or_exit
 from millrace.cli.shared.options import (
@@ -125,7 +125,7 @@ def rollback(
     )
     try:
         refusals = checkpoint_refusals(aws, job, version.read_launch_document(aws.client("s3")))
-    except LaunchOfOtherReleaseError as error:
+    except LaunchDocumentOfOtherReleaseError as error:
         refusals = []
         typer.echo(
             f"{job}: its checkpoints cannot be checked before the rollback: {error}. The job checks them at "

@@ -10,7 +10,7 @@ MONEY = "USD/month"
 
 
 @dataclass(frozen=True)
-class Difference:
+class PlanDifference:
     """One figure that differs.
 
     Attributes
@@ -38,7 +38,7 @@ class Difference:
         return after - before
 
 
-def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[PlanDifference, ...]:
     """Return the differences between two plans.
 
     Parameters
@@ -54,7 +54,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Di
     """
     old, new = dict(_dollars_by_key(before)), dict(_dollars_by_key(after))
     changed = [
-        Difference(key, MONEY, old.get(key), new.get(key))
+        PlanDifference(key, MONEY, old.get(key), new.get(key))
         for key in dict.fromkeys([*old, *new])
         if round(old.get(key) or 0.0, 2) != round(new.get(key) or 0.0, 2) or (key in old) != (key in new)
     ]
@@ -69,7 +69,9 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Di
         if (one or other) and (one is None or other is None or one[0] != other[0]):
             unit = (other or one or ("", ""))[1]
             changed.append(
-                Difference(key, unit, None if one is None else one[0], None if other is None else other[0])
+                PlanDifference(
+                    key, unit, None if one is None else one[0], None if other is None else other[0]
+                )
             )
     return tuple(changed)
 

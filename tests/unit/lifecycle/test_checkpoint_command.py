@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from millrace.cli.run.checkpoint_compatibility import (
-    LaunchOfOtherReleaseError,
+    LaunchDocumentOfOtherReleaseError,
     checkpoint_refusals,
     irreversible_checkpoint_lines,
 )
@@ -214,9 +214,11 @@ def test_a_fork_may_write_elsewhere(shop: Shop) -> None:
 def test_a_version_of_another_release_is_not_checked_here(shop: Shop) -> None:
     shop.begin()
     aws = DeployedEnvironment(shop.names, lambda _: shop.s3)
-    with pytest.raises(LaunchOfOtherReleaseError, match=r"another release of Millrace .*not_yet_known"):
+    with pytest.raises(
+        LaunchDocumentOfOtherReleaseError, match=r"another release of Millrace .*not_yet_known"
+    ):
         checkpoint_refusals(aws, "clicks", document(not_yet_known=1))
-    with pytest.raises(LaunchOfOtherReleaseError, match=r"another release of Millrace .*0\.9"):
+    with pytest.raises(LaunchDocumentOfOtherReleaseError, match=r"another release of Millrace .*0\.9"):
         checkpoint_refusals(aws, "clicks", document() | {"engine_version": "0.9"})
 
 
