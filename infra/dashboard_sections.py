@@ -10,7 +10,7 @@ from millrace.config.model import MskCluster
 from millrace.config.sources.stream_metrics import StreamMetrics
 from millrace.etl.launch.metric_names import BY_NAME
 from millrace.sizing.alarms.alarms import BATCH_SHARE
-from millrace.sizing.alarms.metrics import metric_namespace, reporting_queries
+from millrace.sizing.alarms.reported_metrics import metric_namespace, reporting_queries
 from millrace.sizing.plan_model import JobPlan, Plan
 
 _PARTS = {

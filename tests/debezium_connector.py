@@ -73,7 +73,7 @@ class Connector:
             **self.settings,
         }
         connector.write_text(json.dumps({"name": PREFIX, "config": settings}))
-        jars.fetch_jars(["debezium"])
+        jars.fetch_missing_jars_and_count(["debezium"])
         path = ":".join(map(str, jars.jar_files("debezium")))
         java: list[str | Path] = [java_home() / "bin" / "java", "-Xmx384m", "-XX:+UseSerialGC", "-cp", path]
         self.process = ChildProcess.start(

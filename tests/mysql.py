@@ -137,7 +137,7 @@ def _driver(spark: SparkSession) -> Any:
 @contextmanager
 def running(spark: SparkSession) -> Iterator[MySql]:
     """Give a fresh server, and end it."""
-    jars.fetch_jars(["debezium", "mysql-server"])
+    jars.fetch_missing_jars_and_count(["debezium", "mysql-server"])
     home = Path(tempfile.mkdtemp(prefix="mysql-"))
     process = None
     try:

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from io import FileIO
 from pathlib import Path
 
-from millrace.sandbox.programs.child_processes import free_port, process_tied_to_parent_and_pipe
+from millrace.sandbox.programs.child_processes import free_port, start_process_tied_to_parent
 
 USER, PASSWORD, DATABASE = "millrace", "not a secret", "postgres"
 _NOBODY = 65534
@@ -40,7 +40,7 @@ class Postgres:
         options = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off", *settings]
         command = [self.programs / "postgres", "-D", self.home / "data", "-p", str(self.port)]
         with (self.home / "log").open("ab") as log:
-            self.process, self.held = process_tied_to_parent_and_pipe(
+            self.process, self.held = start_process_tied_to_parent(
                 [*command, *(part for option in options for part in ("-c", option))],
                 stdout=log,
                 stderr=subprocess.STDOUT,

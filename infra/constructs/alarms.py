@@ -29,7 +29,7 @@ def add_alarms(scope: Construct, names: Names, alarms: Iterable[Alarm], *, topic
         ARN of the topic that is notified.
     """
     for alarm in alarms:
-        runbook = f" ({RUNBOOK}#{alarm.kind})"
+        runbook = f" ({RUNBOOK}#{alarm.runbook_heading})"
         cloudwatch.CfnAlarm(
             scope,
             f"Alarm-{alarm.name}",

@@ -15,7 +15,7 @@ from typing import Any
 
 from millrace.config.engines import ended_run_states
 from millrace.etl.launch.metric_names import BY_NAME
-from millrace.sizing.alarms.metrics import metric_namespace
+from millrace.sizing.alarms.reported_metrics import metric_namespace
 from millrace.sizing.plan_model import JobPlan
 
 from .state_machine_building_blocks import State, choice_state

@@ -22,7 +22,7 @@ from millrace.config.aws.resource_names import VERSIONS, Names
 from millrace.config.network_storage_governance_observability import ExistingTable
 from millrace.config.queries import OneStreamQueryBase
 from millrace.config.table_writers_and_readers import maintained_tables, readers_of_table
-from millrace.sizing.alarms.metrics import metric_namespace
+from millrace.sizing.alarms.reported_metrics import metric_namespace
 from millrace.sizing.plan_model import JobPlan
 
 from ..launch.job_spark_settings import database_location

@@ -9,7 +9,7 @@ from scipy import optimize
 
 from millrace.benchmark.fit import Array
 from millrace.benchmark.measurements import BatchPoint
-from millrace.sizing.queries.benchmark_figures import Interval, ScalingCurve
+from millrace.sizing.queries.benchmark_figures import EstimateWithInterval, ScalingCurve
 
 _RESAMPLES = 499
 
@@ -53,7 +53,7 @@ def fit_scaling_curve(points: Sequence[BatchPoint], *, seed: int = 0) -> Scaling
     )
     low, high = np.percentile(drawn, [2.5, 97.5], axis=0)
     alpha, beta = (
-        Interval(value=float(v), low=float(min(lo, v)), high=float(max(hi, v)))
+        EstimateWithInterval(value=float(v), low=float(min(lo, v)), high=float(max(hi, v)))
         for v, lo, hi in zip(best, low, high, strict=True)
     )
     return ScalingCurve(contention=alpha, coherence=beta, cores=tuple(cores))

@@ -18,7 +18,7 @@ from scipy import optimize, stats
 
 from millrace.benchmark.measurements import SHORTEST, BatchPoint
 from millrace.benchmark.settled_batches import Disturbance, FitError, find_disturbances
-from millrace.sizing.queries.benchmark_figures import Interval
+from millrace.sizing.queries.benchmark_figures import EstimateWithInterval
 
 Array = npt.NDArray[np.float64]
 
@@ -72,10 +72,10 @@ class ModelFit:
         Evidence against the measurements; with any, they should decide nothing.
     """
 
-    overhead: Interval
-    wave: Interval | None
-    per_record: Interval
-    unevenness: Interval | None
+    overhead: EstimateWithInterval
+    wave: EstimateWithInterval | None
+    per_record: EstimateWithInterval
+    unevenness: EstimateWithInterval | None
     held_out_error: float | None
     robust: bool
     warm_up: int
@@ -131,7 +131,7 @@ def fit_model(
         spread, _interval_percentiles_for_few_runs(len({each.group for each in points}), len(solved)), axis=0
     )
     estimates = [
-        Interval(value=value, low=min(below, value), high=max(above, value))
+        EstimateWithInterval(value=value, low=min(below, value), high=max(above, value))
         for value, below, above in zip(best, low, high, strict=True)
     ]
     return ModelFit(
@@ -248,7 +248,7 @@ def _bootstrap_parameters(points: Sequence[BatchPoint], *, waves: bool, robust: 
     return np.stack(results)
 
 
-def _task_spread(points: Sequence[BatchPoint], seed: int) -> Interval | None:
+def _task_spread(points: Sequence[BatchPoint], seed: int) -> EstimateWithInterval | None:
     """Return the spread pooled within stages (the mean of each is subtracted), with an interval over resampled runs."""
     by_run: dict[int, list[tuple[float, int]]] = {}
     for each in points:
@@ -263,7 +263,7 @@ def _task_spread(points: Sequence[BatchPoint], seed: int) -> Interval | None:
     spread = np.sqrt(resampled[:, 0] / resampled[:, 1])
     value = float(np.sqrt(sums[:, 0].sum() / sums[:, 1].sum()))
     low, high = np.percentile(spread, _interval_percentiles_for_few_runs(len(sums), 1))
-    return Interval(value=value, low=min(low, value), high=max(high, value))
+    return EstimateWithInterval(value=value, low=min(low, value), high=max(high, value))
 
 
 def _held_out_error(points: Sequence[BatchPoint], *, robust: bool) -> float | None:

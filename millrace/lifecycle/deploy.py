@@ -6,15 +6,16 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError, read_stack_outputs
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 from millrace.lifecycle.changes.compare_with_deployed import (
     DeploymentChanges,
+    changes_without_start_of_new_jobs,
     compare_with_deployed,
     job_settings_in_assembly,
     launch_document_in_assembly,
     read_deployed_url_and_document,
-    with_new_jobs_stopped,
 )
 from millrace.lifecycle.changes.deployment_changes import JobChange
 from millrace.lifecycle.changes.stack_removals import StackRemoval, in_removal_order
@@ -25,7 +26,7 @@ from millrace.lifecycle.jobs.health import (
     UnhealthyJobError,
     wait_until_healthy,
 )
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, execute_verb_for_answer
+from millrace.lifecycle.jobs.state_machine import execute_verb_for_answer
 
 _STOPPED = ("STOPPED", "CREATED")
 STOPPABLE = ("STARTING", "STARTED")
@@ -48,7 +49,7 @@ class UnknownHealthError(DeployError):
     """A deployed job that was started; its health is unknown, as AWS refused to show it."""
 
 
-def deploy_around_jobs(
+def deploy_around_jobs_and_return_started(
     aws: DeployedEnvironment,
     changes: DeploymentChanges,
     *,
@@ -62,7 +63,7 @@ def deploy_around_jobs(
 ) -> tuple[str, ...]:
     """Drain jobs where necessary, deploy, start, and watch until the jobs are healthy.
 
-    A job that somebody had stopped stays stopped. A job that is deployed without a start (:func:`millrace.lifecycle.changes.compare_with_deployed.with_new_jobs_stopped`) gets the
+    A job that somebody had stopped stays stopped. A job that is deployed without a start (:func:`millrace.lifecycle.changes.compare_with_deployed.changes_without_start_of_new_jobs`) gets the
     desired state stopped, so that only `millrace start` starts a run of it. Where a drain or CloudFormation fails or is
     interrupted, the drained jobs are started again. Jobs whose own stacks were deployed before another one failed start
     with the new version, as no later deployment finds a change there.
@@ -320,11 +321,11 @@ __all__ = [
     "DeploymentChanges",
     "UnhealthyDeploymentError",
     "UnknownHealthError",
+    "changes_without_start_of_new_jobs",
     "compare_with_deployed",
-    "deploy_around_jobs",
+    "deploy_around_jobs_and_return_started",
     "deployed_template",
     "job_settings_in_assembly",
     "launch_document_in_assembly",
     "read_deployed_url_and_document",
-    "with_new_jobs_stopped",
 ]

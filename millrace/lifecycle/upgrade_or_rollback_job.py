@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.aws_error_messages import AwsError
 from millrace.lifecycle.changes.assembly_with_other_templates import write_assembly_with_templates
 from millrace.lifecycle.changes.deployment_changes import (
@@ -24,10 +25,9 @@ from millrace.lifecycle.deploy import (
     DeploymentChanges,
     UnhealthyDeploymentError,
     UnknownHealthError,
-    deploy_around_jobs,
+    deploy_around_jobs_and_return_started,
 )
 from millrace.lifecycle.jobs.health import PATIENCE_SECONDS, POLL_SECONDS
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.versions_for_rollback import (
     JobVersion,
     UpgradeError,
@@ -60,7 +60,7 @@ def changed_shared_stacks(changes: DeploymentChanges, prefix: str) -> tuple[str,
     return tuple(change.stack for change in changes.stacks if change and change.stack in names)
 
 
-def upgrade_job(
+def upgrade_job_and_tell_if_started(
     aws: DeployedEnvironment,
     changes: DeploymentChanges,
     job: str,
@@ -106,7 +106,7 @@ def upgrade_job(
     before = save_deployed_version(aws, job)
     stack = aws.names.stack(f"job-{job}")
     try:
-        started = deploy_around_jobs(
+        started = deploy_around_jobs_and_return_started(
             aws,
             DeploymentChanges((), (change,), {}),
             cdk_deploy=lambda: cdk_deploy(assembly, stack),
@@ -117,7 +117,7 @@ def upgrade_job(
     except UnhealthyDeploymentError as error:
         progress(f"{job}: rolling back to the previous version: {error}")
         try:
-            roll_back_job(
+            roll_back_job_and_tell_if_started(
                 aws,
                 before,
                 assembly=assembly,
@@ -140,7 +140,7 @@ def upgrade_job(
     return bool(started)
 
 
-def roll_back_job(
+def roll_back_job_and_tell_if_started(
     aws: DeployedEnvironment,
     version: JobVersion,
     *,
@@ -152,7 +152,7 @@ def roll_back_job(
     keeps: bool = True,
     changes: DeploymentChanges | None = None,
 ) -> bool:
-    """Deploy an earlier version of a job again, on the same checkpoints; the parameters are those of :func:`upgrade_job`.
+    """Deploy an earlier version of a job again, on the same checkpoints; the parameters are those of :func:`upgrade_job_and_tell_if_started`.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ def roll_back_job(
         assembly, {stack: version.template}, assembly.with_name(f"{assembly.name}-{job}-earlier")
     )
     return bool(
-        deploy_around_jobs(
+        deploy_around_jobs_and_return_started(
             aws,
             changes,
             cdk_deploy=lambda: cdk_deploy(earlier, stack),

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from millrace.config.aws.pagination import list_all
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.account.outputs_and_launch_documents import (
     MISSING_OBJECT,
     ignoring_not_found_errors,
@@ -24,7 +25,6 @@ from millrace.lifecycle.account.outputs_and_launch_documents import (
 from millrace.lifecycle.aws_error_messages import translating_aws_errors
 from millrace.lifecycle.changes.refused_updates import Template
 from millrace.lifecycle.deploy import deployed_template, read_deployed_url_and_document
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 
 
 class UpgradeError(RuntimeError):

@@ -56,7 +56,7 @@ class BenchmarkJob:
     references: Mapping[str, pa.Table]
 
 
-def fill_topic_and_count_records(
+def fill_topic_and_return_records_sent(
     bootstrap: str, payloads: Sequence[bytes], records: Mapping[int, int]
 ) -> int:
     """Fill the partitions of the topic with the payloads, again and again, each in the same order.
@@ -163,7 +163,7 @@ def run_benchmark_schedule(
         "benchmark", home, entry, settings, arguments, environment=environment, line=line
     ) as process:
         told = 0
-        while process.alive:
+        while process.is_alive:
             time.sleep(0.2)
             for event in itertools.islice(start_spark_submit.read_driver_events(process), told, None):
                 told += 1

@@ -18,12 +18,12 @@ from rich.table import Column, Table
 
 from millrace.config import load
 from millrace.config.engines.versions import VERSIONS, SparkLine
-from millrace.sandbox.localstack_deployment import Sandbox, deploy_sandbox, running_servers
+from millrace.sandbox.localstack_deployment import Sandbox, deploy_sandbox, running_localstack_and_kafka
 from millrace.sandbox.one_job_failure_drill import DrillFeed, DrillResult, FailureDrill
 from millrace.sandbox.operate_running_sandbox import save_endpoints as keep_record
 from millrace.sandbox.payloads import records_from_nycflights
 from millrace.sandbox.programs.child_processes import RUN
-from millrace.sandbox.programs.history_server import address_of_started_history_server
+from millrace.sandbox.programs.history_server import start_sandbox_history_server
 from millrace.sandbox.programs.run_launch_document_locally import EVENT_LOGS
 
 Records = Literal["few", "month", "all"]
@@ -135,10 +135,10 @@ def exit_status_after_demo(console: Console, *, environment: str, records: Recor
                 outcomes.append(drill.run())
             outcomes[-1].ledger.write(RUN / "ledgers" / f"{job}.parquet")
         for outcome in outcomes:
-            _print_outcome(console, sandbox, outcome)
+            _print_example_rows_and_dead_letter(console, sandbox, outcome)
         _print_phase_seconds(console, phases)
         if keep:
-            _print_addresses(console, sandbox)
+            _start_history_server_and_print_addresses(console, sandbox)
         summary = demo_summary(outcomes)
     console.print_json(json.dumps(summary), indent=None) if console.is_terminal else console.out(
         json.dumps(summary)
@@ -151,7 +151,7 @@ def running_servers_as_phase(phases: PhaseTimer, *, keep: bool) -> Iterator[Any]
     """Start the servers as a timed phase; after a failure they are stopped, even with ``keep``."""
     with ExitStack() as stack:
         with phases.time_phase("start LocalStack and Kafka"):
-            pair = stack.enter_context(running_servers(keep=keep))
+            pair = stack.enter_context(running_localstack_and_kafka(keep=keep))
         yield pair
 
 
@@ -185,7 +185,7 @@ def demo_summary(outcomes: list[DrillResult]) -> dict[str, Any]:
     }
 
 
-def _print_outcome(console: Console, sandbox: Sandbox, outcome: DrillResult) -> None:
+def _print_example_rows_and_dead_letter(console: Console, sandbox: Sandbox, outcome: DrillResult) -> None:
     catalog = sandbox.spark.catalog(sandbox.warehouse)
     rows = catalog.load_table(outcome.derived_table).scan(limit=3).to_arrow()
     shown = [name for name in rows.column_names if not name.startswith("_")]
@@ -228,8 +228,8 @@ def _print_phase_seconds(console: Console, phases: PhaseTimer) -> None:
     console.print(table)
 
 
-def _print_addresses(console: Console, sandbox: Sandbox) -> None:
-    history = address_of_started_history_server()
+def _start_history_server_and_print_addresses(console: Console, sandbox: Sandbox) -> None:
+    history = start_sandbox_history_server()
     keep_record(sandbox)
     console.print("these servers keep running (stop them with `millrace sandbox stop`):")
     for what, where in (

@@ -19,7 +19,7 @@ from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, LandingQueryBase
 from millrace.sandbox.kill_and_restart_jobs import JobsDrill, Say
 from millrace.sandbox.local_runs import LocalJobRunner
-from millrace.sandbox.localstack_deployment import Sandbox, deploy_sandbox, running_servers
+from millrace.sandbox.localstack_deployment import Sandbox, deploy_sandbox, running_localstack_and_kafka
 from millrace.sandbox.operate_running_sandbox import run_job_once_locally, save_endpoints
 from millrace.sandbox.programs.child_processes import (
     SandboxError,
@@ -189,7 +189,7 @@ def run_trial(
         )
     with ExitStack() as stack:
         say("starting LocalStack and Kafka")
-        local, broker = stack.enter_context(running_servers(keep=keep))
+        local, broker = stack.enter_context(running_localstack_and_kafka(keep=keep))
         say("deploying to LocalStack")
         sandbox = deploy_sandbox(name, local, broker)
         trial = _EnvironmentTrial(sandbox, jobs, feeds, say)
@@ -266,7 +266,7 @@ class _EnvironmentTrial(JobsDrill):
         missing = list(dict.fromkeys(written))
         first: dict[str, float] = {}
 
-        def all_have_rows() -> bool:
+        def note_first_rows_and_tell_if_all() -> bool:
             self.raise_failures(self.jobs)
             for table in [table for table in missing if self.count_rows(table)]:
                 missing.remove(table)
@@ -276,11 +276,13 @@ class _EnvironmentTrial(JobsDrill):
 
         logs = ", ".join(str(runs[-1].job.process.log) for runs in self.local.by_job.values())
         what = f"a first row in {', '.join(missing)}; the jobs' logs: {logs}"
-        self.wait_while_jobs_run(lambda: all_have_rows() or bool(first), _START_SECONDS, what)
+        self.wait_while_jobs_run(
+            lambda: note_first_rows_and_tell_if_all() or bool(first), _START_SECONDS, what
+        )
         # Other tables may wait for a watermark, for longer than anybody waits.
         with suppress(StalledError):
             wait_until(
-                all_have_rows,
+                note_first_rows_and_tell_if_all,
                 seconds=_OTHERS_SECONDS,
                 what="all with rows",
                 progress=lambda: str(len(first)),

@@ -27,7 +27,7 @@ class DrillError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class TimeLimits:
+class DrillTimeLimits:
     """Longest time of each part, in seconds; after it the drill ends as failed.
 
     Attributes
@@ -78,7 +78,7 @@ class JobKill:
 class JobRunner(ABC):
     """Runs of the jobs of an environment, wherever it is deployed."""
 
-    patience: TimeLimits
+    patience: DrillTimeLimits
 
     @abstractmethod
     def catalog(self, names: Names) -> Catalog:
@@ -144,7 +144,7 @@ class JobsDrill:
             self._started.append(job)
             self.runs.start(self.names, job)
 
-    def wait_for_rows(self, table: str, job: str) -> None:
+    def wait_for_first_rows(self, table: str, job: str) -> None:
         """Wait for the first rows of a table that a job writes.
 
         Raises
@@ -212,7 +212,7 @@ class JobsDrill:
         """
         counts, patience = dict[str, tuple[int, int]](), self.runs.patience.land
 
-        def all_rows_landed() -> bool:
+        def count_rows_and_tell_if_all() -> bool:
             self.raise_failures(self.jobs)
             with suppress(ThrottledError):  # throttled: no news, and the request is repeated
                 counts.update({table: (self.count_rows(table), count) for table, count in wanted.items()})
@@ -225,7 +225,7 @@ class JobsDrill:
 
         try:
             wait_until(
-                all_rows_landed,
+                count_rows_and_tell_if_all,
                 seconds=patience,
                 what="settled",
                 progress=missing_rows_text,
@@ -257,14 +257,14 @@ class JobsDrill:
     def count_rows(self, name: str) -> int:
         """Return the number of rows of a table of the environment."""
         table = self.names.table(name)
-        with translate_table_errors(table):
+        with translating_table_errors(table):
             return lake_tables.row_count(self.catalog, table)
 
     def _first_commit_ms_after(self, names: Sequence[str], after_ms: float) -> float | None:
         """Return the time in ms of the first commit to some tables after a time, by the clock of the committing process."""
         times: list[int] = []
         for name in map(self.names.table, names):
-            with translate_table_errors(name):
+            with translating_table_errors(name):
                 table = lake_tables.load_table_if_exists(self.catalog, name)
             times += [snapshot.timestamp_ms for snapshot in table.snapshots()] if table else []
         return min((at for at in times if at > after_ms), default=None)
@@ -280,11 +280,13 @@ class JobsDrill:
             Longest wait without progress of the jobs.
         """
 
-        def check_and_look() -> bool:
+        def raise_failures_or_check_condition() -> bool:
             self.raise_failures(self.jobs if jobs is None else jobs)
             return reached()
 
-        wait_for_condition(check_and_look, seconds, what, progress=self.runs.progress_marker)
+        wait_for_condition(
+            raise_failures_or_check_condition, seconds, what, progress=self.runs.progress_marker
+        )
 
     def raise_failures(self, jobs: Sequence[str]) -> None:
         """Raise the error of sending, or of a job that has ended by itself."""
@@ -324,7 +326,7 @@ def wait_for_condition(
     """
     last = ""
 
-    def look_unless_throttled() -> bool:
+    def check_condition_unless_throttled() -> bool:
         nonlocal last
         last = ""
         try:
@@ -336,14 +338,18 @@ def wait_for_condition(
 
     try:
         wait_until(
-            look_unless_throttled, seconds=seconds, what=what, progress=progress, poll_seconds=poll_seconds
+            check_condition_unless_throttled,
+            seconds=seconds,
+            what=what,
+            progress=progress,
+            poll_seconds=poll_seconds,
         )
     except StalledError as error:
         raise DrillError(f"timeout after {seconds:.0f} s of waiting for {what}{last}") from error
 
 
 @contextmanager
-def translate_table_errors(what: str) -> Iterator[None]:
+def translating_table_errors(what: str) -> Iterator[None]:
     """Raise errors of reading tables, in the catalog and in their files, as one message.
 
     Raises

@@ -10,10 +10,10 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.config.aws.resource_names import Names
 from millrace.lifecycle.account.outputs_and_launch_documents import read_launch_document
-from millrace.sandbox.kill_and_restart_jobs import DrillError, JobRunner, TimeLimits
+from millrace.sandbox.kill_and_restart_jobs import DrillError, DrillTimeLimits, JobRunner
 from millrace.sandbox.programs.run_launch_document_locally import LocalJob, SandboxSpark
 
-PATIENCE = TimeLimits(start=400, end=30, recover=400, land=180, reshard=60, remove=240, vanish=10)
+PATIENCE = DrillTimeLimits(start=400, end=30, recover=400, land=180, reshard=60, remove=240, vanish=10)
 
 _GRACE_SECONDS = 60.0
 _TERMINATED = (0, 128 + signal.SIGTERM)
@@ -46,7 +46,7 @@ class LocalJobRunner(JobRunner):
 
     spark: SandboxSpark
     prefix: str = ""
-    patience: TimeLimits = PATIENCE
+    patience: DrillTimeLimits = PATIENCE
     by_job: dict[str, list[LocalSparkRun]] = field(default_factory=dict)
 
     def catalog(self, names: Names) -> SqlCatalog:
@@ -71,7 +71,7 @@ class LocalJobRunner(JobRunner):
     def why_ended(self, _names: Names, job: str) -> str | None:
         """Return the log's end of a driver that ended by itself."""
         run = self.by_job[job][-1]
-        if run.ended is not None or run.job.process.alive:
+        if run.ended is not None or run.job.process.is_alive:
             return None
         status = run.job.process.popen.returncode
         return f"its run ended by itself with status {status}:\n{run.job.process.last_log_lines(25)}"

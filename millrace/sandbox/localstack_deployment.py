@@ -66,7 +66,7 @@ def deploy_to_localstack(
 
 
 @contextmanager
-def running_servers(
+def running_localstack_and_kafka(
     *, keep: bool = False
 ) -> Iterator[tuple[localstack.LocalStack, kafka_broker.KafkaBroker]]:
     """Start LocalStack and a Kafka broker, both empty; stop them at the end unless ``keep`` is set."""

@@ -18,7 +18,10 @@ from millrace.sandbox.kill_and_restart_jobs import DrillError, JobsDrill
 from millrace.sandbox.local_runs import LocalJobRunner
 from millrace.sandbox.localstack_deployment import Sandbox
 from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
-from millrace.sandbox.programs.run_launch_document_locally import LocalJob, copy_then_move_event_logs
+from millrace.sandbox.programs.run_launch_document_locally import (
+    LocalJob,
+    copy_then_move_event_logs_and_count,
+)
 from millrace.sandbox.records.ledger import Ledger, LedgerComparison, compare_tables_with_ledger
 from millrace.sandbox.records.producer import MOST_AT_ONCE, yield_at_rate
 from millrace.sandbox.records.traffic_targets import sandbox_producer
@@ -110,7 +113,7 @@ class FailureDrill(JobsDrill):
         try:
             self._phase = "running"
             self.start()
-            self.wait_for_rows(self._landed, self._job)
+            self.wait_for_first_rows(self._landed, self._job)
             self._phase = "recovering"
             self.kill_and_restart_jobs("kill -9", {self._job: [[self._landed, self._derived]]})
             self._phase = "running"
@@ -128,7 +131,7 @@ class FailureDrill(JobsDrill):
         runs = [each.job for each in self._local.by_job[self._job]]
         logs = self._sandbox.launch_document(self._job).content["event_logs"]
         for run in runs:
-            copy_then_move_event_logs(self._sandbox.stack, run, logs)
+            copy_then_move_event_logs_and_count(self._sandbox.stack, run, logs)
         return self._drill_result(runs, live_from)
 
     def _send_live(self, stop: Flag) -> None:

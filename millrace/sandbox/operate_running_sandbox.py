@@ -110,7 +110,7 @@ def read_log_lines(job: str, since: datetime | None = None) -> list[LogLine]:
     return lines
 
 
-def columns_of_local_tables(catalog: Catalog, tables: Iterable[str]) -> dict[str, str]:
+def ddl_columns_of_local_tables(catalog: Catalog, tables: Iterable[str]) -> dict[str, str]:
     """Return the columns of the existing tables, as :func:`millrace.lifecycle.account.catalog_columns.ddl_columns_by_table` does."""
     result = {}
     for name in dict.fromkeys(tables):

@@ -51,7 +51,7 @@ _PRIVATE = "the private network: the job reaches AWS by public endpoints, with T
 
 
 @dataclass(frozen=True)
-class Move:
+class CostSavingMove:
     """A change of the file that costs less and keeps every SLA.
 
     Attributes
@@ -99,7 +99,7 @@ Keeps = Callable[[Environment, Plan], bool]
 """Function that simulates a plan and returns whether it keeps every SLA."""
 
 
-def find_moves(environment: Environment, now: Plan, keeps: Keeps) -> tuple[Move, ...]:
+def find_moves(environment: Environment, now: Plan, keeps: Keeps) -> tuple[CostSavingMove, ...]:
     """Return the moves that save the most.
 
     Parameters
@@ -142,7 +142,7 @@ def find_moves(environment: Environment, now: Plan, keeps: Keeps) -> tuple[Move,
         if change.jobs:
             (key, old, new), *rest = with_it
             with_it = tuple(rest)
-        move = Move(key, old, new, usd, before - usd, gives_up, with_it)
+        move = CostSavingMove(key, old, new, usd, before - usd, gives_up, with_it)
         if move.saved >= _WORTH:
             found.append((move, changed, after))
     found.sort(key=lambda each: -each[0].saved)
@@ -151,7 +151,7 @@ def find_moves(environment: Environment, now: Plan, keeps: Keeps) -> tuple[Move,
     return tuple(islice(chain(_move_of_chosen_engines(environment, before), moves), MOST))
 
 
-def _move_of_chosen_engines(environment: Environment, usd: float) -> Iterator[Move]:
+def _move_of_chosen_engines(environment: Environment, usd: float) -> Iterator[CostSavingMove]:
     """Yield the move that writes the engines which the plan has chosen."""
     keys = [
         (f"jobs.{name}.engine", None, environment.jobs[name].engine)
@@ -159,7 +159,7 @@ def _move_of_chosen_engines(environment: Environment, usd: float) -> Iterator[Mo
     ]
     if keys:
         lost = "nothing if the rate was measured there; every other command needs the key"
-        yield Move(*keys[0], usd, 0.0, lost, tuple(keys[1:]))
+        yield CostSavingMove(*keys[0], usd, 0.0, lost, tuple(keys[1:]))
 
 
 def _key_changes_of_merged_jobs(change: _Change, tree: Tree) -> Iterator[tuple[str, Any, Any]]:

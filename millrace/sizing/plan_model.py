@@ -343,7 +343,7 @@ class Alarm:
         return self.missing == "missing"
 
     @property
-    def kind(self) -> str:
+    def runbook_heading(self) -> str:
         """Its heading in ``docs/runbook.md``; the steps do not depend on the job, stream or cluster."""
         parts = self.name.split("/")
         return re.sub(r"-\d+$", "", parts[2] if parts[0] == "stream" else parts[-1])

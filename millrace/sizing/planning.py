@@ -15,10 +15,10 @@ from millrace.config.model import Environment, MskCluster
 from millrace.config.queries import SourceQueryBase
 from millrace.sizing.alarms.alarms import alarms
 from millrace.sizing.alternatives import other_engines_and_services
+from millrace.sizing.alternatives.choose_runs_and_stream_modes import environment_with_cheapest_choices
 from millrace.sizing.alternatives.doubtful_plan_inputs import doubtful_input_lines
 from millrace.sizing.alternatives.partition_search import JobPlanner, cheapest_partitions
 from millrace.sizing.alternatives.remedies import findings_with_remedies
-from millrace.sizing.alternatives.runs_and_stream_modes import environment_with_cheapest_choices
 from millrace.sizing.cost import CENT, stream_cost_items
 from millrace.sizing.costs.endpoints_or_nat_gateways import (
     dns_firewall_cost_items,
@@ -36,7 +36,7 @@ from millrace.sizing.msk_clusters import (
     possible_tiers,
 )
 from millrace.sizing.plan_model import ClusterPlan, Figure, FigureInput, JobPlan, Plan, StreamPlan
-from millrace.sizing.prices_and_limits import PRICES, PriceTable, prices, service_limits
+from millrace.sizing.prices_and_limits import PRICES, PriceTable, price_table_of_region, service_limits
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.environment_demands import query_demands_and_findings
 from millrace.sizing.shards_and_partitions import (
@@ -66,7 +66,7 @@ def plan(environment: Environment) -> Plan:
         or an unreadable price table of the project; all of them at once.
     """
     try:
-        table = prices(environment.region, environment.value_locations.root)
+        table = price_table_of_region(environment.region, environment.value_locations.root)
     except ValueError as error:
         allowed = f"a region whose price table can be read: {error}"
         raise environment.value_locations.error_of_findings(
@@ -113,9 +113,9 @@ def _plan_with_choices_made(environment: Environment, table: PriceTable) -> Plan
         alarms=watched,
         shared=shared_cost_items(environment, streams, (*way_out, *dns), watched, table),
         warnings=(
-            *_price_warnings(environment, table),
+            *_other_region_price_warnings(environment, table),
             *_plan_warnings(environment, demands),
-            *_quota_warnings(environment, clusters),
+            *_broker_quota_warnings(environment, clusters),
             *doubtful_input_lines(environment, demands, streams, jobs),
         ),
         left_out=unpriced_costs(environment),
@@ -124,7 +124,7 @@ def _plan_with_choices_made(environment: Environment, table: PriceTable) -> Plan
     return replace(found, advice=tuple(other_engines_and_services.cheaper_service_advice(environment, found)))
 
 
-def _quota_warnings(environment: Environment, clusters: Mapping[str, ClusterPlan]) -> Iterator[str]:
+def _broker_quota_warnings(environment: Environment, clusters: Mapping[str, ClusterPlan]) -> Iterator[str]:
     """Yield a line for each number of brokers for which AWS has to raise a quota first."""
     known = service_limits()
     counts = {name: each.brokers.value for name, each in clusters.items() if each.brokers is not None}
@@ -353,7 +353,7 @@ def _cluster_plans_and_findings(
     return found, problems
 
 
-def _price_warnings(environment: Environment, table: PriceTable) -> Iterator[str]:
+def _other_region_price_warnings(environment: Environment, table: PriceTable) -> Iterator[str]:
     if table.region != environment.region:
         yield (
             f"region: the prices are those of {table.region}, as there is no table of {environment.region}: "

@@ -101,13 +101,13 @@ class _ValueWithSource(_ConfirmableValue):
         return f"limits.yaml: {self.source}{'' if self.confirmed else ', unconfirmed'}"
 
 
-class Limit(_ValueWithSource):
+class ServiceLimit(_ValueWithSource):
     """A figure of a service, with its source."""
 
     value: float = Field(gt=0)
 
 
-class Broker(_ValueWithSource):
+class BrokerLimits(_ValueWithSource):
     """Limits of one MSK broker of a type.
 
     Attributes
@@ -144,8 +144,8 @@ VOLUME_BYTES = 6.5
 class LimitTable(Model):
     """All limits and broker types."""
 
-    limits: dict[str, Limit]
-    brokers: dict[str, Broker]
+    limits: dict[str, ServiceLimit]
+    brokers: dict[str, BrokerLimits]
 
     def __getitem__(self, name: str) -> float:
         return self.limits[name].value
@@ -168,7 +168,7 @@ def price_regions() -> tuple[str, ...]:
 
 
 @cache
-def prices(region: str, root: Path | None = None) -> PriceTable:
+def price_table_of_region(region: str, root: Path | None = None) -> PriceTable:
     """Return a region's price table: the project's own, the shipped one, or that of another region, which keeps its name.
 
     Parameters
@@ -195,7 +195,7 @@ def prices(region: str, root: Path | None = None) -> PriceTable:
     return own
 
 
-def complete_prices_by_name(region: str, root: Path | None = None) -> dict[str, Price]:
+def all_required_prices_by_name(region: str, root: Path | None = None) -> dict[str, Price]:
     """Return every price that a region's table must hold, with its date and source, so that a table can be written.
 
     The project's own prices have precedence over the shipped ones; those of :data:`ELSEWHERE`, marked as unconfirmed, replace
@@ -255,7 +255,7 @@ def _shipped_table(name: str) -> PriceTable:
 @cache
 def known_price_names() -> Set[str]:
     """Return the names of all prices; every table holds all names of :data:`ELSEWHERE`."""
-    return prices(ELSEWHERE).prices.keys()
+    return price_table_of_region(ELSEWHERE).prices.keys()
 
 
 @cache

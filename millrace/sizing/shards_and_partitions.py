@@ -13,7 +13,11 @@ from millrace.sizing.plan_model import Figure, FigureInput, Inputs, pinned_figur
 from millrace.sizing.prices_and_limits import limit_input, limit_per_second, service_limits
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.demand_inputs import spare_inputs, traffic_inputs
-from millrace.sizing.queries.sizing_formulas import choose_core_spread, partitions_for, whole_cores
+from millrace.sizing.queries.sizing_formulas import (
+    choose_core_spread,
+    fewest_partitions_for_busy_cores,
+    whole_cores,
+)
 from millrace.sizing.readable_numbers import count
 
 MIB = 1024**2
@@ -114,7 +118,7 @@ class StreamWithReaders:
             *spare_inputs(self.spare),
             *map(limit_input, self.stream.limits),
             *map(service_limits().as_input, self.stream.elastic_limit_names or ()),
-            *(f"{demand.key}.cores" for demand in self.readers),
+            *(f"{demand.number_key_prefix}.cores" for demand in self.readers),
         )
 
     @property
@@ -182,24 +186,26 @@ class StreamWithReaders:
         which the traffic is read, the plan takes the cheaper one together with its cores.
         """
         least = self.main_reader.least_cores
-        most = partitions_for(whole_cores(least), least, self.fewest_with_spare(one_wave=True))
+        most = fewest_partitions_for_busy_cores(
+            whole_cores(least), least, self.fewest_with_spare(one_wave=True)
+        )
         found: dict[int, int] = {}
         for number in range(self.fewest_with_spare(one_wave=False), most + 1):
-            cores = self.main_reader_cores(number)
+            cores = self.main_reader_cores_for_partitions(number)
             if cores is not None and cores < min(found, default=math.inf):
                 found[cores] = number
         return found
 
-    def main_reader_cores(self, number: int) -> int | None:
+    def main_reader_cores_for_partitions(self, number: int) -> int | None:
         """Return the cores of the main reader with so many partitions; None if they hand over too little to a reader."""
         overhead, found = service_limits()["spark.repartition.overhead"], 0
         for demand in self.readers:
-            if demand.partitions_read_in_waves >= number:
+            if demand.partitions_to_read_at_a_time >= number:
                 return None
             spread = choose_core_spread(
-                number, demand.needed, overhead, read_at_once=demand.partitions_read_in_waves
+                number, demand.needed, overhead, read_at_once=demand.partitions_to_read_at_a_time
             )
-            if spread.waves == 1 and demand.partitions_read_in_one_wave >= number:
+            if spread.waves == 1 and demand.partitions_to_read_in_one_wave >= number:
                 return None
             if demand is self.main_reader:
                 found = spread.cores
@@ -249,9 +255,14 @@ def partitions_figure_and_finding(
     main = reading.main_reader
     assumed = assumed or main.assumed
     if cores is not None:
-        shards, own = partitions_for(cores, main.least_cores, reading.fewest_with_spare(one_wave=True)), cores
+        shards, own = (
+            fewest_partitions_for_busy_cores(
+                cores, main.least_cores, reading.fewest_with_spare(one_wave=True)
+            ),
+            cores,
+        )
     else:
-        shards, own = chosen, reading.main_reader_cores(chosen) or 1
+        shards, own = chosen, reading.main_reader_cores_for_partitions(chosen) or 1
     if shards <= own:
         one = reading.largest_demand(one_wave=True)
         binding = one if one.partitions > binding.partitions and not reading.spare else binding

@@ -20,6 +20,7 @@ from millrace.config.aws.resource_names import Names
 from millrace.config.engines import ended_run_states
 from millrace.config.model import EmrJob, Environment, ExternalCluster, GlueJob, KinesisStream
 from millrace.lifecycle.account import kafka_access
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.account.kafka_access import Settings
 from millrace.lifecycle.account.outputs_and_launch_documents import (
     NotDeployedError,
@@ -29,25 +30,25 @@ from millrace.lifecycle.account.outputs_and_launch_documents import (
 from millrace.lifecycle.audits import query_audit as audit_job
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 from millrace.lifecycle.deploy import STOPPABLE
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, execute_verb_for_answer
-from millrace.lifecycle.preflight.account import check_bootstrap
+from millrace.lifecycle.jobs.state_machine import execute_verb_for_answer
+from millrace.lifecycle.preflight.account_checks import check_cdk_bootstrap_version
 from millrace.lifecycle.preflight.run_preflight_checks import PreflightAccount
-from millrace.sandbox.kill_and_restart_jobs import DrillError, TimeLimits, wait_for_condition
+from millrace.sandbox.kill_and_restart_jobs import DrillError, DrillTimeLimits, wait_for_condition
 from millrace.sandbox.programs import cdk
 from millrace.sizing.plan_model import Plan
-from millrace.verify.account_or_sandbox import StepSeconds, VerificationTarget
 from millrace.verify.environment_copy import SHARDS, VerificationCopy, cluster_section
 from millrace.verify.expected_and_actual_cost import BilledRun, billed_quantities, price_names_of_engine
 from millrace.verify.removals.removal import kafka_admin_client
 from millrace.verify.removals.removal_scope import all_stacks
+from millrace.verify.target_base import ExpectedStepSeconds, VerificationTarget
 
 POLL_SECONDS = 5.0
 
 _APPLICATION_ENDED = ("STOPPED", "CREATED", "TERMINATED")
 _BROKER_SECONDS = 15.0
 
-PATIENCE = TimeLimits(start=900, end=600, recover=1800, land=900, reshard=600, remove=2700, vanish=180)
-EXPECTED = StepSeconds(deploy=600, start=150, recover=240, reshard=60, remove=900)
+PATIENCE = DrillTimeLimits(start=900, end=600, recover=1800, land=900, reshard=600, remove=2700, vanish=180)
+EXPECTED = ExpectedStepSeconds(deploy=600, start=150, recover=240, reshard=60, remove=900)
 """Not measured; they are for an estimate only, and no result depends on them."""
 
 
@@ -66,7 +67,7 @@ class AwsAccountTarget(VerificationTarget):
     aws: DeployedEnvironment
     plan: Plan | None = None
     poll_seconds: float = POLL_SECONDS
-    patience: TimeLimits = PATIENCE
+    patience: DrillTimeLimits = PATIENCE
     paid: bool = True
 
     @property
@@ -89,7 +90,9 @@ class AwsAccountTarget(VerificationTarget):
         names = copy.names
         assert self.plan is not None
         with translating_aws_errors("cannot read the version of CDK's bootstrap"):
-            (row,) = check_bootstrap(PreflightAccount(DeployedEnvironment(names, self.aws.client), self.plan))
+            (row,) = check_cdk_bootstrap_version(
+                PreflightAccount(DeployedEnvironment(names, self.aws.client), self.plan)
+            )
         if row.verdict != "ok":
             raise NotDeployedError(f"{row.found}: run `{row.command}`, with an administrator's credentials")
         with translating_aws_errors("cannot list the stacks"):
@@ -104,12 +107,12 @@ class AwsAccountTarget(VerificationTarget):
         with translating_aws_errors("cannot list the log groups"):
             self.client("logs").describe_log_groups(limit=1)
         if any(isinstance(stream, KinesisStream) for stream in copy.environment.streams.values()):
-            self._check_shards(copy)
-        self._check_engines(copy)
+            self._check_shard_quota(copy)
+        self._check_engines_answer(copy)
         if copy.kafka_cluster is not None:
-            self._check_brokers(names, copy.kafka_cluster)
+            self._check_brokers_answer(names, copy.kafka_cluster)
 
-    def _check_engines(self, copy: VerificationCopy) -> None:
+    def _check_engines_answer(self, copy: VerificationCopy) -> None:
         for engine in {job.engine for job in copy.environment.jobs.values()}:
             with translating_aws_errors(f"cannot list the jobs of {engine}"):
                 if engine == "glue":
@@ -117,7 +120,7 @@ class AwsAccountTarget(VerificationTarget):
                 else:
                     self.client("emr-serverless").list_applications(maxResults=1)
 
-    def _check_shards(self, copy: VerificationCopy) -> None:
+    def _check_shard_quota(self, copy: VerificationCopy) -> None:
         with translating_aws_errors("cannot read the shard quota"):
             limits = self.client("kinesis").describe_limits()
         left = limits["ShardLimit"] - limits["OpenShardCount"]
@@ -128,7 +131,7 @@ class AwsAccountTarget(VerificationTarget):
                 "that are not needed"
             )
 
-    def _check_brokers(self, names: Names, cluster: str) -> None:
+    def _check_brokers_answer(self, names: Names, cluster: str) -> None:
         settings = self.kafka_settings(names, cluster)
         try:
             kafka_admin_client(settings).list_topics(timeout=_BROKER_SECONDS)

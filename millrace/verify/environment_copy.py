@@ -129,7 +129,7 @@ def environment_identifier(environment: Environment) -> str:
     return f"{environment.project}/{environment.name}"
 
 
-def new_environment_name() -> str:
+def random_verification_name() -> str:
     """Return a name that no environment has."""
     return f"verify-{secrets.token_hex(2)}"
 
@@ -156,7 +156,7 @@ def write_verification_environment(
     environment
         The environment to verify.
     name
-        Name of the new one, from :func:`new_environment_name`.
+        Name of the new one, from :func:`random_verification_name`.
     account
         Account of the new one.
     settings

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from millrace.config.model import Environment, Job
 from millrace.sizing.cost import HOURS, cost_item, price_name
 from millrace.sizing.plan_model import CostItem, Plan
-from millrace.sizing.prices_and_limits import PriceTable, prices
+from millrace.sizing.prices_and_limits import PriceTable, price_table_of_region
 
 PUT_UNIT_BYTES = 25_000
 """Bytes of a PUT payload unit; a record's are rounded up (Kinesis pricing, "PUT payload unit")."""
@@ -108,7 +108,7 @@ def cost_items(
     expected
         Whether it is expected: then no figure was measured.
     """
-    table = prices(environment.region, environment.value_locations.root)
+    table = price_table_of_region(environment.region, environment.value_locations.root)
     items = [*_run_cost_items(usage.runs, table, expected=expected)]
     if usage.shard_seconds:
         hours = usage.shard_seconds / 3600

@@ -19,7 +19,6 @@ from millrace.sandbox.programs import cdk
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sizing.plan_model import Plan
 from millrace.verify.account.check_claims import ClaimAnswer
-from millrace.verify.account_or_sandbox import StepSeconds, VerificationTarget
 from millrace.verify.environment_copy import CLUSTER_TAG, SHARDS, TAG, VerificationCopy, VerificationSettings
 from millrace.verify.expected_and_actual_cost import (
     BilledRun,
@@ -31,6 +30,7 @@ from millrace.verify.removals.manual_removal import TOPIC, UNKNOWN
 from millrace.verify.removals.removal import delete_topic, remove_verification
 from millrace.verify.removals.removal_scope import VerificationScope
 from millrace.verify.scenario import VerificationScenario, order_disturbances
+from millrace.verify.target_base import ExpectedStepSeconds, VerificationTarget
 from millrace.verify.verification_outcome import TableComparison, TimedStep, VerificationOutcome
 
 TROUBLE = (
@@ -53,7 +53,7 @@ def scope_of_copy(copy: VerificationCopy) -> VerificationScope:
 
 
 def estimate_time_and_usage(
-    step_seconds: StepSeconds, copy: VerificationCopy, plan: Plan, settings: VerificationSettings
+    step_seconds: ExpectedStepSeconds, copy: VerificationCopy, plan: Plan, settings: VerificationSettings
 ) -> tuple[float, VerificationUsage]:
     """Return the expected time and usage of a verification.
 
@@ -231,7 +231,7 @@ class Verification:
             own = scope_of_copy(self.copy)
             if self._story is not None:
                 # Nothing may run on while runs are counted.
-                self._end_runs(self._story)
+                self._stop_jobs_or_say_why_not(self._story)
                 self._runs = self._job_runs_with_usage(unknown)
             removed = remove_verification(
                 self.place,
@@ -258,7 +258,7 @@ class Verification:
             return [f"{TOPIC}{topic} on {cluster} ({error})"]
         return []
 
-    def _end_runs(self, story: VerificationScenario) -> None:
+    def _stop_jobs_or_say_why_not(self, story: VerificationScenario) -> None:
         try:
             story.stop()
         except TROUBLE as error:
@@ -279,7 +279,7 @@ class Verification:
             deployed_seconds=0.0 if self._made is None else now - self._made,
         )
         return VerificationOutcome(
-            environment=own.environment_name,
+            environment=own.verified_environment_name,
             name=own.name,
             where=self.place.where,
             steps=tuple(clock.steps),

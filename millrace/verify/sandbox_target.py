@@ -18,11 +18,11 @@ from millrace.sandbox.programs import kafka_broker, localstack
 from millrace.sandbox.programs.child_processes import locked_sandbox_without_left_programs
 from millrace.sandbox.programs.run_launch_document_locally import SandboxSpark, delete_local_catalog
 from millrace.sizing.plan_model import Plan
-from millrace.verify.account_or_sandbox import StepSeconds, VerificationTarget
 from millrace.verify.environment_copy import VerificationCopy
 from millrace.verify.expected_and_actual_cost import BilledRun, billed_quantities
+from millrace.verify.target_base import ExpectedStepSeconds, VerificationTarget
 
-EXPECTED = StepSeconds(deploy=40, start=15, recover=15, reshard=2, remove=15)
+EXPECTED = ExpectedStepSeconds(deploy=40, start=15, recover=15, reshard=2, remove=15)
 """Measured on two cores."""
 
 

@@ -15,14 +15,18 @@ from pyiceberg.catalog import Catalog
 from millrace.config.model import KafkaTopic
 from millrace.lifecycle.audits.kinesis import list_shards
 from millrace.lifecycle.aws_error_messages import AwsError, ThrottledError, translating_aws_errors
-from millrace.sandbox.kill_and_restart_jobs import JobsDrill, Say, translate_table_errors, wait_for_condition
+from millrace.sandbox.kill_and_restart_jobs import (
+    JobsDrill,
+    Say,
+    translating_table_errors,
+    wait_for_condition,
+)
 from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
 from millrace.sandbox.records import lake_tables
 from millrace.sandbox.records.ledger import Ledger
 from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, RecordProducer
 from millrace.sandbox.records.traffic import TokenBucket, TrafficFeed, TrafficShape, default_key_field
 from millrace.sandbox.schemas.traffic_values import RecordGenerator
-from millrace.verify.account_or_sandbox import VerificationTarget
 from millrace.verify.environment_copy import (
     PARTITIONS,
     SHARDS,
@@ -31,7 +35,8 @@ from millrace.verify.environment_copy import (
     VerificationSettings,
 )
 from millrace.verify.expected_and_actual_cost import put_units
-from millrace.verify.removals.removal import create_topic
+from millrace.verify.removals.removal import create_topic_if_missing
+from millrace.verify.target_base import VerificationTarget
 from millrace.verify.verification_outcome import TableComparison
 
 _BATCHES_PER_SECOND = 5
@@ -87,12 +92,12 @@ class StreamTraffic:
         feed = TrafficFeed(RecordGenerator(payloads.schema, choose).record, payloads, shape, choose)
         try:
             with translating_aws_errors(f"cannot send records to {self.source.kind}"):
-                self.producer.send(self._paced_events(feed, stop), sent=lambda _: None)
+                self.producer.send(self._paced_records(feed, stop), sent=lambda _: None)
         except ThrottledError as error:
             # The producer has given up after its retries: callers must not retry.
             raise AwsError(str(error)) from error
 
-    def _paced_events(self, feed: TrafficFeed, stop: threading.Event) -> Iterator[RecordToSend]:
+    def _paced_records(self, feed: TrafficFeed, stop: threading.Event) -> Iterator[RecordToSend]:
         bucket = TokenBucket(feed.shape.rate_at, wait=stop.wait)
         for event in feed.events():
             bucket.wait_for_token()
@@ -124,17 +129,17 @@ class VerificationScenario(JobsDrill):
         self._place = place
         self._copy = copy
         self._settings = settings
-        self.traffic = {source.kind: self._traffic_of_stream(source) for source in copy.sources}
+        self.traffic = {source.kind: self._make_stream_traffic(source) for source in copy.sources}
         self.reshards: list[tuple[int, int]] = []
         self.shards: list[tuple[float, int]] = []
         """Numbers of open shards, each with its time in seconds of the monotonic clock."""
 
-    def _traffic_of_stream(self, source: CopiedStream) -> StreamTraffic:
+    def _make_stream_traffic(self, source: CopiedStream) -> StreamTraffic:
         names, stream = self._copy.names, self._copy.environment.streams[source.kind]
         own = names.stream(source.kind)
         if isinstance(stream, KafkaTopic):
             settings = self._place.kafka_settings(names, stream.cluster)
-            create_topic(settings, own, PARTITIONS, 30.0)
+            create_topic_if_missing(settings, own, PARTITIONS, 30.0)
             producer: RecordProducer = KafkaProducer(settings["bootstrap.servers"], own, settings=settings)
         else:
             batch = max(1, min(500, round(self._settings.per_second / _BATCHES_PER_SECOND)))
@@ -153,7 +158,7 @@ class VerificationScenario(JobsDrill):
             self.send_in_background(traffic.send_until_stopped, f"to-{name}")
         self.start()
         for leg in self._copy.legs:
-            self.wait_for_rows(leg.landed, leg.job)
+            self.wait_for_first_rows(leg.landed, leg.job)
 
     def kill_and_reshard(self) -> None:
         """Kill and reshard, in turns, while records flow.
@@ -167,12 +172,12 @@ class VerificationScenario(JobsDrill):
         tables = {job: [[leg.landed] for leg in self._copy.legs if leg.job == job] for job in self.jobs}
         for turn in order_disturbances(self._settings.kills, self._settings.reshards if resharded else 0):
             if turn == "reshard":
-                self._reshard()
+                self._double_or_halve_shards()
             else:
                 number = len(self.kills) // len(self.jobs) + 1
                 self.kill_and_restart_jobs(f"kill {number} of {self._settings.kills}", tables)
 
-    def _reshard(self) -> None:
+    def _double_or_halve_shards(self) -> None:
         kinesis, stream = self._place.client("kinesis"), self._copy.names.stream("kinesis")
         before = self._open_shard_count(kinesis, stream)
         # To double the shards and back: a split of each shard, then a merge of each pair.
@@ -213,7 +218,7 @@ class VerificationScenario(JobsDrill):
             Missing rows by the tables' counts, for people; empty without any.
         """
         for traffic in self.traffic.values():
-            self._wait_for_traffic(traffic)
+            self._wait_until_records_sent(traffic)
         for sending in self.sending:
             sending.stop()
         self.say("waiting until all records are landed and derived")
@@ -223,7 +228,7 @@ class VerificationScenario(JobsDrill):
         self.stop()
         return lacking
 
-    def _wait_for_traffic(self, traffic: StreamTraffic) -> None:
+    def _wait_until_records_sent(self, traffic: StreamTraffic) -> None:
         what = f"{self._settings.records:,} records to {traffic.source.kind}"
         self.say(f"sending {what}")
         seconds = self._settings.records / self._settings.per_second * 2 + 60
@@ -263,7 +268,7 @@ def compare_with_ledgers(
     comparisons = []
     for leg in copy.legs:
         landed, derived = copy.names.table(leg.landed), copy.names.table(leg.derived)
-        with translate_table_errors(f"{landed} and {derived}"):
+        with translating_table_errors(f"{landed} and {derived}"):
             account = lake_tables.compare_with_ledger(catalog, ledgers[leg.stream], landed, derived)
         comparisons.append(TableComparison(leg, account))
     return tuple(comparisons)

@@ -26,14 +26,14 @@ from millrace.advisor.findings.model import Advice
 from millrace.advisor.logs.event_log_to_history import read_history
 from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.config import load
-from millrace.sandbox.localstack_deployment import Sandbox, running_servers
+from millrace.sandbox.localstack_deployment import Sandbox, running_localstack_and_kafka
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
 from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from millrace.sandbox.programs.localstack import ACCOUNT, LocalStack
 from millrace.sandbox.programs.run_launch_document_locally import (
     EVENT_LOGS,
     LocalJob,
-    copy_then_move_event_logs,
+    copy_then_move_event_logs_and_count,
 )
 from millrace.sandbox.records import lake_tables
 from millrace.sandbox.records.producer import BackgroundThread, KafkaProducer, yield_at_rate
@@ -152,7 +152,7 @@ class Loop:
             job.process.kill()
         [name] = [each.name for each in job.event_logs.iterdir()]
         place = sandbox.launch_document(JOB).content["event_logs"]
-        copy_then_move_event_logs(self.stack, job, place)
+        copy_then_move_event_logs_and_count(self.stack, job, place)
         self.logs.append(EVENT_LOGS / name)
         return f"{place.rstrip('/')}/{name}"
 
@@ -186,7 +186,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run, advise, apply, plan, deploy, run, advise."""
     options = parser().parse_args(arguments)
     shutil.rmtree(HOME, ignore_errors=True)
-    with running_servers() as (stack, broker):
+    with running_localstack_and_kafka() as (stack, broker):
         write(HOME / "project", ENVIRONMENT)
         choose = random.Random(options.seed)
         loop = Loop(stack, broker, options.seconds, choose)

@@ -276,7 +276,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Play, compare, print."""
     options = parser().parse_args(arguments)
     shutil.rmtree(HOME, ignore_errors=True)
-    jars.fetch_jars(["debezium"])
+    jars.fetch_missing_jars_and_count(["debezium"])
     begun, choose, stalled = time.monotonic(), random.Random(options.seed), ""
 
     def say(line: str) -> None:

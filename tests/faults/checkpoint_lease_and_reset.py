@@ -78,7 +78,7 @@ def begun_anew(shop: Shop, run: LocalJob) -> tuple[LocalJob, int]:
     shop.orders.send(shop.choose, RECORDS)
     kept = JobCheckpoints(shop.sandbox.stack.client("s3"), shop.sandbox.names, JOB)
     with kept.holding_lease("reset"):
-        kept.archive_checkpoint(QUERY, start=start_time_text(at, OVERLAP), moment=at)
+        kept.archive_checkpoint_and_return_url(QUERY, start=start_time_text(at, OVERLAP), moment=at)
     following = shop.start(JOB)
     shop.until_taxed(following)
     shop.wait(following, lambda: shop.batches(following) > 0, "a batch's line")
@@ -94,7 +94,7 @@ def carried(shop: Shop, run: LocalJob) -> LocalJob:
     with kept.holding_lease("move"):
         for source, target in ((QUERY, "elsewhere"), ("elsewhere", QUERY)):
             kept.copy_checkpoint(source, kept, target, same_sink=True)
-            kept.archive_checkpoint(source, start=None, moment=datetime.now(UTC))
+            kept.archive_checkpoint_and_return_url(source, start=None, moment=datetime.now(UTC))
     following = shop.start(JOB)
     shop.until_taxed(following)
     # A table shows a batch before its line is printed.

@@ -69,7 +69,7 @@ def meet(job: Crashed, kind: str, mode: Mode, number: int) -> PointResult:
             points.arm(mode, number, job.kill)
             job.start()
             label += ", met again" if _met(job, mode) else ", not met again"
-        if not job.job.alive:
+        if not job.job.is_alive:
             if job.kind.stream:
                 job.send()  # a stream's batch that comes again holds what has come since as well
             job.start()
@@ -89,7 +89,7 @@ def _met(job: Crashed, mode: Mode) -> str:
     def over() -> bool:
         if points.fired.is_set():
             return True
-        if mode == "lost" and not job.job.alive:
+        if mode == "lost" and not job.job.is_alive:
             job.start()
         return job.settled()
 

@@ -350,9 +350,9 @@ class Crashed:
         most = len(self.runs) + 2
 
         def settled() -> bool:
-            if not self.job.alive and len(self.runs) < most:
+            if not self.job.is_alive and len(self.runs) < most:
                 self.start()
-            return self.job.alive and self.settled()
+            return self.job.is_alive and self.settled()
 
         wait_until(settled, seconds=PATIENCE_SECONDS, what="settled", poll_seconds=0.2)
 

@@ -67,9 +67,9 @@ class RealRuns(Engines):
 
     def _show(self, run: Run, states: dict[str, str]) -> str:
         job = self.jobs.get(run.id)
-        if job is not None and job.process.alive and run.looks_left is not None:
+        if job is not None and job.process.is_alive and run.looks_left is not None:
             run.looks_left = 2  # seen ending until it has ended
-        elif job is not None and not job.process.alive:
+        elif job is not None and not job.process.is_alive:
             run.crashed = run.looks_left is None
             run.looks_left = 0
         return super()._show(run, states)

@@ -32,7 +32,7 @@ import pyarrow.compute as pc
 from confluent_kafka import Producer
 from ruamel.yaml import YAML
 
-from millrace.sandbox.localstack_deployment import Sandbox, running_servers
+from millrace.sandbox.localstack_deployment import Sandbox, running_localstack_and_kafka
 from millrace.sandbox.programs import jars, start_spark_submit
 from millrace.sandbox.programs.child_processes import RUN, ChildProcess, SandboxError
 from millrace.sandbox.programs.localstack import ACCOUNT, LocalStack
@@ -329,7 +329,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     shutil.rmtree(HOME, ignore_errors=True)
     with ExitStack() as ending:
-        stack, broker = ending.enter_context(running_servers())
+        stack, broker = ending.enter_context(running_localstack_and_kafka())
         glue = ending.enter_context(service(broker.bootstrap))
         broker.create_topic(TOPIC, PARTITIONS)
         stack.client("s3").create_bucket(Bucket=BUCKET)

@@ -24,7 +24,7 @@ from typing import Any
 from millrace.lifecycle.audits.hourly_audit import HOUR, AuditResult
 from millrace.lifecycle.audits.query_audit import audit_query
 from millrace.sandbox import operate_running_sandbox
-from millrace.sandbox.localstack_deployment import Sandbox, running_servers
+from millrace.sandbox.localstack_deployment import Sandbox, running_localstack_and_kafka
 from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
 from millrace.sandbox.programs.run_launch_document_locally import LocalJob
@@ -308,7 +308,7 @@ def opened(seed: int) -> Iterator[Shop]:
     """Deploy the shop, and end all its runs at last."""
     shutil.rmtree(HOME, ignore_errors=True)
     with ExitStack() as ending:
-        stack, broker = ending.enter_context(running_servers())
+        stack, broker = ending.enter_context(running_localstack_and_kafka())
         kinesis = ending.enter_context(kinesalite.running(seed=seed))
         choose = random.Random(seed)
         shop = Shop(deployed(HOME, stack, broker), kinesis, choose)

@@ -283,7 +283,7 @@ def deployed(ending: ExitStack) -> Round:
     """Deploy a job that derives into sinks. DynamoDB is moto's server, since LocalStack's own is a download."""
     played, database = ending.enter_context(moto()), ending.enter_context(postgres.running())
     make_table(played.client("dynamodb"), "events")
-    stack, broker = ending.enter_context(localstack_deployment.running_servers())
+    stack, broker = ending.enter_context(localstack_deployment.running_localstack_and_kafka())
     login = json.dumps({"username": USER, "password": PASSWORD})
     secret = stack.client("secretsmanager").create_secret(Name="shop/db", SecretString=login)["ARN"]
     file = HOME / "sinks.yaml"

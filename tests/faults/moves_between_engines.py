@@ -28,8 +28,9 @@ import yaml
 from millrace.config import Names, load
 from millrace.config.engines.versions import version_row
 from millrace.etl.launch.lease_record import LIVE_SECONDS
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.deploy import launch_document_in_assembly
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, Verb, execute_verb
+from millrace.lifecycle.jobs.state_machine import Verb, execute_verb
 from millrace.lifecycle.versions_for_rollback import UpgradeError, read_deployed_version
 from millrace.sandbox.operate_running_sandbox import save_endpoints
 from millrace.sandbox.programs.child_processes import SandboxError

@@ -105,7 +105,7 @@ def killed_between_write_and_commit(stage: Stage, records: int) -> None:
     stage.start()
     for _ in range(3):
         before = stage.landed()
-        while stage.landed() == before and stage.job.alive:
+        while stage.landed() == before and stage.job.is_alive:
             time.sleep(0.002)
         stage.job.kill()
         stage.feed.backlog(records // 4)
@@ -229,7 +229,7 @@ def positions_cut_short(stage: Stage, records: int) -> None:
         job = stage.start()
         deadline = time.monotonic() + 60
         wanted = len(stage.feed.producer.ledger)
-        while job.alive and stage.landed() < wanted and time.monotonic() < deadline:
+        while job.is_alive and stage.landed() < wanted and time.monotonic() < deadline:
             time.sleep(0.2)
         if stage.landed() >= wanted:
             continue
@@ -288,6 +288,6 @@ def trimmed(stage: Stage, records: int) -> None:
     try:
         stage.feed.backlog(records // 8)
         job = stage.start()
-        stage.until(lambda: not job.alive, 120, "the job refuses")
+        stage.until(lambda: not job.is_alive, 120, "the job refuses")
     finally:
         stage.kinesis.set_clock(0)

@@ -28,7 +28,7 @@ import numpy as np
 import psutil
 from scipy import stats
 
-from millrace.sandbox.localstack_deployment import Sandbox, deploy_sandbox, running_servers
+from millrace.sandbox.localstack_deployment import Sandbox, deploy_sandbox, running_localstack_and_kafka
 from millrace.sandbox.payloads import records_from_nycflights
 from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
 from millrace.sandbox.programs.child_processes import RUN, SandboxError
@@ -163,7 +163,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run, measure, compare, print."""
     options = parser().parse_args(arguments)
     shutil.rmtree(RUN / "jobs", ignore_errors=True)
-    with running_servers() as (stack, broker):
+    with running_localstack_and_kafka() as (stack, broker):
         sandbox = deploy_sandbox("local", stack, broker)
         producer = KafkaProducer(sandbox.kafka.bootstrap, sandbox.names.stream("flights"))
         producer.send(itertools.islice(endless(), 1_000), sent=lambda _: None)
@@ -185,7 +185,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _watched(sandbox: Sandbox, job: LocalJob, producer: KafkaProducer, given: argparse.Namespace) -> Watch:
     watch = Watch(sandbox, job)
     until = time.monotonic() + given.minutes * 60
-    while time.monotonic() < until and job.process.alive:
+    while time.monotonic() < until and job.process.is_alive:
         time.sleep(given.every)
         if job.commit_times():
             row = watch.look(len(producer.ledger))
@@ -193,7 +193,7 @@ def _watched(sandbox: Sandbox, job: LocalJob, producer: KafkaProducer, given: ar
                 f"{row['hours'] * 60:5.1f} min: {row['sent']:,.0f} sent, heap {row['heap_mib']:.0f} MiB, "
                 f"{row['open_files']:.0f} files open\n"
             )
-    if not job.process.alive:
+    if not job.process.is_alive:
         raise SystemExit(f"the job ended by itself:\n{job.process.last_log_lines(25)}")
     return watch
 

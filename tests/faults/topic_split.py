@@ -172,5 +172,5 @@ def split_topic(stage: Any, records: int) -> None:
 
 def _until_ended(job: ChildProcess) -> None:
     wait_until(
-        lambda: not job.alive, seconds=180, what=f"ended beside partitions that nobody reads: {job.log}"
+        lambda: not job.is_alive, seconds=180, what=f"ended beside partitions that nobody reads: {job.log}"
     )

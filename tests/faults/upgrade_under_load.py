@@ -27,9 +27,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from millrace.cli.run.checkpoint_compatibility import checkpoint_lines_of_jobs, checkpoint_refusals
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.deploy import compare_with_deployed, launch_document_in_assembly
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, execute_verb
-from millrace.lifecycle.upgrade_or_rollback_job import roll_back_job, upgrade_job
+from millrace.lifecycle.jobs.state_machine import execute_verb
+from millrace.lifecycle.upgrade_or_rollback_job import (
+    roll_back_job_and_tell_if_started,
+    upgrade_job_and_tell_if_started,
+)
 from millrace.lifecycle.versions_for_rollback import (
     UpgradeError,
     find_previous_version,
@@ -120,7 +124,7 @@ class Scene:
         cdk.deploy_stacks(assembly, stack, environment=self.stack.environment_variables())
 
     def upgrade(self, assembly: Path) -> bool:
-        return upgrade_job(
+        return upgrade_job_and_tell_if_started(
             self.aws,
             compare_with_deployed(self.aws, assembly),
             JOB,
@@ -138,7 +142,7 @@ class Scene:
     @property
     def live(self) -> LocalJob:
         """The run that goes on."""
-        (job,) = (job for job in self.engines.jobs.values() if job.process.alive)
+        (job,) = (job for job in self.engines.jobs.values() if job.process.is_alive)
         return job
 
 
@@ -201,7 +205,7 @@ def story(scene: Scene) -> Iterator[tuple[str, bool]]:
     runs = scene.runs
     other = scene.version("environments/shop.yaml", "source: orders\n", "source: shipments\n")
     (refusal,) = checkpoint_lines_of_jobs(checkpoint_refusals, scene.aws, other, [JOB])
-    untouched = scene.runs == runs and scene.live.process.alive
+    untouched = scene.runs == runs and scene.live.process.is_alive
     sources = [
         query["routes"][0]["source"]["topic"]
         for query in launch_document_in_assembly(scene.aws.names, other, JOB)["settings"]["queries"]
@@ -209,7 +213,7 @@ def story(scene: Scene) -> Iterator[tuple[str, bool]]:
     yield f"refused: {refusal[:150]}...", untouched and sources == ["shipments"]
 
     begun = time.monotonic()
-    roll_back_job(
+    roll_back_job_and_tell_if_started(
         scene.aws,
         find_previous_version(scene.aws, JOB),
         assembly=other,

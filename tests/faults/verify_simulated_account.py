@@ -101,7 +101,7 @@ class Played(RealRuns):
     def send_ends(self) -> None:
         """Send an event for each run that has ended since, as the services do."""
         for run_id, job in list(self.jobs.items()):
-            if run_id in self.told or job.process.alive:
+            if run_id in self.told or job.process.is_alive:
                 continue
             self.told.add(run_id)
             with self._lock:
@@ -179,7 +179,7 @@ def verified(engines: Played, given: argparse.Namespace) -> int:
         sys.stdout.write(f"{json.dumps(kill)}\n")
     sys.stdout.write(f"trouble: {told['trouble']}; left: {told['remains']}\n")
     wanted, runs = (given.kills + 1) * len({table["job"] for table in told["tables"]}), len(engines.runs)
-    live = sum(job.process.alive for job in engines.jobs.values())
+    live = sum(job.process.is_alive for job in engines.jobs.values())
     seconds = time.monotonic() - begun
     sys.stdout.write(f"status {done.returncode} after {seconds:.0f} s; {runs} runs, {live} of them live\n")
     return int(not (done.returncode == 0 and told["exact"] and runs == wanted and not live))

@@ -9,7 +9,7 @@ import pytest
 from localstack_client.session import Session
 
 from millrace.sandbox import demo
-from millrace.sandbox.localstack_deployment import Sandbox, deploy_sandbox, running_servers
+from millrace.sandbox.localstack_deployment import Sandbox, deploy_sandbox, running_localstack_and_kafka
 from millrace.sandbox.one_job_failure_drill import DrillResult, FailureDrill
 
 DRILL_SECONDS = 600
@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def sandbox() -> Iterator[Sandbox]:
-    with running_servers() as (stack, broker):
+    with running_localstack_and_kafka() as (stack, broker):
         yield deploy_sandbox("local", stack, broker)
 
 

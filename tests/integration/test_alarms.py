@@ -17,7 +17,7 @@ from millrace.infra.constructs.alarms import alarm_name
 from millrace.sandbox.one_job_failure_drill import DrillResult
 from millrace.sandbox.programs.child_processes import RUN
 from millrace.sandbox.programs.run_launch_document_locally import METRICS_FILE
-from millrace.sizing.alarms.metrics import metric_namespace
+from millrace.sizing.alarms.reported_metrics import metric_namespace
 
 pytestmark = pytest.mark.slow
 

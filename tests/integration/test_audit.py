@@ -23,7 +23,7 @@ from millrace.lifecycle.audits.direct_query_records import (
     SinkRecords,
     ranges_in_commits,
 )
-from millrace.lifecycle.audits.hourly_audit import HOUR, AuditResult, complete_hours
+from millrace.lifecycle.audits.hourly_audit import HOUR, AuditResult, hour_starts_covering_window
 from millrace.lifecycle.audits.kafka import TopicReader, compare_offsets_by_hour
 from millrace.lifecycle.audits.query_audit import audit_query
 from millrace.lifecycle.audits.read_landing_table import LandedRecords
@@ -145,7 +145,12 @@ def test_what_is_missing_is_named(sandbox, holed):
     topic = TopicReader(TOPIC, {"bootstrap.servers": sandbox.kafka.bootstrap})
     unread = holed.sent[-2]
     hours, holes = compare_offsets_by_hour(
-        topic, holed.landed, complete_hours(now - HOUR, now), only=None, read={0: unread}, whole=True
+        topic,
+        holed.landed,
+        hour_starts_covering_window(now - HOUR, now),
+        only=None,
+        read={0: unread},
+        whole=True,
     )
     markers = sorted(set(range(unread)) - set(holed.sent))
     assert len(markers) == 2
@@ -168,7 +173,12 @@ def test_a_topic_that_is_not_there_is_told(sandbox, holed):
     nowhere = TopicReader("nowhere", {"bootstrap.servers": sandbox.kafka.bootstrap})
     with pytest.raises(AwsError, match="topic nowhere"):
         compare_offsets_by_hour(
-            nowhere, holed.landed, complete_hours(now - HOUR, now), only=None, read={}, whole=True
+            nowhere,
+            holed.landed,
+            hour_starts_covering_window(now - HOUR, now),
+            only=None,
+            read={},
+            whole=True,
         )
 
 
@@ -207,14 +217,16 @@ def test_a_direct_query_is_held_against_its_sink_its_letters_and_its_commits(san
     now = datetime.now(UTC)
     topic = TopicReader(DIRECT, {"bootstrap.servers": sandbox.kafka.bootstrap})
     running_sandbox = SinkAndDeadLetters(
-        LandedRecords(letters, DIRECT), SinkRecords(sink, DIRECT), complete_hours(now - HOUR, now)[0]
+        LandedRecords(letters, DIRECT),
+        SinkRecords(sink, DIRECT),
+        hour_starts_covering_window(now - HOUR, now)[0],
     )
 
     def told(held):
         hours, holes = compare_offsets_by_hour(
             topic,
             running_sandbox,
-            complete_hours(now - HOUR, now),
+            hour_starts_covering_window(now - HOUR, now),
             only=None,
             read={0: 30},
             whole=True,

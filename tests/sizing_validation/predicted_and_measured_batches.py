@@ -74,7 +74,9 @@ def measure(repetitions: int, batches: int, said: Callable[[str], None]) -> list
     with locked_sandbox_without_left_programs(), kafka_broker.running_broker() as broker:
         held = benchmark.records_needed_by_partition(runs)
         broker.create_topic(benchmark.TOPIC, len(held))
-        said(f"{benchmark.fill_topic_and_count_records(broker.bootstrap, payloads, held):,} records sent")
+        said(
+            f"{benchmark.fill_topic_and_return_records_sent(broker.bootstrap, payloads, held):,} records sent"
+        )
         return [
             benchmark.run_benchmark_schedule(
                 subject,

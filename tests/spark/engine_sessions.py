@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from millrace.etl.queries import required_spark_settings
-from millrace.sandbox.programs.engine_default_spark_settings import engine_settings
+from millrace.sandbox.programs.engine_default_spark_settings import engine_default_settings
 
 ADAPTIVE = "spark.sql.adaptive.enabled"
 BROADCAST = "spark.sql.autoBroadcastJoinThreshold"
@@ -47,7 +47,9 @@ class Profile:
     def settings(self) -> dict[str, str]:
         """All that a batch of this engine sees."""
         workers = {"type": "G.1X", "max": 3, "vcpu": 4}
-        result = engine_settings({"engine": self.engine, "engine_version": self.version, "workers": workers})
+        result = engine_default_settings(
+            {"engine": self.engine, "engine_version": self.version, "workers": workers}
+        )
         # Inside a micro-batch Spark turns it off, before 4.1 and where there is state.
         result[ADAPTIVE] = result.pop("spark.sql.adaptive.streaming.stateless.enabled", "false")
         return {**result, **self.more, **required_spark_settings.RUNTIME}

@@ -89,7 +89,7 @@ def test_a_run_of_emr_is_a_batch_and_no_worker_waits_for_it(turns: Synthesis) ->
 @pytest.mark.parametrize("job", JOBS)
 def test_one_alarm_tells_of_a_run_that_did_not_start(turns: Synthesis, job: str) -> None:
     assert turns.documents[job]["settings"]["run_every_seconds"] == 600
-    mine = {alarm.kind: alarm for alarm in turns.plan.alarms if alarm.subject == f"job/{job}"}
+    mine = {alarm.runbook_heading: alarm for alarm in turns.plan.alarms if alarm.subject == f"job/{job}"}
     assert "no-batch" not in mine
     run = turns.plan.jobs[job].run
     assert run is not None

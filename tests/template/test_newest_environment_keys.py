@@ -8,7 +8,7 @@ import pytest
 
 from millrace.config import load
 from millrace.config.aws.regions import aws_partition_of_region
-from millrace.verify.account.checks import RESOURCE_TYPES
+from millrace.verify.account.account_checks import RESOURCE_TYPES
 from tests.policy.all_regions import NEWEST, REGIONS, written
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 from tests.template.test_iam_statement_resources import refused

@@ -19,7 +19,7 @@ from millrace.infra.cloudwatch_and_grafana_dashboards import (
     split_into_dashboards,
 )
 from millrace.infra.dashboard_sections import dashboard_sections
-from millrace.sizing.alarms.metrics import metric_namespace
+from millrace.sizing.alarms.reported_metrics import metric_namespace
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 from tests.template.test_security import listed
 

@@ -31,7 +31,7 @@ from millrace.advisor.logs.event_logs import find_event_logs
 from millrace.config.aws.pagination import list_all
 from millrace.config.document.problems import ConfigurationError
 from millrace.config.engines import ended_run_states
-from millrace.sizing.prices_and_limits import PriceTable, price_regions, prices
+from millrace.sizing.prices_and_limits import PriceTable, price_regions, price_table_of_region
 
 STREAMING = "gluestreaming"
 """``Command.Name`` of Glue's streaming jobs; a query that a job of another type runs cannot be told from a batch job."""
@@ -274,4 +274,4 @@ def look_up_foreign_job(job: ScannedJob, client: Client, region: str) -> Foreign
 
 
 def _price_table(region: str) -> PriceTable | None:
-    return prices(region) if region in price_regions() else None
+    return price_table_of_region(region) if region in price_regions() else None

@@ -23,7 +23,7 @@ from millrace.config.aws.pagination import list_all
 from millrace.config.document.problems import wrong_option_error
 from millrace.config.engines.glue import glue_hourly_bill_items, glue_workers
 from millrace.sizing.cost import HOURS, price_name
-from millrace.sizing.prices_and_limits import PriceTable, price_regions, prices
+from millrace.sizing.prices_and_limits import PriceTable, price_regions, price_table_of_region
 
 GIB = 1024**3
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt])?(?:i?b)?", re.IGNORECASE)
@@ -121,7 +121,7 @@ def _glue_monthly_usd(version: str, worker: str | None, workers: int | None, reg
     if region not in price_regions():
         return None
     run = {"GlueVersion": version, "WorkerType": worker, "NumberOfWorkers": workers}
-    cost = glue_run_cost(run, HOURS * 3600, prices(region))
+    cost = glue_run_cost(run, HOURS * 3600, price_table_of_region(region))
     return None if cost is None else cost.usd
 
 
@@ -252,7 +252,7 @@ def _emr_monthly_usd(
     """Return the cost of a month at the billed use; before a bill, at the most that its settings allow."""
     if region not in price_regions():
         return None
-    table = prices(region)
+    table = price_table_of_region(region)
     used, seconds = job.get("billedResourceUtilization") or {}, job.get("totalExecutionDurationSeconds") or 0
     if used.get("vCPUHour") and seconds:
         return emr_usage_usd(used, table, arm=arm) * HOURS * 3600 / seconds

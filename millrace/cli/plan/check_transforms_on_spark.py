@@ -13,7 +13,7 @@ from millrace.sizing import Plan
 _UNCHECKED = "the columns of transforms were not checked"
 
 
-def find_transform_problems_on_spark(environment: Environment, sized: Plan) -> list[str]:
+def check_transforms_and_list_unchecked(environment: Environment, sized: Plan) -> list[str]:
     """Plan each transform with the columns that it will get: finds unknown columns, and a lack of those that it must keep.
 
     Returns

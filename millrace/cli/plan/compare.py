@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from millrace.cli.shared.console import figure_columns, print_table_with_texts, word_columns
+from millrace.cli.shared.console import figure_columns, print_table_with_trailing_texts, word_columns
 from millrace.cli.shared.html_pages import check_page_is_writable, html_page, write_page
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.config import ConfigurationError, Environment, load
@@ -66,7 +66,7 @@ def compare(
         for each in result
     ]
     texts = ("price", "does not do", "of which the file uses")
-    print_table_with_texts([*word_columns("way"), *figure_columns("$/month")], texts, rows)
+    print_table_with_trailing_texts([*word_columns("way"), *figure_columns("$/month")], texts, rows)
 
 
 def _dollars_by_engine(environment: Environment) -> dict[str, float | str]:

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from millrace.cli.shared.output_file_errors import write_errors_as_wrong_option
+from millrace.cli.shared.output_file_errors import reporting_write_errors_as_wrong_option
 from millrace.config.base import SLUG, SLUG_SAID
 from millrace.config.document.problems import wrong_option_error
 from millrace.config.environment_json_schema import SCHEMA_FILE, schema_text
@@ -47,7 +47,7 @@ def init(
     from millrace.cli.plan.vendor_millrace_wheel import install_wheel_in_project, write_wheel_of_this_program
 
     made = new_project_texts_by_path(project)
-    with write_errors_as_wrong_option("FOLDER", folder):
+    with reporting_write_errors_as_wrong_option("FOLDER", folder):
         if folder.exists() and not folder.is_dir():
             raise wrong_option_error("FOLDER", str(folder), "the name of a new or empty folder")
         if folder.is_dir() and any(folder.iterdir()):

@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from millrace.cli.plan import plan_diff
-from millrace.cli.plan.check_transforms_on_spark import find_transform_problems_on_spark
+from millrace.cli.plan.check_transforms_on_spark import check_transforms_and_list_unchecked
 from millrace.cli.plan.plan_tables import plan_tables
 from millrace.cli.plan.report import permission_diff_between_versions
 from millrace.cli.plan.report.apply_cost_saving_moves import move_lines, write_moves_into_files
@@ -40,7 +40,7 @@ from millrace.sizing.cost_saving_moves import environment_with_cheapest_engines,
 from millrace.sizing.environment_with_plan_choices import environment_as_planned
 from millrace.sizing.number_derivation import DerivationNode, derivation_of_number
 from millrace.sizing.plan_as_plain_data import plan_as_plain_data
-from millrace.sizing.prices_and_limits import prices
+from millrace.sizing.prices_and_limits import price_table_of_region
 from millrace.sizing.readable_numbers import count
 
 
@@ -138,7 +138,7 @@ def plan_command(
         check_page_is_writable(html)
     environment = environment_with_cheapest_engines(load(env, open_engines=True), plan_keeps_all_slas)
     if deployed:
-        environment = environment.with_deployed_sizes(_deployed_sizes(environment))
+        environment = environment.with_deployed_sizes(_read_deployed_sizes_from_account(environment))
     environment = environment_with_scaled_traffic(environment, traffic)
     sized = plan(environment)
     if apply is not None:
@@ -177,7 +177,7 @@ def plan_command(
             typer.echo(f"wrote {html}")
 
 
-def _deployed_sizes(environment: Environment) -> DeployedSizes:
+def _read_deployed_sizes_from_account(environment: Environment) -> DeployedSizes:
     from millrace.cli.shared.account_or_sandbox_connection import connect_account
     from millrace.lifecycle.changes.read_deployed_sizes import read_deployed_sizes
 
@@ -223,7 +223,7 @@ def old_prices_warning(environment: Environment, today: date | None = None) -> s
     today
         Left out, the day in UTC.
     """
-    table = prices(environment.region, environment.value_locations.root)
+    table = price_table_of_region(environment.region, environment.value_locations.root)
     return table.describe_old_prices(datetime.now(UTC).date() if today is None else today)
 
 
@@ -235,14 +235,14 @@ def _print_explanation(environment: Environment, sized: Plan, key: str, *, as_js
         typer.echo(json.dumps(asdict(explanation), indent=2, ensure_ascii=False))
         return
 
-    def figure_tree(node: DerivationNode) -> Tree:
+    def tree_of_derivation(node: DerivationNode) -> Tree:
         parts = (node.how, f"from {node.origin}" if node.origin else "")
         first = f"{escape(node.name)} = [bold]{escape(node.value)}[/bold]"
         grown = Tree("  ".join((first, *(escape(each) for each in parts if each))))
-        grown.children.extend(map(figure_tree, node.inputs))
+        grown.children.extend(map(tree_of_derivation, node.inputs))
         return grown
 
-    print_rich(figure_tree(explanation))
+    print_rich(tree_of_derivation(explanation))
 
 
 def _print_plan_diff(
@@ -315,7 +315,7 @@ def validate_command(
     try:
         environment = load(env)
         sized = plan(environment)
-        unchecked = find_transform_problems_on_spark(environment, sized) if spark else []
+        unchecked = check_transforms_and_list_unchecked(environment, sized) if spark else []
     except ConfigurationError as error:
         if not as_json:
             raise

@@ -17,7 +17,7 @@ from millrace.cli.plan.report.permission_diff_between_versions import Templates,
 from millrace.config import ConfigurationError, Environment, load
 from millrace.config.document.problems import dotted_path, wrong_option_error
 from millrace.sizing import plan
-from millrace.sizing.alternatives.plan_difference import MONEY, Difference
+from millrace.sizing.alternatives.plan_difference import MONEY, PlanDifference
 from millrace.sizing.plan_as_plain_data import VERSION, plan_as_plain_data
 
 _GUARDS = re.compile(
@@ -162,11 +162,11 @@ def _extract_commit(reference: str, root: Path, folder: Path) -> None:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         raise wrong_option_error("--diff", reference, f"{_ALLOWED}: {lines[0] if lines else 'git failed'}")
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as packed:
-        members = [member for member in packed if _stays_inside(member, str(folder))]
+        members = [member for member in packed if _is_member_inside_folder(member, str(folder))]
         packed.extractall(folder, members=members, filter="data")
 
 
-def _stays_inside(member: tarfile.TarInfo, folder: str) -> bool:
+def _is_member_inside_folder(member: tarfile.TarInfo, folder: str) -> bool:
     """Return whether it neither lies nor leads outside of the folder, as an absolute link does: no plan is made of that."""
     try:
         tarfile.data_filter(member, folder)
@@ -176,7 +176,7 @@ def _stays_inside(member: tarfile.TarInfo, folder: str) -> bool:
 
 
 def diff_document(
-    differences: Sequence[Difference], keys: Sequence[KeyChange], changes: Sequence[str] | None
+    differences: Sequence[PlanDifference], keys: Sequence[KeyChange], changes: Sequence[str] | None
 ) -> dict[str, Any]:
     """Return ``version`` (1), ``differences`` (``key``, ``unit``, ``before``, ``after``, ``more``), ``keys``, ``templates`` if given."""
     rows = [
@@ -193,7 +193,7 @@ def diff_document(
     return document if changes is None else {**document, "templates": list(changes)}
 
 
-def difference_cells(each: Difference) -> tuple[str, str, str, str]:
+def difference_cells(each: PlanDifference) -> tuple[str, str, str, str]:
     """Return key, before, after and increase, formatted for people."""
     money = each.unit == MONEY
 
@@ -240,7 +240,7 @@ def changed_keys_as_markdown(key_changes: Sequence[KeyChange]) -> str:
     return "\n".join(rows) + "\n"
 
 
-def differences_as_markdown(differences: Sequence[Difference], reference: str) -> str:
+def differences_as_markdown(differences: Sequence[PlanDifference], reference: str) -> str:
     """Return a table for a pull request."""
     if not differences:
         return f"No size and no cost differs from the plan of `{reference}`.\n"

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from millrace.cli.shared.options import EnvironmentName
-from millrace.cli.shared.output_file_errors import write_errors_as_wrong_option
+from millrace.cli.shared.output_file_errors import reporting_write_errors_as_wrong_option
 from millrace.config import Environment, Finding, load
 from millrace.config.aws.regions import aws_partition_of_region
 from millrace.config.aws.resource_names import Names
@@ -59,7 +59,7 @@ def policies(
     if out is None:
         typer.echo(json.dumps(result, indent=2))
         return
-    with write_errors_as_wrong_option("--out", out):
+    with reporting_write_errors_as_wrong_option("--out", out):
         out.mkdir(parents=True, exist_ok=True)
         # If a policy now needs fewer files, remove the others, so that nobody attaches them.
         for left in out.iterdir():
@@ -67,7 +67,7 @@ def policies(
                 left.unlink()
     for name, document in result.items():
         file = out / name
-        with write_errors_as_wrong_option("--out", file):
+        with reporting_write_errors_as_wrong_option("--out", file):
             file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
         typer.echo(f"wrote {file}")
 

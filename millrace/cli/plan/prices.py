@@ -12,16 +12,16 @@ from typing import Annotated, Any
 import typer
 
 from millrace.cli.shared.options import AsJson
-from millrace.cli.shared.output_file_errors import write_errors_as_wrong_option
+from millrace.cli.shared.output_file_errors import reporting_write_errors_as_wrong_option
 from millrace.config import find_root
 from millrace.config.document.problems import wrong_option_error
 from millrace.sizing.costs.price_table_update import (
     PriceRenewal,
-    price_list_region,
     price_table_yaml,
+    region_of_price_list_api,
     renew_prices,
 )
-from millrace.sizing.prices_and_limits import PRICES, complete_prices_by_name
+from millrace.sizing.prices_and_limits import PRICES, all_required_prices_by_name
 
 STAYED = 3
 """Exit status: at least one price got no usable answer and was not updated."""
@@ -60,7 +60,7 @@ def update(
         raise wrong_option_error("--region", region, "the code of a region, such as eu-west-1")
     root = find_root()
     try:
-        before = complete_prices_by_name(region, root)
+        before = all_required_prices_by_name(region, root)
     except ValueError as error:
         raise wrong_option_error(
             "--region", region, f"a region whose price file is valid: {error}"
@@ -69,7 +69,7 @@ def update(
         result = renew_prices(price_list_client(region), region, before, datetime.now(UTC).date())
     file = root / PRICES / f"{region}.yaml"
     if result.renewed_count:
-        with write_errors_as_wrong_option("--region", file):
+        with reporting_write_errors_as_wrong_option("--region", file):
             _write_atomically(file, price_table_yaml(result.table))
     _print_price_update(result, f"{PRICES}/{region}.yaml" if result.renewed_count else None, as_json=as_json)
     if result.stayed:
@@ -80,7 +80,7 @@ def price_list_client(region: str) -> Any:
     """Return a boto3 client of the Price List API for a region's prices."""
     import boto3
 
-    return boto3.client("pricing", region_name=price_list_region(region))
+    return boto3.client("pricing", region_name=region_of_price_list_api(region))
 
 
 def _write_atomically(file: Path, text: str) -> None:

@@ -78,7 +78,7 @@ def split(
         typer.echo(json.dumps(document, default=lambda at: at.isoformat().replace("+00:00", "Z")))
         return
     sys.stderr.write(_split_summary_text(result))
-    _print_split(environment, result)
+    _print_yaml_of_split_jobs(environment, result)
 
 
 def _kafka_connection_settings(environment: Environment, cluster: str) -> Settings:
@@ -127,10 +127,10 @@ def _split_summary_text(result: TopicSplit) -> str:
         f"in the {(result.end - result.begin).total_seconds() / 60:g} minutes before {result.end:%H:%M}Z"
     ]
     for name, partitions in zip(result.job_names, result.lists, strict=True):
-        share = f"{result.records_of_partitions(partitions) / total:.0%}" if total else "of nothing"
+        share = f"{result.record_count_of_partitions(partitions) / total:.0%}" if total else "of nothing"
         listed = ", ".join(map(str, partitions))
         lines.append(
-            f"  {name}: {result.records_of_partitions(partitions):,} records, {share}, partitions {listed}"
+            f"  {name}: {result.record_count_of_partitions(partitions):,} records, {share}, partitions {listed}"
         )
     if not total:
         lines.append("No records arrived: the lists are balanced by number of partitions.")
@@ -143,7 +143,7 @@ def _split_summary_text(result: TopicSplit) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _print_split(environment: Environment, result: TopicSplit) -> None:
+def _print_yaml_of_split_jobs(environment: Environment, result: TopicSplit) -> None:
     assert environment.value_locations.tree is not None, "the environment was loaded from a file"
     raw: dict[str, Any] = environment.value_locations.tree.nearest_existing(("jobs", result.job)).to_json()
     yaml = YAML()

@@ -20,7 +20,7 @@ from typing import Annotated
 import typer
 
 from millrace.cli.shared.expected_failures import REFUSED
-from millrace.cli.shared.output_file_errors import write_errors_as_wrong_option
+from millrace.cli.shared.output_file_errors import reporting_write_errors_as_wrong_option
 from millrace.config import find_root
 from millrace.config.document.problems import wrong_option_error
 from millrace.sandbox.programs.toolchain import ROOT
@@ -94,7 +94,7 @@ def install_wheel_in_project(wheel: Path, root: Path) -> list[Path]:
         head = "# By `millrace vendor`, for Python 3.11: pip install --require-hashes -r " + LOCKS[name]
         line = f"./{FOLDER}/{wheel.name}{extras} \\\n    --hash=sha256:{digest}"
         written[root / LOCKS[name]] = f"{head}\n{line}\n{lock}".encode()
-    with write_errors_as_wrong_option("WHEEL", root / FOLDER):
+    with reporting_write_errors_as_wrong_option("WHEEL", root / FOLDER):
         target.parent.mkdir(parents=True, exist_ok=True)
         for left in target.parent.glob(f"{DISTRIBUTION.replace('-', '_')}-*.whl"):
             left.unlink()

@@ -28,8 +28,8 @@ from millrace.sizing import plan
 from millrace.sizing.queries.benchmark_figures import speed_of_query
 
 if TYPE_CHECKING:
+    from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
     from millrace.lifecycle.audits.query_audit import AuditedDeployment
-    from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 
 _UNTIL_NOW = timedelta(hours=1)
 """Age below which records are not backfilled, because the running query may still write them."""

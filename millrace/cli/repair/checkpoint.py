@@ -153,7 +153,7 @@ def reset(
             return
         confirm_or_exit("Continue?", yes=yes)
         with checkpoints.holding_lease("millrace checkpoint reset"):
-            archived = checkpoints.archive_checkpoint(query, start=start, moment=now)
+            archived = checkpoints.archive_checkpoint_and_return_url(query, start=start, moment=now)
     typer.echo(
         f"{job}/{query} gets a new checkpoint at the next start; the old one is archived in {archived}"
     )
@@ -167,7 +167,7 @@ def fork(env: EnvironmentName, job: JobName, query: QueryName, to: To, dry_run: 
 
       millrace checkpoint fork flights land-flights land-flights-v2 --env dev
     """
-    _fork_or_move(env, job, query, to, moves=False, dry_run=dry_run)
+    _fork_or_move_checkpoint(env, job, query, to, moves=False, dry_run=dry_run)
 
 
 @checkpoint_app.command()
@@ -178,10 +178,10 @@ def move(env: EnvironmentName, job: JobName, query: QueryName, to: To, dry_run: 
 
       millrace checkpoint move flights land-flights departures/land-flights --env prod
     """
-    _fork_or_move(env, job, query, to, moves=True, dry_run=dry_run)
+    _fork_or_move_checkpoint(env, job, query, to, moves=True, dry_run=dry_run)
 
 
-def _fork_or_move(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: bool) -> None:
+def _fork_or_move_checkpoint(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: bool) -> None:
     from millrace.lifecycle.aws_error_messages import translating_aws_errors
     from millrace.lifecycle.jobs.checkpoints import CheckpointRequestError
 
@@ -217,7 +217,9 @@ def _fork_or_move(env: str, job: str, query: str, to: str, *, moves: bool, dry_r
             with nullcontext() if target is source else target.holding_lease(what):
                 source.copy_checkpoint(query, target, name, same_sink=moves)
             if moves:
-                archived = source.archive_checkpoint(query, start=None, moment=datetime.now(UTC))
+                archived = source.archive_checkpoint_and_return_url(
+                    query, start=None, moment=datetime.now(UTC)
+                )
                 typer.echo(f"moved {job}/{query}; its old checkpoint is archived in {archived}", err=True)
     typer.echo(f"{other}/{name} continues from the position of {job}/{query}")
 

@@ -106,7 +106,7 @@ def erase(
             confirm_or_exit("Erase these records?", yes=yes)
             request = replace(request, apply=True)
             desk.write_requests(request)
-        done = _wait_for_all_answers(desk, request, console)
+        done = _wait_until_all_jobs_erased(desk, request, console)
     typer.echo(json.dumps(_erasure_document(request, done)) if as_json else _erasure_sentence(request, done))
 
 
@@ -129,7 +129,9 @@ def _unfinished_erasure_with_condition(erasures: ErasureRequests, where: str) ->
     return EraseRequest(**{**request, "left_out": tuple(request["left_out"])})
 
 
-def _wait_for_all_answers(erasures: ErasureRequests, request: EraseRequest, console: Console) -> Answers:
+def _wait_until_all_jobs_erased(
+    erasures: ErasureRequests, request: EraseRequest, console: Console
+) -> Answers:
     """Wait until every job is done, and return their answers.
 
     Raises

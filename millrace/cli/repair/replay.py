@@ -24,7 +24,7 @@ from millrace.config import Environment
 from millrace.config.queries import DeriveQuery, SourceQueryBase
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
+    from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 
 
 def replay(

@@ -18,9 +18,9 @@ from millrace.cli.shared.expected_failures import REFUSED
 from millrace.lifecycle.changes.deployment_changes import DELETED
 
 if TYPE_CHECKING:
+    from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
     from millrace.lifecycle.changes.stack_removals import StackRemoval
     from millrace.lifecycle.deploy import DeploymentChanges
-    from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
     from millrace.sandbox.rehearse_job_table_changes import StartRehearsal
 
 _SHOWN_LINES = 30
@@ -47,7 +47,7 @@ def rehearse_table_changes(
     return rehearse_starts(settings, catalog_columns.ddl_columns_by_table(aws.client("glue"), named))
 
 
-def print_and_check_changes(
+def print_table_changes_and_exit_if_refused(
     command: str,
     aws: DeployedEnvironment,
     assembly: Path,
@@ -131,14 +131,14 @@ def change_lines(changes: DeploymentChanges) -> list[str]:
         if not stack:
             continue
         lines.append(f"stack {stack.stack}{' (new)' if stack.new else ''}")
-        lines += _shorten_lines([f"  {line}" for line in stack.resources])
+        lines += _limit_number_of_lines([f"  {line}" for line in stack.resources])
         if stack.permissions:
             lines.append("  permissions")
             lines += [f"    {line}" for line in stack.permissions]
     for job in changes.jobs:
         if changes.numbers.get(job.job):
             lines.append(f"numbers of job {job.job}")
-            lines += _shorten_lines([f"  {line}" for line in changes.numbers[job.job]])
+            lines += _limit_number_of_lines([f"  {line}" for line in changes.numbers[job.job]])
     for job in changes.jobs:
         steps = [step for step in (job.before, "deploy", job.after) if step != "leave"]
         if len(steps) > 1:
@@ -209,6 +209,6 @@ def changes_document(changes: DeploymentChanges) -> dict[str, Any]:
     }
 
 
-def _shorten_lines(lines: list[str]) -> list[str]:
+def _limit_number_of_lines(lines: list[str]) -> list[str]:
     more = len(lines) - _SHOWN_LINES
     return lines if more <= 1 else [*lines[:_SHOWN_LINES], f"  … and {more} more (--json shows all)"]

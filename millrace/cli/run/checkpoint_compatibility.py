@@ -11,10 +11,10 @@ from millrace.config.engines import KINDS
 
 if TYPE_CHECKING:
     from millrace.etl.checkpoints.manifest import Manifest, ManifestError
-    from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
+    from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 
 
-class LaunchOfOtherReleaseError(ValueError):
+class LaunchDocumentOfOtherReleaseError(ValueError):
     """A launch document of another release of the core; the message says what this one cannot read."""
 
 
@@ -70,7 +70,7 @@ def checkpoint_refusals(aws: DeployedEnvironment, job: str, document: Mapping[st
 
     Raises
     ------
-    LaunchOfOtherReleaseError
+    LaunchDocumentOfOtherReleaseError
         The document is of a release whose settings this one cannot read.
     AwsError
         AWS refused a call.
@@ -113,7 +113,7 @@ def _queries_with_old_and_new_manifests(
         conf: Callable[[str], str | None] = document["spark"].get
         planned = KINDS[document["engine"]].spark_of_version(document["engine_version"])
     except (KeyError, SettingsError) as error:
-        raise LaunchOfOtherReleaseError(
+        raise LaunchDocumentOfOtherReleaseError(
             f"its launch document has the format of another release of Millrace ({error})"
         ) from error
     checkpoints = JobCheckpoints(aws.client("s3"), aws.names, job)

@@ -10,7 +10,7 @@ from millrace.cli.run.changes_report import (
     change_lines,
     exit_if_permissions_widen,
     jobs_that_continue_checkpoints,
-    print_and_check_changes,
+    print_table_changes_and_exit_if_refused,
     removal_questions,
 )
 from millrace.cli.run.shared_cdk_steps import (
@@ -49,16 +49,20 @@ def deploy(
 
       millrace deploy --env orders --stopped
     """
-    from millrace.lifecycle.deploy import compare_with_deployed, deploy_around_jobs, with_new_jobs_stopped
+    from millrace.lifecycle.deploy import (
+        changes_without_start_of_new_jobs,
+        compare_with_deployed,
+        deploy_around_jobs_and_return_started,
+    )
     from millrace.lifecycle.versions_for_rollback import save_deployed_version
 
     environment = load(env)
     aws, assembly, result = synthesize_and_find_changes(environment, env, limited=not only_show, first=True)
     if stopped:
-        result = with_new_jobs_stopped(result)
+        result = changes_without_start_of_new_jobs(result)
     if not as_json:
         typer.echo("\n".join(change_lines(result)))
-    print_and_check_changes(
+    print_table_changes_and_exit_if_refused(
         "deploy", aws, assembly, result, jobs_that_continue_checkpoints(result), as_json=as_json
     )
     if only_show or not result:
@@ -69,7 +73,7 @@ def deploy(
     for change in result.jobs:
         if change.after == "restart":
             save_deployed_version(aws, change.job)
-    started = deploy_around_jobs(
+    started = deploy_around_jobs_and_return_started(
         aws,
         result,
         cdk_deploy=lambda: cdk_deploy_all(

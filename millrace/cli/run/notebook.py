@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from millrace.cli.shared.options import EnvironmentName, JobName, load_environment_with_job
-from millrace.cli.shared.output_file_errors import write_errors_as_wrong_option
+from millrace.cli.shared.output_file_errors import reporting_write_errors_as_wrong_option
 from millrace.config import Environment, find_root
 from millrace.config.aws.resource_names import Names
 from millrace.config.document.problems import wrong_option_error
@@ -85,7 +85,7 @@ def notebook(
     environment = load_environment_with_job(env, job)
     document = build_notebook(environment, job, _parse_bind_options(bind or []))
     target = output or Path(f"{job}-{environment.name}.ipynb")
-    with write_errors_as_wrong_option("--output", target):
+    with reporting_write_errors_as_wrong_option("--output", target):
         target.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     typer.echo(f"wrote {target}")
 

@@ -32,9 +32,9 @@ def setup(
       millrace setup --for deploy
     """
     from millrace.sandbox.programs import setup as installing
-    from millrace.sandbox.programs.toolchain import is_clone
+    from millrace.sandbox.programs.toolchain import runs_in_millrace_clone
 
-    if is_clone():
+    if runs_in_millrace_clone():
         raise CommandRefusedError("this is a clone of Millrace; run `make setup` instead")
     (installing.install_for_deploy if what == "deploy" else installing.install_all)(typer.echo)
     env = next(iter(environment_names()), "ENV")

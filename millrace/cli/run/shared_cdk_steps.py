@@ -20,9 +20,9 @@ from millrace.sizing import plan
 from millrace.sizing.planning import text_if_cost_limit_exceeded
 
 if TYPE_CHECKING:
+    from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
     from millrace.lifecycle.changes.refused_updates import Template
     from millrace.lifecycle.deploy import DeploymentChanges
-    from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
     from millrace.lifecycle.preflight.run_preflight_checks import Check, PreflightAccount
 
 
@@ -49,7 +49,7 @@ def synthesize_and_find_changes(
     """
     from millrace.lifecycle.changes.read_deployed_sizes import read_deployed_sizes
     from millrace.lifecycle.deploy import compare_with_deployed
-    from millrace.lifecycle.preflight import account as preflight_account
+    from millrace.lifecycle.preflight import account_checks as preflight_account
     from millrace.lifecycle.preflight import policies_state_machines_drift as preflight_templates
     from millrace.lifecycle.preflight.run_preflight_checks import PreflightAccount
     from millrace.sandbox.programs import cdk
@@ -60,19 +60,21 @@ def synthesize_and_find_changes(
     deployed = read_deployed_sizes(aws)
     sized = plan(environment.with_deployed_sizes(deployed))
     account = PreflightAccount(aws, sized)
-    bootstrap = {"bootstrap": preflight_account.check_bootstrap}
-    _print_and_check_preflight(account, preflight_account.CHECKS if first else bootstrap, limited=limited)
+    bootstrap = {"bootstrap": preflight_account.check_cdk_bootstrap_version}
+    _print_preflight_and_refuse_failures(
+        account, preflight_account.CHECKS if first else bootstrap, limited=limited
+    )
     if (problems := text_if_cost_limit_exceeded(environment, sized)) is not None and limited:
         raise CommandRefusedError(f"{problems}; nothing was deployed")
     cdk.synthesise_assembly(env, assembly, aws.names.account, deployed, shown=True)
     if first:
         files = assembly.glob("*.template.json")
         account.templates = {each.name.split(".")[0]: json.loads(each.read_text()) for each in files}
-        _print_and_check_preflight(account, preflight_templates.CHECKS, limited=limited)
+        _print_preflight_and_refuse_failures(account, preflight_templates.CHECKS, limited=limited)
     return aws, assembly, compare_with_deployed(aws, assembly)
 
 
-def _print_and_check_preflight(
+def _print_preflight_and_refuse_failures(
     account: PreflightAccount, checks: Mapping[str, Check], *, limited: bool
 ) -> None:
     """Show everything that is not in order, and refuse a deployment that would fail; a missing bootstrap is always refused.

@@ -345,7 +345,7 @@ def _progress_printer() -> Callable[[int], None]:
     started = reported = time.monotonic()
     total = 0
 
-    def add_and_print(count: int) -> None:
+    def add_count_and_print_rate(count: int) -> None:
         nonlocal total, reported
         total += count
         now = time.monotonic()
@@ -353,7 +353,7 @@ def _progress_printer() -> Callable[[int], None]:
             reported = now
             sys.stderr.write(f"{total:,} records sent, {total / (now - started):,.1f} a second\n")
 
-    return add_and_print
+    return add_count_and_print_rate
 
 
 def _print_first_records(feed: TrafficFeed, count: int, *, as_json: bool) -> None:

@@ -10,9 +10,9 @@ from millrace.cli.run.changes_report import (
     change_lines,
     exit_if_permissions_widen,
     exit_if_reasons,
-    print_and_check_changes,
+    print_table_changes_and_exit_if_refused,
 )
-from millrace.cli.run.checkpoint_compatibility import LaunchOfOtherReleaseError, checkpoint_refusals
+from millrace.cli.run.checkpoint_compatibility import LaunchDocumentOfOtherReleaseError, checkpoint_refusals
 from millrace.cli.run.shared_cdk_steps import cdk_deploy_stack, synthesize_and_find_changes
 from millrace.cli.shared.expected_failures import confirm_or_exit
 from millrace.cli.shared.options import (
@@ -80,12 +80,12 @@ def upgrade(
             f"{job} cannot be upgraded alone: {', '.join(others)} would change too, and other jobs depend on it; run "
             f"`millrace deploy --env {environment.name}`"
         )
-    print_and_check_changes("upgrade", aws, assembly, own, [job], as_json=as_json)
+    print_table_changes_and_exit_if_refused("upgrade", aws, assembly, own, [job], as_json=as_json)
     if only_show or change.after == "leave":
         return
     exit_if_permissions_widen("upgrade", own, yes=yes, wider=wider)
     confirm_or_exit("Upgrade this?", yes=yes)
-    started = steps.upgrade_job(
+    started = steps.upgrade_job_and_tell_if_started(
         aws,
         own,
         job,
@@ -125,7 +125,7 @@ def rollback(
     )
     try:
         refusals = checkpoint_refusals(aws, job, version.read_launch_document(aws.client("s3")))
-    except LaunchOfOtherReleaseError as error:
+    except LaunchDocumentOfOtherReleaseError as error:
         refusals = []
         typer.echo(
             f"{job}: its checkpoints cannot be checked before the rollback: {error}. The job checks them at "
@@ -136,7 +136,7 @@ def rollback(
     exit_if_reasons("rollback", refusals)
     exit_if_permissions_widen("rollback", changes, yes=yes, wider=wider)
     confirm_or_exit("Roll back this?", yes=yes)
-    started = steps.roll_back_job(
+    started = steps.roll_back_job_and_tell_if_started(
         aws,
         version,
         assembly=assembly,

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from millrace.config import Environment, Names
 
 if TYPE_CHECKING:
+    from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
     from millrace.lifecycle.audits.query_audit import AuditedDeployment
-    from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 
 
 def connect_account(environment: Environment) -> DeployedEnvironment:
     """Connect to the account of an environment; if the file names none, to that of the credentials."""
-    from millrace.lifecycle.jobs.state_machine import connect_to_account
+    from millrace.lifecycle.account.deployed_environment import connect_to_account
 
     return connect_to_account(Names(environment, environment.account or ""))
 

@@ -94,7 +94,7 @@ def plain_table(*columns: Column | str) -> Table:
     return Table(*columns, box=None, pad_edge=False, padding=(0, 2))
 
 
-def print_table_with_texts(
+def print_table_with_trailing_texts(
     columns: Sequence[Column],
     texts: Sequence[str],
     rows: Sequence[Sequence[str]],

@@ -17,7 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from millrace.cli.shared.output_file_errors import write_errors_as_wrong_option
+from millrace.cli.shared.output_file_errors import reporting_write_errors_as_wrong_option
 from millrace.config.document.escape_invisible_characters import escape_invisible
 
 SCRIPTS = ("elements.js", "charts.js", "flow.js", "documents.js")
@@ -70,7 +70,7 @@ def check_page_is_writable(file: Path) -> None:
     ConfigurationError
         The file cannot be written.
     """
-    with write_errors_as_wrong_option("--html", file), file.open("a", encoding="utf-8"):
+    with reporting_write_errors_as_wrong_option("--html", file), file.open("a", encoding="utf-8"):
         pass
 
 
@@ -82,5 +82,5 @@ def write_page(file: Path, page: str) -> None:
     ConfigurationError
         The file cannot be written.
     """
-    with write_errors_as_wrong_option("--html", file):
+    with reporting_write_errors_as_wrong_option("--html", file):
         file.write_text(page, encoding="utf-8")

@@ -10,7 +10,7 @@ from millrace.config.document.problems import wrong_option_error
 
 
 @contextmanager
-def write_errors_as_wrong_option(option: str, file: Path) -> Iterator[None]:
+def reporting_write_errors_as_wrong_option(option: str, file: Path) -> Iterator[None]:
     """Report a file that cannot be written like any other value that is not allowed.
 
     Parameters

@@ -63,7 +63,7 @@ class Risk:
     usd_month: float | None = None
 
 
-def largest_first(risks: Iterable[Risk]) -> tuple[Risk, ...]:
+def risks_largest_first(risks: Iterable[Risk]) -> tuple[Risk, ...]:
     """Return risks in order, the largest first.
 
     Breaches come before warnings, warnings before notes. Among equals, the one that concerns more dollars a month
@@ -111,7 +111,7 @@ class Verdict:
     sla
         State of the SLA.
     risks
-        All of them, the largest first (:func:`largest_first`).
+        All of them, the largest first (:func:`risks_largest_first`).
     command, why
         Next command, and its effect.
     moves

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from millrace.cli.shared.verdict import Risk, Severity, SlaState, Verdict, largest_first
+from millrace.cli.shared.verdict import Risk, Severity, SlaState, Verdict, risks_largest_first
 from millrace.sizing.readable_numbers import count, dollars, duration_text, join_names
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def advice_verdict(
         The environment as the command line named it.
     """
     history = advice.history
-    risks = largest_first(_risks_of_findings(advice))
+    risks = risks_largest_first(_risks_of_findings(advice))
     usd = None if subject is None else subject.dollars_month
     command, why = _next_command_and_effect(advice, risks, source, env)
     batches = sum(len(each.batches) for each in history.queries)
@@ -60,7 +60,7 @@ def advice_verdict(
         cost="unknown" if usd is None else f"{dollars(usd)} a month",
         cost_words="no price is known; give --env, --glue-job or --emr-app"
         if usd is None
-        else _cost_and_waste_text(advice) + _cost_after_change_text(as_it_ran, changed),
+        else _cost_scope_and_waste_text(advice) + _cost_after_change_text(as_it_ran, changed),
         usd_month=usd,
         assumed=False,
         sla=_simulated_sla_state(advice, subject, as_it_ran),
@@ -78,7 +78,7 @@ def severity_of_finding(finding: Finding) -> Severity:
     return "breach" if growing else "warning" if finding.kind in _WARNINGS else "note"
 
 
-def _cost_and_waste_text(advice: Advice) -> str:
+def _cost_scope_and_waste_text(advice: Advice) -> str:
     wasted = sum(each.dollars_a_month or 0.0 for each in advice.findings)
     return "for all its machines" + (f"; the findings cost {dollars(wasted)} of it" if wasted else "")
 

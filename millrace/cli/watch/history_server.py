@@ -47,7 +47,7 @@ def history(
     server = start_history_server(aws, runs=jobs)
     try:
         typer.echo(f"{server.address} (stop with Ctrl-C)")
-        while server.process.alive:
+        while server.process.is_alive:
             time.sleep(0.5)
     except KeyboardInterrupt:
         typer.echo("ended")
@@ -61,7 +61,7 @@ def start_history_server(aws: Any, *, runs: int) -> HistoryServer:
     Parameters
     ----------
     aws
-        From :func:`millrace.lifecycle.jobs.state_machine.connect_to_account`.
+        From :func:`millrace.lifecycle.account.deployed_environment.connect_to_account`.
     runs
         Number of newest logs of each job to copy.
 
@@ -96,11 +96,13 @@ def start_history_server(aws: Any, *, runs: int) -> HistoryServer:
     folder = RUN / "history" / names.prefix
     with translating_aws_errors(f"cannot read bucket {bucket}"):
         for job, section in names.environment.jobs.items():
-            copy_logs(aws.client("s3"), bucket, f"{section.engine}/{job}/", folder, runs=runs)
+            copy_newest_event_logs_flat(
+                aws.client("s3"), bucket, f"{section.engine}/{job}/", folder, runs=runs
+            )
     return start_history_server({"spark.history.fs.logDirectory": folder.as_uri()}, {})
 
 
-def copy_logs(s3: Any, bucket: str, prefix: str, folder: Path, *, runs: int) -> list[str]:
+def copy_newest_event_logs_flat(s3: Any, bucket: str, prefix: str, folder: Path, *, runs: int) -> list[str]:
     """Copy the newest logs below a prefix into one flat folder, as the history server needs them.
 
     A log is one object, or a folder ``eventlog_v2_...`` of rolled files.

@@ -25,7 +25,7 @@ from millrace.completion import complete_job_names
 from millrace.config import Environment
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
+    from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 
 
 def status(

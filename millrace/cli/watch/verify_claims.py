@@ -16,12 +16,12 @@ from millrace.cli.plan import prices
 from millrace.cli.plan.policies import policy_documents
 from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.console import open_progress_display, print_rich
-from millrace.cli.shared.output_file_errors import write_errors_as_wrong_option
+from millrace.cli.shared.output_file_errors import reporting_write_errors_as_wrong_option
 from millrace.config.model import Environment
 from millrace.sizing.costs.endpoints_or_nat_gateways import called_services
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
+    from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
     from millrace.verify.account.check_claims import ClaimAnswer
     from millrace.verify.account.check_input_and_answer import ClaimContext
     from millrace.verify.environment_copy import VerificationCopy
@@ -58,7 +58,7 @@ def checker_of_aws_claims(
     environment: Environment, client: Callable[[str], Any]
 ) -> Callable[[VerificationCopy], tuple[ClaimAnswer, ...]]:
     """Return a function that checks the claims for a copy of an environment while it is deployed."""
-    from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
+    from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
     from millrace.verify.account.check_claims import check_claims
 
     def check_claims_of_copy(copy: VerificationCopy) -> tuple[ClaimAnswer, ...]:
@@ -77,7 +77,7 @@ def write_claims_report(
 
     file = report or state_folder() / "verify" / f"claims-{environment.name}.md"
     read = datetime.now(UTC).date().isoformat()
-    with write_errors_as_wrong_option("--report", file):
+    with reporting_write_errors_as_wrong_option("--report", file):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(
             check_claims.claims_report(answers, version=__version__, region=environment.region, read=read),

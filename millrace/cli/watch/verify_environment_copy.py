@@ -25,11 +25,11 @@ from millrace.config.model import Environment, KafkaTopic
 from millrace.sizing.plan_model import Plan
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-    from millrace.verify.account_or_sandbox import StepSeconds, VerificationTarget
+    from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
     from millrace.verify.environment_copy import VerificationCopy, VerificationSettings
     from millrace.verify.removals.removal import RemovalResult
     from millrace.verify.removals.removal_scope import VerificationScope
+    from millrace.verify.target_base import ExpectedStepSeconds, VerificationTarget
     from millrace.verify.verification_outcome import VerificationOutcome
 
 NOT_EXACT = 1
@@ -176,7 +176,7 @@ def _exit_status_after_verification(
 ) -> int:
     from millrace.sandbox.programs.toolchain import state_folder
     from millrace.sizing import plan
-    from millrace.verify.environment_copy import new_environment_name, write_verification_environment
+    from millrace.verify.environment_copy import random_verification_name, write_verification_environment
     from millrace.verify.expected_and_actual_cost import cost_items
     from millrace.verify.run import Verification, estimate_time_and_usage
 
@@ -184,7 +184,7 @@ def _exit_status_after_verification(
     folder = state_folder() / "verify"
     copy = write_verification_environment(
         environment,
-        new_environment_name(),
+        random_verification_name(),
         account=kind.account,
         settings=settings,
         root=find_root(),
@@ -197,7 +197,7 @@ def _exit_status_after_verification(
         left_out = _parts_not_verified_with_reasons(environment, copy, in_sandbox=in_sandbox)
         seconds, usage = estimate_time_and_usage(kind.expected, copy, sized, settings)
         items = cost_items(copy.environment, sized, usage, expected=True)
-        verify_report.print_announcement(
+        verify_report.print_planned_verification(
             kind.where,
             copy,
             sized,
@@ -239,7 +239,7 @@ class _VerificationPlace:
 
     account: str
     where: str
-    expected: StepSeconds
+    expected: ExpectedStepSeconds
     clusters: Mapping[str, Mapping[str, Any]]
     opened: Callable[[VerificationCopy, Plan], AbstractContextManager[VerificationTarget]]
 
@@ -294,10 +294,10 @@ def _print_outcome(outcome: VerificationOutcome, cleanup: str | None, *, as_json
     for trouble in outcome.trouble:
         typer.echo(f"millrace verify: {trouble}", err=True)
     if cleanup is not None:
-        _print_cleanup(outcome.remains, cleanup, stack_exists=outcome.kept)
+        _print_cleanup_instructions(outcome.remains, cleanup, stack_exists=outcome.kept)
 
 
-def _print_cleanup(remains: Sequence[str], command: str, *, stack_exists: bool = False) -> None:
+def _print_cleanup_instructions(remains: Sequence[str], command: str, *, stack_exists: bool = False) -> None:
     """Say how to remove what is left: by the command while a stack exists that it can find, otherwise by hand."""
     from millrace.verify.removals.manual_removal import can_clean_command_find, removal_steps
 
@@ -330,7 +330,8 @@ def _exit_status_after_removal(environment: Environment, *, yes: bool, as_json: 
     aws = connect_account(environment)
     left = find_verifications(aws.client, environment)
     result = (
-        f"{each.name}, of {each.environment_name}: {', '.join(stacks)}" for each, stacks in left.items()
+        f"{each.name}, of {each.verified_environment_name}: {', '.join(stacks)}"
+        for each, stacks in left.items()
     )
     typer.echo("\n".join(result) or "nothing is left", err=as_json)
     confirm_or_exit(
@@ -348,7 +349,7 @@ def _exit_status_after_removal(environment: Environment, *, yes: bool, as_json: 
         text = f"still there: {', '.join(removed.remains)}" if removed.remains else "gone"
         typer.echo(f"{name}: {text}", err=as_json)
     for removed in done.values():
-        _print_cleanup(removed.remains, _cleanup_command(environment))
+        _print_cleanup_instructions(removed.remains, _cleanup_command(environment))
     return NOT_EXACT if any(removed.remains for removed in done.values()) else 0
 
 
@@ -372,7 +373,7 @@ def _topics_on_former_cluster(aws: DeployedEnvironment, scope: VerificationScope
     """Return topics on a cluster that the environment no longer has; no stack would lead to them."""
     if not scope.cluster or scope.cluster in aws.names.environment.kafka:
         return []
-    return [f"{_topics_pattern_on_cluster(scope)}, which is no longer in the environment"]
+    return [f"{_leftover_line_of_topics(scope)}, which is no longer in the environment"]
 
 
 def _topics_left_after_deletion(
@@ -386,7 +387,7 @@ def _topics_left_after_deletion(
 
     if not scope.cluster:
         return []
-    say(f"deleting {_topics_pattern_on_cluster(scope)}")
+    say(f"deleting {_leftover_line_of_topics(scope)}")
     try:
         delete_scope_topics(
             kafka_access.cluster_connection_settings(aws.names, scope.cluster, aws.client),
@@ -394,11 +395,11 @@ def _topics_left_after_deletion(
             _TOPIC_SECONDS,
         )
     except (AwsError, DrillError) as error:
-        return [f"{_topics_pattern_on_cluster(scope)} ({error})"]
+        return [f"{_leftover_line_of_topics(scope)} ({error})"]
     return []
 
 
-def _topics_pattern_on_cluster(scope: VerificationScope) -> str:
+def _leftover_line_of_topics(scope: VerificationScope) -> str:
     from millrace.verify.removals.manual_removal import TOPIC
 
     return f"{TOPIC}{scope.prefix}-.* on {scope.cluster}"

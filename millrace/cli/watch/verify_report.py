@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from millrace.verify.verification_outcome import VerificationOutcome
 
 
-def print_announcement(
+def print_planned_verification(
     where: str,
     copy: VerificationCopy,
     plan: Plan,

@@ -40,11 +40,13 @@ def ddl_columns_by_table(glue: Any, tables: Iterable[str]) -> dict[str, str]:
             columns_of_table = glue.get_table(DatabaseName=database, Name=table)["Table"][
                 "StorageDescriptor"
             ]["Columns"]
-            result[name] = ", ".join(f"`{c['Name']}` {c['Type']}" for c in columns_of_table if _is_current(c))
+            result[name] = ", ".join(
+                f"`{c['Name']}` {c['Type']}" for c in columns_of_table if _is_current_column(c)
+            )
     return result
 
 
-def _is_current(column: Mapping[str, Any]) -> bool:
+def _is_current_column(column: Mapping[str, Any]) -> bool:
     return str((column.get("Parameters") or {}).get("iceberg.field.current", "true")).lower() == "true"
 
 

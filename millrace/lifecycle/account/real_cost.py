@@ -84,8 +84,8 @@ def read_bill(ce: Any, environment: Environment, since: date, until: date) -> Aw
         The tags are not activated for the bill, a permission is missing, or AWS refused for another reason.
     """
     with translating_aws_errors("cannot read costs from Cost Explorer"):
-        by_job = list(_cost_groups(ce, environment, since, until, JOB))
-        by_stream = list(_cost_groups(ce, environment, since, until, STREAM))
+        by_job = list(_costs_by_tag_and_usage_type(ce, environment, since, until, JOB))
+        by_stream = list(_costs_by_tag_and_usage_type(ce, environment, since, until, STREAM))
     estimated = any(each for *_, each in (*by_job, *by_stream))
     if not by_job:
         _raise_for_empty_bill(ce, environment, since, until)
@@ -108,7 +108,7 @@ _CENT = 0.01
 _SHARED = "shared"
 
 
-def _cost_groups(
+def _costs_by_tag_and_usage_type(
     ce: Any, environment: Environment, since: date, until: date, tag: str
 ) -> Iterator[tuple[str, str, float, bool]]:
     """Yield tag value, usage type, dollars and whether they are preliminary, by the month."""

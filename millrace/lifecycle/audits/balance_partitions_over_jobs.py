@@ -115,7 +115,7 @@ class TopicSplit:
         """The jobs' names."""
         return tuple(f"{self.job}-{number}" for number in range(1, len(self.lists) + 1))
 
-    def records_of_partitions(self, partitions: Sequence[int]) -> int:
+    def record_count_of_partitions(self, partitions: Sequence[int]) -> int:
         """Return the records of a list."""
         return sum(self.records[partition] for partition in partitions)
 

@@ -60,10 +60,12 @@ class SinkAndDeadLetters:
     sink: SinkRecords | None
     begin: datetime
 
-    def offsets_by_time(self, begin: datetime, end: datetime) -> dict[Place, set[int]]:
+    def offsets_in_and_around_window(self, begin: datetime, end: datetime) -> dict[Place, set[int]]:
         """Return the offsets in either table, by the records' own time."""
-        by_place = self.letters.offsets_by_time(begin, end)
-        for place, offsets in (self.sink.offsets_by_time(begin, end) if self.sink else {}).items():
+        by_place = self.letters.offsets_in_and_around_window(begin, end)
+        for place, offsets in (
+            self.sink.offsets_in_and_around_window(begin, end) if self.sink else {}
+        ).items():
             by_place.setdefault(place, set()).update(offsets)
         return by_place
 

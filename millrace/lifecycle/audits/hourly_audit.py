@@ -158,8 +158,8 @@ class AuditResult:
         return sum(hole.records for hole in self.holes if hole.verdict == "gone")
 
 
-def complete_hours(begin: datetime, end: datetime) -> tuple[datetime, ...]:
-    """Return the starts of the complete hours of a window, UTC.
+def hour_starts_covering_window(begin: datetime, end: datetime) -> tuple[datetime, ...]:
+    """Return the starts of the hours that cover a window, UTC.
 
     Parameters
     ----------
@@ -311,14 +311,14 @@ def compare_shards_by_record(
             arrived[hour] += 1
             if arrival.sequence in landed:
                 landed_counts[hour] += 1
-                holes += _missing_ranges(shard, run)
+                holes += _missing_range_of_run(shard, run)
                 run = []
             elif number > newest:
                 waiting[hour] += 1
             elif own is None or arrival.at >= own:
                 missing[hour] += 1
                 run.append(arrival)
-        holes += _missing_ranges(shard, run)
+        holes += _missing_range_of_run(shard, run)
     hourly = tuple(
         HourCounts(start, arrived[start], landed_counts[start], missing[start], waiting[start])
         for start in hours
@@ -326,7 +326,7 @@ def compare_shards_by_record(
     return hourly, tuple(holes)
 
 
-def _missing_ranges(shard: str, run: Sequence[ShardRecord]) -> list[MissingRange]:
+def _missing_range_of_run(shard: str, run: Sequence[ShardRecord]) -> list[MissingRange]:
     if not run:
         return []
     return [MissingRange(shard, run[0].sequence, run[-1].sequence, len(run), "lost", run[0].at, run[-1].at)]

@@ -198,7 +198,7 @@ def compare_offsets_by_hour(
         The brokers do not answer.
     """
     boundaries = topic.offsets_at_times([*hours, hours[-1] + HOUR], only)
-    there = landed.offsets_by_time(hours[0], hours[-1] + HOUR)
+    there = landed.offsets_in_and_around_window(hours[0], hours[-1] + HOUR)
     holes: list[MissingRange] = []
     rows: dict[datetime, list[int]] = {start: [0, 0, 0, 0, 0] for start in hours}
     for partition, watermark in boundaries.items():

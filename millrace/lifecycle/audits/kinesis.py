@@ -106,7 +106,7 @@ def last_sequence_number_by_shard(
     shards
         From :func:`parents_by_shard`. A shard that is not in the checkpoint, but has a child there, is finished.
     """
-    known = _shard_positions(positions) or {}
+    known = _shard_positions_if_known_format(positions) or {}
     behind: dict[str, float] = {}
     for shard, at in known.items():
         if at["iteratorType"] == _ENDED:
@@ -121,7 +121,7 @@ def last_sequence_number_by_shard(
     return behind
 
 
-def _shard_positions(positions: Mapping[str, Any]) -> dict[str, Any] | None:
+def _shard_positions_if_known_format(positions: Mapping[str, Any]) -> dict[str, Any] | None:
     known = {shard: at for shard, at in positions.items() if shard != "metadata"}
     if not known or not all(isinstance(v, dict) and "iteratorType" in v for v in known.values()):
         return None
@@ -196,7 +196,7 @@ def lagging_shards(
     tuple or None
         Shards with such a record, the furthest behind first; None where the connector's format is unknown.
     """
-    known = _shard_positions(positions)
+    known = _shard_positions_if_known_format(positions)
     if known is None:
         return None
     lagging = []

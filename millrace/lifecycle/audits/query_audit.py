@@ -22,6 +22,7 @@ from millrace.config.queries import (
     SourceQueryBase,
     WritesSink,
 )
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.account.kafka_access import Settings, cluster_connection_settings
 from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError
 from millrace.lifecycle.audits import direct_query_records as audit_direct
@@ -33,12 +34,11 @@ from millrace.lifecycle.audits.hourly_audit import (
     HourCounts,
     MissingRange,
     NotAudited,
-    complete_hours,
+    hour_starts_covering_window,
 )
 from millrace.lifecycle.audits.read_landing_table import LandedRecords
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class _QueryAuditInWindow:
 
     @property
     def hours(self) -> tuple[datetime, ...]:
-        return complete_hours(self.begin, self.end)
+        return hour_starts_covering_window(self.begin, self.end)
 
     def audit_landing_table(self, query: LandingQueryBase, stream: str) -> AuditResult | NotAudited:
         names, table = self.place.names, self.place.names.table(query.table)
@@ -262,7 +262,7 @@ class _QueryAuditInWindow:
             raise NotDeployedError(
                 f"no batch of {names.checkpoints_url(self.job)}/{self.query} was committed yet"
             )
-        return positions[line_in_offset_log(names.environment, query, stream)] or {}
+        return positions[line_number_in_offset_log(names.environment, query, stream)] or {}
 
     def _compare_topics(
         self,
@@ -317,7 +317,7 @@ def _committed_ranges_if_filtered(
     return ranges_in_commits(records.sink.table, route.name, places, earliest=query.start == "earliest")
 
 
-def line_in_offset_log(environment: Environment, query: SourceQueryBase, stream: str) -> int:
+def line_number_in_offset_log(environment: Environment, query: SourceQueryBase, stream: str) -> int:
     """Return the line of a stream in the query's offset log; the order is that of ``etl.launch.sources.group_sources_into_legs``.
 
     Parameters

@@ -74,7 +74,7 @@ class LandedRecords:
         except NoSuchTableError:
             raise NotDeployedError(f"table {name} does not exist, because nothing was landed yet") from None
 
-    def offsets_by_time(self, begin: datetime, end: datetime) -> dict[tuple[str, int], set[int]]:
+    def offsets_in_and_around_window(self, begin: datetime, end: datetime) -> dict[tuple[str, int], set[int]]:
         """Return the offsets of Kafka records by topic and partition, of a window and an hour around it."""
         return self._offsets_by_partition(_time_window_condition(begin - _APART, end + _APART))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.config.aws.resource_names import Names
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.account.outputs_and_launch_documents import read_stack_outputs, split_s3_url
 from millrace.lifecycle.aws_error_messages import translating_aws_errors
 from millrace.lifecycle.changes.deployment_changes import (
@@ -33,10 +34,9 @@ from millrace.lifecycle.changes.stack_exports import (
     stack_order,
 )
 from millrace.lifecycle.changes.stack_removals import StackRemoval, build_stack_removal
-from millrace.lifecycle.changes.table_writer_changes import checkpoints_url, owner_changes
+from millrace.lifecycle.changes.table_writer_changes import checkpoints_url, output_writer_changes
 from millrace.lifecycle.changes.undeclared_stacks import NEVER_MADE, deployed_template, stacks_beside_assembly
 from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 
 _LASTING = ("kafka", "lifecycle", "network", "storage", "streams")
 """Parts of an environment that hold data, or that everything depends on."""
@@ -79,7 +79,7 @@ class DeploymentChanges:
         )
 
 
-def with_new_jobs_stopped(changes: DeploymentChanges) -> DeploymentChanges:
+def changes_without_start_of_new_jobs(changes: DeploymentChanges) -> DeploymentChanges:
     """Return the same changes, but with new jobs deployed without a start; a renamed job is none."""
     jobs = (
         replace(job, after="stop") if job.after == "start" and job.continues is None else job
@@ -176,7 +176,7 @@ def compare_with_deployed(aws: DeployedEnvironment, assembly: Path) -> Deploymen
             )
             for stack, each in left.items()
         ),
-        refused=(*_owner_change_lines(aws, documents, started), *refused_change_lines(deployed, new)),
+        refused=(*_output_writer_change_lines(aws, documents, started), *refused_change_lines(deployed, new)),
         may_import=any(map(creates_lasting_resource, deployed.values(), new.values())),
         stages={
             stack: way for stack, was in deployed.items() if (way := successive_templates(was, new[stack]))
@@ -204,13 +204,13 @@ def _deployed_documents(
     return documents
 
 
-def _owner_change_lines(
+def _output_writer_change_lines(
     aws: DeployedEnvironment,
     deployed: Mapping[str, tuple[str | None, dict[str, Any]]],
     new: Mapping[str, tuple[str, dict[str, Any]]],
 ) -> Iterator[str]:
     """Yield a line for each output that another job would write, unless the position was carried over to it."""
-    changes = owner_changes(
+    changes = output_writer_changes(
         {job: document for job, (_, document) in deployed.items()},
         {job: document for job, (_, document) in new.items()},
     )

@@ -119,7 +119,10 @@ def build_job_change(
     if resources_of_type(old, "AWS::Glue::Connection") != resources_of_type(new, "AWS::Glue::Connection"):
         # Rules of the groups that it had may go before the new ones are in use.
         drain.append("its connections to the network change, below a run that has the old ones")
-    drain += [f"stream {name} goes" for name in sorted(_streams_read(document[0]) & sources[0] - sources[1])]
+    drain += [
+        f"stream {name} goes"
+        for name in sorted(_stream_names_in_launch_document(document[0]) & sources[0] - sources[1])
+    ]
     restart = []
     if document_url[0] != document_url[1]:
         restart.append("its launch document changes")
@@ -219,7 +222,7 @@ def resources_of_type(template: Template, kind: str) -> dict[str, Any]:
     }
 
 
-def _streams_read(document: Mapping[str, Any]) -> frozenset[str]:
+def _stream_names_in_launch_document(document: Mapping[str, Any]) -> frozenset[str]:
     sources = (
         route["source"] for query in document["settings"]["queries"] for route in query.get("routes", ())
     )

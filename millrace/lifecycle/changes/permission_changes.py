@@ -107,7 +107,7 @@ class DeployedPermissionKinds:
             kind
             for stack, template in templates.items()
             for line in permission_lines(template or {})
-            for kind in self._kinds_of_line(stack, line)
+            for kind in self._permission_kinds_of_line(stack, line)
         )
 
     def usual_permission_lines(self, stack: str, changes: Iterable[str]) -> frozenset[str]:
@@ -115,18 +115,19 @@ class DeployedPermissionKinds:
         return frozenset(
             line
             for line in changes
-            if line[0] == "+" and self._kinds_of_line(stack, line[2:]) <= self._known_kinds(stack, line[2:])
+            if line[0] == "+"
+            and self._permission_kinds_of_line(stack, line[2:]) <= self._usual_kinds_for_line(stack, line[2:])
         )
 
-    def _known_kinds(self, stack: str, line: str) -> frozenset[str]:
+    def _usual_kinds_for_line(self, stack: str, line: str) -> frozenset[str]:
         name = line.partition(": ")[0].split()[-1]
         return self.kinds if (stack, name) in self._deployed else self.kinds | permission_kinds_of_new_job()
 
-    def _kinds_of_line(self, stack: str, line: str) -> set[str]:
+    def _permission_kinds_of_line(self, stack: str, line: str) -> set[str]:
         """Return the kinds of a line, one for each action."""
         if line.partition(": ")[2].partition("permissions boundary")[0] in ("", "no "):
             return {_without_resource_name(line)}  # whichever role has it
-        own = self._names_of_own_job(stack)
+        own = self._placeholders_of_own_job_names(stack)
         head, allows, rest = line.partition(": Allow ")
         actions, on, target = re.split(r"( on | to |$)", rest, maxsplit=1)
         target = re.sub(r'[^\s",\[\]{}]+', lambda found: self._replace_own_names(found[0], own), target)
@@ -136,8 +137,8 @@ class DeployedPermissionKinds:
             target = target.replace(name, common)
         return {f"{head}{allows}{action}{on}{target}" for action in actions.split(", ")}
 
-    def _names_of_own_job(self, stack: str) -> dict[str, str]:
-        """Return the names in a stack that are of its job alone, with the names of a renamed job's checkpoints."""
+    def _placeholders_of_own_job_names(self, stack: str) -> dict[str, str]:
+        """Return placeholders by the names in a stack that are of its job alone, such as those of its checkpoints."""
         job = stack.removeprefix(self._names.stack("job-"))
         deployed = self._names.job(job)
         now = self._names.environment.jobs.get(job)
@@ -208,12 +209,12 @@ def _statement_lines(statement: Mapping[str, Any]) -> Iterator[str]:
     """Yield what one statement says of each of its resources."""
     lines = [
         statement["Effect"],
-        *_element_values_text(statement, "Action"),
-        *_element_values_text(statement, "NotAction"),
+        *_element_text_if_present(statement, "Action"),
+        *_element_text_if_present(statement, "NotAction"),
     ]
     to = [
-        *_element_values_text(statement, "Principal", "to"),
-        *_element_values_text(statement, "NotPrincipal", "to"),
+        *_element_text_if_present(statement, "Principal", "to"),
+        *_element_text_if_present(statement, "NotPrincipal", "to"),
     ]
     if condition := statement.get("Condition"):
         to.append(f"when {_shown_value(condition)}")
@@ -224,7 +225,7 @@ def _statement_lines(statement: Mapping[str, Any]) -> Iterator[str]:
         yield " ".join([*lines, *to])
 
 
-def _element_values_text(statement: Mapping[str, Any], key: str, word: str = "") -> list[str]:
+def _element_text_if_present(statement: Mapping[str, Any], key: str, word: str = "") -> list[str]:
     """Return the values of a statement's element in one text, none without it."""
     if key not in statement:
         return []

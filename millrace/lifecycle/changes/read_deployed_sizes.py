@@ -9,11 +9,11 @@ from typing import Any
 
 from millrace.config.aws.deployed_sizes_to_keep import DeployedCluster, DeployedSizes
 from millrace.config.aws.resource_names import Names
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.aws_error_messages import translating_aws_errors
 from millrace.lifecycle.changes.deployment_changes import resources_of_type
 from millrace.lifecycle.changes.refused_updates import Template, property_at
 from millrace.lifecycle.changes.undeclared_stacks import deployed_template
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 
 _NOT_DUE = "NotDue"
 _MODES = {"PROVISIONED": "provisioned", "ON_DEMAND": "on-demand", None: "provisioned"}
@@ -35,7 +35,7 @@ def read_deployed_sizes(aws: DeployedEnvironment) -> DeployedSizes:
             for part in ("kafka", "network", "streams", *(f"job-{job}" for job in jobs))
         )
     found = sizes_in_templates(names, kafka or {}, network or {}, dict(zip(jobs, own, strict=True)))
-    each = _resources_by_property(resources_of_type(streams or {}, "AWS::Kinesis::Stream"), "Name")
+    each = _resource_properties_by_value(resources_of_type(streams or {}, "AWS::Kinesis::Stream"), "Name")
     modes = {name: each.get(names.stream(name)) for name in names.environment.streams}
     return replace(
         found,
@@ -49,8 +49,8 @@ def sizes_in_templates(
     names: Names, kafka: Template, network: Template, jobs: Mapping[str, Template | None]
 ) -> DeployedSizes:
     """Find sizes in the templates of an environment's clusters, of its network and of its jobs."""
-    clusters = _resources_by_property(resources_of_type(kafka, "AWS::MSK::Cluster"), "ClusterName")
-    topics = _resources_by_property(resources_of_type(kafka, "AWS::MSK::Topic"), "TopicName")
+    clusters = _resource_properties_by_value(resources_of_type(kafka, "AWS::MSK::Cluster"), "ClusterName")
+    topics = _resource_properties_by_value(resources_of_type(kafka, "AWS::MSK::Topic"), "TopicName")
     own = {name: topics.get(names.stream(name)) for name in names.environment.streams}
     partitions = {name: int(topic["PartitionCount"]) for name, topic in own.items() if topic is not None}
     result = {}
@@ -80,5 +80,5 @@ def sizes_in_templates(
     return DeployedSizes(result, partitions, zones or None, inside, in_turns)
 
 
-def _resources_by_property(resources: Mapping[str, Any], key: str) -> dict[str, Any]:
+def _resource_properties_by_value(resources: Mapping[str, Any], key: str) -> dict[str, Any]:
     return {each["Properties"].get(key): each["Properties"] for each in resources.values()}

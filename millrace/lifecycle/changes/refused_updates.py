@@ -48,7 +48,7 @@ _WAYS = {
 
 
 @functools.cache
-def read_resource_types() -> Mapping[str, Mapping[str, list[str]]]:
+def read_resource_schema_extract() -> Mapping[str, Mapping[str, list[str]]]:
     """Return the extract of CloudFormation's resource schemas, by type."""
     result: dict[str, dict[str, list[str]]] = json.loads(RESOURCE_TYPES.read_text())
     return result
@@ -56,7 +56,7 @@ def read_resource_types() -> Mapping[str, Mapping[str, list[str]]]:
 
 def create_only_properties(kind: str) -> list[str]:
     """Return the paths of the properties whose change makes CloudFormation replace a resource, such as ``A/B``."""
-    return list(read_resource_types().get(kind, {}).get("create_only", ()))
+    return list(read_resource_schema_extract().get(kind, {}).get("create_only", ()))
 
 
 def property_at(properties: Any, path: str) -> Any:
@@ -70,7 +70,7 @@ def names_given_by_template(resource: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names that the template itself gives a resource, and that no second one of its type may have."""
     if resource["Type"] in _MANY_OF_A_NAME:
         return ()
-    paths = read_resource_types().get(resource["Type"], {}).get("names", ())
+    paths = read_resource_schema_extract().get(resource["Type"], {}).get("names", ())
     values = (property_at(resource.get("Properties", {}), path) for path in paths)
     return tuple(value for value in values if isinstance(value, str))
 
@@ -88,7 +88,7 @@ def refused_change_lines(old: Mapping[str, Template | None], new: Mapping[str, T
         gone = replaced_resources(before, after)
         for logical in sorted(before.keys() & after.keys()):
             lines = _refused_property_lines(before[logical], after[logical], gone.get(logical, []))
-            yield from (f"{stack}: {_type_and_name(logical, before[logical])}: {line}" for line in lines)
+            yield from (f"{stack}: {_type_and_name_text(logical, before[logical])}: {line}" for line in lines)
         yield from _name_conflict_lines(stack, before, after)
 
 
@@ -175,11 +175,11 @@ def _refused_cluster_lines(before: Mapping[str, Any], after: Mapping[str, Any]) 
     versions = [str(each.get("KafkaVersion")) for each in (before, after)]
     if [version.endswith(".kraft") for version in versions] in ([True, False], [False, True]):
         yield f"Kafka {versions[0]} to {versions[1]}: MSK does not move a cluster between ZooKeeper and KRaft"
-    elif _version_numbers(versions[1]) < _version_numbers(versions[0]):
+    elif _first_two_version_numbers(versions[1]) < _first_two_version_numbers(versions[0]):
         yield f"Kafka {versions[0]} to {versions[1]}: MSK never goes back to an earlier version"
 
 
-def _version_numbers(name: str) -> tuple[int, ...]:
+def _first_two_version_numbers(name: str) -> tuple[int, ...]:
     return tuple(int(part) for part in name.split(".")[:2] if part.isdigit())
 
 
@@ -202,7 +202,7 @@ def _name_conflict_lines(stack: str, before: Mapping[str, Any], after: Mapping[s
         owners = {used.get((resource["Type"], name), logical) for name in names_given_by_template(resource)}
         if owners - {logical}:
             yield (
-                f"{stack}: {_type_and_name(logical, resource)}: it exists under another name of the file, and CloudFormation "
+                f"{stack}: {_type_and_name_text(logical, resource)}: it exists under another name of the file, and CloudFormation "
                 "creates before it removes; keep that name, or give the new one another name in AWS"
             )
 
@@ -342,5 +342,5 @@ def _resources_of_template(template: Template | None) -> Mapping[str, Any]:
     return resources
 
 
-def _type_and_name(logical: str, resource: Mapping[str, Any]) -> str:
+def _type_and_name_text(logical: str, resource: Mapping[str, Any]) -> str:
     return f"{resource['Type']} {(names_given_by_template(resource) or (logical,))[0]}"

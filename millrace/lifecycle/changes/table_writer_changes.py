@@ -29,7 +29,7 @@ class WritingQuery:
 
 
 @dataclass(frozen=True)
-class OwnerChange:
+class OutputWriterChange:
     """A table, or another output, that another job would write from the same records, on a checkpoint of its own."""
 
     output: str
@@ -37,7 +37,9 @@ class OwnerChange:
     new: WritingQuery
 
 
-def owner_changes(deployed: Mapping[str, Document], new: Mapping[str, Document]) -> Iterator[OwnerChange]:
+def output_writer_changes(
+    deployed: Mapping[str, Document], new: Mapping[str, Document]
+) -> Iterator[OutputWriterChange]:
     """Yield the outputs whose writer changes to another job, which would begin without the position of the first.
 
     Jobs that share a topic write one table from different partitions: each list of partitions has an owner of its own.
@@ -54,7 +56,7 @@ def owner_changes(deployed: Mapping[str, Document], new: Mapping[str, Document])
         left = [owner for checkpoints, owner in owners.items() if checkpoints not in writers]
         for checkpoints, writer in writers.items():
             if left and checkpoints not in owners:
-                yield OwnerChange(key[0], left[0], writer)
+                yield OutputWriterChange(key[0], left[0], writer)
 
 
 def output_names_and_checkpoints_url(document: Document) -> tuple[tuple[str, ...], str]:

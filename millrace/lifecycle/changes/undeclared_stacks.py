@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from millrace.config.aws.pagination import list_all
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.account.outputs_and_launch_documents import ignoring_not_found_errors
 from millrace.lifecycle.changes.refused_updates import Template
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 
 NEVER_MADE = ("ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "REVIEW_IN_PROGRESS")
 """States of a stack whose first creation failed or did not begin; CDK deletes it and creates it again."""

@@ -178,14 +178,14 @@ class JobCheckpoints:
         # No process ids: a run that finds this lease cannot tell that this command has ended, and waits.
         self._lease = new_record(what, "", {})
         self._lease["generation"] = 1 if lease is None else next_generation(lease[1])
-        self._put_lease({"IfNoneMatch": "*"} if lease is None else {"IfMatch": lease[0]})
+        self._write_lease_or_raise({"IfNoneMatch": "*"} if lease is None else {"IfMatch": lease[0]})
         try:
             yield
         finally:
             self._lease["released"] = True
-            self._put_lease({"IfMatch": self._etag})
+            self._write_lease_or_raise({"IfMatch": self._etag})
 
-    def archive_checkpoint(self, query: str, *, start: str | None, moment: datetime) -> str:
+    def archive_checkpoint_and_return_url(self, query: str, *, start: str | None, moment: datetime) -> str:
         """Archive a query's checkpoint below ``_millrace/old``, so that it starts from the beginning.
 
         Parameters
@@ -202,7 +202,7 @@ class JobCheckpoints:
         """
         folder = f"{self.prefix}/{FOLDER}/old/{query}/{moment.astimezone(UTC):%Y%m%dT%H%M%SZ}"
         self._copy_folder(f"{self.prefix}/{query}", folder)
-        self._copy_if_there(self._side_file_key(query, "manifest"), f"{folder}/manifest.json")
+        self._copy_object_if_exists(self._side_file_key(query, "manifest"), f"{folder}/manifest.json")
         # The note exists before the checkpoint is deleted, and is read only after that.
         if start is None:
             self.s3.delete_object(Bucket=self.bucket, Key=self._side_file_key(query, "start"))
@@ -247,7 +247,7 @@ class JobCheckpoints:
             to._write_object(
                 to._side_file_key(name, "manifest"), json.dumps(manifest, indent=1, sort_keys=True)
             )
-        self._copy_if_there(self._side_file_key(query, "sources"), to._side_file_key(name, "sources"))
+        self._copy_object_if_exists(self._side_file_key(query, "sources"), to._side_file_key(name, "sources"))
 
     def read_undamaged_contents(self, query: str) -> CheckpointContents:
         """Read the content of a query's checkpoint, and refuse one with a file that cannot be read.
@@ -295,7 +295,7 @@ class JobCheckpoints:
     def _copy_object(self, key: str, target: str) -> None:
         self.s3.copy_object(Bucket=self.bucket, Key=target, CopySource={"Bucket": self.bucket, "Key": key})
 
-    def _copy_if_there(self, key: str, target: str) -> None:
+    def _copy_object_if_exists(self, key: str, target: str) -> None:
         """Copy an object as it is, whatever its bytes are."""
         with ignoring_not_found_errors(*MISSING_OBJECT):
             self._copy_object(key, target)
@@ -320,9 +320,9 @@ class JobCheckpoints:
         """Renew the lease during a long copy; do nothing without one, as for the copy's target in the same job."""
         if self._lease and time.monotonic() > self._renewed + RENEW_SECONDS:
             self._lease["renewals"] += 1
-            self._put_lease({"IfMatch": self._etag})
+            self._write_lease_or_raise({"IfMatch": self._etag})
 
-    def _put_lease(self, condition: Mapping[str, str]) -> None:
+    def _write_lease_or_raise(self, condition: Mapping[str, str]) -> None:
         begun = time.monotonic()
         try:
             done = self.s3.put_object(

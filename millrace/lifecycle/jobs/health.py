@@ -10,10 +10,10 @@ from datetime import UTC, datetime, timedelta
 
 from millrace.config.aws.pagination import list_all
 from millrace.etl.launch.metric_names import BY_NAME
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.aws_error_messages import TransientError, translating_aws_errors
 from millrace.lifecycle.jobs import logs
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from millrace.sizing.alarms.metrics import metric_namespace
+from millrace.sizing.alarms.reported_metrics import metric_namespace
 
 PATIENCE_SECONDS = 900
 POLL_SECONDS = 10.0

@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from millrace.config.aws.pagination import list_all
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.aws_error_messages import translating_aws_errors
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 
 Kind = Literal["failed", "refused", "traceback", "exception"]
 
@@ -117,7 +117,7 @@ def newest_lines(aws: DeployedEnvironment, job: str, since: datetime, most: int)
     AwsError
         AWS refused a call.
     """
-    return [line for line, _ in _search_lines(aws, job, since, most, None)][-most:]
+    return [line for line, _ in _newest_lines_with_group_and_stream(aws, job, since, most, None)][-most:]
 
 
 def logged_events(aws: DeployedEnvironment, job: str, since: datetime, event: str) -> list[dict[str, Any]]:
@@ -137,7 +137,9 @@ def logged_events(aws: DeployedEnvironment, job: str, since: datetime, event: st
     """
     result = (
         parse_event_line(line.text)
-        for line, _ in _search_lines(aws, job, since, 1, (f'{{ $.event = "{event}" }}',))
+        for line, _ in _newest_lines_with_group_and_stream(
+            aws, job, since, 1, (f'{{ $.event = "{event}" }}',)
+        )
     )
     return [each for each in result if each is not None and each["event"] == event]
 
@@ -152,7 +154,7 @@ def newest_failures(aws: DeployedEnvironment, job: str, since: datetime, most: i
     """
     result: list[LoggedFailure] = []
     seen: set[tuple[str, datetime | None, str]] = set()
-    for line, (group, stream) in _search_lines(aws, job, since, most, _BEGINNINGS):
+    for line, (group, stream) in _newest_lines_with_group_and_stream(aws, job, since, most, _BEGINNINGS):
         if (line.source, line.at, line.text) in seen or not find_failures([line]):
             continue  # in the trace before, or a word that only looks like a failure
         block = [line]
@@ -165,7 +167,7 @@ def newest_failures(aws: DeployedEnvironment, job: str, since: datetime, most: i
     return sorted(result, key=lambda failure: failure.at or since)[-most:]
 
 
-def _search_lines(
+def _newest_lines_with_group_and_stream(
     aws: DeployedEnvironment, job: str, since: datetime, most: int, patterns: Sequence[str] | None
 ) -> list[tuple[LogLine, tuple[str, str]]]:
     """Return lines with the group and stream of each, from the shortest window that holds enough of them."""

@@ -15,10 +15,11 @@ from functools import partial
 from typing import Any
 
 from millrace.config.engines import ended_run_states
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError, read_stack_outputs
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 from millrace.lifecycle.jobs.logs import logged_events
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, execute_verb_for_answer
+from millrace.lifecycle.jobs.state_machine import execute_verb_for_answer
 
 POLL_SECONDS = 10.0
 

@@ -9,19 +9,16 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Literal
 
-import boto3
-
 from millrace.config.aws.pagination import list_all
-from millrace.config.aws.resource_names import Names
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.account.outputs_and_launch_documents import (
     NotDeployedError,
     ignoring_not_found_errors,
     read_stack_outputs,
 )
-from millrace.lifecycle.aws_error_messages import AwsError, CredentialsError, translating_aws_errors
+from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 
 Verb = Literal["start", "stop", "drain", "status", "once"]
 
@@ -51,20 +48,6 @@ PHRASES = {
 
 
 @dataclass(frozen=True)
-class DeployedEnvironment:
-    """A deployment of an environment on AWS.
-
-    Attributes
-    ----------
-    client
-        Makes a boto3 client of a service for the environment's region.
-    """
-
-    names: Names
-    client: Callable[[str], Any]
-
-
-@dataclass(frozen=True)
 class ExecutionResult:
     """Answer of a state machine.
 
@@ -85,31 +68,6 @@ class ExecutionResult:
     outcome: str
     message: str
     answer: dict[str, Any]
-
-
-def connect_to_account(names: Names) -> DeployedEnvironment:
-    """Return clients for an environment, after a check of the credentials' account.
-
-    Raises
-    ------
-    CredentialsError
-        There are none, they have expired, or they belong to another account.
-    """
-    environment = names.environment
-
-    @cache  # a client takes longer to make than most requests
-    def make_client(service: str) -> Any:
-        make: Any = boto3.client  # the type checker does not know the service
-        return make(service, region_name=environment.region)
-
-    with translating_aws_errors("cannot tell to whom these AWS credentials belong"):
-        account = make_client("sts").get_caller_identity()["Account"]
-    if environment.account is not None and account != environment.account:
-        raise CredentialsError(
-            f"environment {environment.name} belongs to account {environment.account}, but these credentials belong "
-            f"to account {account}; sign in to the first one (AWS_PROFILE)"
-        )
-    return DeployedEnvironment(Names(environment, account), make_client)
 
 
 def find_state_machine_arn(aws: DeployedEnvironment, job: str) -> str:

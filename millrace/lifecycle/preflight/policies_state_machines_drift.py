@@ -20,7 +20,7 @@ _ROLE = "AWS::IAM::Role"
 _WITH_POLICY = (_ROLE, "AWS::IAM::Policy", "AWS::IAM::ManagedPolicy")
 
 
-def check_state_machines(account: PreflightAccount) -> Iterator[PreflightRow]:
+def check_state_machine_definitions(account: PreflightAccount) -> Iterator[PreflightRow]:
     """Have Step Functions validate the definition of each state machine."""
     for place, resource in _resources_of_stacks(account, "AWS::StepFunctions::StateMachine"):
         definition = resource["Properties"].get("DefinitionString")
@@ -34,13 +34,13 @@ def check_state_machines(account: PreflightAccount) -> Iterator[PreflightRow]:
         yield PreflightRow(f"state machine {place}", "failed" if errors else "ok", text or "valid")
 
 
-def check_policies(account: PreflightAccount) -> Iterator[PreflightRow]:
+def check_policies_by_access_analyzer(account: PreflightAccount) -> Iterator[PreflightRow]:
     """Have Access Analyzer validate each policy of a role."""
     documents = {
         json.dumps(_resolve_functions(account, each["PolicyDocument"])): place
         for kind in _WITH_POLICY
         for place, resource in _resources_of_stacks(account, kind)
-        for each in _policy_documents(resource["Properties"])
+        for each in _holders_of_policy_documents(resource["Properties"])
     }
     if not documents:
         return
@@ -57,13 +57,13 @@ def check_policies(account: PreflightAccount) -> Iterator[PreflightRow]:
     yield PreflightRow("policies", "ok", f"{len(documents)} validated")
 
 
-def _policy_documents(properties: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _holders_of_policy_documents(properties: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     if "PolicyDocument" in properties:
         yield properties
     yield from properties.get("Policies", ())
 
 
-def check_roles(account: PreflightAccount) -> Iterator[PreflightRow]:
+def check_role_quota(account: PreflightAccount) -> Iterator[PreflightRow]:
     """Check that the roles of new stacks fit."""
     summary = account.client("iam").get_account_summary()["SummaryMap"]
     new = {s: t for s, t in (account.templates or {}).items() if s not in account.stack_states}
@@ -135,6 +135,10 @@ def _resolve_functions(account: PreflightAccount, value: Any) -> Any:
 
 
 CHECKS: Mapping[str, Check] = MappingProxyType(
-    {"quota: roles": check_roles, "state machines": check_state_machines, "policies": check_policies}
+    {
+        "quota: roles": check_role_quota,
+        "state machines": check_state_machine_definitions,
+        "policies": check_policies_by_access_analyzer,
+    }
 )
 """By the subject that is shown if the question could not be asked."""

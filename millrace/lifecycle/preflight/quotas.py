@@ -106,7 +106,7 @@ def _vpcs_needed_and_used(account: PreflightAccount) -> tuple[float, float]:
     return 1, len(account.list_items("ec2", "describe_vpcs", "Vpcs"))
 
 
-def _addresses_needed_and_used(account: PreflightAccount) -> tuple[float, float]:
+def _elastic_ips_needed_and_used(account: PreflightAccount) -> tuple[float, float]:
     network = account.plan.network
     if network.egress.value != "nat" or account.has_stack("network"):
         return 0, 0
@@ -155,7 +155,7 @@ _QUOTAS = (
     ),
     ("kafka", "L-EDD31C36", "MSK brokers", _brokers_needed_and_used),
     ("vpc", "L-F678F1CE", "VPCs", _vpcs_needed_and_used),
-    ("ec2", "L-0263D0A3", "Elastic IPs", _addresses_needed_and_used),
+    ("ec2", "L-0263D0A3", "Elastic IPs", _elastic_ips_needed_and_used),
     ("vpc", "L-29B6F2EB", "VPC endpoints", _endpoints_needed_and_used),
 )
 """Service, code and subject of each quota, with its amounts."""

@@ -12,10 +12,10 @@ from typing import Any, Literal
 from botocore.exceptions import BotoCoreError, ClientError
 
 from millrace.config.aws.pagination import list_all
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.account.outputs_and_launch_documents import ignoring_not_found_errors
 from millrace.lifecycle.changes.refused_updates import Template
 from millrace.lifecycle.changes.undeclared_stacks import existing_stack_states
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sizing.plan_model import Plan
 
 Verdict = Literal["ok", "warning", "failed", "not known"]

@@ -101,7 +101,7 @@ def to_plain_value(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class PayloadBreaker:
+class PayloadSpoiler:
     """Spoiler of JSON and CSV: it breaks the form, or a value's type, or leaves nothing."""
 
     schema: StructType

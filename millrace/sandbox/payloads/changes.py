@@ -16,7 +16,7 @@ from pyspark.sql.types import DataType, DateType, StructType
 from millrace.config.formats.change_format_base import ChangeFormat
 from millrace.config.formats.debezium import DebeziumFormat
 from millrace.etl.formats.decoding.times import UNITS
-from millrace.sandbox.payloads import PayloadBreaker, PayloadWriters, to_plain_value
+from millrace.sandbox.payloads import PayloadSpoiler, PayloadWriters, to_plain_value
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.schemas import ddl_and_pyspark_types
 from millrace.sandbox.schemas.traffic_values import Values
@@ -59,7 +59,7 @@ def make_payload_writers(form: ChangeFormat, path: Path, name: str = "public.tra
         return payload[:-1]
 
     return PayloadWriters(
-        schema, encode_next_change, PayloadBreaker(StructType([]), encode_next_change, cut_last_byte)
+        schema, encode_next_change, PayloadSpoiler(StructType([]), encode_next_change, cut_last_byte)
     )
 
 

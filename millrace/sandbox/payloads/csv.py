@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.config.formats.csv import CsvFormat
-from millrace.sandbox.payloads import Encode, PayloadBreaker, PayloadWriters, to_plain_value
+from millrace.sandbox.payloads import Encode, PayloadSpoiler, PayloadWriters, to_plain_value
 from millrace.sandbox.schemas import ddl_and_pyspark_types
 from millrace.sandbox.schemas.traffic_values import Values
 
@@ -18,7 +18,7 @@ def make_payload_writers(form: CsvFormat, path: Path) -> PayloadWriters:
     """Return the writers of records; a broken record has more columns than any of the schema."""
     schema, encode = ddl_and_pyspark_types.read_ddl_file(path), _csv_encoder(form)
     extra = form.delimiter.encode() * (1 + len(schema.fields))
-    return PayloadWriters(schema, encode, PayloadBreaker(schema, encode, lambda payload, _: payload + extra))
+    return PayloadWriters(schema, encode, PayloadSpoiler(schema, encode, lambda payload, _: payload + extra))
 
 
 def _csv_encoder(form: CsvFormat) -> Encode:

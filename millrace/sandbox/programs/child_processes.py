@@ -59,7 +59,7 @@ class StalledError(SandboxError):
     """A wait that ended without its result."""
 
 
-def process_tied_to_parent_and_pipe(
+def start_process_tied_to_parent(
     command: Sequence[str | Path], **options: Any
 ) -> tuple[subprocess.Popen[bytes], FileIO]:
     """Start a program in a session of its own that ends with this program, however that ends.
@@ -108,7 +108,7 @@ class ChildProcess:
     log
         Its standard output and error.
     held
-        Pipe from :func:`process_tied_to_parent_and_pipe`.
+        Pipe from :func:`start_process_tied_to_parent`.
     scratch
         A folder of its own that is deleted after its end.
     """
@@ -134,7 +134,7 @@ class ChildProcess:
         log.parent.mkdir(parents=True, exist_ok=True)
         _RECORDS.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
-            popen, held = process_tied_to_parent_and_pipe(
+            popen, held = start_process_tied_to_parent(
                 command, env=dict(environment), cwd=cwd, stdout=output, stderr=subprocess.STDOUT
             )
         process = cls(name=name, log=log, popen=popen, held=held, scratch=scratch)
@@ -153,7 +153,7 @@ class ChildProcess:
         return _RECORDS / f"{self.popen.pid}.json"
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """True while the program itself runs."""
         return self.popen.poll() is None
 
@@ -196,11 +196,11 @@ class ChildProcess:
 
     def stop(self, grace_seconds: float = 10) -> int:
         """Ask the program to end, kill it after the grace period without a line of its log; return its exit status."""
-        if self.alive:
+        if self.is_alive:
             self.signal_group(signal.SIGTERM)
             with suppress(StalledError):
                 wait_until(
-                    lambda: not self.alive,
+                    lambda: not self.is_alive,
                     seconds=grace_seconds,
                     what="ended",
                     progress=lambda: f"{self.log.stat().st_size} bytes",
@@ -253,14 +253,14 @@ def wait_until(
     seen, waited, before = "", 0.0, time.monotonic()
     while not reached():
         for run in runs:
-            if not run.alive:
+            if not run.is_alive:
                 raise SandboxError(
                     f"{run.name} ended with status {run.popen.returncode} before {what}{seen}:\n{run.last_log_lines(25)}"
                 )
         if progress is not None and (now := f" ({progress()})") != seen:
             seen, waited = now, 0.0
         after = time.monotonic()
-        waited, before = waited + (after - before) * _share_of_core(), after
+        waited, before = waited + (after - before) * _core_share_at_current_load(), after
         if waited > seconds:
             whose = "".join(f"{run.name}: " for run in runs)
             how = "without progress for" if progress else "after"
@@ -269,13 +269,13 @@ def wait_until(
         time.sleep(poll_seconds)
 
 
-def _share_of_core() -> float:
+def _core_share_at_current_load() -> float:
     """Return the share of a core that a program has now, by the number of running ones in the last minute."""
     return min(1.0, (os.cpu_count() or 1) / max(1.0, os.getloadavg()[0]))
 
 
 @contextmanager
-def stop_at_end(process: ChildProcess | None, *, keep: bool) -> Iterator[None]:
+def stopping_at_end(process: ChildProcess | None, *, keep: bool) -> Iterator[None]:
     """Stop a program at the end; one to keep is stopped only after a failure or Ctrl-C.
 
     Parameters

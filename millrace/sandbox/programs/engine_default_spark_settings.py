@@ -71,7 +71,7 @@ def read_settings_table() -> EngineSettingsTable:
     return EngineSettingsTable.model_validate(YAML(typ="safe", pure=True).load(text))
 
 
-def engine_settings(document: Mapping[str, Any]) -> dict[str, str]:
+def engine_default_settings(document: Mapping[str, Any]) -> dict[str, str]:
     """Return the Spark settings with which a job starts on its engine.
 
     Parameters

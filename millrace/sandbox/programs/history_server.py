@@ -61,7 +61,7 @@ class EventLogBucket:
         return {key: value for key, value in options.items() if value}
 
 
-def address_of_started_history_server() -> str:
+def start_sandbox_history_server() -> str:
     """Start a history server over the sandbox's logs that runs until ``millrace sandbox stop``; return its address.
 
     Raises

@@ -31,8 +31,8 @@ from millrace.config.engines.versions import LINES, SparkLine, jar_set_name
 from millrace.sandbox.programs.toolchain import (
     LOCKS,
     installed_spark_line,
-    is_clone,
     java_home,
+    runs_in_millrace_clone,
     spark_home,
     state_folder,
 )
@@ -101,7 +101,7 @@ def jar_files(name: str, line: SparkLine | None = None) -> list[Path]:
     if missing:
         if where.name in _FOR_TESTS:
             command = f"python -m millrace.sandbox.programs.jars --also {where.name}"
-        elif is_clone():
+        elif runs_in_millrace_clone():
             command = f"make spark SPARK={line.name}" if where.name in ON_REQUEST else "make jars"
         else:
             command = "millrace setup"
@@ -114,7 +114,7 @@ def read_jar_lock_file() -> dict[str, list[Jar]]:
     return {name: [Jar(**jar) for jar in jars] for name, jars in json.loads(LOCK.read_text()).items()}
 
 
-def fetch_jars(also: Collection[str] = ()) -> int:
+def fetch_missing_jars_and_count(also: Collection[str] = ()) -> int:
     """Fetch the missing jars of the lock; return their number.
 
     Parameters
@@ -133,10 +133,10 @@ def fetch_jars(also: Collection[str] = ()) -> int:
             for name, jars in read_jar_lock_file().items()
             if name not in ON_REQUEST or name in also
         }
-        return sum(pool.map(_fetch_jar_set, *zip(*wanted.items(), strict=True)))
+        return sum(pool.map(_fetch_missing_jars_of_set, *zip(*wanted.items(), strict=True)))
 
 
-def _fetch_jar_set(name: str, jars: list[Jar]) -> int:
+def _fetch_missing_jars_of_set(name: str, jars: list[Jar]) -> int:
     home = state_folder() / "jars" / name
     missing = [jar for jar in jars if not (home / jar.file_name).exists()]
     if not missing:
@@ -157,7 +157,7 @@ def _fetch_jar_set(name: str, jars: list[Jar]) -> int:
     return len(missing)
 
 
-def resolve_and_write_lock() -> None:
+def resolve_jars_and_write_lock() -> None:
     """Resolve ``toolchain/jars/*.xml`` with all dependencies and write the lock."""
     lock: dict[str, list[dict[str, str]]] = {}
     for locked_as, module in sorted(_ivy_request_by_set()):
@@ -226,7 +226,7 @@ def _run_ivy_and_read_report(module: str, name: str, target: Path) -> ElementTre
     description.write_text(module)
     ivy = next((spark_home() / "jars").glob("ivy-*.jar"))
     command: list[str | Path] = [
-        java_home() / "bin" / "java", *_trust_options(target), "-jar", ivy,
+        java_home() / "bin" / "java", *_java_options_to_trust_ssl_cert_file(target), "-jar", ivy,
         "-settings", _REQUESTS / "ivysettings.xml", "-ivy", description,
         "-cache", target / "cache", "-confs", "default", "-types", "jar", "bundle", "test-jar",
         "-retrieve", f"{target}/[artifact]-[revision](-[classifier]).[ext]",
@@ -239,7 +239,7 @@ def _run_ivy_and_read_report(module: str, name: str, target: Path) -> ElementTre
     return ElementTree.parse(report).getroot()  # noqa: S314 - written by Ivy a moment ago
 
 
-def _trust_options(folder: Path) -> list[str]:
+def _java_options_to_trust_ssl_cert_file(folder: Path) -> list[str]:
     """Return Java options that trust the certificates of ``SSL_CERT_FILE``, as Python and curl do.
 
     Java does not read this variable: behind a company's own certificate authority every
@@ -284,8 +284,8 @@ def main() -> int:
     given = parser().parse_args()
     try:
         if given.lock:
-            resolve_and_write_lock()
-        fetched = fetch_jars(given.also)
+            resolve_jars_and_write_lock()
+        fetched = fetch_missing_jars_and_count(given.also)
         home = state_folder() / "jars"
         in_place = sum(
             (home / name / jar.file_name).exists()

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # forgotten in its stubs
 
 from millrace.sandbox.programs import jars
-from millrace.sandbox.programs.child_processes import RUN, ChildProcess, free_port, stop_at_end
+from millrace.sandbox.programs.child_processes import RUN, ChildProcess, free_port, stopping_at_end
 from millrace.sandbox.programs.toolchain import java_home, program_variables
 from millrace.sizing.msk_clusters import TIME_LIMITS
 
@@ -95,7 +95,7 @@ def running_broker(
     process = start_broker(home, 1, name, log)
     bootstrap = f"127.0.0.1:{ports[0]}"
     process.wait_until(lambda: broker_count(bootstrap) == 1, seconds=60, what="answering")
-    with stop_at_end(process, keep=keep):
+    with stopping_at_end(process, keep=keep):
         yield KafkaBroker(bootstrap, process)
 
 

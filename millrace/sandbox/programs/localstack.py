@@ -15,7 +15,13 @@ from urllib.parse import urlparse
 import boto3
 
 from millrace.sandbox.programs import jars, toolchain
-from millrace.sandbox.programs.child_processes import RUN, ChildProcess, SandboxError, free_port, stop_at_end
+from millrace.sandbox.programs.child_processes import (
+    RUN,
+    ChildProcess,
+    SandboxError,
+    free_port,
+    stopping_at_end,
+)
 from millrace.sandbox.programs.toolchain import (
     java_home,
     node_package_folder,
@@ -124,7 +130,7 @@ def running_localstack(
         yield LocalStack(endpoint=endpoint.rstrip("/"), region=region, process=None)
         return
     stack = _start_localstack(region, settings or {}, script, name)
-    with stop_at_end(stack.process, keep=keep):
+    with stopping_at_end(stack.process, keep=keep):
         yield stack
 
 

@@ -25,7 +25,7 @@ from millrace.config.engines.versions import spark_line_of
 from millrace.lifecycle.account.outputs_and_launch_documents import LaunchDocument, split_s3_url
 from millrace.sandbox.programs import jars, start_spark_submit
 from millrace.sandbox.programs.child_processes import RUN, ChildProcess
-from millrace.sandbox.programs.engine_default_spark_settings import engine_settings
+from millrace.sandbox.programs.engine_default_spark_settings import engine_default_settings
 from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sandbox.programs.toolchain import java_home
 
@@ -106,7 +106,7 @@ class SandboxSpark:
 
     def job_spark_settings(self, document: Mapping[str, Any]) -> dict[str, str]:
         """Return a job's local Spark settings: its engine's and the document's, without those of :data:`REPLACED`."""
-        result = self.without_replaced_settings({**engine_settings(document), **document["spark"]})
+        result = self.without_replaced_settings({**engine_default_settings(document), **document["spark"]})
         name = document["settings"]["catalog"]
         warehouse = document["spark"][f"spark.sql.catalog.{name}.warehouse"]
         return {
@@ -186,10 +186,10 @@ class SandboxSpark:
         settings["spark.eventLog.dir"] = event_logs.as_uri()
         if self.stack.region != _SIGNED_FOR:
             settings["spark.driver.extraClassPath"] = str(
-                _write_signing_region_folder(home / "conf", self.stack)
+                _write_kinesis_signing_config_folder(home / "conf", self.stack)
             )
         tail = [*document["arguments"], "--launch-document", launch.url, "--engine", "sandbox"]
-        for binding in self._bind_arguments(document["settings"], home):
+        for binding in self._core_bind_options(document["settings"], home):
             tail += ["--bind", binding]
         tail += arguments
         environment = {
@@ -202,7 +202,7 @@ class SandboxSpark:
         )
         return LocalJob(process, event_logs)
 
-    def _bind_arguments(self, settings: Mapping[str, Any], home: Path) -> Iterator[str]:
+    def _core_bind_options(self, settings: Mapping[str, Any], home: Path) -> Iterator[str]:
         """Yield the core's ``--bind`` arguments: values that are known only where a job runs."""
         yield f"metrics.file={home / METRICS_FILE}"
         for service in ("dynamodb", "kinesis", "secretsmanager"):
@@ -238,7 +238,7 @@ class SandboxSpark:
         )
 
 
-def _write_signing_region_folder(folder: Path, stack: LocalStack) -> Path:
+def _write_kinesis_signing_config_folder(folder: Path, stack: LocalStack) -> Path:
     """Write and return a folder for the class path with which the Kinesis connector's AWS SDK signs for LocalStack's region.
 
     The SDK takes the region from the host's name, and us-east-1 for an unknown one; LocalStack then looks for the
@@ -251,7 +251,7 @@ def _write_signing_region_folder(folder: Path, stack: LocalStack) -> Path:
     return folder
 
 
-def copy_then_move_event_logs(stack: LocalStack, job: LocalJob, url: str) -> int:
+def copy_then_move_event_logs_and_count(stack: LocalStack, job: LocalJob, url: str) -> int:
     """Copy a run's event logs to the place of the deployed job's logs, and move them to the history server's folder.
 
     Parameters

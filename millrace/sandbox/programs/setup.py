@@ -49,7 +49,7 @@ def install_for_deploy(say: Say) -> None:
     from millrace.sandbox.programs import jars
 
     _install_program_if_missing("Java 17", java_home, "java.txt", say)
-    say(f"JVM jars: {jars.fetch_jars()} fetched")
+    say(f"JVM jars: {jars.fetch_missing_jars_and_count()} fetched")
 
 
 def install_all(say: Say) -> None:

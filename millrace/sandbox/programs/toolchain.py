@@ -37,14 +37,14 @@ def state_folder() -> Path:
     return find_root() / ".millrace"
 
 
-def is_clone() -> bool:
+def runs_in_millrace_clone() -> bool:
     """Return whether the current project is the clone of Millrace that this program runs from."""
     return find_root() == ROOT
 
 
 def setup_command() -> str:
     """Return the command that installs missing programs."""
-    return "`make setup`" if is_clone() else "`millrace setup`"
+    return "`make setup`" if runs_in_millrace_clone() else "`millrace setup`"
 
 
 def python_import_path() -> str:
@@ -56,7 +56,7 @@ def python_import_path() -> str:
 
 def node_modules_folder() -> Path:
     """Return the folder of the lock's Node packages: the clone's, or the one by ``millrace setup`` in a project."""
-    return (ROOT if is_clone() else state_folder() / "node") / "node_modules"
+    return (ROOT if runs_in_millrace_clone() else state_folder() / "node") / "node_modules"
 
 
 class ToolchainError(RuntimeError):
@@ -155,7 +155,7 @@ def spark_home(line: SparkLine | None = None) -> Path:
     if home is None:
         how = (
             f"run `make spark SPARK={line.name}`"
-            if is_clone()
+            if runs_in_millrace_clone()
             else f"only a clone of Millrace runs it; here, name an engine version with Spark {installed_spark_line().name}"
         )
         raise ToolchainError(f"Spark {line.name} is not installed: {how}")
@@ -227,7 +227,7 @@ def find_program(program: str, environment: Mapping[str, str]) -> str:
     return path
 
 
-def bypass_proxies() -> None:
+def exclude_local_servers_from_proxies() -> None:
     """Exclude this machine's servers from proxies: urllib, boto3 and other programs use one for localhost, too."""
     listed = [os.environ.get(name, "").split(",") for name in _PAST]
     hosts = [host.strip() for hosts in (*listed, _LOCAL) for host in hosts if host.strip()]
@@ -236,7 +236,7 @@ def bypass_proxies() -> None:
 
 def local_server_answers(url: str) -> bool:
     """Return whether a server on this machine answers at an address."""
-    bypass_proxies()
+    exclude_local_servers_from_proxies()
     try:
         with urllib.request.urlopen(url, timeout=2) as answer:  # noqa: S310 - http, ours
             return bool(answer.status == 200)
@@ -257,7 +257,7 @@ def program_variables(*, java: bool = True) -> dict[str, str]:
     ToolchainError
         One of them is not installed.
     """
-    bypass_proxies()
+    exclude_local_servers_from_proxies()
     bins = [Path(sys.executable).parent, node_modules_folder() / ".bin", node_bin_folder()]
     result = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     if java:

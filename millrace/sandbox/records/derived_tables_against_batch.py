@@ -122,11 +122,11 @@ def rows_by_one_batch(run: JobRun, query: DeriveSettings) -> DataFrame:
     StartError
         The query does not fit its tables.
     """
-    records = _records_of_table(run, query, query.source_table, query.route)
+    records = _good_records_of_route(run, query, query.source_table, query.route)
     compose = make_enrich_then_transform(run, query.name, query)
     if (state := query.state) is not None:
         join = state.join
-        joined = None if join is None else _records_of_table(run, query, join.source_table, join.route)
+        joined = None if join is None else _good_records_of_route(run, query, join.source_table, join.route)
         records = StatefulTransform(state, compose.transform, compose.name)(records, joined)
         landing = run.table(query.source_table)
         compose, _ = batch_transform_and_schema(run.spark, query, compose, records, landing)
@@ -157,7 +157,7 @@ def counts_of_differing_rows(
         of others of their ``_id``; ``unknown``: rows whose ``_id`` is not wanted.
     """
 
-    def rows_as_text(rows: DataFrame, counted: str) -> DataFrame:
+    def rows_as_text_with_side(rows: DataFrame, counted: str) -> DataFrame:
         kinds = dict(rows.dtypes)
         values = (
             F.format_string("%.9e", f"`{c}`").alias(c) if kinds[c] in ("double", "float") else F.col(f"`{c}`")
@@ -167,7 +167,7 @@ def counts_of_differing_rows(
         sides = (F.lit(int(side == counted)).alias(side) for side in ("wanted", "written"))
         return rows.select("_id", text, *sides)
 
-    both = rows_as_text(expected, "wanted").unionByName(rows_as_text(written, "written"))
+    both = rows_as_text_with_side(expected, "wanted").unionByName(rows_as_text_with_side(written, "written"))
     rows = both.groupBy("_id", "text").agg(F.sum("wanted").alias("wanted"), F.sum("written").alias("written"))
     missing, extra = (
         F.expr("sum(greatest(wanted - written, 0))"),
@@ -185,7 +185,7 @@ def counts_of_differing_rows(
     return {name: int(count) for name, count in total.asDict().items()}
 
 
-def _records_of_table(run: JobRun, query: DeriveSettings, table: str, route: str | None) -> DataFrame:
+def _good_records_of_route(run: JobRun, query: DeriveSettings, table: str, route: str | None) -> DataFrame:
     landing = existing_landing_table(run, query.name, table)
     deletes = bool(query.latest_by)
     return rows_of_route(good_records(run.spark.table(str(landing)), deletes=deletes), route, str(landing))
@@ -197,7 +197,7 @@ def _has_possibly_late_records(run: JobRun, query: DeriveSettings, state: StateS
     legs += [(each.source_table, each.route, each.watermark) for each in (state.join,) if each is not None]
     for table, route, mark in legs:
         at = F.col(f"`{mark.time}`").cast("timestamp").cast("double")
-        landed = _records_of_table(run, query, table, route).where(at.isNotNull()).groupBy("_landed_at")
+        landed = _good_records_of_route(run, query, table, route).where(at.isNotNull()).groupBy("_landed_at")
         passed = float("-inf")
         for _, first, last in landed.agg(F.min(at), F.max(at)).orderBy("_landed_at").collect():
             if first < passed:

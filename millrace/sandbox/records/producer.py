@@ -132,7 +132,7 @@ class KinesisProducer:
             The service refused a call, or could not be reached.
         """
         for batch in self._split_into_batches(events):
-            sent(self._send_batch(batch))
+            sent(self._send_batch_and_return_its_size(batch))
 
     def _split_into_batches(self, events: Iterable[RecordToSend]) -> Iterator[list[RecordToSend]]:
         batch: list[RecordToSend] = []
@@ -150,7 +150,7 @@ class KinesisProducer:
         if batch:
             yield batch
 
-    def _send_batch(self, batch: list[RecordToSend]) -> int:
+    def _send_batch_and_return_its_size(self, batch: list[RecordToSend]) -> int:
         pending = batch
         for attempt in range(_ATTEMPTS):
             records = [{"Data": event.payload, "PartitionKey": event.key.decode()} for event in pending]
@@ -213,14 +213,14 @@ class KafkaProducer:
             The broker refused a record.
         """
         for event in events:
-            self._produce_event(event, sent)
+            self._produce_record(event, sent)
         if self._client.flush(60):
             raise SandboxError(
                 f"topic {self._topic}: the brokers did not acknowledge all records within 60 s"
             )
         self._raise_first_error()
 
-    def _produce_event(self, event: RecordToSend, sent: Callable[[int], None]) -> None:
+    def _produce_record(self, event: RecordToSend, sent: Callable[[int], None]) -> None:
         def note_acknowledgement(error: KafkaError | None, message: Message) -> None:
             if error is not None:
                 self._errors.append(error)

@@ -179,14 +179,14 @@ class TrafficFeed:
                 self.duplicated += 1
                 yield self.choose.choice(self._recent)
             else:
-                event = self._next_event(number)
+                event = self._next_record_to_send(number)
                 number += 1
                 if event.dirt is None:
                     self._recent.append(event)
                 yield event
             made += 1
 
-    def _next_event(self, number: int) -> RecordToSend:
+    def _next_record_to_send(self, number: int) -> RecordToSend:
         values = self.source(number, self.now())
         if (
             self._time is not None
@@ -278,7 +278,7 @@ def send_feed(
     started = time.monotonic()
     size = 0
 
-    def paced_events() -> Iterator[RecordToSend]:
+    def paced_records() -> Iterator[RecordToSend]:
         nonlocal size
         for event in feed.events(most=most):
             bucket.wait_for_token()
@@ -287,7 +287,7 @@ def send_feed(
             size += len(event.payload)
             yield event
 
-    producer.send(paced_events(), sent=sent)
+    producer.send(paced_records(), sent=sent)
     ledger = producer.ledger
     return SentTraffic(
         len(ledger),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from millrace.config.aws.resource_names import Names
 from millrace.config.model import Environment
-from millrace.lifecycle.jobs.state_machine import connect_to_account
+from millrace.lifecycle.account.deployed_environment import connect_to_account
 from millrace.sandbox.local_stand_in_environment import make_stand_in
 from millrace.sandbox.localstack_deployment import Sandbox
 from millrace.sandbox.operate_running_sandbox import spark_of_running_sandbox
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.records.producer import RecordProducer
 from millrace.sandbox.records.traffic_targets_by_kind import TrafficTarget, server_for_stream
-from millrace.sizing.prices_and_limits import prices
+from millrace.sizing.prices_and_limits import price_table_of_region
 
 
 def sandbox_stream_target(
@@ -71,10 +71,10 @@ def deployed_stream_target(environment: Environment, name: str) -> TrafficTarget
             f"stream {name} exists outside this environment, which only reads it; choose a stream that "
             "the environment creates"
         )
-    return _target_on_account(environment, name)
+    return _traffic_target_on_account(environment, name)
 
 
-def _target_on_account(environment: Environment, name: str) -> TrafficTarget:
+def _traffic_target_on_account(environment: Environment, name: str) -> TrafficTarget:
     stream, aws = environment.streams[name], connect_to_account(Names(environment, environment.account or ""))
     return server_for_stream(stream, name).deployed_target(aws, stream, physical_stream_name(aws.names, name))
 
@@ -90,7 +90,9 @@ def cost_of_put_records(environment: Environment, name: str, records: int, recor
     charge = environment.streams[name].put_charge(records, record_bytes)
     if charge is None:
         return 0.0
-    return charge.quantity * prices(environment.region, environment.value_locations.root).usd(charge.price)
+    return charge.quantity * price_table_of_region(environment.region, environment.value_locations.root).usd(
+        charge.price
+    )
 
 
 def physical_stream_name(names: Names, name: str) -> str:
@@ -109,7 +111,7 @@ def physical_stream_name(names: Names, name: str) -> str:
     return names.stream(name)
 
 
-def sample_records(
+def read_sample_payloads(
     environment: Environment, name: str, count: int, *, kafka: str | None, kinesis: str | None, aws: bool
 ) -> list[bytes]:
     """Return payloads of existing records of a stream.
@@ -129,7 +131,7 @@ def sample_records(
         It cannot be read.
     """
     here = (
-        _target_on_account(environment, name)
+        _traffic_target_on_account(environment, name)
         if aws
         else sandbox_stream_target(environment, name, kafka=kafka, kinesis=kinesis)
     )

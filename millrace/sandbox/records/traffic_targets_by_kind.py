@@ -13,10 +13,10 @@ import boto3
 from millrace.config.base import load_kind
 from millrace.config.model import Environment, Stream
 from millrace.lifecycle.account import kafka_access
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.programs.run_launch_document_locally import SandboxSpark
-from millrace.sandbox.programs.toolchain import bypass_proxies
+from millrace.sandbox.programs.toolchain import exclude_local_servers_from_proxies
 from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, RecordProducer
 from millrace.sandbox.schemas import read_sample_records
 
@@ -112,7 +112,7 @@ class KinesisServer(StreamServer):
             stack = running().stack
             return _kinesis_target(f"stream {own} on {stack.endpoint}", stack.client("kinesis"), own)
         refuse_remote_hosts(urlparse(endpoint).hostname or "")
-        bypass_proxies()
+        exclude_local_servers_from_proxies()
         client = boto3.client(
             "kinesis",
             endpoint_url=endpoint,
@@ -133,7 +133,7 @@ def _kinesis_target(where: str, client: Any, own: str) -> TrafficTarget:
     return TrafficTarget(
         where,
         lambda batch: KinesisProducer(client, own, batch=batch),
-        lambda count: read_sample_records.sample_stream(client, own, count),
+        lambda count: read_sample_records.read_oldest_stream_payloads(client, own, count),
     )
 
 
@@ -153,7 +153,9 @@ class KafkaServer(StreamServer):
         return TrafficTarget(
             f"topic {own} on {bootstrap}",
             lambda _: KafkaProducer(bootstrap, own),
-            lambda count: read_sample_records.sample_topic({"bootstrap.servers": bootstrap}, own, count),
+            lambda count: read_sample_records.read_last_topic_payloads(
+                {"bootstrap.servers": bootstrap}, own, count
+            ),
         )
 
     def deployed_target(self, aws: DeployedEnvironment, stream: Stream, own: str) -> TrafficTarget:
@@ -165,7 +167,7 @@ class KafkaServer(StreamServer):
         return TrafficTarget(
             f"topic {own} of cluster {aws.names.cluster(stream.cluster_name)} on AWS",
             lambda _: KafkaProducer(settings["bootstrap.servers"], own, settings=settings),
-            lambda count: read_sample_records.sample_topic(settings, own, count),
+            lambda count: read_sample_records.read_last_topic_payloads(settings, own, count),
         )
 
 

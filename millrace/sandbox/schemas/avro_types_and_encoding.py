@@ -87,7 +87,7 @@ class AvroSchema:
             Values by field; times are :class:`datetime.datetime` with a zone.
         """
         out = io.BytesIO()
-        schemaless_writer(out, self._json, self._fit_value(self._json, values))
+        schemaless_writer(out, self._json, self._value_fitting_schema(self._json, values))
         return out.getvalue()
 
     def _spark_type(self, kind: Any) -> DataType:
@@ -135,7 +135,7 @@ class AvroSchema:
             raise AvroSchemaError("the schema has a union with null as its only type")
         return StructType([StructField(f"member{n}", each) for n, each in enumerate(kinds)])
 
-    def _fit_value(self, kind: Any, value: Any) -> Any:
+    def _value_fitting_schema(self, kind: Any, value: Any) -> Any:
         """Return a value that fits the schema: PySpark's types have neither an enum's symbols nor a size."""
         if isinstance(kind, list):
             rest = [each for each in kind if each != "null"]
@@ -150,11 +150,13 @@ class AvroSchema:
             return value
         name = kind["type"]
         if name == "record":
-            return {f["name"]: self._fit_value(f["type"], value[f["name"]]) for f in kind["fields"]}
+            return {
+                f["name"]: self._value_fitting_schema(f["type"], value[f["name"]]) for f in kind["fields"]
+            }
         if name == "array":
-            return [self._fit_value(kind["items"], each) for each in value]
+            return [self._value_fitting_schema(kind["items"], each) for each in value]
         if name == "map":
-            return {key: self._fit_value(kind["values"], each) for key, each in value.items()}
+            return {key: self._value_fitting_schema(kind["values"], each) for key, each in value.items()}
         if name == "enum":
             symbols = kind["symbols"]
             return value if value in symbols else symbols[stable_hash(value) % len(symbols)]

@@ -262,7 +262,7 @@ def _example_values(values: Sequence[Any]) -> list[str]:
     return list(dict.fromkeys(cut))[:EXAMPLES]
 
 
-def read_avro_schema_text_and_result(data: bytes) -> tuple[str, InferredSchema]:
+def read_avro_schema_text_and_fields(data: bytes) -> tuple[str, InferredSchema]:
     """Return the schema in an Avro file.
 
     Parameters

@@ -20,7 +20,7 @@ _LARGEST = 64 << 20
 _WAIT_SECONDS = 10.0
 
 
-def sample_topic(settings: Mapping[str, Any], topic: str, count: int) -> list[bytes]:
+def read_last_topic_payloads(settings: Mapping[str, Any], topic: str, count: int) -> list[bytes]:
     """Read the last records of a topic, as many from each partition; no group's offsets change.
 
     Parameters
@@ -65,7 +65,7 @@ def sample_topic(settings: Mapping[str, Any], topic: str, count: int) -> list[by
         consumer.close()
 
 
-def sample_stream(client: Any, stream: str, count: int) -> list[bytes]:
+def read_oldest_stream_payloads(client: Any, stream: str, count: int) -> list[bytes]:
     """Read records of a Kinesis stream, as many from each shard, from the oldest on.
 
     Parameters
@@ -109,7 +109,7 @@ def decompress_all(payloads: list[bytes]) -> list[bytes]:
     return [decompress_if_possible(payload) for payload in payloads]
 
 
-def read_lines(path: Path, count: int) -> list[bytes]:
+def read_nonempty_lines(path: Path, count: int) -> list[bytes]:
     """Read the first lines of a file that are not empty, a record each."""
     with path.open("rb") as file:
         if file.peek(3).startswith(BOM_UTF8):

@@ -58,7 +58,7 @@ def type_of_json_value(value: Any) -> DataType:
     if isinstance(value, float):
         return DoubleType()
     if isinstance(value, str):
-        return _type_of_text(value)
+        return _time_or_string_type_of_text(value)
     if isinstance(value, list):
         kind: DataType = NullType()
         for each in value:
@@ -67,7 +67,7 @@ def type_of_json_value(value: Any) -> DataType:
     return StructType([StructField(name, type_of_json_value(each)) for name, each in value.items()])
 
 
-def _type_of_text(text: str) -> DataType:
+def _time_or_string_type_of_text(text: str) -> DataType:
     for pattern, parse, kind in (
         (_MOMENT, datetime.fromisoformat, TimestampType()),
         (_DAY, date.fromisoformat, DateType()),
@@ -89,7 +89,9 @@ def type_of_csv_cell(text: str) -> DataType:
         return BooleanType()
     if _WHOLE.fullmatch(text):
         return type_of_json_value(int(text))
-    return type_of_json_value(Decimal(text)) if _NUMBER.fullmatch(text) else _type_of_text(text)
+    return (
+        type_of_json_value(Decimal(text)) if _NUMBER.fullmatch(text) else _time_or_string_type_of_text(text)
+    )
 
 
 def common_type_and_remark(one: DataType, other: DataType) -> tuple[DataType, str | None]:

@@ -18,7 +18,7 @@ from millrace.sizing.alarms.alarm_windows import (
     late_window_period_and_counts,
     window_period_and_count,
 )
-from millrace.sizing.alarms.metrics import metric_namespace
+from millrace.sizing.alarms.reported_metrics import metric_namespace
 from millrace.sizing.plan_model import Alarm, ClusterPlan, JobPlan, Missing, QueryPlan
 
 BATCH_SHARE = 1.2

@@ -26,7 +26,7 @@ _NEVER = MappingProxyType(
 
 
 @dataclass(frozen=True)
-class Service:
+class StreamToTableService:
     """A service of AWS that writes streams into tables.
 
     Attributes
@@ -77,19 +77,19 @@ _DAY = date(2026, 11, 27)
 _APPEND = "append only, no schema change, no backfill, no erasure"
 
 SERVICES = (
-    Service(
+    StreamToTableService(
         "Amazon Data Firehose to Iceberg", 0.075, "$0.075 a GB in us-east-1, of the first 250 TB; a report of AWS's price page, unconfirmed",
         _DAY, timedelta(seconds=60), _is_kinesis, "exactly once (at least once), replay, schema change, erasure",
     ),
-    Service(
+    StreamToTableService(
         "Kinesis streaming tables", None, "no page read", _DAY, timedelta(minutes=15), _is_on_demand, _APPEND,
     ),
-    Service("MSK Data Delivery", None, "no page read", _DAY, timedelta(minutes=15), _uses_express_broker, _APPEND),
-    Service(
+    StreamToTableService("MSK Data Delivery", None, "no page read", _DAY, timedelta(minutes=15), _uses_express_broker, _APPEND),
+    StreamToTableService(
         "MSK Connect with an Iceberg sink", None, f"$0.11 an MCU-hour, ${0.11 * HOURS:.2f} a month; how many it needs is not known",
         _DAY, timedelta(seconds=60), _is_on_msk, "a connector that AWS supports, erasure",
     ),
-    Service(
+    StreamToTableService(
         "Managed Service for Apache Flink", None,
         f"$0.11 a KPU-hour, ${2 * 0.11 * HOURS:.2f} a month at least; how many it needs is not known", _DAY,
         timedelta(seconds=5), lambda *_: True, "a program to write in Flink, dead letters, replay, erasure", transforms=True,
@@ -164,7 +164,9 @@ def service_alternatives(environment: Environment, now: Plan) -> list[Alternativ
     ]
 
 
-def _unsupported_features(environment: Environment, service: Service, read: set[str]) -> Iterator[str]:
+def _unsupported_features(
+    environment: Environment, service: StreamToTableService, read: set[str]
+) -> Iterator[str]:
     """Yield what the file uses and a service does not do."""
     fastest = min(job.latency for job in environment.jobs.values())
     if fastest < service.freshness:

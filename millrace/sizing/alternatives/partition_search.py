@@ -18,7 +18,7 @@ from millrace.sizing.jobs.worker_choices import worker_usd_hour
 from millrace.sizing.plan_model import Figure, JobPlan
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
 from millrace.sizing.queries.demand import QueryDemand
-from millrace.sizing.queries.driver import driver_cores_demands_and_findings
+from millrace.sizing.queries.driver import demands_by_driver_cores_and_findings
 from millrace.sizing.queries.query_plan import SourcePartitions
 from millrace.sizing.shards_and_partitions import StreamWithReaders
 
@@ -75,7 +75,7 @@ class JobPlanner:
         self.problems: list[Finding] = []
         """Findings for jobs whose driver is too busy, whatever its size."""
         for name, own in self.demands.items():
-            self.by_driver[name], wrong = driver_cores_demands_and_findings(environment, name, own)
+            self.by_driver[name], wrong = demands_by_driver_cores_and_findings(environment, name, own)
             self.problems += wrong
         self.least: Mapping[str, float] = {}
         """Partitions that the traffic needs, as real numbers, by stream."""
@@ -288,14 +288,14 @@ def _wave_partition_choices(
                 raised.append(
                     {name: math.ceil(number * part - 1e-9) for name, part in demand.streams.items()}
                 )
-        for more in _subsets(raised):
+        for more in _subsets_or_first_ones(raised):
             if more:
                 yield {
                     name: max(number, *(each.get(name, 0) for each in more)) for name, number in least.items()
                 }
 
 
-def _subsets(members: Sequence[V]) -> Iterator[Sequence[V]]:
+def _subsets_or_first_ones(members: Sequence[V]) -> Iterator[Sequence[V]]:
     """Yield each subset of some members, or, of many, the first ones."""
     if len(members) <= _CONTESTED:
         yield from (each for size in range(len(members) + 1) for each in combinations(members, size))
@@ -318,7 +318,7 @@ def _choices_of_batches_to_divide(
         ]
     )
     contested.sort(key=lambda place: batches[place].work)
-    for gone in _subsets(contested):
+    for gone in _subsets_or_first_ones(contested):
         yield tuple(may and place not in gone for place, may in enumerate(free))
 
 

@@ -10,7 +10,7 @@ MONEY = "USD/month"
 
 
 @dataclass(frozen=True)
-class Difference:
+class PlanDifference:
     """One figure that differs.
 
     Attributes
@@ -38,7 +38,7 @@ class Difference:
         return after - before
 
 
-def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[PlanDifference, ...]:
     """Return the differences between two plans.
 
     Parameters
@@ -54,7 +54,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Di
     """
     old, new = dict(_dollars_by_key(before)), dict(_dollars_by_key(after))
     changed = [
-        Difference(key, MONEY, old.get(key), new.get(key))
+        PlanDifference(key, MONEY, old.get(key), new.get(key))
         for key in dict.fromkeys([*old, *new])
         if round(old.get(key) or 0.0, 2) != round(new.get(key) or 0.0, 2) or (key in old) != (key in new)
     ]
@@ -69,7 +69,9 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Di
         if (one or other) and (one is None or other is None or one[0] != other[0]):
             unit = (other or one or ("", ""))[1]
             changed.append(
-                Difference(key, unit, None if one is None else one[0], None if other is None else other[0])
+                PlanDifference(
+                    key, unit, None if one is None else one[0], None if other is None else other[0]
+                )
             )
     return tuple(changed)
 
@@ -85,10 +87,10 @@ def _dollars_by_key(document: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 def _figures_by_key(document: Mapping[str, Any]) -> Iterator[tuple[str, tuple[float | str, str]]]:
     for section in ("streams", "clusters", "jobs"):
         for name, member in document[section].items():
-            yield from _walk_figures(member, f"{section}.{name}")
+            yield from _figures_below_key(member, f"{section}.{name}")
 
 
-def _walk_figures(value: Any, key: str) -> Iterator[tuple[str, tuple[float | str, str]]]:
+def _figures_below_key(value: Any, key: str) -> Iterator[tuple[str, tuple[float | str, str]]]:
     if not isinstance(value, Mapping):
         return
     if {"value", "unit", "origin"} <= value.keys():
@@ -102,7 +104,7 @@ def _walk_figures(value: Any, key: str) -> Iterator[tuple[str, tuple[float | str
             "choices",
             "expected_usd",
         ):  # follows from sizes, and is not simulated for a comparison
-            yield from _walk_figures(each, f"{key}.{name}")
+            yield from _figures_below_key(each, f"{key}.{name}")
 
 
 def _is_member_in_document(key: str, document: Mapping[str, Any]) -> bool:

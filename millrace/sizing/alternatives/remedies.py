@@ -14,7 +14,7 @@ from millrace.config.document.problems import Finding
 from millrace.config.model import Environment, Job
 from millrace.config.queries import DeriveQuery, SourceQueryBase
 from millrace.config.units import format_duration
-from millrace.sizing.alternatives.runs_and_stream_modes import connected_part_of_environment
+from millrace.sizing.alternatives.choose_runs_and_stream_modes import connected_part_of_environment
 
 Replan = Callable[[Environment], Sequence[Finding]]
 """Function that plans an environment and returns the findings that prevent a plan."""
@@ -52,7 +52,10 @@ def _finding_with_remedies(environment: Environment, problem: Finding, replan: R
     part = connected_part_of_environment(environment, ("jobs", job))
     found: list[str] = []
     for _, group in groupby(
-        chain(_described_environments_with_changed_job(part, job), _environments_with_split_job(part, job)),
+        chain(
+            _described_environments_with_changed_job(part, job),
+            _described_environments_with_split_job(part, job),
+        ),
         _kind_of_change,
     ):
         steps = [*group]
@@ -79,7 +82,9 @@ def _described_environments_with_changed_job(
         yield words, environment.model_copy(update={"jobs": {**environment.jobs, name: changed}})
 
 
-def _environments_with_split_job(environment: Environment, name: str) -> Iterator[tuple[str, Environment]]:
+def _described_environments_with_split_job(
+    environment: Environment, name: str
+) -> Iterator[tuple[str, Environment]]:
     """Yield splits into several jobs, each with its part of the traffic; one of them is planned."""
     queries = environment.jobs[name].queries.values()
     sources = sorted(

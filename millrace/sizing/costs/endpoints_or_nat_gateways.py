@@ -126,7 +126,7 @@ def network_plan_and_cost_items(
     return NetworkPlan(figure, called, zones), (first, *rest)
 
 
-def _monthly_gb_and_is_assumed(environment: Environment) -> tuple[float, bool]:
+def _gb_read_monthly_and_is_assumed(environment: Environment) -> tuple[float, bool]:
     """Return the GB a month that jobs read from services, and whether that is assumed; S3 traffic uses its gateway."""
     read = [stream.traffic for stream in _streams_read_in_vpc(environment) if stream.services]
     gigabytes = sum(t.records_per_second * t.record_size for t in read) * SECONDS / GB
@@ -137,7 +137,7 @@ def _cost_items_by_egress(
     environment: Environment, called: tuple[str, ...], prices: PriceTable
 ) -> dict[Egress, tuple[CostItem, ...]]:
     zones = environment.zone_count
-    volume, guess = _monthly_gb_and_is_assumed(environment)
+    volume, guess = _gb_read_monthly_and_is_assumed(environment)
     data = f"{volume:,.0f} GB"
     endpoints = f"{', '.join(called)} in {zones} zones"
     # One in each zone: the failure of a zone affects only its own gateway.

@@ -47,7 +47,7 @@ class PriceRenewal:
         return len(self.table.prices) - len(self.stayed) - len(self.unknown)
 
 
-def price_list_region(region: str) -> str:
+def region_of_price_list_api(region: str) -> str:
     """Return the region whose endpoint has a region's prices.
 
     China has its own; each other endpoint has all other regions, including GovCloud, which has no endpoint and whose
@@ -55,7 +55,7 @@ def price_list_region(region: str) -> str:
 
     Examples
     --------
-    >>> price_list_region("cn-north-1"), price_list_region("eu-west-1")
+    >>> region_of_price_list_api("cn-north-1"), region_of_price_list_api("eu-west-1")
     ('cn-northwest-1', 'us-east-1')
     """
     return "cn-northwest-1" if region.startswith("cn-") else "us-east-1"
@@ -67,11 +67,11 @@ def renew_prices(pricing: Any, region: str, current: Mapping[str, Price], today:
     Parameters
     ----------
     pricing
-        A boto3 client of ``pricing`` at :func:`price_list_region`.
+        A boto3 client of ``pricing`` at :func:`region_of_price_list_api`.
     region
         Such as ``eu-west-1``.
     current
-        Current prices, each with its date and source: :func:`millrace.sizing.prices_and_limits.complete_prices_by_name`.
+        Current prices, each with its date and source: :func:`millrace.sizing.prices_and_limits.all_required_prices_by_name`.
     today
         Date of the updated prices.
 
@@ -102,7 +102,7 @@ def renew_prices(pricing: Any, region: str, current: Mapping[str, Price], today:
 
 
 def price_table_yaml(table: PriceTable) -> str:
-    """Return a table as the text of a file that :func:`millrace.sizing.prices_and_limits.prices` reads."""
+    """Return a table as the text of a file that :func:`millrace.sizing.prices_and_limits.price_table_of_region` reads."""
     document = table.model_dump(exclude_defaults=True)
     rows = CommentedMap()
     for name, price in document["prices"].items():
@@ -159,12 +159,14 @@ def _price_of_product(product: PriceProduct, answers: list[Mapping[str, Any]], r
         terms = list(fitting[0]["terms"]["OnDemand"].values())
         if len(terms) != 1:
             raise _UnclearError(f"the product has {len(terms)} on-demand terms, so its price is ambiguous")
-        return _amount_in_unit(product, _select_tier(product, list(terms[0]["priceDimensions"].values())))
+        return _usd_in_our_unit_or_raise(
+            product, _tier_of_product_or_raise(product, list(terms[0]["priceDimensions"].values()))
+        )
     except (KeyError, TypeError, AttributeError, InvalidOperation) as error:
         raise _UnclearError(f"the response of the Price List API is not as expected: {error!r}") from error
 
 
-def _select_tier(product: PriceProduct, tiers: list[Mapping[str, Any]]) -> Mapping[str, Any]:
+def _tier_of_product_or_raise(product: PriceProduct, tiers: list[Mapping[str, Any]]) -> Mapping[str, Any]:
     begins = {Decimal(each.get("beginRange", "0")): each for each in tiers}
     if len(begins) != len(tiers) or (len(tiers) > 1 and not product.tiers):
         at = ", ".join(each.get("beginRange", "0") for each in tiers)
@@ -174,7 +176,7 @@ def _select_tier(product: PriceProduct, tiers: list[Mapping[str, Any]]) -> Mappi
     return ours
 
 
-def _amount_in_unit(product: PriceProduct, tier: Mapping[str, Any]) -> float:
+def _usd_in_our_unit_or_raise(product: PriceProduct, tier: Mapping[str, Any]) -> float:
     unit = re.sub(r"[^a-z0-9]", "", tier["unit"].lower())
     if unit not in product.units:
         raise _UnclearError(f"the unit is {tier['unit']}, not {' or '.join(product.units)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from millrace.config.model import Environment
-from millrace.sizing.alarms.metrics import metric_count
+from millrace.sizing.alarms.reported_metrics import metric_count
 from millrace.sizing.cost import HOURS, cost_item, quantity_by_tier
 from millrace.sizing.costs.endpoints_or_nat_gateways import created_kms_keys_with_contents
 from millrace.sizing.plan_model import Alarm, CostItem, StreamPlan

@@ -12,7 +12,7 @@ from millrace.sizing.prices_and_limits import service_limits
 from millrace.sizing.queries.demand import QueryDemand
 
 
-def stored_gb_per_second(
+def gb_added_per_second(
     environment: Environment, query: Query, demand: QueryDemand, *, iceberg: bool = False
 ) -> float:
     """Return the data that a query adds to its tables, in GB of 10⁹ bytes a second at its average rate.

@@ -150,7 +150,7 @@ def job_plan_and_findings(
             assumed=True,
             formula="(base + tasks · (fetched + file) + tables + (state + held) / executors) / heap's share",
             inputs=lambda: (
-                *(f"{demand.key}.cores" for demand in demands),
+                *(f"{demand.number_key_prefix}.cores" for demand in demands),
                 worker_input(),
                 *service_limits().as_inputs_with_prefix("memory."),
             ),
@@ -162,7 +162,7 @@ def job_plan_and_findings(
         run=run,
     )
     if job.scaling == "fixed":
-        plan = job_plan_with_all_workers(plan, "scaling: fixed holds all of them")
+        plan = job_plan_with_workers_always_on(plan, "scaling: fixed holds all of them")
     return replace(plan, advice=tuple(job_advice(environment, plan, demands, sources))), []
 
 
@@ -240,7 +240,7 @@ def _network_figure(environment: Environment, name: str) -> Figure[str]:
     return Figure("vpc" if why else "none", "network", why or public)
 
 
-def job_plan_with_all_workers(plan: JobPlan, why: str) -> JobPlan:
+def job_plan_with_workers_always_on(plan: JobPlan, why: str) -> JobPlan:
     """Return the plan of a job with all executors all the time."""
     every = replace(plan.executors, why=why, origin="computed")
     return replace(
@@ -263,7 +263,7 @@ def _core_figure(name: str, job: Job, demands: Sequence[QueryDemand], number: in
         assumed=any(demand.assumed for demand in demands),
         formula="fewest on which the batches of all queries end in time when they fire together"
         + (", or so many that runs cost the least" if job.run_every is not None else ""),
-        inputs=lambda: tuple(f"{demand.key}.cores" for demand in demands),
+        inputs=lambda: tuple(f"{demand.number_key_prefix}.cores" for demand in demands),
     )
 
 

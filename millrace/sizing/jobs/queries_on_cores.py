@@ -13,7 +13,7 @@ from millrace.sizing.jobs.shared_cores import (
     divide_into_tasks_or_none,
     fewest_shared_cores,
     largest_batch,
-    load_headroom,
+    load_headroom_factor,
     parallel_and_sequential_run_tasks,
     shared_spreads,
 )
@@ -72,7 +72,7 @@ def job_spreads_cores_and_findings(
     short = [
         _finding_of_too_few_shards(environment, demand)
         for demand, source in zip(demands, sources, strict=True)
-        if demand.partitions_read_in_waves >= source.partitions
+        if demand.partitions_to_read_at_a_time >= source.partitions
     ]
     if short:
         return [], 0, short
@@ -102,7 +102,7 @@ def job_spreads_cores_and_findings(
                 divide_into_tasks_or_none(batches, paid),
                 *parallel_and_sequential_run_tasks(batches, paid),
             )
-            if each is not None and load_headroom(batches, each, paid) > 1
+            if each is not None and load_headroom_factor(batches, each, paid) > 1
         ]
         found = min((found, *ways), key=lambda each: sum(run_stage_seconds(demands, each, partitions)))
     return found, cores, []
@@ -132,7 +132,7 @@ def _own_spread_cores_and_findings(
         if more.effective >= found.effective and more.read_at_once >= found.read_at_once:
             return [more], found.cores, []
     # One that reads all shards in one wave may find that they cannot deliver the records in the rest of the batch.
-    late = found.waves == 1 and demand.partitions_read_in_one_wave >= source.partitions
+    late = found.waves == 1 and demand.partitions_to_read_in_one_wave >= source.partitions
     return [found], found.cores, [_finding_of_too_few_shards(environment, demand)] if late else []
 
 
@@ -145,14 +145,14 @@ def spread_over_own_fewest_cores(demand: QueryDemand, source: SourcePartitions) 
     """Return the spread of a query over the fewest cores, of which it has all; its shards may be too few, which is found later."""
     overhead = service_limits()["spark.repartition.overhead"]
     fewest = whole_cores(demand.least_cores)
-    if not demand.lands or demand.partitions_read_in_waves >= source.partitions:
+    if not demand.lands or demand.partitions_to_read_at_a_time >= source.partitions:
         return CoreSpread(fewest, float(fewest), None)
     return choose_core_spread(
         source.partitions,
         demand.needed,
         overhead,
         steady=source.steady,
-        read_at_once=demand.partitions_read_in_waves,
+        read_at_once=demand.partitions_to_read_at_a_time,
     )
 
 
@@ -162,7 +162,7 @@ def _finding_of_too_few_shards(environment: Environment, demand: QueryDemand) ->
     asked = environment.streams[stream]
     shards, part = asked.given_partitions, asked.parts.removesuffix("s")
     more = f", {demand.again:.2f} times to catch up" if demand.again > 1 else ""
-    least = math.floor(demand.partitions_read_in_one_wave) + 1
+    least = math.floor(demand.partitions_to_read_in_one_wave) + 1
     why = f"{demand.work.rate:,.0f} records/s at peak{more}, and a {part} hands {1 / demand.work.hand_over:,.0f} a second to {demand.query}"
     hint = (
         f"`fan_out: true` gives a query a {part}'s whole way out"

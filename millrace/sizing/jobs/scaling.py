@@ -50,7 +50,7 @@ def scaling_plan_and_findings(
             "executors",
             f"{count(average, 'core')} carry the average",
             assumed=assumed,
-            inputs=lambda: (*(f"{demand.key}.cores" for demand in demands), worker()),
+            inputs=lambda: (*(f"{demand.number_key_prefix}.cores" for demand in demands), worker()),
         )
         if asked_least is None
         else pinned_figure(asked_least, "executors", "pinned", ("jobs", name, "min_executors"))
@@ -84,7 +84,7 @@ def scaling_plan_and_findings(
             inputs=lambda: (known.as_input(shuffle),),
         ),
     )
-    return plan, _findings_of_executor_pins(name, job, executors.value)
+    return plan, _findings_of_executor_pins_above_plan(name, job, executors.value)
 
 
 def allocation_ratio(
@@ -108,11 +108,11 @@ def allocation_ratio(
         min(1.0, math.ceil(needed * 100) / 100),
         "share",
         "a batch has no more tasks than this asks for cores: AWS's 0.7 would leave some away",
-        inputs=lambda: (*(f"{demand.key}.cores" for demand in demands), known.as_input(name)),
+        inputs=lambda: (*(f"{demand.number_key_prefix}.cores" for demand in demands), known.as_input(name)),
     )
 
 
-def _findings_of_executor_pins(name: str, job: Job, most: int) -> list[Finding]:
+def _findings_of_executor_pins_above_plan(name: str, job: Job, most: int) -> list[Finding]:
     asked = zip(("min_executors", "initial_executors"), job.least_and_initial_executors, strict=True)
     return [
         Finding(("jobs", name, key), str(value), f"at most {most}, the executors of the plan")

@@ -124,7 +124,7 @@ def fewest_shared_cores(batches: tuple[LargestBatch, ...], *, free: tuple[bool, 
     """Return the fewest cores on which every batch ends in time, whatever the others do; one for each task always does."""
     most = sum(
         _fewest_tasks_on_own_cores(each, free=own).number
-        for each, own in zip(batches, _choice_per_batch(free, batches), strict=True)
+        for each, own in zip(batches, _can_divide_by_batch(free, batches), strict=True)
     )
     return bisect_left(
         range(most),
@@ -148,7 +148,7 @@ def divide_into_tasks_or_none(
     free
         For each batch, whether its source may get more partitions.
     """
-    may = _choice_per_batch(free, batches)
+    may = _can_divide_by_batch(free, batches)
     own = tuple(_fewest_tasks_on_own_cores(each, free=more) for each, more in zip(batches, may, strict=True))
     if sum(each.number for each in own) <= cores:
         return own
@@ -202,7 +202,7 @@ def _cores_of_waves(batches: Sequence[LargestBatch], waves: int) -> int:
     return sum(math.ceil(each.partitions / waves) for each in batches)
 
 
-def load_headroom(batches: Sequence[LargestBatch], tasks: Sequence[BatchTasks], cores: int) -> float:
+def load_headroom_factor(batches: Sequence[LargestBatch], tasks: Sequence[BatchTasks], cores: int) -> float:
     """Return how many times larger all batches could be at once on so many cores."""
     found = []
     if sum(each.number for each in tasks) <= cores:
@@ -216,7 +216,7 @@ def load_headroom(batches: Sequence[LargestBatch], tasks: Sequence[BatchTasks], 
     return max(*found, min(each.room / end for each, end in zip(batches, ends, strict=True)), 0.0)
 
 
-def _choice_per_batch(free: Sequence[bool], batches: Sequence[LargestBatch]) -> Sequence[bool]:
+def _can_divide_by_batch(free: Sequence[bool], batches: Sequence[LargestBatch]) -> Sequence[bool]:
     return free or [False] * len(batches)
 
 
@@ -255,14 +255,14 @@ def shared_spreads(
     A query's share is what it needs times the headroom of all, so limits and capacity follow as on cores of its own, also when all
     of them catch up together.
     """
-    more = load_headroom(batches, tasks, cores)
+    more = load_headroom_factor(batches, tasks, cores)
     return [
         CoreSpread(
             cores=min(own.number, cores),
             effective=demand.needed * more,
             repartition=own.number if own.shuffled else None,
             read_at_once=min(
-                float(own.number), float(batch.partitions), demand.partitions_read_in_one_wave * more
+                float(own.number), float(batch.partitions), demand.partitions_to_read_in_one_wave * more
             )
             if demand.work.hand_over
             else math.inf,

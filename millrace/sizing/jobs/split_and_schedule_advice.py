@@ -21,7 +21,7 @@ def job_advice(
     sources: Mapping[str, SourcePartitions],
 ) -> Iterator[str]:
     """Yield one line for each recommendation."""
-    yield from _unmeasured_rate_advice(environment, plan, demands)
+    yield from _advice_to_measure_rates(environment, plan, demands)
     if (hint := route_advice_or_none(environment.jobs[plan.name])) is not None:
         yield hint
     most = int(service_limits()["spark.driver.most_cores"])
@@ -34,10 +34,10 @@ def job_advice(
             else f"send the records to {jobs} streams by their producers' key, each with a job"
         )
         yield f"{plan.cores.value} cores are more than the {most} that one driver is trusted with: {way}"
-    yield from _foreign_stream_advice(environment, plan, demands, sources)
+    yield from _advice_on_foreign_partitions(environment, plan, demands, sources)
 
 
-def _unmeasured_rate_advice(
+def _advice_to_measure_rates(
     environment: Environment, plan: JobPlan, demands: Sequence[QueryDemand]
 ) -> Iterator[str]:
     job = environment.jobs[plan.name]
@@ -50,7 +50,7 @@ def _unmeasured_rate_advice(
         yield f"the rate of {queries} was measured {told}: `millrace bench` measures it with that"
 
 
-def _foreign_stream_advice(
+def _advice_on_foreign_partitions(
     environment: Environment,
     plan: JobPlan,
     demands: Sequence[QueryDemand],

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from millrace.config.model import Environment, Job
 from millrace.config.queries import LandingQueryBase
 from millrace.sizing.cost import GB, SECONDS, cost_item
-from millrace.sizing.costs.storage_and_unpriced_costs import replaced_file_days, stored_gb_per_second
+from millrace.sizing.costs.storage_and_unpriced_costs import gb_added_per_second, replaced_file_days
 from millrace.sizing.plan_model import CostItem, QueryPlan
 from millrace.sizing.prices_and_limits import PriceTable, service_limits
 from millrace.sizing.queries.demand import QueryDemand
@@ -41,16 +41,16 @@ def usage_cost_items(
         records = demand.work.rate * demand.average * apart
         puts += each * (known["usage.requests_per_batch"] + min(float(spread.cores), max(1.0, records)))
         query = job.queries[demand.query]
-        added = stored_gb_per_second(environment, query, demand) * SECONDS
+        added = gb_added_per_second(environment, query, demand) * SECONDS
         if isinstance(query, LandingQueryBase):
             landed += added
         else:
             derived += added
             # The number of rows is an assumption only with a transform.
             guess |= added > 0 and any(each.transform is not None for each in query.sinks_by_place.values())
-        rewritten += stored_gb_per_second(environment, query, demand, iceberg=True) * 86_400 * days
+        rewritten += gb_added_per_second(environment, query, demand, iceberg=True) * 86_400 * days
     assumed = any(demand.assumed for demand in demands)
-    triggers = tuple(f"{demand.key}.trigger_seconds" for demand in demands)
+    triggers = tuple(f"{demand.number_key_prefix}.trigger_seconds" for demand in demands)
     # Batches within this time share a call; a query whose batches are further apart has a call for each.
     called = min(batches, SECONDS / known["usage.metrics_seconds"])
     logged = batches * known["usage.log_bytes_per_batch"] / GB

@@ -65,8 +65,8 @@ def worker_choice_job_and_all_choices(
                     executors,
                     (executors + 1) * HOURS * share * worker_usd_hour(worker.hourly_bill_items, prices),
                     asked,
-                    _reason_against(worker, asked, driver_cores),
-                    _reason_unproven(job, engine, worker, least),
+                    _reason_worker_is_too_small(worker, asked, driver_cores),
+                    _reason_rate_is_unproven_on_worker(job, engine, worker, least),
                 ),
             )
 
@@ -87,7 +87,7 @@ def worker_choice_job_and_all_choices(
     return first, job if job.worker_is_given else job.with_worker(worker), all_choices_chosen_first
 
 
-def _reason_against(worker: Worker, needed: float, driver_cores: int) -> str | None:
+def _reason_worker_is_too_small(worker: Worker, needed: float, driver_cores: int) -> str | None:
     driver = service_limits()["memory.driver_gib"]
     if needed > worker.memory_gib:
         return f"an executor needs {needed:.1f} GiB and has {worker.memory_gib:g}"
@@ -98,7 +98,9 @@ def _reason_against(worker: Worker, needed: float, driver_cores: int) -> str | N
     return None
 
 
-def _reason_unproven(job: Job, engine: str, worker: Worker, gib_per_core: float) -> str | None:
+def _reason_rate_is_unproven_on_worker(
+    job: Job, engine: str, worker: Worker, gib_per_core: float
+) -> str | None:
     if engine != job.engine:
         return f"the rate is that of {job.engine}"
     if worker.architecture != job.processor_architecture:

@@ -24,7 +24,7 @@ from millrace.sizing.queries.sizing_formulas import InfeasibleError
 VERSION = 1
 
 
-class Interval(Model):
+class EstimateWithInterval(Model):
     """An estimate and its interval, 95 % by default."""
 
     value: float = Field(ge=0)
@@ -32,7 +32,7 @@ class Interval(Model):
     high: float = Field(ge=0)
 
     @model_validator(mode="after")
-    def _check_low_value_high_order(self) -> Interval:
+    def _check_low_value_high_order(self) -> EstimateWithInterval:
         if not self.low <= self.value <= self.high:
             raise ValueError("value must lie between low and high")
         return self
@@ -51,8 +51,8 @@ class ScalingCurve(Model):
         Numbers of cores that were measured.
     """
 
-    contention: Interval
-    coherence: Interval
+    contention: EstimateWithInterval
+    coherence: EstimateWithInterval
     cores: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=2)
 
     def work_share_per_core(self, cores: int) -> float:
@@ -119,10 +119,10 @@ class BenchmarkResult(Model):
     versions: Mapping[str, str] = Field(default_factory=dict)
     settings: Mapping[str, str] = Field(default_factory=dict)
     record_bytes: float = Field(gt=0)
-    overhead_seconds: Interval
-    core_seconds_per_record: Interval
-    wave_seconds: Interval | None = None
-    unevenness: Interval | None = None
+    overhead_seconds: EstimateWithInterval
+    core_seconds_per_record: EstimateWithInterval
+    wave_seconds: EstimateWithInterval | None = None
+    unevenness: EstimateWithInterval | None = None
     scaling: ScalingCurve | None = None
     held_out_error: float = Field(ge=0)
     batches: tuple[BatchRun, ...] = ()
@@ -134,14 +134,14 @@ class BenchmarkResult(Model):
         return None if spark is None else ".".join(spark.split(".")[:2])
 
     @model_validator(mode="after")
-    def _check_possible(self) -> BenchmarkResult:
+    def _check_rate_above_zero(self) -> BenchmarkResult:
         if self.core_seconds_per_record.low <= 0:
             raise ValueError("core_seconds_per_record.low must be larger than 0")
         return self
 
 
 @dataclass(frozen=True)
-class Speed:
+class QuerySpeed:
     """Speed of a query for the plan.
 
     Attributes
@@ -196,7 +196,7 @@ def read_result(file: Path) -> BenchmarkResult:
         ) from error
 
 
-def speed_of_query(environment: Environment, job: str, query: str) -> Speed:
+def speed_of_query(environment: Environment, job: str, query: str) -> QuerySpeed:
     """Return the speed of a query: from its benchmark's pessimistic ends, from its file, or a cautious default.
 
     Raises
@@ -211,7 +211,7 @@ def speed_of_query(environment: Environment, job: str, query: str) -> Speed:
         return _default_speed(environment, asked)
     if rate.result is None:
         assert rate.records_per_second_per_core is not None
-        return Speed(
+        return QuerySpeed(
             1 / rate.records_per_second_per_core,
             rate.batch_overhead.total_seconds(),
             rate.basis,
@@ -228,7 +228,7 @@ def speed_of_query(environment: Environment, job: str, query: str) -> Speed:
         *([] if found.where == settings.engine else [f"on {found.where}"]),
         *filter(None, [other_line]),
     ]
-    return Speed(
+    return QuerySpeed(
         per_record=found.core_seconds_per_record.high,
         overhead=found.overhead_seconds.high + wave,
         # A core of another engine or Spark line is not a core of this job: its figures are assumptions here.
@@ -247,7 +247,7 @@ def speed_of_query(environment: Environment, job: str, query: str) -> Speed:
     )
 
 
-def _default_speed(environment: Environment, query: Query) -> Speed:
+def _default_speed(environment: Environment, query: Query) -> QuerySpeed:
     """Return the default rate until one is measured: that of a laptop's core for this format, with a safety factor.
 
     Both engines have the same rate, because neither was measured.
@@ -264,7 +264,7 @@ def _default_speed(environment: Environment, query: Query) -> Speed:
     taken = table["rate.landing.core_seconds"] + decoding * table["rate.decoding.core_seconds"]
     taken *= max(1.0, size / table["rate.record_bytes"]) * table["rate.caution"]
     overhead = Rate(records_per_second_per_core=1).batch_overhead.total_seconds()
-    return Speed(
+    return QuerySpeed(
         taken,
         overhead,
         "assumed",
@@ -273,7 +273,7 @@ def _default_speed(environment: Environment, query: Query) -> Speed:
     )
 
 
-def path_of_rate(environment: Environment, job: str, query: str) -> tuple[str, ...]:
+def yaml_path_of_rate(environment: Environment, job: str, query: str) -> tuple[str, ...]:
     """Return the path at which the file gives, or would give, the rate of a query."""
     own = environment.jobs[job].queries[query].rate is not None
     return ("jobs", job, *(("queries", query) if own else ()), "rate")
@@ -286,7 +286,7 @@ def result_file_problems(environment: Environment, job: str) -> list[Finding]:
         try:
             speed_of_query(environment, job, query)
         except UnusableResultError as error:
-            path = path_of_rate(environment, job, query)
+            path = yaml_path_of_rate(environment, job, query)
             rate = asked.rate or environment.jobs[job].rate
             assert rate is not None
             found[path] = Finding((*path, "result"), str(rate.result), str(error))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from millrace.config.document.problems import Path
 from millrace.sizing.plan_model import Inputs
-from millrace.sizing.queries.benchmark_figures import Speed
+from millrace.sizing.queries.benchmark_figures import QuerySpeed
 from millrace.sizing.queries.sizing_formulas import QueryWork
 
 
@@ -95,7 +95,7 @@ class QueryDemand:
     latency: float
     fan_out: bool
     average: float
-    speed: Speed
+    speed: QuerySpeed
     inputs: Callable[[], Inputs]
     spares: Callable[[], Inputs]
     again: float = 1.0
@@ -110,23 +110,23 @@ class QueryDemand:
         return max(self.needed, self.read_at_once)
 
     @property
-    def partitions_read_in_waves(self) -> float:
+    def partitions_to_read_at_a_time(self) -> float:
         """Partitions that must be read at a time: a pinned trigger above the longest batch brings more than that has time for."""
         work = self.work
         return self.read_at_once * max(1.0, work.most_arrival_seconds / work.longest_batch_seconds)
 
     @property
-    def partitions_read_in_one_wave(self) -> float:
+    def partitions_to_read_in_one_wave(self) -> float:
         """Partitions that must be read in a single wave: for a reader alone, none is read during the fixed cost."""
         return self.read_at_once * (self.work.overhead_factor if self.work.alone else 1.0)
 
     @property
-    def path(self) -> Path:
+    def yaml_path(self) -> Path:
         """Path of the query in the file."""
         return ("jobs", self.job, "queries", self.query)
 
     @property
-    def key(self) -> str:
+    def number_key_prefix(self) -> str:
         """Beginning of its numbers' keys in the plan."""
         return f"jobs.{self.job}.queries.{self.query}"
 

@@ -78,7 +78,7 @@ def infeasible_finding(
     if error.term == "trigger" and query.trigger is not None:
         room = demand.work.sla - error.seconds
         return Finding(
-            (*demand.path, "trigger"),
+            (*demand.yaml_path, "trigger"),
             format_duration(query.trigger),
             f"less than {room:g}s: {error} (term T)",
         )

@@ -66,7 +66,7 @@ def possible_driver_cores(job: Job) -> list[int]:
     return sorted({each.vcpu for each in possible if each.own})
 
 
-def driver_cores_demands_and_findings(
+def demands_by_driver_cores_and_findings(
     environment: Environment, name: str, demands: Sequence[QueryDemand]
 ) -> tuple[dict[int, list[QueryDemand]], list[Finding]]:
     """Return the demands of a job's queries by the cores of its driver, up to those that slow no batch.

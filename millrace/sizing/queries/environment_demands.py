@@ -23,8 +23,8 @@ from millrace.config.queries import (
 from millrace.sizing.cache_by_identity import cached_for_same_objects
 from millrace.sizing.plan_model import FigureInput, Inputs
 from millrace.sizing.prices_and_limits import limit_per_second, service_limits
-from millrace.sizing.queries.benchmark_figures import path_of_rate, speed_of_query
 from millrace.sizing.queries.benchmark_figures import result_file_problems as result_problems
+from millrace.sizing.queries.benchmark_figures import speed_of_query, yaml_path_of_rate
 from millrace.sizing.queries.demand import LatencyShare, QueryDemand
 from millrace.sizing.queries.demand_inputs import extra_core_inputs, infeasible_finding, traffic_inputs
 from millrace.sizing.queries.query_plan import cores_needed_by_query, peak_multiple_to_catch_up
@@ -225,7 +225,9 @@ def _seconds_that_fit_in_memory(facts: _QueryFacts, query: Query) -> float:
     return seconds
 
 
-def _hand_over_seconds(facts: _QueryFacts, query: SourceQueryBase, peaks: Mapping[str, float]) -> float:
+def _seconds_per_record_of_shared_partition(
+    facts: _QueryFacts, query: SourceQueryBase, peaks: Mapping[str, float]
+) -> float:
     """Return the seconds in which a partition delivers one record to a query that shares its throughput with others."""
     total = 0.0
     for name, peak in peaks.items():
@@ -250,11 +252,13 @@ def _query_demand(
     peaks = _peak_rates_by_stream(facts, query)
     work = QueryWork(
         rate=sum(peaks.values()),
-        per_record=fast.per_record * _share_of_table(facts, query),
+        per_record=fast.per_record * _share_of_table_records_read(facts, query),
         overhead=fast.overhead,
         sla=share.seconds,
         trigger=None if (pace := every or query.trigger) is None else pace.total_seconds(),
-        hand_over=_hand_over_seconds(facts, query, peaks) if isinstance(query, SourceQueryBase) else 0.0,
+        hand_over=_seconds_per_record_of_shared_partition(facts, query, peaks)
+        if isinstance(query, SourceQueryBase)
+        else 0.0,
         alone=isinstance(query, SourceQueryBase)
         and (query.uses_fan_out or max(facts.readers_of[name] for name in names) == 1),
     )
@@ -271,7 +275,7 @@ def _query_demand(
 
     @cache
     def inputs() -> Inputs:
-        rate, whose = path_of_rate(environment, job_name, query_name), share.job
+        rate, whose = yaml_path_of_rate(environment, job_name, query_name), share.job
         latency = f"{environment.jobs[whose].latency.total_seconds():g} s"
         traffic = tuple(each for name in peaks for each in traffic_inputs(name, environment.streams[name]))
         return (
@@ -316,7 +320,7 @@ def _query_demand(
     )
 
 
-def _share_of_table(facts: _QueryFacts, query: Query) -> float:
+def _share_of_table_records_read(facts: _QueryFacts, query: Query) -> float:
     """Return the share of a table's records that a query takes: limits and batches count them all."""
     shares = []
     for table, route in query.source_tables_and_routes if isinstance(query, DeriveQuery) else ():

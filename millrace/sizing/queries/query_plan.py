@@ -75,7 +75,7 @@ def query_plan_and_findings(
         )
     elif query.trigger is not None:
         trigger = pinned_figure(
-            span.trigger, "s", f"pinned; this query has {demand.share}", (*demand.path, "trigger")
+            span.trigger, "s", f"pinned; this query has {demand.share}", (*demand.yaml_path, "trigger")
         )
     else:
         why = f"waiting and working share this query's {demand.share}"
@@ -107,7 +107,7 @@ def query_plan_and_findings(
                 why,
                 assumed=batch.assumed or demand.assumed,
                 formula="L / shards",
-                inputs=lambda: (f"{demand.key}.records_per_batch", *read),
+                inputs=lambda: (f"{demand.number_key_prefix}.records_per_batch", *read),
             )
     repartition = None
     if spread_.repartition is not None:
@@ -121,10 +121,10 @@ def query_plan_and_findings(
             "partitions",
             why,
             assumed=demand.assumed,
-            inputs=lambda: (f"{demand.key}.cores", *read),
+            inputs=lambda: (f"{demand.number_key_prefix}.cores", *read),
         )
     if isinstance(query, OneStreamQueryBase) and query.kafka is not None:
-        least, path = query.kafka.min_partitions, (*demand.path, "kafka", "min_partitions")
+        least, path = query.kafka.min_partitions, (*demand.yaml_path, "kafka", "min_partitions")
         if least is not None:
             why = f"pinned; the source has {count(source.partitions, 'partition')}"
             repartition = pinned_figure(least, "partitions", why, path)
@@ -153,7 +153,11 @@ def query_plan_and_findings(
         f"{work.overhead:g} s and {taken:,.0f} records on {spread_.effective:.3g} cores",
         assumed=demand.assumed,
         formula="a + λT·b/c",
-        inputs=lambda: (*demand.inputs(), f"{demand.key}.trigger_seconds", f"{demand.key}.cores"),
+        inputs=lambda: (
+            *demand.inputs(),
+            f"{demand.number_key_prefix}.trigger_seconds",
+            f"{demand.number_key_prefix}.cores",
+        ),
     )
     again = None if batch is None else _catch_up_figure(demand, job, trigger.value, batch.value, spread_)
     return QueryPlan(demand.query, trigger, latency, batch, shard, repartition, cores, took, again), problems
@@ -218,7 +222,7 @@ def _catch_up_figure(
         why,
         assumed=demand.assumed,
         formula="λR / (μ − λ), μ = L / max(T, D(L))",
-        inputs=lambda: (*demand.inputs(), *(f"{demand.key}.{each}" for each in numbers)),
+        inputs=lambda: (*demand.inputs(), *(f"{demand.number_key_prefix}.{each}" for each in numbers)),
     )
 
 
@@ -250,14 +254,14 @@ def _findings_of_minimum_above_limit(
     if least is None or least <= most.value:
         return []
     allowed = f"at most {most.value}, the most that the plan lets a batch take: {most.why}"
-    return [Finding((*demand.path, "kafka", "min_records_per_batch"), str(least), allowed)]
+    return [Finding((*demand.yaml_path, "kafka", "min_records_per_batch"), str(least), allowed)]
 
 
 def _batch_limit_and_findings(
     demand: QueryDemand, query: SourceQueryBase, above: float, room: tuple[float, bool]
 ) -> tuple[Figure[int], list[Finding]]:
     most, held = round(room[0], 6), room[1]
-    given, path = query.records_per_batch, (*demand.path, "records_per_batch")
+    given, path = query.records_per_batch, (*demand.yaml_path, "records_per_batch")
     longest = f"{demand.work.longest_batch_seconds:g} s"
     if given is None:
         why = f"as many as a batch of {longest} can process; more than {above:,.0f} keep up with the peak"
@@ -271,7 +275,11 @@ def _batch_limit_and_findings(
             why,
             assumed=demand.assumed,
             formula="L ≤ (M − a)·c/b, above λ·max(T, a/(1 − ρ))",
-            inputs=lambda: (*demand.inputs(), f"{demand.key}.trigger_seconds", f"{demand.key}.cores"),
+            inputs=lambda: (
+                *demand.inputs(),
+                f"{demand.number_key_prefix}.trigger_seconds",
+                f"{demand.number_key_prefix}.cores",
+            ),
         )
         return figure, _findings_of_minimum_above_limit(demand, query, figure)
     figure = pinned_figure(given, "records", f"pinned, between {above:,.0f} and {most:,.0f}", path)
@@ -353,7 +361,7 @@ def run_plan_or_none(
     # A batch takes a time in proportion to its records, so runs of any traffic with this average take as long together.
     to_land, to_derive = run_stage_seconds(demands, spreads, partitions)
     at_peak, derived_at_peak = run_stage_seconds(demands, spreads, partitions, peak=True)
-    batches = tuple(f"{demand.key}.batch_seconds" for demand in demands)
+    batches = tuple(f"{demand.number_key_prefix}.batch_seconds" for demand in demands)
     return RunPlan(
         every_seconds=_run_period_figure(
             name,

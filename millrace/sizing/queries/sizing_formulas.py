@@ -159,7 +159,7 @@ def effective_cores(partitions: int, cores: int) -> float:
     return partitions / math.ceil(partitions / cores)
 
 
-def partitions_for(cores: int, needed: float, at_least: int) -> int:
+def fewest_partitions_for_busy_cores(cores: int, needed: float, at_least: int) -> int:
     """Return the fewest partitions, ``at_least`` or more, whose waves keep ``needed`` cores busy.
 
     A multiple of the cores always does; fewer may do: P > k·needed for k waves.
@@ -300,7 +300,7 @@ def fastest_spread(partitions: int, cores: int, overhead: float) -> CoreSpread:
 
 
 @dataclass(frozen=True)
-class BatchRange:
+class TriggerAndLimitRange:
     """Trigger and limits of one query.
 
     Attributes
@@ -318,7 +318,7 @@ class BatchRange:
     most: float
 
 
-def batch_range(work: QueryWork, spread_: CoreSpread) -> BatchRange:
+def batch_range(work: QueryWork, spread_: CoreSpread) -> TriggerAndLimitRange:
     """Return trigger and range of the limit: (λ·max(T, a/(1 − ρ)), (M − a)·c/b], or as much as partitions deliver.
 
     Parameters
@@ -332,7 +332,9 @@ def batch_range(work: QueryWork, spread_: CoreSpread) -> BatchRange:
     """
     trigger = work.planned_trigger_seconds
     above = work.rate * max(trigger, spread_.steady_batch_seconds(work, work.rate))
-    return BatchRange(trigger, above, spread_.records_of_largest_batch(work, work.longest_batch_seconds))
+    return TriggerAndLimitRange(
+        trigger, above, spread_.records_of_largest_batch(work, work.longest_batch_seconds)
+    )
 
 
 def limit_per_partition(limit: int, partitions: int, above: float) -> int:

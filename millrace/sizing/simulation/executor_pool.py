@@ -32,7 +32,7 @@ class Clock(simpy.Environment):
         """Seconds since the beginning, including those that were skipped."""
         return (int(self._now) + self._skipped) / _TICKS
 
-    def just_before_period(self, period: float) -> float:
+    def time_just_before_ended_period(self, period: float) -> float:
         """Return a time just before the microsecond in which a period began that ends now."""
         return self.seconds - period - 0.5 / _TICKS
 
@@ -128,11 +128,11 @@ class ExecutorPool:
         self.remove_idle_executors(self._env.seconds)
         if self._idle < _FOREVER:
             self._uses.append((self._env.seconds, query, tasks))
-            self._used[query] += self._choose_executors(
+            self._used[query] += self._occupy_random_executors(
                 tasks, [each for each in self._running if each.born >= since]
             )
 
-    def _choose_executors(self, tasks: int, among: list[Executor]) -> list[Executor]:
+    def _occupy_random_executors(self, tasks: int, among: list[Executor]) -> list[Executor]:
         if tasks < len(among):
             among = self._random.sample(among, tasks)
             self._chosen = self._env.seconds
@@ -244,7 +244,7 @@ class ExecutorPool:
         together = sum(tasks for tasks, _ in queries)
         if together > self.cores and self.missing_executors(together) > 0:
             return 0
-        since = self._env.just_before_period(period)
+        since = self._env.time_just_before_ended_period(period)
         all_used = any(tasks >= self.executor_count and pause < self._idle for tasks, pause in queries)
         if (all_used or self.executor_count <= self._least) and (ends or self._chosen < since):
             for executor in self._running:
@@ -255,7 +255,7 @@ class ExecutorPool:
 
     def _repetitions_until_idle_executor(self, number: int, period: float) -> int:
         """Assign the tasks of the last period again and again, and return how often until an executor is idle for too long."""
-        since = self._env.just_before_period(period)
+        since = self._env.time_just_before_ended_period(period)
         if self._uses[0][0] >= since:
             return 0
         uses = [each for each in self._uses if each[0] >= since]
@@ -273,10 +273,10 @@ class ExecutorPool:
                         executor.idle_since, executor.batches = idle, batches
                     return self._repetitions_until_idle_executor(done, period)
                 else:
-                    self._used[query] = self._choose_executors(tasks, self._running)
+                    self._used[query] = self._occupy_random_executors(tasks, self._running)
         return number
 
-    def lose_all(self) -> None:
+    def lose_all_executors(self) -> None:
         """End every executor, including those that are still starting."""
         self.remove_idle_executors(self._env.seconds)
         self._generation += 1
@@ -287,7 +287,7 @@ class ExecutorPool:
         for last in self._last.values():
             last.clear()
 
-    def restart(self) -> None:
+    def restart_with_initial_executors(self) -> None:
         """Start as at the first start."""
         self._add_executors(self._policy.initial)
 

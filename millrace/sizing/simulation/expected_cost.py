@@ -10,7 +10,7 @@ import numpy as np
 
 from millrace.config.model import Environment, Job
 from millrace.sizing.cost import HOURS, SECONDS
-from millrace.sizing.jobs.job_plan import job_plan_with_all_workers
+from millrace.sizing.jobs.job_plan import job_plan_with_workers_always_on
 from millrace.sizing.plan_model import Figure, JobPlan, Plan
 from millrace.sizing.simulation.cumulative_arrivals import Arrivals
 from millrace.sizing.simulation.plan_scenario import scenario_of_job, traffic_by_stream
@@ -85,7 +85,9 @@ def plan_with_fixed_workers_where_late(environment: Environment, plan: Plan) -> 
     The bill counts all workers in any case. A job whose scaling is pinned keeps it.
     """
     jobs = {
-        name: job_plan_with_all_workers(job, "new ones would come too late when traffic rises to its peak")
+        name: job_plan_with_workers_always_on(
+            job, "new ones would come too late when traffic rises to its peak"
+        )
         if not keys_that_pin_scaling(environment.jobs[name])
         and job.run is None
         and job.scaling.min_executors.value < job.executors.value

@@ -51,7 +51,7 @@ class FairScheduler:
         self._generation = 0
         env.process(self._use_new_executors())
 
-    def new_pool_number(self) -> int:
+    def add_query_pool(self) -> int:
         """Return the number of a further query."""
         self._pools.append(_TaskPool())
         return len(self._pools) - 1
@@ -77,9 +77,9 @@ class FairScheduler:
             self._env.process(self._request_executors())
         return own.done
 
-    def lose_all(self) -> None:
+    def lose_all_executors(self) -> None:
         """End every executor and every task."""
-        self.pool.lose_all()
+        self.pool.lose_all_executors()
         self._generation += 1
         for each in self._pools:
             each.waiting, each.running = [], 0
@@ -104,10 +104,12 @@ class FairScheduler:
         own.running += number
         end = self._env.event_after(first.seconds)
         assert end.callbacks is not None
-        end.callbacks.append(partial(self._end_task, own, number, self._generation))
+        end.callbacks.append(partial(self._end_tasks_and_assign_more, own, number, self._generation))
         return number
 
-    def _end_task(self, own: _TaskPool, number: int, generation: int, _: simpy.Event) -> None:
+    def _end_tasks_and_assign_more(
+        self, own: _TaskPool, number: int, generation: int, _: simpy.Event
+    ) -> None:
         if generation != self._generation:
             return
         own.running -= number

@@ -115,7 +115,7 @@ def scenario_of_job(
     for demand in sorted(own, key=lambda each: not each.lands):
         query = environment.jobs[job].queries[demand.query]
         numbers = sized.queries[demand.query]
-        source: Arrivals | str = _sum_of_arrivals(arrivals, demand.streams, demand.part)
+        source: Arrivals | str = _scaled_sum_of_arrivals(arrivals, demand.streams, demand.part)
         divided: tuple[EqualPartitions, ...] = ()
         if isinstance(query, SourceQueryBase):
             count = demand.partitions or sum(
@@ -143,7 +143,7 @@ def scenario_of_job(
                 source=source,
                 parts=divided,
                 tasks=numbers.cores.value,
-                limit=_limit_of_batch(numbers),
+                limit=_limit_over_all_partitions(numbers),
                 limit_per_part=(
                     None
                     if numbers.records_per_partition is None
@@ -185,14 +185,16 @@ def _runs_of_job(job: JobPlan) -> BoundedRuns | None:
     )
 
 
-def _limit_of_batch(numbers: QueryPlan) -> float | None:
+def _limit_over_all_partitions(numbers: QueryPlan) -> float | None:
     # Kinesis has a limit for each shard; the limit of the batch would apply a second time.
     if numbers.records_per_batch is None or numbers.records_per_partition is not None:
         return None
     return float(numbers.records_per_batch.value)
 
 
-def _sum_of_arrivals(arrivals: Mapping[str, Arrivals], streams: Mapping[str, float], part: float) -> Arrivals:
+def _scaled_sum_of_arrivals(
+    arrivals: Mapping[str, Arrivals], streams: Mapping[str, float], part: float
+) -> Arrivals:
     first, *rest = [arrivals[name] for name in streams]
     for each in rest:
         first = first.plus(each)

@@ -76,7 +76,7 @@ class Ages:
     records: Floats
 
     @cached_property
-    def _distribution(self) -> tuple[Floats, Floats]:
+    def _cumulative_distribution(self) -> tuple[Floats, Floats]:
         # The density is a sum of constant densities; it changes at each end of a span.
         high = np.maximum(self.high, self.low + 1e-9)
         density = self.records / (high - self.low)
@@ -91,7 +91,7 @@ class Ages:
         """Return the age in seconds that a percentage of the records does not exceed; NaN without records."""
         if not len(self.records):
             return float("nan")
-        places, below = self._distribution
+        places, below = self._cumulative_distribution
         return float(np.interp(percent / 100 * below[-1], below, places))
 
     @property
@@ -110,7 +110,7 @@ class Ages:
         """Return the share of records that were no older; NaN without records."""
         if not len(self.records):
             return float("nan")
-        places, below = self._distribution
+        places, below = self._cumulative_distribution
         return float(np.interp(seconds, places, below) / below[-1])
 
 
@@ -277,7 +277,9 @@ def query_result(
     )
     commits = []
     for lane, weight in enumerate(weights):
-        spans = _rows_of_batches(batches, 3, partial(_spans_of_lane, lane), partial(_span_shift, lane))
+        spans = _rows_of_batches(
+            batches, 3, partial(_spans_of_lane, lane), partial(_span_shift_of_lane, lane)
+        )
         first, cuts, at = spans[spans[:, 1] > spans[:, 0]].T
         if len(first):
             commits.append((weight, np.concatenate((first[:1], cuts)), at))
@@ -299,7 +301,7 @@ def _spans_of_lane(lane: int, batch: CommittedBatch) -> Iterator[tuple[float, ..
     return ((first, last, batch.end) for number, first, last in batch.spans if number == lane)
 
 
-def _span_shift(lane: int, repeats: RepeatedBatches) -> tuple[float, ...]:
+def _span_shift_of_lane(lane: int, repeats: RepeatedBatches) -> tuple[float, ...]:
     records = repeats.lanes.get(lane)
     return () if records is None else (records, records, repeats.seconds)
 

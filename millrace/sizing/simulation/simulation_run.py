@@ -58,14 +58,14 @@ class PartitionGroup:
     end: float = math.inf
 
     @property
-    def weight(self) -> float:
+    def total_share(self) -> float:
         """Share of all its partitions together."""
         return self.share * self.count
 
     @property
     def is_drained(self) -> bool:
         """True if a reshard closed it and all its records were read."""
-        return (self.end - self.read) * self.weight < _NOTHING
+        return (self.end - self.read) * self.total_share < _NOTHING
 
 
 @dataclass
@@ -113,7 +113,7 @@ class _SourceReader:
         if self._kept:
             each = self._kept / sum(self.lanes[n].count for n in numbers)
             waiting = {n: min(size, each / self.lanes[n].share) for n, size in waiting.items()}
-        total = sum(size * self.lanes[n].weight for n, size in waiting.items())
+        total = sum(size * self.lanes[n].total_share for n, size in waiting.items())
         part = 1.0 if self.load.limit is None or total <= self.load.limit else self.load.limit / total
         found = _BatchRecords()
         for number, size in waiting.items():
@@ -121,7 +121,7 @@ class _SourceReader:
             take = size * part
             found.spans.append((number, lane.read, lane.read + take))
             found.taken.append((take * lane.share, lane.count))
-            found.records += take * lane.weight
+            found.records += take * lane.total_share
         return found if found.records > _NOTHING else _BatchRecords()
 
     def _next_batch_of_landed_records(self, upstream: _SourceReader) -> _BatchRecords:
@@ -133,7 +133,7 @@ class _SourceReader:
             if lane.read > own.read:
                 found.spans.append((number, own.read, lane.read))
                 found.taken.append(((lane.read - own.read) * lane.share, lane.count))
-                found.records += (lane.read - own.read) * lane.weight
+                found.records += (lane.read - own.read) * lane.total_share
         return found if found.records > _NOTHING else _BatchRecords()
 
     def next_record_time(self) -> float:
@@ -150,9 +150,9 @@ class _SourceReader:
         """Return the backlog: records that arrived and are not committed, over all lanes."""
         arrived = self.arrivals.arrived_before(now)
         if self._upstream is None:
-            return sum(max(0.0, min(arrived, lane.end) - lane.read) * lane.weight for lane in self.lanes)
+            return sum(max(0.0, min(arrived, lane.end) - lane.read) * lane.total_share for lane in self.lanes)
         landed = sum(
-            (lane.read - (self.lanes[n].read if n < len(self.lanes) else lane.begin)) * lane.weight
+            (lane.read - (self.lanes[n].read if n < len(self.lanes) else lane.begin)) * lane.total_share
             for n, lane in enumerate(self._upstream.lanes)
         )
         return landed + self._upstream.backlog_at(now)
@@ -176,7 +176,7 @@ class _QueryProcess:
         upstream: _QueryProcess | None,
     ) -> None:
         self._env, self._scheduler, self._scenario, self._upstream = env, scheduler, scenario, upstream
-        self._pool, self._number = scheduler.pool, scheduler.new_pool_number()
+        self._pool, self._number = scheduler.pool, scheduler.add_query_pool()
         self.reader, self.load = reader, reader.load
         assert self.load.overhead > 0 or self.load.trigger > 0, "a batch takes no time at all"
         self._random = random.Random(f"{scenario.seed} {self.load.name}")  # randomness in a model
@@ -267,7 +267,7 @@ class _QueryProcess:
         pool.mark_idle(self._number)
         return count
 
-    def skip(self, repeats: RepeatedBatches) -> None:
+    def skip_repeated_batches(self, repeats: RepeatedBatches) -> None:
         """Skip batches that are like the last ones; one that runs becomes the one after them."""
         self.batches.append(repeats)
         records = {lane: repeats.number * each for lane, each in repeats.lanes.items()}
@@ -359,7 +359,7 @@ def _simulate_scenario(scenario: Scenario, each_batch: bool) -> JobResult:
             query.load.name,
             query.reader.arrivals,
             query.batches,
-            [lane.weight for lane in query.reader.lanes],
+            [lane.total_share for lane in query.reader.lanes],
             scenario.seconds,
             query.reader.backlog_at(scenario.seconds),
         )
@@ -393,7 +393,7 @@ def _skip_repetition(
             longest = max(found.values(), key=lambda each: each.seconds)
             env.skip(longest.number * longest.seconds)
             for name, repeats in found.items():
-                queries[name].skip(repeats)
+                queries[name].skip_repeated_batches(repeats)
         at = env.seconds + (trigger / 2 or step)
 
 
@@ -403,13 +403,13 @@ def _end_of_trigger_period(time: float, trigger: float) -> float:
 
 
 def _stop_driver(scheduler: FairScheduler, queries: Iterable[_QueryProcess], back: simpy.Event) -> None:
-    scheduler.lose_all()
+    scheduler.lose_all_executors()
     for query in queries:
         query.process.interrupt(back)
 
 
 def _restart_driver(pool: ExecutorPool, back: simpy.Event) -> None:
-    pool.restart()
+    pool.restart_with_initial_executors()
     back.succeed()
 
 

@@ -13,14 +13,14 @@ from botocore.parsers import ResponseParserError
 from millrace.config.aws.resource_names import Names
 from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError
 from millrace.lifecycle.aws_error_messages import AwsError
-from millrace.verify.account import checks, checks_deployed
+from millrace.verify.account import account_checks, deployment_checks
 from millrace.verify.account.check_input_and_answer import CheckAnswer, ClaimContext, UndeterminedError
 from millrace.verify.account.claims import read_claims
 
 Verdict = Literal["proved", "refuted", "undetermined"]
 
 CHECKS: Mapping[str, Callable[[ClaimContext], CheckAnswer]] = {
-    each.__name__: each for each in (*checks.ALL, *checks_deployed.ALL)
+    each.__name__: each for each in (*account_checks.ALL, *deployment_checks.ALL)
 }
 
 _ABSENT = ("EntityNotFoundException", "ResourceNotFoundException", "NoSuchBucket", "NoSuchEntity")

@@ -12,10 +12,10 @@ from urllib.request import Request, urlopen
 from millrace.config.aws.pagination import list_all
 from millrace.config.aws.resource_names import Names
 from millrace.config.model import EmrJob, GlueJob
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.account.outputs_and_launch_documents import read_stack_outputs
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sizing.costs.price_table_update import PriceRenewal, renew_prices
-from millrace.sizing.prices_and_limits import Price, complete_prices_by_name
+from millrace.sizing.prices_and_limits import Price, all_required_prices_by_name
 
 LIVED = ("RUNNING", "STOPPED", "STOPPING", "SUCCEEDED", "SUCCESS", "CANCELLED", "CANCELLING")
 """States of a run, of either engine, that exclude a run that could not start."""
@@ -89,14 +89,14 @@ class ClaimContext:
         return list_all(self.client(service), operation, result_key, **asked)
 
     @cached_property
-    def table_prices(self) -> dict[str, Price]:
+    def required_prices_by_name(self) -> dict[str, Price]:
         """Prices of Millrace's tables."""
-        return complete_prices_by_name(self.region)
+        return all_required_prices_by_name(self.region)
 
     @cached_property
     def price_list_renewal(self) -> PriceRenewal:
         """The same prices by the Price List API."""
-        return renew_prices(self.pricing, self.region, self.table_prices, self.today)
+        return renew_prices(self.pricing, self.region, self.required_prices_by_name, self.today)
 
     def jobs_of_engine(self, kind: type[J]) -> dict[str, J]:
         """Return the jobs of an engine.
@@ -135,12 +135,12 @@ class ClaimContext:
             if each["ResourceType"] == kind and "PhysicalResourceId" in each
         ]
 
-    def newest_glue_runs(self, job: str) -> list[dict[str, Any]]:
+    def newest_started_glue_runs(self, job: str) -> list[dict[str, Any]]:
         """Return the newest runs of a job that really started."""
         runs = self.client("glue").get_job_runs(JobName=self.names.job(job), MaxResults=50)["JobRuns"]
         return [r for r in runs if r["JobRunState"] in LIVED and r.get("ExecutionTime", 0) > 0]
 
-    def newest_emr_runs(self, job: str) -> list[dict[str, Any]]:
+    def newest_started_emr_runs(self, job: str) -> list[dict[str, Any]]:
         """Return the newest runs of a job that really started."""
         application, emr = self.stack_output(job, "ApplicationId"), self.client("emr-serverless")
         # All pages: no document says in which order the runs come.

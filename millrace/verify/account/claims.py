@@ -101,9 +101,9 @@ def read_claims() -> dict[str, Claim]:
 
 def unproved_page_text() -> str:
     """Return the text of ``docs/unproved.md``."""
-    from millrace.verify.account import checks  # it imports boto3, and only the page needs it
+    from millrace.verify.account import account_checks  # it imports boto3, and only the page needs it
 
-    anywhere = {each.__name__ for each in checks.ALL}
+    anywhere = {each.__name__ for each in account_checks.ALL}
     by_command, by_hand = [], []
     for name, each in read_claims().items():
         used = ", ".join(f"`{file}`" for file in each.used)

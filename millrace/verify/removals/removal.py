@@ -18,7 +18,6 @@ from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_erro
 from millrace.lifecycle.deploy import deployed_template
 from millrace.sandbox.kill_and_restart_jobs import DrillError
 from millrace.sizing.msk_clusters import TIME_LIMITS
-from millrace.verify.account_or_sandbox import VerificationTarget
 from millrace.verify.removals.removal_scope import (
     VerificationScope,
     all_stacks,
@@ -28,6 +27,7 @@ from millrace.verify.removals.removal_scope import (
     removal_waves,
     tags_of_stack,
 )
+from millrace.verify.target_base import VerificationTarget
 
 _AT_ONCE = 1000
 """Maximum number of objects of one call (S3 API reference, "DeleteObjects")."""
@@ -100,12 +100,12 @@ def remove_verification(
         resources = {stack: _types_and_ids_of_resources(cloudformation, stack) for stack in stacks}
         templates = {stack: deployed_template(cloudformation, stack) or {} for stack in stacks}
     say("ending runs")
-    place.end_all_runs(scope.prefix, _job_resource_ids_by_type(resources, scope))
+    place.end_all_runs(scope.prefix, _resource_ids_by_job_and_type(resources, scope))
     stay, objects, order = topics(), 0, removal_waves(templates)
     for wave in order:
         if wave is order[-1]:
             stay = topics()
-        record = _stack_to_keep(wave) if stay and wave is order[-1] else None
+        record = _costless_stack_to_keep(wave) if stay and wave is order[-1] else None
         buckets = [(stack, bucket) for stack in wave for kind, bucket in resources[stack] if kind == _BUCKET]
         for attempt in range(_TRIES):
             for stack, bucket in buckets:
@@ -139,7 +139,7 @@ def remove_verification(
     return RemovalResult(objects, (*stay, *left))
 
 
-def _stack_to_keep(wave: Sequence[str]) -> str:
+def _costless_stack_to_keep(wave: Sequence[str]) -> str:
     """Return the stack to keep among those that import from no other: storage, whose buckets are emptied, costs nothing."""
     return min(wave, key=lambda stack: (not stack.endswith("-storage"), stack))
 
@@ -165,7 +165,7 @@ def _types_and_ids_of_resources(cloudformation: Any, stack: str) -> list[tuple[s
     ]
 
 
-def _job_resource_ids_by_type(
+def _resource_ids_by_job_and_type(
     resources: Mapping[str, Sequence[tuple[str, str]]], scope: VerificationScope
 ) -> dict[str, dict[str, str]]:
     before = f"{scope.prefix}{_JOBS}"
@@ -229,7 +229,7 @@ def _delete_stacks_and_report_remaining(
                 if now is None or now["StackStatus"] == "DELETE_COMPLETE":
                     del waiting[stack]
                 elif now["StackStatus"] == "DELETE_FAILED":
-                    failed.append(f"{stack}: {_deletion_failure(cloudformation, id_)}")
+                    failed.append(f"{stack}: {_deletion_failure_reason(cloudformation, id_)}")
                     del waiting[stack]
             if waiting and time.monotonic() > deadline:
                 raise DrillError(f"still being deleted: {', '.join(waiting)}")
@@ -244,7 +244,7 @@ def _describe_stack(cloudformation: Any, stack: str) -> Mapping[str, Any] | None
     return None
 
 
-def _deletion_failure(cloudformation: Any, stack: str) -> str:
+def _deletion_failure_reason(cloudformation: Any, stack: str) -> str:
     events = cloudformation.describe_stack_events(StackName=stack)["StackEvents"]
     reasons = [
         f"{event['LogicalResourceId']}: {event.get('ResourceStatusReason', 'no reason given')}"
@@ -261,7 +261,7 @@ def kafka_admin_client(settings: Settings) -> AdminClient:
     return admin
 
 
-def create_topic(settings: Settings, topic: str, partitions: int, seconds: float) -> None:
+def create_topic_if_missing(settings: Settings, topic: str, partitions: int, seconds: float) -> None:
     """Create a topic where no stack did: on a cluster that CloudFormation does not know, and in the sandbox.
 
     It has the same time limits as Millrace's topics; on brokers that are too old for them, none.

@@ -46,7 +46,7 @@ class VerificationScope:
     cluster: str = ""
 
     @property
-    def environment_name(self) -> str:
+    def verified_environment_name(self) -> str:
         """Name of the verified environment."""
         return self.mark.rpartition("/")[2]
 

@@ -27,7 +27,7 @@ from millrace.sandbox.programs import localstack
 from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sizing import Plan, plan
 from millrace.sizing.alarms.alarms import alarm_names_silenced_by_stop
-from millrace.sizing.alarms.metrics import metric_namespace
+from millrace.sizing.alarms.reported_metrics import metric_namespace
 from tests.integration.lifecycle import deployed_shop as shop_module
 from tests.integration.lifecycle.engine_responses import (
     BOUNDED,

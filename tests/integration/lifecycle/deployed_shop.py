@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millrace.config import Names
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.sandbox.programs.localstack import LocalStack
 
 ROOT = Path(__file__).resolve().parents[3]

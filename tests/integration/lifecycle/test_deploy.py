@@ -27,10 +27,10 @@ from millrace.lifecycle.deploy import (
     DeployError,
     DeploymentChanges,
     compare_with_deployed,
-    deploy_around_jobs,
+    deploy_around_jobs_and_return_started,
 )
 from millrace.lifecycle.jobs.state_machine import execute_verb, find_state_machine_arn
-from millrace.lifecycle.upgrade_or_rollback_job import upgrade_job
+from millrace.lifecycle.upgrade_or_rollback_job import upgrade_job_and_tell_if_started
 from millrace.lifecycle.versions_for_rollback import (
     UpgradeError,
     find_previous_version,
@@ -282,7 +282,10 @@ def test_a_job_that_somebody_stopped_stays_stopped(shop: Shop, engines: Engines)
     engines.asked.clear()
     said: list[str] = []
     change = DeploymentChanges((), (JobChange(GLUE, "leave", "restart", ("number",)),), {})
-    assert deploy_around_jobs(shop.aws, change, cdk_deploy=lambda: None, progress=said.append) == ()
+    assert (
+        deploy_around_jobs_and_return_started(shop.aws, change, cdk_deploy=lambda: None, progress=said.append)
+        == ()
+    )
     assert f"{GLUE}: stays stopped, as it was" in said
     assert engines.asked == []
 
@@ -298,7 +301,7 @@ def test_what_was_drained_for_a_deployment_that_failed_is_started_again(shop: Sh
 
     change = DeploymentChanges((), (JobChange(GLUE, "drain", "restart", ("stream clicks goes",)),), {})
     with pytest.raises(DeployError, match=f"status 1\n{GLUE} had been drained and started again as before"):
-        deploy_around_jobs(shop.aws, change, cdk_deploy=fail, progress=lambda _: None)
+        deploy_around_jobs_and_return_started(shop.aws, change, cdk_deploy=fail, progress=lambda _: None)
     assert [name for name, _ in engines.asked] == ["BatchStopJobRun", "StartJobRun"]
     assert execute_verb(shop.aws, GLUE, "status", progress=lambda _: None).answer["state"] == "RUNNING"
 
@@ -326,7 +329,7 @@ def test_an_upgrade_that_fails_is_taken_back(
     said: list[str] = []
     engines.asked.clear()
     with pytest.raises(UpgradeError) as failed:
-        upgrade_job(
+        upgrade_job_and_tell_if_started(
             shop.aws,
             DeploymentChanges(
                 (), (JobChange(EMR, "leave", "restart", ("its launch document changes",)),), {}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from millrace.cli.watch.history_server import copy_logs
+from millrace.cli.watch.history_server import copy_newest_event_logs_flat
 from millrace.sandbox.programs.history_server import (
     EventLogBucket,
     HistoryServer,
@@ -67,8 +67,12 @@ def test_without_a_deployed_server_the_newest_logs_are_copied(
     ):
         s3.upload_file(str(log), "history-two-engines", key)
     s3.upload_file(str(log), "history-two-engines", f"glue/clicks/{log.name}")
-    assert copy_logs(s3, "history-two-engines", "glue/clicks/", tmp_path, runs=1) == [log.name]
-    assert copy_logs(s3, "history-two-engines", "emr/flights/", tmp_path / "emr", runs=5) == ["eventlog_v2_r"]
+    assert copy_newest_event_logs_flat(s3, "history-two-engines", "glue/clicks/", tmp_path, runs=1) == [
+        log.name
+    ]
+    assert copy_newest_event_logs_flat(
+        s3, "history-two-engines", "emr/flights/", tmp_path / "emr", runs=5
+    ) == ["eventlog_v2_r"]
     assert (tmp_path / "emr" / "eventlog_v2_r" / "events_1_r.zstd").exists()
     server = start_history_server({"spark.history.fs.logDirectory": tmp_path.as_uri()}, {})
     try:

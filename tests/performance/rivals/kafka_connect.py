@@ -29,7 +29,7 @@ class Connect(Rival):
     def fetch(self) -> None:
         """Fetch the connector, and Connect itself, which tests of change data use too."""
         downloads.jar_files("connect", ARTIFACTS, dependencies=True)
-        jars.fetch_jars(["debezium"])
+        jars.fetch_missing_jars_and_count(["debezium"])
 
     def start(self, place: Place) -> ChildProcess:
         """Start a worker with the connector."""

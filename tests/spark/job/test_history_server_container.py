@@ -16,7 +16,7 @@ from millrace.infra.stacks.history_server import S3_JARS, START
 from millrace.sandbox.programs import jars
 from millrace.sandbox.programs.child_processes import free_port
 from millrace.sandbox.programs.toolchain import (
-    bypass_proxies,
+    exclude_local_servers_from_proxies,
     installed_spark_line,
     java_home,
     program_variables,
@@ -120,7 +120,7 @@ def served(s3: str, tmp_path: Path) -> Iterator[Callable[..., str]]:
 
 
 def _applications(port: int) -> str:
-    bypass_proxies()
+    exclude_local_servers_from_proxies()
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/applications", timeout=5) as answer:
             return str(answer.read().decode())

@@ -51,7 +51,7 @@ def told(root: Path, *queries: str) -> list[str]:
     (root / "pipelines/shop/transforms.py").write_text(TRANSFORMS)
     (root / "environments/shop.yaml").write_text(GOOD.replace(COUNT, "".join(queries)))
     environment = load("shop", root=root)
-    return check_transforms_on_spark.find_transform_problems_on_spark(environment, plan(environment))
+    return check_transforms_on_spark.check_transforms_and_list_unchecked(environment, plan(environment))
 
 
 def test_each_mistake_of_a_transform_is_told_once_with_its_key(
@@ -85,4 +85,4 @@ def test_where_spark_is_missing(project: Path, monkeypatch: pytest.MonkeyPatch) 
     land_only = GOOD.replace(COUNT, "")
     (project / "environments/shop.yaml").write_text(land_only)
     environment = load("shop", root=project)
-    assert check_transforms_on_spark.find_transform_problems_on_spark(environment, plan(environment)) == []
+    assert check_transforms_on_spark.check_transforms_and_list_unchecked(environment, plan(environment)) == []

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 
 from millrace.sandbox.programs.kafka_broker import KafkaBroker
-from millrace.verify.removals.removal import create_topic
+from millrace.verify.removals.removal import create_topic_if_missing
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +27,7 @@ def test_brokers_turn_away_what_no_producer_can_mean(broker: KafkaBroker, maker:
     if maker == "sandbox":
         broker.create_topic(topic, 1)
     else:
-        create_topic({"bootstrap.servers": broker.bootstrap}, topic, 1, 30.0)
+        create_topic_if_missing({"bootstrap.servers": broker.bootstrap}, topic, 1, 30.0)
     now = round(time.time() * 1000)
     for at in (now, now - 400 * 86_400_000, now + 1_800_000, 1):
         assert sent(broker, topic, at) is None

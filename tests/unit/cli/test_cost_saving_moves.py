@@ -25,7 +25,12 @@ from millrace.cli.shared.html_pages import html_page
 from millrace.config import ConfigurationError, Environment, load
 from millrace.config.engines import KINDS
 from millrace.sizing import Plan, plan, total_cost
-from millrace.sizing.cost_saving_moves import MOST, Move, environment_with_cheapest_engines, find_moves
+from millrace.sizing.cost_saving_moves import (
+    MOST,
+    CostSavingMove,
+    environment_with_cheapest_engines,
+    find_moves,
+)
 from tests.page_without_browser import drawn
 from tests.reference_environments import FILES, table
 
@@ -76,7 +81,7 @@ def test_each_gives_its_dollars_to_the_cent(tmp_path: Path, file: Path) -> None:
         assert len(lost) <= (each.new is None), "a key that is removed takes the comment on its line with it"
 
 
-def page_of(environment: Environment, sized: Plan, moves: Sequence[Move]) -> str:
+def page_of(environment: Environment, sized: Plan, moves: Sequence[CostSavingMove]) -> str:
     """The plan's HTML page as it is drawn."""
     found = simulated_plan_with_warnings(environment, sized)
     return unescape(drawn(html_page("plan", "plan", plan_document(found, plan_verdict(found), moves))))

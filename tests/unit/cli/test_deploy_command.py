@@ -21,11 +21,11 @@ from millrace.config.aws.deployed_sizes_to_keep import DeployedSizes
 from millrace.config.network_storage_governance_observability import Governance
 from millrace.lifecycle import deploy, versions_for_rollback
 from millrace.lifecycle import upgrade_or_rollback_job as upgrade_steps
+from millrace.lifecycle.account import deployed_environment
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.changes import read_deployed_sizes
 from millrace.lifecycle.changes.deployment_changes import JobChange, StackChange
 from millrace.lifecycle.deploy import DeploymentChanges
-from millrace.lifecycle.jobs import state_machine
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sandbox.programs import cdk, toolchain
 from millrace.sandbox.rehearse_job_table_changes import StartRehearsal
 
@@ -43,7 +43,7 @@ def synthesised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(toolchain, "state_folder", lambda: tmp_path)
     monkeypatch.setattr(
-        state_machine, "connect_to_account", lambda _: DeployedEnvironment(names, lambda _: None)
+        deployed_environment, "connect_to_account", lambda _: DeployedEnvironment(names, lambda _: None)
     )
     monkeypatch.setattr(deploy, "compare_with_deployed", lambda *_: change)
     monkeypatch.setattr(read_deployed_sizes, "read_deployed_sizes", lambda _: DeployedSizes())
@@ -117,7 +117,9 @@ def test_a_rollback_that_nobody_watches_gives_nobody_more(
     done = []
     monkeypatch.setattr(versions_for_rollback, "find_previous_version", lambda *_: version)
     monkeypatch.setattr(upgrade_steps, "rollback_changes", lambda *_: DeploymentChanges((wider,), (), {}))
-    monkeypatch.setattr(upgrade_steps, "roll_back_job", lambda *_, **__: not done.append(1))
+    monkeypatch.setattr(
+        upgrade_steps, "roll_back_job_and_tell_if_started", lambda *_, **__: not done.append(1)
+    )
     monkeypatch.setattr(upgrade_command, "checkpoint_refusals", lambda *_: [])
     command = ["rollback", "--env", "minimal", "clicks", "--yes"]
     refused = CliRunner().invoke(app, command)

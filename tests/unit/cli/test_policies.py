@@ -110,7 +110,7 @@ def assembly(scope: PermissionScope, tmp_path_factory: pytest.TempPathFactory) -
 class _Table:
     """A landing table that was read up to now, whose catalog is asked for it."""
 
-    def offsets_by_time(self, *_: Any) -> dict[tuple[str, int], set[int]]:
+    def offsets_in_and_around_window(self, *_: Any) -> dict[tuple[str, int], set[int]]:
         return {}
 
     def offsets_between(self, *_: Any) -> set[int]:

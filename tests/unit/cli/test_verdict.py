@@ -26,7 +26,7 @@ from millrace.cli.plan.report.simulate_verdict import (
     longest_late_length_and_start,
     simulation_verdict,
 )
-from millrace.cli.shared.verdict import SEVERITIES, Risk, Verdict, largest_first, verdict_panel
+from millrace.cli.shared.verdict import SEVERITIES, Risk, Verdict, risks_largest_first, verdict_panel
 from millrace.cli.watch.advise_verdict import advice_verdict
 from millrace.config import Environment, environment_names, load
 from millrace.config.document.edit_yaml_text import set_value
@@ -66,7 +66,7 @@ def test_every_risk_concerns_what_the_plan_has_and_its_dollars_are_a_part_of_the
 ) -> None:
     verdict = plan_verdict(found)
     assert verdict.usd_month == pytest.approx(total_cost(found.plan).value)
-    assert verdict.risks == largest_first(verdict.risks)
+    assert verdict.risks == risks_largest_first(verdict.risks)
     for risk in verdict.risks:
         assert risk.usd_month is not None
         assert 0 < risk.usd_month <= verdict.usd_month + 0.01
@@ -208,7 +208,9 @@ def test_a_backlog_that_a_day_does_not_drain_is_a_risk(from_text: Loader, rate: 
     )
 )
 def test_risks_are_ranked_by_severity_and_then_by_dollars(risks: list[Risk]) -> None:
-    order = [(SEVERITIES.index(each.severity), -(each.usd_month or 0.0)) for each in largest_first(risks)]
+    order = [
+        (SEVERITIES.index(each.severity), -(each.usd_month or 0.0)) for each in risks_largest_first(risks)
+    ]
     assert order == sorted(order)
     assert len(order) == len(risks)
 

@@ -12,7 +12,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from millrace.config import Names, load
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from tests.unit.lifecycle.shop_checkpoints import Shop
 
 ROOT = Path(__file__).parents[3]

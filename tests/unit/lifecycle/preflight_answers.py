@@ -14,8 +14,8 @@ from botocore.exceptions import ClientError
 from botocore.validate import ParamValidator
 
 from millrace.config import Names, load
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from millrace.lifecycle.preflight import account as preflight_account
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
+from millrace.lifecycle.preflight import account_checks as preflight_account
 from millrace.lifecycle.preflight import policies_state_machines_drift as preflight_templates
 from millrace.lifecycle.preflight.run_preflight_checks import PreflightAccount, PreflightRow, run_all_checks
 from millrace.sizing import plan

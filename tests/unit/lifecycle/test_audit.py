@@ -30,7 +30,7 @@ from millrace.lifecycle.audits.hourly_audit import (
     ShardRecord,
     compare_counts_by_hour,
     compare_shards_by_record,
-    complete_hours,
+    hour_starts_covering_window,
     missing_offset_ranges,
 )
 from millrace.lifecycle.audits.kinesis import audit_stream_by_counts, last_sequence_number_by_shard
@@ -41,7 +41,7 @@ from millrace.lifecycle.aws_error_messages import AwsError
 ROOT = Path(__file__).parents[3]
 NOW = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
 BEGIN = NOW - 4 * HOUR
-HOURS = complete_hours(BEGIN, NOW)
+HOURS = hour_starts_covering_window(BEGIN, NOW)
 
 COLUMNS = pa.schema(
     [
@@ -287,7 +287,7 @@ def test_a_kafka_record_is_found_whatever_time_it_says(catalog: SqlCatalog) -> N
     rows += [("t/0/3", "3".zfill(20), BEGIN - timedelta(days=400)), ("t/1/4", "4".zfill(20), BEGIN)]
     rows.append(("t/0/4#replay", "4".zfill(20), BEGIN))
     table = landed(catalog, rows)
-    assert table.offsets_by_time(BEGIN, NOW) == {("t", 0): {0, 1, 2}, ("t", 1): {4}}
+    assert table.offsets_in_and_around_window(BEGIN, NOW) == {("t", 0): {0, 1, 2}, ("t", 1): {4}}
     assert table.offsets_between("t", 0, 3, 4) == {3}
 
 

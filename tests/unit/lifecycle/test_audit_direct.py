@@ -33,7 +33,7 @@ from millrace.lifecycle.audits.direct_query_records import (
 )
 from millrace.lifecycle.audits.hourly_audit import HOUR, AuditResult, HourCounts, LaggingShard, NotAudited
 from millrace.lifecycle.audits.kinesis import audit_stream_by_counts, lagging_shards
-from millrace.lifecycle.audits.query_audit import line_in_offset_log
+from millrace.lifecycle.audits.query_audit import line_number_in_offset_log
 from millrace.lifecycle.audits.read_landing_table import LandedRecords
 
 NOW = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
@@ -97,7 +97,10 @@ def test_records_are_looked_for_in_both_tables(catalog: SqlCatalog) -> None:
     sink.append(rows("orders/0/4", arrived=NOW - timedelta(days=300)))
     letters.append(rows("orders/0/3", "orders/0/3#replay", "orders/1/7"))
     kept = SinkAndDeadLetters(LandedRecords(letters, "orders"), SinkRecords(sink, "orders"), NOW)
-    assert kept.offsets_by_time(NOW - HOUR, NOW + HOUR) == {("orders", 0): {1, 2, 3}, ("orders", 1): {7}}
+    assert kept.offsets_in_and_around_window(NOW - HOUR, NOW + HOUR) == {
+        ("orders", 0): {1, 2, 3},
+        ("orders", 1): {7},
+    }
     assert kept.offsets_between("orders", 0, 2, 9) == {2, 3, 4}
     assert SinkAndDeadLetters(LandedRecords(letters, "orders"), None, NOW).offsets_between(
         "orders", 0, 0, 9
@@ -158,7 +161,9 @@ def test_a_streams_line_in_the_offset_log_is_where_the_core_puts_it(tmp_path: Pa
         sources.append(KafkaSource(name, topic, stream.cluster, "earliest", 1, 1, reading))
     legs = group_sources_into_legs(sources)
     places = {each.name: place for place, leg in enumerate(legs) for each in leg}
-    assert {name: line_in_offset_log(environment, query, name) for name in environment.streams} == places
+    assert {
+        name: line_number_in_offset_log(environment, query, name) for name in environment.streams
+    } == places
     assert places == {"refunds": 0, "orders": 1, "gifts": 1, "web": 2, "baskets": 3, "clicks": 4}
 
 

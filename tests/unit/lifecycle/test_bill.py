@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 from millrace.cli.app import app
 from millrace.cli.watch import cost
 from millrace.config import Environment, Names, load
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError
 from millrace.lifecycle.account.real_cost import ENVIRONMENT, JOB, PROJECT, STREAM, read_bill
 from millrace.lifecycle.aws_error_messages import AwsError
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sizing import plan, total_cost
 from millrace.sizing.costs.planned_and_billed_cost import planned_and_paid
 from tests.unit.cli.test_command_output import ROOT, millrace

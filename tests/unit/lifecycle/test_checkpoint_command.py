@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 
 from millrace.cli.run.checkpoint_compatibility import (
-    LaunchOfOtherReleaseError,
+    LaunchDocumentOfOtherReleaseError,
     checkpoint_refusals,
     irreversible_checkpoint_lines,
 )
 from millrace.etl.checkpoints import manifest
 from millrace.etl.job import lease as core
 from millrace.etl.launch import settings
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.changes.assembly_with_other_templates import write_assembly_with_templates
 from millrace.lifecycle.jobs.checkpoints import CheckpointRequestError
 from millrace.lifecycle.jobs.reset_effects import estimate_records_read_again, reset_objection
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from tests.launch_document_defaults import with_route
 from tests.unit.etl.test_checkpoint_compatibility import DERIVE
 from tests.unit.lifecycle.shop_checkpoints import MANIFEST, Shop, document
@@ -212,9 +212,11 @@ def test_a_fork_may_write_elsewhere(shop: Shop) -> None:
 def test_a_version_of_another_release_is_not_checked_here(shop: Shop) -> None:
     shop.begin()
     aws = DeployedEnvironment(shop.names, lambda _: shop.s3)
-    with pytest.raises(LaunchOfOtherReleaseError, match=r"another release of Millrace .*not_yet_known"):
+    with pytest.raises(
+        LaunchDocumentOfOtherReleaseError, match=r"another release of Millrace .*not_yet_known"
+    ):
         checkpoint_refusals(aws, "clicks", document(not_yet_known=1))
-    with pytest.raises(LaunchOfOtherReleaseError, match=r"another release of Millrace .*0\.9"):
+    with pytest.raises(LaunchDocumentOfOtherReleaseError, match=r"another release of Millrace .*0\.9"):
         checkpoint_refusals(aws, "clicks", document() | {"engine_version": "0.9"})
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from millrace.cli.plan import prices
 from millrace.cli.watch import verify_claims
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.sizing import plan
 from millrace.verify import run as running
 from millrace.verify.account.check_claims import ClaimAnswer

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from millrace.cli.run.checkpoint_compatibility import checkpoint_refusals
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.jobs.checkpoints import CheckpointRequestError
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from tests.unit.lifecycle.shop_checkpoints import MANIFEST, Shop, document
 
 
@@ -100,7 +100,9 @@ def test_a_reset_that_was_cut_short_leaves_nothing_to_go_on_from(shop: Shop) -> 
     real = shop.s3.delete_object
     shop.s3.delete_object = cut
     with pytest.raises(KeyboardInterrupt), shop.of.holding_lease("reset"):
-        shop.of.archive_checkpoint("land", start="2026-11-20T00:00:00+00:00", moment=datetime.now(UTC))
+        shop.of.archive_checkpoint_and_return_url(
+            "land", start="2026-11-20T00:00:00+00:00", moment=datetime.now(UTC)
+        )
     shop.s3.delete_object = real
     assert deleted[0] == "clicks/land/metadata"
     assert shop.of.has_batches("land")  # so that the core looks for its identity, and refuses

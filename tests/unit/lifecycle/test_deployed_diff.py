@@ -13,10 +13,10 @@ from botocore.stub import Stubber
 from millrace.cli.run.changes_report import removal_questions
 from millrace.config import Environment, Names
 from millrace.lifecycle import deploy as deploying
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.changes.deployment_changes import JobChange
 from millrace.lifecycle.changes.stack_removals import StackRemoval
 from millrace.lifecycle.deploy import DeploymentChanges, _stop_application, compare_with_deployed
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.verify.aws_target import AwsAccountTarget
 
 ROOT = Path(__file__).parents[3]
@@ -241,7 +241,7 @@ def test_a_removed_job_is_drained_before_its_stack_goes_and_a_renamed_one_starts
             StackRemoval("job-gone", "gone", first=True),
         ),
     )
-    started = deploying.deploy_around_jobs(
+    started = deploying.deploy_around_jobs_and_return_started(
         aws,
         result,
         cdk_deploy=lambda: calls.append("deploy"),

@@ -9,9 +9,10 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.aws_error_messages import AwsError
 from millrace.lifecycle.jobs import state_machine
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, execute_verb
+from millrace.lifecycle.jobs.state_machine import execute_verb
 
 MACHINE = "arn:aws:states:us-east-1:123456789012:stateMachine:clicks"
 EXECUTION = "arn:aws:states:us-east-1:123456789012:execution:clicks:1"

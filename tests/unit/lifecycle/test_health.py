@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from millrace.config import Names, load
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.jobs import health
 from millrace.lifecycle.jobs.health import UnhealthyJobError, read_job_health, wait_until_healthy
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sandbox.programs.toolchain import ROOT
 
 

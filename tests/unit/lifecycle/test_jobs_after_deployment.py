@@ -12,16 +12,16 @@ import pytest
 from botocore.exceptions import ClientError
 
 from millrace.lifecycle import upgrade_or_rollback_job as upgrading
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.changes.deployment_changes import JobChange
 from millrace.lifecycle.deploy import (
     DeployError,
     DeploymentChanges,
     UnhealthyDeploymentError,
     UnknownHealthError,
-    deploy_around_jobs,
-    with_new_jobs_stopped,
+    changes_without_start_of_new_jobs,
+    deploy_around_jobs_and_return_started,
 )
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.versions_for_rollback import UpgradeError
 from tests.unit.lifecycle.test_health import put_metric
 
@@ -103,20 +103,27 @@ def deployed(aws: DeployedEnvironment) -> Deployed:
 
 
 def test_a_new_job_is_deployed_without_being_started_and_stays_so(deployed: Deployed) -> None:
-    asked = with_new_jobs_stopped(change("start"))
+    asked = changes_without_start_of_new_jobs(change("start"))
     assert asked
-    assert deploy_around_jobs(deployed.place, asked, cdk_deploy=lambda: None, **QUICK) == ()
+    assert (
+        deploy_around_jobs_and_return_started(deployed.place, asked, cdk_deploy=lambda: None, **QUICK) == ()
+    )
     assert deployed.verbs == ["stop"]
     # The next deployment, as with the offsets at which another job ended, leaves it stopped as well.
-    assert deploy_around_jobs(deployed.place, change("restart"), cdk_deploy=lambda: None, **QUICK) == ()
+    assert (
+        deploy_around_jobs_and_return_started(
+            deployed.place, change("restart"), cdk_deploy=lambda: None, **QUICK
+        )
+        == ()
+    )
     assert "start" not in deployed.verbs
-    assert with_new_jobs_stopped(change("restart")) == change("restart")
+    assert changes_without_start_of_new_jobs(change("restart")) == change("restart")
 
 
 def test_a_look_that_is_refused_is_taken_again(deployed: Deployed) -> None:
     deployed.refusals = 3
     said: list[str] = []
-    started = deploy_around_jobs(
+    started = deploy_around_jobs_and_return_started(
         deployed.place, change("start"), cdk_deploy=lambda: None, **(QUICK | {"progress": said.append})
     )
     assert started == (JOB,)
@@ -140,10 +147,14 @@ def test_what_would_be_refused_again_is_not_waited_for(
 ) -> None:
     deployed.answer, deployed.refusals = answer, 3
     if passes:
-        assert deploy_around_jobs(deployed.place, change("start"), cdk_deploy=lambda: None, **QUICK) == (JOB,)
+        assert deploy_around_jobs_and_return_started(
+            deployed.place, change("start"), cdk_deploy=lambda: None, **QUICK
+        ) == (JOB,)
     else:
         with pytest.raises(UnknownHealthError, match="is started, but its health is unknown"):
-            deploy_around_jobs(deployed.place, change("start"), cdk_deploy=lambda: None, **QUICK)
+            deploy_around_jobs_and_return_started(
+                deployed.place, change("start"), cdk_deploy=lambda: None, **QUICK
+            )
     assert deployed.refused == (3 if passes else 1)
 
 
@@ -153,7 +164,9 @@ def test_a_job_that_cannot_be_looked_at_is_started_and_not_said_to_be_unwell(dep
         UnknownHealthError,
         match=r"(?s)is started, but its health is unknown.*`millrace status.*`millrace rollback",
     ):
-        deploy_around_jobs(deployed.place, change("start"), cdk_deploy=lambda: None, **QUICK)
+        deploy_around_jobs_and_return_started(
+            deployed.place, change("start"), cdk_deploy=lambda: None, **QUICK
+        )
 
 
 def test_an_upgrade_that_cannot_be_watched_is_not_taken_back(deployed: Deployed, tmp_path: Path) -> None:
@@ -164,7 +177,7 @@ def test_an_upgrade_that_cannot_be_watched_is_not_taken_back(deployed: Deployed,
     deployed.desired_state, deployed.refusals = "running", float("inf")
     brought: list[Path] = []
     with pytest.raises(UnknownHealthError):
-        upgrading.upgrade_job(
+        upgrading.upgrade_job_and_tell_if_started(
             deployed.place,
             change("restart"),
             JOB,
@@ -202,7 +215,7 @@ def test_a_version_that_was_taken_back_and_cannot_be_watched_is_not_to_be_taken_
             deployed.url, deployed.refusals = "s3://assets/1.json", float("inf")
 
     with pytest.raises(UpgradeError) as told:
-        upgrading.upgrade_job(
+        upgrading.upgrade_job_and_tell_if_started(
             deployed.place, change("restart"), JOB, assembly=tmp_path, cdk_deploy=bring, **QUICK
         )
     assert deployed.verbs == ["drain", "start", "drain", "start"]
@@ -216,7 +229,9 @@ def test_a_version_that_was_taken_back_and_cannot_be_watched_is_not_to_be_taken_
 
 def test_a_job_that_ends_no_trigger_is_unwell(aws: DeployedEnvironment) -> None:
     with pytest.raises(UnhealthyDeploymentError, match="no trigger has ended yet"):
-        deploy_around_jobs(Deployed(aws).place, change("start"), cdk_deploy=lambda: None, **QUICK)
+        deploy_around_jobs_and_return_started(
+            Deployed(aws).place, change("start"), cdk_deploy=lambda: None, **QUICK
+        )
 
 
 def drains(*jobs: str) -> DeploymentChanges:
@@ -232,7 +247,9 @@ def test_a_drain_that_cannot_be_watched_leaves_no_job_stopped(
     """The machine notes first of all that the job is to stay stopped, and the next deployment would leave it so."""
     deployed, said = Deployed(aws, desired_state="running", ends={f"drain {JOB}": end}), list[str]()
     with pytest.raises((DeployError, KeyboardInterrupt)) as told:
-        deploy_around_jobs(deployed.place, drains(JOB), cdk_deploy=lambda: None, progress=said.append)
+        deploy_around_jobs_and_return_started(
+            deployed.place, drains(JOB), cdk_deploy=lambda: None, progress=said.append
+        )
     assert (deployed.verbs, deployed.desired_state) == (["drain", "start"], "running")
     assert "\nclicks had been drained and started again as before" in f"{told.value}\n" + "\n".join(said)
 
@@ -243,7 +260,9 @@ def test_a_deployment_that_is_interrupted_starts_again_what_it_drained(aws: Depl
 
     deployed = Deployed(aws, desired_state="running")
     with pytest.raises(KeyboardInterrupt):
-        deploy_around_jobs(deployed.place, drains(JOB, "b"), cdk_deploy=interrupted, progress=lambda _: None)
+        deploy_around_jobs_and_return_started(
+            deployed.place, drains(JOB, "b"), cdk_deploy=interrupted, progress=lambda _: None
+        )
     assert deployed.verbs == ["drain", "drain b", "start", "start b"]
 
 
@@ -253,7 +272,9 @@ def test_one_job_that_does_not_start_again_keeps_no_other_from_it(aws: DeployedE
 
     deployed = Deployed(aws, desired_state="running", ends={f"start {JOB}": throttled("DescribeExecution")})
     with pytest.raises(DeployError) as told:
-        deploy_around_jobs(deployed.place, drains(JOB, "b"), cdk_deploy=refused, progress=lambda _: None)
+        deploy_around_jobs_and_return_started(
+            deployed.place, drains(JOB, "b"), cdk_deploy=refused, progress=lambda _: None
+        )
     assert deployed.verbs == ["drain", "drain b", "start", "start b"]
     _, well, badly = str(told.value).split("\n")
     assert well.startswith("b had been drained and started again")
@@ -277,7 +298,7 @@ def test_what_was_deployed_before_another_stack_failed_begins_with_it(aws: Deplo
     )
     deployed = Deployed(aws, desired_state="running")
     with pytest.raises(DeployError) as told:
-        deploy_around_jobs(
+        deploy_around_jobs_and_return_started(
             deployed.place, result, cdk_deploy=partly, progress=lambda _: None, look_again=lambda: still
         )
     assert deployed.verbs == ["drain", "start", "start new", "stop held"]
@@ -293,7 +314,7 @@ def test_a_job_that_cannot_be_drained_after_the_deployment_runs_on_and_is_told_h
 ) -> None:
     deployed, said = Deployed(aws, desired_state="running", ends={f"drain {JOB}": end}), list[str]()
     with pytest.raises((UnhealthyDeploymentError, KeyboardInterrupt)) as told:
-        deploy_around_jobs(
+        deploy_around_jobs_and_return_started(
             deployed.place, change("restart"), cdk_deploy=lambda: None, **(QUICK | {"progress": said.append})
         )
     assert (deployed.verbs, deployed.desired_state) == (["drain", "start"], "running")
@@ -311,10 +332,14 @@ def test_a_job_that_did_not_start_after_the_deployment_is_told_with_what_starts_
             UnhealthyDeploymentError,
             match=r"clicks is stopped; start it with `millrace start --env minimal clicks`",
         ):
-            deploy_around_jobs(deployed.place, change(after), cdk_deploy=lambda: None, **QUICK)
+            deploy_around_jobs_and_return_started(
+                deployed.place, change(after), cdk_deploy=lambda: None, **QUICK
+            )
     # Where it cannot be drained either, it is told so, too.
     deployed.ends[f"drain {JOB}"] = throttled("DescribeExecution")
     with pytest.raises(
         UnhealthyDeploymentError, match=r"did not start again .*`millrace start --env minimal clicks`"
     ):
-        deploy_around_jobs(deployed.place, change("restart"), cdk_deploy=lambda: None, **QUICK)
+        deploy_around_jobs_and_return_started(
+            deployed.place, change("restart"), cdk_deploy=lambda: None, **QUICK
+        )

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.account.outputs_and_launch_documents import split_s3_url
 from millrace.lifecycle.aws_error_messages import AwsError
 from millrace.lifecycle.changes.deployment_changes import StackChange
 from millrace.lifecycle.deploy import DeploymentChanges
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.lifecycle.upgrade_or_rollback_job import changed_shared_stacks, rollback_changes
 from millrace.lifecycle.versions_for_rollback import (
     JobVersion,

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.jobs import one_off_run, state_machine
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment, ExecutionResult
+from millrace.lifecycle.jobs.state_machine import ExecutionResult
 
 ASKED = (("--backfill", "q"), ("--replace", ""))
 

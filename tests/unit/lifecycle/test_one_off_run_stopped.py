@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.aws_error_messages import AwsError
 from millrace.lifecycle.jobs import one_off_run
 from millrace.lifecycle.jobs.one_off_run import EndedRun, run_job_once
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from tests.unit.lifecycle.test_jobs_after_deployment import JOB, Deployed, throttled
 
 

@@ -9,9 +9,9 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from millrace.cli.run.changes_report import change_lines
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.changes.stack_exports import imported_export_names
 from millrace.lifecycle.deploy import compare_with_deployed
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from tests.unit.lifecycle.test_deployed_diff import BUCKET, document, template
 
 

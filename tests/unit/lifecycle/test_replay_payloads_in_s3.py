@@ -11,11 +11,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from millrace.cli import app
+from millrace.lifecycle.account import deployed_environment
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.account.outputs_and_launch_documents import split_s3_url
 from millrace.lifecycle.aws_error_messages import AwsError
-from millrace.lifecycle.jobs import one_off_run, state_machine
+from millrace.lifecycle.jobs import one_off_run
 from millrace.lifecycle.jobs.one_off_run import EndedRun
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 
 JOB, QUERY = "clicks", "land-clicks"
 GIVEN = b'{"id": "a/0/1", "payload": "{}"}\n'
@@ -43,7 +44,7 @@ def replay(
                 raise ends
             return ends
 
-        monkeypatch.setattr(state_machine, "connect_to_account", lambda _: aws)
+        monkeypatch.setattr(deployed_environment, "connect_to_account", lambda _: aws)
         monkeypatch.setattr(one_off_run, "run_job_once", run_once)
         monkeypatch.setattr(one_off_run, "wait_for_logged_result", lambda *_: None)
         file = tmp_path / "corrected.jsonl"

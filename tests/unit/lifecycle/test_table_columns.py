@@ -55,7 +55,7 @@ def test_the_sandbox_has_the_same_names_of_types(tmp_path: Path) -> None:
             NestedField(3, "tags", MapType(30, StringType(), 31, StringType())),
         ),
     )
-    result = operate_running_sandbox.columns_of_local_tables(catalog, ["shop.clicks", "shop.none"])
+    result = operate_running_sandbox.ddl_columns_of_local_tables(catalog, ["shop.clicks", "shop.none"])
     catalog.close()
     assert result == {
         "shop.clicks": "`at` timestamp, `seats` array<struct<row:bigint,price:decimal(12,2)>>, "

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from millrace.cli import app
 from millrace.config import Names, load
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.verify.account import check_input_and_answer
 from millrace.verify.account.claims import read_claims
 from tests.unit.verify.smallest_environment import TINY

@@ -15,9 +15,9 @@ from confluent_kafka import KafkaError, KafkaException
 from pyiceberg.exceptions import NoSuchTableError
 
 from millrace.config import Names, load
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.aws_error_messages import AwsError
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
-from millrace.sandbox.kill_and_restart_jobs import DrillError, translate_table_errors, wait_for_condition
+from millrace.sandbox.kill_and_restart_jobs import DrillError, translating_table_errors, wait_for_condition
 from millrace.sandbox.programs import cdk
 from millrace.sandbox.records import lake_tables
 from millrace.sizing import plan
@@ -297,7 +297,7 @@ def test_what_is_asked_too_often_is_asked_again() -> None:
 
 
 def rows(catalog: Any) -> int:
-    with translate_table_errors("t"):
+    with translating_table_errors("t"):
         return lake_tables.row_count(catalog, "t")
 
 

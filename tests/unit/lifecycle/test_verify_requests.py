@@ -14,10 +14,10 @@ import boto3
 import pytest
 
 from millrace.config import Names, load
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError
 from millrace.lifecycle.account.real_cost import ENVIRONMENT, PROJECT
 from millrace.lifecycle.aws_error_messages import AwsError
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sandbox.kill_and_restart_jobs import DrillError
 from millrace.sizing import plan
 from millrace.verify import aws_target, sandbox_target

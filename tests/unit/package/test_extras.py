@@ -110,7 +110,7 @@ def test_what_comes_after_setup_works(
     spark: bool, wanted: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(toolchain, "is_clone", lambda: False)
+    monkeypatch.setattr(toolchain, "runs_in_millrace_clone", lambda: False)
     monkeypatch.setattr(installing, "install_all", lambda _: None)
     monkeypatch.setattr(setup, "find_spec", lambda _: object() if spark else None)
     setup.setup("sandbox")

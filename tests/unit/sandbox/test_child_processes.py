@@ -23,8 +23,8 @@ from millrace.sandbox.programs.child_processes import (
     ChildProcess,
     SandboxError,
     locked_sandbox_without_left_programs,
-    stop_at_end,
     stop_left_programs,
+    stopping_at_end,
     wait_until,
 )
 from tests.http_servers import Handler, served
@@ -91,7 +91,7 @@ def test_stops_after_a_failure(tmp_path):
     up(process)
     with pytest.raises(ZeroDivisionError), process:
         raise ZeroDivisionError
-    assert not process.alive
+    assert not process.is_alive
 
 
 def test_a_program_that_ends_early_is_told_with_its_log(tmp_path):
@@ -167,7 +167,7 @@ def test_left_behind_is_stopped_and_strangers_are_not(tmp_path, records):
     assert stop_left_programs() == ["p"]
     ours.popen.wait(5)
     time.sleep(0.1)
-    assert stranger.alive
+    assert stranger.is_alive
     for process in (ours, stranger):
         process.kill()
 
@@ -183,7 +183,7 @@ def test_what_is_left_behind_is_known_after_the_clock_was_set(tmp_path, monkeypa
     monkeypatch.setattr(psutil, "boot_time", lambda: later)
     monkeypatch.setattr(psutil.Process, "create_time", lambda self: created(self) + 3600)
     assert stop_left_programs() == ["p"]
-    assert not process.alive
+    assert not process.is_alive
     process.kill()
 
 
@@ -191,10 +191,10 @@ def test_what_is_left_behind_is_known_after_the_clock_was_set(tmp_path, monkeypa
 def test_what_is_to_be_kept_is_stopped_where_what_it_is_for_fails(tmp_path, error):
     process = start(tmp_path, FOREVER)
     up(process)
-    with suppress(KeyboardInterrupt), stop_at_end(process, keep=True):
+    with suppress(KeyboardInterrupt), stopping_at_end(process, keep=True):
         if error:
             raise error
-    assert process.alive == (error is None)
+    assert process.is_alive == (error is None)
     process.kill()
 
 

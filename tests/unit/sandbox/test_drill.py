@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.config import Names, load
-from millrace.sandbox.kill_and_restart_jobs import DrillError, JobRunner, JobsDrill, TimeLimits
+from millrace.sandbox.kill_and_restart_jobs import DrillError, DrillTimeLimits, JobRunner, JobsDrill
 from millrace.sandbox.local_runs import LocalJobRunner, LocalSparkRun
 from millrace.sandbox.programs.child_processes import ChildProcess
 from millrace.sandbox.programs.localstack import LocalStack
@@ -26,7 +26,7 @@ NAMES = Names(load("minimal"), "000000000000")
 class Runs(JobRunner):
     """Runs that commit a row at each start, as often as they may."""
 
-    patience = TimeLimits(start=1, end=1, recover=1, land=1, reshard=1, remove=1, vanish=1)
+    patience = DrillTimeLimits(start=1, end=1, recover=1, land=1, reshard=1, remove=1, vanish=1)
 
     def __init__(self, catalog: SqlCatalog, commits: int) -> None:
         self.held, self.commits, self.steps = catalog, commits, list[str]()
@@ -76,7 +76,7 @@ def test_a_job_that_comes_back_is_waited_for_and_stopped(
 ) -> None:
     made, runs = drill(2)
     made.start()
-    made.wait_for_rows(TABLE, "job")
+    made.wait_for_first_rows(TABLE, "job")
     made.kill_and_restart_jobs("kill 1", {"job": [[TABLE]]})
     assert made.wait_for_rows_and_describe_missing({TABLE: 2}) == ""
     assert (

@@ -11,7 +11,10 @@ import pytest
 from millrace.config import Names, environment_names, load
 from millrace.config.engines.versions import VERSIONS
 from millrace.infra.launch.launch_document import AssetUrls, launch_document
-from millrace.sandbox.programs.engine_default_spark_settings import engine_settings, read_settings_table
+from millrace.sandbox.programs.engine_default_spark_settings import (
+    engine_default_settings,
+    read_settings_table,
+)
 from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sandbox.programs.run_launch_document_locally import REPLACED, SandboxSpark
 from millrace.sizing import plan
@@ -34,7 +37,7 @@ DOCUMENTS = dict(documents())
 
 def differences(document: dict[str, Any]) -> dict[str, tuple[str | None, str | None]]:
     """Settings of the engine and of the sandbox, where they are not the same."""
-    engine, here = engine_settings(document) | document["spark"], LOCAL.job_spark_settings(document)
+    engine, here = engine_default_settings(document) | document["spark"], LOCAL.job_spark_settings(document)
     return {
         name: (engine.get(name), here.get(name))
         for name in engine | here
@@ -83,7 +86,7 @@ def test_what_a_job_without_settings_of_its_own_finds(
     ansi: str,
     adaptive_stream: str | None,
 ) -> None:
-    result = engine_settings({"engine": engine, "engine_version": version, "workers": workers})
+    result = engine_default_settings({"engine": engine, "engine_version": version, "workers": workers})
     assert result["spark.sql.shuffle.partitions"] == partitions
     assert result["spark.sql.ansi.enabled"] == ansi
     assert result.get("spark.sql.adaptive.streaming.stateless.enabled") == adaptive_stream
@@ -99,6 +102,6 @@ def test_a_value_that_nobody_confirmed_says_what_it_rests_on() -> None:
 def test_every_version_that_is_known_has_a_profile(version: str) -> None:
     engine = "emr" if version.startswith("emr") else "glue"
     workers = {"type": "G.1X", "max": 3, "vcpu": 4}
-    assert engine_settings({"engine": engine, "engine_version": version, "workers": workers})[
+    assert engine_default_settings({"engine": engine, "engine_version": version, "workers": workers})[
         "spark.sql.shuffle.partitions"
     ]

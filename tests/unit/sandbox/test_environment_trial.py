@@ -157,7 +157,7 @@ def test_a_run_after_a_kept_one_says_that_its_tables_are_gone(monkeypatch: pytes
         raise SandboxError("here")
 
     monkeypatch.setattr(environment_trial, "stop_left_programs", lambda: ["kafka", "localstack"])
-    monkeypatch.setattr(environment_trial, "running_servers", ends)
+    monkeypatch.setattr(environment_trial, "running_localstack_and_kafka", ends)
     said: list[str] = []
     with pytest.raises(SandboxError, match="here"):
         environment_trial.run_trial("dev", ["shop"], {}, seconds=0, say=said.append, keep=True)

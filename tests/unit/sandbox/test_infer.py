@@ -19,7 +19,7 @@ from millrace.sandbox.schemas.infer import (
     InferenceError,
     infer_from_csv,
     infer_from_json,
-    read_avro_schema_text_and_result,
+    read_avro_schema_text_and_fields,
 )
 from millrace.sandbox.schemas.traffic_values import read_sample_file
 from millrace.sandbox.schemas.value_types import common_type_and_remark
@@ -123,10 +123,10 @@ def test_columns_of_csv_go_by_their_places_so_a_name_that_none_can_have_is_repla
     file = tmp_path / "orders.csv"
     file.write_bytes("id; total;ID;_x;\n1;2.50;3;4;5\n".encode("utf-8-sig"))
     names = read_sample_records.csv_header(file, ";")
-    found = infer_from_csv(read_sample_records.read_lines(file, 9)[1:], names, delimiter=";")
+    found = infer_from_csv(read_sample_records.read_nonempty_lines(file, 9)[1:], names, delimiter=";")
     assert found.schema.names == ["id", "total", "c3", "c4", "c5"]
     assert [bool(f.conflicts) for f in found.fields] == [False, True, True, True, True]
-    assert read_sample_records.read_lines(file, 1)[0].startswith(b"id;")
+    assert read_sample_records.read_nonempty_lines(file, 1)[0].startswith(b"id;")
 
 
 def test_a_record_of_endless_depth_is_not_read() -> None:
@@ -283,12 +283,12 @@ AVSC = (
 
 
 def test_an_avro_file_carries_its_schema() -> None:
-    text, result = read_avro_schema_text_and_result(container(AVSC))
+    text, result = read_avro_schema_text_and_fields(container(AVSC))
     assert json.loads(text) == json.loads(AVSC)
     assert ddl_and_pyspark_types.schema_as_ddl(result.schema) == "a BIGINT,\nb STRING NOT NULL\n"
     for data in (b"PAR1", container(AVSC)[:30]):
         with pytest.raises(InferenceError):
-            read_avro_schema_text_and_result(data)
+            read_avro_schema_text_and_fields(data)
 
 
 def test_an_avro_file_may_have_unions_and_any_metadata() -> None:
@@ -303,7 +303,7 @@ def test_an_avro_file_may_have_unions_and_any_metadata() -> None:
     text = json.dumps({"type": "record", "name": "R", "fields": fields})
     out = io.BytesIO()
     fastavro.writer(out, json.loads(text), [], metadata={"maker": "y"})
-    written, result = read_avro_schema_text_and_result(
+    written, result = read_avro_schema_text_and_fields(
         out.getvalue().replace(b"\x0amaker\x02y", b"\x0amaker\x02\xff")
     )
     assert json.loads(written)["fields"][0]["type"] == ["null", "int", "string"]

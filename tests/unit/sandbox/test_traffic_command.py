@@ -21,7 +21,7 @@ from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
 from millrace.sandbox.records import traffic_targets
 from millrace.sandbox.records.ledger import Ledger, payload_hash
 from millrace.sandbox.records.producer import KinesisProducer
-from millrace.sizing.prices_and_limits import prices
+from millrace.sizing.prices_and_limits import price_table_of_region
 
 STREAM = "shop-traffic-clicks"
 ENVIRONMENT = """
@@ -220,6 +220,6 @@ def test_an_on_demand_stream_bills_each_record_by_the_kilobyte(project: Path) ->
     file = project / "environments" / "traffic.yaml"
     file.write_text(ENVIRONMENT.replace("kind: kinesis", "kind: kinesis\n    mode: on-demand"))
     environment = load("traffic")
-    table = prices(environment.region)
+    table = price_table_of_region(environment.region)
     dollars = 10**6 * 1024 / 10**9 * table.usd("kinesis.on_demand.gb_in")
     assert traffic_targets.cost_of_put_records(environment, "clicks", 10**6, 200.0) == pytest.approx(dollars)

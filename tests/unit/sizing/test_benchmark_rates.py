@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from millrace.config import ConfigurationError
 from millrace.sizing import plan
 from millrace.sizing.queries.benchmark_figures import (
-    Interval,
+    EstimateWithInterval,
     ScalingCurve,
     cores_with_contention,
     speed_of_query,
@@ -104,8 +104,8 @@ def test_a_curve_takes_more_cores_and_then_none_do(from_text: Loader, tmp_path: 
 @given(needed=st.floats(1.1, 20), alpha=st.floats(0, 0.005), beta=st.floats(0, 1e-5))
 def test_stretched_cores_do_the_work(needed: float, alpha: float, beta: float) -> None:
     curve = ScalingCurve(
-        contention=Interval(value=alpha, low=alpha, high=alpha),
-        coherence=Interval(value=beta, low=beta, high=beta),
+        contention=EstimateWithInterval(value=alpha, low=alpha, high=alpha),
+        coherence=EstimateWithInterval(value=beta, low=beta, high=beta),
         cores=(1, 2, 4, 8),
     )
     found = cores_with_contention(needed, curve)
@@ -115,8 +115,8 @@ def test_stretched_cores_do_the_work(needed: float, alpha: float, beta: float) -
 
 
 def test_no_core_is_worth_it() -> None:
-    full = Interval(value=1.0, low=1.0, high=1.0)
-    none = Interval(value=0.0, low=0.0, high=0.0)
+    full = EstimateWithInterval(value=1.0, low=1.0, high=1.0)
+    none = EstimateWithInterval(value=0.0, low=0.0, high=0.0)
     with pytest.raises(InfeasibleError):
         cores_with_contention(3.0, ScalingCurve(contention=full, coherence=none, cores=(1, 2)))
 

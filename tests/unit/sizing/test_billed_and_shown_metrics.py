@@ -13,7 +13,7 @@ from millrace.etl.launch.metric_names import BY_NAME, METRICS
 from millrace.etl.metrics import cloudwatch
 from millrace.sizing import plan
 from millrace.sizing.alarms.alarm_stacks import MOST_IN_A_STACK, alarms_divided_into_stacks
-from millrace.sizing.alarms.metrics import metric_count, reporting_queries
+from millrace.sizing.alarms.reported_metrics import metric_count, reporting_queries
 from millrace.sizing.prices_and_limits import service_limits
 from tests.unit.sizing.conftest import Loader, text
 

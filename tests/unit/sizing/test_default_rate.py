@@ -12,7 +12,7 @@ from millrace.config.model import Environment
 from millrace.sizing import plan
 from millrace.sizing.number_derivation import derivation_of_number
 from millrace.sizing.prices_and_limits import service_limits
-from millrace.sizing.queries.benchmark_figures import Speed, speed_of_query
+from millrace.sizing.queries.benchmark_figures import QuerySpeed, speed_of_query
 from millrace.sizing.queries.environment_demands import query_demands_and_findings
 
 ENVIRONMENT = """\
@@ -54,7 +54,7 @@ def made(
     return load("shop", root=project)
 
 
-def of(environment: Environment, query: str = "land") -> Speed:
+def of(environment: Environment, query: str = "land") -> QuerySpeed:
     return speed_of_query(environment, "clicks", query)
 
 

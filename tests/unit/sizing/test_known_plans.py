@@ -14,7 +14,7 @@ from millrace.config.engines.glue import glue_workers
 from millrace.config.model import Environment
 from millrace.sizing import plan, total_cost
 from millrace.sizing.alternatives.other_engines_and_services import alternatives
-from millrace.sizing.prices_and_limits import prices, service_limits
+from millrace.sizing.prices_and_limits import price_table_of_region, service_limits
 from tests.unit.sizing.conftest import DERIVE, Loader, text
 from tests.unit.sizing.test_brokers import KAFKA
 from tests.unit.sizing.test_plan import built
@@ -86,7 +86,7 @@ def cost(environment: Environment) -> float:
 
 def test_where_on_demand_and_provisioned_break_even(from_text: Loader) -> None:
     """A shard used to the full costs less than what it carries on demand; one that idles costs more than nothing."""
-    table = prices("us-east-1")
+    table = price_table_of_region("us-east-1")
     full = {"rate": "1000", "size": "1000B", "per_core": "10000000"}
     assert cost(from_text(text(**full))) < cost(from_text(text(**full, stream="mode: on-demand")))
     # What a month of one shard costs buys so many GB on demand, in and out, above the stream's own price.

@@ -13,7 +13,7 @@ from millrace.sizing import plan
 from millrace.sizing.costs import shared_cost as shared_module
 from millrace.sizing.costs.shared_cost import metric_cost_items
 from millrace.sizing.plan_model import Figure, StreamPlan
-from millrace.sizing.prices_and_limits import prices, service_limits
+from millrace.sizing.prices_and_limits import price_table_of_region, service_limits
 from millrace.sizing.shards_and_partitions import partition_demands_at_peak
 from tests.unit.cli.test_command_output import millrace
 from tests.unit.sizing.conftest import DERIVE, Loader, text
@@ -72,13 +72,13 @@ def test_metrics_get_cheaper_by_tiers(
     from_text: Loader, monkeypatch: pytest.MonkeyPatch, ours: int, shards: int, usd: float
 ) -> None:
     monkeypatch.setattr(shared_module, "metric_count", lambda _: ours)
-    found = metric_cost_items(from_text(text(stream=ON)), streams(shards), prices("us-east-1"))
+    found = metric_cost_items(from_text(text(stream=ON)), streams(shards), price_table_of_region("us-east-1"))
     assert sum(line.usd for line in found) == pytest.approx(usd)
 
 
 def test_tiers_are_named(from_text: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_module, "metric_count", lambda _: 9_000)
-    found = metric_cost_items(from_text(text(stream=ON)), streams(1_000), prices("us-east-1"))
+    found = metric_cost_items(from_text(text(stream=ON)), streams(1_000), price_table_of_region("us-east-1"))
     assert [(line.name, line.usd) for line in found] == [
         ("metrics", pytest.approx(2_700)),
         ("shard metrics", pytest.approx(300)),

@@ -10,7 +10,7 @@ from millrace.config import ConfigurationError, environment_names, load
 from millrace.config.units import parse_duration
 from millrace.sizing import Plan, plan, total_cost
 from millrace.sizing.plan_as_plain_data import plan_as_plain_data
-from millrace.sizing.prices_and_limits import price_regions, prices, service_limits
+from millrace.sizing.prices_and_limits import price_regions, price_table_of_region, service_limits
 from millrace.sizing.queries.environment_demands import query_demands_and_findings
 from tests.unit.sizing.conftest import DERIVE, Loader, text
 from tests.unit.sizing.test_brokers import KAFKA
@@ -138,7 +138,7 @@ def test_a_plan_built_by_a_program_needs_no_file() -> None:
 
 def test_the_price_table_is_dated_and_says_what_is_unconfirmed() -> None:
     assert price_regions() == ("us-east-1",)
-    table = prices("us-east-1")
+    table = price_table_of_region("us-east-1")
     assert table.read.year == 2026
     assert table.usd("glue.dpu_hour") == 0.44
     assert not table.prices["glue.6.0.dpu_hour"].confirmed

@@ -14,7 +14,7 @@ from millrace.etl.launch.metric_names import BY_NAME
 from millrace.sizing import plan, total_cost
 from millrace.sizing.alarms.alarm_windows import window_period_and_count
 from millrace.sizing.alarms.alarms import alarm_names_silenced_by_stop
-from millrace.sizing.alarms.metrics import metric_namespace
+from millrace.sizing.alarms.reported_metrics import metric_namespace
 from millrace.sizing.costs.endpoints_or_nat_gateways import created_kms_keys_with_contents
 from tests.unit.sizing.conftest import DERIVE, Loader, text
 
@@ -140,7 +140,7 @@ def test_two_jobs_may_read_a_stream_through_queries_of_one_name(from_text: Loade
     fanned = text().replace("kind: land", "kind: land\n        fan_out: true")
     second = fanned[fanned.index("  clicks:\n    engine") :].replace("  clicks:", "  more:", 1)
     found = plan(from_text(fanned + second.replace("clicks_landed", "landed_again")))
-    ages = [alarm for alarm in found.alarms if alarm.kind == "iterator-age"]
+    ages = [alarm for alarm in found.alarms if alarm.runbook_heading == "iterator-age"]
     assert len({alarm.name for alarm in found.alarms}) == len(found.alarms)
     assert [alarm.dimensions["ConsumerName"] for alarm in ages] == [
         "advice-advice-clicks-land",

@@ -19,8 +19,18 @@ from botocore.stub import ANY, Stubber
 from millrace.config import load
 from millrace.sizing import plan
 from millrace.sizing.costs.price_products import PRODUCTS, PriceProduct
-from millrace.sizing.costs.price_table_update import SOURCE, price_list_region, price_table_yaml, renew_prices
-from millrace.sizing.prices_and_limits import ELSEWHERE, PRICES, complete_prices_by_name, prices
+from millrace.sizing.costs.price_table_update import (
+    SOURCE,
+    price_table_yaml,
+    region_of_price_list_api,
+    renew_prices,
+)
+from millrace.sizing.prices_and_limits import (
+    ELSEWHERE,
+    PRICES,
+    all_required_prices_by_name,
+    price_table_of_region,
+)
 from tests.unit.cli.test_command_output import Done, millrace
 from tests.unit.sizing.test_prices import TEXT
 
@@ -64,7 +74,7 @@ def tiers_of(name: str, factor: float = 1.1) -> dict[str, str]:
         begins = {"0": 0.01, "1000000": 0.006, "5000000": 0.004}
         return {begin: f"{usd * factor:.12f}" for begin, usd in begins.items()}
     product = PRODUCTS[name]
-    usd = f"{prices(ELSEWHERE).usd(name) * factor / product.factor:.12f}"
+    usd = f"{price_table_of_region(ELSEWHERE).usd(name) * factor / product.factor:.12f}"
     return {"0": usd, "51200": "0.001"} if product.tiers else {"0": usd}
 
 
@@ -98,7 +108,7 @@ def everything(without: str = "", **changed: dict[str, Any]) -> list[dict[str, A
     """Answer each price once, metrics with one product of four tiers; ``changed`` by name with dots as ``__``."""
     seen: dict[tuple[str, str], dict[str, Any]] = {}
     for name, product in PRODUCTS.items():
-        if name == without or name not in prices(ELSEWHERE).prices:
+        if name == without or name not in price_table_of_region(ELSEWHERE).prices:
             continue
         made = answer(product, tiers_of(name), product.units[0], prefix="" if product.worldwide else "EUW1-")
         seen[product.service, product.usage] = changed.get(name.replace(".", "__"), made)
@@ -112,14 +122,14 @@ def project(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "pipelines" / "shop" / "click.ddl").write_text("page STRING")
     (tmp_path / "environments" / "shop.yaml").write_text(TEXT.format(region=REGION))
     yield tmp_path
-    prices.cache_clear()
+    price_table_of_region.cache_clear()
 
 
 def run(project: Path, monkeypatch: pytest.MonkeyPatch, answers: list[dict[str, Any]], *more: str) -> Done:
     monkeypatch.setattr("millrace.cli.plan.prices.price_list_client", lambda _: Catalogue(answers))
-    prices.cache_clear()
+    price_table_of_region.cache_clear()
     done = millrace("prices", "update", "--region", REGION, *more, cwd=project)
-    prices.cache_clear()
+    price_table_of_region.cache_clear()
     return done
 
 
@@ -131,9 +141,9 @@ def test_a_full_answer_is_written_and_read_by_plans(project: Path, monkeypatch: 
             f"{name} is not updated, because no product of the AWS Price List API is known for it"
             in done.stdout
         )
-    table = prices(REGION, project)
+    table = price_table_of_region(REGION, project)
     assert (table.read, table.source) == (datetime.now(UTC).date(), SOURCE)
-    ours = prices(ELSEWHERE)
+    ours = price_table_of_region(ELSEWHERE)
     for name in PRODUCTS.keys() & ours.prices.keys():
         usd = METRICS.get(name, ours.usd(name) * 1.1)
         assert table.usd(name) == pytest.approx(usd), name
@@ -148,7 +158,7 @@ def test_a_full_answer_is_written_and_read_by_plans(project: Path, monkeypatch: 
 
 
 def test_the_file_round_trips() -> None:
-    found = renew_prices(Catalogue(everything()), REGION, complete_prices_by_name(REGION), DAY).table
+    found = renew_prices(Catalogue(everything()), REGION, all_required_prices_by_name(REGION), DAY).table
     from ruamel.yaml import YAML
 
     from millrace.sizing.prices_and_limits import PriceTable
@@ -187,13 +197,13 @@ YUAN = json.loads(json.dumps(GOOD).replace('"USD"', '"CNY"'))
     ],
 )
 def test_what_is_not_clear_is_told_and_stays(answers: list[dict[str, Any]], why: str) -> None:
-    before = complete_prices_by_name(REGION)
+    before = all_required_prices_by_name(REGION)
     others = [each for each in everything() if "Storage-ShardHour" not in json.dumps(each)]
     found = renew_prices(Catalogue([*others, *answers]), REGION, before, DAY)
     assert list(found.stayed) == ["kinesis.shard_hour"]
     assert found.stayed["kinesis.shard_hour"].startswith(why)
     assert found.table.prices["kinesis.shard_hour"] == before["kinesis.shard_hour"]
-    assert found.table.prices["kinesis.shard_hour"].read == prices(ELSEWHERE).read
+    assert found.table.prices["kinesis.shard_hour"].read == price_table_of_region(ELSEWHERE).read
     assert found.table.prices["kinesis.million_put_units"].read is None
 
 
@@ -205,10 +215,12 @@ def test_usage_types_are_compared_whole() -> None:
     for prefix in ("EUW1-", "EU-", "", f"{REGION}-"):
         right = answer(product, {"0": "0.025"}, "GB-Mo", prefix=prefix)
         found = renew_prices(
-            Catalogue([near, right]), REGION, {name: complete_prices_by_name(REGION)[name]}, DAY
+            Catalogue([near, right]), REGION, {name: all_required_prices_by_name(REGION)[name]}, DAY
         )
         assert found.table.usd(name) == 0.025
-    assert renew_prices(Catalogue([near]), REGION, {name: complete_prices_by_name(REGION)[name]}, DAY).stayed
+    assert renew_prices(
+        Catalogue([near]), REGION, {name: all_required_prices_by_name(REGION)[name]}, DAY
+    ).stayed
 
 
 def test_units_are_ours_by_hand() -> None:
@@ -221,7 +233,7 @@ def test_units_are_ours_by_hand() -> None:
     }
     answers = [answer(PRODUCTS[name], tiers, unit) for name, (tiers, unit, _) in by_hand.items()]
     found = renew_prices(
-        Catalogue(answers), REGION, {name: complete_prices_by_name(REGION)[name] for name in by_hand}, DAY
+        Catalogue(answers), REGION, {name: all_required_prices_by_name(REGION)[name] for name in by_hand}, DAY
     )
     assert not found.stayed
     for name, (_, _, usd) in by_hand.items():
@@ -233,7 +245,7 @@ def test_all_pages_are_read() -> None:
     product = PRODUCTS[name]
     near = [answer(product, {"0": "1"}, "GB-Mo", sku=f"N{n}", prefix="EUW1-OnDemand-") for n in range(4)]
     catalogue = Catalogue([*near, answer(product, {"0": "0.025"}, "GB-Mo")], size=2)
-    found = renew_prices(catalogue, REGION, {name: complete_prices_by_name(REGION)[name]}, DAY)
+    found = renew_prices(catalogue, REGION, {name: all_required_prices_by_name(REGION)[name]}, DAY)
     assert (found.table.usd(name), catalogue.asked) == (0.025, 3)
 
 
@@ -248,7 +260,7 @@ def test_the_question_is_one_that_boto3_takes() -> None:
             {"FormatVersion": "aws_v1", "PriceList": [json.dumps(GOOD)]},
             {"ServiceCode": "AmazonKinesis", "Filters": ANY, "FormatVersion": "aws_v1", "MaxResults": 100},
         )
-        found = renew_prices(client, REGION, {name: complete_prices_by_name(REGION)[name]}, DAY)
+        found = renew_prices(client, REGION, {name: all_required_prices_by_name(REGION)[name]}, DAY)
     assert found.table.usd(name) == 0.017
 
 
@@ -256,10 +268,13 @@ def test_a_price_that_stayed_is_status_3(project: Path, monkeypatch: pytest.Monk
     done = run(project, monkeypatch, everything(without="kms.key_month"))
     assert done.returncode == 3
     assert "kms.key_month not updated: the price list of awskms has no product KMS-Keys" in done.stdout
-    assert prices(REGION, project).prices["kms.key_month"].read == prices(ELSEWHERE).read
+    assert (
+        price_table_of_region(REGION, project).prices["kms.key_month"].read
+        == price_table_of_region(ELSEWHERE).read
+    )
     again = json.loads(run(project, monkeypatch, everything(), "--json").stdout)
     assert again["stayed"] == {}
-    assert prices(REGION, project).prices["kms.key_month"].read is None
+    assert price_table_of_region(REGION, project).prices["kms.key_month"].read is None
 
 
 def test_the_projects_own_prices_stay_and_what_they_lack_comes(
@@ -270,10 +285,10 @@ def test_the_projects_own_prices_stay_and_what_they_lack_comes(
         f"region: {REGION}\nread: 2026-05-01\nsource: a contract\nprices:\n  msk.express.gb_in: {{usd: 0.008}}\n"
     )
     assert run(project, monkeypatch, everything()).returncode == 0
-    table = prices(REGION, project)
+    table = price_table_of_region(REGION, project)
     own = table.prices["msk.express.gb_in"]
     assert (own.usd, own.read, own.source) == (0.008, date(2026, 5, 1), "a contract")
-    assert table.prices.keys() == prices(ELSEWHERE).prices.keys()
+    assert table.prices.keys() == price_table_of_region(ELSEWHERE).prices.keys()
 
 
 def test_no_answer_at_all_writes_nothing(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,7 +337,7 @@ def test_a_region_is_a_code(project: Path, region: str) -> None:
 
 
 def test_china_has_an_endpoint_of_its_own() -> None:
-    assert [price_list_region(each) for each in ("cn-north-1", "us-gov-west-1", "ap-south-2")] == [
+    assert [region_of_price_list_api(each) for each in ("cn-north-1", "us-gov-west-1", "ap-south-2")] == [
         "cn-northwest-1",
         "us-east-1",
         "us-east-1",

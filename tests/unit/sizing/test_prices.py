@@ -11,7 +11,7 @@ import pytest
 from millrace.cli.plan.plan_and_validate import old_prices_warning
 from millrace.config import ConfigurationError, load
 from millrace.sizing import plan
-from millrace.sizing.prices_and_limits import PRICES, prices
+from millrace.sizing.prices_and_limits import PRICES, price_table_of_region
 from tests.unit.cli.test_command_output import millrace
 
 TEXT = """\
@@ -41,7 +41,10 @@ def project(tmp_path: Path) -> Path:
 
 
 def table(dpu: float, region: str = "eu-west-1") -> str:
-    rows = {**{name: price.usd for name, price in prices("us-east-1").prices.items()}, "glue.dpu_hour": dpu}
+    rows = {
+        **{name: price.usd for name, price in price_table_of_region("us-east-1").prices.items()},
+        "glue.dpu_hour": dpu,
+    }
     lines = "\n".join(f"  {name}: {{usd: {usd}}}" for name, usd in rows.items())
     return f"region: {region}\nread: 2026-11-01\nsource: a test\nprices:\n{lines}\n"
 
@@ -51,7 +54,7 @@ def test_prices_of_ones_own_count(project: Path) -> None:
     assert without.prices_of == "us-east-1"
     assert any("prices are those of us-east-1" in each for each in without.warnings)
     (project / PRICES / "eu-west-1.yaml").write_text(table(0.88))
-    prices.cache_clear()
+    price_table_of_region.cache_clear()
     found = plan(load("shop", root=project))
     assert (found.prices_of, found.prices.isoformat()) == ("eu-west-1", "2026-11-01")
     assert not any("prices" in each for each in found.warnings)
@@ -71,7 +74,7 @@ def test_prices_of_ones_own_count(project: Path) -> None:
 )
 def test_a_table_that_cannot_be_read_is_one_message(project: Path, text: str, why: str) -> None:
     (project / PRICES / "eu-west-1.yaml").write_text(text)
-    prices.cache_clear()
+    price_table_of_region.cache_clear()
     with pytest.raises(ConfigurationError) as caught:
         plan(load("shop", root=project))
     (problem,) = caught.value.problems
@@ -100,9 +103,9 @@ def test_glue_is_priced_by_its_version(project: Path, version: str, usd: float, 
 )
 def test_a_table_is_old_after_ninety_days(project: Path, days: int, *, old: bool) -> None:
     (project / PRICES / "eu-west-1.yaml").write_text(table(0.44))
-    prices.cache_clear()
+    price_table_of_region.cache_clear()
     environment = load("shop", root=project)
-    count = len(prices("us-east-1").prices)
+    count = len(price_table_of_region("us-east-1").prices)
     note = old_prices_warning(environment, date(2026, 11, 1) + timedelta(days=days))
     assert (note is not None) == old
     if note is not None:
@@ -115,7 +118,7 @@ def test_a_table_is_old_after_ninety_days(project: Path, days: int, *, old: bool
 def test_one_price_that_stayed_is_old_alone(project: Path) -> None:
     stayed = table(0.44).replace("kms.key_month: {usd: 1.0}", "kms.key_month: {usd: 1.0, read: 2026-06-01}")
     (project / PRICES / "eu-west-1.yaml").write_text(stayed)
-    prices.cache_clear()
+    price_table_of_region.cache_clear()
     note = old_prices_warning(load("shop", root=project), date(2026, 11, 2))
     assert note is not None
     assert note.startswith(
@@ -126,7 +129,7 @@ def test_one_price_that_stayed_is_old_alone(project: Path) -> None:
 @pytest.mark.parametrize("verb", ["plan", "cost"])
 def test_old_prices_are_told_in_one_line(project: Path, verb: str) -> None:
     (project / PRICES / "eu-west-1.yaml").write_text(table(0.44).replace("2026-11-01", "2020-01-01"))
-    prices.cache_clear()
+    price_table_of_region.cache_clear()
     found = millrace(verb, "--env", "shop", cwd=project)
     assert found.returncode == 0
     assert [line for line in found.stdout.splitlines() if "may be out of date, read on 2020-01-01" in line]

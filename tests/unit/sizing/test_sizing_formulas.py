@@ -18,8 +18,8 @@ from millrace.sizing.queries.sizing_formulas import (
     choose_core_spread,
     cores_needed,
     effective_cores,
+    fewest_partitions_for_busy_cores,
     limit_per_partition,
-    partitions_for,
     spread_over_cores_or_none,
     whole_cores,
 )
@@ -135,7 +135,7 @@ def test_more_work_never_takes_fewer_cores(needed: float, more: float, partition
 @given(needed=LOADS, at_least=COUNTS)
 def test_own_partitions_suit_the_cores(needed: float, at_least: int) -> None:
     cores = whole_cores(needed)
-    found = partitions_for(cores, needed, at_least)
+    found = fewest_partitions_for_busy_cores(cores, needed, at_least)
     assert found >= max(cores, at_least)
     assert effective_cores(found, cores) > needed
     assert found <= cores * math.ceil(max(cores, at_least) / cores), "never beyond the next multiple"

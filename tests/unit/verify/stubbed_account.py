@@ -17,7 +17,7 @@ from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 
 from millrace.config import Environment, Names, load
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.verify.account.check_input_and_answer import ClaimContext
 
 ROOT = Path(__file__).parents[3]

@@ -11,7 +11,7 @@ import pytest
 
 from millrace.config import load
 from millrace.config.aws.kafka_versions import STANDARD
-from millrace.verify.account import check_claims, checks, checks_deployed
+from millrace.verify.account import account_checks, check_claims, deployment_checks
 from millrace.verify.account.claims import read_claims
 from tests.unit.verify.stubbed_account import (
     ACCOUNT,
@@ -55,7 +55,7 @@ def types(**said: list[str]) -> Answers:
         if kind == said.get("lacking"):
             return Refused("TypeNotFoundException")
         schema = {
-            "properties": dict.fromkeys(checks.RESOURCE_TYPES[kind]),
+            "properties": dict.fromkeys(account_checks.RESOURCE_TYPES[kind]),
             "createOnlyProperties": [f"/properties/{each}" for each in said.get("only", ())],
         }
         return {"Schema": json.dumps(schema)}
@@ -74,18 +74,18 @@ def services(*names: str) -> Answers:
 @pytest.mark.parametrize(
     ("check", "answers", "holds", "seen"),
     [
-        (checks.check_people_policies, found(), True, "1 policies"),
-        (checks.check_people_policies, found(("SUGGESTION", "EMPTY_ARRAY_ACTION")), True, "1 policies"),
-        (checks.check_people_policies, found(("ERROR", "INVALID_ACTION")), False, "ERROR INVALID_ACTION"),
-        (checks.check_msk_versions, versions(*STANDARD), True, ""),
-        (checks.check_msk_versions, versions(*STANDARD[1:]), False, f"not active: {STANDARD[0]}"),
-        (checks.check_endpoint_services, services("logs", "kafka"), True, "2 services"),
-        (checks.check_endpoint_services, services("logs", "kafkaconnect"), False, "not there: kafka"),
-        (checks.check_resource_types, types(), True, "4 types"),
-        (checks.check_resource_types, types(lacking="AWS::MSK::Topic"), False, "AWS::MSK::Topic is not there"),  # type: ignore[arg-type]
-        (checks.check_replacing_topic_properties, types(only=["ClusterArn", "TopicName", "ReplicationFactor"]), True, ""),
-        (checks.check_replacing_topic_properties, types(only=["ClusterArn", "TopicName", "PartitionCount"]), False, "PartitionCount"),
-        (checks.check_replacing_topic_properties, types(lacking="AWS::MSK::Topic"), None, "is not there"),  # type: ignore[arg-type]
+        (account_checks.check_people_policies, found(), True, "1 policies"),
+        (account_checks.check_people_policies, found(("SUGGESTION", "EMPTY_ARRAY_ACTION")), True, "1 policies"),
+        (account_checks.check_people_policies, found(("ERROR", "INVALID_ACTION")), False, "ERROR INVALID_ACTION"),
+        (account_checks.check_msk_versions, versions(*STANDARD), True, ""),
+        (account_checks.check_msk_versions, versions(*STANDARD[1:]), False, f"not active: {STANDARD[0]}"),
+        (account_checks.check_endpoint_services, services("logs", "kafka"), True, "2 services"),
+        (account_checks.check_endpoint_services, services("logs", "kafkaconnect"), False, "not there: kafka"),
+        (account_checks.check_resource_types, types(), True, "4 types"),
+        (account_checks.check_resource_types, types(lacking="AWS::MSK::Topic"), False, "AWS::MSK::Topic is not there"),  # type: ignore[arg-type]
+        (account_checks.check_replacing_topic_properties, types(only=["ClusterArn", "TopicName", "ReplicationFactor"]), True, ""),
+        (account_checks.check_replacing_topic_properties, types(only=["ClusterArn", "TopicName", "PartitionCount"]), False, "PartitionCount"),
+        (account_checks.check_replacing_topic_properties, types(lacking="AWS::MSK::Topic"), None, "is not there"),  # type: ignore[arg-type]
     ],
 )  # fmt: skip
 def test_an_account_is_asked(check: Any, answers: Answers, holds: bool | None, seen: str) -> None:
@@ -95,7 +95,7 @@ def test_an_account_is_asked(check: Any, answers: Answers, holds: bool | None, s
 
 
 def test_nobody_writes_policies_without_an_account() -> None:
-    assert checks.check_people_policies(question({})).holds is None
+    assert account_checks.check_people_policies(question({})).holds is None
 
 
 TOKEN = "https://public.ecr.aws/token/?service=public.ecr.aws&scope=repository:emr-serverless/spark/emr-7.13.0:pull"
@@ -105,7 +105,7 @@ MANIFEST = "https://public.ecr.aws/v2/emr-serverless/spark/emr-7.13.0/manifests/
 @pytest.mark.parametrize(("body", "holds"), [(b'{"manifests": []}', True), (b'{"errors": []}', False)])
 def test_the_gallery_is_asked_for_the_image(body: bytes, holds: bool) -> None:
     asked = question({}, pages={TOKEN: b'{"token": "t"}', MANIFEST: body})
-    assert checks.check_history_image_tag(asked).holds is holds
+    assert account_checks.check_history_image_tag(asked).holds is holds
 
 
 def priced(usd: str) -> Answers:
@@ -138,20 +138,20 @@ def priced(usd: str) -> Answers:
 @pytest.mark.parametrize(("usd", "holds"), [("0.308", True), ("0.60", False)])
 def test_unconfirmed_prices_are_compared(usd: str, holds: bool) -> None:
     asked = question(priced(usd))
-    assert asked.table_prices["glue.6.0.dpu_hour"].usd == 0.308
+    assert asked.required_prices_by_name["glue.6.0.dpu_hour"].usd == 0.308
     answered = {"glue.6.0.dpu_hour"}
     for name in asked.price_list_renewal.stayed:
         answered.discard(name)
     assert answered, "the answer has not the shape of a price"
-    answer = checks.check_price_figures(asked)
+    answer = account_checks.check_unconfirmed_prices(asked)
     assert answer.holds in (holds, False)
     assert ("glue.6.0.dpu_hour: 0.308 here, 0.6 there" in answer.seen) is not holds
-    assert checks.check_price_products(asked).holds is False
+    assert account_checks.check_price_products(asked).holds is False
 
 
 def test_prices_of_another_region_are_not_compared() -> None:
     environment = load("dev", root=ROOT).model_copy(update={"region": "eu-west-1"})
-    assert checks.check_price_figures(question({}, environment)).holds is None
+    assert account_checks.check_unconfirmed_prices(question({}, environment)).holds is None
 
 
 # ---- what is deployed ----
@@ -258,15 +258,15 @@ CLUSTER = {
 @pytest.mark.parametrize(
     ("check", "answers", "holds", "seen"),
     [
-        ("check_glue_runs", {"glue": glue()}, True, "Glue 5.1 G.1X"),
-        ("check_glue_runs", {"glue": glue(GetJobRuns={"JobRuns": [{**RUN, "JobRunState": "FAILED"}]})}, None, "no run"),
-        ("check_glue_timeout", {"glue": glue()}, True, "jobs"),
-        ("check_glue_timeout", {"glue": glue(GetJob={"Job": {"Name": "j", "Timeout": 2880}})}, False, "2880 minutes"),
-        ("check_log_groups", {"glue": glue(), "logs": groups("/flights-dev-x/role/error")}, True, "GROUP/NAME/NAME/error"),
-        ("check_log_groups", {"glue": glue(), "logs": groups("")}, False, "GROUP"),
-        ("check_log_groups", {"glue": glue(), "logs": groups(None)}, False, "no log group"),
-        ("check_log_groups", {"glue": glue(GetJobRuns={"JobRuns": []}), "logs": groups(None)}, None, "no run"),
-        ("check_emr_runs", emr(), True, "emr-7.13.0"),
+        ("check_glue_jobs_started", {"glue": glue()}, True, "Glue 5.1 G.1X"),
+        ("check_glue_jobs_started", {"glue": glue(GetJobRuns={"JobRuns": [{**RUN, "JobRunState": "FAILED"}]})}, None, "no run"),
+        ("check_glue_job_without_timeout", {"glue": glue()}, True, "jobs"),
+        ("check_glue_job_without_timeout", {"glue": glue(GetJob={"Job": {"Name": "j", "Timeout": 2880}})}, False, "2880 minutes"),
+        ("check_glue_log_group_names", {"glue": glue(), "logs": groups("/flights-dev-x/role/error")}, True, "GROUP/NAME/NAME/error"),
+        ("check_glue_log_group_names", {"glue": glue(), "logs": groups("")}, False, "GROUP"),
+        ("check_glue_log_group_names", {"glue": glue(), "logs": groups(None)}, False, "no log group"),
+        ("check_glue_log_group_names", {"glue": glue(GetJobRuns={"JobRuns": []}), "logs": groups(None)}, None, "no run"),
+        ("check_emr_jobs_started", emr(), True, "emr-7.13.0"),
         ("check_emr_start_time", emr(40), True, "40 s"),
         ("check_emr_start_time", emr(94), False, "94 s"),
         ("check_emr_zones", emr(ec2=zones("use1-az1", "use1-az2")), True, "use1-az1, use1-az2"),
@@ -277,20 +277,20 @@ CLUSTER = {
         ("check_msk_brokers", {"kafka": {"ListClustersV2": {"ClusterInfoList": [CLUSTER]}, "GetBootstrapBrokers": {"BootstrapBrokerStringSaslIam": "b:9098"}}}, True, "iam"),
         ("check_role_policies", roles("r") | found(), True, "policies"),
         ("check_role_policies", roles("r") | found(("SECURITY_WARNING", "PASS_ROLE_WITH_STAR_IN_RESOURCE")), False, "PASS_ROLE"),
-        ("check_emr_stop", {"cloudformation": DEPLOYED, "stepfunctions": machine("stop", "x", "StopRun")}, True, "1 runs"),
-        ("check_emr_stop", {"cloudformation": DEPLOYED, "stepfunctions": machine("start", "x", "StartRun")}, None, "no run"),
-        ("check_restarts", {"cloudformation": DEPLOYED, "stepfunctions": machine("restart", "run r ended as FAILED", "StartRun")}, True, "by an event"),
-        ("check_restarts", {"cloudformation": DEPLOYED, "stepfunctions": machine("restart", "x", "Settle")}, None, "no run"),
+        ("check_emr_run_was_stopped", {"cloudformation": DEPLOYED, "stepfunctions": machine("stop", "x", "StopRun")}, True, "1 runs"),
+        ("check_emr_run_was_stopped", {"cloudformation": DEPLOYED, "stepfunctions": machine("start", "x", "StartRun")}, None, "no run"),
+        ("check_restarts_by_rule", {"cloudformation": DEPLOYED, "stepfunctions": machine("restart", "run r ended as FAILED", "StartRun")}, True, "by an event"),
+        ("check_restarts_by_rule", {"cloudformation": DEPLOYED, "stepfunctions": machine("restart", "x", "Settle")}, None, "no run"),
         ("check_job_metrics", {"cloudwatch": {"ListMetrics": {"Metrics": [{"MetricName": "BatchDuration"}]}}}, True, "1 names"),
         ("check_job_metrics", {"cloudwatch": {"ListMetrics": {"Metrics": []}}}, None, "no metric"),
         ("check_event_log_copies", {"s3": {"ListObjectsV2": {"KeyCount": 3}}}, True, "3 copies"),
         ("check_event_log_copies", {"s3": {"ListObjectsV2": {"KeyCount": 0}}}, None, "no event log"),
-        ("check_missing_keys", table(WROTE), True, "tables were landed"),
-        ("check_lake_formation", table(WROTE), None, "is off"),
+        ("check_start_without_checkpoint", table(WROTE), True, "tables were landed"),
+        ("check_write_with_lake_formation", table(WROTE), None, "is off"),
     ],
 )  # fmt: skip
 def test_what_is_deployed_is_asked(check: str, answers: Answers, holds: bool | None, seen: str) -> None:
-    answer = getattr(checks_deployed, check)(question(answers))
+    answer = getattr(deployment_checks, check)(question(answers))
     assert answer.holds is holds, answer
     assert seen in answer.seen
 
@@ -305,7 +305,7 @@ def test_what_is_deployed_is_asked(check: str, answers: Answers, holds: bool | N
     ],
 )
 def test_versions_are_those_of_the_documents(wrote: dict[str, str], holds: bool | None) -> None:
-    assert checks_deployed.check_engine_versions(question(table(wrote), "minimal")).holds is holds
+    assert deployment_checks.check_snapshot_writer_versions(question(table(wrote), "minimal")).holds is holds
 
 
 def test_the_history_server_runs() -> None:
@@ -315,7 +315,7 @@ def test_the_history_server_runs() -> None:
             "cloudformation": DEPLOYED | {"ListStackResources": services},
             "ecs": {"DescribeServices": {"services": [{"runningCount": running}]}},
         }
-        assert checks_deployed.check_history_server(question(answers)).holds is (running == 1)
+        assert deployment_checks.check_history_server(question(answers)).holds is (running == 1)
 
 
 # ---- all of them ----

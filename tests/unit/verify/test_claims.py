@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from millrace.infra.constructs import event_log_copier, history_image_pull_through_cache
-from millrace.verify.account import checks_deployed
+from millrace.verify.account import deployment_checks
 from millrace.verify.account.check_claims import CHECKS
 from millrace.verify.account.claims import PAGE, Claim, read_claims, unproved_page_text
 
@@ -62,5 +62,5 @@ def test_whatever_says_that_it_was_not_tried_on_aws_is_a_claim() -> None:
 
 
 def test_figures_that_stand_twice_are_the_same() -> None:
-    assert f"{event_log_copier.FLAT_PREFIX}/" == checks_deployed.FLAT
+    assert f"{event_log_copier.FLAT_PREFIX}/" == deployment_checks.FLAT
     assert history_image_pull_through_cache.PUBLIC_URI.startswith("public.ecr.aws/")

@@ -21,7 +21,7 @@ from millrace.verify.environment_copy import (
     SHARDS,
     TAG,
     VerificationSettings,
-    new_environment_name,
+    random_verification_name,
     write_verification_environment,
 )
 from millrace.verify.environment_copy import NAME as NAMES
@@ -213,6 +213,6 @@ def test_a_long_project_is_cut_so_that_buckets_can_be_named(
 
 
 def test_names_are_new_each_time() -> None:
-    made = {new_environment_name() for _ in range(50)}
+    made = {random_verification_name() for _ in range(50)}
     assert len(made) > 25
     assert all(NAMES.fullmatch(name) for name in made)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from millrace.cli.watch import verify_environment_copy as command
 from millrace.config import Environment, Names
 from millrace.config.kafka.login import NoLogin
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.account.real_cost import ENVIRONMENT, PROJECT
-from millrace.lifecycle.jobs.state_machine import DeployedEnvironment
 from millrace.sandbox.kill_and_restart_jobs import DrillError
 from millrace.verify.environment_copy import NAME as NAMES
 from millrace.verify.environment_copy import TAG
@@ -39,7 +39,7 @@ def stack(name: str, tags: dict[str, str]) -> dict[str, Any]:
 def test_a_stack_with_both_marks_belongs_to_its_verification() -> None:
     result = verification_of_stack(stack(f"hello-{NAME}-storage", WHOLE), MINIMAL)
     assert result == OWN
-    assert (result.environment_name, result.cluster) == ("minimal", "")
+    assert (result.verified_environment_name, result.cluster) == ("minimal", "")
     assert result.tags.items() <= WHOLE.items()
 
 
@@ -180,20 +180,20 @@ def test_the_way_out_is_the_command_while_a_stack_is_there_and_by_hand_where_non
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     topic, group = f"topic hello-{NAME}-.* on theirs (no answer)", f"log group /hello-{NAME}/jobs/a/error"
-    command._print_cleanup([topic, group, f"stack hello-{NAME}-storage"], "CLEAN")
+    command._print_cleanup_instructions([topic, group, f"stack hello-{NAME}-storage"], "CLEAN")
     assert (
         capsys.readouterr().err == "millrace verify: these resources are left; to remove them, run: CLEAN\n"
     )
-    command._print_cleanup([f"{UNKNOWN}hello-{NAME}- and was not deleted yet"], "CLEAN")
+    command._print_cleanup_instructions([f"{UNKNOWN}hello-{NAME}- and was not deleted yet"], "CLEAN")
     assert "CLEAN" in capsys.readouterr().err
-    command._print_cleanup([topic, group, "arn:aws:sns:us-east-1:1:x"], "CLEAN")
+    command._print_cleanup_instructions([topic, group, "arn:aws:sns:us-east-1:1:x"], "CLEAN")
     before = "millrace verify: delete this resource by hand: "
     assert [line.removeprefix(before) for line in capsys.readouterr().err.splitlines()] == [
         f"{topic}: kafka-topics.sh --bootstrap-server BROKERS --delete --topic 'hello-{NAME}-.*'",
         f"aws logs delete-log-group --log-group-name /hello-{NAME}/jobs/a/error",
         "arn:aws:sns:us-east-1:1:x",
     ]
-    command._print_cleanup([], "CLEAN")
+    command._print_cleanup_instructions([], "CLEAN")
     assert capsys.readouterr().err == ""
 
 

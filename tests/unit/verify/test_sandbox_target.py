@@ -37,4 +37,4 @@ def test_no_driver_outlives_the_servers_after_a_failure(
 
     with pytest.raises(DrillError, match="its stacks are not read"):
         fail()
-    assert not driver.alive
+    assert not driver.is_alive

@@ -42,7 +42,7 @@ class Brokers:
 def test_brokers_that_know_no_limits_of_time_get_a_topic_without(monkeypatch: pytest.MonkeyPatch) -> None:
     brokers = Brokers(KafkaError.INVALID_CONFIG)
     monkeypatch.setattr(removal, "AdminClient", lambda _: brokers)
-    removal.create_topic({"bootstrap.servers": "x"}, "own", 2, 1.0)
+    removal.create_topic_if_missing({"bootstrap.servers": "x"}, "own", 2, 1.0)
     assert brokers.asked == [TIME_LIMITS, {}]
 
 
@@ -50,5 +50,5 @@ def test_any_other_refusal_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     brokers = Brokers(KafkaError.TOPIC_AUTHORIZATION_FAILED)
     monkeypatch.setattr(removal, "AdminClient", lambda _: brokers)
     with pytest.raises(DrillError, match="topic own could not be created"):
-        removal.create_topic({"bootstrap.servers": "x"}, "own", 2, 1.0)
+        removal.create_topic_if_missing({"bootstrap.servers": "x"}, "own", 2, 1.0)
     assert brokers.asked == [TIME_LIMITS]

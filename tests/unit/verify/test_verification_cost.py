@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.sizing import plan
-from millrace.sizing.prices_and_limits import prices
+from millrace.sizing.prices_and_limits import price_table_of_region
 from millrace.verify import aws_target, sandbox_target
 from millrace.verify.environment_copy import VerificationSettings
 from millrace.verify.expected_and_actual_cost import (
@@ -23,7 +23,7 @@ from millrace.verify.run import estimate_time_and_usage
 from millrace.verify.scenario import order_disturbances
 from tests.unit.verify.conftest import Make
 
-TABLE = prices("us-east-1")
+TABLE = price_table_of_region("us-east-1")
 
 
 def test_every_item_is_its_quantity_times_its_price(make: Make) -> None:

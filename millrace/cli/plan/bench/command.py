@@ -171,7 +171,7 @@ def bench(
         architecture=architecture,
         seed=seed,
     )
-    _print_and_write_outcome(environment, job, result, out, html, as_json=as_json)
+    _print_and_write_outcome_or_refuse(environment, job, result, out, html, as_json=as_json)
 
 
 def _parse_counts(option: str, text: str) -> tuple[int, ...]:
@@ -275,7 +275,7 @@ def _result_file_name(job: str, line: str | None) -> str:
     return f"{job}.json" if line in (None, DEFAULT) else f"{job}-spark{line}.json"
 
 
-def _print_and_write_outcome(
+def _print_and_write_outcome_or_refuse(
     environment: Environment,
     job: str,
     outcome: BenchmarkOutcome,

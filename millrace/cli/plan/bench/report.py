@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from millrace.cli.shared.console import figure_columns, plain_table, word_columns
 from millrace.cli.shared.html_pages import html_page
 from millrace.config import Environment
-from millrace.sizing.queries.benchmark_figures import Interval
+from millrace.sizing.queries.benchmark_figures import EstimateWithInterval
 from millrace.sizing.readable_numbers import count
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _excluded_runs_text(fit: ModelFit) -> str:
     return f"; {fit.left_out} {runs} of too few left out" if fit.left_out else ""
 
 
-def _interval_text(estimate: Interval, factor: float, digits: int) -> str:
+def _interval_text(estimate: EstimateWithInterval, factor: float, digits: int) -> str:
     value, low, high = (f"{x * factor:.{digits}f}" for x in (estimate.value, estimate.low, estimate.high))
     return f"{value} [{low}, {high}]"
 

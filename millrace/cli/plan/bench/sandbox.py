@@ -126,7 +126,7 @@ def measure_at_core_counts(
     with locked_sandbox_without_left_programs(), kafka_broker.running_broker() as broker:
         levels = benchmark.records_needed_by_partition(runs)
         broker.create_topic(benchmark.TOPIC, len(levels))
-        benchmark.fill_topic_and_count_records(broker.bootstrap, payloads, levels)
+        benchmark.fill_topic_and_return_records_sent(broker.bootstrap, payloads, levels)
         moved = _progress_printer(len(runs) * len(cores))
         measured = [
             benchmark.run_benchmark_schedule(

@@ -240,7 +240,7 @@ def import_command(
         typer.echo(f"wrote {shown}")
         if written is not None:
             typer.echo(f"wrote {written.relative_to(root)}")
-        _print_notes_and_steps(notes, plans, steps)
+        _print_notes_plans_and_steps(notes, plans, steps)
     _exit_if_undecided(open_ones, shown)
 
 
@@ -252,7 +252,9 @@ def _exit_if_undecided(open_ones: Mapping[str, str], file: str) -> None:
         raise typer.Exit(1)
 
 
-def _print_notes_and_steps(notes: Sequence[str], plans: Mapping[str, Plan], steps: Sequence[str]) -> None:
+def _print_notes_plans_and_steps(
+    notes: Sequence[str], plans: Mapping[str, Plan], steps: Sequence[str]
+) -> None:
     for each in notes:
         typer.echo(f"note: {each}")
     if plans:
@@ -345,7 +347,7 @@ def _update_earlier_import_file(
         changes = [f"{path}: {value}" for path, value in values.items()]
         changes.append(f"{'.'.join(begins.path)}.{begins.key}: {before} → {begins.after}")
         typer.echo(f"{file}: {'; '.join(changes)}{'' if fits else '; nothing else was changed'}")
-        _print_notes_and_steps(notes, plans, steps)
+        _print_notes_plans_and_steps(notes, plans, steps)
     _exit_if_undecided(open_ones, file)
 
 

@@ -93,7 +93,7 @@ def scan(
     if html is not None:
         check_page_is_writable(html)
     tags = _parse_tags(tag or ())
-    region, client = _account_and_client_factory(region)
+    region, client = _region_and_client_factory(region)
     from millrace.advisor.existing.account_scan import UsageWindow
 
     now = datetime.now(UTC)
@@ -128,7 +128,7 @@ def _parse_tags(texts: Sequence[str]) -> dict[str, str]:
     return {key: value for key, _, value in pairs}
 
 
-def _account_and_client_factory(region: str | None) -> tuple[str, Callable[[str], Any]]:
+def _region_and_client_factory(region: str | None) -> tuple[str, Callable[[str], Any]]:
     import boto3
     from botocore.exceptions import BotoCoreError
 

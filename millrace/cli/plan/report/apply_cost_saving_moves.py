@@ -11,10 +11,10 @@ import typer
 from millrace.config import Environment
 from millrace.config.document.problems import wrong_option_error
 from millrace.sizing import total_cost
-from millrace.sizing.cost_saving_moves import Move
+from millrace.sizing.cost_saving_moves import CostSavingMove
 
 
-def move_lines(moves: Sequence[Move]) -> Iterator[str]:
+def move_lines(moves: Sequence[CostSavingMove]) -> Iterator[str]:
     """Yield a numbered line for each move."""
     for number, each in enumerate(moves, start=1):
         change = f"{each.key}: {_value_as_text(each.old)} to {_value_as_text(each.new)}"
@@ -29,7 +29,7 @@ def move_lines(moves: Sequence[Move]) -> Iterator[str]:
         yield f"{number}. ${each.saved:,.2f} less: {change}, ${each.usd:,.2f} a month; gives up {each.gives_up}"
 
 
-def write_moves_into_files(environment: Environment, moves: Sequence[Move], numbers: str) -> None:
+def write_moves_into_files(environment: Environment, moves: Sequence[CostSavingMove], numbers: str) -> None:
     """Write moves into the files of an environment; comments stay, and nothing is written if the result cannot be planned.
 
     Parameters

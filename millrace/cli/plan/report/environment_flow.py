@@ -13,7 +13,7 @@ from millrace.config.queries import DeriveQuery, LandingQueryBase, Query
 from millrace.config.sinks.stream_sink_base import StreamSink
 from millrace.config.units import format_duration
 from millrace.sizing.cost import GB, SECONDS
-from millrace.sizing.costs.storage_and_unpriced_costs import stored_gb_per_second
+from millrace.sizing.costs.storage_and_unpriced_costs import gb_added_per_second
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.readable_numbers import count, dollars, format_bytes, format_number, join_names
 
@@ -68,7 +68,7 @@ def flow_chart(checked: SimulatedPlan, risks: Sequence[Risk]) -> dict[str, list[
             for name, part in demand.streams.items():
                 size = checked.environment.streams[name].traffic.record_size
                 flows[f"stream {name}", job] += demand.work.rate * part * size
-        targets = list(dict.fromkeys(_target_keys(query, checked.environment.streams)))
+        targets = list(dict.fromkeys(_box_keys_of_targets(query, checked.environment.streams)))
         alone = sum(not key.startswith("letters ") for key in targets) == 1
         for key in targets:
             box = boxes.setdefault(
@@ -109,7 +109,7 @@ def _flow_box(
 def _written_rows_lines(checked: SimulatedPlan, demand: QueryDemand, query: Query) -> list[str]:
     """Return the rows of a query's only target; those of a transform are unknown, so the records that it reads."""
     rate = f"{format_number(demand.work.rate)} records/s"
-    gb_month = stored_gb_per_second(checked.environment, query, demand) * SECONDS
+    gb_month = gb_added_per_second(checked.environment, query, demand) * SECONDS
     return [
         f"peak {rate}" if isinstance(query, LandingQueryBase) else f"reads {rate} at the peak",
         *([f"+{format_bytes(gb_month * GB)} a month"] if gb_month else []),
@@ -155,7 +155,7 @@ def _job_box(checked: SimulatedPlan, name: str) -> dict[str, Any]:
     return _flow_box(f"job {name}", "job", lines, usd, f"job-{name}")
 
 
-def _target_keys(query: Query, streams: Container[str]) -> Iterator[str]:
+def _box_keys_of_targets(query: Query, streams: Container[str]) -> Iterator[str]:
     """Yield keys of a query's targets: ``table x`` in the catalog, ``stream x`` of the environment, else kind and name."""
     if isinstance(query, LandingQueryBase):
         yield f"table {query.table}"

@@ -11,7 +11,7 @@ from millrace.cli.shared.verdict import Verdict
 from millrace.cli.shared.verdict import verdict_document as verdict_json
 from millrace.config import Environment
 from millrace.sizing.alternatives.doubtful_plan_inputs import FULL, share_of_limits_at_peak
-from millrace.sizing.cost_saving_moves import Move
+from millrace.sizing.cost_saving_moves import CostSavingMove
 from millrace.sizing.plan_as_plain_data import plan_as_plain_data
 from millrace.sizing.plan_model import JobPlan, WorkerChoice
 from millrace.sizing.queries.driver import fixed_seconds_of_batches
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from millrace.cli.plan.report.plan_risks import SimulatedPlan
 
 
-def plan_document(checked: SimulatedPlan, verdict: Verdict, moves: Sequence[Move] = ()) -> dict[str, Any]:
+def plan_document(
+    checked: SimulatedPlan, verdict: Verdict, moves: Sequence[CostSavingMove] = ()
+) -> dict[str, Any]:
     """Return a checked plan with its verdict as an object that ``json.dumps`` takes.
 
     Returns

@@ -242,7 +242,7 @@ def _full_stream_risks(checked: SimulatedPlan) -> Iterator[Risk]:
         )
 
 
-def _driver_size_risks(checked: SimulatedPlan) -> Iterator[Risk]:
+def _cores_near_driver_limit_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     most = service_limits()["spark.driver.most_cores"]
     large_ones = [job for job in checked.plan.jobs.values() if job.cores.value > FULL * most]
     if large_ones:
@@ -339,7 +339,7 @@ def _no_peak_factor_risks(checked: SimulatedPlan) -> Iterator[Risk]:
         )
 
 
-def _old_price_risks(checked: SimulatedPlan) -> Iterator[Risk]:
+def _doubtful_price_risks(checked: SimulatedPlan) -> Iterator[Risk]:
     if checked.plan.prices_of != checked.plan.region:
         words = (
             f"all prices are those of {checked.plan.prices_of}: there is no table of {checked.plan.region}"
@@ -371,12 +371,12 @@ RISKS: tuple[Callable[[SimulatedPlan], Iterator[Risk]], ...] = (
         _assumed_rate_risks,
         _unpriced_sink_risks,
         _full_stream_risks,
-        _driver_size_risks,
+        _cores_near_driver_limit_risks,
         _busy_driver_risks,
         _brokers_without_reserve_risks,
         _without_tls_risks,
         _no_peak_factor_risks,
-        _old_price_risks,
+        _doubtful_price_risks,
         _unread_stream_risks,
     ),
 )

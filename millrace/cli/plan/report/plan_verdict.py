@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millrace.cli.plan.report.next_command import next_command_and_effect
 from millrace.cli.plan.report.plan_risks import RISKS, SimulatedPlan, catch_up_limiting_keys_text
-from millrace.cli.shared.verdict import SlaState, Verdict, largest_first
+from millrace.cli.shared.verdict import SlaState, Verdict, risks_largest_first
 from millrace.sizing.readable_numbers import dollars, duration_text, format_number, percent
 
 
@@ -21,7 +21,7 @@ def plan_verdict(checked: SimulatedPlan, env: str | None = None) -> Verdict:
     from millrace.sizing.simulation.expected_cost import ALIKE, largest_monthly_cost
 
     environment, plan = checked.environment, checked.plan
-    risks = largest_first(risk for find in RISKS for risk in find(checked))
+    risks = risks_largest_first(risk for find in RISKS for risk in find(checked))
     assumed = any(line.assumed for line in checked.bill_lines())
     saved = sum(
         max(0.0, largest_monthly_cost(job) - job.expected_usd.value)

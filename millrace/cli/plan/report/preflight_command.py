@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from millrace.cli.shared.account_or_sandbox_connection import connect_account
-from millrace.cli.shared.console import print_table_with_texts, word_columns
+from millrace.cli.shared.console import print_table_with_trailing_texts, word_columns
 from millrace.cli.shared.expected_failures import FAILED
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.config import Environment, load
@@ -47,7 +47,7 @@ def preflight(
     """
     from millrace.lifecycle.aws_error_messages import CredentialsError
     from millrace.lifecycle.changes.read_deployed_sizes import read_deployed_sizes
-    from millrace.lifecycle.preflight import account as preflight_account
+    from millrace.lifecycle.preflight import account_checks as preflight_account
     from millrace.lifecycle.preflight import policies_state_machines_drift as preflight_templates
     from millrace.lifecycle.preflight.run_preflight_checks import (
         PreflightAccount,
@@ -106,7 +106,9 @@ def _templates_and_missing_program_rows(
 def print_preflight_rows(rows: Sequence[PreflightRow], *, err: bool = False) -> None:
     """Print a table, a line for each row, and below it the commands of those that are not in order."""
     cells = [[_SIGNS[e.verdict], *map(escape, (e.subject, e.found, e.remedy))] for e in rows]
-    print_table_with_texts(word_columns("", ""), ("", "to do"), cells, stream=sys.stderr if err else None)
+    print_table_with_trailing_texts(
+        word_columns("", ""), ("", "to do"), cells, stream=sys.stderr if err else None
+    )
     for each in rows:
         if each.command:
             typer.echo(f"{each.subject}: {each.command}", err=err)

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from millrace.cli.shared.verdict import Risk, SlaState, Verdict, also_concerned_text, largest_first
+from millrace.cli.shared.verdict import Risk, SlaState, Verdict, also_concerned_text, risks_largest_first
 from millrace.config import Environment
 from millrace.sizing import Plan
 from millrace.sizing.cost import HOURS
@@ -46,11 +46,11 @@ def simulation_verdict(
         Whether all executors ran all the time.
     """
     usd = sum(monthly_usd(result) for result in results.values())
-    risks = largest_first(
+    risks = risks_largest_first(
         (
             *_late_query_risks(plan, results),
             *_waiting_record_risks(plan, results),
-            *_full_job_risks(plan, results),
+            *_all_executors_busy_risks(plan, results),
             *_assumed_rate_risks(plan, results),
         )
     )
@@ -83,7 +83,7 @@ def monthly_usd(result: JobResult) -> float:
     return result.usd / result.seconds * MONTH
 
 
-def _queries_with_sla_and_lateness(
+def _query_results_with_sla_share_and_age(
     plan: Plan, results: Mapping[str, JobResult]
 ) -> Iterator[tuple[str, QueryResult, float, float, float]]:
     """Yield each query with its job, SLA, share in time, and age of the oldest waiting record at the end.
@@ -112,7 +112,9 @@ def age_of_oldest_waiting_record(query: QueryResult, end: float) -> float:
 def _sla_state_of_simulation(plan: Plan, results: Mapping[str, JobResult]) -> SlaState:
     from millrace.sizing.simulation.plan_simulation_check import WITHIN
 
-    _, query, sla, share, _ = min(_queries_with_sla_and_lateness(plan, results), key=lambda each: each[3])
+    _, query, sla, share, _ = min(
+        _query_results_with_sla_share_and_age(plan, results), key=lambda each: each[3]
+    )
     words = f"{percent(share)} of {query.name}'s records within {duration_text(sla)}"
     if len(query.ends):
         words += f", the oldest {duration_text(query.ages.oldest)}"
@@ -124,7 +126,7 @@ def _late_query_risks(plan: Plan, results: Mapping[str, JobResult]) -> Iterator[
 
     late = [
         (share, job, query, sla)
-        for job, query, sla, share, _ in _queries_with_sla_and_lateness(plan, results)
+        for job, query, sla, share, _ in _query_results_with_sla_share_and_age(plan, results)
         if share < WITHIN
     ]
     if late:
@@ -164,7 +166,7 @@ def longest_late_length_and_start(query: QueryResult, sla: float) -> tuple[float
 def _waiting_record_risks(plan: Plan, results: Mapping[str, JobResult]) -> Iterator[Risk]:
     old = [
         (age, job, query)
-        for job, query, sla, _, age in _queries_with_sla_and_lateness(plan, results)
+        for job, query, sla, _, age in _query_results_with_sla_share_and_age(plan, results)
         if age > sla
     ]
     if old:
@@ -179,7 +181,7 @@ def _waiting_record_risks(plan: Plan, results: Mapping[str, JobResult]) -> Itera
         )
 
 
-def _full_job_risks(plan: Plan, results: Mapping[str, JobResult]) -> Iterator[Risk]:
+def _all_executors_busy_risks(plan: Plan, results: Mapping[str, JobResult]) -> Iterator[Risk]:
     """Yield a risk for jobs that run all their executors for much of the time, if their number varies."""
     import numpy as np
 

@@ -88,7 +88,7 @@ def _rehearse_start_on_tables(environment: Environment, jobs: Sequence[str]) -> 
         settings = [
             typed_json.to_json_value(job_settings(environment, sized.jobs[job], place.names)) for job in jobs
         ]
-        deployed = operate_running_sandbox.columns_of_local_tables(
+        deployed = operate_running_sandbox.ddl_columns_of_local_tables(
             place.catalog(), _table_names_in_settings(settings)
         )
     return rehearse_job_table_changes.rehearse_starts(settings, deployed)

@@ -20,7 +20,7 @@ from rich.text import Text
 from millrace.cli.plan.schema.check_against_deployed_tables import check
 from millrace.cli.shared.console import figure_columns, print_rich
 from millrace.cli.shared.options import AsJson, KafkaAddress, KinesisAddress, load_environment_with_stream
-from millrace.cli.shared.output_file_errors import write_errors_as_wrong_option
+from millrace.cli.shared.output_file_errors import reporting_write_errors_as_wrong_option
 from millrace.completion import complete_environment_names
 from millrace.config import find_root
 from millrace.config.environment_json_schema import SCHEMA_FILE, schema_text
@@ -66,7 +66,7 @@ def schema(
     if not file.parent.is_dir():
         # A folder that is created here would become the project of all folders below.
         raise typer.BadParameter("--write: there is no folder environments/ here or in a folder above")
-    with write_errors_as_wrong_option("--write", file):
+    with reporting_write_errors_as_wrong_option("--write", file):
         file.write_text(schema_text(), encoding="utf-8")
     typer.echo(f"wrote {SCHEMA_FILE}")
 
@@ -163,9 +163,9 @@ def infer(
     form = form or _format_by_suffix(file)
     changes = form in ("debezium", "dms")
     if not changes:
-        _refuse_existing_out(out, force=force)
+        _refuse_existing_or_unwritable_out(out, force=force)
     if form == "avro":
-        text, result = _read_avro_schema_text_and_result(file, out)
+        text, result = _read_avro_schema_text_and_fields(file, out)
         found = {"": _InferredSchemaFile(result, text, out)}
     else:
         payloads, names, delimiter = _payloads_with_columns_and_delimiter(
@@ -187,7 +187,7 @@ def infer(
             for table, each in tables.items()
         }
     for each in found.values() if changes else ():
-        _refuse_existing_out(each.out, force=force)
+        _refuse_existing_or_unwritable_out(each.out, force=force)
     for each in found.values():
         _write_schema_file(each)
     if as_json:
@@ -221,7 +221,7 @@ class _InferredSchemaFile:
 
 def _write_schema_file(proposal: _InferredSchemaFile) -> None:
     if proposal.out is not None:
-        with write_errors_as_wrong_option("--out", proposal.out):
+        with reporting_write_errors_as_wrong_option("--out", proposal.out):
             proposal.out.parent.mkdir(parents=True, exist_ok=True)
             proposal.out.write_text(proposal.text, encoding="utf-8")
 
@@ -236,7 +236,7 @@ def _routes_yaml(inferred: Mapping[str, _InferredSchemaFile], stream: str, form:
     return "\n".join(["", "routes:", *lines])
 
 
-def _refuse_existing_out(out: Path | None, *, force: bool) -> None:
+def _refuse_existing_or_unwritable_out(out: Path | None, *, force: bool) -> None:
     if out is None:
         return
     if out.suffix not in (".ddl", ".avsc"):
@@ -245,7 +245,7 @@ def _refuse_existing_out(out: Path | None, *, force: bool) -> None:
         raise typer.BadParameter(f"--out {out} exists; overwrite it with --force")
     # Before reading records, which may take long.
     above = next(each for each in out.absolute().parents if each.exists())
-    with write_errors_as_wrong_option("--out", out):
+    with reporting_write_errors_as_wrong_option("--out", out):
         if not above.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(above))
         if not os.access(above, os.W_OK | os.X_OK):
@@ -269,15 +269,15 @@ def _format_by_suffix(file: Path | None) -> Format:
     return "json" if file is None else suffixes.get(file.suffix, "json")
 
 
-def _read_avro_schema_text_and_result(file: Path | None, out: Path | None) -> tuple[str, InferredSchema]:
+def _read_avro_schema_text_and_fields(file: Path | None, out: Path | None) -> tuple[str, InferredSchema]:
     from millrace.sandbox.schemas import ddl_and_pyspark_types
-    from millrace.sandbox.schemas.infer import read_avro_schema_text_and_result
+    from millrace.sandbox.schemas.infer import read_avro_schema_text_and_fields
 
     if file is None:
         raise typer.BadParameter(
             "--format avro: an Avro record does not contain its schema; give an Avro file with --file"
         )
-    text, result = read_avro_schema_text_and_result(file.read_bytes())
+    text, result = read_avro_schema_text_and_fields(file.read_bytes())
     return (
         ddl_and_pyspark_types.schema_as_ddl(result.schema)
         if out is not None and out.suffix == ".ddl"
@@ -308,11 +308,13 @@ def _payloads_with_columns_and_delimiter(
         assert env is not None, "no environment"
         environment = load_environment_with_stream(env, stream)
         payloads = read_sample_records.decompress_all(
-            traffic_targets.sample_records(environment, stream, count, kafka=kafka, kinesis=kinesis, aws=aws)
+            traffic_targets.read_sample_payloads(
+                environment, stream, count, kafka=kafka, kinesis=kinesis, aws=aws
+            )
         )
         return payloads, names, delimiter or read_sample_records.guess_delimiter(payloads[:20], names)
     headed = form == "csv" and names is None
-    payloads = read_sample_records.read_lines(file, count + headed)
+    payloads = read_sample_records.read_nonempty_lines(file, count + headed)
     delimiter = delimiter or read_sample_records.guess_delimiter(payloads[:20], names)
     if headed:
         return payloads[1:], read_sample_records.csv_header(file, delimiter), delimiter

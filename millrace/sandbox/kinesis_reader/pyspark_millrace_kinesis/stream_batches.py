@@ -157,7 +157,7 @@ class BatchPlanner:
             self._remember_returned_offset(self.initial_offset())
         assert self._told is not None
         listed, fresh = self._list_shards(), dict[str, tuple[str, int]]()
-        self._replace_ended_shards(listed, fresh)
+        self._replace_ended_shards_by_children(listed, fresh)
         asked = self._readable_shards(listed)
         deadline = self.clock() + self.limits.seconds
         while asked:
@@ -165,7 +165,7 @@ class BatchPlanner:
             if self.clock() >= deadline:
                 break
             if not asked and self._ended_shards() - fresh.keys():
-                asked = self._replace_ended_shards(self._list_shards(), fresh)
+                asked = self._replace_ended_shards_by_children(self._list_shards(), fresh)
         if fresh:
             self._told = self._offset_of_entries(self._entries)
         return self._told
@@ -187,7 +187,9 @@ class BatchPlanner:
     def _ended_shards(self) -> set[str]:
         return {shard for shard, entry in self._entries.items() if entry["iteratorType"] == ENDED}
 
-    def _replace_ended_shards(self, listed: Mapping[str, Shard], fresh: Mapping[str, Any]) -> set[str]:
+    def _replace_ended_shards_by_children(
+        self, listed: Mapping[str, Shard], fresh: Mapping[str, Any]
+    ) -> set[str]:
         """Replace shards that have ended and gave this batch nothing by their children; return the new ones."""
         over = self._ended_shards() - fresh.keys()
         # A shard with descendants in the entries was read to its end.

@@ -12,10 +12,10 @@ from millrace.config.engines.emr import EmrJob
 from millrace.config.engines.versions import VERSIONS, version_row
 from millrace.config.model import GlueJob, MskCluster
 from millrace.lifecycle.account.kafka_access import bootstrap_servers_of_cluster
-from millrace.sizing.alarms.metrics import metric_namespace
+from millrace.sizing.alarms.reported_metrics import metric_namespace
 from millrace.sizing.prices_and_limits import service_limits
+from millrace.verify.account.account_checks import policy_error_codes, shortened_list_text
 from millrace.verify.account.check_input_and_answer import Check, CheckAnswer, ClaimContext, UndeterminedError
-from millrace.verify.account.checks import policy_error_codes, shortened_list_text
 
 ICEBERG = {each.name: each.iceberg for each in VERSIONS}
 """Iceberg version of each engine version whose document has it."""
@@ -46,7 +46,7 @@ def check_role_policies(context: ClaimContext) -> CheckAnswer:
     return CheckAnswer(not wrong, shortened_list_text(wrong) or f"{len(documents)} policies")
 
 
-def _answer_by_runs(
+def _proved_if_each_job_ran(
     newest: Mapping[str, Sequence[Mapping[str, Any]]], name: Callable[[Mapping[str, Any]], str]
 ) -> CheckAnswer:
     """Return an answer that is proved by a run of each job: AWS may accept one job and refuse another."""
@@ -58,13 +58,15 @@ def _answer_by_runs(
     return CheckAnswer(True if len(lived) == len(newest) else None, seen)
 
 
-def check_glue_runs(context: ClaimContext) -> CheckAnswer:
+def check_glue_jobs_started(context: ClaimContext) -> CheckAnswer:
     """Look for a run of each job on Glue that really started."""
-    newest = {job: context.newest_glue_runs(job) for job in context.jobs_of_engine(GlueJob)}
-    return _answer_by_runs(newest, lambda run: f"Glue {run.get('GlueVersion')} {run.get('WorkerType')}")
+    newest = {job: context.newest_started_glue_runs(job) for job in context.jobs_of_engine(GlueJob)}
+    return _proved_if_each_job_ran(
+        newest, lambda run: f"Glue {run.get('GlueVersion')} {run.get('WorkerType')}"
+    )
 
 
-def check_glue_timeout(context: ClaimContext) -> CheckAnswer:
+def check_glue_job_without_timeout(context: ClaimContext) -> CheckAnswer:
     """Read the timeout of jobs whose template has none."""
     jobs = context.jobs_of_engine(GlueJob).items()
     open_ended = [
@@ -78,12 +80,12 @@ def check_glue_timeout(context: ClaimContext) -> CheckAnswer:
     return CheckAnswer(not ends, shortened_list_text(ends) or f"{len(open_ended)} jobs")
 
 
-def check_log_groups(context: ClaimContext) -> CheckAnswer:
+def check_glue_log_group_names(context: ClaimContext) -> CheckAnswer:
     """Look for a Glue job's log groups with streams; show their names without the account's own parts."""
     jobs = context.jobs_of_engine(GlueJob)
     shapes, lived = set[str](), 0
     for job in jobs:
-        lived += len(context.newest_glue_runs(job))
+        lived += len(context.newest_started_glue_runs(job))
         group = f"/{context.names.prefix}/jobs/{job}"
         groups = context.items_of_all_pages(
             "logs", "describe_log_groups", "logGroups", logGroupNamePrefix=group
@@ -94,7 +96,7 @@ def check_log_groups(context: ClaimContext) -> CheckAnswer:
             if rest and not rest.startswith(("/", f"-{context.names.job(job)}")):
                 continue
             if context.client("logs").describe_log_streams(logGroupName=name, limit=1)["logStreams"]:
-                shapes.add(_log_group_parts_summary(rest))
+                shapes.add(_log_group_name_with_parts_masked(rest))
     if not shapes:
         return CheckAnswer(False, "jobs ran, but no log group has a stream") if lived else _NO_RUN
     return CheckAnswer(
@@ -102,8 +104,8 @@ def check_log_groups(context: ClaimContext) -> CheckAnswer:
     )
 
 
-def _log_group_parts_summary(rest: str) -> str:
-    """Return the number of parts of ``/configuration/role/error`` and the last of them."""
+def _log_group_name_with_parts_masked(rest: str) -> str:
+    """Return the form of a log group's name, such as ``GROUP-NAME/NAME/error``: no name of the account is in it."""
     parts = rest.split("/")
     last = parts[-1] if parts[-1] in ("error", "output") else "NAME"
     return (
@@ -114,7 +116,7 @@ def _log_group_parts_summary(rest: str) -> str:
     )
 
 
-def _engine_versions_with_snapshots(context: ClaimContext) -> Iterator[tuple[str, dict[str, str]]]:
+def _engine_versions_and_snapshot_summaries(context: ClaimContext) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the summary of each table's newest snapshot, which names its writer, with the version of the job's engine."""
     glue, s3 = context.client("glue"), context.client("s3")
     for job in context.names.environment.jobs.values():
@@ -134,10 +136,10 @@ def _engine_versions_with_snapshots(context: ClaimContext) -> Iterator[tuple[str
                     yield job.version, snapshot["summary"]
 
 
-def check_engine_versions(context: ClaimContext) -> CheckAnswer:
+def check_snapshot_writer_versions(context: ClaimContext) -> CheckAnswer:
     """Read the writer of each table's newest snapshot (Iceberg's ``EnvironmentContext``)."""
     seen, wrong = set[str](), set[str]()
-    for version, summary in _engine_versions_with_snapshots(context):
+    for version, summary in _engine_versions_and_snapshot_summaries(context):
         spark = summary.get("engine-version", "unknown")
         # "Apache Iceberg 1.10.0 (commit ...)"
         iceberg = (summary.get("iceberg-version", "").split() or ["unknown"] * 3)[2:3] or ["unknown"]
@@ -152,10 +154,10 @@ def check_engine_versions(context: ClaimContext) -> CheckAnswer:
     return CheckAnswer(not wrong, shortened_list_text(wrong or seen))
 
 
-def check_emr_runs(context: ClaimContext) -> CheckAnswer:
+def check_emr_jobs_started(context: ClaimContext) -> CheckAnswer:
     """Look for a run of each job on EMR Serverless that really started."""
-    newest = {job: context.newest_emr_runs(job) for job in context.jobs_of_engine(EmrJob)}
-    return _answer_by_runs(newest, lambda run: str(run["releaseLabel"]))
+    newest = {job: context.newest_started_emr_runs(job) for job in context.jobs_of_engine(EmrJob)}
+    return _proved_if_each_job_ran(newest, lambda run: str(run["releaseLabel"]))
 
 
 def check_emr_start_time(context: ClaimContext) -> CheckAnswer:
@@ -164,7 +166,7 @@ def check_emr_start_time(context: ClaimContext) -> CheckAnswer:
     took = [
         (run["startedAt"] - run["createdAt"]).total_seconds()
         for job in jobs
-        for run in context.newest_emr_runs(job)
+        for run in context.newest_started_emr_runs(job)
         if "startedAt" in run
     ]
     if not took:
@@ -192,7 +194,7 @@ def check_emr_zones(context: ClaimContext) -> CheckAnswer:
     return CheckAnswer(known is None or set(zones) <= set(known), f"taken: {shortened_list_text(zones)}")
 
 
-def _cluster_arns(context: ClaimContext) -> list[str]:
+def _msk_cluster_names_or_undetermined(context: ClaimContext) -> list[str]:
     kafka = context.names.environment.kafka
     names = [name for name, cluster in kafka.items() if isinstance(cluster, MskCluster)]
     if not names:
@@ -202,7 +204,7 @@ def _cluster_arns(context: ClaimContext) -> list[str]:
 
 def check_msk_zones(context: ClaimContext) -> CheckAnswer:
     """Look for the zones in which AWS accepted clusters."""
-    cluster_names = {context.names.cluster(name) for name in _cluster_arns(context)}
+    cluster_names = {context.names.cluster(name) for name in _msk_cluster_names_or_undetermined(context)}
     subnets = set[str]()
     for each in context.items_of_all_pages("kafka", "list_clusters_v2", "ClusterInfoList"):
         if each["ClusterName"] in cluster_names:
@@ -235,7 +237,7 @@ def _inputs_and_states_of_successes(
         yield json.loads(begun[0].get("input", "{}")) if begun else {}, left
 
 
-def check_emr_stop(context: ClaimContext) -> CheckAnswer:
+def check_emr_run_was_stopped(context: ClaimContext) -> CheckAnswer:
     """Look for an execution that ended a run on EMR Serverless."""
     jobs = context.jobs_of_engine(EmrJob)
     done = sum("StopRun" in left for job in jobs for _, left in _inputs_and_states_of_successes(context, job))
@@ -246,7 +248,7 @@ def check_emr_stop(context: ClaimContext) -> CheckAnswer:
     )
 
 
-def check_restarts(context: ClaimContext) -> CheckAnswer:
+def check_restarts_by_rule(context: ClaimContext) -> CheckAnswer:
     """Look for executions that a rule started and that started a run."""
     reasons = [
         str(inputs.get("reason", ""))
@@ -265,7 +267,7 @@ def check_restarts(context: ClaimContext) -> CheckAnswer:
 def check_msk_brokers(context: ClaimContext) -> CheckAnswer:
     """Ask MSK for the brokers of each cluster."""
     kinds = set()
-    for name in _cluster_arns(context):
+    for name in _msk_cluster_names_or_undetermined(context):
         bootstrap_servers_of_cluster(context.names, name, context.client)
         kinds.add(context.names.environment.kafka[name].authentication.kind)
     return CheckAnswer(True, shortened_list_text(kinds))
@@ -308,10 +310,10 @@ def check_history_server(context: ClaimContext) -> CheckAnswer:
 
 
 def _count_tables_with_records(context: ClaimContext) -> int:
-    return sum(1 for _ in _engine_versions_with_snapshots(context))
+    return sum(1 for _ in _engine_versions_and_snapshot_summaries(context))
 
 
-def check_lake_formation(context: ClaimContext) -> CheckAnswer:
+def check_write_with_lake_formation(context: ClaimContext) -> CheckAnswer:
     """Look for a table that was written with Lake Formation's grants."""
     mode = context.names.environment.storage.lake_formation
     if mode == "off":
@@ -323,7 +325,7 @@ def check_lake_formation(context: ClaimContext) -> CheckAnswer:
     )
 
 
-def check_missing_keys(context: ClaimContext) -> CheckAnswer:
+def check_start_without_checkpoint(context: ClaimContext) -> CheckAnswer:
     """Look for tables with records: a starting job reads a checkpoint that does not exist, and a 403 would end it."""
     own = any(job.role is None for job in context.names.environment.jobs.values())
     if not own:
@@ -341,13 +343,25 @@ def check_missing_keys(context: ClaimContext) -> CheckAnswer:
 ALL: tuple[Check, ...] = (
     *(
         check_role_policies,
-        check_glue_runs,
-        check_glue_timeout,
-        check_log_groups,
-        check_engine_versions,
-        check_emr_runs,
+        check_glue_jobs_started,
+        check_glue_job_without_timeout,
+        check_glue_log_group_names,
+        check_snapshot_writer_versions,
+        check_emr_jobs_started,
         check_emr_start_time,
     ),
-    *(check_emr_zones, check_msk_zones, check_emr_stop, check_restarts, check_msk_brokers, check_job_metrics),
-    *(check_event_log_copies, check_history_server, check_lake_formation, check_missing_keys),
+    *(
+        check_emr_zones,
+        check_msk_zones,
+        check_emr_run_was_stopped,
+        check_restarts_by_rule,
+        check_msk_brokers,
+        check_job_metrics,
+    ),
+    *(
+        check_event_log_copies,
+        check_history_server,
+        check_write_with_lake_formation,
+        check_start_without_checkpoint,
+    ),
 )

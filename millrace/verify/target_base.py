@@ -16,7 +16,7 @@ from millrace.verify.expected_and_actual_cost import BilledRun
 
 
 @dataclass(frozen=True)
-class StepSeconds:
+class ExpectedStepSeconds:
     """Expected seconds of parts, measured or guessed, for an estimate."""
 
     deploy: float

@@ -34,8 +34,8 @@ _VPC_CONDITIONS = ("aws:SourceVpc", "aws:VpcSourceIp")
 _BUCKETS: tuple[Bucket, ...] = ("lake", "checkpoints", "event-logs", "dead-letters", "access-logs")
 
 
-def check_bootstrap(account: PreflightAccount) -> Iterator[PreflightRow]:
-    """Check version and key of CDK's bootstrap."""
+def check_cdk_bootstrap_version(account: PreflightAccount) -> Iterator[PreflightRow]:
+    """Check that the account has CDK's bootstrap, in a version that suffices."""
     names = account.aws.names
     governance, region = names.environment.governance, names.environment.region
     command = f"cdk bootstrap aws://{names.account}/{region}"
@@ -55,8 +55,8 @@ def check_bootstrap(account: PreflightAccount) -> Iterator[PreflightRow]:
     yield row_of_check("bootstrap", wrong, f"version {version}", remedy, command)
 
 
-def check_bootstrap_key(account: PreflightAccount) -> Iterator[PreflightRow]:
-    """Check that jobs may read what the bootstrap's bucket encrypts."""
+def check_bootstrap_key_is_in_file(account: PreflightAccount) -> Iterator[PreflightRow]:
+    """Check that the file names the key of the bootstrap's bucket, as jobs read their files from there."""
     names = account.aws.names
     governance = names.environment.governance
     bucket = f"cdk-{governance.qualifier or CDK_QUALIFIER}-assets-{names.account}-{names.environment.region}"
@@ -93,7 +93,7 @@ def check_zones(account: PreflightAccount) -> Iterator[PreflightRow]:
     result = account.client("ec2").describe_availability_zones()["AvailabilityZones"]
     usable = [each["ZoneId"] for each in result if each["State"] == "available"]
     zones_needed = environment.network.zone_ids or tuple(usable[: environment.zone_count])
-    yield from _check_zones_of_services(account, zones_needed)
+    yield from _check_zones_allowed_by_engines(account, zones_needed)
     lacking = ", ".join(each for each in zones_needed if each not in usable)
     if len(zones_needed) < environment.zone_count:
         lacking = lacking or f"{environment.zone_count} zones"
@@ -103,7 +103,9 @@ def check_zones(account: PreflightAccount) -> Iterator[PreflightRow]:
     )
 
 
-def _check_zones_of_services(account: PreflightAccount, used: tuple[str, ...]) -> Iterator[PreflightRow]:
+def _check_zones_allowed_by_engines(
+    account: PreflightAccount, used: tuple[str, ...]
+) -> Iterator[PreflightRow]:
     environment = account.aws.names.environment
     for kind in {type(job) for job in environment.jobs.values()}:
         allowed = kind.zones.get(environment.region)
@@ -124,7 +126,7 @@ def check_subnets(account: PreflightAccount) -> Iterator[PreflightRow]:
         yield PreflightRow(
             "subnets", "failed", f"{', '.join(foreign)}: not in {network.vpc}", "write network.subnets"
         )
-    yield from _check_zones_of_services(account, tuple(each["AvailabilityZoneId"] for each in result))
+    yield from _check_zones_allowed_by_engines(account, tuple(each["AvailabilityZoneId"] for each in result))
     free = sum(each["AvailableIpAddressCount"] for each in result)
     jobs = [each for each in account.plan.jobs.values() if each.network.value == "vpc"]
     needed = sum(job.max_workers.value for job in jobs)
@@ -205,7 +207,11 @@ def check_bucket_names(account: PreflightAccount) -> Iterator[PreflightRow]:
             wrong = "no such bucket" if kind in existing else ""
             yield row_of_check(subject, wrong, "free", f"write storage.buckets.{kind}")
         else:
-            yield PreflightRow(subject, "ok", "exists") if kind in existing else _left_behind_row(subject)
+            yield (
+                PreflightRow(subject, "ok", "exists")
+                if kind in existing
+                else _warning_row_of_name_without_stack(subject)
+            )
 
 
 def check_stream_names(account: PreflightAccount) -> Iterator[PreflightRow]:
@@ -222,7 +228,7 @@ def check_stream_names(account: PreflightAccount) -> Iterator[PreflightRow]:
             yield (
                 PreflightRow(f"stream {full}", "ok", "free")
                 if shards is None
-                else _left_behind_row(f"stream {full}")
+                else _warning_row_of_name_without_stack(f"stream {full}")
             )
         elif shards is None:
             yield PreflightRow(f"stream {full}", "failed", "no such stream", f"write streams.{name}.existing")
@@ -235,7 +241,7 @@ def check_stream_names(account: PreflightAccount) -> Iterator[PreflightRow]:
             yield PreflightRow(f"stream {full}", "ok", f"exists, {shards} open shards")
 
 
-def _left_behind_row(subject: str) -> PreflightRow:
+def _warning_row_of_name_without_stack(subject: str) -> PreflightRow:
     text = "it exists, and no stack has it: the deployment imports it"
     return PreflightRow(
         subject, "warning", text, "delete it first if it is not of an earlier deployment of this environment"
@@ -255,7 +261,7 @@ def check_existing_clusters(account: PreflightAccount) -> Iterator[PreflightRow]
         yield replace(row, verdict="warning") if state in _AT_WORK else row
 
 
-def check_lake_formation(account: PreflightAccount) -> Iterator[PreflightRow]:
+def check_may_grant_in_lake_formation(account: PreflightAccount) -> Iterator[PreflightRow]:
     """Check that CloudFormation's role may grant in Lake Formation."""
     names = account.aws.names
     if names.environment.storage.lake_formation == "off":
@@ -299,8 +305,8 @@ def check_policies_that_require_vpc(account: PreflightAccount) -> Iterator[Prefl
 
 CHECKS: Mapping[str, Check] = MappingProxyType(
     {
-        "bootstrap": check_bootstrap,
-        "bootstrap key": check_bootstrap_key,
+        "bootstrap": check_cdk_bootstrap_version,
+        "bootstrap key": check_bootstrap_key_is_in_file,
         "stacks": check_stack_states,
         **preflight_quotas.CHECKS,
         "zones": check_zones,
@@ -310,7 +316,7 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "VPC conditions": check_policies_that_require_vpc,
         "streams": check_stream_names,
         "clusters": check_existing_clusters,
-        "Lake Formation": check_lake_formation,
+        "Lake Formation": check_may_grant_in_lake_formation,
     }
 )
 """By the subject that is shown if the question could not be asked."""

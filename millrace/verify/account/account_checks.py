@@ -69,11 +69,11 @@ def check_price_products(context: ClaimContext) -> CheckAnswer:
     return CheckAnswer(not stayed, shortened_list_text(stayed) or f"{now.renewed_count} prices")
 
 
-def check_price_figures(context: ClaimContext) -> CheckAnswer:
+def check_unconfirmed_prices(context: ClaimContext) -> CheckAnswer:
     """Compare prices that are marked unconfirmed with those of the Price List API."""
     if context.region != ELSEWHERE:
         return CheckAnswer(None, f"the figures are those of {ELSEWHERE}")
-    before, now = context.table_prices, context.price_list_renewal
+    before, now = context.required_prices_by_name, context.price_list_renewal
     answered = [
         name
         for name, price in before.items()
@@ -162,7 +162,7 @@ def check_history_image_tag(context: ClaimContext) -> CheckAnswer:
 
 
 ALL: tuple[Check, ...] = (
-    *(check_people_policies, check_price_products, check_price_figures, check_msk_versions),
+    *(check_people_policies, check_price_products, check_unconfirmed_prices, check_msk_versions),
     *(
         check_endpoint_services,
         check_resource_types,
