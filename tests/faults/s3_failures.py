@@ -20,7 +20,7 @@ from functools import partial
 from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
 
-from millrace.etl.job import lease
+from millrace.etl.launch.lease_record import LIVE_SECONDS
 from millrace.sandbox.programs import jars, kafka_broker, localstack, open_spark_session
 from millrace.sandbox.programs.child_processes import RUN
 from millrace.sandbox.programs.localstack import LocalStack
@@ -34,7 +34,7 @@ BUCKET = "faults"
 RETRIES = 8
 PORTIONS = 4
 
-ENDS_SECONDS = lease.LIVE_SECONDS + 60
+ENDS_SECONDS = LIVE_SECONDS + 60
 """A job whose lease is gone must have ended by then; the storage is well again afterwards, so that no story hangs."""
 
 
