@@ -203,13 +203,15 @@ def _partitions_that_shorten_runs(
     own: Iterable[str],
     chosen: dict[str, int],
 ) -> dict[str, int]:
-    """Return partitions with one more of a stream at a time, as long as the shorter runs save more than the partitions cost.
+    """Return partitions with one more of a stream, or of all, at a time, as long as the shorter runs save more than the partitions cost.
 
-    The search counts cores, and a bounded run costs its duration too.
+    The search counts cores, and a bounded run costs its duration too, which is that of its slowest stream: of two alike, one more
+    partition of one of them shortens nothing.
     """
     usd = planner.monthly_usd(job, readings, own, chosen)
+    raised = [*([name] for name in own), [*own]]
     while True:
-        steps = [{**chosen, name: chosen[name] + 1} for name in own]
+        steps = [{**chosen, **{name: chosen[name] + 1 for name in names}} for names in raised]
         costs = [planner.monthly_usd(job, readings, own, each) for each in steps]
         if min(costs, default=math.inf) >= usd - CENT:
             return chosen

@@ -81,6 +81,21 @@ def test_pins_refuse_no_step_to_the_best_design() -> None:
     a_pin_changes_nothing(several({"engine": "emr", "latency": "235210ms"}, one=traffic, two=traffic))
 
 
+@pytest.mark.parametrize("factor", [1.005, 1.01])
+def test_runs_of_streams_that_are_alike_are_shortened_together(factor: float) -> None:
+    traffic = {"records_per_second": 11212.8, "peak_factor": 5, "record_size": "1KiB"}
+    job = {"engine": "glue", "latency": "1800000ms", "run_every": "5m"}
+    job["catch_up"] = {"outage": "1m", "within": "2h"}
+    document = several(job, one=traffic, two=traffic)
+    for stream in document["streams"].values():
+        del stream["mode"]
+        stream |= {"kind": "kafka", "cluster": "main"}
+    arn = "arn:aws:kafka:us-east-1:111122223333:cluster/main/12345678-1234-1234-1234-123456789012-1"
+    an_easier_environment_is_no_worse(
+        document | {"kafka": {"main": {"kind": "msk", "existing": arn}}}, factor
+    )
+
+
 def test_fewer_records_take_no_longer_runs() -> None:
     traffic = {"records_per_second": 2223.7, "record_size": "900B"}
     few = {"records_per_second": 1.8, "peak_factor": 2, "record_size": "1KiB"}
