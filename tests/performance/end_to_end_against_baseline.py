@@ -48,6 +48,7 @@ from tests.performance.preloaded_input import PARTITIONS, TOPIC, preload
 from tests.performance.tables_of_any_size import Numbered, write
 
 KEYS = 1_000
+PROGRESS_SECONDS = 10.0
 ENRICH = (
     {"table": "bench.airlines", "on": {"carrier": "carrier"}, "columns": {"airline": "name"}},
     {"table": "bench.airports", "on": {"dest": "faa"}, "columns": {"airport": "name", "zone": "tzone"}},
@@ -240,11 +241,14 @@ class Stateful:
         cpu, query = cpu_since_now(self.spark), self.queries[way]
         done = {each["batchId"] for each in query.recentProgress}
         query.processAllAvailable()
-        batches = [
-            each
-            for each in query.recentProgress
-            if each["batchId"] not in done and "addBatch" in each["durationMs"]
-        ]
+        batches: list[Any] = []
+        until = time.monotonic() + PROGRESS_SECONDS
+        while not batches and time.monotonic() < until:  # a batch is done before Spark tells of it
+            batches = [
+                each
+                for each in query.recentProgress
+                if each["batchId"] not in done and "addBatch" in each["durationMs"]
+            ]
         return {
             "seconds": sum(each["durationMs"]["triggerExecution"] for each in batches) / 1000,
             "cpu": cpu(),
