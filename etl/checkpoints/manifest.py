@@ -17,7 +17,7 @@ from typing import Any
 
 from .. import __version__
 from ..launch import typed_json
-from ..launch.kinesis_connector_interface import KINESIS_IN_PYTHON
+from ..launch.engine_interface_and_registry import KINESIS_IN_PYTHON
 from ..launch.settings import (
     DeriveSettings,
     DirectSettings,

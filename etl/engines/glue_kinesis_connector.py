@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 
-from ..launch.kinesis_connector_interface import Engine
+from ..launch.engine_interface_and_registry import Engine
 from ..launch.parse_start_position import epoch_milliseconds_text, start_time
 from ..launch.sources import KinesisSource
 from ..services.aws_clients import endpoint_domain, sts_endpoint

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from ..launch.kinesis_connector_interface import KINESIS_IN_PYTHON
+from ..launch.engine_interface_and_registry import KINESIS_IN_PYTHON
 from ..launch.sources import KinesisSource
 from .glue_kinesis_connector import EngineWithGlueConnector
 

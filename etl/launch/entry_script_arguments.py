@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from . import parse_start_position, settings
-from .engine_class_by_name import ENGINES
+from .engine_interface_and_registry import ENGINES
 from .errors import SettingsError, StartError
 from .settings import JobSettings
 

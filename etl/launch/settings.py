@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from . import typed_json
-from .engine_class_by_name import engine_class_path, engine_of
+from .engine_interface_and_registry import Engine, engine_class_path, engine_of
 from .formats import Format
 from .kafka_connections import Connection as Connection
 from .kafka_connections import SecretLogin as SecretLogin
-from .kinesis_connector_interface import Engine
 from .sinks import SinkSettings
 from .sources import Source
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 if TYPE_CHECKING:
-    from .kinesis_connector_interface import Engine
+    from .engine_interface_and_registry import Engine
     from .settings import JobSettings
 
 

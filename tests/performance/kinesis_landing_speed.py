@@ -26,7 +26,7 @@ from rich.console import Console
 
 from millrace.etl.formats.schema_files import parse_ddl_schema, read_text_schema_file
 from millrace.etl.job import build_queries
-from millrace.etl.launch import engine_class_by_name, settings
+from millrace.etl.launch import engine_interface_and_registry, settings
 from millrace.etl.launch.sources import KinesisSource
 from millrace.etl.record import tables
 from millrace.etl.record.batch_accounts import EventReporter
@@ -52,7 +52,7 @@ STALL_SECONDS = 120.0
 
 def append(spark: SparkSession, endpoint: str, name: str, per_shard: int, _log: TextIO) -> Any:
     """Start the query that is written by hand."""
-    module = engine_class_by_name.engine_of("sandbox")
+    module = engine_interface_and_registry.engine_of("sandbox")
     source = KinesisSource(STREAM, STREAM, REGION, "earliest", per_shard, FETCH_SECONDS, 86_400)
     options = module.kinesis_options(source, endpoint, []) | module.kinesis_credential_options(os.environ)
     records = spark.readStream.format(module.KINESIS_FORMAT).options(**options).load()

@@ -13,7 +13,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ...launch.kinesis_connector_interface import KINESIS_IN_PYTHON, Engine
+from ...launch.engine_interface_and_registry import KINESIS_IN_PYTHON, Engine
 from ...launch.parse_start_position import start_time
 from ...launch.sources import KinesisSource
 from ...record import envelope

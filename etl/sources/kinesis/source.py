@@ -6,7 +6,7 @@ from functools import partial
 
 from pyspark.sql import DataFrame
 
-from ...launch.kinesis_connector_interface import KINESIS_IN_PYTHON
+from ...launch.engine_interface_and_registry import KINESIS_IN_PYTHON
 from ...launch.settings import QuerySettings
 from ...launch.sources import KinesisSource
 from ...record.errors import StartError

@@ -154,13 +154,13 @@ def checkpoint_refusal_on_other_job(
     import dataclasses
 
     from millrace.etl.checkpoints import manifest
-    from millrace.etl.launch import engine_class_by_name
+    from millrace.etl.launch import engine_interface_and_registry
 
     try:
         old = manifest.parse_manifest(manifest_text)
     except manifest.ManifestError as error:
         return str(error)
-    connector = engine_class_by_name.engine_of(engine).kinesis_format(spark)
+    connector = engine_interface_and_registry.engine_of(engine).kinesis_format(spark)
     legs = [
         dataclasses.replace(leg, connector=connector) if leg.connector in manifest.KINESIS else leg
         for leg in old.legs

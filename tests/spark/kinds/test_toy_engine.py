@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from millrace.etl.launch.engine_class_by_name import ENGINES
+from millrace.etl.launch.engine_interface_and_registry import ENGINES
 from millrace.etl.launch.entry_script_arguments import parse_arguments, read_settings_of_document
 from millrace.etl.launch.settings import DeriveSettings, parse_job_settings
 from millrace.etl.launch.typed_json import SettingsError

@@ -15,8 +15,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from millrace.etl.launch import engine_class_by_name
-from millrace.etl.launch.kinesis_connector_interface import KINESIS_IN_PYTHON
+from millrace.etl.launch import engine_interface_and_registry
+from millrace.etl.launch.engine_interface_and_registry import KINESIS_IN_PYTHON
 from millrace.etl.launch.sources import KinesisSource
 from millrace.etl.sources.kinesis import connector_stream as reading
 from millrace.etl.sources.kinesis.closed_shards import ShardPositions
@@ -76,7 +76,7 @@ class Reading:
         rows = reading.open_kinesis_stream(
             self.spark,
             self.source,
-            engine=engine_class_by_name.engine_of("sandbox"),
+            engine=engine_interface_and_registry.engine_of("sandbox"),
             endpoint=self.server.endpoint,
             begun=begun,
         )
@@ -254,9 +254,11 @@ def test_records_of_an_aggregate_and_their_columns(
     rows = reading.open_kinesis_stream(
         spark,
         read.source,
-        engine=engine_class_by_name.engine_of("sandbox"),
+        engine=engine_interface_and_registry.engine_of("sandbox"),
         endpoint=kinesis.endpoint,
         begun=False,
     )
     assert rows.isStreaming
-    assert engine_class_by_name.engine_of("sandbox").kinesis_format(spark.version) == KINESIS_IN_PYTHON
+    assert (
+        engine_interface_and_registry.engine_of("sandbox").kinesis_format(spark.version) == KINESIS_IN_PYTHON
+    )

@@ -8,7 +8,7 @@ import pytest
 
 from millrace.config.engines import KINDS
 from millrace.config.engines.base import JobBase
-from millrace.etl.launch import engine_class_by_name as run
+from millrace.etl.launch import engine_interface_and_registry as run
 from millrace.infra import engines as deployed
 from millrace.infra.stacks.job_base import JobStack
 from millrace.sizing.prices_and_limits import known_price_names, service_limits

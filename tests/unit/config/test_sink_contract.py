@@ -62,7 +62,7 @@ def test_the_core_reads_what_the_configuration_writes(
     read = asked.launch_settings(context)
     written = json.loads(json.dumps(typed_json.to_json_value(read)))
     assert typed_json.read_typed(SinkSettings, written, "sink") == read
-    assert read.target.startswith(f"{kind} ")
+    assert read.kind_and_target_name.startswith(f"{kind} ")
     assert (read.lake_table is not None) == asked.in_catalog
     # What `millrace erase` does not reach it tells a person to do.
     by_hand = asked.manual_erasure_steps("a = 1", context)

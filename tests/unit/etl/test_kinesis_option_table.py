@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.etl.launch import engine_class_by_name
+from millrace.etl.launch import engine_interface_and_registry
 from millrace.etl.launch.settings import Engine
 from millrace.etl.launch.sources import KinesisSource
 from millrace.etl.record.errors import StartError
@@ -38,7 +38,7 @@ def options(cell: str) -> dict[str, str]:
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row[0])
 def test_a_row_is_what_the_core_sets(row: tuple[str, str, str], engine: Engine) -> None:
     source = VARIANTS.get(row[0], PLAIN)
-    result = engine_class_by_name.engine_of(engine).kinesis_options(source, None, ["shardId-0"])
+    result = engine_interface_and_registry.engine_of(engine).kinesis_options(source, None, ["shardId-0"])
     wanted = options(row[COLUMNS[engine]])
     assert {name: result.get(name) for name in wanted} == wanted
 
@@ -47,28 +47,33 @@ def test_a_row_is_what_the_core_sets(row: tuple[str, str, str], engine: Engine) 
 def test_no_option_is_left_out_of_the_table(engine: Engine) -> None:
     told = {name for row in rows() for name in options(row[COLUMNS[engine]])}
     everything = dataclasses.replace(PLAIN, consumer="arn:consumer", role="arn:role")
-    set_by_the_core = engine_class_by_name.engine_of(engine).kinesis_options(everything, None).keys()
+    set_by_the_core = engine_interface_and_registry.engine_of(engine).kinesis_options(everything, None).keys()
     assert (
         told
-        == set(set_by_the_core) | engine_class_by_name.engine_of(engine).kinesis_options(PLAIN, None).keys()
+        == set(set_by_the_core)
+        | engine_interface_and_registry.engine_of(engine).kinesis_options(PLAIN, None).keys()
     )
 
 
 def test_the_sandbox_leaves_out_what_its_servers_do_not_know() -> None:
-    glue = engine_class_by_name.engine_of("glue").kinesis_options(PLAIN, None)
+    glue = engine_interface_and_registry.engine_of("glue").kinesis_options(PLAIN, None)
     for source in (PLAIN, *VARIANTS.values()):
-        result = engine_class_by_name.engine_of("sandbox").kinesis_options(source, None)
+        result = engine_interface_and_registry.engine_of("sandbox").kinesis_options(source, None)
         assert result.keys() == glue.keys()
         assert (
             result["startingPosition"]
-            == engine_class_by_name.engine_of("glue").kinesis_options(source, None)["startingPosition"]
+            == engine_interface_and_registry.engine_of("glue").kinesis_options(source, None)[
+                "startingPosition"
+            ]
         )
 
 
 @pytest.mark.parametrize("start", ["", "Latest", "yesterday", "2026-01-31", "2026-01-31T00:00:00"])
 def test_a_start_is_a_word_or_a_moment_with_its_zone(start: str) -> None:
     with pytest.raises(StartError, match="must be earliest, latest, or a time such as"):
-        engine_class_by_name.engine_of("glue").kinesis_options(dataclasses.replace(PLAIN, start=start), None)
+        engine_interface_and_registry.engine_of("glue").kinesis_options(
+            dataclasses.replace(PLAIN, start=start), None
+        )
 
 
 def test_what_the_document_points_at_is_there() -> None:

@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError, NoRegionError
 from moto import mock_aws
 
 from millrace.etl.checkpoints.checkpoint import source_offset_in_log_entry
-from millrace.etl.launch import engine_class_by_name
+from millrace.etl.launch import engine_interface_and_registry
 from millrace.etl.launch.settings import Connection
 from millrace.etl.launch.sinks import KafkaSinkSettings
 from millrace.etl.launch.sources import KafkaReadingOptions, KafkaSource, KinesisSource
@@ -61,8 +61,8 @@ def test_commits_name_streams_topics_and_partitions_whatever_their_order() -> No
 
 
 def test_kinesis_options_of_glue_and_the_sandbox_are_the_same() -> None:
-    options = engine_class_by_name.engine_of("glue").kinesis_options(STREAM, None)
-    assert options == engine_class_by_name.engine_of("sandbox").kinesis_options(STREAM, None)
+    options = engine_interface_and_registry.engine_of("glue").kinesis_options(STREAM, None)
+    assert options == engine_interface_and_registry.engine_of("sandbox").kinesis_options(STREAM, None)
     assert options["endpointUrl"] == "https://kinesis.eu-west-1.amazonaws.com"
     assert options["startingPosition"] == "TRIM_HORIZON"
     assert options["kinesis.executor.maxFetchRecordsPerShard"] == "4999"
@@ -76,7 +76,7 @@ def test_kinesis_options_of_glue_and_the_sandbox_are_the_same() -> None:
     [(1, 1, 2), (2, 2, 2), (5000, 5000, 5000), (10_001, 5001, 10_002), (25_000, 8334, 25_002)],
 )
 def test_a_batch_of_a_shard_ends_at_its_limit(limit: int, per_call: int, reached: int) -> None:
-    options = engine_class_by_name.engine_of("glue").kinesis_options(
+    options = engine_interface_and_registry.engine_of("glue").kinesis_options(
         dataclasses.replace(STREAM, records_per_shard=limit), None
     )
     most, read = (
@@ -88,7 +88,7 @@ def test_a_batch_of_a_shard_ends_at_its_limit(limit: int, per_call: int, reached
 
 
 def test_kinesis_options_of_emr() -> None:
-    module = engine_class_by_name.engine_of("emr")
+    module = engine_interface_and_registry.engine_of("emr")
     options = module.kinesis_options(STREAM, "http://localhost:1")
     assert module.KINESIS_FORMAT == "aws-kinesis"
     assert options["kinesis.endpointUrl"] == "http://localhost:1"
@@ -100,15 +100,15 @@ def test_kinesis_options_of_emr() -> None:
 def test_fan_out_and_roles_in_each_engines_words() -> None:
     role = "arn:aws:iam::999988887777:role/readers"
     source = dataclasses.replace(STREAM, consumer="acme-land", role=role)
-    emr = engine_class_by_name.engine_of("emr").kinesis_options(source, None)
+    emr = engine_interface_and_registry.engine_of("emr").kinesis_options(source, None)
     assert (emr["kinesis.consumerType"], emr["kinesis.consumerName"]) == ("SubscribeToShard", "acme-land")
     assert (emr["kinesis.stsRoleArn"], emr["kinesis.stsSessionName"]) == (role, "flights")
-    glue = engine_class_by_name.engine_of("glue").kinesis_options(source, None)
+    glue = engine_interface_and_registry.engine_of("glue").kinesis_options(source, None)
     assert (glue["fanoutConsumerARN"], glue["awsSTSRoleARN"]) == ("acme-land", role)
     # Interface endpoints serve a region's own STS, and not the global one.
     assert glue["awsSTSEndpoint"] == "https://sts.eu-west-1.amazonaws.com"
-    plain = engine_class_by_name.engine_of("sandbox").kinesis_options(source, None)
-    assert plain == engine_class_by_name.engine_of("glue").kinesis_options(STREAM, None)
+    plain = engine_interface_and_registry.engine_of("sandbox").kinesis_options(source, None)
+    assert plain == engine_interface_and_registry.engine_of("glue").kinesis_options(STREAM, None)
 
 
 def test_roles_are_asked_for_in_the_region(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,8 +158,8 @@ def test_the_connector_knows_every_option_of_ours() -> None:
         code = b"".join(
             jar.read(n) for n in jar.namelist() if "/kinesis/" in n and n.endswith(".class")
         ).lower()
-    options = engine_class_by_name.engine_of("sandbox").kinesis_options(STREAM, None)
-    keys = engine_class_by_name.engine_of("sandbox").kinesis_credential_options(
+    options = engine_interface_and_registry.engine_of("sandbox").kinesis_options(STREAM, None)
+    keys = engine_interface_and_registry.engine_of("sandbox").kinesis_credential_options(
         {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
     )
     unknown = [n for n in [*options, *keys] if n.lower().removeprefix("kinesis.").encode() not in code]

@@ -338,7 +338,7 @@ def test_nothing_is_made_where_cdk_shards_or_the_name_are_lacking(
     with pytest.raises(NotDeployedError, match="not bootstrapped"):
         account.check_can_deploy(copy)
     client("ssm").put_parameter(Name="/cdk-bootstrap/hnb659fds/version", Value="30", Type="String")
-    monkeypatch.setattr(account, "_check_engines", lambda _: None)
+    monkeypatch.setattr(account, "_check_engines_answer", lambda _: None)
     account.check_can_deploy(copy)
     with monkeypatch.context() as patch:
         patch.setattr(aws_target, "SHARDS", 10**6)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 
 from pyspark.sql.types import StructType
 
-from millrace.etl.launch.kinesis_connector_interface import KINESIS_IN_PYTHON
+from millrace.etl.launch.engine_interface_and_registry import KINESIS_IN_PYTHON
 from millrace.etl.sources.kinesis.closed_shards import COLUMNS
 
 from .kinesis_api_calls import KinesisService

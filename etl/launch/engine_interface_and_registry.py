@@ -1,18 +1,23 @@
-"""Interface of an engine: options of its Kinesis connector, and the connector's behaviour."""
+"""Engines: options of each one's Kinesis connector, its behaviour, and the registry by the names of launch documents."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from ..launch.sources import KinesisSource
+from . import typed_json
+from .errors import SettingsError
+
+if TYPE_CHECKING:
+    from .sources import KinesisSource
 
 KINESIS_IN_PYTHON = "millrace-kinesis"
 """Format of the sandbox's reader (``millrace/sandbox/kinesis_reader``), with the options of Glue's connector and ``region``."""
 
 
 class Engine(ABC):
-    """Engine of a job; a launch document has only its name, which :func:`etl.launch.engine_class_by_name.engine_of` takes."""
+    """Engine of a job; a launch document has only its name, which :func:`engine_of` takes."""
 
     ADDS_ARGUMENTS = False
     """True if the engine adds its own arguments to those of the entry script."""
@@ -54,3 +59,30 @@ class Engine(ABC):
     def kinesis_credential_options(self, environment: Mapping[str, str]) -> dict[str, str]:
         """Return the connector's options for credentials; none if it uses the job's role."""
         return {}
+
+
+ENGINES = {
+    "glue": ".engines.glue_kinesis_connector:Glue",
+    "emr": ".engines.emr_kinesis_connector:Emr",
+    "sandbox": ".engines.sandbox_kinesis_connector:Sandbox",
+}
+"""Class of each engine, by its kind in launch documents; imported when a job runs on it."""
+
+
+def engine_class_path(kind: str) -> str:
+    """Return the loader of an engine.
+
+    Raises
+    ------
+    SettingsError
+        The kind is unknown.
+    """
+    if kind not in ENGINES:
+        raise SettingsError(f"settings.engine: {kind!r} is not one of {', '.join(map(repr, ENGINES))}")
+    return ENGINES[kind]
+
+
+def engine_of(kind: str) -> Engine:
+    """Return the engine of a kind; errors as in :func:`engine_class_path`."""
+    engine: Engine = typed_json.import_object(engine_class_path(kind))()
+    return engine
