@@ -77,7 +77,7 @@ def read(pipe: Pipeline, most: int | None = None, rows: DataFrame | None = None)
             running.processAllAvailable()
             return sorted(result), cuts
         except StreamingQueryException as error:
-            if "is read again" not in str(error):
+            if "the query restarts with them" not in str(error):
                 raise
             rows = query.reopen()
         finally:
