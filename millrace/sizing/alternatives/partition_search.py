@@ -173,16 +173,14 @@ def cheapest_partitions(
             # The same partitions are planned once, and judged by their fewest cores.
             shared.sort(key=lambda one: -one.cores)
             different = {tuple(one.partitions.values()): one for one in shared}
-            lowered: list[tuple[float, int, dict[str, int]]] = []
+            starts = []
             for candidate in _cheapest_candidates(planner, job, chosen, [*different.values()]):
                 fewer = {**chosen, **candidate.partitions}
                 for stream in streams:
                     fewer[stream.name] = _fewest_partitions_that_cost_less(
                         planner, job, stream, fewer, candidate.cores
                     )
-                usd = planner.monthly_usd(job, readings, [*own], fewer)
-                lowered.append((round(usd, 6), len(lowered), fewer))
-            chosen |= min(lowered)[-1]
+                starts.append(fewer)
         else:
             costs = {
                 (name, number): _stream_usd(planner, readings[name], number)
@@ -190,9 +188,13 @@ def cheapest_partitions(
                 for number in numbers.values()
             }
             combined = _combined_candidates(own, costs)
-            chosen |= _cheapest_candidates(planner, job, chosen, combined)[0].partitions
+            found = _cheapest_candidates(planner, job, chosen, combined)
+            starts = [{**chosen, **candidate.partitions} for candidate in found]
         if planner.environment.jobs[job].run_every is not None:
-            chosen = _partitions_that_shorten_runs(planner, job, readings, own, chosen)
+            # Also from those that pins refuse: a pin may be of the partitions to which the search led.
+            starts = [_partitions_that_shorten_runs(planner, job, readings, own, each) for each in starts]
+        usd = [round(planner.monthly_usd(job, readings, [*own], each), 6) for each in starts]
+        chosen = starts[usd.index(min(usd))]
     return chosen
 
 
