@@ -29,6 +29,9 @@ _PRICED = 12
 _LOWERED = 3
 """Cheapest candidates, and cheapest ones that pins refuse, whose streams are looked through for partitions that one of them alone could spare."""
 
+_LONGEST_STEP = 3
+"""Most partitions more that are tried at once: with a pinned limit of a batch, those in between may shorten nothing."""
+
 _CONTESTED = 5
 """Streams of a job of which every choice between more partitions and a shuffle, or fewer waves, is tried."""
 
@@ -213,7 +216,11 @@ def _partitions_that_shorten_runs(
     usd = planner.monthly_usd(job, readings, own, chosen)
     raised = [*([name] for name in own), [*own]]
     while True:
-        steps = [{**chosen, **{name: chosen[name] + 1 for name in names}} for names in raised]
+        steps = [
+            {**chosen, **{name: chosen[name] + more for name in names}}
+            for more in range(1, _LONGEST_STEP + 1)
+            for names in raised
+        ]
         costs = [planner.monthly_usd(job, readings, own, each) for each in steps]
         if min(costs, default=math.inf) >= usd - CENT:
             return chosen
