@@ -74,7 +74,7 @@ class ObservedFigures:
         """Wait for the figures; none where Spark 4.1 says that a plan ran without the observed part (SPARK-54620)."""
         observation: Any = self._observation
         try:
-            if pyspark.__version__ >= "4":
+            if int(pyspark.__version__.partition(".")[0]) >= 4:
                 return dict(observation.get)
             # Its `get` goes through a Java iterator, whose end is an exception: thirty calls into the JVM more.
             figures = observation._jo.getAsJava()

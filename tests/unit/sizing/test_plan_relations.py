@@ -81,6 +81,26 @@ def test_pins_refuse_no_step_to_the_best_design() -> None:
     a_pin_changes_nothing(several({"engine": "emr", "latency": "235210ms"}, one=traffic, two=traffic))
 
 
+@pytest.mark.parametrize(
+    ("engine", "latency", "traffic"),
+    [
+        ("emr", "2351066ms", {"records_per_second": 76.5, "peak_factor": 2, "record_size": "100KiB"}),
+        ("glue", "4497424ms", {"records_per_second": 21918.3, "peak_factor": 1.5, "record_size": "100B"}),
+    ],
+)
+def test_pins_refuse_no_partitions_of_a_bounded_run(engine: str, latency: str, traffic: Document) -> None:
+    """The search comes to the partitions from a start that the pinned cores, or limit of a batch, refuse or make dear."""
+    document = several({"engine": engine, "latency": latency, "scaling": "fixed", "run": "auto"}, one=traffic)
+    del document["streams"]["one"]["mode"]
+    document["streams"]["one"] |= {"kind": "kafka", "cluster": "main"}
+    if engine == "emr":
+        query = document["jobs"]["job"]["queries"].pop("land-one")
+        del query["table"]
+        query |= {"kind": "direct", "dead_letters": "dead", "sink": {"kind": "iceberg", "table": "direct"}}
+        document["jobs"]["job"]["queries"]["direct"] = query
+    a_pin_changes_nothing(document | {"kafka": {"main": {"kind": "msk", "tier": "standard"}}})
+
+
 @pytest.mark.parametrize("factor", [1.005, 1.01])
 def test_runs_of_streams_that_are_alike_are_shortened_together(factor: float) -> None:
     traffic = {"records_per_second": 11212.8, "peak_factor": 5, "record_size": "1KiB"}
