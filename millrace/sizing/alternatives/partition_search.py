@@ -30,7 +30,7 @@ _LOWERED = 3
 """Cheapest candidates, and cheapest ones that pins refuse, whose streams are looked through for partitions that one of them alone could spare."""
 
 _LONGEST_STEP = 3
-"""Most partitions more of all streams that are tried at once: with a pinned limit of a batch, those in between may shorten nothing."""
+"""Most partitions more that are tried at once: with a pinned limit of a batch, those in between may shorten nothing."""
 
 _CONTESTED = 5
 """Streams of a job of which every choice between more partitions and a shuffle, or fewer waves, is tried."""
@@ -208,20 +208,19 @@ def _partitions_that_shorten_runs(
     own: Collection[str],
     chosen: dict[str, int],
 ) -> dict[str, int]:
-    """Return partitions with one more of a stream, or up to three more of all, as long as the shorter runs save more than these cost.
+    """Return partitions with up to three more of a stream, or of all, as long as the shorter runs save more than these cost.
 
     The search counts cores, and a bounded run costs its duration too, which is that of its slowest stream: of two alike, one more
     partition of one of them shortens nothing.
     """
     usd = planner.monthly_usd(job, readings, own, chosen)
+    raised = dict.fromkeys([*((name,) for name in own), (*own,)])
     while True:
         steps = [
-            {name: number + more for name, number in chosen.items() if name in own}
+            {**chosen, **{name: chosen[name] + more for name in names}}
             for more in range(1, _LONGEST_STEP + 1)
+            for names in raised
         ]
-        if len(own) > 1:
-            steps += [{name: chosen[name] + 1} for name in own]
-        steps = [{**chosen, **step} for step in steps]
         costs = [planner.monthly_usd(job, readings, own, each) for each in steps]
         if min(costs, default=math.inf) >= usd - CENT:
             return chosen
