@@ -200,7 +200,7 @@ def read_settings_of_document(text: str, arguments: ScriptArguments) -> JobSetti
     try:
         document: Any = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise StartError(f"{where}: not JSON: {error}") from error
+        raise StartError(f"{where}: not JSON: {error}; deploy the job again") from error
     version = document.get("version") if isinstance(document, dict) else None
     if type(version) is not int or version != DOCUMENT_VERSION:
         raise StartError(
@@ -210,7 +210,7 @@ def read_settings_of_document(text: str, arguments: ScriptArguments) -> JobSetti
     try:
         job = settings.parse_job_settings(document.get("settings"))
     except SettingsError as error:
-        raise StartError(f"{where}: {error}") from error
+        raise StartError(f"{where}: {error}; deploy the job again") from error
     if arguments.engine:
         job = dataclasses.replace(job, engine=arguments.engine)
     if arguments.unknown and not job.runs_on.ADDS_ARGUMENTS:

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from ..commits.duplicate_look_up_bounds import DuplicateLookUp
 from ..formats.base import Decoder
-from ..formats.decoding.decoder_per_topic import decoder_of_route as decoder_of
+from ..formats.decoding.decoder_per_topic import route_decoder
 from ..launch.entry_script_arguments import BackfillRequest
 from ..launch.settings import LandSettings, SourceRouteSettings
 from ..queries import land
@@ -140,7 +140,7 @@ def make_landing_backfiller(run: JobRun, request: BackfillRequest) -> LandingBac
         raise StartError(
             f"--backfill {query.name}: table {table} does not exist; start the job, which creates it"
         )
-    decoder = decoder_of(spark, route)
+    decoder = route_decoder(spark, route)
     tables.refuse_table_with_other_columns(spark, table, land.landing_table_schema(decoder.schema))
     return LandingBackfiller(query.name, parts, decoder, IcebergSink(table), run.report)
 

@@ -266,7 +266,7 @@ class DeadLetterReplayer(LetterReplay):
         first, last = (F.expr(f"timestamp_micros({span[end]})") for end in ("first", "last"))
         within = self._own_streams_condition() & F.col("_arrived_at").between(first, last)
         return self._append_new_rows(
-            self._next_attempts(letters, rows.where(within), selected), within
+            self._decode_next_attempts(letters, rows.where(within), selected), within
         ), missing
 
     def _own_streams_condition(self) -> Column:
@@ -298,7 +298,9 @@ class DeadLetterReplayer(LetterReplay):
         finally:
             tries.unpersist()
 
-    def _next_attempts(self, letters: DataFrame, rows: DataFrame, selected: DataFrame | None) -> DataFrame:
+    def _decode_next_attempts(
+        self, letters: DataFrame, rows: DataFrame, selected: DataFrame | None
+    ) -> DataFrame:
         """Return the next row of each family, decoded, with ``_done`` (it has a good row) and ``_last`` (bytes of the last)."""
         replays = with_root_and_attempt(rows.where(F.col("_id").contains(MARK) & F.col("_error").isNull()))
         done = replays.select(*FAMILY, F.lit(True).alias("_done")).dropDuplicates([*FAMILY])

@@ -17,7 +17,7 @@ import argparse
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -236,10 +236,9 @@ class Stateful:
 
         return results.foreachBatch(merge).start()
 
-    def measure(self, way: str) -> dict[str, float]:
-        """Commit the next rows to the table of one way, and wait for its results."""
+    def measure(self, way: str, done: Collection[int]) -> dict[str, float]:
+        """Wait for the results of one way, and take the time of all its batches but those that were done before."""
         cpu, query = cpu_since_now(self.spark), self.queries[way]
-        done = {each["batchId"] for each in query.recentProgress}
         query.processAllAvailable()
         batches: list[Any] = []
         until = time.monotonic() + PROGRESS_SECONDS
@@ -249,6 +248,8 @@ class Stateful:
                 for each in query.recentProgress
                 if each["batchId"] not in done and "addBatch" in each["durationMs"]
             ]
+        if not batches:
+            raise SystemExit(f"{way}: Spark told of no batch within {PROGRESS_SECONDS:g} s")
         return {
             "seconds": sum(each["durationMs"]["triggerExecution"] for each in batches) / 1000,
             "cpu": cpu(),
@@ -261,8 +262,10 @@ class Stateful:
         self.first += self.rows
         found = {}
         for way in in_turn(("millrace", "by_hand"), number):
+            # Before the rows are there: a fast query tells of their batch at once.
+            done = {each["batchId"] for each in self.queries[way].recentProgress}
             write(self.spark, Table("lake", "bench", self.landing(way)), records)
-            found[way] = self.measure(way)
+            found[way] = self.measure(way, done)
         return found
 
     def differing(self) -> int:

@@ -38,7 +38,7 @@ from tests.performance.hand_written_baselines import HOME, SCHEMA
 from tests.performance.preloaded_input import PARTITIONS, TOPIC, clean, preload
 
 IDLE_SECONDS = 20.0
-"""Seconds at the end in which no stream has records any more."""
+"""Seconds at the end in which no stream has records any more, two triggers at least."""
 
 SourceKind = Literal["kinesis", "kafka"]
 
@@ -284,7 +284,7 @@ def _bursts(spark: SparkSession, job: dict[str, Any], endpoint: str, cell: Cell)
         idle, memory = 0.0, both.memory_mib
         if cell.queries * cell.records and job["connections"] == {}:
             begun, before = time.monotonic(), both.cpu
-            time.sleep(IDLE_SECONDS)
+            time.sleep(max(IDLE_SECONDS, 2 * cell.trigger))
             idle = (both.cpu - before) / (time.monotonic() - begun)
         heap, threads = both.heap_mib(), both.threads
     by_burst: dict[int, list[float]] = {}

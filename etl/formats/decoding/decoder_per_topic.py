@@ -216,7 +216,7 @@ class RoutingDecoder:
         )
 
 
-def decoder_of_route(spark: SparkSession, query: SourceRouteSettings) -> Decoder:
+def route_decoder(spark: SparkSession, query: SourceRouteSettings) -> Decoder:
     """Make the decoder of one route, with decompression, deletes, rules and redaction.
 
     Raises
@@ -247,7 +247,7 @@ def query_decoder(spark: SparkSession, routes: Sequence[SourceRouteSettings]) ->
     StartError
         A schema cannot be read.
     """
-    made = [decoder_of_route(spark, route) for route in routes]
+    made = [route_decoder(spark, route) for route in routes]
     if len(routes) == 1 and routes[0].name is None:
         return made[0]
     return RoutingDecoder(

@@ -33,7 +33,7 @@ _LONGEST_STEP = 3
 """Most partitions more that are tried at once: with a pinned limit of a batch, those in between may shorten nothing."""
 
 _CONTESTED = 5
-"""Streams of a job of which every choice between more partitions and a shuffle, or fewer waves, is tried."""
+"""Streams of a job of which every choice is tried: between more partitions and a shuffle, fewer waves, or shorter runs."""
 
 
 @dataclass(frozen=True)
@@ -208,24 +208,39 @@ def _partitions_that_shorten_runs(
     own: Collection[str],
     chosen: dict[str, int],
 ) -> dict[str, int]:
-    """Return partitions with up to three more of a stream, or of all, as long as the shorter runs save more than these cost.
+    """Return partitions with up to three more of some streams, as long as the shorter runs save more than these cost.
 
-    The search counts cores, and a bounded run costs its duration too, which is that of its slowest stream: of two alike, one more
-    partition of one of them shortens nothing.
+    The search counts cores, and a bounded run costs its duration too, which is that of its slowest stream.
     """
     usd = planner.monthly_usd(job, readings, own, chosen)
-    raised = dict.fromkeys([*((name,) for name in own), (*own,)])
     while True:
         steps = [
             {**chosen, **{name: chosen[name] + more for name in names}}
             for more in range(1, _LONGEST_STEP + 1)
-            for names in raised
+            for names in _streams_to_raise(planner, job, own, chosen)
         ]
         costs = [planner.monthly_usd(job, readings, own, each) for each in steps]
         if min(costs, default=math.inf) >= usd - CENT:
             return chosen
         usd = min(costs)
         chosen = steps[costs.index(usd)]
+
+
+def _streams_to_raise(
+    planner: JobPlanner, job: str, own: Collection[str], chosen: Mapping[str, int]
+) -> list[Collection[str]]:
+    """Return each stream and all, as of two alike one alone shortens nothing; of many the slowest 1, 2, 4 … with those as slow."""
+    if len(own) <= _CONTESTED:
+        return [*([name] for name in own), own]
+    sized, _ = planner.plan_or_findings(job, chosen)
+    seconds = dict.fromkeys(own, 0.0)
+    for demand in planner.demands[job] if sized is not None else ():
+        for name in seconds.keys() & demand.streams.keys():
+            seconds[name] = max(seconds[name], sized.queries[demand.query].batch_seconds.value)
+    slowest = sorted(seconds.values(), reverse=True)
+    places = (2**size - 1 for size in range(len(slowest).bit_length()))
+    limits = dict.fromkeys([*(slowest[place] for place in places), slowest[-1]])
+    return [[name for name in own if seconds[name] >= limit] for limit in limits]
 
 
 def _stream_usd(planner: JobPlanner, reading: StreamWithReaders, number: int) -> float:

@@ -55,7 +55,7 @@ def decoded(spark: SparkSession, home: Path, kind: str, given: list[bytes | None
     form = asked(kind).launch_settings()
     parts: dict[str, Any] = {"decompress_up_to": None, "redact": (), "rules": (), **query}
     route = settings.SourceRouteSettings("r", "o", KAFKA, form, str(schema_file(home, kind)), **parts)
-    return decode(spark, decoder_per_topic.decoder_of_route(spark, route), given)
+    return decode(spark, decoder_per_topic.route_decoder(spark, route), given)
 
 
 def schema_file(home: Path, kind: str) -> Path:

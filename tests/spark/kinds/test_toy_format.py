@@ -193,7 +193,7 @@ def test_it_is_validated_planned_synthesised_made_and_decoded(
     registered(monkeypatch, home, Format.KINDS, "toy_launch:ToyFormat")
     (query,) = parse_job_settings(settings).queries
     assert isinstance(query, LandSettings)
-    result = decoder_per_topic.decoder_of_route(
+    result = decoder_per_topic.route_decoder(
         spark,
         dataclasses.replace(
             query.routes[0],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -29,12 +29,10 @@ from tests.unit.sizing.plan_relations import (
 from tests.unit.sizing.random_environments import EXISTING, Document, documents
 
 
-@pytest.fixture(scope="module", autouse=True)
-def without_remedies() -> Iterator[None]:
+@pytest.fixture(autouse=True)
+def without_remedies(monkeypatch: pytest.MonkeyPatch) -> None:
     """No relation asks what would make a refused environment possible, which takes many plans."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(planning, "findings_with_remedies", lambda _, problems, __: problems)
-        yield
+    monkeypatch.setattr(planning, "findings_with_remedies", lambda _, problems, __: problems)
 
 
 PHASES = (Phase.explicit, Phase.generate)

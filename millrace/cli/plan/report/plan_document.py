@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from millrace.cli.plan.report.environment_flow import flow_chart
+from millrace.cli.plan.report.environment_flow_chart import flow_chart
 from millrace.cli.shared.verdict import Verdict
 from millrace.cli.shared.verdict import verdict_document as verdict_json
 from millrace.config import Environment
@@ -31,7 +31,7 @@ def plan_document(
     -------
     dict
         The keys of :func:`millrace.sizing.plan_as_plain_data.plan_as_plain_data`, and ``verdict``; ``moves``, changes of the file that cost less;
-        ``flow`` (:func:`millrace.cli.plan.report.environment_flow.flow_chart`); ``room``, by limit (``capacity`` and ``age`` of queries, ``shards`` of
+        ``flow`` (:func:`millrace.cli.plan.report.environment_flow_chart.flow_chart`); ``room``, by limit (``capacity`` and ``age`` of queries, ``shards`` of
         streams) the ``share`` of it that each subject uses; ``ours`` of each stream; ``way`` and ``worst_age_seconds`` of each
         choice of a job's workers.
     """
