@@ -171,6 +171,15 @@ class Whole:
         return found | {f"query {at}": part for at, part in enumerate(parts)}
 
 
+def batches_with_data(query: Any) -> dict[int, float]:
+    """Seconds of each batch by its number; while it waits, Spark tells of the next one too, without a batch."""
+    return {
+        each["batchId"]: each["durationMs"]["triggerExecution"] / 1000
+        for each in query.recentProgress
+        if "addBatch" in each["durationMs"]
+    }
+
+
 @dataclass
 class Stateful:
     """One kind of state, over two landing tables that get the same commits."""
@@ -240,20 +249,13 @@ class Stateful:
         """Wait for the results of one way, and take the time of all its batches but those that were done before."""
         cpu, query = cpu_since_now(self.spark), self.queries[way]
         query.processAllAvailable()
-        batches: list[Any] = []
+        batches: list[float] = []
         until = time.monotonic() + PROGRESS_SECONDS
         while not batches and time.monotonic() < until:  # a batch is done before Spark tells of it
-            batches = [
-                each
-                for each in query.recentProgress
-                if each["batchId"] not in done and "addBatch" in each["durationMs"]
-            ]
+            batches = [each for number, each in batches_with_data(query).items() if number not in done]
         if not batches:
             raise SystemExit(f"{way}: Spark told of no batch within {PROGRESS_SECONDS:g} s")
-        return {
-            "seconds": sum(each["durationMs"]["triggerExecution"] for each in batches) / 1000,
-            "cpu": cpu(),
-        }
+        return {"seconds": sum(batches), "cpu": cpu()}
 
     def round(self, number: int) -> dict[str, dict[str, float]]:
         since = self.since.timestamp() + self.first / 500
@@ -263,7 +265,7 @@ class Stateful:
         found = {}
         for way in in_turn(("millrace", "by_hand"), number):
             # Before the rows are there: a fast query tells of their batch at once.
-            done = {each["batchId"] for each in self.queries[way].recentProgress}
+            done = set(batches_with_data(self.queries[way]))
             write(self.spark, Table("lake", "bench", self.landing(way)), records)
             found[way] = self.measure(way, done)
         return found

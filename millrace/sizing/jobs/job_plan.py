@@ -92,7 +92,9 @@ def job_plan_and_findings(
         larger = _size_queries_and_workers(
             environment, name, demands, read, prices, more, asked, driver_cores
         )
-        cheaper = larger.way.worker == made.way.worker and larger.way.usd <= made.way.usd
+        # A bounded run pays for no core that it does not ask for, so it may take them on workers of another size.
+        same = made.run is not None or larger.way.worker == made.way.worker
+        cheaper = same and larger.way.usd <= made.way.usd
         if (cheaper and (made.problems or not larger.problems)) or (made.problems and not larger.problems):
             spreads, made, number = more, larger, asked
         paid, least = paid + each, min(least, larger.way.usd)

@@ -29,8 +29,8 @@ def worker_choice_job_and_all_choices(
     """Return the plan's way to run a number of cores, the job with its worker, and a function that lists all ways, the plan's first.
 
     The plan follows the pins of the file (the engine always, its worker and architecture if they are written).
-    Otherwise it takes the cheapest worker of the engine with enough memory for which the job's rate is known:
-    Glue's workers with four cores a DPU or less memory, EMR workers of the job's architecture.
+    Otherwise it takes the cheapest worker of the engine with enough memory for which the job's rate is known, and of which no more
+    are necessary than a pin allows: Glue's workers with four cores a DPU or less memory, EMR workers of the job's architecture.
 
     Parameters
     ----------
@@ -54,6 +54,7 @@ def worker_choice_job_and_all_choices(
 
         for worker in kind.possible_workers(job, lambda tasks: max(gib_needed(tasks), tasks * least)):
             executors, asked = math.ceil(cores / worker.tasks), gib_needed(worker.tasks)
+            workers = max(executors + 1, job.max_workers or 0)
             yield (
                 worker,
                 WorkerChoice(
@@ -63,7 +64,7 @@ def worker_choice_job_and_all_choices(
                     worker.vcpu,
                     worker.memory_gib,
                     executors,
-                    (executors + 1) * HOURS * share * worker_usd_hour(worker.hourly_bill_items, prices),
+                    workers * HOURS * share * worker_usd_hour(worker.hourly_bill_items, prices),
                     asked,
                     _reason_worker_is_too_small(worker, asked, driver_cores),
                     _reason_rate_is_unproven_on_worker(job, engine, worker, least),
@@ -75,9 +76,10 @@ def worker_choice_job_and_all_choices(
         worker, first = own[0]
     else:
         able = [each for each in own if each[1].refused is None and each[1].unproven is None]
+        fitting = [each for each in able if each[1].executors < (job.max_workers or math.inf)]
         # If nothing is possible, the engine's default is shown with the reason.
         worker, first = min(
-            able or own, key=lambda each: (each[1].refused is not None, each[1].usd, each[1].vcpu)
+            fitting or able or own, key=lambda each: (each[1].refused is not None, each[1].usd, each[1].vcpu)
         )
 
     def all_choices_chosen_first() -> tuple[WorkerChoice, ...]:

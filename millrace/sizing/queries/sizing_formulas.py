@@ -119,7 +119,7 @@ def cores_needed(work: QueryWork) -> float:
     """
     longest = work.longest_batch_seconds
     if longest - work.overhead < _SHORTEST_WORK:
-        if work.sla / 2 - work.overhead < _SHORTEST_WORK:
+        if work.trigger is None or work.sla / 2 - work.overhead < _SHORTEST_WORK:
             raise InfeasibleError(
                 "overhead",
                 f"a batch has {work.overhead:g} s of fixed cost, but may take only half of this query's "
@@ -138,7 +138,7 @@ def cores_needed(work: QueryWork) -> float:
         takes = (
             f"one record takes {work.per_record:g} s on its core and a batch {work.overhead:g} s before it"
         )
-        if work.sla / 2 < least:
+        if work.trigger is None or work.sla / 2 < least:
             said = f"{takes}; of this query's share of the SLA, {work.sla:g} s, batches may take half"
             raise InfeasibleError("record", said, least)
         said = f"a record may wait {work.trigger:g} s for its batch, {takes}, and this query's share of the SLA is"

@@ -176,6 +176,25 @@ def test_shards_that_cost_less_in_all_stay_with_pinned_cores() -> None:
     a_pin_changes_nothing(several(job, one=traffic))
 
 
+def test_a_bounded_run_takes_its_cores_on_workers_of_another_size() -> None:
+    """More cores that cost less stood on workers of four cores, and the fewest that hold the batches on those of two."""
+    rate = {"records_per_second_per_core": 4727, "batch_overhead": "300ms", "basis": "measured"}
+    document = several(
+        {"engine": "emr", "latency": "3121481ms", "rate": rate, "run_every": "15m"},
+        one={"records_per_second": 116.1, "peak_factor": 5, "record_size": "100KiB"},
+        two={"records_per_second": 498.9, "peak_factor": 5, "record_size": "1KiB"},
+        three={"records_per_second": 2477.4, "peak_factor": 2, "record_size": "100B"},
+    )
+    streams = document["streams"]
+    topic = {"kind": "kafka", "cluster": "main", "existing": True, "partitions": 6}
+    streams["two"] = topic | {"traffic": streams["two"]["traffic"]}
+    streams["three"]["mode"] = "on-demand"
+    sink = {"kind": "iceberg", "table": "derived"}
+    derive = {"kind": "derive", "source": "landed_one", "sink": sink}
+    document["jobs"]["job"]["queries"]["derive"] = derive
+    a_pin_changes_nothing(document | {"kafka": {"main": {"kind": "msk", "existing": EXISTING}}})
+
+
 def test_an_on_demand_stream_is_kept_with_a_looser_sla_for_no_more() -> None:
     """With 15 min a job on a stream whose shards change was shuffled behind too few cores: no record was in time."""
     document = several({"engine": "glue"}, one={"records_per_second": 30_000, "record_size": "900B"})

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from millrace.config.engines.emr import EMR_MEMORY_GIB
@@ -164,6 +164,10 @@ WORKS = st.builds(
 
 
 @given(work=WORKS, shards=st.integers(1, 100), full=st.floats(0, 0.999), waves=st.integers(1, 3))
+@example(work=QueryWork(1.0, 0.0078125, 1.0, 8.0, 6.0), shards=1, full=0.5, waves=2)
+@example(
+    work=QueryWork(1.0, 0.0078125, 1.0, 2.015625), shards=1, full=0.0, waves=1
+)  # half has no whole milliseconds
 def test_the_range_of_the_limit_is_never_empty(work: QueryWork, shards: int, full: float, waves: int) -> None:
     """Whatever share of what its shards hand over is full, where they must hand over between fixed costs or all the time."""
     try:
@@ -172,7 +176,9 @@ def test_the_range_of_the_limit_is_never_empty(work: QueryWork, shards: int, ful
         assume(False)
     cores = whole_cores(needed)
     assume(cores - needed > 1e-6)  # nearer than floats can tell
-    least = work.rate * (work.overhead_factor if waves == 1 else 1.0)
+    # A pinned trigger above the longest batch brings more than that has time for.
+    pinned = max(1.0, work.most_arrival_seconds / work.longest_batch_seconds)
+    least = work.rate * (work.overhead_factor if waves == 1 else pinned)
     work = replace(work, hand_over=full * shards / least)
     spread_ = CoreSpread(cores, float(cores), None, float(shards), waves)
     found = batch_range(work, spread_)
