@@ -234,9 +234,10 @@ def _streams_to_raise(
         return [*([name] for name in own), own]
     sized, _ = planner.plan_or_findings(job, chosen)
     seconds = dict.fromkeys(own, 0.0)
-    for demand in planner.demands[job] if sized is not None else ():
+    for demand in planner.demands[job]:
         for name in seconds.keys() & demand.streams.keys():
-            seconds[name] = max(seconds[name], sized.queries[demand.query].batch_seconds.value)
+            batch = 0.0 if sized is None else sized.queries[demand.query].batch_seconds.value
+            seconds[name] = max(seconds[name], batch)
     slowest = sorted(seconds.values(), reverse=True)
     places = (2**size - 1 for size in range(len(slowest).bit_length()))
     limits = dict.fromkeys([*(slowest[place] for place in places), slowest[-1]])
