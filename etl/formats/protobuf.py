@@ -32,7 +32,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from ..launch.formats import ProtobufFormat
-from . import protobuf_descriptors, protobuf_wire, schema_files
+from ..launch.protobuf import wire_format
+from . import protobuf_descriptors, schema_files
 from .decoding import decode_in_python_by_arrow
 from .decoding.decoder_output_and_checks import TOMBSTONE, schema_with_checked_names
 from .protobuf_descriptors import ENUM, MESSAGE, STRING, Field, Message
@@ -42,17 +43,17 @@ _FIRST, _LAST = -62_135_596_800, 253_402_300_799
 """Range of ``google.protobuf.Timestamp`` in seconds: the years 1 to 9999."""
 
 _WIRE = {
-    1: protobuf_wire.FIXED64,
-    2: protobuf_wire.FIXED32,
-    6: protobuf_wire.FIXED64,
-    7: protobuf_wire.FIXED32,
-    15: protobuf_wire.FIXED32,
-    16: protobuf_wire.FIXED64,
+    1: wire_format.FIXED64,
+    2: wire_format.FIXED32,
+    6: wire_format.FIXED64,
+    7: wire_format.FIXED32,
+    15: wire_format.FIXED32,
+    16: wire_format.FIXED64,
 }
-_WIRE |= dict.fromkeys((STRING, MESSAGE, 12), protobuf_wire.LENGTH)
+_WIRE |= dict.fromkeys((STRING, MESSAGE, 12), wire_format.LENGTH)
 
 _GO_ON = bytes(range(0x80, 0x100))
-_FIXED_BYTES = {protobuf_wire.FIXED64: 8, protobuf_wire.FIXED32: 4}
+_FIXED_BYTES = {wire_format.FIXED64: 8, wire_format.FIXED32: 4}
 _MOST_OF_TWO_BYTES = 1 << 11
 """Field numbers below it have a tag of at most two bytes."""
 
@@ -89,19 +90,17 @@ def _scalar_reader_and_default(one: Field) -> tuple[Read, Any]:
         return _utf8_text, ""
     if one.kind == ENUM:
         names = one.names or {}
-        return lambda raw: names.get(number := protobuf_wire.to_signed(raw, 32), str(number)), names.get(
-            0, "0"
-        )
+        return lambda raw: names.get(number := wire_format.to_signed(raw, 32), str(number)), names.get(0, "0")
     readers: dict[int, tuple[Read, Any]] = {
         # Most numbers are small, and need no look at their sign.
-        3: (lambda raw: raw if raw < 1 << 31 else protobuf_wire.to_signed(raw, 64), 0),
+        3: (lambda raw: raw if raw < 1 << 31 else wire_format.to_signed(raw, 64), 0),
         4: (Decimal, Decimal(0)),
-        5: (lambda raw: raw if raw < 1 << 31 else protobuf_wire.to_signed(raw, 32), 0),
+        5: (lambda raw: raw if raw < 1 << 31 else wire_format.to_signed(raw, 32), 0),
         8: (bool, False),
         12: (bytes, b""),
         13: (lambda raw: raw & 0xFFFFFFFF, 0),
-        17: (lambda raw: protobuf_wire.to_signed(protobuf_wire.decode_zigzag(raw & 0xFFFFFFFF), 32), 0),
-        18: (lambda raw: protobuf_wire.to_signed(protobuf_wire.decode_zigzag(raw), 64), 0),
+        17: (lambda raw: wire_format.to_signed(wire_format.decode_zigzag(raw & 0xFFFFFFFF), 32), 0),
+        18: (lambda raw: wire_format.to_signed(wire_format.decode_zigzag(raw), 64), 0),
     }
     return readers[one.kind]
 
@@ -110,7 +109,7 @@ def _utf8_text(raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        raise protobuf_wire.WireError("the bytes of a string field are not UTF-8") from error
+        raise wire_format.WireError("the bytes of a string field are not UTF-8") from error
 
 
 @dataclass(frozen=True)
@@ -140,7 +139,7 @@ class ValueBudget:
         """
         self.left -= values
         if self.left < 0:
-            raise protobuf_wire.WireError(f"more than {MOST_VALUES:,} values")
+            raise wire_format.WireError(f"more than {MOST_VALUES:,} values")
 
 
 def make_message_reader(message: Message, room: ValueBudget) -> Callable[[bytes], dict[str, Any]]:
@@ -156,14 +155,14 @@ def make_message_reader(message: Message, room: ValueBudget) -> Callable[[bytes]
     Returns
     -------
     Callable
-        Function from bytes to values by column; raises :class:`etl.formats.protobuf_wire.WireError` and :class:`DescriptorMismatchError`.
+        Function from bytes to values by column; raises :class:`etl.launch.protobuf.wire_format.WireError` and :class:`DescriptorMismatchError`.
     """
     width = 1 + len(message.fields)
     slots: dict[int, _FieldTarget] = {}
     absent: dict[str, Any] = {}
     for one in message.fields:
         read, zero = (bytes, None) if one.message is not None else _scalar_reader_and_default(one)
-        kind = _WIRE.get(one.kind, protobuf_wire.VARINT)
+        kind = _WIRE.get(one.kind, wire_format.VARINT)
         slots[one.number] = _FieldTarget(one.name, kind, read, one.repeated, one.message is not None)
         if message.is_entry:
             absent[one.name] = b"" if one.message is not None else zero
@@ -205,20 +204,20 @@ def make_message_reader(message: Message, room: ValueBudget) -> Callable[[bytes]
                 at = read_rare_field_and_return_end(values, data, at)
                 continue
             name, kind, read, length = known
-            if kind != protobuf_wire.LENGTH and kind != protobuf_wire.VARINT:
+            if kind != wire_format.LENGTH and kind != wire_format.VARINT:
                 number = length
             elif (number := data[place]) < 0x80:
                 place += 1
             elif place + 1 < size and data[place + 1] < 0x80:
                 number, place = number & 0x7F | data[place + 1] << 7, place + 2
             else:
-                number, place = protobuf_wire.read_varint(data, place)
-            if kind == protobuf_wire.VARINT:
+                number, place = wire_format.read_varint(data, place)
+            if kind == wire_format.VARINT:
                 values[name], at = read(number), place
                 continue
             at = place + number
             if at > size:
-                raise protobuf_wire.WireError(f"truncated inside field {tag >> 3}")
+                raise wire_format.WireError(f"truncated inside field {tag >> 3}")
             values[name] = read(data[place:at])
         for name, read_inner in inner.items():
             value = values[name]
@@ -235,7 +234,7 @@ def make_message_reader(message: Message, room: ValueBudget) -> Callable[[bytes]
         return values
 
     def read_rare_field_and_return_end(values: dict[str, Any], data: bytes, at: int) -> int:
-        number, kind, raw, behind = protobuf_wire.read_field(data, at)
+        number, kind, raw, behind = wire_format.read_field(data, at)
         slot = slots.get(number)
         if slot is None:
             return behind
@@ -245,7 +244,7 @@ def make_message_reader(message: Message, room: ValueBudget) -> Callable[[bytes]
                 inner[name](bytes(values[name]))
             values[name] = None
         if kind != slot.kind:
-            if not (slot.repeated and kind == protobuf_wire.LENGTH and not slot.message):
+            if not (slot.repeated and kind == wire_format.LENGTH and not slot.message):
                 raise DescriptorMismatchError(f"wrong type: {slot.name}")
             room.reserve(_count_packed_values(slot, raw))
             values[slot.name] += map(slot.read, _unpack_values(slot, raw))
@@ -255,9 +254,9 @@ def make_message_reader(message: Message, room: ValueBudget) -> Callable[[bytes]
         elif slot.message and values[slot.name]:
             # A message may come in millions of parts: bytes would be copied for each.
             if isinstance(values[slot.name], bytes):
-                protobuf_wire.check_complete_fields(values[slot.name])
+                wire_format.check_complete_fields(values[slot.name])
                 values[slot.name] = bytearray(values[slot.name])
-            protobuf_wire.check_complete_fields(bytes(raw))
+            wire_format.check_complete_fields(bytes(raw))
             values[slot.name] += raw
         else:
             values[slot.name] = slot.read(raw)
@@ -268,35 +267,35 @@ def make_message_reader(message: Message, room: ValueBudget) -> Callable[[bytes]
 
 def _count_packed_values(slot: _FieldTarget, raw: Any) -> int:
     """Count the values of a packed field without reading them: each varint ends with a byte without the highest bit."""
-    return len(raw.translate(None, _GO_ON)) if slot.kind == protobuf_wire.VARINT else len(raw) // 4
+    return len(raw.translate(None, _GO_ON)) if slot.kind == wire_format.VARINT else len(raw) // 4
 
 
 def _unpack_values(slot: _FieldTarget, raw: Any) -> list[Any]:
     """Return the values of a packed repeated field."""
-    if slot.kind == protobuf_wire.LENGTH:
+    if slot.kind == wire_format.LENGTH:
         raise DescriptorMismatchError(f"wrong type: {slot.name}")
     values: list[Any] = []
     at = 0
-    if slot.kind == protobuf_wire.VARINT:
+    if slot.kind == wire_format.VARINT:
         while at < len(raw):
-            value, at = protobuf_wire.read_varint(raw, at)
+            value, at = wire_format.read_varint(raw, at)
             values.append(value)
         return values
-    size = 8 if slot.kind == protobuf_wire.FIXED64 else 4
+    size = 8 if slot.kind == wire_format.FIXED64 else 4
     if len(raw) % size:
-        raise protobuf_wire.WireError(f"truncated inside {slot.name}")
+        raise wire_format.WireError(f"truncated inside {slot.name}")
     return [raw[i : i + size] for i in range(0, len(raw), size)]
 
 
 def _parse_timestamp(data: bytes) -> datetime:
     seconds = nanos = 0
-    for number, kind, raw in protobuf_wire.read_fields(data):
-        if number in (1, 2) and (kind != protobuf_wire.VARINT or isinstance(raw, bytes)):
+    for number, kind, raw in wire_format.read_fields(data):
+        if number in (1, 2) and (kind != wire_format.VARINT or isinstance(raw, bytes)):
             raise DescriptorMismatchError("a field of a google.protobuf.Timestamp has the wrong wire type")
         if number == 1:
-            seconds = protobuf_wire.to_signed(int(raw), 64)
+            seconds = wire_format.to_signed(int(raw), 64)
         elif number == 2:
-            nanos = protobuf_wire.to_signed(int(raw), 32)
+            nanos = wire_format.to_signed(int(raw), 32)
     if not (_FIRST <= seconds <= _LAST and 0 <= nanos < 1_000_000_000):
         raise DescriptorMismatchError("a google.protobuf.Timestamp is outside the years 1 to 9999")
     return _EPOCH + timedelta(seconds=seconds, microseconds=nanos // 1000)
@@ -347,7 +346,7 @@ class _MessageDecoder:
             return None, "decode", TOMBSTONE
         try:
             return self.read(payload), None, None
-        except protobuf_wire.WireError as error:
+        except wire_format.WireError as error:
             return None, "decode", str(error)
         except DescriptorMismatchError as error:
             return None, "schema", str(error)

@@ -1,14 +1,9 @@
-"""Reader of Protobuf descriptor files: a message's fields, and the columns that they become.
-
-``protoc --include_imports --descriptor_set_out=orders.desc orders.proto`` writes such a file. It is itself a
-message (``google/protobuf/descriptor.proto``) and is read here by its field numbers.
-"""
+"""A message of a Protobuf descriptor file, its fields, and the columns that they become."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql.types import (
     ArrayType,
@@ -27,8 +22,17 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from ..launch.protobuf.descriptor_file import (
+    REPEATED,
+    TIMESTAMP,
+    MessageOrEnum,
+    Parts,
+    int_of_field,
+    messages_and_enums,
+    text_of_field,
+)
+from ..launch.protobuf.wire_format import WireError
 from ..record.errors import StartError
-from . import protobuf_wire
 
 ENUM, GROUP, MESSAGE, STRING = 14, 10, 11, 9
 """Values of ``FieldDescriptorProto.Type``; the scalar ones are the keys of :data:`SCALARS`."""
@@ -53,8 +57,7 @@ SCALARS: Mapping[int, DataType] = {
 }
 """Spark's type for each; unsigned numbers take the next larger one."""
 
-_REQUIRED, _REPEATED = 2, 3
-_TIMESTAMP = "google.protobuf.Timestamp"
+_REQUIRED = 2
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,7 @@ class Message:
     @property
     def is_timestamp(self) -> bool:
         """True for protobuf's own timestamp type."""
-        return self.name == _TIMESTAMP
+        return self.name == TIMESTAMP
 
     @property
     def column_type(self) -> DataType:
@@ -141,55 +144,20 @@ def find_message(data: bytes, name: str, where: str) -> Message:
         a column).
     """
     try:
-        kinds = dict(_named_messages_and_enums(data))
+        kinds = dict(messages_and_enums(data))
         if name not in kinds or kinds[name].enum:
             known = ", ".join(sorted(n for n, k in kinds.items() if not k.enum and not k.entry)) or "none"
             raise StartError(f"{where}: the file has no message {name}; its messages are {known}")
         return _build_message(name, kinds, (), where)
-    except protobuf_wire.WireError as error:
+    except WireError as error:
         raise StartError(
             f"{where}: this is not a Protobuf descriptor file, as protoc --descriptor_set_out writes it: "
             f"{error}"
         ) from error
 
 
-@dataclass(frozen=True)
-class _MessageOrEnum:
-    """Message or enum of the file: its parts by field number."""
-
-    parts: Mapping[int, list[Any]]
-    proto3: bool
-    enum: bool = False
-    entry: bool = False
-
-
-def _named_messages_and_enums(data: bytes) -> Iterator[tuple[str, _MessageOrEnum]]:
-    for file in protobuf_wire.values_by_field(data).get(1, []):
-        parts = protobuf_wire.values_by_field(_require_bytes(file))
-        package = _text_of_field(parts, 2)
-        syntax = _text_of_field(parts, 12)
-        if syntax not in ("", "proto2", "proto3"):
-            raise protobuf_wire.WireError(f"syntax {syntax} is not supported; use proto2 or proto3")
-        yield from _nested_types(parts, 4, 5, package, syntax == "proto3")
-
-
-def _nested_types(
-    parts: Mapping[int, list[Any]], messages: int, enums: int, scope: str, proto3: bool
-) -> Iterator[tuple[str, _MessageOrEnum]]:
-    prefix = f"{scope}." if scope else ""
-    for each in parts.get(enums, []):
-        enum = protobuf_wire.values_by_field(_require_bytes(each))
-        yield prefix + _text_of_field(enum, 1), _MessageOrEnum(enum, proto3, enum=True)
-    for each in parts.get(messages, []):
-        message = protobuf_wire.values_by_field(_require_bytes(each))
-        options = protobuf_wire.values_by_field(b"".join(map(_require_bytes, message.get(7, []))))
-        name = prefix + _text_of_field(message, 1)
-        yield name, _MessageOrEnum(message, proto3, entry=bool(_int_of_field(options, 7)))
-        yield from _nested_types(message, 3, 4, name, proto3)
-
-
 def _build_message(
-    name: str, kinds: Mapping[str, _MessageOrEnum], above: tuple[str, ...], where: str
+    name: str, kinds: Mapping[str, MessageOrEnum], above: tuple[str, ...], where: str
 ) -> Message:
     if name in above:
         raise StartError(
@@ -197,21 +165,20 @@ def _build_message(
             "choose another message"
         )
     found = kinds[name]
-    fields = (protobuf_wire.values_by_field(_require_bytes(each)) for each in found.parts.get(2, []))
-    made = tuple(_build_field(parts, found.proto3, kinds, (*above, name), where) for parts in fields)
+    made = tuple(_build_field(parts, found.proto3, kinds, (*above, name), where) for parts in found.fields)
     return Message(name, made, found.entry)
 
 
 def _build_field(
-    parts: Mapping[int, list[Any]],
+    parts: Parts,
     proto3: bool,
-    kinds: Mapping[str, _MessageOrEnum],
+    kinds: Mapping[str, MessageOrEnum],
     above: tuple[str, ...],
     where: str,
 ) -> Field:
-    name, number, kind = _text_of_field(parts, 1), _int_of_field(parts, 3), _int_of_field(parts, 5)
-    label = _int_of_field(parts, 4)
-    of = _text_of_field(parts, 6).lstrip(".")
+    name, number, kind = text_of_field(parts, 1), int_of_field(parts, 3), int_of_field(parts, 5)
+    label = int_of_field(parts, 4)
+    of = text_of_field(parts, 6).lstrip(".")
     if kind == GROUP:
         raise StartError(
             f"{where}: field {above[-1]}.{name} is a group, which is not supported; declare it as a message"
@@ -224,38 +191,8 @@ def _build_field(
         )
     message = _build_message(of, kinds, above, where) if kind == MESSAGE else None
     # Of several names of a number the first counts, as for Google's parsers.
-    names = dict(reversed([*_enum_names_by_number(kinds[of])])) if kind == ENUM else None
+    names = dict(reversed([*kinds[of].enum_values])) if kind == ENUM else None
     # Fields of a oneof have presence; so does proto3's `optional`, which is encoded as a oneof.
     presence = not proto3 or message is not None or 9 in parts
-    oneof = _int_of_field(parts, 9) if 9 in parts else None
-    return Field(name, number, kind, label == _REPEATED, label == _REQUIRED, presence, message, names, oneof)
-
-
-def _enum_names_by_number(enum: _MessageOrEnum) -> Iterator[tuple[int, str]]:
-    for each in enum.parts.get(2, []):
-        parts = protobuf_wire.values_by_field(_require_bytes(each))
-        yield protobuf_wire.to_signed(_int_of_field(parts, 2), 32), _text_of_field(parts, 1)
-
-
-def _int_of_field(parts: Mapping[int, list[Any]], number: int) -> int:
-    """Return a number; 0 if absent, which is no valid field number, type or label."""
-    value = parts.get(number, [0])[-1]
-    if not isinstance(value, int):
-        raise protobuf_wire.WireError(f"field {number} of the descriptor is not a number")
-    return value
-
-
-def _require_bytes(value: Any) -> bytes:
-    if not isinstance(value, bytes):
-        raise protobuf_wire.WireError("the descriptor has a number in the place of a message")
-    return value
-
-
-def _text_of_field(parts: Mapping[int, list[Any]], number: int) -> str:
-    values = parts.get(number)
-    if not values:
-        return ""
-    try:
-        return _require_bytes(values[-1]).decode()
-    except UnicodeDecodeError as error:
-        raise protobuf_wire.WireError("a name in the descriptor is not UTF-8") from error
+    oneof = int_of_field(parts, 9) if 9 in parts else None
+    return Field(name, number, kind, label == REPEATED, label == _REQUIRED, presence, message, names, oneof)

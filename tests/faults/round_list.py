@@ -44,7 +44,10 @@ class Round:
     kind: type[Stage] = Stage
 
 
-PASSES_OVER = "import millrace.etl.engines.sandbox_kinesis_connector\nmillrace.etl.engines.sandbox.Sandbox.PASSES_OVER_CLOSED_SHARDS = True\n"
+PASSES_OVER = (
+    "from millrace.etl.engines.sandbox_kinesis_connector import Sandbox\n"
+    "Sandbox.PASSES_OVER_CLOSED_SHARDS = True\n"
+)
 
 LIMITED = {"records_per_batch": 2000, "records_per_shard": 2000}
 

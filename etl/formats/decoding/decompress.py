@@ -32,8 +32,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
+from ...launch.protobuf.wire_format import read_varint
 from ..base import DecoderWrapper
-from ..protobuf_wire import read_varint
 from .decode_in_python_by_arrow import can_return_arrow_columns
 from .worker_batch_limit import run_in_portions
 

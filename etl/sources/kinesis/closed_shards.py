@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ...formats import protobuf_wire
+from ...launch.protobuf import wire_format
 from ...launch.sources import KinesisSource
 from ...record import envelope
 from ...record.errors import LossError
@@ -180,18 +180,18 @@ def split_kinesis_aggregate(data: bytes) -> Packed | None:
     if hashlib.md5(body, usedforsecurity=False).digest() != digest:
         return None
     try:
-        parts = protobuf_wire.values_by_field(body)
+        parts = wire_format.values_by_field(body)
         keys = [str(key, "utf-8") for key in cast(list[bytes], parts.get(_KEYS, []))]
         return [_parse_aggregated_record(each, keys) for each in parts.get(_RECORDS, [])]
-    except (protobuf_wire.WireError, UnicodeDecodeError, LookupError, TypeError):
+    except (wire_format.WireError, UnicodeDecodeError, LookupError, TypeError):
         return None
 
 
 def _parse_aggregated_record(message: Any, keys: Sequence[str]) -> tuple[str, bytes]:
-    parts = protobuf_wire.values_by_field(message)
+    parts = wire_format.values_by_field(message)
     index, data = parts[_KEY_INDEX][-1], parts[_DATA][-1]
     if isinstance(index, bytes) or isinstance(data, int):
-        raise protobuf_wire.WireError("a record of the aggregate has fields of the wrong types")
+        raise wire_format.WireError("a record of the aggregate has fields of the wrong types")
     return keys[index], data
 
 

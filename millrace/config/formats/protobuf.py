@@ -10,9 +10,17 @@ from pydantic import Field
 
 from millrace.config.document.explain_validation_errors import did_you_mean_text
 from millrace.config.document.problems import Finding
-from millrace.config.formats import ddl, protobuf_descriptors
+from millrace.config.formats import ddl
 from millrace.config.formats.base import FormatConfig, FormatDocumentation, FormatUse
 from millrace.etl.launch import formats as launch
+from millrace.etl.launch.protobuf.descriptor_file import (
+    REPEATED,
+    TIMESTAMP,
+    int_of_field,
+    messages_and_enums,
+    text_of_field,
+)
+from millrace.etl.launch.protobuf.wire_format import WireError
 
 _ZEROS = ("", "0", "0.0", "false", "[]", "{}")
 """Texts that Spark makes of zero values; an enum has names of its own."""
@@ -41,8 +49,8 @@ class ProtobufFormat(FormatConfig):
     def check_schema(self, use: FormatUse) -> Iterator[Finding]:
         """Check that the descriptor file has the message."""
         try:
-            messages = protobuf_descriptors.message_names(use.schema.read_bytes())
-        except protobuf_descriptors.DescriptorError as error:
+            messages, _ = _fields_by_message_and_enum_zeros(use.schema)
+        except WireError as error:
             yield use.wrong_schema_finding(f"a file that protoc wrote with --descriptor_set_out: {error}")
             return
         if self.message not in messages:
@@ -50,22 +58,50 @@ class ProtobufFormat(FormatConfig):
                 (*use.path, "format", "message"),
                 self.message,
                 f"a message of {use.query.schema_}: {', '.join(messages) or 'it has none'}",
-                did_you_mean_text(self.message, messages),
+                did_you_mean_text(self.message, list(messages)),
             )
 
     def any_field_set_condition(self, schema: FilePath) -> str:
         """Return a condition that is false if no field is set: those whose absence Protobuf does not distinguish have zero values."""
-        data = schema.read_bytes()
-        zeros = ", ".join(f"'{each}'" for each in (*_ZEROS, *protobuf_descriptors.enum_zero_names(data)))
-        names = protobuf_descriptors.is_timestamp_by_field(data, self.message)
-        return " OR ".join(f"coalesce(CAST(`{name}` AS STRING), '') NOT IN ({zeros})" for name in names)
+        messages, enum_zeros = _fields_by_message_and_enum_zeros(schema)
+        zeros = ", ".join(f"'{each}'" for each in (*_ZEROS, *sorted(enum_zeros)))
+        return " OR ".join(
+            f"coalesce(CAST(`{name}` AS STRING), '') NOT IN ({zeros})" for name in messages[self.message]
+        )
 
     def fields(self, schema: FilePath) -> tuple[ddl.DdlField, ...]:
         """Return the fields of the message; their types only distinguish timestamps from others."""
-        result = protobuf_descriptors.is_timestamp_by_field(schema.read_bytes(), self.message)
+        messages, _ = _fields_by_message_and_enum_zeros(schema)
         return tuple(
             ddl.DdlField(
                 name, ddl.DdlType("timestamp" if moment else "another type than google.protobuf.Timestamp")
             )
-            for name, moment in result.items()
+            for name, moment in messages[self.message].items()
         )
+
+
+def _fields_by_message_and_enum_zeros(schema: FilePath) -> tuple[dict[str, dict[str, bool]], set[str]]:
+    """Read a descriptor file completely.
+
+    Returns
+    -------
+    tuple
+        Fields of each message, in the file's order, each with whether it is a single ``google.protobuf.Timestamp``; names of the
+        value 0 in all enums.
+
+    Raises
+    ------
+    WireError
+        The file is no descriptor file.
+    """
+    messages, enum_zeros = dict[str, dict[str, bool]](), set[str]()
+    for name, each in messages_and_enums(schema.read_bytes()):
+        if each.enum:
+            enum_zeros |= {value for number, value in each.enum_values if number == 0}
+        elif not each.entry:
+            messages[name] = {
+                text_of_field(field, 1): text_of_field(field, 6).lstrip(".") == TIMESTAMP
+                and int_of_field(field, 4) != REPEATED
+                for field in each.fields
+            }
+    return messages, enum_zeros

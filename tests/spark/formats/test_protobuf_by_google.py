@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from millrace.etl.formats import protobuf
 from millrace.etl.formats.protobuf import DescriptorMismatchError
-from millrace.etl.formats.protobuf_wire import WireError
+from millrace.etl.launch.protobuf.wire_format import WireError
 from tests import payloads_with_expected_values, protobuf_sample
 from tests import protobuf_without_protoc as pb
 from tests.spark.formats.test_decode_csv_avro_protobuf import spoiled

@@ -8,8 +8,6 @@ import pytest
 
 from millrace.config import ConfigurationError, load
 from millrace.config.engines.versions import VERSIONS
-from millrace.config.formats import protobuf_descriptors
-from millrace.etl.formats import protobuf_descriptors as of_core
 from tests import protobuf_without_protoc
 from tests.unit.config.conftest import GOOD
 
@@ -62,6 +60,13 @@ def files(root: Path) -> None:
     (folder / "enum.avsc").write_text('{"type":"enum","name":"E","symbols":["A"]}')
     (folder / "order.desc").write_bytes(DESCRIPTOR)
     (folder / "broken.desc").write_bytes(b"\x0a\xff")
+    damaged = protobuf_without_protoc.block(1, "Order") + protobuf_without_protoc.block(2, b"\x80")
+    editions = protobuf_without_protoc.file("order.proto", "shop", [], syntax="editions")
+    for name, file in (
+        ("damaged", protobuf_without_protoc.file("order.proto", "shop", [damaged])),
+        ("editions", editions),
+    ):
+        (folder / f"{name}.desc").write_bytes(protobuf_without_protoc.descriptor_set(file))
     (folder / "empty").mkdir()
     (folder / "named").mkdir()
     (folder / "named" / "click.avsc").write_text((folder / "click.avsc").read_text())
@@ -153,7 +158,15 @@ ROWS = {
     ),
     "a descriptor that is none": (
         SCHEMA, _with("broken.desc #!", "{kind: protobuf, message: shop.Order}"), f"{LAND}.schema",
-        f"{FOLDER}/broken.desc", "a file that protoc wrote", None,
+        f"{FOLDER}/broken.desc", "a file that protoc wrote with --descriptor_set_out: truncated inside a varint", None,
+    ),
+    "a descriptor that is damaged inside its message": (
+        SCHEMA, _with("damaged.desc #!", "{kind: protobuf, message: shop.Order}"), f"{LAND}.schema",
+        f"{FOLDER}/damaged.desc", "a file that protoc wrote with --descriptor_set_out: truncated inside a varint", None,
+    ),
+    "a descriptor of a language that is not read": (
+        SCHEMA, _with("editions.desc #!", "{kind: protobuf, message: shop.Order}"), f"{LAND}.schema",
+        f"{FOLDER}/editions.desc", "syntax editions is not supported; use proto2 or proto3", None,
     ),
     "a message that is not there": (
         SCHEMA, _with("order.desc", "{kind: protobuf, message: shop.Ordre} #!"), f"{LAND}.format.message",
@@ -226,11 +239,3 @@ def test_every_format_is_taken(name: str, project: Path) -> None:
         (project / "pipelines" / "shop" / folder / f"{file}.avsc").write_text(avsc)
     query = load("shop", root=project).jobs["clicks"].queries["land-clicks"]
     assert query.format.kind == name.split()[0]
-
-
-def test_the_check_reads_a_descriptor_as_the_core_does() -> None:
-    assert protobuf_descriptors.message_names(DESCRIPTOR) == ["shop.Order"]
-    assert (
-        of_core.find_message(DESCRIPTOR, "shop.Order", "order.desc").columns.simpleString()
-        == "struct<n:bigint,page:string>"
-    )

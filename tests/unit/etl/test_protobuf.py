@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import partial, reduce
 
 import hypothesis
 import pyarrow as pa
@@ -13,7 +13,7 @@ from pyspark.sql.types import StringType, StructType
 from millrace.etl.formats import protobuf, protobuf_descriptors
 from millrace.etl.formats.decoding import decode_in_python_by_arrow
 from millrace.etl.formats.protobuf import DescriptorMismatchError
-from millrace.etl.formats.protobuf_wire import WireError
+from millrace.etl.launch.protobuf.wire_format import WireError
 from millrace.etl.record.errors import StartError
 from tests import protobuf_sample
 from tests import protobuf_without_protoc as pb
@@ -127,6 +127,11 @@ def test_any_bytes_are_read_or_refused(payload: bytes) -> None:
     assert values.keys() == protobuf_sample.VALUES.keys()
 
 
+def _nested(deep: int) -> bytes:
+    """A message in a message, so many times."""
+    return reduce(lambda inner, _: pb.message("a", [], nested=[inner]), range(deep), pb.message("a", []))
+
+
 REFUSED = {
     "no such message": (
         protobuf_sample.DESCRIPTOR,
@@ -140,6 +145,11 @@ REFUSED = {
         "--include_imports",
     ),
     "no descriptor file": (b"syntax = proto3", protobuf_sample.NAME, "not a Protobuf descriptor file"),
+    "messages nested without end": (
+        pb.descriptor_set(pb.file("deep.proto", "", [_nested(2000)])),
+        "a.a",
+        "messages are nested more than 100 deep",
+    ),
     "an enum": (protobuf_sample.DESCRIPTOR, "shop.State", "no message shop.State"),
 }
 

@@ -103,11 +103,15 @@ def test_shards_are_listed_page_by_page_with_the_services_time() -> None:
         "SequenceNumberRange": {"StartingSequenceNumber": "10"},
     }
     pages = [(200, {"Shards": [first], "NextToken": "more"}), (200, {"Shards": [second]})]
-    with answering(*pages, *pages) as (service, asked):
+    with answering(*pages, pages[0]) as (service, asked):
         assert service.shards() == [Shard("a", (), True), Shard("b", ("a",), False)]
         assert service.now() == datetime(2026, 11, 25, 1, 2, 3, tzinfo=UTC)
     # A token may not stand beside the stream's name (API reference, ListShards).
-    assert [body for _, body, _ in asked][:2] == [{"StreamName": "flights"}, {"NextToken": "more"}]
+    assert [body for _, body, _ in asked] == [
+        {"StreamName": "flights"},
+        {"NextToken": "more"},
+        {"StreamName": "flights", "MaxResults": 1},
+    ]
 
 
 @pytest.mark.faults

@@ -50,7 +50,9 @@ Row = tuple[bytes, str, str, str, datetime]
 class StreamService(Protocol):
     """The used part of :class:`.kinesis_api_calls.KinesisService`."""
 
-    stream: str
+    @property
+    def stream(self) -> str:
+        """Name of the stream."""
 
     def shards(self) -> list[Shard]:
         """Return all shards of the stream."""

@@ -1,0 +1,1 @@
+"""Protobuf without a library: its wire format, and the descriptor files that configuration checks and the core decodes by."""
