@@ -185,9 +185,9 @@ def _build_field(
         )
     if kind not in SCALARS and kind != MESSAGE:
         raise StartError(f"{where}: field {above[-1]}.{name} has the unknown type {kind}")
-    if of and of not in kinds:
+    if of not in kinds and (of or kind in {MESSAGE, ENUM}):
         raise StartError(
-            f"{where}: the file lacks the type {of}; write the file again with protoc --include_imports"
+            f"{where}: the file lacks the type {of or f'of field {above[-1]}.{name}'}; write the file again with protoc --include_imports"
         )
     message = _build_message(of, kinds, above, where) if kind == MESSAGE else None
     # Of several names of a number the first counts, as for Google's parsers.

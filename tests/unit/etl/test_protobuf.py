@@ -144,6 +144,11 @@ REFUSED = {
         protobuf_sample.NAME,
         "--include_imports",
     ),
+    "an enum field of no type": (
+        pb.descriptor_set(pb.file("a.proto", "", [pb.message("a", [pb.Declared("x", 1, 14)])])),
+        "a",
+        "the file lacks the type of field a.x",
+    ),
     "no descriptor file": (b"syntax = proto3", protobuf_sample.NAME, "not a Protobuf descriptor file"),
     "messages nested without end": (
         pb.descriptor_set(pb.file("deep.proto", "", [_nested(2000)])),
