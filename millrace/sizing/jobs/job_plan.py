@@ -11,7 +11,7 @@ from millrace.config.document.problems import Finding
 from millrace.config.job_networks import reason_job_runs_in_vpc
 from millrace.config.model import Environment, Job
 from millrace.sizing.cost import job_cost_items
-from millrace.sizing.jobs.memory import ExecutorMemory, kinesis_records_that_fit, memory_of_job
+from millrace.sizing.jobs.memory import GIB, ExecutorMemory, kinesis_records_that_fit, memory_of_job
 from millrace.sizing.jobs.queries_on_cores import (
     job_spreads_cores_and_findings,
     joined_source_partitions,
@@ -40,17 +40,6 @@ from millrace.sizing.queries.sizing_formulas import (
     CoreSpread,
 )
 from millrace.sizing.readable_numbers import count
-
-
-def workers_with_driver_for_cores(cores: int, tasks_per_worker: int) -> int:
-    """Return the workers for a number of cores: the executors and one driver.
-
-    Examples
-    --------
-    >>> workers_with_driver_for_cores(32, 4), workers_with_driver_for_cores(64, 4), workers_with_driver_for_cores(8, 4)
-    (9, 17, 3)
-    """
-    return math.ceil(cores / tasks_per_worker) + 1
 
 
 def job_plan_and_findings(
@@ -83,12 +72,13 @@ def job_plan_and_findings(
         return None, problems
     made = _size_queries_and_workers(environment, name, demands, read, prices, spreads, number, driver_cores)
     each, paid = made.sized.tasks_per_worker, (job.max_workers or 0) - 1
-    paid = each * (math.ceil(number / each) if job.max_workers is None else paid)
+    paid = each * (made.way.executors if job.max_workers is None else paid)
     # Cores of an executor that is paid for anyway serve larger batches, so a backlog goes sooner and a bounded run ends sooner.
     least = made.way.usd
     while made.run is not None or (len(demands) > 1 and paid > number):
         more = job_spreads_cores_and_findings(environment, name, demands, read, paid)[0]
-        asked = number if paid - number < each or job.max_workers is not None else paid
+        keeps = made.run is None or paid - number < each or job.max_workers is not None
+        asked = number if keeps else paid
         larger = _size_queries_and_workers(
             environment, name, demands, read, prices, more, asked, driver_cores
         )
@@ -118,7 +108,9 @@ def job_plan_and_findings(
             else FigureInput("worker", value, why, f"worker types of {job.title}")
         )
 
-    executors, workers, wrong = _executors_workers_and_findings(name, sized, cores, worker_input)
+    executors, workers, wrong = _executors_workers_and_findings(
+        name, sized, cores, way.executors, worker_input
+    )
     problems += wrong
     ratio = allocation_ratio(demands, spreads, [each.partitions for each in read], cores.value)
     scaling, wrong = scaling_plan_and_findings(
@@ -165,6 +157,10 @@ def job_plan_and_findings(
     )
     if job.scaling == "fixed":
         plan = job_plan_with_workers_always_on(plan, "scaling: fixed holds all of them")
+    state, fewest = replace(memory, together=float(job.memory.state or 0)), plan.scaling.min_executors.value
+    heap = service_limits()[job.heap_share]
+    if state.worker_bytes_needed(sized.tasks_per_worker, fewest, heap) > way.memory_gib * GIB:
+        plan = job_plan_with_workers_always_on(plan, "fewer do not hold the state, whatever arrives")
     return replace(plan, advice=tuple(job_advice(environment, plan, demands, sources))), []
 
 
@@ -270,13 +266,14 @@ def _core_figure(name: str, job: Job, demands: Sequence[QueryDemand], number: in
 
 
 def _executors_workers_and_findings(
-    name: str, job: Job, cores: Figure[int], worker: Callable[[], FigureInput]
+    name: str, job: Job, cores: Figure[int], executors: int, worker: Callable[[], FigureInput]
 ) -> tuple[Figure[int], Figure[int], list[Finding]]:
-    """Return executors and workers of a job whose worker is chosen."""
+    """Return executors and workers of a job whose worker is chosen, with the executors for its cores and memory."""
     each = job.tasks_per_worker
-    executors = math.ceil(cores.value / each)
     if job.max_workers is None:
         why = f"{count(cores.value, 'core')}, {each} on each"
+        if executors > math.ceil(cores.value / each):
+            why += "; fewer do not hold state and batches"
         workers_why = f"{count(executors, 'executor')} of {each} cores, and the driver"
         return (
             Figure(
@@ -284,11 +281,11 @@ def _executors_workers_and_findings(
                 "executors",
                 why,
                 assumed=cores.assumed,
-                formula="ceil(cores / cores of one executor)",
+                formula="ceil(cores / cores of one executor), or more for their memory",
                 inputs=lambda: (f"jobs.{name}.cores", worker()),
             ),
             Figure(
-                workers_with_driver_for_cores(cores.value, each),
+                executors + 1,
                 "workers",
                 workers_why,
                 assumed=cores.assumed,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.trigger_interval_limits import most_fetched_bytes
 
 MIB, GIB = 1024**2, 1024**3
+_MORE_EXECUTORS = 1000
+"""Executors beyond those for the cores that are tried."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,16 @@ class ExecutorMemory:
         )
         python = tasks * self.python_per_task
         return max(heap / heap_share, heap + python)
+
+    def fewest_executors(self, tasks: int, least: int, heap_share: float, worker_bytes: float) -> int:
+        """Return the fewest executors on which workers of this memory hold what all share, from ``least`` on; ``least`` if none do."""
+        numbers = range(least, least + _MORE_EXECUTORS * bool(self.together))
+        place = bisect_left(
+            numbers,
+            True,
+            key=lambda executors: self.worker_bytes_needed(tasks, executors, heap_share) <= worker_bytes,
+        )
+        return numbers[place] if place < len(numbers) else least
 
 
 def memory_of_job(

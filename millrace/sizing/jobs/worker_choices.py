@@ -49,11 +49,17 @@ def worker_choice_job_and_all_choices(
         kind = KINDS[engine]
         heap = service_limits()[kind.heap_share]
 
-        def gib_needed(tasks: int) -> float:
-            return memory.worker_bytes_needed(tasks, math.ceil(cores / tasks), heap) / GIB
+        def gib_needed(tasks: int, executors: int) -> float:
+            return memory.worker_bytes_needed(tasks, executors, heap) / GIB
 
-        for worker in kind.possible_workers(job, lambda tasks: max(gib_needed(tasks), tasks * least)):
-            executors, asked = math.ceil(cores / worker.tasks), gib_needed(worker.tasks)
+        def gib_needed_on_fewest(tasks: int) -> float:
+            return max(gib_needed(tasks, math.ceil(cores / tasks)), tasks * least)
+
+        for worker in kind.possible_workers(job, gib_needed_on_fewest):
+            executors = memory.fewest_executors(
+                worker.tasks, math.ceil(cores / worker.tasks), heap, worker.memory_gib * GIB
+            )
+            asked = gib_needed(worker.tasks, executors)
             workers = max(executors + 1, job.max_workers or 0)
             yield (
                 worker,

@@ -110,6 +110,7 @@ def scenario_of_job(
         for name, query in environment.jobs[job].queries.items()
         if isinstance(query, LandingQueryBase)
     }
+    rates = {demand.query: demand.work.rate for demand in own}
     loads, changed = [], []
     # A query that reads another's commits comes after it.
     for demand in sorted(own, key=lambda each: not each.lands):
@@ -117,6 +118,7 @@ def scenario_of_job(
         numbers = sized.queries[demand.query]
         source: Arrivals | str = _scaled_sum_of_arrivals(arrivals, demand.streams, demand.part)
         divided: tuple[EqualPartitions, ...] = ()
+        read = 1.0
         if isinstance(query, SourceQueryBase):
             count = demand.partitions or sum(
                 plan.streams[name].expected_partitions.value for name in demand.streams
@@ -131,13 +133,15 @@ def scenario_of_job(
             and query.source in landing
         ):
             source = landing[query.source]
+            # All that lands is counted, and what other routes bring costs it nothing.
+            read = min(1.0, demand.work.rate / rates[source])
         else:  # landed by another job, or by two queries: its records arrive as in the streams
             divided = divide_stream(max(1, numbers.cores.value))
         loads.append(
             QueryLoad(
                 name=demand.query,
                 overhead=fixed_cost[demand.query] - demand.speed.wave,
-                per_record=demand.work.per_record,
+                per_record=demand.work.per_record * read,
                 # In a bounded run a query that derives starts when its table is landed.
                 trigger=0.0 if isinstance(source, str) and sized.run else numbers.trigger_seconds.value,
                 source=source,

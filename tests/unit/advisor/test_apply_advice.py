@@ -97,7 +97,7 @@ def test_a_value_may_be_written_in_another_unit(project, old):
             "environments/prod.yaml:LINE: jobs.departures.latency is soon",
         ),
         (
-            [change("jobs.departures.max_workers", None, 2)],
+            [change("jobs.departures.worker", None, "G.1X"), change("jobs.departures.max_workers", None, 2)],
             "environments/prod.yaml:LINE: jobs.departures.max_workers",
         ),
         ([change("jobs.departures.wings", None, 2)], "jobs.departures.wings"),

@@ -259,6 +259,39 @@ def test_one_partition_more_than_the_traffic_needs_shortens_tasks() -> None:
     an_easier_environment_is_no_worse(document, 2)
 
 
+@pytest.mark.parametrize("factor", [1.2, 2, 4, 16])
+def test_state_that_fewer_records_bring_to_fewer_executors_costs_no_more(factor: float) -> None:
+    """With half of the records one executor had to hold all of the state, on a worker that cost more than two."""
+    rate = {"records_per_second_per_core": 3000, "batch_overhead": "3000ms", "basis": "measured"}
+    job = {"engine": "glue", "latency": "240000ms", "rate": rate, "memory": {"state": "20GiB"}}
+    document = several(
+        job, one={"records_per_second": 8000, "peak_factor": 2, "record_size": "500B", "basis": "measured"}
+    )
+    an_easier_environment_is_no_worse(document, factor)
+    _, found = sized(quieter(document, factor))
+    assert found is not None
+    held = found.jobs["job"]
+    assert held.scaling.min_executors.value == held.executors.value == 2
+    a_pin_changes_nothing(quieter(document, factor))
+
+
+def test_a_query_of_one_route_is_simulated_with_its_records() -> None:
+    """The whole table was simulated, and the query planned for its route alone: no record was in time."""
+    rate = {"records_per_second_per_core": 5000, "batch_overhead": "2000ms", "basis": "measured"}
+    document = several(
+        {"engine": "glue", "latency": "120000ms", "rate": rate},
+        few={"records_per_second": 1000, "record_size": "300B"},
+        many={"records_per_second": 9000, "record_size": "300B"},
+    )
+    routes = {name: {"source": name, "schema": "pipelines/a.ddl"} for name in document["streams"]}
+    sink = {"kind": "iceberg", "table": "derived"}
+    document["jobs"]["job"]["queries"] = {
+        "land": {"kind": "route", "routes": routes, "table": "landed"},
+        "derive": {"kind": "derive", "source": "landed", "route": "few", "sink": sink},
+    }
+    assert verdict(document)[0] == KEPT
+
+
 def test_a_plan_of_shared_cores_keeps_its_own_sla() -> None:
     traffic = {"records_per_second": 19.0, "peak_factor": 2, "record_size": "100KiB", "basis": "measured"}
     route = {"source": "stream", "schema": "pipelines/clicks/schemas/click.ddl"}

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from millrace.config.engines.emr import EMR_MEMORY_GIB
 from millrace.config.engines.glue import glue_tasks_per_worker, glue_workers
-from millrace.sizing.jobs.job_plan import workers_with_driver_for_cores
 from millrace.sizing.queries.sizing_formulas import (
     CoreSpread,
     InfeasibleError,
@@ -57,14 +56,6 @@ def test_versions_lack_worker_types() -> None:
 def test_emr_steps() -> None:
     assert EMR_MEMORY_GIB[8] == (16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60)
     assert EMR_MEMORY_GIB[16][-1] == 120
-
-
-def test_the_advice() -> None:
-    assert (
-        workers_with_driver_for_cores(32, 4),
-        workers_with_driver_for_cores(64, 4),
-        workers_with_driver_for_cores(8, 4),
-    ) == (9, 17, 3)
 
 
 def test_cores_have_the_denominator() -> None:
