@@ -193,24 +193,26 @@ def cheapest_partitions(
             combined = _combined_candidates(own, costs)
             found = _cheapest_candidates(planner, job, chosen, combined)
             starts = [{**chosen, **candidate.partitions} for candidate in found]
-        if planner.environment.jobs[job].run_every is not None:
+        settings = planner.environment.jobs[job]
+        if settings.run_every is not None or settings.memory.state:
             # Also from those that pins refuse: a pin may be of the partitions to which the search led.
-            starts = [_partitions_that_shorten_runs(planner, job, readings, own, each) for each in starts]
+            starts = [_more_partitions_that_cost_less(planner, job, readings, own, each) for each in starts]
         usd = [round(planner.monthly_usd(job, readings, [*own], each), 6) for each in starts]
         chosen = starts[usd.index(min(usd))]
     return chosen
 
 
-def _partitions_that_shorten_runs(
+def _more_partitions_that_cost_less(
     planner: JobPlanner,
     job: str,
     readings: Mapping[str, StreamWithReaders],
     own: Collection[str],
     chosen: dict[str, int],
 ) -> dict[str, int]:
-    """Return partitions with up to three more of some streams, as long as the shorter runs save more than these cost.
+    """Return partitions with up to three more of some streams, as long as they save more than they cost.
 
-    The search counts cores, and a bounded run costs its duration too, which is that of its slowest stream.
+    The search counts cores, and a bounded run costs its duration too, which is that of its slowest stream. Where executors hold state
+    together, their number follows what each fetches, and not the cores.
     """
     usd = planner.monthly_usd(job, readings, own, chosen)
     while True:
