@@ -118,6 +118,10 @@ def find_moves(environment: Environment, now: Plan, keeps: Keeps) -> tuple[CostS
         _possible_changes(environment, now),
         key=lambda each: -costs.get(".".join(map(str, each.path[:2])).replace("kafka.", "clusters."), before),
     )
+    engines = [
+        (f"jobs.{name}.engine", None, environment.jobs[name].engine)
+        for name in _jobs_without_engine(environment)
+    ]
     found = []
     for change in changes[: _TRIED // len(environment.jobs)]:
         changed, node = _changed_environment_or_none(environment, change), tree.at(change.path)
@@ -142,24 +146,19 @@ def find_moves(environment: Environment, now: Plan, keeps: Keeps) -> tuple[CostS
         if change.jobs:
             (key, old, new), *rest = with_it
             with_it = tuple(rest)
+        # Without them the plan would choose engines again.
+        written = {key, *(each for each, *_ in with_it)}
+        with_it += tuple(each for each in engines if not {each[0], each[0].removesuffix(".engine")} & written)
         move = CostSavingMove(key, old, new, usd, before - usd, gives_up, with_it)
         if move.saved >= _WORTH:
             found.append((move, changed, after))
     found.sort(key=lambda each: -each[0].saved)
     # Simulated one after the other until there are enough.
-    moves = (move for move, changed, after in found if keeps(changed, after))
-    return tuple(islice(chain(_move_of_chosen_engines(environment, before), moves), MOST))
-
-
-def _move_of_chosen_engines(environment: Environment, usd: float) -> Iterator[CostSavingMove]:
-    """Yield the move that writes the engines which the plan has chosen."""
-    keys = [
-        (f"jobs.{name}.engine", None, environment.jobs[name].engine)
-        for name in _jobs_without_engine(environment)
-    ]
-    if keys:
+    moves: Iterator[CostSavingMove] = (move for move, changed, after in found if keeps(changed, after))
+    if engines:
         lost = "nothing if the rate was measured there; every other command needs the key"
-        yield CostSavingMove(*keys[0], usd, 0.0, lost, tuple(keys[1:]))
+        moves = chain([CostSavingMove(*engines[0], before, 0.0, lost, tuple(engines[1:]))], moves)
+    return tuple(islice(moves, MOST))
 
 
 def _key_changes_of_merged_jobs(change: _Change, tree: Tree) -> Iterator[tuple[str, Any, Any]]:

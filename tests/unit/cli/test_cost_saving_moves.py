@@ -150,6 +150,44 @@ def test_two_are_written_together_and_a_wrong_number_is_none(tmp_path: Path) -> 
     assert total_cost(plan(now)).value < min(each.usd for each in moves)
 
 
+def test_a_move_of_a_file_without_engine_writes_the_one_it_was_planned_with(tmp_path: Path) -> None:
+    """By itself the plan would choose EMR for the looser SLA, as the bill of runs on Glue is unproven."""
+    job = JOB.format(n=1, latency="15m\n    run: auto").replace("    engine: glue\n", "")
+    text = SMALL.format(streams=STREAM.format(n=1), jobs=job).replace("_second: 50", "_second: 9000")
+    file = tmp_path / "small.yaml"
+    file.write_text(text)
+    folder = tmp_path / "project"
+    copy = project(folder, file)
+    before = copy.read_text()
+    environment = environment_with_cheapest_engines(
+        load(copy, folder, open_engines=True), plan_keeps_all_slas
+    )
+    moves = find_moves(environment, plan(environment), plan_keeps_all_slas)
+    assert len(moves) > 2
+    for number, move in enumerate(moves, start=1):
+        copy.write_text(before)
+        write_moves_into_files(environment, moves, str(number))
+        assert round(total_cost(plan(load(copy, folder))).value, 2) == round(move.usd, 2)
+
+
+def test_moves_that_exclude_each_other_are_named(tmp_path: Path) -> None:
+    job = JOB.format(n=1, latency="5m").replace("engine: glue", "engine: emr")
+    file = tmp_path / "small.yaml"
+    file.write_text(
+        SMALL.format(streams=STREAM.format(n=1), jobs=job).replace("_second: 50", "_second: 9000")
+    )
+    folder = tmp_path / "project"
+    copy = project(folder, file)
+    environment = load(copy, folder)
+    moves = find_moves(environment, plan(environment), plan_keeps_all_slas)
+    keys = [move.key for move in moves]
+    glue, arm = (str(keys.index(f"jobs.j1.{key}") + 1) for key in ("engine", "architecture"))
+    before = copy.read_text()
+    with pytest.raises(ConfigurationError, match=f"move {arm} without {glue}, or these alone"):
+        write_moves_into_files(environment, moves, f"{glue},{arm}")
+    assert copy.read_text() == before
+
+
 @pytest.mark.parametrize(
     "other", [["--json"], ["--html", "plan.html"], ["--traffic", "2"], ["--explain", "usd"]]
 )

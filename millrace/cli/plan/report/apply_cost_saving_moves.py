@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from millrace.config import Environment
-from millrace.config.document.problems import wrong_option_error
+from millrace.config.document.problems import ConfigurationError, wrong_option_error
 from millrace.sizing import total_cost
 from millrace.sizing.cost_saving_moves import CostSavingMove
 
@@ -18,14 +18,11 @@ def move_lines(moves: Sequence[CostSavingMove]) -> Iterator[str]:
     """Yield a numbered line for each move."""
     for number, each in enumerate(moves, start=1):
         change = f"{each.key}: {_value_as_text(each.old)} to {_value_as_text(each.new)}"
-        if each.with_it:
-            gone = [key for key, _, new in each.with_it if new is None]
-            came = [
-                (key, new) for key, _, new in ((each.key, None, each.new), *each.with_it) if new is not None
-            ]
-            change = f"{', '.join(gone)} removed, {', '.join(key for key, _ in came)} added"
-            if not gone:
-                change = ", ".join(f"{key}: {_value_as_text(new)}" for key, new in came)
+        came = [f"{key}: {_value_as_text(new)}" for key, _, new in each.with_it if new is not None]
+        change = ", ".join((change, *came))
+        if gone := [key for key, _, new in each.with_it if new is None]:
+            keys = (each.key, *(key for key, _, new in each.with_it if new is not None))
+            change = f"{', '.join(gone)} removed, {', '.join(keys)} added"
         yield f"{number}. ${each.saved:,.2f} less: {change}, ${each.usd:,.2f} a month; gives up {each.gives_up}"
 
 
@@ -42,7 +39,7 @@ def write_moves_into_files(environment: Environment, moves: Sequence[CostSavingM
     ConfigurationError
         A number that no move has, or a value that a program cannot change.
     """
-    from millrace.advisor.apply_changes import try_changes
+    from millrace.advisor.apply_changes import TriedChanges, try_changes
     from millrace.advisor.findings.model import Change
 
     known = {str(number): each for number, each in enumerate(moves, start=1)}
@@ -55,13 +52,27 @@ def write_moves_into_files(environment: Environment, moves: Sequence[CostSavingM
     assert places.tree is not None
     assert places.root is not None
     where = places.relative_file_name(places.tree.file)
-    changes = [
-        Change("environment", where, key, old, new)
-        for each in map(known.get, chosen)
-        if each
-        for key, old, new in ((each.key, each.old, each.new), *each.with_it)
-    ]
-    tried = try_changes(places.tree.file, changes, places.root)
+    file, root = places.tree.file, places.root
+
+    def tried_moves(numbers: Sequence[str]) -> TriedChanges:
+        changes: list[Change] = []
+        for each in map(known.__getitem__, numbers):
+            for key, old, new in ((each.key, each.old, each.new), *each.with_it):
+                change = Change("environment", where, key, old, new)
+                # Several moves may write the same engine.
+                changes += [change] * (change not in changes)
+        return try_changes(file, changes, root)
+
+    together: list[str] = []
+    for number in chosen:
+        try:
+            tried = tried_moves([*together, number])
+        except ConfigurationError as error:
+            if not together:
+                raise
+            allowed = f"move {number} without {', '.join(together)}, or these alone, and a new plan: {error}"
+            raise wrong_option_error("--apply", numbers, allowed) from error
+        together.append(number)
     tried.write()
     for edited in tried.files:
         typer.echo(f"wrote {edited.name}")
