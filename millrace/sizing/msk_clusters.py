@@ -107,6 +107,10 @@ def cluster_load(
     )
 
 
+_TYPE_PREFIX: Mapping[Tier, str] = {"standard": "kafka.", "express": "express."}
+"""First part of the names of a tier's broker types."""
+
+
 def broker_zone_count(environment: Environment) -> int:
     """Return the number of Availability Zones with brokers."""
     return min(3, environment.zone_count)
@@ -121,10 +125,15 @@ def possible_tiers(environment: Environment, name: str, prices: PriceTable) -> t
     assert isinstance(cluster, MskCluster)
     if deployed is not None and not cluster.tier_is_given:
         return ("express" if deployed.broker_type.startswith("express.") else "standard",)
-    if cluster.tier_is_given or cluster.broker_type is not None or cluster.storage is not None:
+    if cluster.tier_is_given or cluster.storage is not None:
         return (cluster.tier,)
     offered = kafka_versions.EXPRESS.get(cluster.version, False) and prices.region == environment.region
-    return ("standard", "express") if offered and broker_zone_count(environment) == 3 else ("standard",)
+    tiers: tuple[Tier, ...] = ("standard",)
+    if offered and broker_zone_count(environment) == 3:
+        tiers = ("standard", "express")
+    if cluster.broker_type is None:
+        return tiers
+    return tuple(each for each in tiers if cluster.broker_type.startswith(_TYPE_PREFIX[each])) or tiers[:1]
 
 
 def cluster_plan_and_findings(
@@ -169,8 +178,7 @@ def _tier_plan_and_findings(
     if cluster.tier == "serverless":
         return ClusterPlan(name, cluster.tier, None, None, None, _serverless_cost_items(load_, prices)), []
     known = service_limits()
-    prefix = "express." if cluster.tier == "express" else "kafka."
-    types = [each for each in known.brokers if each.startswith(prefix)]
+    types = [each for each in known.brokers if each.startswith(_TYPE_PREFIX[cluster.tier])]
     if cluster.broker_type is not None and cluster.broker_type not in types:
         allowed = f"with tier {cluster.tier}: {', '.join(types)}"
         return None, [Finding(("kafka", name, "broker_type"), cluster.broker_type, allowed)]

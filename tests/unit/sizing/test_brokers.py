@@ -38,6 +38,8 @@ jobs:
         ("tier: express", 1024 * 40, 3, "express.m7g.large"),
         ("tier: express", 1024 * 60, 3, "express.m7g.xlarge"),
         ("tier: express, broker_type: express.m7g.xlarge", 1024, 3, "express.m7g.xlarge"),
+        ("broker_type: express.m7g.xlarge", 1024, 3, "express.m7g.xlarge"),
+        ("broker_type: kafka.m7g.xlarge", 1024, 3, "kafka.m7g.xlarge"),
     ],
 )
 def test_brokers_by_throughput(from_text: Loader, cluster: str, rate: int, brokers: int, kind: str) -> None:
