@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator, Mapping, Set
+import re
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path as FilePath
 from types import MappingProxyType
@@ -55,8 +56,9 @@ _STAND_INS: dict[str | int, Any] = {
     "traffic": {"records_per_second": 1, "record_size": "1KiB"},
     "records_per_second_per_core": 1,
     "rate": {"records_per_second_per_core": 1},
+    "table": "stand_in_{place}",
 }
-"""Replacements for broken numbers that no check reads, so that the rest of their section is checked."""
+"""Replacements for broken values that no check reads, so that the rest of their section is checked."""
 
 
 def find_root(start: FilePath | None = None) -> FilePath:
@@ -277,14 +279,48 @@ def _is_valid_json_for_class(kind: type[JobBase], text: str) -> bool:
 
 
 def _environment_or_findings(plain: dict[str, Any], tree: Tree) -> tuple[Environment | None, list[Finding]]:
-    try:
-        # From JSON and strict: YAML has typed its scalars, so "4" is no number and true is not 1.
-        return Environment.model_validate_json(json.dumps(plain), strict=True), []
-    except ValidationError as error:
-        findings = explain_validation_errors.findings_of_validation_error(
-            error, Environment, tree.scalar_text
-        )
-        return None, [replace(each, hint=_hint_for_finding(each)) for each in findings]
+    """Return the environment, or the findings of all its values.
+
+    Where a kind or an engine is none of the allowed ones, ``plain`` gets the one whose keys fit best, so that the other keys beside it
+    are checked too.
+    """
+    findings: dict[Path, Finding] = {}
+    while True:
+        try:
+            # From JSON and strict: YAML has typed its scalars, so "4" is no number and true is not 1.
+            environment = Environment.model_validate_json(json.dumps(plain), strict=True)
+            return (None, [*findings.values()]) if findings else (environment, [])
+        except ValidationError as error:
+            wrong = explain_validation_errors.findings_of_validation_error(
+                error, Environment, tree.scalar_text
+            )
+            first, replaced = not findings, False
+            for each, one in zip(error.errors(include_url=False), wrong, strict=True):
+                # Which keys there may be, and which must, follows from the kind that was meant.
+                if first or each["type"] not in ("extra_forbidden", "missing"):
+                    findings.setdefault(one.path, replace(one, hint=_hint_for_finding(one)))
+                if each["type"] in ("union_tag_invalid", "union_tag_not_found"):
+                    replaced |= _set_tag_that_fits_best(plain, one.path, one.allowed.split(" or "))
+            if not replaced:
+                return None, [*findings.values()]
+
+
+def _set_tag_that_fits_best(plain: dict[str, Any], path: Path, tags: Sequence[str]) -> bool:
+    """Put the kind, or engine, into a file's plain values with which they have the fewest mistakes; False if its holder is no mapping."""
+    holder = _value_at(plain, *path[:-1])
+    if not isinstance(holder, dict):
+        return False
+
+    def mistakes(tag: str) -> int:
+        holder[path[-1]] = tag
+        try:
+            Environment.model_validate_json(json.dumps(plain), strict=True)
+        except ValidationError as error:
+            return error.error_count()
+        return 0
+
+    holder[path[-1]] = min(tags, key=mistakes)
+    return True
 
 
 def _hint_for_finding(finding: Finding) -> str | None:
@@ -330,7 +366,10 @@ def _read_without_broken_parts(kind: Any, data: Any) -> Any:
                 path = explain_validation_errors.path_in_file(each["loc"], kind)
                 holder = _value_at(data, *path[:-1])  # None if another mistake has removed it
                 if isinstance(holder, dict) and each["type"] == "missing" and path[-1] in _STAND_INS:
-                    holder[path[-1]] = copy.deepcopy(_STAND_INS[path[-1]])
+                    made = copy.deepcopy(_STAND_INS[path[-1]])
+                    if isinstance(made, str):
+                        made = made.format(place=re.sub(r"\W", "_", "_".join(map(str, path))))
+                    holder[path[-1]] = made
                 else:
                     _remove_key(data, path[:-1] if each["type"] == "missing" else path)
         if json.dumps(data) == text:
