@@ -119,6 +119,7 @@ def _own_spread_cores_and_findings(
             max(found.cores, job.cores),
             demand.needed,
             service_limits()["spark.repartition.overhead"],
+            steady=source.steady or not demand.lands,
             read_at_once=demand.read_at_once,
         )
         if job.cores < found.cores or more is None:

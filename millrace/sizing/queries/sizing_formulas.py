@@ -279,11 +279,17 @@ def choose_core_spread(
 
 
 def spread_over_cores_or_none(
-    partitions: int, cores: int, needed: float, overhead: float, *, read_at_once: float = 0.0
+    partitions: int,
+    cores: int,
+    needed: float,
+    overhead: float,
+    *,
+    steady: bool = True,
+    read_at_once: float = 0.0,
 ) -> CoreSpread | None:
     """Return the distribution of a batch over a given number of cores; ``None`` if they are too few."""
     read, waves = effective_cores(partitions, cores), math.ceil(partitions / cores)
-    if partitions >= cores and read > max(needed, read_at_once):
+    if steady and partitions >= cores and read > max(needed, read_at_once):
         return CoreSpread(cores, read, None, read, waves)
     if cores == 1 or read <= read_at_once:
         return CoreSpread(1, 1.0, None, 1.0, waves) if cores == 1 and max(needed, read_at_once) < 1 else None

@@ -275,6 +275,22 @@ def test_state_that_fewer_records_bring_to_fewer_executors_costs_no_more(factor:
     a_pin_changes_nothing(quieter(document, factor))
 
 
+def test_pinned_cores_of_an_on_demand_stream_keep_the_shuffle() -> None:
+    """Its shards change, so its partitions cannot be counted on, whoever chose the cores."""
+    rate = {"records_per_second_per_core": 10_000, "batch_overhead": "3000ms", "basis": "measured"}
+    traffic = {"records_per_second": 60_000, "peak_factor": 3, "record_size": "400B", "basis": "measured"}
+    document = several({"engine": "glue", "latency": "900000ms", "rate": rate}, one=traffic)
+    document["streams"]["one"]["mode"] = "on-demand"
+    _, first = sized(document)
+    assert first is not None
+    document["jobs"]["job"]["cores"] = first.jobs["job"].cores.value
+    _, second = sized(document)
+    assert second is not None
+    queries = [each.jobs["job"].queries["land-one"] for each in (first, second)]
+    shuffled = [each.repartition and each.repartition.value for each in queries]
+    assert shuffled == [first.jobs["job"].cores.value] * 2
+
+
 def test_a_query_of_one_route_is_simulated_with_its_records() -> None:
     """The whole table was simulated, and the query planned for its route alone: no record was in time."""
     rate = {"records_per_second_per_core": 5000, "batch_overhead": "2000ms", "basis": "measured"}
