@@ -110,8 +110,6 @@ def documents(draw: st.DrawFn, *, rated: bool = False) -> Document:
         if draw(st.sampled_from([True, False, False, False])):
             job["scaling"] = "fixed"
         if draw(st.sampled_from([True, False, False, False])):
-            job["memory"] = {"state": draw(st.sampled_from(["4GiB", "20GiB", "60GiB"]))}
-        if draw(st.sampled_from([True, False, False, False])):
             job["catch_up"] = {"outage": draw(st.sampled_from(["1m", "15m"])), "within": "2h"}
         if job["engine"] == "glue" and draw(st.sampled_from([True, False, False, False])):
             job["run_every"] = draw(st.sampled_from(["5m", "30m"]))
