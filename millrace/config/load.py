@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from functools import cache
 from pathlib import Path as FilePath
 from types import MappingProxyType
 from typing import Any
@@ -296,13 +297,19 @@ def _environment_or_findings(plain: dict[str, Any], tree: Tree) -> tuple[Environ
             )
             first, replaced = not findings, False
             for each, one in zip(error.errors(include_url=False), wrong, strict=True):
+                is_tag = each["type"] in ("union_tag_invalid", "union_tag_not_found")
+                if is_tag and one.path not in findings:
+                    replaced |= _set_tag_that_fits_best(plain, one.path, one.allowed.split(" or "))
                 # Which keys there may be, and which must, follows from the kind that was meant.
                 if first or each["type"] not in ("extra_forbidden", "missing"):
                     findings.setdefault(one.path, replace(one, hint=_hint_for_finding(one)))
-                if each["type"] in ("union_tag_invalid", "union_tag_not_found"):
-                    replaced |= _set_tag_that_fits_best(plain, one.path, one.allowed.split(" or "))
             if not replaced:
                 return None, [*findings.values()]
+
+
+@cache
+def _section_adapter(key: str) -> TypeAdapter[Any]:
+    return TypeAdapter(Environment.model_fields[key].annotation)
 
 
 def _set_tag_that_fits_best(plain: dict[str, Any], path: Path, tags: Sequence[str]) -> bool:
@@ -310,11 +317,13 @@ def _set_tag_that_fits_best(plain: dict[str, Any], path: Path, tags: Sequence[st
     holder = _value_at(plain, *path[:-1])
     if not isinstance(holder, dict):
         return False
+    # Of a member alone: a file may have hundreds of them.
+    section = {path[1]: _value_at(plain, *path[:2])} if len(path) > 2 else plain[str(path[0])]
 
     def mistakes(tag: str) -> int:
         holder[path[-1]] = tag
         try:
-            Environment.model_validate_json(json.dumps(plain), strict=True)
+            _section_adapter(str(path[0])).validate_json(json.dumps(section), strict=True)
         except ValidationError as error:
             return error.error_count()
         return 0

@@ -357,3 +357,12 @@ def test_more_load_never_gives_less_capacity(rate: float, factor: float, sla: fl
     assert second is not None
     seconds = [each.queries["land"].trigger_seconds.value for each in (less, more)]
     assert second.value / max(seconds[1], sla / 2) >= first.value / max(seconds[0], sla / 2) * (1 - 0.05)
+
+
+@pytest.mark.parametrize(("cores", "workers"), [(32, 9), (64, 17), (8, 3)])
+def test_workers_of_cores_are_those_of_the_published_advice(
+    from_text: Loader, cores: int, workers: int
+) -> None:
+    """Executors of four cores, and one driver."""
+    found = plan(from_text(text(rate="2000", job=f"worker: G.1X\n    cores: {cores}")))
+    assert found.jobs["clicks"].max_workers.value == workers

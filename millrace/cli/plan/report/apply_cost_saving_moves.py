@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import typer
@@ -63,21 +63,32 @@ def write_moves_into_files(environment: Environment, moves: Sequence[CostSavingM
                 changes += [change] * (change not in changes)
         return try_changes(file, changes, root)
 
-    together: list[str] = []
-    for number in chosen:
-        try:
-            tried = tried_moves([*together, number])
-        except ConfigurationError as error:
-            if not together:
-                raise
-            allowed = f"move {number} without {', '.join(together)}, or these alone, and a new plan: {error}"
-            raise wrong_option_error("--apply", numbers, allowed) from error
-        together.append(number)
+    asked = [*chosen]
+    try:
+        tried = tried_moves(asked)
+    except ConfigurationError:
+        if len(asked) > 1:
+            _refuse_first_that_excludes(tried_moves, asked, numbers)
+        raise
     tried.write()
     for edited in tried.files:
         typer.echo(f"wrote {edited.name}")
     before, after = total_cost(tried.before).value, total_cost(tried.after).value
     typer.echo(f"the plan: ${before:,.2f} a month before, ${after:,.2f} now")
+
+
+def _refuse_first_that_excludes(
+    try_moves: Callable[[Sequence[str]], object], asked: Sequence[str], option: str
+) -> None:
+    for place, number in enumerate(asked):
+        try:
+            try_moves(asked[: place + 1])
+        except ConfigurationError as error:
+            if place:
+                before = ", ".join(asked[:place])
+                allowed = f"move {number} without {before}, or these alone, and a new plan: {error}"
+                raise wrong_option_error("--apply", option, allowed) from error
+            raise
 
 
 def _value_as_text(value: Any) -> str:
