@@ -30,7 +30,6 @@ from millrace.config.document.problems import (
 )
 from millrace.config.document.yaml_tree import DocumentError, Tree, is_file, merge_trees, read_document
 from millrace.config.engines import KINDS
-from millrace.config.engines.base import JobBase
 from millrace.config.model import Environment
 
 EXTENDS = "extends"
@@ -262,21 +261,11 @@ def _existing_buckets_and_database(plain: dict[str, Any]) -> dict[Path, str]:
 
 
 def _set_missing_engines(plain: dict[str, Any]) -> None:
-    """Give each job without an engine the first one that takes its keys."""
+    """Give each job without an engine the one that its keys fit best, the first of equal ones."""
     jobs = plain.get("jobs")
-    for job in jobs.values() if isinstance(jobs, dict) else ():
+    for name, job in jobs.items() if isinstance(jobs, dict) else ():
         if isinstance(job, dict) and "engine" not in job:
-            texts = {engine: json.dumps({**job, "engine": engine}) for engine in KINDS}
-            fitting = (engine for engine in KINDS if _is_valid_json_for_class(KINDS[engine], texts[engine]))
-            job["engine"] = next(fitting, next(iter(KINDS)))
-
-
-def _is_valid_json_for_class(kind: type[JobBase], text: str) -> bool:
-    try:
-        kind.model_validate_json(text, strict=True)
-    except ValidationError:
-        return False
-    return True
+            _set_tag_that_fits_best(plain, ("jobs", name, "engine"), [*KINDS])
 
 
 def _environment_or_findings(plain: dict[str, Any], tree: Tree) -> tuple[Environment | None, list[Finding]]:
