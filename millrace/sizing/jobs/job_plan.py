@@ -77,8 +77,7 @@ def job_plan_and_findings(
     least = made.way.usd
     while made.run is not None or (len(demands) > 1 and paid > number):
         more = job_spreads_cores_and_findings(environment, name, demands, read, paid)[0]
-        keeps = made.run is None or paid - number < each or job.max_workers is not None
-        asked = number if keeps else paid
+        asked = number if job.max_workers is not None else paid
         larger = _size_queries_and_workers(
             environment, name, demands, read, prices, more, asked, driver_cores
         )
@@ -86,7 +85,7 @@ def job_plan_and_findings(
         same = made.run is not None or larger.way.worker == made.way.worker
         cheaper = same and larger.way.usd <= made.way.usd
         if (cheaper and (made.problems or not larger.problems)) or (made.problems and not larger.problems):
-            spreads, made, number = more, larger, asked
+            spreads, made, number = more, larger, paid
         paid, least = paid + each, min(least, larger.way.usd)
         # More executors share the driver's cost, but each is billed for the start.
         if (
@@ -259,7 +258,7 @@ def _core_figure(name: str, job: Job, demands: Sequence[QueryDemand], number: in
         "cores",
         f"{whose}: {reason_for_cores(job, demands)}",
         assumed=any(demand.assumed for demand in demands),
-        formula="fewest on which the batches of all queries end in time when they fire together"
+        formula="fewest on which the batches of all queries end in time when they fire together, and the rest of their executors'"
         + (", or so many that runs cost the least" if job.run_every is not None else ""),
         inputs=lambda: tuple(f"{demand.number_key_prefix}.cores" for demand in demands),
     )

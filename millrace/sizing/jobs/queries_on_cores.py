@@ -92,6 +92,8 @@ def job_spreads_cores_and_findings(
     if tasks is None:
         return [], cores, [_finding_of_too_few_cores(job, demands, fewest)]
     paid = max(cores, paid)
+    if job.run_every is None:
+        tasks = divide_into_tasks_or_none(batches, paid) or tasks
     found = shared_spreads(demands, batches, tasks, paid)
     if job.run_every is not None:
         # As long as runs end in time, the shortest costs the least.

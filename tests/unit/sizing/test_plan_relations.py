@@ -259,6 +259,29 @@ def test_one_partition_more_than_the_traffic_needs_shortens_tasks() -> None:
     an_easier_environment_is_no_worse(document, 2)
 
 
+@pytest.mark.parametrize("tier", ["standard", "express"])
+def test_the_cores_of_a_job_are_all_of_its_executors(tier: str) -> None:
+    """Of two executors with two cores each the plan named three, and for one per cent less traffic four, which cost less."""
+    document = several(
+        {"engine": "emr", "latency": "23356ms"},
+        one={"records_per_second": 40, "record_size": "100KiB", "basis": "measured"},
+    )
+    document["kafka"] = {"main": {"kind": "msk", "tier": tier}}
+    document["streams"]["one"] |= {"kind": "kafka", "cluster": "main"}
+    del document["streams"]["one"]["mode"]
+    for name in ("a", "b"):
+        sink = {"kind": "iceberg", "table": f"derived_{name}"}
+        derive = {"kind": "derive", "source": "landed_one", "sink": sink}
+        document["jobs"]["job"]["queries"][f"derive-{name}"] = derive
+    an_easier_environment_is_no_worse(document, 1.01)
+    a_pin_changes_nothing(document)
+    _, found = sized(document)
+    assert found is not None
+    job = found.jobs["job"]
+    assert max(query.cores.value for query in job.queries.values()) <= job.cores.value
+    assert job.cores.value == job.executors.value * job.vcpu
+
+
 @pytest.mark.parametrize("factor", [1.2, 2, 4, 16])
 def test_state_that_fewer_records_bring_to_fewer_executors_costs_no_more(factor: float) -> None:
     """With half of the records one executor had to hold all of the state, on a worker that cost more than two."""
