@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 from millrace.config.document.problems import Finding
@@ -73,30 +74,30 @@ def job_plan_and_findings(
     made = _size_queries_and_workers(environment, name, demands, read, prices, spreads, number, driver_cores)
     each, paid = made.sized.tasks_per_worker, (job.max_workers or 0) - 1
     paid = each * (made.way.executors if job.max_workers is None else paid)
-    # Cores of an executor that is paid for anyway serve larger batches, so a backlog goes sooner and a bounded run ends sooner.
-    least = made.way.usd
-    while made.run is not None or (len(demands) > 1 and paid > number):
-        more = job_spreads_cores_and_findings(environment, name, demands, read, paid)[0]
-        asked = number if job.max_workers is not None else paid
-        larger = _size_queries_and_workers(
-            environment, name, demands, read, prices, more, asked, driver_cores
-        )
-        # A bounded run pays for no core that it does not ask for, so it may take them on workers of another size.
-        same = made.run is not None or larger.way.worker == made.way.worker
-        cheaper = same and larger.way.usd <= made.way.usd
-        if (cheaper and (made.problems or not larger.problems)) or (made.problems and not larger.problems):
-            spreads, made, number = more, larger, paid
-        paid, least = paid + each, min(least, larger.way.usd)
+    if made.run is not None or (len(demands) > 1 and paid > number):
+
+        def sized_on(paid: int) -> _QueriesAndWorkers:
+            spreads = job_spreads_cores_and_findings(environment, name, demands, read, paid)[0]
+            asked = number if job.max_workers is not None else paid
+            return _size_queries_and_workers(
+                environment, name, demands, read, prices, spreads, asked, driver_cores
+            )
+
+        # Cores of an executor that is paid for anyway serve larger batches, so a backlog goes sooner and a bounded run ends sooner.
+        tried = {paid: sized_on(paid)}
         # More executors share the driver's cost, but each is billed for the start.
-        if (
-            made.run is None
-            or job.max_workers
-            or job.cores
-            or _lower_bound_of_monthly_usd(demands, read, made, paid) > least
-        ):
-            break
+        if made.run is not None and not job.max_workers and not job.cores:
+            _try_more_cores_of_bounded_run(tried, paid, each, sized_on, demands, read)
+        for paid, larger in sorted(tried.items()):
+            # A bounded run pays for no core that it does not ask for, so it may take them on workers of another size.
+            same = made.run is not None or larger.way.worker == made.way.worker
+            cheaper = same and larger.way.usd <= made.way.usd
+            if (cheaper and (made.problems or not larger.problems)) or (
+                made.problems and not larger.problems
+            ):
+                made, number = larger, paid
     cores = _core_figure(name, job, demands, number)
-    problems, queries, memory, run, way, sized, choices = made
+    problems, queries, memory, run, way, sized, choices, spreads = made
 
     def worker_input() -> FigureInput:
         value = f"{way.worker}: {way.vcpu} cores, {int(way.memory_gib)} GiB"
@@ -163,12 +164,49 @@ def job_plan_and_findings(
     return replace(plan, advice=tuple(job_advice(environment, plan, demands, sources))), []
 
 
-def _lower_bound_of_monthly_usd(
-    demands: Sequence[QueryDemand], sources: Sequence[SourcePartitions], made: _QueriesAndWorkers, cores: int
+def _try_more_cores_of_bounded_run(
+    tried: dict[int, _QueriesAndWorkers],
+    first: int,
+    each: int,
+    sized_on: Callable[[int], _QueriesAndWorkers],
+    demands: Sequence[QueryDemand],
+    sources: Sequence[SourcePartitions],
+) -> None:
+    """Add to what was tried the cores from ``first`` on, in steps of an executor's, that may cost less.
+
+    A run on more cores takes as long or less, so those between two numbers cost no less than the duration on the larger one.
+    """
+
+    def least_usd(cores: int, seconds: float) -> float:
+        made = tried[first]
+        assert made.run is not None
+        least = max(service_limits()["bounded.least_billed_seconds"], seconds)
+        workers = (cores / each + 1) / (made.way.executors + 1)
+        return made.way.usd * workers * least / made.run.seconds.value
+
+    def cheapest() -> float:
+        return min(made.way.usd for made in tried.values())
+
+    found, step = [first], each
+    while least_usd(found[-1] + each, _least_run_seconds(demands, sources, found[-1] + each)) <= cheapest():
+        found.append(found[-1] + step)
+        tried[found[-1]] = sized_on(found[-1])
+        step *= 2
+    between = [*pairwise(found)]
+    while between:
+        low, high = between.pop()
+        run = tried[high].run
+        assert run is not None
+        if high - low > each and least_usd(low + each, run.seconds.value) <= cheapest():
+            middle = low + (high - low) // (2 * each) * each
+            tried[middle] = sized_on(middle)
+            between += [(middle, high), (low, middle)]
+
+
+def _least_run_seconds(
+    demands: Sequence[QueryDemand], sources: Sequence[SourcePartitions], cores: int
 ) -> float:
-    """Return the dollars a month below which no bounded run of a job stays on so many cores or more."""
-    known, way = service_limits(), made.way
-    assert made.run is not None
+    """Return the billed seconds below which no run ends on so many cores."""
     # Bills are those of the average rate.
     records = [each.average * each.work.planned_trigger_seconds * each.work.rate for each in demands]
     each_stage = [
@@ -185,10 +223,7 @@ def _lower_bound_of_monthly_usd(
         number * each.work.hand_over / source.partitions
         for each, number, source in zip(demands, records, sources, strict=True)
     )
-    seconds = max(to_land, read) + to_derive
-    least = max(known["bounded.least_billed_seconds"], known["bounded.billed_start_seconds"] + seconds)
-    workers = (cores / made.sized.tasks_per_worker + 1) / (way.executors + 1)
-    return way.usd * workers * least / made.run.seconds.value
+    return service_limits()["bounded.billed_start_seconds"] + max(to_land, read) + to_derive
 
 
 class _QueriesAndWorkers(NamedTuple):
@@ -201,6 +236,7 @@ class _QueriesAndWorkers(NamedTuple):
     way: WorkerChoice
     sized: Job
     choices: Callable[[], tuple[WorkerChoice, ...]]
+    spreads: list[CoreSpread]
 
 
 def _size_queries_and_workers(
@@ -209,7 +245,7 @@ def _size_queries_and_workers(
     demands: Sequence[QueryDemand],
     sources: Sequence[SourcePartitions],
     prices: PriceTable,
-    spreads: Sequence[CoreSpread],
+    spreads: list[CoreSpread],
     cores: int,
     driver_cores: int,
 ) -> _QueriesAndWorkers:
@@ -225,7 +261,7 @@ def _size_queries_and_workers(
         job, cores, memory, prices, 1.0 if run is None else run.billed_share, driver_cores
     )
     problems += _findings_of_too_small_worker(name, job, way, memory)
-    return _QueriesAndWorkers(problems, queries, memory, run, way, sized, choices)
+    return _QueriesAndWorkers(problems, queries, memory, run, way, sized, choices, spreads)
 
 
 def _network_figure(environment: Environment, name: str) -> Figure[str]:
