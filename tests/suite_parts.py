@@ -107,17 +107,17 @@ LARGE_PROFILE = "5.1 partitions=2 autoBroadcastJoinThreshold=-1"
 
 
 PARTS = (
-    Part("spark", "spark-queries", ("spark/queries",)),
     Part("unit", "unit-functions", ("unit",), without=_PROGRAMS),
+    Part("spark", "spark-queries", ("spark/queries",)),
     Part("integration", "integration-shared", ("integration",), without=(*_OWN_SERVERS, *_CRASH_POINT)),
     Part("spark", "spark-sinks", ("spark/sinks",)),
-    Part("spark", "spark-sources", ("spark/sources", "spark/repair")),
     Part("integration", "integration-own", _OWN_SERVERS),
+    Part("unit", "unit-programs", _PROGRAMS),
     Part("spark", "spark-job", ("spark/job", "spark/kinds")),
     Part("spark", "spark-formats", ("spark/formats",)),
-    Part("template", "template", ("template",)),
     Part("integration", "crash-point", _CRASH_POINT, turns=3),
-    Part("unit", "unit-programs", _PROGRAMS),
+    Part("template", "template", ("template",)),
+    Part("spark", "spark-sources", ("spark/sources", "spark/repair")),
     Part("spark", f"spark-{NEWEST}", _NEW_LINE, line=NEWEST),
     Part("spark", "spark-4.0", _BETWEEN, turns=7, line="4.0"),
     Part("spark", "spark-large", LARGE, options=("--profile", LARGE_PROFILE), turns=len(LARGE)),
