@@ -272,7 +272,7 @@ def _candidates_for_shared_cores(
     Each stream gets what its traffic needs, or so many that no batch is shuffled.
     """
     streams = {each.name: each for each in readings}
-    best = math.inf
+    best, paid = math.inf, 0
     for least in _wave_partition_choices(planner, demands, readings, chosen):
         batches = planner.largest_batches(demands, {**chosen, **least})
         free = tuple(demand.lands and set(demand.streams) <= set(least) for demand in demands)
@@ -281,7 +281,8 @@ def _candidates_for_shared_cores(
         yield PartitionCandidate(most, lowest, least)
         for cores in range(fewest_shared_cores(batches, free=free), most + 1):
             workers = _least_workers_usd(planner, job, cores)
-            if lowest + workers > best + CENT:  # more cores never cost less
+            # More cores never cost less, unless the workers that hold the batches have them anyway.
+            if lowest + workers > best + CENT and cores > paid:
                 break
             for may in _choices_of_batches_to_divide(batches, cores, free):
                 tasks = divide_into_tasks_or_none(batches, cores, free=may)
@@ -292,7 +293,9 @@ def _candidates_for_shared_cores(
                     for name, part in demand.streams.items() if more else ():
                         number[name] = max(number[name], math.ceil(own.number * part - 1e-9))
                 usd = sum(_stream_usd(planner, streams[name], each) for name, each in number.items())
-                best = min(best, usd + workers)
+                if usd + workers < best - CENT:
+                    best, sized = usd + workers, planner.plan_or_findings(job, {**chosen, **number})[0]
+                    paid = sized.cores.value if sized else 0
                 yield PartitionCandidate(cores, usd, number)
 
 

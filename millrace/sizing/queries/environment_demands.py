@@ -206,12 +206,15 @@ def _longest_trigger(facts: _QueryFacts, job: str, name: str, query: Query) -> f
     """Return the longest trigger of a query by its SLA and by what memory holds."""
     work = QueryWork(1.0, 0.0, facts.speeds[job, name].overhead, _latency_share(facts, job, query).seconds)
     if isinstance(query, SourceQueryBase):
-        work = work_with_trigger_limit(work, _seconds_that_fit_in_memory(facts, query), followed=False)
+        work = work_with_trigger_limit(work, _seconds_that_fit_in_memory(facts, job, query), followed=False)
     return work.longest_batch_seconds
 
 
-def _seconds_that_fit_in_memory(facts: _QueryFacts, query: Query) -> float:
-    """Return the seconds of arrivals that memory holds of a query, and of those whose tables are joined with its own."""
+def _seconds_that_fit_in_memory(facts: _QueryFacts, job: str, query: Query) -> float:
+    """Return the seconds of arrivals that memory holds of a query, and of those whose tables are joined with its own.
+
+    Beside joined batches or state a longer trigger saves next to nothing, and its batches take the memory of these.
+    """
     # Tables that are joined get one trigger, so that the join reads whole batches of both.
     tables = facts.joined.get(query.table, ()) if isinstance(query, LandingQueryBase) else ()
     each: list[Query] = [query, *(facts.queries[table][2] for table in sorted(tables))]
@@ -219,10 +222,12 @@ def _seconds_that_fit_in_memory(facts: _QueryFacts, query: Query) -> float:
         seconds_that_fit_in_memory(facts.environment.streams, _peak_rates_by_stream(facts, one))
         for one in each
     )
-    if len(tables) > 1:
-        overheads = (facts.speeds[facts.queries[table][:2]].overhead for table in tables)
-        seconds = min(seconds, *map(longest_join_trigger, overheads))
-    return seconds
+    overheads = (
+        [facts.speeds[facts.queries[table][:2]].overhead for table in tables] if len(tables) > 1 else []
+    )
+    if facts.environment.jobs[job].memory.state:
+        overheads += [facts.speeds[job, name].overhead for name in facts.environment.jobs[job].queries]
+    return min([seconds, *map(longest_join_trigger, overheads)])
 
 
 def _seconds_per_record_of_shared_partition(
@@ -264,7 +269,9 @@ def _query_demand(
     )
     if isinstance(query, SourceQueryBase):
         followed = isinstance(query, LandingQueryBase) and query.table in facts.readers
-        work = work_with_trigger_limit(work, _seconds_that_fit_in_memory(facts, query), followed=followed)
+        work = work_with_trigger_limit(
+            work, _seconds_that_fit_in_memory(facts, job_name, query), followed=followed
+        )
         work = replace(
             work, most_trigger=min(work.most_trigger, facts.longest_trigger_seconds(job_name, work.overhead))
         )

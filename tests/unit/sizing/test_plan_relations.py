@@ -195,6 +195,26 @@ def test_a_bounded_run_takes_its_cores_on_workers_of_another_size() -> None:
     a_pin_changes_nothing(document | {"kafka": {"main": {"kind": "msk", "existing": EXISTING}}})
 
 
+def test_cores_that_memory_brings_take_fewer_partitions() -> None:
+    """A join takes workers of four cores, which the search for partitions thought to be dearer than two of two."""
+    document = several(
+        {"engine": "glue", "latency": "15000ms"},
+        one={"records_per_second": 8.4, "peak_factor": 1.5, "record_size": "100B"},
+        two={"records_per_second": 28.1, "peak_factor": 2, "record_size": "100KiB"},
+    )
+    streams, queries = document["streams"], document["jobs"]["job"]["queries"]
+    streams["one"]["mode"] = "on-demand"
+    streams["two"] = {"kind": "kafka", "cluster": "main", "traffic": streams["two"]["traffic"]}
+    for name, table in (("a", "one"), ("b", "two"), ("c", "two")):
+        sink = {"kind": "iceberg", "table": f"derived_{name}"}
+        queries[f"derive-{name}"] = {"kind": "derive", "source": f"landed_{table}", "sink": sink}
+    watermark = {"time": "_arrived_at", "delay": "10m"}
+    queries["derive-c"]["transform"] = "pipelines.clicks.transforms:matched"
+    join = {"source": "landed_one", "watermark": watermark}
+    queries["derive-c"]["state"] = {"watermark": watermark, "join": join}
+    a_pin_changes_nothing(document | {"kafka": {"main": {"kind": "msk"}}})
+
+
 def test_an_on_demand_stream_is_kept_with_a_looser_sla_for_no_more() -> None:
     """With 15 min a job on a stream whose shards change was shuffled behind too few cores: no record was in time."""
     document = several({"engine": "glue"}, one={"records_per_second": 30_000, "record_size": "900B"})
@@ -280,6 +300,18 @@ def test_the_cores_of_a_job_are_all_of_its_executors(tier: str) -> None:
     job = found.jobs["job"]
     assert max(query.cores.value for query in job.queries.values()) <= job.cores.value
     assert job.cores.value == job.executors.value * job.vcpu
+
+
+@pytest.mark.parametrize("factor", [1.3, 2, 8])
+def test_batches_take_no_memory_of_state_with_a_looser_sla(factor: float) -> None:
+    """A trigger eight times as long took one large worker, as the state had no room beside its batches: 22 % more."""
+    rate = {"records_per_second_per_core": 8670, "batch_overhead": "1027ms", "basis": "measured"}
+    job = {"engine": "glue", "latency": "283937ms", "rate": rate, "memory": {"state": "5GiB"}}
+    job["catch_up"] = {"outage": "15m", "within": "2h"}
+    one = {"records_per_second": 2.3, "peak_factor": 1.5, "record_size": "100B"}
+    document = several(job, one=one, two={"records_per_second": 1.0, "record_size": "900B"})
+    document["streams"]["one"]["mode"] = "on-demand"
+    an_easier_environment_is_no_worse(document, factor)
 
 
 @pytest.mark.parametrize("factor", [1.2, 2, 4, 16])
