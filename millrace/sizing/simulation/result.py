@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from millrace.sizing.simulation.cumulative_arrivals import Arrivals, Floats
 from millrace.sizing.simulation.scenario_model import Scenario
 
-_LEAST_BILLED = 60.0
+LEAST_BILLED = 60.0
 """Least seconds that Glue and EMR Serverless bill for a worker (their price pages)."""
 
 
@@ -359,7 +359,7 @@ def job_result(
             changes[died] = changes.get(died, 0) - 1
     times = np.asarray(sorted(changes))
     executors = np.cumsum([changes[time] for time in times.tolist()])
-    billed = sum(max(_LEAST_BILLED, died - born) for born, died in (*lives, *driver))
+    billed = sum(max(LEAST_BILLED, died - born) for born, died in (*lives, *driver))
     return JobResult(
         seconds=scenario.seconds,
         queries=MappingProxyType(queries),

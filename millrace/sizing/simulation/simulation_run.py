@@ -219,6 +219,9 @@ class _QueryProcess:
                 # A bounded run has all batches up to its end.
                 if runs is None or trigger == 0:
                     break
+            else:
+                if runs is None:
+                    self._pool.report_batch(self.load.name, 0.0, trigger)  # executors without work end, too
             if trigger > 0:
                 # Spark's own rule: the next multiple after the start, or at once if that has passed.
                 following = (math.floor(self._start / trigger + 1e-9) + 1) * trigger

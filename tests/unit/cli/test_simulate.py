@@ -33,6 +33,12 @@ def test_without_a_trace_every_stream_has_its_peak() -> None:
     assert result["committed"] + result["waiting"] == pytest.approx(result["arrived"])  # type: ignore[operator]
 
 
+def test_a_month_of_a_few_seconds_is_one_of_hours() -> None:
+    """A minute is billed at least: of five seconds a month had twelve times the machines."""
+    short, long = (simulated("--for", seconds, "--fixed")["usd_month"] for seconds in ("5s", "2h"))
+    assert short == pytest.approx(long)
+
+
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
 def test_a_trace_is_what_arrives(tmp_path: Path, suffix: str) -> None:
     rows = [("2026-01-31T00:00:00Z", 100), ("2026-01-31T00:10:00Z", 4000), ("2026-01-31T00:20:00Z", 0)]

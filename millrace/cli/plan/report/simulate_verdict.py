@@ -80,7 +80,9 @@ def simulation_verdict(
 
 def monthly_usd(result: JobResult) -> float:
     """Return the USD of a month that is like the simulated time."""
-    return result.usd / result.seconds * MONTH
+    from millrace.sizing.simulation.result import LEAST_BILLED
+
+    return result.usd / max(result.seconds, LEAST_BILLED) * MONTH
 
 
 def _query_results_with_sla_share_and_age(

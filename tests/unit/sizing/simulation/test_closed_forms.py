@@ -209,6 +209,17 @@ def test_glue_grows_in_a_spike_and_shrinks_after_it() -> None:
     assert found.queries["land"].waiting < 10_000 * 60
 
 
+def test_glue_shrinks_without_any_record_as_with_a_few() -> None:
+    """No batch told it that there is nothing to do: four executors stayed for no record, and one for a few."""
+    glue = GlueAutoScaling(1, 4, 4, batches=3, shrink_below=0.5, worker_start=60)
+    usd = []
+    for rate in (0.0, 0.001, 1.0):
+        load = land(Arrivals.constant(rate, HOUR), trigger=30.0, overhead=1.0)
+        usd.append(simulate(Scenario(HOUR, (load,), 4, glue, 1.0)).usd)
+    assert usd == sorted(usd)
+    assert usd[0] == pytest.approx(usd[1], rel=0.02)
+
+
 def test_dynamic_allocation_grows_while_tasks_wait() -> None:
     policy = DynamicAllocation(1, 16, 1, 1.0, 1, 1, 60, 300, worker_start=45)
     found = spiky(policy)
