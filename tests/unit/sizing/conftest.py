@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from millrace.config import Environment, load
+from millrace.sizing import planning
 
 Loader = Callable[[str], Environment]
 
@@ -71,3 +72,9 @@ def from_text(tmp_path: Path) -> Loader:
         return load("advice", root=tmp_path)
 
     return loaded
+
+
+@pytest.fixture
+def without_remedies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No relation asks what would make a refused environment possible, which takes many plans."""
+    monkeypatch.setattr(planning, "findings_with_remedies", lambda _, problems, __: problems)

@@ -1,0 +1,369 @@
+"""Relations between plans hold for environments in which they once did not."""
+
+from __future__ import annotations
+
+import pytest
+
+from millrace.sizing import total_cost
+from millrace.sizing.simulation.plan_simulation_check import simulated_queries_of_plan
+from tests.unit.sizing.plan_relations import (
+    KEPT,
+    MISSED,
+    a_pin_changes_nothing,
+    an_easier_environment_is_no_worse,
+    quieter,
+    sized,
+    verdict,
+)
+from tests.unit.sizing.random_environments import EXISTING, Document
+
+pytestmark = pytest.mark.usefixtures("without_remedies")
+
+
+def several(jobs: Document, **streams: Document) -> Document:
+    """Streams of Kinesis, and a job that lands each of them."""
+    document = {"name": "drawn", "project": "drawn", "region": "us-east-1", "account": "111122223333"}
+    queries = {
+        f"land-{name}": {
+            "kind": "land",
+            "source": name,
+            "schema": "pipelines/a.ddl",
+            "table": f"landed_{name}",
+        }
+        for name in streams
+    }
+    made = {
+        name: {"kind": "kinesis", "mode": "provisioned", "traffic": {"basis": "measured", **traffic}}
+        for name, traffic in streams.items()
+    }
+    return document | {"streams": made, "jobs": {"job": {**jobs, "queries": queries}}}
+
+
+def test_pins_refuse_no_step_to_the_best_design() -> None:
+    traffic = {"records_per_second": 2364.9, "peak_factor": 2, "record_size": "4KiB"}
+    a_pin_changes_nothing(several({"engine": "emr", "latency": "235210ms"}, one=traffic, two=traffic))
+
+
+@pytest.mark.parametrize(
+    ("engine", "latency", "traffic"),
+    [
+        ("emr", "2351066ms", {"records_per_second": 76.5, "peak_factor": 2, "record_size": "100KiB"}),
+        ("glue", "4497424ms", {"records_per_second": 21918.3, "peak_factor": 1.5, "record_size": "100B"}),
+    ],
+)
+def test_pins_refuse_no_partitions_of_a_bounded_run(engine: str, latency: str, traffic: Document) -> None:
+    """The search comes to the partitions from a start that the pinned cores, or limit of a batch, refuse or make dear."""
+    document = several({"engine": engine, "latency": latency, "scaling": "fixed", "run": "auto"}, one=traffic)
+    del document["streams"]["one"]["mode"]
+    document["streams"]["one"] |= {"kind": "kafka", "cluster": "main"}
+    if engine == "emr":
+        query = document["jobs"]["job"]["queries"].pop("land-one")
+        del query["table"]
+        query |= {"kind": "direct", "dead_letters": "dead", "sink": {"kind": "iceberg", "table": "direct"}}
+        document["jobs"]["job"]["queries"]["direct"] = query
+    a_pin_changes_nothing(document | {"kafka": {"main": {"kind": "msk", "tier": "standard"}}})
+
+
+@pytest.mark.parametrize("factor", [1.005, 1.01])
+def test_runs_of_streams_that_are_alike_are_shortened_together(factor: float) -> None:
+    traffic = {"records_per_second": 11212.8, "peak_factor": 5, "record_size": "1KiB"}
+    job = {"engine": "glue", "latency": "1800000ms", "run_every": "5m"}
+    job["catch_up"] = {"outage": "1m", "within": "2h"}
+    document = several(job, one=traffic, two=traffic)
+    for stream in document["streams"].values():
+        del stream["mode"]
+        stream |= {"kind": "kafka", "cluster": "main"}
+    arn = "arn:aws:kafka:us-east-1:111122223333:cluster/main/12345678-1234-1234-1234-123456789012-1"
+    an_easier_environment_is_no_worse(
+        document | {"kafka": {"main": {"kind": "msk", "existing": arn}}}, factor
+    )
+
+
+def test_fewer_records_take_no_longer_runs() -> None:
+    traffic = {"records_per_second": 2223.7, "record_size": "900B"}
+    few = {"records_per_second": 1.8, "peak_factor": 2, "record_size": "1KiB"}
+    rate = {"records_per_second_per_core": 6920, "batch_overhead": "2974ms", "basis": "measured"}
+    job = {"engine": "glue", "latency": "12183173ms", "rate": rate, "scaling": "fixed", "run_every": "30m"}
+    job["catch_up"] = {"outage": "1m", "within": "2h"}
+    document = several(
+        job,
+        one=traffic,
+        two=few,
+        three={"records_per_second": 1.0, "peak_factor": 1.5, "record_size": "400B"},
+    )
+    for stream in document["streams"].values():
+        stream["mode"] = "on-demand"
+    for name, table in (("a", "one"), ("b", "one"), ("c", "three")):
+        sink = {"kind": "iceberg", "table": f"derived_{name}"}
+        derive = {"kind": "derive", "source": f"landed_{table}", "sink": sink}
+        document["jobs"]["job"]["queries"][f"derive-{name}"] = derive
+    (_, first), (_, second) = sized(document), sized(quieter(document, 1.01))
+    assert first is not None
+    assert second is not None
+    assert total_cost(second).value <= total_cost(first).value
+
+
+def test_shards_that_shorten_a_run_are_taken_with_a_looser_sla_too() -> None:
+    small = {"records_per_second": 67.9, "peak_factor": 5, "record_size": "4KiB"}
+    large = {"records_per_second": 3534.2, "record_size": "4KiB"}
+    job = {"engine": "glue", "latency": "3166617ms", "run_every": "30m"}
+    document = several(job, one=small, two=large, three=small)
+    document["streams"]["two"]["mode"] = "on-demand"
+    an_easier_environment_is_no_worse(document, 1.3)
+
+
+def test_a_pin_of_shards_is_read_as_if_the_plan_had_chosen_it() -> None:
+    """What a task holds between two runs decides on the shards of the second stream, and its tasks follow the traffic."""
+    job = {"engine": "glue", "latency": "3201693ms", "run_every": "30m"}
+    one = {"records_per_second": 1.0, "peak_factor": 2, "record_size": "100KiB"}
+    three = {"records_per_second": 55.7, "record_size": "100KiB"}
+    document = several(job, one=one, two={"records_per_second": 1942.7, "record_size": "400B"}, three=three)
+    document["streams"]["one"]["mode"] = document["streams"]["three"]["mode"] = "on-demand"
+    a_pin_changes_nothing(document)
+
+
+@pytest.mark.parametrize("factor", [1.3, 2])
+def test_runs_are_as_many_cores_as_cost_the_least_at_the_average_rate(factor: float) -> None:
+    """One executor more costs less, at the average rate that is billed; at the peak it would not."""
+    traffic = {"records_per_second": 413.9, "peak_factor": 2, "record_size": "900B"}
+    rate = {"records_per_second_per_core": 500, "batch_overhead": "478ms", "basis": "measured"}
+    job = {"engine": "glue", "latency": "2617151ms", "rate": rate, "run_every": "30m"}
+    document = several(job, one=traffic)
+    document["streams"]["one"]["mode"] = "on-demand"
+    an_easier_environment_is_no_worse(document, factor)
+
+
+def test_shards_that_cost_less_in_all_stay_with_pinned_cores() -> None:
+    """Two shards more shorten the runs, which saves more than these shards cost."""
+    rate = {"records_per_second_per_core": 3539, "batch_overhead": "300ms", "basis": "measured"}
+    job = {"engine": "glue", "latency": "5206927ms", "rate": rate, "run_every": "30m"}
+    traffic = {"records_per_second": 5848.2, "peak_factor": 1.5, "record_size": "4KiB"}
+    a_pin_changes_nothing(several(job, one=traffic))
+
+
+def test_a_bounded_run_takes_its_cores_on_workers_of_another_size() -> None:
+    """More cores that cost less stood on workers of four cores, and the fewest that hold the batches on those of two."""
+    rate = {"records_per_second_per_core": 4727, "batch_overhead": "300ms", "basis": "measured"}
+    document = several(
+        {"engine": "emr", "latency": "3121481ms", "rate": rate, "run_every": "15m"},
+        one={"records_per_second": 116.1, "peak_factor": 5, "record_size": "100KiB"},
+        two={"records_per_second": 498.9, "peak_factor": 5, "record_size": "1KiB"},
+        three={"records_per_second": 2477.4, "peak_factor": 2, "record_size": "100B"},
+    )
+    streams = document["streams"]
+    topic = {"kind": "kafka", "cluster": "main", "existing": True, "partitions": 6}
+    streams["two"] = topic | {"traffic": streams["two"]["traffic"]}
+    streams["three"]["mode"] = "on-demand"
+    sink = {"kind": "iceberg", "table": "derived"}
+    derive = {"kind": "derive", "source": "landed_one", "sink": sink}
+    document["jobs"]["job"]["queries"]["derive"] = derive
+    a_pin_changes_nothing(document | {"kafka": {"main": {"kind": "msk", "existing": EXISTING}}})
+
+
+def test_cores_that_memory_brings_take_fewer_partitions() -> None:
+    """A join takes workers of four cores, which the search for partitions thought to be dearer than two of two."""
+    document = several(
+        {"engine": "glue", "latency": "15000ms"},
+        one={"records_per_second": 8.4, "peak_factor": 1.5, "record_size": "100B"},
+        two={"records_per_second": 28.1, "peak_factor": 2, "record_size": "100KiB"},
+    )
+    streams, queries = document["streams"], document["jobs"]["job"]["queries"]
+    streams["one"]["mode"] = "on-demand"
+    streams["two"] = {"kind": "kafka", "cluster": "main", "traffic": streams["two"]["traffic"]}
+    for name, table in (("a", "one"), ("b", "two"), ("c", "two")):
+        sink = {"kind": "iceberg", "table": f"derived_{name}"}
+        queries[f"derive-{name}"] = {"kind": "derive", "source": f"landed_{table}", "sink": sink}
+    watermark = {"time": "_arrived_at", "delay": "10m"}
+    queries["derive-c"]["transform"] = "pipelines.clicks.transforms:matched"
+    join = {"source": "landed_one", "watermark": watermark}
+    queries["derive-c"]["state"] = {"watermark": watermark, "join": join}
+    a_pin_changes_nothing(document | {"kafka": {"main": {"kind": "msk"}}})
+
+
+def test_an_on_demand_stream_is_kept_with_a_looser_sla_for_no_more() -> None:
+    """With 15 min a job on a stream whose shards change was shuffled behind too few cores: no record was in time."""
+    document = several({"engine": "glue"}, one={"records_per_second": 30_000, "record_size": "900B"})
+    document["streams"]["one"]["mode"] = "on-demand"
+    costs = []
+    for sla in ("60000ms", "300000ms", "900000ms"):
+        document["jobs"]["job"]["latency"] = sla
+        state, found = verdict(document)
+        assert state == KEPT
+        assert found is not None
+        costs.append(total_cost(found).value)
+    assert costs == sorted(costs, reverse=True)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("sla", ["149000ms", "297000ms", "61357ms"])
+def test_queries_on_one_path_do_not_beat(sla: str, apart: bool) -> None:
+    """Triggers of 74 and 75 s gave a derive batch two landing batches now and then."""
+    sink = {"kind": "iceberg", "table": "derived"}
+    derive = {"kind": "derive", "source": "landed_one", "sink": sink}
+    document = several(
+        {"engine": "emr", "latency": sla}, one={"records_per_second": 2000, "record_size": "1KiB"}
+    )
+    job = document["jobs"]["job"]
+    if apart:
+        document["jobs"]["other"] = {"engine": "glue", "latency": "400000ms", "queries": {"derive": derive}}
+    else:
+        job["queries"]["derive"] = derive
+    environment, found = sized(document)
+    assert found is not None
+    landing, deriving = (
+        query.trigger_seconds.value for each in found.jobs.values() for query in each.queries.values()
+    )
+    assert deriving / landing == pytest.approx(round(deriving / landing), abs=1e-9)
+    assert [each.within for each in simulated_queries_of_plan(environment, found)] == [1.0, 1.0]
+
+
+def test_shards_of_one_reader_with_a_short_sla_are_not_refused() -> None:
+    """One reader reads nothing during the fixed cost of its batches, so it needs more shards than what arrives."""
+    rate = {"records_per_second_per_core": 5000, "batch_overhead": "2200ms", "basis": "measured"}
+    job = {"engine": "glue", "latency": "5000ms", "rate": rate}
+    document = several(job, one={"records_per_second": 9000, "record_size": "1KiB"})
+    _, found = sized(document)
+    assert found is not None
+    assert found.streams["one"].expected_partitions.value > 9
+    a_pin_changes_nothing(document)
+
+
+def test_one_partition_more_than_the_traffic_needs_shortens_tasks() -> None:
+    """A looser SLA took more cores: of a topic that needs exactly one partition, two were planned like one."""
+    topic = {"kind": "kafka", "cluster": "main"}
+    document = several(
+        {"engine": "glue", "latency": "15000ms"},
+        one={"records_per_second": 1.0, "record_size": "100KiB"},
+        two={"records_per_second": 3780.5, "peak_factor": 2, "record_size": "100B"},
+        three={"records_per_second": 1.3, "peak_factor": 2, "record_size": "900B"},
+    )
+    document["kafka"] = {"main": {"kind": "msk", "existing": EXISTING}}
+    for name, stream in document["streams"].items():
+        fixed = {"existing": True, "partitions": 6} if name == "one" else {}
+        document["streams"][name] = topic | {"traffic": stream["traffic"]} | fixed
+    an_easier_environment_is_no_worse(document, 2)
+
+
+@pytest.mark.parametrize("tier", ["standard", "express"])
+def test_the_cores_of_a_job_are_all_of_its_executors(tier: str) -> None:
+    """Of two executors with two cores each the plan named three, and for one per cent less traffic four, which cost less."""
+    document = several(
+        {"engine": "emr", "latency": "23356ms"},
+        one={"records_per_second": 40, "record_size": "100KiB", "basis": "measured"},
+    )
+    document["kafka"] = {"main": {"kind": "msk", "tier": tier}}
+    document["streams"]["one"] |= {"kind": "kafka", "cluster": "main"}
+    del document["streams"]["one"]["mode"]
+    for name in ("a", "b"):
+        sink = {"kind": "iceberg", "table": f"derived_{name}"}
+        derive = {"kind": "derive", "source": "landed_one", "sink": sink}
+        document["jobs"]["job"]["queries"][f"derive-{name}"] = derive
+    an_easier_environment_is_no_worse(document, 1.01)
+    a_pin_changes_nothing(document)
+    _, found = sized(document)
+    assert found is not None
+    job = found.jobs["job"]
+    assert max(query.cores.value for query in job.queries.values()) <= job.cores.value
+    assert job.cores.value == job.executors.value * job.vcpu
+
+
+@pytest.mark.parametrize("factor", [1.3, 2, 8])
+def test_batches_take_no_memory_of_state_with_a_looser_sla(factor: float) -> None:
+    """A trigger eight times as long took one large worker, as the state had no room beside its batches: 22 % more."""
+    rate = {"records_per_second_per_core": 8670, "batch_overhead": "1027ms", "basis": "measured"}
+    job = {"engine": "glue", "latency": "283937ms", "rate": rate, "memory": {"state": "5GiB"}}
+    job["catch_up"] = {"outage": "15m", "within": "2h"}
+    one = {"records_per_second": 2.3, "peak_factor": 1.5, "record_size": "100B"}
+    document = several(job, one=one, two={"records_per_second": 1.0, "record_size": "900B"})
+    document["streams"]["one"]["mode"] = "on-demand"
+    an_easier_environment_is_no_worse(document, factor)
+
+
+@pytest.mark.parametrize("factor", [1.2, 2, 4, 16])
+def test_state_that_fewer_records_bring_to_fewer_executors_costs_no_more(factor: float) -> None:
+    """With half of the records one executor had to hold all of the state, on a worker that cost more than two."""
+    rate = {"records_per_second_per_core": 3000, "batch_overhead": "3000ms", "basis": "measured"}
+    job = {"engine": "glue", "latency": "240000ms", "rate": rate, "memory": {"state": "20GiB"}}
+    document = several(
+        job, one={"records_per_second": 8000, "peak_factor": 2, "record_size": "500B", "basis": "measured"}
+    )
+    an_easier_environment_is_no_worse(document, factor)
+    _, found = sized(quieter(document, factor))
+    assert found is not None
+    held = found.jobs["job"]
+    assert held.scaling.min_executors.value == held.executors.value == 2
+    a_pin_changes_nothing(quieter(document, factor))
+
+
+def test_pinned_cores_of_an_on_demand_stream_keep_the_shuffle() -> None:
+    """Its shards change, so its partitions cannot be counted on, whoever chose the cores."""
+    rate = {"records_per_second_per_core": 10_000, "batch_overhead": "3000ms", "basis": "measured"}
+    traffic = {"records_per_second": 60_000, "peak_factor": 3, "record_size": "400B", "basis": "measured"}
+    document = several({"engine": "glue", "latency": "900000ms", "rate": rate}, one=traffic)
+    document["streams"]["one"]["mode"] = "on-demand"
+    _, first = sized(document)
+    assert first is not None
+    document["jobs"]["job"]["cores"] = first.jobs["job"].cores.value
+    _, second = sized(document)
+    assert second is not None
+    queries = [each.jobs["job"].queries["land-one"] for each in (first, second)]
+    shuffled = [each.repartition and each.repartition.value for each in queries]
+    assert shuffled == [first.jobs["job"].cores.value] * 2
+
+
+def test_a_query_of_one_route_is_simulated_with_its_records() -> None:
+    """The whole table was simulated, and the query planned for its route alone: no record was in time."""
+    rate = {"records_per_second_per_core": 5000, "batch_overhead": "2000ms", "basis": "measured"}
+    document = several(
+        {"engine": "glue", "latency": "120000ms", "rate": rate},
+        few={"records_per_second": 1000, "record_size": "300B"},
+        many={"records_per_second": 9000, "record_size": "300B"},
+    )
+    routes = {name: {"source": name, "schema": "pipelines/a.ddl"} for name in document["streams"]}
+    sink = {"kind": "iceberg", "table": "derived"}
+    document["jobs"]["job"]["queries"] = {
+        "land": {"kind": "route", "routes": routes, "table": "landed"},
+        "derive": {"kind": "derive", "source": "landed", "route": "few", "sink": sink},
+    }
+    assert verdict(document)[0] == KEPT
+
+
+def test_a_plan_of_shared_cores_keeps_its_own_sla() -> None:
+    traffic = {"records_per_second": 19.0, "peak_factor": 2, "record_size": "100KiB", "basis": "measured"}
+    route = {"source": "stream", "schema": "pipelines/clicks/schemas/click.ddl"}
+    derived = [{"kind": "iceberg", "table": f"derived_{n}"} for n in range(2)]
+    queries = {"land": {"kind": "route", "routes": {"all": route}, "table": "landed"}}
+    queries |= {
+        f"derive-{n}": {"kind": "derive", "source": "landed", "sink": sink} for n, sink in enumerate(derived)
+    }
+    rate = {"records_per_second_per_core": 1570, "batch_overhead": "3593ms", "basis": "measured"}
+    job = {"engine": "glue", "latency": "21905ms", "scaling": "fixed", "rate": rate, "queries": queries}
+    streams = {"stream": {"kind": "kinesis", "mode": "on-demand", "traffic": traffic}}
+    document = {"name": "drawn", "project": "drawn", "region": "us-east-1", "account": "111122223333"}
+    assert verdict(document | {"streams": streams, "jobs": {"job": job}})[0] != MISSED
+
+
+@pytest.mark.parametrize("factor", [1.05, 1.3, 2, 3])
+def test_rounding_does_not_decide_on_shards_that_are_full(factor: float) -> None:
+    """A run reads the shards in two waves that end exactly when its batches must."""
+    traffic = {"records_per_second": 4946.9, "peak_factor": 5, "record_size": "900B", "basis": "measured"}
+    query = {
+        "kind": "land",
+        "source": "stream",
+        "schema": "pipelines/clicks/schemas/click.ddl",
+        "table": "landed",
+    }
+    derive = {"kind": "derive", "source": "landed", "sink": {"kind": "iceberg", "table": "derived"}}
+    job = {
+        "engine": "glue",
+        "latency": "1800000ms",
+        "run_every": "5m",
+        "queries": {"land": query, "derive": derive},
+    }
+    streams = {"stream": {"kind": "kinesis", "mode": "provisioned", "traffic": traffic}}
+    document = {"name": "drawn", "project": "drawn", "region": "us-east-1", "account": "111122223333"}
+    asked: Document = document | {"streams": streams, "jobs": {"job": job}}
+    (_, first), (_, second) = sized(asked), sized(quieter(asked, factor))
+    assert first is not None
+    assert second is not None
+    assert second.jobs["job"].cores.value <= first.jobs["job"].cores.value
