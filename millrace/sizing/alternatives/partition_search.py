@@ -163,7 +163,8 @@ def cheapest_partitions(
     by_job: dict[str, dict[str, dict[int, int]]] = {}
     for name, numbers in options.items():
         job = readings[name].main_reader.job
-        if len(numbers) > 1 or len(planner.demands[job]) > 1:
+        bounded = planner.environment.jobs[job].run_every is not None
+        if numbers and (len(numbers) > 1 or len(planner.demands[job]) > 1 or bounded):
             by_job.setdefault(job, {})[name] = numbers
     for job, own in by_job.items():
         if len(planner.demands[job]) > 1:
