@@ -121,7 +121,9 @@ def memory_of_job(
 
 def mean_record_bytes(environment: Environment, demand: QueryDemand) -> float:
     """Return the mean size of the records that a query reads."""
-    return sum(environment.streams[name].traffic.record_size * part for name, part in demand.streams.items())
+    traffics = [environment.streams[name].traffic for name in demand.streams]
+    peaks = [each.records_per_second * each.peak_factor for each in traffics]
+    return sum(each.record_size * peak for each, peak in zip(traffics, peaks, strict=True)) / sum(peaks)
 
 
 def _passes_through_python(query: Query) -> bool:

@@ -32,13 +32,19 @@ from millrace.sizing.queries.sizing_formulas import (
 def joined_source_partitions(
     demand: QueryDemand, sources: Mapping[str, SourcePartitions]
 ) -> SourcePartitions:
-    """Return the partitions of all of a query's streams together."""
-    each = [sources[name] for name in demand.streams]
+    """Return the partitions of all of a query's streams together: of streams that bring more or less to each, as many like the fullest."""
+    each = {name: sources[name] for name in demand.streams}
+    number = sum(source.partitions for source in each.values())
+    evenly = min(source.evenly / demand.streams[name] for name, source in each.items())
+    if demand.partitions is not None:
+        number, evenly = demand.partitions, float(demand.partitions)
+    elif evenly < sum(source.evenly for source in each.values()) * (1 - 1e-9):
+        number = max(1, math.floor(evenly + 1e-9))
     return SourcePartitions(
-        sum(source.partitions for source in each) if demand.partitions is None else demand.partitions,
-        steady=all(source.steady for source in each),
-        limits_parts=any(source.limits_parts for source in each),
-        evenly=sum(source.evenly for source in each) if demand.partitions is None else demand.partitions,
+        number,
+        steady=all(source.steady for source in each.values()),
+        limits_parts=any(source.limits_parts for source in each.values()),
+        evenly=evenly,
     )
 
 

@@ -47,7 +47,7 @@ class QueryDemand:
     ----------
     streams
         Streams whose records it handles, landed by itself or by another query, each with its share of
-        the records at their peaks.
+        the time for which their tasks hold cores at the peaks.
     lands
         Whether it reads the stream itself, to land it or directly.
     work

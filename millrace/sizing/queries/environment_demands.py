@@ -230,17 +230,19 @@ def _seconds_that_fit_in_memory(facts: _QueryFacts, job: str, query: Query) -> f
     return min([seconds, *map(longest_join_trigger, overheads)])
 
 
-def _seconds_per_record_of_shared_partition(
-    facts: _QueryFacts, query: SourceQueryBase, peaks: Mapping[str, float]
-) -> float:
-    """Return the seconds in which a partition delivers one record to a query that shares its throughput with others."""
-    total = 0.0
-    for name, peak in peaks.items():
+def _seconds_per_record_of_shared_partitions(
+    facts: _QueryFacts, query: Query, peaks: Mapping[str, float]
+) -> dict[str, float]:
+    """Return the seconds in which a partition of each stream delivers one record to a query that shares its throughput with others."""
+    found = dict.fromkeys(peaks, 0.0)
+    if not isinstance(query, SourceQueryBase):
+        return found
+    for name in peaks:
         stream = facts.environment.streams[name]
         readers = 1 if query.uses_fan_out else facts.readers_of[name]
         out = (limit_per_second(limit) for limit in stream.limits if limit.of == "bytes out")
-        total += sum(peak * stream.traffic.record_size * readers / each for each in out)
-    return total / sum(peaks.values())
+        found[name] = sum(stream.traffic.record_size * readers / each for each in out)
+    return found
 
 
 def _query_demand(
@@ -255,15 +257,22 @@ def _query_demand(
         started = service_limits()["bounded.start_seconds"]
     part, partitions = _topic_share_and_partitions(facts, query)
     peaks = _peak_rates_by_stream(facts, query)
+    rate = sum(peaks.values())
+    each_hand_over = _seconds_per_record_of_shared_partitions(facts, query, peaks)
+    hand_over = sum(peak * each_hand_over[name] for name, peak in peaks.items()) / rate
+    per_record = fast.per_record * _share_of_table_records_read(facts, query)
+    # A task that reads a partition holds its core until the partition has delivered: of two streams one may deliver slowly, and the
+    # other one bring the work.
+    held = {name: peak * max(per_record, each_hand_over[name]) for name, peak in peaks.items()}
+    if (mean := sum(held.values()) / rate) > max(per_record, hand_over) * (1 + 1e-9):
+        per_record = mean
     work = QueryWork(
-        rate=sum(peaks.values()),
-        per_record=fast.per_record * _share_of_table_records_read(facts, query),
+        rate=rate,
+        per_record=per_record,
         overhead=fast.overhead,
         sla=share.seconds,
         trigger=None if (pace := every or query.trigger) is None else pace.total_seconds(),
-        hand_over=_seconds_per_record_of_shared_partition(facts, query, peaks)
-        if isinstance(query, SourceQueryBase)
-        else 0.0,
+        hand_over=hand_over,
         alone=isinstance(query, SourceQueryBase)
         and (query.uses_fan_out or max(facts.readers_of[name] for name in names) == 1),
     )
@@ -300,7 +309,7 @@ def _query_demand(
     return QueryDemand(
         job=job_name,
         query=query_name,
-        streams={name: peak / work.rate for name, peak in peaks.items()},
+        streams={name: each / sum(held.values()) for name, each in held.items()},
         lands=isinstance(query, SourceQueryBase),
         work=work,
         needed=0.0,

@@ -120,10 +120,13 @@ def scenario_of_job(
         divided: tuple[EqualPartitions, ...] = ()
         read = 1.0
         if isinstance(query, SourceQueryBase):
-            count = demand.partitions or sum(
-                plan.streams[name].expected_partitions.value for name in demand.streams
-            )
+            each = {name: plan.streams[name].expected_partitions.value for name in demand.streams}
+            count = demand.partitions or sum(each.values())
             divided = divide_stream(count, min(skew, count))
+            if skew == 1.0 and demand.partitions is None:
+                divided = tuple(
+                    EqualPartitions(demand.streams[name] / number, number) for name, number in each.items()
+                )
             changed += [
                 (demand.query, Reshard(at, divide_stream(after, min(skew, after)))) for at, after in reshards
             ]

@@ -383,7 +383,8 @@ def test_a_text_that_no_value_can_be_made_of_is_told_with_its_key_and_line(row: 
 def test_the_good_file_is_good(project: Path) -> None:
     environment = load("shop", root=project)
     assert environment.name == "shop"
-    assert plan(environment).jobs["clicks"].cores.value == 1
+    job = plan(environment).jobs["clicks"]
+    assert (job.cores.value, job.executors.value, job.vcpu) == (4, 1, 4)
 
 
 def test_all_mistakes_are_told_at_once(project: Path) -> None:

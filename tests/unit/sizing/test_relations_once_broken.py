@@ -325,6 +325,72 @@ def test_pinned_cores_of_an_on_demand_stream_keep_the_shuffle() -> None:
     assert shuffled == [first.jobs["job"].cores.value] * 2
 
 
+def routed(job: Document, **streams: Document) -> Document:
+    """Streams that one query reads together."""
+    document = several(job, **streams)
+    routes = {name: {"source": name, "schema": "pipelines/a.ddl"} for name in streams}
+    document["jobs"]["job"]["queries"] = {"land": {"kind": "route", "routes": routes, "table": "landed"}}
+    return document
+
+
+def test_one_full_partition_is_not_read_as_a_share_of_thirteen() -> None:
+    """Of 4,000 records/s in one partition and 10 in twelve, one task had to do nearly all: the backlog grew, and KEPT stood there."""
+    job = {"engine": "glue", "latency": "60000ms", "rate": {"records_per_second_per_core": 1000}}
+    job["rate"]["batch_overhead"] = "1000ms"
+    traffic = {"records_per_second": 4000, "record_size": "1KiB"}
+    made = []
+    for streams in ({"busy": 1}, {"busy": 1, "quiet": 12}):
+        document = routed(
+            job,
+            busy=traffic,
+            **({"quiet": {**traffic, "records_per_second": 10}} if len(streams) > 1 else {}),
+        )
+        document["kafka"] = {"main": {"kind": "msk", "existing": EXISTING}}
+        for name, number in streams.items():
+            document["streams"][name] |= {
+                "kind": "kafka",
+                "cluster": "main",
+                "existing": True,
+                "partitions": number,
+            }
+            del document["streams"][name]["mode"]
+        state, found = verdict(document)
+        assert state == KEPT
+        assert found is not None
+        made.append(found.jobs["job"])
+    alone, together = (job.queries["land"].repartition for job in made)
+    assert alone is not None
+    assert together is not None
+    assert made[1].cores.value >= made[0].cores.value
+
+
+def test_a_stream_that_delivers_slowly_and_one_with_the_work_both_take_their_cores() -> None:
+    """The larger of the two sums was taken: 180 core-seconds where tasks hold cores for 266."""
+    rate = {"records_per_second_per_core": 5000, "batch_overhead": "1000ms"}
+    traffic = {"small": (20_000, 100), "large": (100, 102_400)}
+    streams = {
+        name: {"records_per_second": number, "record_size": f"{size}B"}
+        for name, (number, size) in traffic.items()
+    }
+    document = routed({"engine": "glue", "latency": "60000ms", "rate": rate}, **streams)
+    state, found = verdict(document)
+    assert state == KEPT
+    assert found is not None
+    held = sum(number * max(1 / 5000, size / (2 * 1024**2)) for number, size in traffic.values())
+    assert found.jobs["job"].cores.value > held
+
+
+def test_two_streams_of_one_kind_take_what_one_of_both_takes() -> None:
+    rate = {"records_per_second_per_core": 5000, "batch_overhead": "1000ms"}
+    job = {"engine": "glue", "latency": "60000ms", "rate": rate}
+    one = routed(job, both={"records_per_second": 16_000, "record_size": "1KiB"})
+    half = {"records_per_second": 8000, "record_size": "1KiB"}
+    (_, together), (_, apart) = sized(one), sized(routed(job, first=half, second=half))
+    assert together is not None
+    assert apart is not None
+    assert together.jobs["job"].cores.value == apart.jobs["job"].cores.value
+
+
 def test_a_query_of_one_route_is_simulated_with_its_records() -> None:
     """The whole table was simulated, and the query planned for its route alone: no record was in time."""
     rate = {"records_per_second_per_core": 5000, "batch_overhead": "2000ms", "basis": "measured"}
