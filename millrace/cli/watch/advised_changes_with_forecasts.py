@@ -195,7 +195,7 @@ def print_forecasts(answers: TwinForecasts) -> None:
     if rows:
         table = plain_table(*word_columns(*head[:2]), *figure_columns(*head[2:], no_wrap=False))
         for cells in rows:
-            red = {_BACKLOG: "red"} if cells[_BACKLOG] != "stays" else {}
+            red = {_BACKLOG: "red"} if cells[_BACKLOG].startswith("grows") else {}
             table.add_row(*(Text(cell, red.get(place, "")) for place, cell in enumerate(cells)))
         print_rich("", table)
         missed = ", ".join(f"{name} {share:.1%}" for name, share in answers.missed.items())
@@ -256,10 +256,12 @@ def forecast_head_and_rows(forecasts: Sequence[Forecast]) -> tuple[list[str], li
 
 
 def backlog_text(query: QueryForecast) -> str:
-    """Return whether the backlog of a query stays or grows, in words."""
+    """Return whether the backlog of a query stays, falls or grows, in words."""
+    grows = query.grows
+    if query.falls:
+        return f"falls by {-grows.value:,.0f} [{-grows.high:,.0f}, {-grows.low:,.0f}] records/s"
     if query.keeps_up:
         return "stays"
-    grows = query.grows
     return f"grows by {grows.value:,.0f} [{max(0.0, grows.low):,.0f}, {grows.high:,.0f}] records/s"
 
 

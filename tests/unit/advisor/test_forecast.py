@@ -11,7 +11,7 @@ import pytest
 from millrace.advisor.advise import advise
 from millrace.advisor.findings import Advice, Change, Effect, Finding
 from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
-from millrace.advisor.forecasts.forecast_figures import Forecast
+from millrace.advisor.forecasts.forecast_figures import Forecast, QueryForecast
 from millrace.advisor.forecasts.forecast_scores import (
     changes_to_simulate_by_finding,
     observed_figures,
@@ -19,7 +19,7 @@ from millrace.advisor.forecasts.forecast_scores import (
     score_forecasts,
 )
 from millrace.advisor.forecasts.what_if import parse_what_if_changes, twin_of_application
-from millrace.advisor.logs.application_history_model import Query
+from millrace.advisor.logs.application_history_model import History, Query
 from millrace.cli.watch.advised_changes_with_forecasts import (
     TwinForecasts,
     advice_without_harmful_findings,
@@ -225,6 +225,42 @@ def test_where_a_steady_log_is_cut_does_not_make_its_backlog_grow(trigger: float
         short = replace(query, batches=query.batches[:cut])
         told = twin_of_application(replace(whole, queries=(short,))).forecast_replay(3).queries["land"]
         assert told.keeps_up, cut
+
+
+def replayed(whole: History, batches: int | None = None) -> QueryForecast:
+    """The forecast of the run as it was, from its first batches."""
+    (query,) = whole.queries
+    short = replace(query, batches=query.batches[:batches])
+    return twin_of_application(replace(whole, queries=(short,))).forecast_replay(3).queries["land"]
+
+
+CATCHING_UP = Truth(limit=15_000, swing=0.0, waiting=300_000, per_record=1e-5, seconds=900.0)
+"""It takes 1,500 records a second while 1,000 arrive: the outage is over after ten minutes."""
+
+
+def test_a_query_that_works_off_an_outage_does_not_fall_behind_wherever_its_log_is_cut() -> None:
+    whole = history([CATCHING_UP])
+    for cut in (13, 21, 31, 46):
+        told = replayed(whole, cut)
+        assert told.keeps_up, cut
+        assert told.grows.value == pytest.approx(-500, rel=0.05), cut
+        assert backlog_text(told).startswith("falls by 5"), cut
+        assert "grows" not in forecast_cells(told)
+    assert backlog_text(replayed(whole)) == "stays"
+
+
+@pytest.mark.parametrize(
+    ("truth", "growth"),
+    [
+        (replace(CATCHING_UP, limit=3000, waiting=400_000, trigger=0.0, seconds=160.0), -2400),
+        (replace(CATCHING_UP, limit=5000), 500),
+        (replace(CATCHING_UP, limit=10_000), 0),
+        (replace(CATCHING_UP, limit=None, waiting=0, per_record=1e-4, rate=21_000.0), 1550),
+    ],
+    ids=["drains back to back", "grows above what waited", "waits and stays", "grows without a limit"],
+)
+def test_the_backlog_grows_by_its_records(truth: Truth, growth: int) -> None:
+    assert replayed(history([truth])).grows.value == pytest.approx(growth, rel=0.15, abs=5)
 
 
 def test_a_finding_whose_change_lets_the_backlog_grow_is_left_out(busy) -> None:
