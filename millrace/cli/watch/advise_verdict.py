@@ -12,7 +12,8 @@ from millrace.sizing.readable_numbers import count, dollars, duration_text, join
 if TYPE_CHECKING:
     from millrace.advisor.findings import Advice, Finding, Kind
     from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
-    from millrace.advisor.forecasts.forecast_figures import Forecast
+    from millrace.advisor.forecasts.forecast_figures import Forecast, QueryForecast
+    from millrace.advisor.logs.application_history_model import Query
 
 _BREACHES: frozenset[Kind] = frozenset({"failed-query", "at-capacity", "silent-backlog"})
 """Findings after which the backlog grows without end, or no query reads records any more."""
@@ -63,7 +64,7 @@ def advice_verdict(
         else _cost_scope_and_waste_text(advice) + _cost_after_change_text(as_it_ran, changed),
         usd_month=usd,
         assumed=False,
-        sla=_simulated_sla_state(advice, subject, as_it_ran),
+        sla=_simulated_sla_state(advice, subject, as_it_ran, env),
         risks=risks,
         command=command,
         why=why,
@@ -97,25 +98,48 @@ def _cost_after_change_text(as_it_ran: Forecast | None, changed: Sequence[Foreca
     return f"; {dollars(costs[best])} a month after {best}"
 
 
-def _simulated_sla_state(advice: Advice, subject: AdvisedJob | None, as_it_ran: Forecast | None) -> SlaState:
+def _simulated_sla_state(
+    advice: Advice, subject: AdvisedJob | None, as_it_ran: Forecast | None, env: str | None
+) -> SlaState:
     """Return the state of the SLA: the 95th percentile of records' age in the simulation of the log against each query's."""
-    if subject is None or as_it_ran is None:
-        return SlaState("unknown", "no SLA is known; give --env NAME")
-    judged = []
-    for query in advice.history.queries:
-        allowed, ran = subject.latency_limit_seconds(query), as_it_ran.queries.get(query.name)
-        if allowed is not None and ran is not None:
-            judged.append((ran.figures["oldest"], allowed, query.name, ran.keeps_up))
-    if not judged:
-        return SlaState("unknown", "no SLA of its queries is known; give --env NAME")
-    behind = [name for *_, name, keeps_up in judged if not keeps_up]
-    if behind:
+    queries = {each.name: each for each in advice.history.queries}  # of several runs the last one
+    limits = (
+        {} if subject is None else {name: subject.latency_limit_seconds(queries[name]) for name in queries}
+    )
+    allowed = {name: limit for name, limit in limits.items() if limit is not None}
+    if not allowed:
+        known = "no SLA is known; give --env NAME" if env is None else f"no SLA of its queries is in {env}"
+        return SlaState("unknown", known)
+    forecasts = {} if as_it_ran is None else as_it_ran.queries
+    ran = {name: forecasts[name] for name in allowed if name in forecasts}
+    if behind := [name for name, each in ran.items() if not each.keeps_up]:
         return SlaState(
             "missed", f"the backlog of {join_names(behind)} grows, and with it the age of records"
         )
-    age, allowed, name, _ = max(judged, key=lambda each: each[0].value / each[1])
-    words = f"age of {name}'s records, p95: {duration_text(age.value)} [{duration_text(age.low)} to {duration_text(age.high)}] of {duration_text(allowed)}"
-    return SlaState("missed" if age.low > allowed else "at risk" if age.high > allowed else "kept", words)
+    unknown = [
+        f"batches of {name} are too few, or too far apart, to be simulated"
+        for name in allowed
+        if name not in ran
+    ]
+    unknown += [
+        f"batches of {name} reach their limit, and its source does not report how many records wait"
+        for name, each in ran.items()
+        if _hides_backlog(queries[name], each)
+    ]
+    if ran:
+        name = max(ran, key=lambda each: ran[each].figures["oldest"].value / allowed[each])
+        age, limit = ran[name].figures["oldest"], allowed[name]
+        words = f"age of {name}'s records, p95: {duration_text(age.value)} [{duration_text(age.low)} to {duration_text(age.high)}] of {duration_text(limit)}"
+        words += ", while its backlog falls" if ran[name].falls else ""
+        if age.low > limit or not unknown:
+            return SlaState("missed" if age.low > limit else "at risk" if age.high > limit else "kept", words)
+    return SlaState("unknown", "; ".join(unknown))
+
+
+def _hides_backlog(query: Query, as_it_ran: QueryForecast) -> bool:
+    """Check that batches reach a limit and no log tells what they leave: the records that arrive are then unknown."""
+    taken = [each.records_behind for each in query.batches if each.records]
+    return as_it_ran.limit is not None and None in taken
 
 
 def _risks_of_findings(advice: Advice) -> Iterator[Risk]:

@@ -26,8 +26,16 @@ from millrace.cli.plan.report.simulate_verdict import (
     longest_late_length_and_start,
     simulation_verdict,
 )
-from millrace.cli.shared.verdict import SEVERITIES, Risk, Verdict, risks_largest_first, verdict_panel
+from millrace.cli.shared.verdict import (
+    SEVERITIES,
+    Risk,
+    SlaState,
+    Verdict,
+    risks_largest_first,
+    verdict_panel,
+)
 from millrace.cli.watch.advise_verdict import advice_verdict
+from millrace.cli.watch.advised_changes_with_forecasts import forecast_changes
 from millrace.config import Environment, environment_names, load
 from millrace.config.document.edit_yaml_text import set_value
 from millrace.sizing import plan, total_cost
@@ -391,3 +399,52 @@ def test_the_command_stands_before_its_explanation_in_a_narrow_terminal() -> Non
     console.print(*verdict_panel(result, terminal=True))
     shown = console.export_text()
     assert shown.index(result.command) < shown.index(" ".join(result.why.split()[:4]))
+
+
+SILENT = Truth(name="silent", limit=10_000, rate=1500.0, swing=0.0, offsets=False)
+"""It takes 1,000 of 1,500 records a second, and its source reports neither."""
+
+
+def sla_of(
+    *truths: Truth, seconds: float, monkeypatch: pytest.MonkeyPatch, env: str | None = None
+) -> SlaState:
+    monkeypatch.setattr(Promised, "seconds", seconds)
+    advice = advise(history(truths))
+    told = forecast_changes(advice, Promised(), (), None)
+    return advice_verdict(advice, Promised(), *told.forecasts[:1], env=env).sla
+
+
+def test_an_sla_is_not_kept_where_nothing_tells_how_many_records_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said = sla_of(SILENT, seconds=60.0, monkeypatch=monkeypatch)
+    assert (said.state, said.words) == (
+        "unknown",
+        "batches of silent reach their limit, and its source does not report how many records wait",
+    )
+    # Records are at least as old as in the simulation.
+    assert sla_of(SILENT, seconds=1.0, monkeypatch=monkeypatch).state == "missed"
+    well = replace(SILENT, limit=None, swing=0.3)
+    assert sla_of(well, seconds=60.0, monkeypatch=monkeypatch).state == "kept"
+
+
+def test_an_sla_is_not_kept_by_some_of_the_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    well, short = Truth(name="well", rate=500.0), Truth(name="short", seconds=40.0)
+    for truths in ([short], [well, short]):
+        said = sla_of(*truths, seconds=60.0, monkeypatch=monkeypatch, env="prod")
+        assert (said.state, said.words) == (
+            "unknown",
+            "batches of short are too few, or too far apart, to be simulated",
+        )
+
+
+def test_an_sla_that_is_missed_while_the_backlog_falls_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    drains = Truth(name="drains", limit=15_000, swing=0.0, waiting=300_000, per_record=1e-5, seconds=400.0)
+    said = sla_of(drains, seconds=60.0, monkeypatch=monkeypatch)
+    assert said.state == "missed"
+    assert said.words.endswith(" of 1 min, while its backlog falls")
+
+
+def test_an_environment_that_is_given_is_not_asked_for() -> None:
+    advice = advise(history([Truth(seconds=40.0)]))
+    assert advice_verdict(advice, env="prod").sla.words == "no SLA of its queries is in prod"
