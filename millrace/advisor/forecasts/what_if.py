@@ -9,6 +9,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from millrace.advisor.findings.count_kafka_range_tasks import range_tasks_by_partition
 from millrace.advisor.forecasts.forecast_figures import FIGURES, Forecast, QueryForecast
 from millrace.advisor.forecasts.query_twin import BatchDurationModel, QueryTwin, twin_of_query
 from millrace.advisor.logs.application_history_model import Floats, History
@@ -198,7 +199,7 @@ def _query_loads(
     query: QueryTwin, changed: Mapping[Key, float], slots: int, costs: BatchDurationModel
 ) -> list[QueryLoad]:
     merged, jobs = int(changed.get("merge", 1)), int(changed.get("split", 1))
-    count = max(1, int(changed.get("partitions", query.partitions)) // jobs)
+    count, parts = _divide_partitions(query, changed)
     waves = math.ceil(count / slots)
     passes = (
         query.reads if changed.get("cache") else 1
@@ -210,7 +211,7 @@ def _query_loads(
         per_record=costs.per_record / passes + costs.rest[1] * count / waves,
         trigger=changed.get("trigger", query.trigger),
         source=query.arrivals.scaled(changed.get("traffic", 1.0) / jobs),
-        parts=_divide_partitions(query, count),
+        parts=parts,
         limit=None if limit is None else limit / jobs,
         wave=costs.wave,
         overhead_sigma=costs.overhead_sigma,
@@ -218,15 +219,27 @@ def _query_loads(
     return [load, *(replace(load, name=f"{query.name} {n}") for n in range(1, merged))]
 
 
-def _divide_partitions(query: QueryTwin, count: int) -> tuple[EqualPartitions, ...]:
-    """Return the partitions unchanged, or another number of them: the largest keeps its share, as no key is divided."""
+def _divide_partitions(
+    query: QueryTwin, changed: Mapping[Key, float]
+) -> tuple[int, tuple[EqualPartitions, ...]]:
+    """Return the number of tasks that read, and their shares.
+
+    More tasks split ranges of a topic's offsets as ``minPartitions`` does. Elsewhere, and with fewer tasks, the largest keeps its
+    share, as no key is divided.
+    """
+    count = max(1, int(changed.get("partitions", query.partitions)) // int(changed.get("split", 1)))
     made = query.parts
-    if count != query.partitions:
+    if count != query.partitions and 0 < len(query.ranges) <= count:
+        tasks = range_tasks_by_partition(query.ranges, count).astype(int)
+        shares = query.ranges / query.ranges.sum() / tasks
+        made = tuple(EqualPartitions(float(each), int(n)) for each, n in zip(shares, tasks, strict=True))
+        count = int(tasks.sum())
+    elif count != query.partitions:
         largest = query.parts[0].share * count if len(query.parts) > 1 else 0.0
         made = divide_stream(count, min(float(count), max(1.0, largest)))
     if count > _MANY:
-        return made
-    return tuple(EqualPartitions(each.share, 1) for each in made for _ in range(each.count))
+        return count, made
+    return count, tuple(EqualPartitions(each.share, 1) for each in made for _ in range(each.count))
 
 
 def _figures_of_result(result: QueryResult, seconds: float) -> tuple[float, ...]:
@@ -272,7 +285,7 @@ def _forecast_of_query(
         figures=dict(zip(FIGURES, ranges, strict=False)),
         trigger=changed.get("trigger", query.trigger),
         limit=changed.get("limit", query.limit),
-        partitions=int(changed.get("partitions", query.partitions)) // int(jobs),
+        partitions=_divide_partitions(query, changed)[0],
         arriving=query.records_per_second * changed.get("traffic", 1.0) / jobs,
         waiting=ranges[4],
         grows=Estimate(value=best[5], low=ranges[6].low, high=ranges[7].high),

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from millrace.advisor.advise import advise
@@ -318,3 +319,40 @@ def test_a_log_that_is_too_short_for_a_forecast_keeps_its_advice() -> None:
     assert told.forecasts == ()
     assert told.twin.notes
     assert advice_without_harmful_findings(advice, told, AdvisedJob()) == advice
+
+
+HOT = Truth(cores=8, hot=0.4, per_record=1e-3, trigger=20.0, seed=2)
+"""One of its eight partitions has 47.5 % of the records."""
+
+
+def test_min_partitions_splits_the_hot_partition_as_its_finding_says() -> None:
+    whole = history([HOT])
+    (finding,) = (each for each in advise(whole).findings if each.kind == "skewed-tasks")
+    ((change,),) = changes_to_simulate_by_finding([finding], ["land"]).values()
+    assert str(change) == "land.partitions=16"
+    before, after = (
+        twin_of_application(whole).forecast_what_if(each, 3).queries["land"] for each in ((), (change,))
+    )
+    assert (before.partitions, after.partitions) == (8, 16)
+    gain = before.figures["duration"].value - after.figures["duration"].value
+    assert gain == pytest.approx(finding.effect.likely, rel=0.1)
+    spread = np.median([each.duration for each in run(replace(HOT, hot=0.0, partitions=16))[0].batches])
+    assert after.figures["duration"].value == pytest.approx(float(spread), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("truth", "asked", "tasks", "gain"),
+    [
+        (replace(HOT, hot=0.0), 9, 8, 0.0),  # an eighth of nine parts is one part
+        (replace(HOT, hot=0.0), 13, 16, 0.0),
+        (HOT, 6, 6, 0.0),  # tasks that are joined keep the hot partition
+        (replace(HOT, offsets=False), 16, 16, 0.0),  # its shards are no ranges of offsets
+    ],
+)
+def test_partitions_are_split_as_their_source_can(truth: Truth, asked: int, tasks: int, gain: float) -> None:
+    twin = twin_of_application(history([truth]))
+    change = parse_what_if_changes(f"partitions={asked}", ["land"])
+    before, after = (twin.forecast_what_if(each, 1).queries["land"] for each in ((), change))
+    assert after.partitions == tasks
+    durations = [each.figures["duration"].value for each in (before, after)]
+    assert durations[0] - durations[1] == pytest.approx(gain, abs=0.1 * durations[0])
