@@ -12,7 +12,7 @@ import numpy as np
 from millrace.advisor.findings.count_kafka_range_tasks import range_tasks_by_partition
 from millrace.advisor.forecasts.forecast_figures import FIGURES, Forecast, QueryForecast
 from millrace.advisor.forecasts.query_twin import BatchDurationModel, QueryTwin, twin_of_query
-from millrace.advisor.logs.application_history_model import Floats, History
+from millrace.advisor.logs.application_history_model import History
 from millrace.advisor.logs.statistics import Estimate, slope_with_interval
 from millrace.config.document.explain_validation_errors import did_you_mean_text
 from millrace.config.document.problems import wrong_option_error
@@ -243,20 +243,19 @@ def _divide_partitions(
 
 
 def _figures_of_result(result: QueryResult, seconds: float) -> tuple[float, ...]:
-    def arrived(at: Floats) -> Floats:
-        return np.interp(at, result.arrivals.times, result.arrivals.totals)
-
+    arrivals = result.arrivals
     # Without what waited for the first batch.
-    pace = float(arrived(seconds) - arrived(seconds / 2)) / (seconds / 2)
+    pace = (arrivals.records - arrivals.arrived_before(seconds / 2)) / (seconds / 2)
     if not len(result.ends):
         # No batch ended: it lasts longer than the simulated time.
         return (seconds, seconds, seconds, seconds, result.waiting, pace, pace, pace, 0.0)
     lasted = result.ends - result.starts
     # What waits longer than from one batch to the next: what arrives in that time changes with the traffic.
     usual = float(np.median(np.diff(result.starts, prepend=0.0)))
-    waits = result.backlog - arrived(result.starts) + arrived(result.starts - usual)
+    edges, totals = arrivals.times, arrivals.totals
+    came = np.interp(result.starts, edges, totals) - np.interp(result.starts - usual, edges, totals)
     late = result.starts >= seconds / 2
-    grows = slope_with_interval(result.starts[late], waits[late])
+    grows = slope_with_interval(result.starts[late], (result.backlog - came)[late])
     if np.count_nonzero(late) < _SLOPE:
         grows = Estimate(grows.value, min(grows.value, 0.0), max(grows.value, pace))
     return (
