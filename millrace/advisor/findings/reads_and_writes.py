@@ -183,7 +183,7 @@ def _needless_cache_finding(view: QueryView) -> Iterator[Finding]:
     changes = view.changes_for("cache", "persist()", "no persist()")
     finding = view.make_finding("needless-cache", words, evidence, tuple(held), changes, upper)
     effect = replace(finding.effect, low=0.0, likely=0.0, high=upper.high)
-    yield replace(finding, effect=effect, dollars_a_month=view.monthly_usd_of(0.0))
+    yield replace(finding, effect=effect)
 
 
 def _written_file_sizes(batch: Batch) -> list[Floats]:

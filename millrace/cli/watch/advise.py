@@ -112,6 +112,7 @@ def advise_command(
       millrace advise logs/jr_2c3d --score advice.json
     """
     from millrace.advisor.advise import advise
+    from millrace.advisor.apply_changes import advice_with_planned_savings
     from millrace.advisor.logs.event_log_to_history import read_history
 
     if html is not None:
@@ -125,7 +126,7 @@ def advise_command(
     _check_is_streaming_log(history, log)
     if environment is not None:
         subject = _advised_job_of_environment(environment, job, [each.name for each in history.queries])
-    advice = advise(history, subject)
+    advice = advice_with_planned_savings(advise(history, subject), subject)
     advice = replace(advice, notes=(*doubt, *advice.notes))
     with_options = bool(what_if or score is not None or apply or html is not None or as_json)
     foreseen = options.forecast_changes(advice, subject, what_if or (), score)
@@ -134,7 +135,7 @@ def advise_command(
     given = [("--glue-job", glue_job), ("--emr-app", emr_app), ("--run", run), ("--env", env), ("--job", job)]
     words = [word for option, value in given if value is not None for word in (option, value)]
     source = shlex.join([*([] if path is None else [path]), *words])
-    verdict = advice_verdict(advice, subject, ran, changed=foreseen.forecasts[1:], source=source, env=env)
+    verdict = advice_verdict(advice, subject, ran, source=source, env=env)
     document = (
         advice_document(advice) | {"verdict": verdict_json(verdict)} | options.forecasts_document(foreseen)
     )

@@ -29,7 +29,6 @@ def advice_verdict(
     subject: AdvisedJob | None = None,
     as_it_ran: Forecast | None = None,
     *,
-    changed: Sequence[Forecast] = (),
     source: str = "LOG",
     env: str | None = None,
 ) -> Verdict:
@@ -41,8 +40,6 @@ def advice_verdict(
         The job of the log; left out, price and SLA are unknown.
     as_it_ran
         Simulation of the run: ages of records, and whether a backlog grows.
-    changed
-        Simulations of the findings' changes: the cheapest that keeps up is the cost after the advice.
     source
         The log or job as the command line named it.
     env
@@ -51,6 +48,7 @@ def advice_verdict(
     history = advice.history
     risks = risks_largest_first(_risks_of_findings(advice))
     usd = None if subject is None else subject.dollars_month
+    sla = _simulated_sla_state(advice, subject, as_it_ran, env)
     command, why = _next_command_and_effect(advice, risks, source, env)
     batches = sum(len(each.batches) for each in history.queries)
     queries = count(len(history.queries), "query")
@@ -61,10 +59,11 @@ def advice_verdict(
         cost="unknown" if usd is None else f"{dollars(usd)} a month",
         cost_words="no price is known; give --env, --glue-job or --emr-app"
         if usd is None
-        else _cost_scope_and_waste_text(advice) + _cost_after_change_text(as_it_ran, changed),
+        else ("for all its machines" if env is None else "in the plan")
+        + ("" if sla.state == "missed" else _largest_saving_text(advice, as_it_ran)),
         usd_month=usd,
         assumed=False,
-        sla=_simulated_sla_state(advice, subject, as_it_ran, env),
+        sla=sla,
         risks=risks,
         command=command,
         why=why,
@@ -79,23 +78,15 @@ def severity_of_finding(finding: Finding) -> Severity:
     return "breach" if growing else "warning" if finding.kind in _WARNINGS else "note"
 
 
-def _cost_scope_and_waste_text(advice: Advice) -> str:
-    wasted = sum(each.dollars_a_month or 0.0 for each in advice.findings)
-    return "for all its machines" + (f"; the findings cost {dollars(wasted)} of it" if wasted else "")
-
-
-def _cost_after_change_text(as_it_ran: Forecast | None, changed: Sequence[Forecast]) -> str:
-    """Return the cost of a month after the change that saves most, among those with which all queries keep up."""
-    costs = {
-        str(each): each.dollars_month
-        for each in changed
-        if each.dollars_month is not None and all(query.keeps_up for query in each.queries.values())
-    }
-    now = None if as_it_ran is None else as_it_ran.dollars_month
-    best = min(costs, key=lambda each: costs[each], default=None)
-    if now is None or best is None or costs[best] >= now:
+def _largest_saving_text(advice: Advice, as_it_ran: Forecast | None) -> str:
+    """Return the largest saving and its change; empty where a backlog grows, or may."""
+    best = advice.findings[0] if advice.findings else None
+    if best is None or best.best_change is None or not best.dollars_a_month or as_it_ran is None:
         return ""
-    return f"; {dollars(costs[best])} a month after {best}"
+    queries = ((each, as_it_ran.queries.get(each.name)) for each in advice.history.queries)
+    if any(ran is not None and (not ran.keeps_up or _hides_backlog(each, ran)) for each, ran in queries):
+        return ""
+    return f"; {dollars(best.dollars_a_month)} less with {best.best_change.key}={best.best_change.new}"
 
 
 def _simulated_sla_state(
@@ -152,13 +143,12 @@ def _risks_of_findings(advice: Advice) -> Iterator[Risk]:
     for kind, several in kinds.items():
         queries = [each.query or "all queries" for each in several]
         more = f" Also {join_names(queries[1:])}." if len(several) > 1 else ""
-        usd = [each.dollars_a_month for each in several if each.dollars_a_month is not None]
         yield Risk(
             kind,
             severity_of_finding(several[0]),
             f"{several[0].words}{more}",
             tuple(dict.fromkeys(queries)),
-            sum(usd) if usd else None,
+            several[0].dollars_a_month,
         )
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as some
 from rich.console import Console
 
 from millrace.advisor.advise import advise
+from millrace.advisor.findings import Change, Effect, Finding
 from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
 from millrace.advisor.forecasts.what_if import twin_of_application
 from millrace.cli.plan.plan_and_validate import simulated_plan_with_warnings
@@ -286,24 +287,22 @@ def test_advice_opens_with_what_it_found() -> None:
     assert " --what-if " in unknown.command
 
 
-def test_a_foreign_job_is_told_what_a_month_costs_after_the_advice() -> None:
-    advice = advise(history([Truth(name="well", rate=500.0, seed=2, seconds=240.0)]))
-    ran = twin_of_application(advice.history, 0.44).forecast_replay()
-    grows = ran.queries["well"].model_copy(update={"ended": False})
-    changed = [
-        ran.model_copy(update={"changes": ("cores=1",), "dollars_month": 70.0}),
-        ran.model_copy(update={"changes": ("limit=100",), "dollars_month": 40.0, "queries": {"well": grows}}),
-        ran.model_copy(update={"changes": ("trigger=60s",), "dollars_month": 90.0}),
-    ]
+def test_a_foreign_job_is_told_what_the_advice_saves() -> None:
+    well = Truth(name="well", rate=500.0, seed=2, seconds=240.0)
+    fewer = Change("argument", "Glue job orders", "--number-of-workers", 4, 2)
+    idle = Finding("idle-cores", None, "", (), (), (fewer,), Effect("batch duration", "s", 0, 0, 0), 30.0)
 
-    def words(now: float) -> str:
-        subject = AdvisedJob("Glue job orders", now, {}, "glue")
-        return advice_verdict(
-            advice, subject, ran.model_copy(update={"dollars_month": now}), changed=changed
-        ).cost_words
+    def words(truth: Truth, *findings: Finding) -> str:
+        advice = replace(advise(history([truth])), findings=findings)
+        ran = twin_of_application(advice.history, 0.44).forecast_replay(3)
+        return advice_verdict(advice, AdvisedJob("Glue job orders", 100.0, {}, "glue"), ran).cost_words
 
-    assert words(100.0).endswith("; $70.00 a month after cores=1")
-    assert "after" not in words(60.0)
+    assert words(well, idle) == "for all its machines; $30.00 less with --number-of-workers=2"
+    assert words(well, replace(idle, dollars_a_month=None)) == words(well) == "for all its machines"
+    # Not while a backlog grows, or may.
+    assert (
+        words(replace(well, limit=3000), idle) == words(replace(SILENT, seconds=240.0), idle) == words(well)
+    )
 
 
 class Promised(AdvisedJob):
