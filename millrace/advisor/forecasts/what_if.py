@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, get_args
 
 import numpy as np
@@ -15,7 +16,7 @@ from millrace.advisor.forecasts.query_twin import BatchDurationModel, QueryTwin,
 from millrace.advisor.logs.application_history_model import History
 from millrace.advisor.logs.statistics import Estimate, slope_with_interval
 from millrace.config.document.explain_validation_errors import did_you_mean_text
-from millrace.config.document.problems import wrong_option_error
+from millrace.config.document.problems import results_or_all_problems, wrong_option_error
 from millrace.config.engines.glue import glue_tasks_per_worker, glue_workers
 from millrace.config.units import parse_duration
 from millrace.sizing.simulation import FixedExecutors, QueryLoad, QueryResult, Scenario, simulate
@@ -324,7 +325,9 @@ def parse_what_if_changes(text: str, queries: Sequence[str]) -> tuple[WhatIfChan
     ConfigurationError
         A key, a query or a value is not valid.
     """
-    return tuple(_parse_change(each.strip(), queries) for each in text.split(","))
+    return tuple(
+        results_or_all_problems(partial(_parse_change, each.strip(), queries) for each in text.split(","))
+    )
 
 
 def _parse_change(text: str, queries: Sequence[str]) -> WhatIfChange:

@@ -119,6 +119,8 @@ def advise_command(
         check_page_is_writable(html)
     if job is not None and env is None:
         raise wrong_option_error("--job", job, "only with --env")
+    if finding and not apply:
+        raise wrong_option_error("--finding", ", ".join(map(str, finding)), "only with --apply")
     environment = load(env) if env is not None else None
     subject, logs, run_id = _advised_job_place_and_run(path, glue_job, emr_app, run)
     log, doubt = _find_log_and_doubts(logs, run_id, asked=run is not None)

@@ -51,7 +51,7 @@ def advice_verdict(
     sla = _simulated_sla_state(advice, subject, as_it_ran, env)
     command, why = _next_command_and_effect(advice, risks, source, env)
     batches = sum(len(each.batches) for each in history.queries)
-    queries = count(len(history.queries), "query")
+    queries = count(len({each.name for each in history.queries}), "query")
     cores = count(history.cores, "core")
     lasted = duration_text(history.ended - history.started)
     return Verdict(
@@ -141,13 +141,13 @@ def _risks_of_findings(advice: Advice) -> Iterator[Risk]:
     for finding in advice.findings:
         kinds.setdefault(finding.kind, []).append(finding)
     for kind, several in kinds.items():
-        queries = [each.query or "all queries" for each in several]
-        more = f" Also {join_names(queries[1:])}." if len(several) > 1 else ""
+        queries = tuple(dict.fromkeys(each.query or "all queries" for each in several))
+        more = f" Also {join_names(queries[1:])}." if len(queries) > 1 else ""
         yield Risk(
             kind,
             severity_of_finding(several[0]),
             f"{several[0].words}{more}",
-            tuple(dict.fromkeys(queries)),
+            queries,
             several[0].dollars_a_month,
         )
 

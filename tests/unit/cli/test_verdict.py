@@ -447,3 +447,11 @@ def test_an_sla_that_is_missed_while_the_backlog_falls_says_so(monkeypatch: pyte
 def test_an_environment_that_is_given_is_not_asked_for() -> None:
     advice = advise(history([Truth(seconds=40.0)]))
     assert advice_verdict(advice, env="prod").sla.words == "no SLA of its queries is in prod"
+
+
+def test_runs_of_one_query_are_one_query() -> None:
+    ran = history([Truth(limit=3000, rate=900.0)] * 2)
+    said = advice_verdict(advise(ran))
+    assert " batches of 1 query in " in said.subject
+    assert [each.concerns for each in said.risks] == [("land",)] * len(said.risks)
+    assert not [each for each in said.risks if "Also" in each.words]
