@@ -97,11 +97,12 @@ class ApplicationTwin:
 
     def relative_duration_errors(self, replayed: Forecast) -> dict[str, float]:
         """Return the relative error of the replay's median batch duration."""
-        errors = {}
-        for name, query in self.queries.items():
-            real = float(np.median(query.durations))
-            errors[name] = abs(replayed.queries[name].figures["duration"].value - real) / real
-        return errors
+        return {
+            name: abs(
+                replayed.queries[name].figures["duration"].value / float(np.median(query.durations)) - 1
+            )
+            for name, query in self.queries.items()
+        }
 
     def forecast_what_if(self, changes: Sequence[WhatIfChange], draws: int = DRAWS) -> Forecast:
         """Forecast the same traffic under other conditions.
