@@ -72,9 +72,9 @@ def advice_verdict(
 
 def severity_of_finding(finding: Finding) -> Severity:
     """Return the severity of a finding; a breach if records are not read any more or the backlog grows without end."""
-    growing = finding.kind in _BREACHES and (finding.kind == "failed-query" or finding.effect.likely > 0)
+    growing = finding.kind in _BREACHES and (finding.kind == "failed-query" or finding.effect.low > 0)
     if finding.kind in _BREACHES and not growing:
-        return "warning"  # no figure of the log shows how many records wait
+        return "warning"  # no figure of the log shows that the backlog grows
     return "breach" if growing else "warning" if finding.kind in _WARNINGS else "note"
 
 

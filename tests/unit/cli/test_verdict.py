@@ -455,3 +455,11 @@ def test_runs_of_one_query_are_one_query() -> None:
     assert " batches of 1 query in " in said.subject
     assert [each.concerns for each in said.risks] == [("land",)] * len(said.risks)
     assert not [each for each in said.risks if "Also" in each.words]
+
+
+@pytest.mark.parametrize(("limit", "severity"), [(15_000, "warning"), (10_000, "warning"), (5000, "breach")])
+def test_a_limit_is_a_breach_only_while_the_backlog_grows(limit: int, severity: str) -> None:
+    """1,000 records arrive each second of a trigger of ten, and 300,000 wait."""
+    ran = history([Truth(limit=limit, swing=0.0, waiting=300_000, per_record=1e-5, seconds=400.0)])
+    (risk,) = advice_verdict(advise(ran)).risks
+    assert (risk.kind, risk.severity) == ("silent-backlog", severity)
