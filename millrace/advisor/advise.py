@@ -94,7 +94,5 @@ def advise(history: History, subject: AdvisedJob = NOBODY) -> Advice:
         if undisturbed:
             kinds = ", ".join(dict.fromkeys(each.kind for each in undisturbed))
             notes.append(f"left out, because they depend on times of a disturbed run: {kinds}")
-    ranked = sorted(
-        findings, key=lambda each: (each.dollars_a_month or 0.0, each.expected_gain_seconds), reverse=True
-    )
+    ranked = sorted(findings, key=lambda each: each.worth, reverse=True)
     return Advice(history, tuple(ranked), moved, tuple(notes))

@@ -8,12 +8,13 @@ import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from millrace.advisor.findings import Change
+from millrace.advisor.findings import Advice, Change
+from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob, EnvironmentJob
 from millrace.config import ConfigurationError, Problem, environment_names, load
 from millrace.config.document.edit_yaml_text import EditError, remove_key, set_value
 from millrace.config.document.explain_validation_errors import shown_value
@@ -21,7 +22,7 @@ from millrace.config.document.problems import Path as Key
 from millrace.config.document.problems import dotted_path
 from millrace.config.document.yaml_tree import Tree
 from millrace.config.units import Size, parse_duration
-from millrace.sizing import Plan, plan
+from millrace.sizing import Plan, plan, total_cost
 
 _SIZE: TypeAdapter[int] = TypeAdapter(Size)
 _STEP = re.compile(r"([^.\[\]]+)|\[([^\]]+)\]")
@@ -162,6 +163,24 @@ def try_changes(file: Path, changes: Sequence[Change], root: Path) -> TriedChang
     assert changed.value_locations.tree is not None
     _check_nothing_else_changed(tree, changed.value_locations.tree, changes, found)
     return TriedChanges(tuple(found), plan(environment), after)
+
+
+def advice_with_planned_savings(advice: Advice, subject: AdvisedJob) -> Advice:
+    """Return the advice on a job of an environment with the dollars that a plan with each change saves; of others unchanged."""
+    if not isinstance(subject, EnvironmentJob) or subject.environment is None:
+        return advice
+    places = subject.environment.value_locations
+    assert places.tree is not None
+    findings = []
+    for finding in advice.findings:
+        saved, change = 0.0, finding.best_change
+        if change is not None and change.kind == "environment":
+            with suppress(ConfigurationError):  # what cannot be planned has no price
+                tried = try_changes(places.tree.file, [change], places.root)
+                before, after = (round(total_cost(each).value, 2) for each in (tried.before, tried.after))
+                saved = round(before - after, 2)
+        findings.append(replace(finding, dollars_a_month=saved if saved > 0 else None))
+    return replace(advice, findings=tuple(sorted(findings, key=lambda each: each.worth, reverse=True)))
 
 
 def parse_dotted_key(key: str) -> Key:

@@ -34,19 +34,23 @@ def partition_records_of_batches(batches: Sequence[Batch]) -> list[Floats] | Non
     return found if any(len(each) for each in found) else None
 
 
+def range_tasks_by_partition(sizes: Floats, least: int) -> Floats:
+    """Return the number of tasks that read each range of these sizes with ``minPartitions`` set to ``least``."""
+    tasks = np.ones(len(sizes))
+    if len(sizes) < least:
+        large = _parts_per_partition(sizes, least) > 1
+        tasks[large] = _parts_per_partition(sizes[large], max(least - int((~large).sum()), 1))
+    return tasks
+
+
 def count_range_tasks(sizes: Floats, least: int) -> int:
-    """Return the number of tasks that read ranges of these sizes with ``minPartitions`` set to ``least``."""
-    if len(sizes) >= least:
-        return len(sizes)
-    whole = _parts_per_partition(sizes, float(sizes.sum()), least) == 1
-    large = sizes[~whole]
-    split = _parts_per_partition(large, float(large.sum()), max(least - int(whole.sum()), 1))
-    return int(whole.sum() + split.sum())
+    """Return the number of tasks that read all of these ranges."""
+    return int(range_tasks_by_partition(sizes, least).sum())
 
 
-def _parts_per_partition(sizes: Floats, total: float, least: int) -> Floats:
+def _parts_per_partition(sizes: Floats, least: int) -> Floats:
     # Java rounds a half up.
-    return np.maximum(np.floor(sizes / max(total, 1.0) * least + 0.5), 1)
+    return np.maximum(np.floor(sizes / max(float(sizes.sum()), 1.0) * least + 0.5), 1)
 
 
 def smallest_min_partitions(batches: Sequence[Floats], tasks: int, cores: int, most: int) -> int | None:

@@ -120,7 +120,8 @@ class Finding:
     effect
         What the first change is expected to bring.
     dollars_a_month
-        Cost of no change, in USD a month; ``None`` where no price is known.
+        USD a month that the first change saves: machines that go or, for a key of an environment file, the difference of the two
+        plans. ``None`` where it saves none or no price is known; a batch that takes less time on the same machines costs as much.
     run
         Run id of the query: a query that was restarted within the application has several runs of one name.
     """
@@ -144,6 +145,11 @@ class Finding:
     def expected_gain_seconds(self) -> float:
         """Expected gain of a batch or of a record's age, in seconds."""
         return self.effect.likely
+
+    @property
+    def worth(self) -> tuple[float, float]:
+        """Dollars a month, then seconds: findings are in this order, the largest first."""
+        return self.dollars_a_month or 0.0, self.expected_gain_seconds
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,6 @@ BACK_TO_BACK = 0.85
 BOUND = 0.5
 """Share of a batch above which overhead, not work, sets its length."""
 
-_PRICED = {"batch duration", "machine time"}
-"""Effects whose seconds are a share of the machines' cost; a record's age or a day's growth is not."""
-
 
 @dataclass(frozen=True)
 class QueryView:
@@ -127,15 +124,6 @@ class QueryView:
         """Return a change under the names that the job's owner knows."""
         return self.subject.changes_for(self.query, self.history, setting, old, new)
 
-    def monthly_usd_of(self, seconds: float) -> float | None:
-        """Return the monthly cost of seconds of every batch: their share of the machines' time."""
-        month = self.subject.dollars_month
-        return (
-            None
-            if month is None
-            else month * seconds / max(self.median_interval, self.median_duration.value, 1e-3)
-        )
-
     def make_finding(
         self,
         kind: Kind,
@@ -148,9 +136,9 @@ class QueryView:
     ) -> Finding:
         """Make a finding whose effect is seconds of every batch."""
         effect = Effect(what, "s", max(0.0, saved.low), max(0.0, saved.value), max(0.0, saved.high))
-        dollars = self.monthly_usd_of(effect.likely) if what in _PRICED else None
-        run = self.query.run_id
-        return Finding(kind, self.query.name, words, evidence, batches, changes, effect, dollars, run)
+        return Finding(
+            kind, self.query.name, words, evidence, batches, changes, effect, run=self.query.run_id
+        )
 
 
 def _seconds_with_tasks(batch: Batch) -> float:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
 from millrace.advisor.findings.model import Evidence, Finding
 from millrace.advisor.findings.query_view import QueryView, figure_evidence
 from millrace.advisor.logs.application_history_model import Batch, Floats, SparkJob, Stage
-from millrace.advisor.logs.statistics import median_with_interval
+from millrace.advisor.logs.statistics import Estimate, median_with_interval
 
 USUAL = 0.8
 """Share of the batches in which it must show, as a program does the same in every batch."""
@@ -181,9 +180,8 @@ def _needless_cache_finding(view: QueryView) -> Iterator[Finding]:
         "nothing. How much of the stages' time it is, one log does not tell."
     )
     changes = view.changes_for("cache", "persist()", "no persist()")
-    finding = view.make_finding("needless-cache", words, evidence, tuple(held), changes, upper)
-    effect = replace(finding.effect, low=0.0, likely=0.0, high=upper.high)
-    yield replace(finding, effect=effect, dollars_a_month=view.monthly_usd_of(0.0))
+    saved = Estimate(0.0, 0.0, upper.high)
+    yield view.make_finding("needless-cache", words, evidence, tuple(held), changes, saved)
 
 
 def _written_file_sizes(batch: Batch) -> list[Floats]:

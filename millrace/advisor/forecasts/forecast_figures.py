@@ -38,7 +38,8 @@ class QueryForecast(StrictModel):
     waiting
         Records that wait at the end of such a run.
     grows
-        Records a second by which the backlog at batches' starts grows in the second half, at the mean of the arrivals.
+        Records a second by which the backlog at batches' starts grows in the second half, without the records that arrived in
+        the usual time between two batches; below zero it falls.
     ended
         Whether any batch ended in the simulated time, which is the log's; without one the figures are that time.
     """
@@ -56,6 +57,11 @@ class QueryForecast(StrictModel):
     def keeps_up(self) -> bool:
         """True unless the complete interval of the backlog's growth is above a hundredth of the arrivals; less is chance."""
         return self.ended and self.grows.low <= _NOISE * self.arriving
+
+    @property
+    def falls(self) -> bool:
+        """True if the complete interval of the backlog's growth is as far below zero."""
+        return self.grows.high < -_NOISE * self.arriving
 
     def grows_faster_than(self, other: QueryForecast) -> bool:
         """Return whether the backlog grows faster than with the other forecast, beyond both intervals."""

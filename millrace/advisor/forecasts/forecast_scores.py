@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -106,14 +107,10 @@ def changes_to_simulate_by_finding(
 
 def _number_or_none(value: object) -> float | None:
     text = str(value).removesuffix(" seconds")
-    try:
-        return float(text)
-    except ValueError:
-        pass
-    try:
-        return parse_duration(text).total_seconds()
-    except ValueError:
-        return None
+    for parse in (float, lambda each: parse_duration(each).total_seconds()):
+        with suppress(ValueError):
+            return parse(text)
+    return None
 
 
 def read_forecasts(file: Path) -> tuple[Forecast, ...]:

@@ -77,6 +77,8 @@ class QueryTwin:
         P: tasks of a stage that reads.
     parts
         Their shares of the records.
+    ranges
+        Records of each of the topic's partitions, whose ranges of offsets Kafka's reader splits; empty for other sources.
     trigger
         Seconds; 0 where batches run back to back, or wait for records.
     limit
@@ -100,6 +102,7 @@ class QueryTwin:
     cores: int
     partitions: int
     parts: tuple[EqualPartitions, ...]
+    ranges: Floats
     trigger: float
     limit: float | None
     reads: int
@@ -193,6 +196,7 @@ def twin_of_query(history: History, query: Query) -> QueryTwin | None:
     samples = tuple(_batch_sample(each, partitions, cores, first_guess) for each in batches)
     trigger = query_observations.observed_trigger_seconds(batches)
     ahead = query_observations.arrival_seconds_before_first_batch(batches, trigger)
+    ranges = query_observations.records_by_partition(batches)
     arrivals, notes = query_observations.observed_arrivals(batches, ahead)
     told = _do_records_vary(samples)
     twin_ = QueryTwin(
@@ -201,6 +205,7 @@ def twin_of_query(history: History, query: Query) -> QueryTwin | None:
         cores=cores,
         partitions=partitions,
         parts=query_observations.partition_shares(batches, partitions),
+        ranges=ranges[ranges > 0],
         trigger=trigger,
         limit=query_observations.observed_batch_limit(batches, partitions),
         reads=round(float(np.median([each.passes for each in samples]))),

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, get_args
 
 import numpy as np
 
+from millrace.advisor.findings.count_kafka_range_tasks import range_tasks_by_partition
 from millrace.advisor.forecasts.forecast_figures import FIGURES, Forecast, QueryForecast
 from millrace.advisor.forecasts.query_twin import BatchDurationModel, QueryTwin, twin_of_query
 from millrace.advisor.logs.application_history_model import History
 from millrace.advisor.logs.statistics import Estimate, slope_with_interval
 from millrace.config.document.explain_validation_errors import did_you_mean_text
-from millrace.config.document.problems import wrong_option_error
+from millrace.config.document.problems import results_or_all_problems, wrong_option_error
 from millrace.config.engines.glue import glue_tasks_per_worker, glue_workers
 from millrace.config.units import parse_duration
 from millrace.sizing.simulation import FixedExecutors, QueryLoad, QueryResult, Scenario, simulate
@@ -95,11 +97,12 @@ class ApplicationTwin:
 
     def relative_duration_errors(self, replayed: Forecast) -> dict[str, float]:
         """Return the relative error of the replay's median batch duration."""
-        errors = {}
-        for name, query in self.queries.items():
-            real = float(np.median(query.durations))
-            errors[name] = abs(replayed.queries[name].figures["duration"].value - real) / real
-        return errors
+        return {
+            name: abs(
+                replayed.queries[name].figures["duration"].value / float(np.median(query.durations)) - 1
+            )
+            for name, query in self.queries.items()
+        }
 
     def forecast_what_if(self, changes: Sequence[WhatIfChange], draws: int = DRAWS) -> Forecast:
         """Forecast the same traffic under other conditions.
@@ -198,7 +201,7 @@ def _query_loads(
     query: QueryTwin, changed: Mapping[Key, float], slots: int, costs: BatchDurationModel
 ) -> list[QueryLoad]:
     merged, jobs = int(changed.get("merge", 1)), int(changed.get("split", 1))
-    count = max(1, int(changed.get("partitions", query.partitions)) // jobs)
+    count, parts = _divide_partitions(query, changed)
     waves = math.ceil(count / slots)
     passes = (
         query.reads if changed.get("cache") else 1
@@ -210,7 +213,7 @@ def _query_loads(
         per_record=costs.per_record / passes + costs.rest[1] * count / waves,
         trigger=changed.get("trigger", query.trigger),
         source=query.arrivals.scaled(changed.get("traffic", 1.0) / jobs),
-        parts=_divide_partitions(query, count),
+        parts=parts,
         limit=None if limit is None else limit / jobs,
         wave=costs.wave,
         overhead_sigma=costs.overhead_sigma,
@@ -218,27 +221,43 @@ def _query_loads(
     return [load, *(replace(load, name=f"{query.name} {n}") for n in range(1, merged))]
 
 
-def _divide_partitions(query: QueryTwin, count: int) -> tuple[EqualPartitions, ...]:
-    """Return the partitions unchanged, or another number of them: the largest keeps its share, as no key is divided."""
+def _divide_partitions(
+    query: QueryTwin, changed: Mapping[Key, float]
+) -> tuple[int, tuple[EqualPartitions, ...]]:
+    """Return the number of tasks that read, and their shares.
+
+    More tasks split ranges of a topic's offsets as ``minPartitions`` does. Elsewhere, and with fewer tasks, the largest keeps its
+    share, as no key is divided.
+    """
+    count = max(1, int(changed.get("partitions", query.partitions)) // int(changed.get("split", 1)))
     made = query.parts
-    if count != query.partitions:
+    if count != query.partitions and 0 < len(query.ranges) <= count:
+        tasks = range_tasks_by_partition(query.ranges, count).astype(int)
+        shares = query.ranges / query.ranges.sum() / tasks
+        made = tuple(EqualPartitions(float(each), int(n)) for each, n in zip(shares, tasks, strict=True))
+        count = int(tasks.sum())
+    elif count != query.partitions:
         largest = query.parts[0].share * count if len(query.parts) > 1 else 0.0
         made = divide_stream(count, min(float(count), max(1.0, largest)))
     if count > _MANY:
-        return made
-    return tuple(EqualPartitions(each.share, 1) for each in made for _ in range(each.count))
+        return count, made
+    return count, tuple(EqualPartitions(each.share, 1) for each in made for _ in range(each.count))
 
 
 def _figures_of_result(result: QueryResult, seconds: float) -> tuple[float, ...]:
+    arrivals = result.arrivals
+    # Without what waited for the first batch.
+    pace = (arrivals.records - arrivals.arrived_before(seconds / 2)) / (seconds / 2)
     if not len(result.ends):
         # No batch ended: it lasts longer than the simulated time.
-        pace = result.arrived / seconds
         return (seconds, seconds, seconds, seconds, result.waiting, pace, pace, pace, 0.0)
     lasted = result.ends - result.starts
-    # At the starts of batches, as the backlog rises between them; by the age of what waits, as traffic changes its number.
+    # What waits longer than from one batch to the next: what arrives in that time changes with the traffic.
+    usual = float(np.median(np.diff(result.starts, prepend=0.0)))
+    edges, totals = arrivals.times, arrivals.totals
+    came = np.interp(result.starts, edges, totals) - np.interp(result.starts - usual, edges, totals)
     late = result.starts >= seconds / 2
-    pace = result.arrived / seconds
-    grows = slope_with_interval(result.starts[late], pace * (result.oldest_age_by_batch - lasted)[late])
+    grows = slope_with_interval(result.starts[late], (result.backlog - came)[late])
     if np.count_nonzero(late) < _SLOPE:
         grows = Estimate(grows.value, min(grows.value, 0.0), max(grows.value, pace))
     return (
@@ -267,7 +286,7 @@ def _forecast_of_query(
         figures=dict(zip(FIGURES, ranges, strict=False)),
         trigger=changed.get("trigger", query.trigger),
         limit=changed.get("limit", query.limit),
-        partitions=int(changed.get("partitions", query.partitions)) // int(jobs),
+        partitions=_divide_partitions(query, changed)[0],
         arriving=query.records_per_second * changed.get("traffic", 1.0) / jobs,
         waiting=ranges[4],
         grows=Estimate(value=best[5], low=ranges[6].low, high=ranges[7].high),
@@ -307,7 +326,9 @@ def parse_what_if_changes(text: str, queries: Sequence[str]) -> tuple[WhatIfChan
     ConfigurationError
         A key, a query or a value is not valid.
     """
-    return tuple(_parse_change(each.strip(), queries) for each in text.split(","))
+    return tuple(
+        results_or_all_problems(partial(_parse_change, each.strip(), queries) for each in text.split(","))
+    )
 
 
 def _parse_change(text: str, queries: Sequence[str]) -> WhatIfChange:

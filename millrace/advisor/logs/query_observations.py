@@ -134,7 +134,7 @@ def observed_arrivals(batches: Sequence[Batch], ahead: float) -> tuple[Arrivals,
 
 def partition_shares(batches: Sequence[Batch], partitions: int) -> tuple[EqualPartitions, ...]:
     """Return the shares of the partitions: by offsets, else by what tasks read."""
-    offsets = _records_by_partition(batches)
+    offsets = records_by_partition(batches)
     if len(offsets) != partitions:
         offsets = np.zeros(partitions)
         for batch in batches:
@@ -147,7 +147,8 @@ def partition_shares(batches: Sequence[Batch], partitions: int) -> tuple[EqualPa
     return tuple(EqualPartitions(float(each) / total, 1) for each in np.sort(offsets)[::-1] if each > 0)
 
 
-def _records_by_partition(batches: Sequence[Batch]) -> Floats:
+def records_by_partition(batches: Sequence[Batch]) -> Floats:
+    """Return the records of each partition by its offsets; empty where a source has none that count records."""
     totals: Counter[str] = Counter()
     for batch in batches:
         for source in batch.sources:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,7 +24,7 @@ from millrace.cli.shared.verdict import verdict_panel
 from millrace.completion import complete_job_names
 from millrace.config import ConfigurationError, Environment, load
 from millrace.config.document.explain_validation_errors import did_you_mean_text
-from millrace.config.document.problems import Problem, wrong_option_error
+from millrace.config.document.problems import Problem, results_or_all_problems, wrong_option_error
 from millrace.config.units import parse_duration
 from millrace.sizing import Plan
 
@@ -116,24 +117,25 @@ def simulate_command(
     from millrace.sizing.simulation import Outage, simulate
     from millrace.sizing.simulation.plan_scenario import scenario_of_job, streams_of_job
 
-    if html is not None:
-        check_page_is_writable(html)
     environment = load(env)
-    jobs = [_existing_job_name(job, environment)] if job is not None else list(environment.jobs)
-    away = [
-        Outage(at, _parse_seconds("--outage", rest))
-        for at, rest in map(_parser_of_value_at_time("--outage"), outage or [])
-    ]
-    changes = [
-        (at, _parse_partition_count("--reshard", rest))
-        for at, rest in map(_parser_of_value_at_time("--reshard"), reshard or [])
-    ]
-    spike_seconds, seconds = _parse_seconds("--every", every), _parse_seconds("--for", duration)
+    parsed: list[Any] = results_or_all_problems(
+        (
+            lambda: None if html is None else check_page_is_writable(html),
+            lambda: list(environment.jobs) if job is None else [_existing_job_name(job, environment)],
+            partial(_parse_values_at_times, "--outage", _parse_seconds, outage or []),
+            partial(_parse_values_at_times, "--reshard", _parse_partition_count, reshard or []),
+            partial(_parse_seconds, "--every", every),
+            partial(_parse_seconds, "--for", duration),
+            lambda: None if spikes is None else _parse_spike_rates(spikes),
+        )
+    )
+    _, jobs, stops, changes, spike_seconds, seconds, rates = parsed
+    away = [Outage(*each) for each in stops]
     sized = plan(environment)
     results: dict[str, JobResult] = {}
     for name in jobs:
         streams = streams_of_job(environment, name)
-        arrivals = _arrivals_by_stream(environment, streams, trace, spikes, spike_seconds, seconds)
+        arrivals = _arrivals_by_stream(environment, streams, trace, rates, spike_seconds, seconds)
         if poisson:
             arrivals = {
                 stream: each.poisson(seed + place)
@@ -196,7 +198,7 @@ def _arrivals_by_stream(
     environment: Environment,
     streams: tuple[str, ...],
     trace: Path | None,
-    spikes: str | None,
+    spikes: tuple[float, float] | None,
     spike_seconds: float,
     seconds: float,
 ) -> dict[str, Arrivals]:
@@ -206,24 +208,25 @@ def _arrivals_by_stream(
 
     if trace is not None:
         if spikes is not None:
-            raise wrong_option_error("--spikes", spikes, "either --trace or --spikes")
+            low, high = spikes
+            raise wrong_option_error("--spikes", f"{low:g},{high:g}", "either --trace or --spikes")
         recorded = read_trace(trace)
-        unknown = sorted(name for name in recorded if name is not None and name not in environment.streams)
-        if unknown:
+        if unknown := [name for name in recorded if name is not None and name not in environment.streams]:
             known = ", ".join(environment.streams)
-            raise ConfigurationError([Problem(str(trace), 0, "stream", unknown[0], f"one of {known}")])
+            raise ConfigurationError(
+                Problem(str(trace), 0, "stream", name, f"one of {known}") for name in unknown
+            )
         if lacking := [name for name in streams if name not in recorded and None not in recorded]:
             typer.echo(f"{trace} has no rows of {', '.join(lacking)}, so no records arrive there", err=True)
         none = Arrivals.constant(0.0, max(each.seconds for each in recorded.values()))
         return {name: recorded.get(name, recorded.get(None, none)) for name in streams}
     if spikes is not None:
-        low, high = _parse_spike_rates(spikes)
         if seconds / spike_seconds > _MOST_SPIKES:
             least = (
                 f"at least {seconds / _MOST_SPIKES:g}s, so that the time has no more than {_MOST_SPIKES:,}"
             )
             raise wrong_option_error("--every", f"{spike_seconds:g}s", least)
-        return {name: Arrivals.spikes(low, high, spike_seconds, seconds) for name in streams}
+        return {name: Arrivals.spikes(*spikes, spike_seconds, seconds) for name in streams}
     rates = {name: environment.streams[name].traffic for name in streams}
     return {
         name: Arrivals.constant(traffic.records_per_second * traffic.peak_factor, seconds)
@@ -247,16 +250,18 @@ def _parse_seconds(option: str, value: str) -> float:
         raise wrong_option_error(option, value, str(error)) from error
 
 
-def _parser_of_value_at_time(option: str) -> Any:
-    def split_value_and_time(value: str) -> tuple[float, str]:
+def _parse_values_at_times(
+    option: str, parse: Callable[[str, str], float], values: list[str]
+) -> list[tuple[float, float]]:
+    def parse_value(value: str) -> tuple[float, float]:
         at, colon, rest = value.partition(":")
         if not colon:
             raise wrong_option_error(
                 option, value, "a time and a value as TIME:VALUE, such as 2h:15m or 6h:32"
             )
-        return (0.0 if at == "0" else _parse_seconds(option, at)), rest
+        return (0.0 if at == "0" else _parse_seconds(option, at)), parse(option, rest)
 
-    return split_value_and_time
+    return results_or_all_problems(partial(parse_value, each) for each in values)
 
 
 def _refuse_times_after_end(
@@ -264,11 +269,10 @@ def _refuse_times_after_end(
 ) -> None:
     """Refuse times after the end of the simulation."""
     end = max(each.seconds for each in arrivals.values())
-    for value, at in zip(texts or [], moments, strict=True):
-        if at >= end:
-            raise wrong_option_error(
-                option, value, f"a time before the end of the simulation at {timedelta(seconds=round(end))}"
-            )
+    late = [value for value, at in zip(texts or [], moments, strict=True) if at >= end]
+    if late:
+        allowed = f"a time before the end of the simulation at {timedelta(seconds=round(end))}"
+        raise wrong_option_error(option, ", ".join(late), allowed)
 
 
 def _parse_partition_count(option: str, value: str) -> int:

@@ -112,12 +112,15 @@ def advise_command(
       millrace advise logs/jr_2c3d --score advice.json
     """
     from millrace.advisor.advise import advise
+    from millrace.advisor.apply_changes import advice_with_planned_savings
     from millrace.advisor.logs.event_log_to_history import read_history
 
     if html is not None:
         check_page_is_writable(html)
     if job is not None and env is None:
         raise wrong_option_error("--job", job, "only with --env")
+    if finding and not apply:
+        raise wrong_option_error("--finding", ", ".join(map(str, finding)), "only with --apply")
     environment = load(env) if env is not None else None
     subject, logs, run_id = _advised_job_place_and_run(path, glue_job, emr_app, run)
     log, doubt = _find_log_and_doubts(logs, run_id, asked=run is not None)
@@ -125,7 +128,7 @@ def advise_command(
     _check_is_streaming_log(history, log)
     if environment is not None:
         subject = _advised_job_of_environment(environment, job, [each.name for each in history.queries])
-    advice = advise(history, subject)
+    advice = advice_with_planned_savings(advise(history, subject), subject)
     advice = replace(advice, notes=(*doubt, *advice.notes))
     with_options = bool(what_if or score is not None or apply or html is not None or as_json)
     foreseen = options.forecast_changes(advice, subject, what_if or (), score)
@@ -134,7 +137,7 @@ def advise_command(
     given = [("--glue-job", glue_job), ("--emr-app", emr_app), ("--run", run), ("--env", env), ("--job", job)]
     words = [word for option, value in given if value is not None for word in (option, value)]
     source = shlex.join([*([] if path is None else [path]), *words])
-    verdict = advice_verdict(advice, subject, ran, changed=foreseen.forecasts[1:], source=source, env=env)
+    verdict = advice_verdict(advice, subject, ran, source=source, env=env)
     document = (
         advice_document(advice) | {"verdict": verdict_json(verdict)} | options.forecasts_document(foreseen)
     )

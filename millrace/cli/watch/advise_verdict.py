@@ -12,7 +12,8 @@ from millrace.sizing.readable_numbers import count, dollars, duration_text, join
 if TYPE_CHECKING:
     from millrace.advisor.findings import Advice, Finding, Kind
     from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
-    from millrace.advisor.forecasts.forecast_figures import Forecast
+    from millrace.advisor.forecasts.forecast_figures import Forecast, QueryForecast
+    from millrace.advisor.logs.application_history_model import Query
 
 _BREACHES: frozenset[Kind] = frozenset({"failed-query", "at-capacity", "silent-backlog"})
 """Findings after which the backlog grows without end, or no query reads records any more."""
@@ -28,7 +29,6 @@ def advice_verdict(
     subject: AdvisedJob | None = None,
     as_it_ran: Forecast | None = None,
     *,
-    changed: Sequence[Forecast] = (),
     source: str = "LOG",
     env: str | None = None,
 ) -> Verdict:
@@ -40,8 +40,6 @@ def advice_verdict(
         The job of the log; left out, price and SLA are unknown.
     as_it_ran
         Simulation of the run: ages of records, and whether a backlog grows.
-    changed
-        Simulations of the findings' changes: the cheapest that keeps up is the cost after the advice.
     source
         The log or job as the command line named it.
     env
@@ -50,9 +48,10 @@ def advice_verdict(
     history = advice.history
     risks = risks_largest_first(_risks_of_findings(advice))
     usd = None if subject is None else subject.dollars_month
+    sla = _simulated_sla_state(advice, subject, as_it_ran, env)
     command, why = _next_command_and_effect(advice, risks, source, env)
     batches = sum(len(each.batches) for each in history.queries)
-    queries = count(len(history.queries), "query")
+    queries = count(len({each.name for each in history.queries}), "query")
     cores = count(history.cores, "core")
     lasted = duration_text(history.ended - history.started)
     return Verdict(
@@ -60,10 +59,11 @@ def advice_verdict(
         cost="unknown" if usd is None else f"{dollars(usd)} a month",
         cost_words="no price is known; give --env, --glue-job or --emr-app"
         if usd is None
-        else _cost_scope_and_waste_text(advice) + _cost_after_change_text(as_it_ran, changed),
+        else ("for all its machines" if env is None else "in the plan")
+        + ("" if sla.state == "missed" else _largest_saving_text(advice, as_it_ran)),
         usd_month=usd,
         assumed=False,
-        sla=_simulated_sla_state(advice, subject, as_it_ran),
+        sla=sla,
         risks=risks,
         command=command,
         why=why,
@@ -72,50 +72,65 @@ def advice_verdict(
 
 def severity_of_finding(finding: Finding) -> Severity:
     """Return the severity of a finding; a breach if records are not read any more or the backlog grows without end."""
-    growing = finding.kind in _BREACHES and (finding.kind == "failed-query" or finding.effect.likely > 0)
+    growing = finding.kind in _BREACHES and (finding.kind == "failed-query" or finding.effect.low > 0)
     if finding.kind in _BREACHES and not growing:
-        return "warning"  # no figure of the log shows how many records wait
+        return "warning"  # no figure of the log shows that the backlog grows
     return "breach" if growing else "warning" if finding.kind in _WARNINGS else "note"
 
 
-def _cost_scope_and_waste_text(advice: Advice) -> str:
-    wasted = sum(each.dollars_a_month or 0.0 for each in advice.findings)
-    return "for all its machines" + (f"; the findings cost {dollars(wasted)} of it" if wasted else "")
-
-
-def _cost_after_change_text(as_it_ran: Forecast | None, changed: Sequence[Forecast]) -> str:
-    """Return the cost of a month after the change that saves most, among those with which all queries keep up."""
-    costs = {
-        str(each): each.dollars_month
-        for each in changed
-        if each.dollars_month is not None and all(query.keeps_up for query in each.queries.values())
-    }
-    now = None if as_it_ran is None else as_it_ran.dollars_month
-    best = min(costs, key=lambda each: costs[each], default=None)
-    if now is None or best is None or costs[best] >= now:
+def _largest_saving_text(advice: Advice, as_it_ran: Forecast | None) -> str:
+    """Return the largest saving and its change; empty where a backlog grows, or may."""
+    best = advice.findings[0] if advice.findings else None
+    if best is None or best.best_change is None or not best.dollars_a_month or as_it_ran is None:
         return ""
-    return f"; {dollars(costs[best])} a month after {best}"
+    queries = ((each, as_it_ran.queries.get(each.name)) for each in advice.history.queries)
+    if any(ran is not None and (not ran.keeps_up or _hides_backlog(each, ran)) for each, ran in queries):
+        return ""
+    return f"; {dollars(best.dollars_a_month)} less with {best.best_change.key}={best.best_change.new}"
 
 
-def _simulated_sla_state(advice: Advice, subject: AdvisedJob | None, as_it_ran: Forecast | None) -> SlaState:
+def _simulated_sla_state(
+    advice: Advice, subject: AdvisedJob | None, as_it_ran: Forecast | None, env: str | None
+) -> SlaState:
     """Return the state of the SLA: the 95th percentile of records' age in the simulation of the log against each query's."""
-    if subject is None or as_it_ran is None:
-        return SlaState("unknown", "no SLA is known; give --env NAME")
-    judged = []
-    for query in advice.history.queries:
-        allowed, ran = subject.latency_limit_seconds(query), as_it_ran.queries.get(query.name)
-        if allowed is not None and ran is not None:
-            judged.append((ran.figures["oldest"], allowed, query.name, ran.keeps_up))
-    if not judged:
-        return SlaState("unknown", "no SLA of its queries is known; give --env NAME")
-    behind = [name for *_, name, keeps_up in judged if not keeps_up]
-    if behind:
+    queries = {each.name: each for each in advice.history.queries}  # of several runs the last one
+    limits = (
+        {} if subject is None else {name: subject.latency_limit_seconds(queries[name]) for name in queries}
+    )
+    allowed = {name: limit for name, limit in limits.items() if limit is not None}
+    if not allowed:
+        known = "no SLA is known; give --env NAME" if env is None else f"no SLA of its queries is in {env}"
+        return SlaState("unknown", known)
+    forecasts = {} if as_it_ran is None else as_it_ran.queries
+    ran = {name: forecasts[name] for name in allowed if name in forecasts}
+    if behind := [name for name, each in ran.items() if not each.keeps_up]:
         return SlaState(
             "missed", f"the backlog of {join_names(behind)} grows, and with it the age of records"
         )
-    age, allowed, name, _ = max(judged, key=lambda each: each[0].value / each[1])
-    words = f"age of {name}'s records, p95: {duration_text(age.value)} [{duration_text(age.low)} to {duration_text(age.high)}] of {duration_text(allowed)}"
-    return SlaState("missed" if age.low > allowed else "at risk" if age.high > allowed else "kept", words)
+    unknown = [
+        f"batches of {name} are too few, or too far apart, to be simulated"
+        for name in allowed
+        if name not in ran
+    ]
+    unknown += [
+        f"batches of {name} reach their limit, and its source does not report how many records wait"
+        for name, each in ran.items()
+        if _hides_backlog(queries[name], each)
+    ]
+    if ran:
+        name = max(ran, key=lambda each: ran[each].figures["oldest"].value / allowed[each])
+        age, limit = ran[name].figures["oldest"], allowed[name]
+        words = f"age of {name}'s records, p95: {duration_text(age.value)} [{duration_text(age.low)} to {duration_text(age.high)}] of {duration_text(limit)}"
+        words += ", while its backlog falls" if ran[name].falls else ""
+        if age.low > limit or not unknown:
+            return SlaState("missed" if age.low > limit else "at risk" if age.high > limit else "kept", words)
+    return SlaState("unknown", "; ".join(unknown))
+
+
+def _hides_backlog(query: Query, as_it_ran: QueryForecast) -> bool:
+    """Check that batches reach a limit and no log tells what they leave: the records that arrive are then unknown."""
+    taken = [each.records_behind for each in query.batches if each.records]
+    return as_it_ran.limit is not None and None in taken
 
 
 def _risks_of_findings(advice: Advice) -> Iterator[Risk]:
@@ -126,15 +141,14 @@ def _risks_of_findings(advice: Advice) -> Iterator[Risk]:
     for finding in advice.findings:
         kinds.setdefault(finding.kind, []).append(finding)
     for kind, several in kinds.items():
-        queries = [each.query or "all queries" for each in several]
-        more = f" Also {join_names(queries[1:])}." if len(several) > 1 else ""
-        usd = [each.dollars_a_month for each in several if each.dollars_a_month is not None]
+        queries = tuple(dict.fromkeys(each.query or "all queries" for each in several))
+        more = f" Also {join_names(queries[1:])}." if len(queries) > 1 else ""
         yield Risk(
             kind,
             severity_of_finding(several[0]),
             f"{several[0].words}{more}",
-            tuple(dict.fromkeys(queries)),
-            sum(usd) if usd else None,
+            queries,
+            several[0].dollars_a_month,
         )
 
 

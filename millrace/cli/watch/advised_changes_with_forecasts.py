@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +14,7 @@ from rich.text import Text
 
 from millrace.cli.shared.console import figure_columns, plain_table, print_rich, word_columns
 from millrace.config import load
-from millrace.config.document.problems import wrong_option_error
+from millrace.config.document.problems import results_or_all_problems, wrong_option_error
 from millrace.sizing import total_cost
 from millrace.sizing.cost import HOURS
 from millrace.sizing.readable_numbers import duration_text
@@ -103,9 +104,8 @@ def forecast_changes(
     earlier = read_forecasts(score_file) if score_file is not None else ()
     twin = twin_of_application(advice.history, _worker_usd_per_hour(advice.history, subject))
     names = list(twin.queries)
-    changes = [
-        parse_what_if_changes(text, names or [each.name for each in advice.history.queries]) for text in texts
-    ]
+    known = names or [each.name for each in advice.history.queries]
+    changes = results_or_all_problems(partial(parse_what_if_changes, text, known) for text in texts)
     if not twin.queries:
         return TwinForecasts(twin, (), {}, score_forecasts(earlier, twin))
     changes = list(
@@ -195,7 +195,7 @@ def print_forecasts(answers: TwinForecasts) -> None:
     if rows:
         table = plain_table(*word_columns(*head[:2]), *figure_columns(*head[2:], no_wrap=False))
         for cells in rows:
-            red = {_BACKLOG: "red"} if cells[_BACKLOG] != "stays" else {}
+            red = {_BACKLOG: "red"} if cells[_BACKLOG].startswith("grows") else {}
             table.add_row(*(Text(cell, red.get(place, "")) for place, cell in enumerate(cells)))
         print_rich("", table)
         missed = ", ".join(f"{name} {share:.1%}" for name, share in answers.missed.items())
@@ -256,10 +256,12 @@ def forecast_head_and_rows(forecasts: Sequence[Forecast]) -> tuple[list[str], li
 
 
 def backlog_text(query: QueryForecast) -> str:
-    """Return whether the backlog of a query stays or grows, in words."""
+    """Return whether the backlog of a query stays, falls or grows, in words."""
+    grows = query.grows
+    if query.falls:
+        return f"falls by {-grows.value:,.0f} [{-grows.high:,.0f}, {-grows.low:,.0f}] records/s"
     if query.keeps_up:
         return "stays"
-    grows = query.grows
     return f"grows by {grows.value:,.0f} [{max(0.0, grows.low):,.0f}, {grows.high:,.0f}] records/s"
 
 
@@ -304,9 +306,11 @@ def write_best_changes_into_file(advice: Advice, env: str | None, numbers: Seque
 
 def _one_change_per_key(findings: Sequence[Finding], numbers: Sequence[int]) -> list[Change]:
     """Return one change for each key, from the finding with the highest cost that changes it."""
-    for each in numbers:
-        if each > len(findings):
-            raise wrong_option_error("--finding", str(each), f"the number of a finding, 1 to {len(findings)}")
+    if wrong := [str(each) for each in numbers if each > len(findings)]:
+        allowed = (
+            f"the number of a finding, 1 to {len(findings)}" if findings else "none: there is no finding"
+        )
+        raise wrong_option_error("--finding", ", ".join(wrong), allowed)
     chosen = [findings[each - 1] for each in numbers] if numbers else findings
     changes: dict[str, Change] = {}
     for finding in chosen:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from millrace.config.document.escape_invisible_characters import escape_invisible
 
@@ -11,6 +12,11 @@ Path = tuple[str | int, ...]
 """Keys and list positions from the top of the file: ``("streams", "clicks", "shards")``."""
 
 MISSING = "(missing)"
+
+T = TypeVar("T")
+
+_MOST = 20
+"""Maximum number of calls whose problems are told together: a file may have a wrong value in each of a million lines."""
 
 
 def dotted_path(path: Path) -> str:
@@ -113,3 +119,24 @@ class ConfigurationError(ValueError):
 def wrong_option_error(option: str, value: str, allowed: str, hint: str | None = None) -> ConfigurationError:
     """Return the error for an option or argument of the command line whose value is not allowed."""
     return ConfigurationError([Problem("command line", 0, option, value, allowed, hint)])
+
+
+def results_or_all_problems(calls: Iterable[Callable[[], T]]) -> list[T]:
+    """Return the results of several calls.
+
+    Raises
+    ------
+    ConfigurationError
+        Some calls raised it; with the problems of all of them.
+    """
+    results, errors = [], []
+    for call in calls:
+        try:
+            results.append(call())
+        except ConfigurationError as error:
+            errors.append(error)
+        if len(errors) == _MOST:
+            break
+    if errors:
+        raise ConfigurationError(problem for error in errors for problem in error.problems)
+    return results

@@ -7,14 +7,18 @@ import json
 import math
 from collections.abc import Iterator
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from millrace.config.document.problems import ConfigurationError, Problem
+from millrace.config.document.problems import ConfigurationError, Problem, results_or_all_problems
 from millrace.sizing.simulation.cumulative_arrivals import Arrivals
 
 COLUMNS = ("time", "records_per_second", "stream")
 """Columns of a trace; without ``stream``, the traffic applies to every stream."""
+
+_Rows = dict[str | None, list[tuple[float, float, int]]]
+"""Time, rate and line of each row, by stream."""
 
 
 def read_trace(file: Path) -> dict[str | None, Arrivals]:
@@ -35,24 +39,31 @@ def read_trace(file: Path) -> dict[str | None, Arrivals]:
     Raises
     ------
     ConfigurationError
-        The file is not a valid trace; the message names the line.
+        The file is not a valid trace; the message names the lines.
     """
-    rows: dict[str | None, list[tuple[float, float, int]]] = {}
-    for line, row in _rows_of_file(file):
-        unknown = sorted(set(row) - set(COLUMNS))
-        if unknown:
-            raise _trace_error(file, line, unknown[0], "an unknown column", f"{', '.join(COLUMNS)}")
-        stream = row.get("stream") or None
-        at = _parse_time(file, line, row.get("time"))
-        rate = _parse_rate(file, line, row.get("records_per_second"))
-        known = rows.setdefault(None if stream is None else str(stream), [])
-        if known and at <= known[-1][0]:
-            raise _trace_error(file, line, "time", str(row["time"]), "a time after that of the row before")
-        known.append((at, rate, line))
+    rows: _Rows = {}
+    results_or_all_problems(partial(_add_row, rows, file, line, row) for line, row in _rows_of_file(file))
     if not rows:
         raise _trace_error(file, 0, "", "no rows", "two rows or more of time and records_per_second")
     begin = min(found[0][0] for found in rows.values())
-    return {stream: _arrivals_of_stream(file, stream, found, begin) for stream, found in rows.items()}
+    arrivals = results_or_all_problems(
+        partial(_arrivals_of_stream, file, stream, found, begin) for stream, found in rows.items()
+    )
+    return dict(zip(rows, arrivals, strict=True))
+
+
+def _add_row(rows: _Rows, file: Path, line: int, row: dict[str, Any]) -> None:
+    if unknown := sorted(set(row) - set(COLUMNS)):
+        raise _trace_error(file, line, unknown[0], "an unknown column", f"{', '.join(COLUMNS)}")
+    stream = row.get("stream") or None
+    parsers = {"time": _parse_time, "records_per_second": _parse_rate}
+    at, rate = results_or_all_problems(
+        partial(parse, file, line, row.get(column)) for column, parse in parsers.items()
+    )
+    known = rows.setdefault(None if stream is None else str(stream), [])
+    if known and at <= known[-1][0]:
+        raise _trace_error(file, line, "time", str(row["time"]), "a time after that of the row before")
+    known.append((at, rate, line))
 
 
 def _arrivals_of_stream(

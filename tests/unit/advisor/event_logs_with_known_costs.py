@@ -47,12 +47,13 @@ class Truth:
     offsets: bool = True
     fails: float = 0.0
     name: str = "land"
+    waiting: int = 0
 
 
 def arrived(truth: Truth, at: float) -> float:
-    """A day that is a hundred seconds long."""
+    """What waits at the start, and a day that is a hundred seconds long."""
     turn = 2 * math.pi / 100
-    return truth.rate * (at + truth.swing / turn * (1 - math.cos(turn * at)))
+    return truth.waiting + truth.rate * (at + truth.swing / turn * (1 - math.cos(turn * at)))
 
 
 def run(truth: Truth) -> tuple[Query, list[float]]:

@@ -11,14 +11,18 @@ import pytest
 from typer.testing import CliRunner
 
 from millrace.advisor.advise import advise
+from millrace.advisor.apply_changes import advice_with_planned_savings
 from millrace.advisor.findings.advised_job_keys_and_cost import advised_environment_job
 from millrace.cli.app import app
 from millrace.cli.watch.advise import advice_document
 from millrace.config import ConfigurationError, load
-from millrace.sizing import plan
+from millrace.sizing import plan, total_cost
 from tests.unit.advisor import event_logs_with_known_costs
 from tests.unit.advisor.event_log_writer import write
 from tests.unit.advisor.healthy_query_history import batch, history, job, stage, state
+from tests.unit.sizing.conftest import from_text, text
+
+__all__ = ["from_text"]
 
 REAL = str(Path(__file__).parent / "data" / "flights-3.5.zstd")
 ROOT = Path(__file__).parents[3]
@@ -128,16 +132,33 @@ def test_a_latency_that_batches_cannot_keep_is_told_of_real_time_mode():
     assert all("real-time" not in each for each in advise(history(slow)).notes)
 
 
-def test_the_worth_of_ours_is_a_share_of_the_plans_cost():
-    def one(number, begun):
-        return batch(number, begun, [job(number, [stage(begun + 0.05, [1.2], [1000])])])
+def one_task(number, begun):
+    return batch(number, begun, [job(number, [stage(begun + 0.05, [1.2], [1000])])])
 
-    advice = flights(one)
-    environment = load("prod", root=ROOT)
-    month = sum(each.usd for each in plan(environment).jobs["flights"].cost)
-    [finding] = advice.findings
-    assert finding.best_change.key == "jobs.flights.queries.show-departures.kafka.min_partitions"
-    assert finding.dollars_a_month == pytest.approx(month * 0.6 / 2)
+
+@pytest.mark.parametrize(
+    ("cores", "rate", "saves"), [(8, "400", True), (2, "400", False), (8, "5000", False)]
+)
+def test_dollars_of_ours_are_the_difference_of_two_plans(cores, rate, saves, from_text):
+    """The log needs two cores, which the file has already, or which its own traffic does not allow."""
+    yaml = text(rate=rate, sla="60s", job=f"scaling: fixed\n    cores: {cores}")
+    environment = from_text(yaml)
+    before = plan(environment)
+    subject = advised_environment_job(environment, before, "clicks")
+    made = history(one_task, executors=8)
+    (query,) = made.queries
+    found = advise(replace(made, queries=(replace(query, name="land"),)), subject)
+    by_kind = {each.kind: each for each in advice_with_planned_savings(found, subject).findings}
+    idle = by_kind.pop("idle-cores")
+    assert (idle.best_change.key, idle.best_change.new) == ("jobs.clicks.cores", 2)
+    assert [each.dollars_a_month for each in by_kind.values()] == [None], "no machine goes"
+    if saves:
+        after = plan(from_text(yaml.replace("cores: 8", "cores: 2")))
+        saved = total_cost(before).value - total_cost(after).value
+        assert saved > 100
+        assert idle.dollars_a_month == pytest.approx(saved, abs=0.011)
+    else:
+        assert idle.dollars_a_month is None
 
 
 def test_findings_in_json_are_whole():

@@ -68,7 +68,7 @@ def test_a_limit_that_is_hit_without_rest_is_capacity():
     finding = found("at-capacity", limited)
     assert finding.changes[0].key == "--conf spark.cores.max"
     assert finding.changes[0].new >= 3
-    assert finding.dollars_a_month is None  # an older record is no machine time
+    assert finding.dollars_a_month is None  # more cores save nothing
 
 
 def test_where_a_limit_is_hit_by_batches_of_overhead_it_is_raised_and_the_trigger_stays():
@@ -207,7 +207,7 @@ def test_a_trigger_that_is_shorter_than_its_batches():
     finding = found("trigger-too-short", short, every=0.3, count=40)
     assert finding.best_change.key == "trigger(processingTime)"
     assert finding.best_change.new == "2 seconds"
-    assert finding.dollars_a_month > 100  # most of the machine's time is overhead
+    assert finding.dollars_a_month is None  # a longer trigger removes no machine
 
 
 def test_overhead_with_rest_between_batches_is_no_finding():

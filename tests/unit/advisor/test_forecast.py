@@ -6,12 +6,13 @@ import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from millrace.advisor.advise import advise
 from millrace.advisor.findings import Advice, Change, Effect, Finding
 from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
-from millrace.advisor.forecasts.forecast_figures import Forecast
+from millrace.advisor.forecasts.forecast_figures import Forecast, QueryForecast
 from millrace.advisor.forecasts.forecast_scores import (
     changes_to_simulate_by_finding,
     observed_figures,
@@ -19,7 +20,7 @@ from millrace.advisor.forecasts.forecast_scores import (
     score_forecasts,
 )
 from millrace.advisor.forecasts.what_if import parse_what_if_changes, twin_of_application
-from millrace.advisor.logs.application_history_model import Query
+from millrace.advisor.logs.application_history_model import History, Query
 from millrace.cli.watch.advised_changes_with_forecasts import (
     TwinForecasts,
     advice_without_harmful_findings,
@@ -227,6 +228,42 @@ def test_where_a_steady_log_is_cut_does_not_make_its_backlog_grow(trigger: float
         assert told.keeps_up, cut
 
 
+def replayed(whole: History, batches: int | None = None) -> QueryForecast:
+    """The forecast of the run as it was, from its first batches."""
+    (query,) = whole.queries
+    short = replace(query, batches=query.batches[:batches])
+    return twin_of_application(replace(whole, queries=(short,))).forecast_replay(3).queries["land"]
+
+
+CATCHING_UP = Truth(limit=15_000, swing=0.0, waiting=300_000, per_record=1e-5, seconds=900.0)
+"""It takes 1,500 records a second while 1,000 arrive: the outage is over after ten minutes."""
+
+
+def test_a_query_that_works_off_an_outage_does_not_fall_behind_wherever_its_log_is_cut() -> None:
+    whole = history([CATCHING_UP])
+    for cut in (13, 21, 31, 46):
+        told = replayed(whole, cut)
+        assert told.keeps_up, cut
+        assert told.grows.value == pytest.approx(-500, rel=0.05), cut
+        assert backlog_text(told).startswith("falls by 5"), cut
+        assert "grows" not in forecast_cells(told)
+    assert backlog_text(replayed(whole)) == "stays"
+
+
+@pytest.mark.parametrize(
+    ("truth", "growth"),
+    [
+        (replace(CATCHING_UP, limit=3000, waiting=400_000, trigger=0.0, seconds=160.0), -2400),
+        (replace(CATCHING_UP, limit=5000), 500),
+        (replace(CATCHING_UP, limit=10_000), 0),
+        (replace(CATCHING_UP, limit=None, waiting=0, per_record=1e-4, rate=21_000.0), 1550),
+    ],
+    ids=["drains back to back", "grows above what waited", "waits and stays", "grows without a limit"],
+)
+def test_the_backlog_grows_by_its_records(truth: Truth, growth: int) -> None:
+    assert replayed(history([truth])).grows.value == pytest.approx(growth, rel=0.15, abs=5)
+
+
 def test_a_finding_whose_change_lets_the_backlog_grow_is_left_out(busy) -> None:
     advice = Advice(
         history([TRUTH]), (found("maxOffsetsPerTrigger", 5000), found("maxOffsetsPerTrigger", 20_000))
@@ -282,3 +319,40 @@ def test_a_log_that_is_too_short_for_a_forecast_keeps_its_advice() -> None:
     assert told.forecasts == ()
     assert told.twin.notes
     assert advice_without_harmful_findings(advice, told, AdvisedJob()) == advice
+
+
+HOT = Truth(cores=8, hot=0.4, per_record=1e-3, trigger=20.0, seed=2)
+"""One of its eight partitions has 47.5 % of the records."""
+
+
+def test_min_partitions_splits_the_hot_partition_as_its_finding_says() -> None:
+    whole = history([HOT])
+    (finding,) = (each for each in advise(whole).findings if each.kind == "skewed-tasks")
+    ((change,),) = changes_to_simulate_by_finding([finding], ["land"]).values()
+    assert str(change) == "land.partitions=16"
+    before, after = (
+        twin_of_application(whole).forecast_what_if(each, 3).queries["land"] for each in ((), (change,))
+    )
+    assert (before.partitions, after.partitions) == (8, 16)
+    gain = before.figures["duration"].value - after.figures["duration"].value
+    assert gain == pytest.approx(finding.effect.likely, rel=0.1)
+    spread = np.median([each.duration for each in run(replace(HOT, hot=0.0, partitions=16))[0].batches])
+    assert after.figures["duration"].value == pytest.approx(float(spread), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("truth", "asked", "tasks", "gain"),
+    [
+        (replace(HOT, hot=0.0), 9, 8, 0.0),  # an eighth of nine parts is one part
+        (replace(HOT, hot=0.0), 13, 16, 0.0),
+        (HOT, 6, 6, 0.0),  # tasks that are joined keep the hot partition
+        (replace(HOT, offsets=False), 16, 16, 0.0),  # its shards are no ranges of offsets
+    ],
+)
+def test_partitions_are_split_as_their_source_can(truth: Truth, asked: int, tasks: int, gain: float) -> None:
+    twin = twin_of_application(history([truth]))
+    change = parse_what_if_changes(f"partitions={asked}", ["land"])
+    before, after = (twin.forecast_what_if(each, 1).queries["land"] for each in ((), change))
+    assert after.partitions == tasks
+    durations = [each.figures["duration"].value for each in (before, after)]
+    assert durations[0] - durations[1] == pytest.approx(gain, abs=0.1 * durations[0])

@@ -114,8 +114,16 @@ def test_a_change_is_written_shown_and_planned_and_then_no_longer_applies(logs, 
     [
         (("--apply",), "--apply is (no --env)"),
         (("--what-if", "coers=4"), "--what-if is coers=4; allowed: KEY=VALUE"),
+        (
+            ("--what-if", "cores=0,moon=1", "--what-if", "foo"),
+            "--what-if is cores=0; allowed: a whole number",
+        ),
+        (("--what-if", "cores=0,moon=1", "--what-if", "foo"), "--what-if is moon=1; allowed: KEY=VALUE"),
+        (("--what-if", "cores=0,moon=1", "--what-if", "foo"), "--what-if is foo; allowed: KEY=VALUE"),
         (("--score", "/nowhere.json"), "--score is /nowhere.json"),
+        (("--finding", "1"), "--finding is 1; allowed: only with --apply"),
         (("--env", "prod", "--job", "departures", "--apply", "--finding", "9"), "--finding is 9"),
+        (("--env", "prod", "--job", "departures", "--apply", "--finding", "9", "--finding", "8"), "is 9, 8;"),
         (("--html", "/nowhere/page.html"), "a file that you have permission to write"),
     ],
 )

@@ -115,6 +115,34 @@ def test_wrong_arguments(arguments: tuple[str, ...], told: str) -> None:
     assert told in done.stderr
 
 
+def test_all_wrong_arguments_are_told_at_once() -> None:
+    wrong = {"--for": "0s", "--every": "x", "--spikes": "9,1", "--job": "on-glu"}
+    arguments = [*(word for pair in wrong.items() for word in pair), "--outage", "2h", "--outage", "3h:y"]
+    done = millrace("simulate", "--env", SPIKY, *arguments)
+    assert done.returncode == 2
+    for option, value in {**wrong, "--outage": "2h"}.items():
+        assert f"{option} is {value};" in done.stderr
+    assert "--outage is y;" in done.stderr
+
+
+def test_all_wrong_lines_of_a_trace_are_told_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "mixed.csv"
+    file.write_text(
+        "time,records_per_second,stream\n0,100,events\n3600,nan,events\n7200,-5,events\nx,y,events\n"
+    )
+    done = millrace("simulate", "--env", SPIKY, "--trace", str(file))
+    assert done.returncode == 2
+    assert re.findall(r":(\d): (\w+) is (\S+);", done.stderr) == [
+        ("3", "records_per_second", "nan"),
+        ("4", "records_per_second", "-5"),
+        ("5", "records_per_second", "y"),
+        ("5", "time", "x"),
+    ]
+    file.write_text("time,records_per_second\n" + "x,1\n" * 1000)
+    many = millrace("simulate", "--env", SPIKY, "--trace", str(file))
+    assert many.stderr.count("time is x") == 20
+
+
 def test_chance_is_the_seeds() -> None:
     one, again, other = (query("--for", "30m", "--poisson", "--seed", seed) for seed in ("7", "7", "8"))
     assert one == again

@@ -16,6 +16,7 @@ from hypothesis import strategies as some
 from rich.console import Console
 
 from millrace.advisor.advise import advise
+from millrace.advisor.findings import Change, Effect, Finding
 from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
 from millrace.advisor.forecasts.what_if import twin_of_application
 from millrace.cli.plan.plan_and_validate import simulated_plan_with_warnings
@@ -26,8 +27,16 @@ from millrace.cli.plan.report.simulate_verdict import (
     longest_late_length_and_start,
     simulation_verdict,
 )
-from millrace.cli.shared.verdict import SEVERITIES, Risk, Verdict, risks_largest_first, verdict_panel
+from millrace.cli.shared.verdict import (
+    SEVERITIES,
+    Risk,
+    SlaState,
+    Verdict,
+    risks_largest_first,
+    verdict_panel,
+)
 from millrace.cli.watch.advise_verdict import advice_verdict
+from millrace.cli.watch.advised_changes_with_forecasts import forecast_changes
 from millrace.config import Environment, environment_names, load
 from millrace.config.document.edit_yaml_text import set_value
 from millrace.sizing import plan, total_cost
@@ -278,24 +287,22 @@ def test_advice_opens_with_what_it_found() -> None:
     assert " --what-if " in unknown.command
 
 
-def test_a_foreign_job_is_told_what_a_month_costs_after_the_advice() -> None:
-    advice = advise(history([Truth(name="well", rate=500.0, seed=2, seconds=240.0)]))
-    ran = twin_of_application(advice.history, 0.44).forecast_replay()
-    grows = ran.queries["well"].model_copy(update={"ended": False})
-    changed = [
-        ran.model_copy(update={"changes": ("cores=1",), "dollars_month": 70.0}),
-        ran.model_copy(update={"changes": ("limit=100",), "dollars_month": 40.0, "queries": {"well": grows}}),
-        ran.model_copy(update={"changes": ("trigger=60s",), "dollars_month": 90.0}),
-    ]
+def test_a_foreign_job_is_told_what_the_advice_saves() -> None:
+    well = Truth(name="well", rate=500.0, seed=2, seconds=240.0)
+    fewer = Change("argument", "Glue job orders", "--number-of-workers", 4, 2)
+    idle = Finding("idle-cores", None, "", (), (), (fewer,), Effect("batch duration", "s", 0, 0, 0), 30.0)
 
-    def words(now: float) -> str:
-        subject = AdvisedJob("Glue job orders", now, {}, "glue")
-        return advice_verdict(
-            advice, subject, ran.model_copy(update={"dollars_month": now}), changed=changed
-        ).cost_words
+    def words(truth: Truth, *findings: Finding) -> str:
+        advice = replace(advise(history([truth])), findings=findings)
+        ran = twin_of_application(advice.history, 0.44).forecast_replay(3)
+        return advice_verdict(advice, AdvisedJob("Glue job orders", 100.0, {}, "glue"), ran).cost_words
 
-    assert words(100.0).endswith("; $70.00 a month after cores=1")
-    assert "after" not in words(60.0)
+    assert words(well, idle) == "for all its machines; $30.00 less with --number-of-workers=2"
+    assert words(well, replace(idle, dollars_a_month=None)) == words(well) == "for all its machines"
+    # Not while a backlog grows, or may.
+    assert (
+        words(replace(well, limit=3000), idle) == words(replace(SILENT, seconds=240.0), idle) == words(well)
+    )
 
 
 class Promised(AdvisedJob):
@@ -391,3 +398,68 @@ def test_the_command_stands_before_its_explanation_in_a_narrow_terminal() -> Non
     console.print(*verdict_panel(result, terminal=True))
     shown = console.export_text()
     assert shown.index(result.command) < shown.index(" ".join(result.why.split()[:4]))
+
+
+SILENT = Truth(name="silent", limit=10_000, rate=1500.0, swing=0.0, offsets=False)
+"""It takes 1,000 of 1,500 records a second, and its source reports neither."""
+
+
+def sla_of(
+    *truths: Truth, seconds: float, monkeypatch: pytest.MonkeyPatch, env: str | None = None
+) -> SlaState:
+    monkeypatch.setattr(Promised, "seconds", seconds)
+    advice = advise(history(truths))
+    told = forecast_changes(advice, Promised(), (), None)
+    return advice_verdict(advice, Promised(), *told.forecasts[:1], env=env).sla
+
+
+def test_an_sla_is_not_kept_where_nothing_tells_how_many_records_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said = sla_of(SILENT, seconds=60.0, monkeypatch=monkeypatch)
+    assert (said.state, said.words) == (
+        "unknown",
+        "batches of silent reach their limit, and its source does not report how many records wait",
+    )
+    # Records are at least as old as in the simulation.
+    assert sla_of(SILENT, seconds=1.0, monkeypatch=monkeypatch).state == "missed"
+    well = replace(SILENT, limit=None, swing=0.3)
+    assert sla_of(well, seconds=60.0, monkeypatch=monkeypatch).state == "kept"
+
+
+def test_an_sla_is_not_kept_by_some_of_the_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    well, short = Truth(name="well", rate=500.0), Truth(name="short", seconds=40.0)
+    for truths in ([short], [well, short]):
+        said = sla_of(*truths, seconds=60.0, monkeypatch=monkeypatch, env="prod")
+        assert (said.state, said.words) == (
+            "unknown",
+            "batches of short are too few, or too far apart, to be simulated",
+        )
+
+
+def test_an_sla_that_is_missed_while_the_backlog_falls_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    drains = Truth(name="drains", limit=15_000, swing=0.0, waiting=300_000, per_record=1e-5, seconds=400.0)
+    said = sla_of(drains, seconds=60.0, monkeypatch=monkeypatch)
+    assert said.state == "missed"
+    assert said.words.endswith(" of 1 min, while its backlog falls")
+
+
+def test_an_environment_that_is_given_is_not_asked_for() -> None:
+    advice = advise(history([Truth(seconds=40.0)]))
+    assert advice_verdict(advice, env="prod").sla.words == "no SLA of its queries is in prod"
+
+
+def test_runs_of_one_query_are_one_query() -> None:
+    ran = history([Truth(limit=3000, rate=900.0)] * 2)
+    said = advice_verdict(advise(ran))
+    assert " batches of 1 query in " in said.subject
+    assert [each.concerns for each in said.risks] == [("land",)] * len(said.risks)
+    assert not [each for each in said.risks if "Also" in each.words]
+
+
+@pytest.mark.parametrize(("limit", "severity"), [(15_000, "warning"), (10_000, "warning"), (5000, "breach")])
+def test_a_limit_is_a_breach_only_while_the_backlog_grows(limit: int, severity: str) -> None:
+    """1,000 records arrive each second of a trigger of ten, and 300,000 wait."""
+    ran = history([Truth(limit=limit, swing=0.0, waiting=300_000, per_record=1e-5, seconds=400.0)])
+    (risk,) = advice_verdict(advise(ran)).risks
+    assert (risk.kind, risk.severity) == ("silent-backlog", severity)
