@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 
 from millrace.advisor.advise import advise
-from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
-from millrace.advisor.logs.application_history_model import Executor
+from millrace.advisor.findings import Advice
+from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob, advised_environment_job
+from millrace.advisor.logs.application_history_model import Executor, History
+from millrace.config import load
+from millrace.sizing import plan
+from millrace.sizing.environment_with_plan_choices import environment_with_choices
 from tests.unit.advisor.healthy_query_history import START, batch, history, job, kinds, stage
 
 ROOT = Path(__file__).parents[3]
@@ -35,6 +39,45 @@ def ran(*spans: tuple[float, float | None], cores: int = 2) -> tuple[Executor, .
     )
 
 
+def of_environment(made: History, cores: int | None, job_name: str = "ground") -> Advice:
+    """Advice on such a log of environment prod's job ``ground``, which needs four cores at its peak."""
+    [query] = made.queries
+    environment = load("prod", root=ROOT)
+    environment = environment_with_choices(environment, "jobs", "cores", {job_name: cores})
+    named = replace(made, queries=(replace(query, name="land-clicks"),))
+    return advise(named, advised_environment_job(environment, plan(environment), job_name))
+
+
+def test_work_that_a_program_starts_from_its_own_threads_needs_cores_too():
+    """Each batch has a light job of its own; a job without properties has the work: 7 core-seconds of the 16 in 2 s."""
+    made = wide(0.05, tasks=1)
+
+    def with_threads(seconds: float) -> Advice:
+        others = [job(100 + n, [stage(START + 2 * n + 0.1, [seconds] * 8, [0] * 8)]) for n in range(24)]
+        return advise(replace(made, jobs=tuple(others)), JOB)
+
+    assert kinds(advise(made, JOB)) == ["idle-cores"]
+    assert kinds(with_threads(0.92)) == [], "3.5 cores, and a quarter more, are five of eight"
+    [finding] = with_threads(0.4).findings
+    [_, used] = finding.evidence
+    assert used.value == pytest.approx((8 * 0.4 + 0.05) * 0.95 / 2, rel=0.05)
+    assert finding.best_change is not None
+    assert finding.best_change.new == 2
+
+
+def test_cores_are_judged_by_what_arrives_and_not_by_what_a_limit_lets_through():
+    """Two of three batches leave records behind: 500 a second are processed of the 1,000 that arrive."""
+    made = wide(0.4, left=lambda n: 1000 * (n + 1) if n % 3 else 0)
+    assert kinds(advise(wide(0.4), JOB)) == ["idle-cores"], "1.7 cores carry what is processed"
+    assert kinds(advise(made, JOB)) == [], "and 3.4 what arrives: with a quarter more that is three executors"
+
+
+def test_no_cores_are_cut_beside_a_query_that_falls_behind():
+    made = wide(0.1, left=lambda n: 1000 * (n + 1))
+    assert kinds(advise(made, JOB)) == ["silent-backlog"]
+    assert kinds(advise(wide(0.1), JOB)) == ["idle-cores"]
+
+
 @pytest.mark.parametrize(
     ("executors", "cores"),
     [
@@ -52,3 +95,35 @@ def test_cores_are_those_that_were_there_for_most_of_the_time(executors, cores):
 def test_executors_that_left_are_not_idle_in_later_batches():
     made = replace(wide(0.8), executors=ran((0, None), (0, None), *[(0, 4)] * 6))
     assert kinds(advise(made, JOB)) == [], "eight tasks of 0.8 s take four cores, and 16 were there for 4 s"
+
+
+def test_with_an_environment_cores_are_cut_to_what_its_plan_needs():
+    made = wide(0.1, every=20.0)
+    [finding] = of_environment(made, 8).findings
+    change = finding.best_change
+    assert finding.kind == "idle-cores"
+    assert change is not None
+    assert (change.key, change.old, change.new) == ("jobs.ground.cores", 8, 4)
+    environment = load("prod", root=ROOT)
+    kept = environment_with_choices(environment, "jobs", "cores", {"ground": change.new})
+    assert plan(kept).jobs["ground"].cores.value == 4
+    assert of_environment(made, None).findings == (), "the plan gives four cores, which its peak needs"
+
+
+def full(number, begun, tasks: int = 4, left: int = 500):
+    """Back to back on four cores, and half of what comes waits."""
+    at = stage(begun + 0.03, [1.85] * tasks, [1000 // tasks] * tasks)
+    return batch(number, begun, [job(number, [at])], 1000, left=left * (number + 1))
+
+
+def on_four(**more) -> History:
+    return replace(history(lambda n, begun: full(n, begun, **more)), executors=ran((0, None), (0, None)))
+
+
+@pytest.mark.parametrize(("cores", "change"), [(12, None), (6, ("jobs.ground.cores", 6, 8))])
+def test_more_cores_are_never_fewer_than_the_file_has(cores, change):
+    """The run had four cores, and eight would carry what arrives; the file has more or fewer."""
+    [finding] = [each for each in of_environment(on_four(), cores).findings if each.kind == "at-capacity"]
+    assert ("settings allow more cores than it ran with" in finding.words) == (change is None)
+    told = [(each.key, each.old, each.new) for each in finding.changes if each.key.endswith("cores")]
+    assert told == ([] if change is None else [change])
