@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
     from millrace.advisor.forecasts.forecast_figures import Forecast
 
-_BREACHES: frozenset[Kind] = frozenset({"failed-query", "at-capacity", "silent-backlog"})
-"""Findings after which the backlog grows without end, or no query reads records any more."""
+_BACKLOGS: frozenset[Kind] = frozenset({"at-capacity", "silent-backlog"})
+"""Findings with records that wait; their effect is more than nothing at its low end only where the backlog grows."""
 
 _WARNINGS: frozenset[Kind] = frozenset(
     {"growing-state", "unstable-start", "skewed-tasks", "retried-tasks", "slow-checkpoint"}
@@ -71,11 +71,10 @@ def advice_verdict(
 
 
 def severity_of_finding(finding: Finding) -> Severity:
-    """Return the severity of a finding; a breach if records are not read any more or the backlog grows without end."""
-    growing = finding.kind in _BREACHES and (finding.kind == "failed-query" or finding.effect.likely > 0)
-    if finding.kind in _BREACHES and not growing:
-        return "warning"  # no figure of the log shows how many records wait
-    return "breach" if growing else "warning" if finding.kind in _WARNINGS else "note"
+    """Return the severity of a finding; a breach if records are not read any more or the backlog grows for certain."""
+    if finding.kind == "failed-query" or (finding.kind in _BACKLOGS and finding.effect.low > 0):
+        return "breach"
+    return "warning" if finding.kind in _WARNINGS | _BACKLOGS else "note"
 
 
 def _cost_scope_and_waste_text(advice: Advice) -> str:

@@ -11,6 +11,7 @@ from millrace.advisor.advise import advise
 from millrace.advisor.findings import Advice
 from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob, advised_environment_job
 from millrace.advisor.logs.application_history_model import Executor, History
+from millrace.cli.watch.advise_verdict import severity_of_finding
 from millrace.config import load
 from millrace.sizing import plan
 from millrace.sizing.environment_with_plan_choices import environment_with_choices
@@ -127,3 +128,22 @@ def test_more_cores_are_never_fewer_than_the_file_has(cores, change):
     assert ("settings allow more cores than it ran with" in finding.words) == (change is None)
     told = [(each.key, each.old, each.new) for each in finding.changes if each.key.endswith("cores")]
     assert told == ([] if change is None else [change])
+
+
+@pytest.mark.parametrize(
+    ("left", "severity"),
+    [
+        pytest.param(lambda n: 500 * (n + 1), "breach", id="it grows"),
+        pytest.param(lambda _: 5000, "warning", id="it stays"),
+        pytest.param(lambda n: 20_000 - 500 * n, "warning", id="it is worked off"),
+    ],
+)
+@pytest.mark.parametrize("seconds", [0.4, 1.85])
+def test_a_backlog_is_a_breach_only_while_it_grows(left, severity, seconds):
+    def limited(number, begun):
+        at = stage(begun + 0.03, [seconds] * 2, [500] * 2)
+        return batch(number, begun, [job(number, [at])], left=left(number))
+
+    [finding] = advise(history(limited)).findings
+    assert finding.kind in {"silent-backlog", "at-capacity"}
+    assert severity_of_finding(finding) == severity
