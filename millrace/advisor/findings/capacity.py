@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
-from millrace.advisor.findings.model import Effect, Evidence, Finding
+from millrace.advisor.findings.model import Change, Effect, Evidence, Finding
 from millrace.advisor.findings.query_view import BOUND, QueryView, figure_evidence
+from millrace.advisor.findings.tasks import changes_to_task_count, stages_across_batches
 from millrace.advisor.logs.application_history_model import NO_TASKS, Batch, Flags, Floats
 from millrace.advisor.logs.query_observations import records_left_behind_by_batch
 from millrace.advisor.logs.statistics import Estimate, median_with_interval, slope_with_interval
@@ -110,7 +112,7 @@ def _batch_limit_finding(view: QueryView) -> Iterator[Finding]:
         why = ", and more cores shorten only the rest" if bound else ""
         cores = view.history.cores
         needed = math.ceil(cores * max(arriving / max(processed, 1e-3), 1.0) * ROOM)
-        more = view.changes_for("cores", cores, max(needed, cores + 1))
+        more = _changes_to_more_cores(view, max(needed, cores + 1))
         words = (
             f"{view.query.name} takes {now:,} records a batch, its limit, one batch after the other without rest: it is at "
             f"its capacity, and {waits}. {view.overhead_share.value:.0%} of a batch is overhead{why}."
@@ -154,6 +156,18 @@ def _arriving_and_processed(view: QueryView, begun: Floats) -> tuple[float, floa
     return growth.value if growth.value > 0 else processed, processed
 
 
+def _changes_to_more_cores(view: QueryView, cores: int) -> tuple[Change, ...]:
+    """Return the changes to so many cores, with as many tasks in the longest stage: cores without a task shorten nothing."""
+    stages = stages_across_batches(view)
+    longest = max(
+        stages, key=lambda each: sum(stage.tasks.run.sum() for _, stage in each.pairs), default=None
+    )
+    also: tuple[Change, ...] = ()
+    if longest is not None and longest.partitions < cores:
+        also = changes_to_task_count(view, longest, cores, cores)[:1]
+    return tuple(replace(each, also=also) for each in view.changes_for("cores", view.history.cores, cores))
+
+
 def _growth_of_oldest_record_age(view: QueryView, begun: Floats) -> Estimate:
     """Return the growth of the age of a batch's oldest record, where the core observes arrivals."""
     ages = [
@@ -173,7 +187,7 @@ def _growing_batches_finding(view: QueryView, begun: Floats) -> Iterator[Finding
     if growth.low <= 0 or gained < float(np.median(view.batch_durations[: max(3, len(begun) // 4)])) / 2:
         return
     cores = view.history.cores
-    more = view.changes_for("cores", cores, math.ceil(cores * 1.5))
+    more = _changes_to_more_cores(view, math.ceil(cores * 1.5))
     evidence = (
         figure_evidence("batch duration grows by", growth, "s/s"),
         figure_evidence("batch duration", view.median_duration, "s"),

@@ -152,10 +152,8 @@ def _next_command_and_effect(
     for number, finding in (each for several in numbers.values() for each in several):
         change = next((each for each in finding.changes if each.kind == "environment"), None)
         if env is not None and change is not None:
-            return (
-                f"{command} --apply --finding {number}",
-                f"sets {change.key} to {change.new} and shows the new plan",
-            )
+            sets = ", ".join(f"{each.key} to {each.new}" for each in (change, *change.also))
+            return f"{command} --apply --finding {number}", f"sets {sets} and shows the new plan"
         if played := changes_to_simulate_by_finding([finding], queries):
             question = ",".join(str(each) for each in played[0])
             return f"{command} --what-if {shlex.quote(question)}", "predicts what this change brings"

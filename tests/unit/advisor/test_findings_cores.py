@@ -10,8 +10,10 @@ import pytest
 from millrace.advisor.advise import advise
 from millrace.advisor.findings import Advice
 from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob, advised_environment_job
+from millrace.advisor.forecasts.forecast_scores import changes_to_simulate_by_finding
 from millrace.advisor.logs.application_history_model import Executor, History
 from millrace.cli.watch.advise_verdict import severity_of_finding
+from millrace.cli.watch.advised_changes_with_forecasts import _one_change_per_key
 from millrace.config import load
 from millrace.sizing import plan
 from millrace.sizing.environment_with_plan_choices import environment_with_choices
@@ -128,6 +130,34 @@ def test_more_cores_are_never_fewer_than_the_file_has(cores, change):
     assert ("settings allow more cores than it ran with" in finding.words) == (change is None)
     told = [(each.key, each.old, each.new) for each in finding.changes if each.key.endswith("cores")]
     assert told == ([] if change is None else [change])
+
+
+def growing(number, begun):
+    lasts = 0.5 * 1.12**number
+    at = stage(START + lasts / 0.12, [lasts] * 4, [250] * 4)
+    return batch(number, START + lasts / 0.12, [job(number, [at])])
+
+
+@pytest.mark.parametrize("made", [on_four(), replace(history(growing), executors=on_four().executors)])
+def test_cores_beyond_the_tasks_come_with_as_many_tasks(made):
+    """Four tasks run on four cores: more cores alone shorten nothing."""
+    [finding] = [each for each in advise(made, JOB).findings if each.kind == "at-capacity"]
+    cores = finding.changes[0]
+    [tasks] = cores.also
+    assert (tasks.key, tasks.new) == ("minPartitions", cores.new)
+
+
+def test_tasks_that_cores_need_are_simulated_and_written_with_them():
+    [finding] = [each for each in of_environment(on_four(), 4).findings if each.kind == "at-capacity"]
+    written = [(each.key, each.new) for each in _one_change_per_key([finding], ())]
+    assert written == [("jobs.ground.cores", 8), ("streams.clicks.shards", 8)]
+    [simulated] = changes_to_simulate_by_finding([finding], ["land-clicks"]).values()
+    assert list(map(str, simulated)) == ["cores=8", "land-clicks.partitions=8"]
+
+
+def test_cores_that_the_tasks_already_fill_come_alone():
+    [finding] = [each for each in advise(on_four(tasks=12), JOB).findings if each.kind == "at-capacity"]
+    assert finding.changes[0].also == ()
 
 
 @pytest.mark.parametrize(
