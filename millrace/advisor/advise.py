@@ -61,7 +61,7 @@ def advise(history: History, subject: AdvisedJob = NOBODY) -> Advice:
                 f"from {LEAST} on"
             )
     # The other change of a query that falls behind takes some of its cores: they are judged once it keeps up.
-    if not any(each.kind in ("at-capacity", "silent-backlog") for each in findings):
+    if views and not any(each.kind in ("at-capacity", "silent-backlog") for each in findings):
         findings += capacity.idle_cores_finding(views)
     counted = sum(each.counted for each in history.executors)
     said = (

@@ -221,8 +221,8 @@ class EnvironmentJob(AdvisedJob):
             assert self.plan is not None
             planned = self.plan.jobs[self.job].cores.value
             # Where the run had other cores than the file gives, a new number between both is the other way in the file.
-            least, most = min(history.cores, planned), max(history.cores, planned)
-            if not history.cores or not isinstance(new, int) or least <= new <= most:
+            between = isinstance(new, int) and sorted((history.cores, planned, new))[1] == new
+            if not history.cores or between:
                 return ()
             return (Change("environment", file, f"{root}.cores", job.cores, new),)
         said = job.queries.get(query.name) if query is not None else None

@@ -289,8 +289,6 @@ def idle_cores_finding(view_of_all: tuple[QueryView, ...]) -> Iterator[Finding]:
 
     Only where there are several: a single one cannot be removed.
     """
-    if not view_of_all:
-        return
     history, subject = view_of_all[0].history, view_of_all[0].subject
     cores, one = history.cores, history.smallest_executor_cores
     if cores < 2 * max(one, 1) or not all(view.has_enough_batches for view in view_of_all):
