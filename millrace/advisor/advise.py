@@ -60,7 +60,9 @@ def advise(history: History, subject: AdvisedJob = NOBODY) -> Advice:
                 f"{view.query.name} has {len(view.settled_batches)} settled batches with records: its durations are judged "
                 f"from {LEAST} on"
             )
-    findings += capacity.idle_cores_finding(views)
+    # The other change of a query that falls behind takes some of its cores: they are judged once it keeps up.
+    if views and not any(each.kind in ("at-capacity", "silent-backlog") for each in findings):
+        findings += capacity.idle_cores_finding(views)
     counted = sum(each.counted for each in history.executors)
     said = (
         (not views, "the log has no streaming query"),

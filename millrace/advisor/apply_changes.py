@@ -176,7 +176,7 @@ def advice_with_planned_savings(advice: Advice, subject: AdvisedJob) -> Advice:
         saved, change = 0.0, finding.best_change
         if change is not None and change.kind == "environment":
             with suppress(ConfigurationError):  # what cannot be planned has no price
-                tried = try_changes(places.tree.file, [change], places.root)
+                tried = try_changes(places.tree.file, [change, *change.also], places.root)
                 before, after = (round(total_cost(each).value, 2) for each in (tried.before, tried.after))
                 saved = round(before - after, 2)
         findings.append(replace(finding, dollars_a_month=saved if saved > 0 else None))

@@ -12,7 +12,8 @@ from millrace.advisor.logs.application_history_model import History, Query
 from millrace.config import Environment
 from millrace.config.document.problems import dotted_path
 from millrace.config.queries import OneStreamQueryBase, SourceQueryBase
-from millrace.sizing import Plan
+from millrace.sizing import Plan, plan
+from millrace.sizing.environment_with_plan_choices import environment_with_choices
 
 Setting = Literal[
     "trigger", "limit", "partitions", "shuffle", "merged", "cores", "least", "checkpoint", "cache", "spread"
@@ -181,6 +182,10 @@ class AdvisedJob:
         """Return a change of the program, which no setting can make."""
         return (Change("code", where, key, None, new),)
 
+    def least_cores(self) -> int:
+        """Return the least cores that its owner may give it; a log alone shows what its own traffic needs."""
+        return 1
+
     def latency_limit_seconds(self, query: Query) -> float | None:
         """Return the age in seconds that a record may have at its commit, ``None`` where unknown."""
         del query
@@ -213,7 +218,11 @@ class EnvironmentJob(AdvisedJob):
             path = dotted_path(("jobs", self.job, "spark", key))
             return (Change("environment", file, path, job.spark.get(key), str(new)),)
         if setting == "cores":
-            if not history.cores:
+            assert self.plan is not None
+            planned = self.plan.jobs[self.job].cores.value
+            # Where the run had other cores than the file gives, a new number between both is the other way in the file.
+            between = isinstance(new, int) and sorted((history.cores, planned, new))[1] == new
+            if not history.cores or between:
                 return ()
             return (Change("environment", file, f"{root}.cores", job.cores, new),)
         said = job.queries.get(query.name) if query is not None else None
@@ -256,6 +265,12 @@ class EnvironmentJob(AdvisedJob):
                 f"query {query.name if query else ''} of {self.where}", "repartition", new
             )
         return super().changes_for(query, history, setting, old, new)
+
+    def least_cores(self) -> int:
+        """Return what :meth:`AdvisedJob.least_cores` does: those of the plan without a pin, for the traffic at its peak."""
+        assert self.environment is not None
+        unpinned = environment_with_choices(self.environment, "jobs", "cores", {self.job: None})
+        return plan(unpinned).jobs[self.job].cores.value
 
     def latency_limit_seconds(self, query: Query) -> float | None:
         """Return what :meth:`AdvisedJob.latency_limit_seconds` does, from the plan."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
-from millrace.advisor.findings.model import Effect, Evidence, Finding
+from millrace.advisor.findings.model import Change, Effect, Evidence, Finding
 from millrace.advisor.findings.query_view import BOUND, QueryView, figure_evidence
-from millrace.advisor.logs.application_history_model import Batch, Flags, Floats
+from millrace.advisor.findings.tasks import changes_to_task_count, stages_across_batches
+from millrace.advisor.logs.application_history_model import NO_TASKS, Batch, Flags, Floats
 from millrace.advisor.logs.query_observations import records_left_behind_by_batch
 from millrace.advisor.logs.statistics import Estimate, median_with_interval, slope_with_interval
 
@@ -38,6 +40,8 @@ _LONGER = 10.0
 
 ROOM = 1.25
 """A limit is set a quarter above the arrivals: enough to catch up, little enough to keep the latency."""
+
+_MAY_HAVE_MORE = " Its settings allow more cores than it ran with."
 
 _EVEN_SOURCES = ("ratestream", "ratepermicrobatch", "rate per micro")
 """Sources that make records by the clock, for tests: nothing waits there, and equal batches mean nothing."""
@@ -78,8 +82,7 @@ def _batch_limit_finding(view: QueryView) -> Iterator[Finding]:
         else _growth_of_oldest_record_age(view, begun)
     )
     span = float(begun[-1] - begun[0])
-    processed = float(records[1:].sum() / max(span, 1e-3))
-    arriving = _arrival_rate(view, begun) or processed
+    arriving, processed = _arriving_and_processed(view, begun)
     limit = math.ceil(max(arriving * ROOM * view.median_interval, float(np.median(records)) * ROOM))
     evidence = (
         figure_evidence("batches that hit the limit", float(hit.mean()) * 100, "%"),
@@ -87,9 +90,9 @@ def _batch_limit_finding(view: QueryView) -> Iterator[Finding]:
         figure_evidence("arriving", arriving, "records/s"),
         figure_evidence("processed", processed, "records/s"),
         figure_evidence(
-            "backlog grows by" if behind is not None else "record age grows by",
-            growth,
-            "records/s" if behind is not None else "s/s",
+            f"{'record age' if behind is None else 'backlog'} {'falls' if growth.high < 0 else 'grows'} by",
+            Estimate(-growth.value, -growth.high, -growth.low) if growth.high < 0 else growth,
+            "s/s" if behind is None else "records/s",
         ),
         figure_evidence("time in batches", view.busy_share * 100, "%"),
     )
@@ -107,13 +110,14 @@ def _batch_limit_finding(view: QueryView) -> Iterator[Finding]:
     if view.runs_back_to_back:
         bound = view.overhead_share.low >= BOUND
         why = ", and more cores shorten only the rest" if bound else ""
+        cores = view.history.cores
+        needed = math.ceil(cores * max(arriving / max(processed, 1e-3), 1.0) * ROOM)
+        more = _changes_to_more_cores(view, max(needed, cores + 1))
         words = (
             f"{view.query.name} takes {now:,} records a batch, its limit, one batch after the other without rest: it is at "
             f"its capacity, and {waits}. {view.overhead_share.value:.0%} of a batch is overhead{why}."
+            f"{'' if more or not cores else _MAY_HAVE_MORE}"
         )
-        cores = view.history.cores
-        needed = math.ceil(cores * max(arriving / max(processed, 1e-3), 1.0) * ROOM)
-        more = view.changes_for("cores", cores, max(needed, cores + 1))
         higher = view.changes_for("limit", now, limit)
         changes = higher + more if bound else more + higher
         yield view.make_finding("at-capacity", words, evidence, batches, changes, saved, "record age")
@@ -140,15 +144,28 @@ def _has_rate_source(batch: Batch) -> bool:
     return any(mark in each.description.lower() for each in batch.sources for mark in _EVEN_SOURCES)
 
 
-def _arrival_rate(view: QueryView, begun: Floats) -> float | None:
-    """Return the records that arrive in a second, by the latest positions (not by what batches took)."""
+def _arriving_and_processed(view: QueryView, begun: Floats) -> tuple[float, float]:
+    """Return the records that arrive in a second, by the latest positions where a source reports them, and those processed."""
+    processed = float(view.records_per_batch[1:].sum() / max(float(begun[-1] - begun[0]), 1e-3))
     latest = [[each.latest for each in batch.sources] for batch in view.settled_batches]
     if any(each is None for every in latest for each in every):
-        return None
+        return processed, processed
     growth = slope_with_interval(
         begun, [sum(sum((each or {}).values()) for each in every) for every in latest]
     )
-    return growth.value if growth.value > 0 else None
+    return growth.value if growth.value > 0 else processed, processed
+
+
+def _changes_to_more_cores(view: QueryView, cores: int) -> tuple[Change, ...]:
+    """Return the changes to so many cores, with as many tasks in the longest stage: cores without a task shorten nothing."""
+    stages = stages_across_batches(view)
+    longest = max(
+        stages, key=lambda each: sum(stage.tasks.run.sum() for _, stage in each.pairs), default=None
+    )
+    also: tuple[Change, ...] = ()
+    if longest is not None and longest.partitions < cores:
+        also = changes_to_task_count(view, longest, cores, cores)[:1]
+    return tuple(replace(each, also=also) for each in view.changes_for("cores", view.history.cores, cores))
 
 
 def _growth_of_oldest_record_age(view: QueryView, begun: Floats) -> Estimate:
@@ -170,6 +187,7 @@ def _growing_batches_finding(view: QueryView, begun: Floats) -> Iterator[Finding
     if growth.low <= 0 or gained < float(np.median(view.batch_durations[: max(3, len(begun) // 4)])) / 2:
         return
     cores = view.history.cores
+    more = _changes_to_more_cores(view, math.ceil(cores * 1.5))
     evidence = (
         figure_evidence("batch duration grows by", growth, "s/s"),
         figure_evidence("batch duration", view.median_duration, "s"),
@@ -177,14 +195,12 @@ def _growing_batches_finding(view: QueryView, begun: Floats) -> Iterator[Finding
     )
     words = (
         f"{view.query.name} takes all that arrives, back to back, and every batch is longer than the one before: it is "
-        "beyond its capacity."
+        f"beyond its capacity.{'' if more or not cores else _MAY_HAVE_MORE}"
     )
     span = float(begun[-1] - begun[0])
     saved = Estimate(growth.value * span, growth.low * span, growth.high * span)
     ids = tuple(each.id for each in view.settled_batches)
-    yield view.make_finding(
-        "at-capacity", words, evidence, ids, view.changes_for("cores", cores, math.ceil(cores * 1.5)), saved
-    )
+    yield view.make_finding("at-capacity", words, evidence, ids, more, saved)
 
 
 def _heavy_first_batch_finding(view: QueryView) -> Iterator[Finding]:
@@ -273,20 +289,18 @@ def idle_cores_finding(view_of_all: tuple[QueryView, ...]) -> Iterator[Finding]:
 
     Only where there are several: a single one cannot be removed.
     """
-    if not view_of_all:
-        return
     history, subject = view_of_all[0].history, view_of_all[0].subject
-    alive = [each for each in history.executors if each.removed is None]
-    if len(alive) < 2 or not all(view.has_enough_batches for view in view_of_all):
+    cores, one = history.cores, history.smallest_executor_cores
+    if cores < 2 * max(one, 1) or not all(view.has_enough_batches for view in view_of_all):
         return
-    cores = history.cores
-    needed = [_cores_needed(view) for view in view_of_all]
-    cores_needed = max(1, math.ceil(sum(each.high for each in needed) * ROOM))
-    one = min(each.cores for each in alive)
-    keep = max(one, math.ceil(cores_needed / one) * one)
-    if keep > cores - one or keep > cores * 0.7:
+    needed = [
+        _at_busiest_tenth(each)
+        for each in (*map(_cores_by_batch, view_of_all), _cores_of_other_jobs(view_of_all))
+    ]
+    keep = math.ceil(max(subject.least_cores(), sum(each.high for each in needed) * ROOM) / one) * one
+    changes = subject.changes_for(None, history, "cores", cores, keep)
+    if keep > cores - one or keep > cores * 0.7 or not changes:
         return
-    free = (cores - keep) / cores
     month = subject.dollars_month
     used = sum(each.value for each in needed)
     evidence = (
@@ -299,20 +313,36 @@ def idle_cores_finding(view_of_all: tuple[QueryView, ...]) -> Iterator[Finding]:
             sum(each.high for each in needed),
         ),
     )
-    words = f"{cores} cores run what {used:.1f} would carry in time: {cores - keep} are idle in every batch."
+    words = f"{cores} cores run what {used:.1f} would carry in time: {cores - keep} are not needed."
     effect = Effect("batch duration", "s", 0.0, 0.0, 0.0)
-    changes = subject.changes_for(None, history, "cores", cores, keep)
-    yield Finding(
-        "idle-cores", None, words, evidence, (), changes, effect, None if month is None else month * free
+    dollars = None if month is None else month * (cores - keep) / (cores + one)  # the driver stays
+    yield Finding("idle-cores", None, words, evidence, (), changes, effect, dollars)
+
+
+def _cores_by_batch(view: QueryView) -> Floats:
+    """Return the cores that carry the task time of each batch between two triggers, at the rate at which records arrive."""
+    arriving, processed = _arriving_and_processed(
+        view, np.array([each.begun for each in view.settled_batches])
     )
-
-
-def _cores_needed(view: QueryView) -> Estimate:
-    """Return the cores that carry a query's task time between two triggers, at the busiest tenth of its batches."""
     task_time = np.array(
         [sum(float(stage.tasks.run.sum()) for stage in batch.stages) for batch in view.settled_batches]
     )
     overhead = median_with_interval(view.overhead_seconds)
     room = max(view.median_interval - overhead.value, view.median_interval * 0.1, 1e-3)
-    middle = median_with_interval(task_time / room)
-    return Estimate(middle.value, middle.low, max(middle.high, float(np.percentile(task_time / room, 90))))
+    return np.asarray(task_time / room * max(arriving / max(processed, 1e-3), 1.0))
+
+
+def _cores_of_other_jobs(views: tuple[QueryView, ...]) -> Floats:
+    """Return the cores of Spark jobs that no batch claims, from batch to batch: a program may start them from its own threads."""
+    slowest = max(views, key=lambda view: view.median_interval)
+    begun = [each.begun for each in slowest.settled_batches]
+    edges = np.unique([*begun, begun[-1] + max(slowest.median_interval, 1e-3)])
+    tasks = [stage.tasks for job in slowest.history.jobs for stage in job.stages] or [NO_TASKS]
+    launched, run = (np.concatenate([getattr(each, name) for each in tasks]) for name in ("launched", "run"))
+    return np.asarray(np.histogram(launched, edges, weights=run)[0] / np.diff(edges))
+
+
+def _at_busiest_tenth(cores: Floats) -> Estimate:
+    """Return the median of cores; its upper end is at least what the busiest tenth of the batches takes."""
+    middle = median_with_interval(cores)
+    return Estimate(middle.value, middle.low, max(middle.high, float(np.percentile(cores, 90))))

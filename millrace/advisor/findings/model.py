@@ -50,6 +50,8 @@ class Change:
         Its value now; ``None`` where it is not set.
     new
         Its new value; ``None`` removes it.
+    also
+        Changes without which this one has no effect: the tasks for more cores.
     """
 
     kind: Literal["environment", "argument", "code"]
@@ -57,6 +59,7 @@ class Change:
     key: str
     old: Value
     new: Value
+    also: tuple[Change, ...] = ()
 
 
 @dataclass(frozen=True)

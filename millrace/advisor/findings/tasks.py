@@ -217,7 +217,7 @@ def _wave_finding(view: QueryView, stage: StageAcrossBatches, cores: int) -> Fin
         words,
         evidence,
         _ids_of_slowed_batches(stage, lost),
-        _changes_to_task_count(view, stage, full_waves, cores),
+        changes_to_task_count(view, stage, full_waves, cores),
         median_with_interval(lost),
     )
 
@@ -249,7 +249,7 @@ def _too_few_tasks_finding(view: QueryView, stage: StageAcrossBatches, cores: in
         words,
         evidence,
         _ids_of_slowed_batches(stage, lost),
-        _changes_to_task_count(view, stage, cores, cores),
+        changes_to_task_count(view, stage, cores, cores),
         median_with_interval(lost),
     )
 
@@ -289,12 +289,12 @@ def _too_many_tasks_finding(view: QueryView, stage: StageAcrossBatches, cores: i
         words,
         evidence,
         _ids_of_slowed_batches(stage, lost),
-        _changes_to_task_count(view, stage, cores, cores),
+        changes_to_task_count(view, stage, cores, cores),
         median_with_interval(lost),
     )
 
 
-def _changes_to_task_count(
+def changes_to_task_count(
     view: QueryView, stage: StageAcrossBatches, tasks: int, cores: int
 ) -> tuple[Change, ...]:
     """Return the changes that give a stage so many tasks."""

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
-from millrace.advisor.findings import Finding
+from millrace.advisor.findings import Change, Finding
 from millrace.advisor.forecasts.forecast_figures import FIGURES, Forecast, QueryForecast, StrictModel
 from millrace.advisor.forecasts.query_twin import QueryTwin
 from millrace.advisor.forecasts.what_if import ApplicationTwin, WhatIfChange
@@ -38,6 +38,8 @@ _SETTINGS: Mapping[str, Literal["trigger", "limit", "cores", "partitions"]] = {
     "cores": "cores",
     "min_partitions": "partitions",
     "minPartitions": "partitions",
+    "partitions": "partitions",
+    "shards": "partitions",
 }
 """Names of settings that the twin can simulate; it cannot simulate others, such as a limit for each shard."""
 
@@ -89,20 +91,22 @@ class ScoredForecast(StrictModel):
 def changes_to_simulate_by_finding(
     findings: Iterable[Finding], queries: Sequence[str]
 ) -> dict[int, tuple[WhatIfChange, ...]]:
-    """Return the first changes of findings that a twin can simulate, by the place of the finding."""
+    """Return the first changes of findings that a twin can simulate, with those that they need, by the place of the finding."""
     changes: dict[int, tuple[WhatIfChange, ...]] = {}
     for place, finding in enumerate(findings):
-        if finding.best_change is None or finding.best_change.new is None:
-            continue
-        name = finding.best_change.key.rpartition(".")[2]
-        key = _SETTINGS.get(name)
-        query = None if key == "cores" else finding.query
-        if key is None or (query is not None and query not in queries):
-            continue
-        value = _number_or_none(finding.best_change.new)
-        if value is not None and value > 0:
-            changes[place] = (WhatIfChange(key, value, query),)
+        asked = () if finding.best_change is None else (finding.best_change, *finding.best_change.also)
+        simulated = [_what_if_change_or_none(each, finding.query, queries) for each in asked]
+        if simulated and None not in simulated:
+            changes[place] = tuple(each for each in simulated if each is not None)
     return changes
+
+
+def _what_if_change_or_none(change: Change, query: str | None, queries: Sequence[str]) -> WhatIfChange | None:
+    key, value = _SETTINGS.get(change.key.rpartition(".")[2]), _number_or_none(change.new)
+    of_query = None if key == "cores" else query
+    if key is None or value is None or value <= 0 or (of_query is not None and of_query not in queries):
+        return None
+    return WhatIfChange(key, value, of_query)
 
 
 def _number_or_none(value: object) -> float | None:

@@ -328,12 +328,20 @@ class History:
 
     @property
     def cores(self) -> int:
-        """Maximum number of task slots at one time; 0 where the log names no executor."""
+        """Task slots that were there for most of the time: the median over its seconds; 0 where the log names no executor.
+
+        An executor that scales away, or overlaps with the lost one that it replaces, is not there for the rest of the run.
+        """
         moments = sorted(
             [(each.added, each.cores) for each in self.executors]
             + [(each.removed, -each.cores) for each in self.executors if each.removed is not None]
         )
-        return int(np.max(np.cumsum([cores for _, cores in moments]), initial=0))
+        if not moments:
+            return 0
+        slots = np.cumsum([cores for _, cores in moments])
+        seconds = np.diff([at for at, _ in moments], append=self.ended) * (slots > 0)
+        order = np.argsort(-slots)
+        return int(slots[order][np.searchsorted(np.cumsum(seconds[order]), seconds.sum() / 2)])
 
     @property
     def smallest_executor_cores(self) -> int:

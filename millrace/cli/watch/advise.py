@@ -258,7 +258,7 @@ def advice_document(advice: Advice) -> dict[str, Any]:
         ``version``; ``verdict``, if the command adds it (:func:`millrace.cli.shared.verdict.verdict_document`); ``application`` with
         ``id``, ``name``, ``spark``, ``engine``, ``cores``, ``started``, ``ended``, ``complete``; ``queries``, one for each run,
         with ``name``, ``run``, ``batches``, ``failure``; ``disturbed`` (words or null); ``notes``; ``findings``, the most
-        expensive first, each with ``kind``, ``query``, ``words``, ``evidence``, ``batches``, ``changes``, ``effect`` (``what``,
+        expensive first, each with ``kind``, ``query``, ``words``, ``evidence``, ``batches``, ``changes`` (with what each needs in ``also``), ``effect`` (``what``,
         ``unit``, ``low``, ``likely``, ``high``), ``dollars_a_month``, ``run`` (of the query) and ``severity``. With ``--json`` also the keys of
         :func:`millrace.cli.watch.advised_changes_with_forecasts.forecasts_document`.
     """
@@ -349,4 +349,5 @@ def _change_text(change: Change) -> str:
     new = "nothing" if change.new is None else str(change.new)
     if change.kind == "code":
         return f"{change.where}: {change.key}: {new}"
-    return f"{change.where}: {change.key}{old} to {new}"
+    also = "".join(f", together with {_change_text(each)}" for each in change.also)
+    return f"{change.where}: {change.key}{old} to {new}{also}"

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from millrace.advisor.forecasts.forecast_figures import Forecast, QueryForecast
     from millrace.advisor.logs.application_history_model import Query
 
-_BREACHES: frozenset[Kind] = frozenset({"failed-query", "at-capacity", "silent-backlog"})
-"""Findings after which the backlog grows without end, or no query reads records any more."""
+_BACKLOGS: frozenset[Kind] = frozenset({"at-capacity", "silent-backlog"})
+"""Findings with records that wait; their effect is more than nothing at its low end only where the backlog grows."""
 
 _WARNINGS: frozenset[Kind] = frozenset(
     {"growing-state", "unstable-start", "skewed-tasks", "retried-tasks", "slow-checkpoint"}
@@ -71,11 +71,10 @@ def advice_verdict(
 
 
 def severity_of_finding(finding: Finding) -> Severity:
-    """Return the severity of a finding; a breach if records are not read any more or the backlog grows without end."""
-    growing = finding.kind in _BREACHES and (finding.kind == "failed-query" or finding.effect.low > 0)
-    if finding.kind in _BREACHES and not growing:
-        return "warning"  # no figure of the log shows that the backlog grows
-    return "breach" if growing else "warning" if finding.kind in _WARNINGS else "note"
+    """Return the severity of a finding; a breach if records are not read any more or the backlog grows for certain."""
+    if finding.kind == "failed-query" or (finding.kind in _BACKLOGS and finding.effect.low > 0):
+        return "breach"
+    return "warning" if finding.kind in _WARNINGS | _BACKLOGS else "note"
 
 
 def _largest_saving_text(advice: Advice, as_it_ran: Forecast | None) -> str:
@@ -167,10 +166,8 @@ def _next_command_and_effect(
     for number, finding in (each for several in numbers.values() for each in several):
         change = next((each for each in finding.changes if each.kind == "environment"), None)
         if env is not None and change is not None:
-            return (
-                f"{command} --apply --finding {number}",
-                f"sets {change.key} to {change.new} and shows the new plan",
-            )
+            sets = ", ".join(f"{each.key} to {each.new}" for each in (change, *change.also))
+            return f"{command} --apply --finding {number}", f"sets {sets} and shows the new plan"
         if played := changes_to_simulate_by_finding([finding], queries):
             question = ",".join(str(each) for each in played[0])
             return f"{command} --what-if {shlex.quote(question)}", "predicts what this change brings"

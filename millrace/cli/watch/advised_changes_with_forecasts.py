@@ -315,8 +315,9 @@ def _one_change_per_key(findings: Sequence[Finding], numbers: Sequence[int]) -> 
     changes: dict[str, Change] = {}
     for finding in chosen:
         change = next((each for each in finding.changes if each.kind == "environment"), None)
-        if change is not None:
-            changes.setdefault(change.key, change)
+        for needed in () if change is None else (change, *change.also):
+            if needed.kind == "environment":
+                changes.setdefault(needed.key, needed)
     if not changes:
         raise wrong_option_error(
             "--apply",

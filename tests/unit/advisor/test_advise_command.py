@@ -136,10 +136,8 @@ def one_task(number, begun):
     return batch(number, begun, [job(number, [stage(begun + 0.05, [1.2], [1000])])])
 
 
-@pytest.mark.parametrize(
-    ("cores", "rate", "saves"), [(8, "400", True), (2, "400", False), (8, "5000", False)]
-)
-def test_dollars_of_ours_are_the_difference_of_two_plans(cores, rate, saves, from_text):
+@pytest.mark.parametrize(("cores", "rate", "keep"), [(8, "400", 2), (8, "5000", 6), (2, "400", None)])
+def test_dollars_of_ours_are_the_difference_of_two_plans(cores, rate, keep, from_text):
     """The log needs two cores, which the file has already, or which its own traffic does not allow."""
     yaml = text(rate=rate, sla="60s", job=f"scaling: fixed\n    cores: {cores}")
     environment = from_text(yaml)
@@ -149,16 +147,18 @@ def test_dollars_of_ours_are_the_difference_of_two_plans(cores, rate, saves, fro
     (query,) = made.queries
     found = advise(replace(made, queries=(replace(query, name="land"),)), subject)
     by_kind = {each.kind: each for each in advice_with_planned_savings(found, subject).findings}
-    idle = by_kind.pop("idle-cores")
-    assert (idle.best_change.key, idle.best_change.new) == ("jobs.clicks.cores", 2)
+    idle = by_kind.pop("idle-cores", None)
     assert [each.dollars_a_month for each in by_kind.values()] == [None], "no machine goes"
-    if saves:
-        after = plan(from_text(yaml.replace("cores: 8", "cores: 2")))
-        saved = total_cost(before).value - total_cost(after).value
-        assert saved > 100
-        assert idle.dollars_a_month == pytest.approx(saved, abs=0.011)
-    else:
-        assert idle.dollars_a_month is None
+    if keep is None:
+        assert idle is None
+        return
+    assert (idle.best_change.key, idle.best_change.new) == ("jobs.clicks.cores", keep)
+    saved = (
+        total_cost(before).value
+        - total_cost(plan(from_text(yaml.replace("cores: 8", f"cores: {keep}")))).value
+    )
+    assert saved > 50
+    assert idle.dollars_a_month == pytest.approx(saved, abs=0.011)
 
 
 def test_findings_in_json_are_whole():

@@ -347,7 +347,9 @@ def test_idle_executors():
     finding = found("idle-cores", even, cores=2, executors=8)
     assert finding.query is None
     assert (finding.best_change.old, finding.best_change.new) == (16, 2)
-    assert finding.dollars_a_month == pytest.approx(1000 * 14 / 16)
+    assert finding.dollars_a_month == pytest.approx(1000 * 7 / 9), (
+        "seven of eight executors go, and the driver stays"
+    )
 
 
 def test_a_query_that_failed():
