@@ -383,7 +383,7 @@ def test_a_text_that_no_value_can_be_made_of_is_told_with_its_key_and_line(row: 
 def test_the_good_file_is_good(project: Path) -> None:
     environment = load("shop", root=project)
     assert environment.name == "shop"
-    assert plan(environment).jobs["clicks"].cores.value == 1
+    assert plan(environment).jobs["clicks"].cores.value == 4, "all of its only executor"
 
 
 def test_all_mistakes_are_told_at_once(project: Path) -> None:
