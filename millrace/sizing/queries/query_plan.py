@@ -81,7 +81,9 @@ def query_plan_and_findings(
         why = f"waiting and working share this query's {demand.share}"
         if demand.work.most_trigger < demand.work.sla / 2:
             reason = (
-                "more would not fit beside a task" if demand.lands else "as often as its table gets records"
+                "a task's memory or the stream's retention holds no more"
+                if demand.lands
+                else "as often as its table gets records"
             )
             why = f"{reason}; this query has {demand.share}"
         trigger = Figure(
@@ -89,7 +91,7 @@ def query_plan_and_findings(
             "s",
             why,
             assumed=demand.assumed,
-            formula="min(S/2, what memory holds, whole triggers of the table that is read)",
+            formula="min(S/2, what memory and retention hold, whole triggers of the table that is read)",
             inputs=demand.inputs,
         )
     batch = shard = None
