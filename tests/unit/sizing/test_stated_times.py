@@ -1,4 +1,4 @@
-"""Times in a file that exclude each other: retention, triggers and outages."""
+"""Times in a file that exclude each other: retention, triggers, outages, waits for records, and time limits of runs."""
 
 from __future__ import annotations
 
@@ -148,3 +148,30 @@ def test_a_retention_of_a_day_is_offered_only_where_a_plan_reads_all_in_it(
 
     moves = find_moves(environment, plan(environment), keeps)
     assert any(each.key == "streams.clicks.retention" for each in moves) == offered == bool(tried)
+
+
+DELAYS = [
+    # Spark asks at each trigger: after one of 30 s, no wait of 59 s ends before the next at 60 s.
+    ("", "59s", "below 30s"),
+    ("", "30s", "below 30s"),
+    (", trigger: 5s", "30s", "below 30s"),
+    (", trigger: 7s", "28s", "below 28s"),
+    (", trigger: 50s", "50s", "below 50s"),
+]
+
+
+@pytest.mark.parametrize(("query", "delay", "allowed"), DELAYS)
+def test_a_wait_for_records_leaves_the_time_of_the_batch_after_it(
+    from_text: Loader, query: str, delay: str, allowed: str
+) -> None:
+    waits = ", kafka: {{min_records_per_batch: 20000, max_delay: {}}}".format
+    told = refused(from_text, topic("7d", "60s", query=query + waits(delay)))
+    assert told[:2] == ("jobs.clicks.queries.land.kafka.max_delay", delay)
+    assert told[2].startswith(allowed)
+    most = int(allowed.removeprefix("below ").removesuffix("s")) - 1
+    found = landing_plan(from_text, topic("7d", "60s", query=query + waits(f"{most}s")))
+    trigger = found.trigger_seconds.value
+    waited = trigger * (most // trigger + 1)
+    # What arrives in such a wait takes no longer than this on the planned cores.
+    batch = 2 + 150 * waited / 5000 / found.cores.value
+    assert waited + batch <= 60
