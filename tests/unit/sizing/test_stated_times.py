@@ -11,7 +11,7 @@ from millrace.sizing import plan
 from millrace.sizing.cost_saving_moves import find_moves
 from millrace.sizing.plan_model import Plan, QueryPlan
 from millrace.sizing.queries.query_plan import outage_to_plan_for
-from tests.unit.sizing.conftest import Loader, text
+from tests.unit.sizing.conftest import DERIVE, Loader, text
 
 LOW = {"rate": "50", "size": "500B", "per_core": "5000", "job": ""}
 
@@ -175,3 +175,38 @@ def test_a_wait_for_records_leaves_the_time_of_the_batch_after_it(
     # What arrives in such a wait takes no longer than this on the planned cores.
     batch = 2 + 150 * waited / 5000 / found.cores.value
     assert waited + batch <= 60
+
+
+def test_a_bounded_run_may_take_its_longest_time(from_text: Loader) -> None:
+    hourly = {"rate": "3000", "size": "500B", "per_core": "5000", "sla": "2h"}
+    free = plan(from_text(text(**hourly, job="run_every: 60m"))).jobs["clicks"].run
+    assert free is not None
+    least = int(-(-free.longest_seconds.value // 60))
+    key, value, allowed = refused(from_text, text(**hourly, job="run_every: 60m\n    timeout: 1m"))
+    assert (key, value) == ("jobs.clicks.timeout", "1m")
+    assert allowed.startswith(f"at least {least}m, as a run at the peak takes ")
+    plan(from_text(text(**hourly, job=f"run_every: 60m\n    timeout: {least}m")))
+
+
+@pytest.mark.parametrize(
+    ("sla", "restarts", "more", "timeout", "least"),
+    [
+        ("2m", "", "", "3m", "12m"),
+        ("2m", "", DERIVE, "3m", "12m"),
+        ("2m", "restarts_per_hour: 20\n    ", "", "2m", "3m"),
+        # A batch of ten minutes at most, after as long a wait; of each query, where there are two.
+        ("20m", "restarts_per_hour: 20\n    ", "", "19m", "20m"),
+        ("20m", "restarts_per_hour: 20\n    ", DERIVE, "9m", "10m"),
+    ],
+)
+def test_a_job_that_runs_all_the_time_ends_no_more_often_than_it_may_start(
+    from_text: Loader, sla: str, restarts: str, more: str, timeout: str, least: str
+) -> None:
+    def job(limit: str) -> str:
+        few = {**LOW, "size": "50B", "rate": "5"}
+        return text(**{**few, "sla": sla, "job": f"{restarts}timeout: {limit}", "more": more})
+
+    key, value, allowed = refused(from_text, job(timeout))
+    assert (key, value) == ("jobs.clicks.timeout", timeout)
+    assert allowed.startswith(f"at least {least}, for a trigger and a batch of each query, and for at most ")
+    plan(from_text(job(least)))
