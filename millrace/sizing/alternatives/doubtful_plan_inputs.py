@@ -90,26 +90,24 @@ def doubtful_input_lines(
 
 
 def _undersized_sink_stream_lines(environment: Environment, demands: list[QueryDemand]) -> Iterator[str]:
-    """Yield a line for each stream whose traffic in the file is less than what queries without a transform or state write to it."""
-    written: dict[str, dict[str, float]] = {}
+    """Yield a line for each stream whose traffic in the file is less than what a query without a transform or state writes to it."""
     for demand in demands:
-        where = dotted_path(demand.yaml_path)
-        for end in environment.jobs[demand.job].queries[demand.query].sinks_by_place.values():
+        for place, end in environment.jobs[demand.job].queries[demand.query].sinks_by_place.items():
             if not isinstance(end.sink, StreamSink) or end.transform or getattr(end, "state", None):
                 continue
             # A query of a route is sized for its share of the table's records.
             share = demand.work.per_record / demand.speed.per_record
             if isinstance(end, DirectRoute):
                 share = demand.streams[end.source] * end.share
-            rates = written.setdefault(getattr(end.sink, end.sink.named_by), {})
-            rates[where] = rates.get(where, 0.0) + demand.work.rate * share
-    for name, rates in written.items():
-        traffic = environment.streams[name].traffic
-        peak = traffic.records_per_second * traffic.peak_factor
-        # Dead letters are not written.
-        if peak < FULL * sum(rates.values()):
-            writers = " and ".join(f"{query} writes {format_number(rate)}" for query, rate in rates.items())
-            yield f"streams.{name}.traffic: {format_number(peak)} records/s at peak, but {writers}, one for each record that it reads"
+            written, name = demand.work.rate * share, getattr(end.sink, end.sink.named_by)
+            traffic = environment.streams[name].traffic
+            stated = traffic.records_per_second * traffic.peak_factor
+            # Dead letters are not written.
+            if stated < FULL * written:
+                yield (
+                    f"streams.{name}.traffic: {format_number(stated)} records/s at peak, but {dotted_path((*demand.yaml_path, *place))} "
+                    f"writes {format_number(written)}, one for each record that it reads"
+                )
 
 
 def driver_load_shares(demands: list[QueryDemand], jobs: Mapping[str, JobPlan]) -> dict[str, float]:
