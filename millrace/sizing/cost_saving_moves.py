@@ -137,12 +137,11 @@ def find_moves(environment: Environment, now: Plan, keeps: Keeps) -> tuple[CostS
         except ConfigurationError:
             continue
         usd = total_cost(after).value
-        old = None if node is None else node.to_json()
         leaves = any(
             each.network.value == "none" != now.jobs[name].network.value for name, each in after.jobs.items()
         )
         gives_up = change.gives_up + f"; {_PRIVATE}" * (leaves and change.path[-1] != "network")
-        key, old, new = dotted_path(change.path), old, change.new
+        key, old, new = dotted_path(change.path), None if node is None else node.to_json(), change.new
         if change.jobs:
             (key, old, new), *rest = with_it
             with_it = tuple(rest)
@@ -163,15 +162,12 @@ def find_moves(environment: Environment, now: Plan, keeps: Keeps) -> tuple[CostS
 
 def _key_changes_of_merged_jobs(change: _Change, tree: Tree) -> Iterator[tuple[str, Any, Any]]:
     """Yield keys with old and new values for jobs that are merged: queries that come, and jobs that go."""
+    jobs = tree.to_json()["jobs"]
     for name in change.jobs:
-        node = tree.at(("jobs", name))
-        assert node is not None
-        for query, asked in node.to_json()["queries"].items():
+        for query, asked in jobs[name]["queries"].items():
             yield dotted_path((*change.path, query)), None, asked
     for name in change.jobs:
-        node = tree.at(("jobs", name))
-        assert node is not None
-        yield f"jobs.{name}", node.to_json(), None
+        yield f"jobs.{name}", jobs[name], None
 
 
 def _merges_of_small_jobs(environment: Environment, now: Plan) -> Iterator[_Change]:

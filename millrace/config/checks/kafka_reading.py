@@ -72,12 +72,6 @@ def _check_batch_minimum_and_delay(
         yield Finding(
             (*path, "max_delay"), format_duration(delay), "only together with min_records_per_batch"
         )
-    elif delay is not None and delay >= job.latency:
-        yield Finding(
-            (*path, "max_delay"),
-            format_duration(delay),
-            f"below {format_duration(job.latency)}, the job's latency",
-        )
 
 
 def _check_listed_partitions_and_start_offsets(

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
+from millrace.config.document.problems import dotted_path
 from millrace.config.kafka.clusters import MskCluster
 from millrace.config.model import Environment, Stream
+from millrace.config.queries import DirectRoute
+from millrace.config.sinks.stream_sink_base import StreamSink
 from millrace.config.units import format_duration
 from millrace.sizing.plan_model import JobPlan, StreamPlan
 from millrace.sizing.queries.demand import QueryDemand
 from millrace.sizing.queries.driver import driver_cores_kept_busy
 from millrace.sizing.queries.query_plan import outage_to_plan_for
-from millrace.sizing.readable_numbers import count
+from millrace.sizing.readable_numbers import count, format_number
 from millrace.sizing.shards_and_partitions import partition_demands_at_peak
 
 SLOW = 3.0
@@ -63,6 +66,7 @@ def doubtful_input_lines(
                 f"streams.{name}: {count(shards, stream.parts.removesuffix('s'))} {share:.0%} full at peak, if no key is hot; "
                 "`partition_buffer` adds spare ones"
             )
+    yield from _undersized_sink_stream_lines(environment, demands)
     for demand in demands:
         again = jobs[demand.job].queries[demand.query].catch_up_seconds
         outage = outage_to_plan_for(environment.jobs[demand.job])
@@ -83,6 +87,27 @@ def doubtful_input_lines(
                 f"jobs.{name}: the fixed costs of {count(number, 'batches')} take {share:.0%} of the driver's time; longer triggers, or "
                 "another job for a part of the queries, take less"
             )
+
+
+def _undersized_sink_stream_lines(environment: Environment, demands: list[QueryDemand]) -> Iterator[str]:
+    """Yield a line for each stream whose traffic in the file is less than what a query without a transform or state writes to it."""
+    for demand in demands:
+        for place, end in environment.jobs[demand.job].queries[demand.query].sinks_by_place.items():
+            if not isinstance(end.sink, StreamSink) or end.transform or getattr(end, "state", None):
+                continue
+            # A query of a route is sized for its share of the table's records.
+            share = demand.work.per_record / demand.speed.per_record
+            if isinstance(end, DirectRoute):
+                share = demand.streams[end.source] * end.share
+            written, name = demand.work.rate * share, getattr(end.sink, end.sink.named_by)
+            traffic = environment.streams[name].traffic
+            stated = traffic.records_per_second * traffic.peak_factor
+            # Dead letters are not written.
+            if stated < FULL * written:
+                yield (
+                    f"streams.{name}.traffic: {format_number(stated)} records/s at peak, but {dotted_path((*demand.yaml_path, *place))} "
+                    f"writes {format_number(written)}, one for each record that it reads"
+                )
 
 
 def driver_load_shares(demands: list[QueryDemand], jobs: Mapping[str, JobPlan]) -> dict[str, float]:

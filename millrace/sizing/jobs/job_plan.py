@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from itertools import pairwise
 from typing import NamedTuple
 
 from millrace.config.document.problems import Finding
 from millrace.config.job_networks import reason_job_runs_in_vpc
 from millrace.config.model import Environment, Job
+from millrace.config.units import format_duration
 from millrace.sizing.cost import job_cost_items
 from millrace.sizing.jobs.memory import GIB, ExecutorMemory, kinesis_records_that_fit, memory_of_job
 from millrace.sizing.jobs.queries_on_cores import (
@@ -111,7 +113,7 @@ def job_plan_and_findings(
     executors, workers, wrong = _executors_workers_and_findings(
         name, sized, cores, way.executors, worker_input
     )
-    problems += wrong
+    problems += [*wrong, *_findings_of_short_timeout(name, job, demands, run)]
     ratio = allocation_ratio(demands, spreads, [each.partitions for each in read], cores.value)
     scaling, wrong = scaling_plan_and_findings(
         name, job, demands, executors, sized.tasks_per_worker, ratio, worker_input
@@ -339,6 +341,24 @@ def _executors_workers_and_findings(
         pinned_figure(job.max_workers, "workers", "pinned", path),
         problems,
     )
+
+
+def _findings_of_short_timeout(
+    name: str, job: Job, demands: Sequence[QueryDemand], run: RunPlan | None
+) -> list[Finding]:
+    """Return the finding for a time limit that ends runs before their work, or more often than the job may start."""
+    timeout = getattr(job, "timeout", None)
+    batches = (each.work.planned_trigger_seconds + each.work.longest_batch_seconds for each in demands)
+    least = max(3600 / job.restarts_per_hour, *batches) if run is None else run.longest_seconds.value
+    if timeout is None or timeout.total_seconds() >= least:
+        return []
+    why = (
+        f"as a run at the peak takes {least:g} s"
+        if run is not None
+        else f"for a trigger and a batch of each query, and for at most {job.restarts_per_hour} starts an hour (restarts_per_hour)"
+    )
+    allowed = f"at least {format_duration(timedelta(minutes=math.ceil(least / 60)))}, {why}"
+    return [Finding(("jobs", name, "timeout"), format_duration(timeout), allowed)]
 
 
 def _memory_of_job(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from millrace.config.document.problems import MISSING, Finding
+from millrace.config.document.problems import MISSING, Finding, Path
 from millrace.config.model import Environment, Stream
 from millrace.config.queries import Query
 from millrace.config.units import format_duration
 from millrace.sizing.plan_model import FigureInput, Inputs
 from millrace.sizing.prices_and_limits import limit_input, service_limits
 from millrace.sizing.queries.demand import QueryDemand
+from millrace.sizing.queries.query_plan import outage_to_plan_for
 from millrace.sizing.queries.sizing_formulas import InfeasibleError, QueryWork
+from millrace.sizing.queries.trigger_interval_limits import WORTH, seconds_within_retention
 
 _SHORTEST_PERIOD = 300.0
 
@@ -52,6 +54,33 @@ def extra_core_inputs(
         == "throughput",
     }
     return tuple(each for each, counts in found.items() if counts)
+
+
+def expiring_records_finding(demand: QueryDemand, environment: Environment, query: Query) -> Finding | None:
+    """Return the finding for a trigger, a period or an outage with which records expire unread."""
+    if not demand.lands:
+        return None
+    job = environment.jobs[demand.job]
+    streams = ((name, environment.streams[name]) for name in demand.streams)
+    name, stream = min(streams, key=lambda each: each[1].retention)
+    outage, pinned = outage_to_plan_for(job), job.run_every or query.trigger
+    most = seconds_within_retention([stream], outage)
+    least = WORTH * demand.work.overhead if job.run_every is None else _SHORTEST_PERIOD
+    if most >= max(least, 0.0 if pinned is None else pinned.total_seconds()):
+        return None
+    needed, room = outage.total_seconds() + 2 * least, stream.retention.total_seconds() - 2 * least
+    path: Path = ("streams", name, "retention")
+    value, allowed = stream.retention, f"at least {needed:g}s"
+    if pinned is not None and most >= least:
+        path = (*demand.yaml_path, "trigger") if job.run_every is None else ("jobs", demand.job, "run_every")
+        value, allowed = pinned, f"at most {most:g}s"
+    elif job.catch_up is not None and room > 0:
+        path, value, allowed = ("jobs", demand.job, "catch_up", "outage"), outage, f"at most {room:g}s"
+    why = (
+        f"streams.{name} keeps a record for {format_duration(stream.retention)}, in which it may wait for the trigger, for the end of "
+        f"an outage of {format_duration(outage)}, and for a batch that takes as long as the trigger"
+    )
+    return Finding(path, format_duration(value), f"{allowed}: {why}")
 
 
 def infeasible_finding(

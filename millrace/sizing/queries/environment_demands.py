@@ -26,13 +26,23 @@ from millrace.sizing.prices_and_limits import limit_per_second, service_limits
 from millrace.sizing.queries.benchmark_figures import result_file_problems as result_problems
 from millrace.sizing.queries.benchmark_figures import speed_of_query, yaml_path_of_rate
 from millrace.sizing.queries.demand import LatencyShare, QueryDemand
-from millrace.sizing.queries.demand_inputs import extra_core_inputs, infeasible_finding, traffic_inputs
-from millrace.sizing.queries.query_plan import cores_needed_by_query, peak_multiple_to_catch_up
+from millrace.sizing.queries.demand_inputs import (
+    expiring_records_finding,
+    extra_core_inputs,
+    infeasible_finding,
+    traffic_inputs,
+)
+from millrace.sizing.queries.query_plan import (
+    cores_needed_by_query,
+    outage_to_plan_for,
+    peak_multiple_to_catch_up,
+)
 from millrace.sizing.queries.sizing_formulas import InfeasibleError, QueryWork
 from millrace.sizing.queries.trigger_interval_limits import (
     longest_join_trigger,
     partitions_that_hold_run,
     seconds_that_fit_in_memory,
+    seconds_within_retention,
     work_with_landing_pace,
     work_with_trigger_limit,
 )
@@ -101,6 +111,10 @@ def _query_demands_and_findings(
     for job_name, query_name, query in environment.queries:
         for only_asked in (job_name in as_asked, True):
             demand = _query_demand(facts, job_name, query_name, query, as_asked=only_asked)
+            expiring = expiring_records_finding(demand, environment, query)
+            if expiring is not None:
+                problems.append(expiring)
+                break
             try:
                 needed = cores_needed_by_query(environment, environment.jobs[job_name], demand)
             except InfeasibleError as error:
@@ -203,24 +217,33 @@ def _latency_share(facts: _QueryFacts, job: str, query: Query) -> LatencyShare:
 
 
 def _longest_trigger(facts: _QueryFacts, job: str, name: str, query: Query) -> float:
-    """Return the longest trigger of a query by its SLA and by what memory holds."""
+    """Return the longest trigger of a query by its SLA, and by what memory and retention hold."""
     work = QueryWork(1.0, 0.0, facts.speeds[job, name].overhead, _latency_share(facts, job, query).seconds)
     if isinstance(query, SourceQueryBase):
-        work = work_with_trigger_limit(work, _seconds_that_fit_in_memory(facts, job, query), followed=False)
+        work = work_with_trigger_limit(
+            work, _seconds_that_memory_and_retention_hold(facts, job, query), followed=False
+        )
     return work.longest_batch_seconds
 
 
-def _seconds_that_fit_in_memory(facts: _QueryFacts, job: str, query: Query) -> float:
-    """Return the seconds of arrivals that memory holds of a query, and of those whose tables are joined with its own.
+def _seconds_that_memory_and_retention_hold(facts: _QueryFacts, job: str, query: Query) -> float:
+    """Return the seconds of arrivals that memory and retention hold of a query, and of those whose tables are joined with its own.
 
     Beside joined batches or state a longer trigger saves next to nothing, and its batches take the memory of these.
     """
     # Tables that are joined get one trigger, so that the join reads whole batches of both.
     tables = facts.joined.get(query.table, ()) if isinstance(query, LandingQueryBase) else ()
-    each: list[Query] = [query, *(facts.queries[table][2] for table in sorted(tables))]
+    each: list[tuple[str, Query]] = [(job, query), *(facts.queries[table][::2] for table in sorted(tables))]
+    jobs, streams = facts.environment.jobs, facts.environment.streams
     seconds = min(
-        seconds_that_fit_in_memory(facts.environment.streams, _peak_rates_by_stream(facts, one))
-        for one in each
+        found
+        for whose, one in each
+        for found in (
+            seconds_that_fit_in_memory(streams, _peak_rates_by_stream(facts, one)),
+            seconds_within_retention(
+                [streams[name] for name in one.source_stream_names], outage_to_plan_for(jobs[whose])
+            ),
+        )
     )
     overheads = (
         [facts.speeds[facts.queries[table][:2]].overhead for table in tables] if len(tables) > 1 else []
@@ -279,7 +302,7 @@ def _query_demand(
     if isinstance(query, SourceQueryBase):
         followed = isinstance(query, LandingQueryBase) and query.table in facts.readers
         work = work_with_trigger_limit(
-            work, _seconds_that_fit_in_memory(facts, job_name, query), followed=followed
+            work, _seconds_that_memory_and_retention_hold(facts, job_name, query), followed=followed
         )
         work = replace(
             work, most_trigger=min(work.most_trigger, facts.longest_trigger_seconds(job_name, work.overhead))

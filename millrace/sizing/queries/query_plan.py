@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 from millrace.config.document.problems import Finding
+from millrace.config.kafka.reading_options import KafkaReading
 from millrace.config.model import Environment, Job
 from millrace.config.queries import OneStreamQueryBase, SourceQueryBase
 from millrace.config.units import format_duration
@@ -81,7 +82,9 @@ def query_plan_and_findings(
         why = f"waiting and working share this query's {demand.share}"
         if demand.work.most_trigger < demand.work.sla / 2:
             reason = (
-                "more would not fit beside a task" if demand.lands else "as often as its table gets records"
+                "a task's memory or the stream's retention holds no more"
+                if demand.lands
+                else "as often as its table gets records"
             )
             why = f"{reason}; this query has {demand.share}"
         trigger = Figure(
@@ -89,7 +92,7 @@ def query_plan_and_findings(
             "s",
             why,
             assumed=demand.assumed,
-            formula="min(S/2, what memory holds, whole triggers of the table that is read)",
+            formula="min(S/2, what memory and retention hold, whole triggers of the table that is read)",
             inputs=demand.inputs,
         )
     batch = shard = None
@@ -124,6 +127,8 @@ def query_plan_and_findings(
             inputs=lambda: (f"{demand.number_key_prefix}.cores", *read),
         )
     if isinstance(query, OneStreamQueryBase) and query.kafka is not None:
+        assert batch is not None, "a query on a topic has a limit"
+        problems += _findings_of_wait_for_records(demand, query.kafka, batch)
         least, path = query.kafka.min_partitions, (*demand.yaml_path, "kafka", "min_partitions")
         if least is not None:
             why = f"pinned; the source has {count(source.partitions, 'partition')}"
@@ -245,16 +250,26 @@ def _largest_limit_and_if_memory(most: float, above: float, fits_in_memory: floa
     return min(most, max(fits_in_memory, SPARE * above)), True
 
 
-def _findings_of_minimum_above_limit(
-    demand: QueryDemand, query: SourceQueryBase, most: Figure[int]
-) -> list[Finding]:
-    """Return the finding for a minimum above the batch limit: the batch would wait forever, or for its longest delay."""
-    reading = query.kafka if isinstance(query, OneStreamQueryBase) else None
-    least = None if reading is None else reading.min_records_per_batch
-    if least is None or least <= most.value:
-        return []
-    allowed = f"at most {most.value}, the most that the plan lets a batch take: {most.why}"
-    return [Finding((*demand.yaml_path, "kafka", "min_records_per_batch"), str(least), allowed)]
+def _findings_of_wait_for_records(
+    demand: QueryDemand, reading: KafkaReading, most: Figure[int]
+) -> Iterator[Finding]:
+    """Yield findings for a minimum that no batch reaches, and for a wait after which the batch is late.
+
+    Spark compares the wait at each trigger, so it ends at the first one after `max_delay`. A wait of the longest batch or less is
+    within the SLA: the cores process what arrives meanwhile in one batch.
+    """
+    least, delay = reading.min_records_per_batch, reading.max_delay
+    trigger, batch = demand.work.planned_trigger_seconds, demand.work.longest_batch_seconds
+    longest = max(trigger, round(math.floor(batch / trigger + 1e-9) * trigger, 6))
+    if least is not None and least > most.value:
+        allowed = f"at most {most.value}, the most that the plan lets a batch take: {most.why}"
+        yield Finding((*demand.yaml_path, "kafka", "min_records_per_batch"), str(least), allowed)
+    if delay is not None and delay.total_seconds() >= longest:
+        allowed = (
+            f"below {longest:g}s: a batch starts at the first trigger after it, each {trigger:g} s, and may take {batch:g} s of "
+            f"this query's {demand.share}"
+        )
+        yield Finding((*demand.yaml_path, "kafka", "max_delay"), format_duration(delay), allowed)
 
 
 def _batch_limit_and_findings(
@@ -281,7 +296,7 @@ def _batch_limit_and_findings(
                 f"{demand.number_key_prefix}.cores",
             ),
         )
-        return figure, _findings_of_minimum_above_limit(demand, query, figure)
+        return figure, []
     figure = pinned_figure(given, "records", f"pinned, between {above:,.0f} and {most:,.0f}", path)
     if above < given <= max(most, math.floor(above) + 1):
         return figure, []

@@ -1,10 +1,11 @@
-"""Triggers of queries: bounded by the memory that holds a batch, and in step along a path of tables."""
+"""Triggers of queries: bounded by memory and retention, and in step along a path of tables."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 
 from millrace.config.model import Stream
 from millrace.sizing.prices_and_limits import limit_per_second, service_limits
@@ -19,7 +20,7 @@ _JOINED = 50.0
 SPARE = 1.1
 """Factor of a limit that memory determines, above the limit that keeps up, so that a backlog drains."""
 
-_WORTH = 3.0
+WORTH = 3.0
 """A pinned trigger of so many fixed costs or more gets the cores to end each batch within it, if a derive query follows."""
 
 
@@ -44,6 +45,14 @@ def seconds_that_fit_in_memory(streams: Mapping[str, Stream], peaks: Mapping[str
     size = sum(peak * streams[each].traffic.record_size for each, peak in peaks.items())
     parts = sum(_least_partitions(streams[each], peak) for each, peak in peaks.items())
     return _round_down_to_two_digits(_HELD * most_fetched_bytes(parts) / size)
+
+
+def seconds_within_retention(streams: Iterable[Stream], outage: timedelta) -> float:
+    """Return the longest trigger with which no record of streams expires unread: half of what an outage leaves of the retention.
+
+    A record waits for the trigger, for the end of an outage, and for its batch, which takes as long as the trigger at most.
+    """
+    return math.floor(500 * min((each.retention - outage).total_seconds() for each in streams)) / 1000
 
 
 def partitions_that_hold_run(
@@ -77,12 +86,12 @@ def work_with_trigger_limit(work: QueryWork, seconds: float, *, followed: bool) 
     Parameters
     ----------
     seconds
-        Seconds of arrivals that memory holds.
+        Seconds of arrivals that memory and retention hold.
     followed
         Whether a derive query reads the table.
     """
-    most = max(seconds, round(_WORTH * work.overhead, 6))
-    if followed and work.trigger is not None and _WORTH * work.overhead <= work.trigger <= most:
+    most = max(seconds, round(WORTH * work.overhead, 6))
+    if followed and work.trigger is not None and WORTH * work.overhead <= work.trigger <= most:
         most = work.trigger
     return replace(work, most_trigger=most)
 

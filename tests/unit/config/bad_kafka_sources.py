@@ -127,7 +127,7 @@ ROWS = {
     ),
     "a delay longer than the latency": (
         *between(reading("min_records_per_batch: 50, max_delay: 5m")), f"{ORDERS}.kafka.max_delay", "5m",
-        "below 1m, the job's latency", None,
+        "below 30s: a batch starts at the first trigger after it, each 30 s", None,
     ),
     "a least above the pinned most": (
         *between(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 
 import pytest
@@ -117,3 +118,39 @@ def test_a_backlog_that_grows_is_no_kept_sla_before_any_record_is_late(from_text
     assert found.growth == pytest.approx(9.9, rel=0.1)
     assert not found.meets_sla
     assert "its backlog grows by" in next(found.contradictions())
+
+
+SINK_STREAM = """\
+project: advice
+account: "111122223333"
+streams:
+  clicks: {{kind: kinesis, traffic: {{records_per_second: 5000, record_size: 1KiB, peak_factor: 1.5, basis: measured}}}}
+  out: {{kind: kinesis, traffic: {{records_per_second: {rate}, record_size: 1KiB, peak_factor: 1.5, basis: measured}}}}
+jobs:
+  job:
+    engine: glue
+    latency: 2m
+    rate: {{records_per_second_per_core: 5000, batch_overhead: 500ms, basis: measured}}
+    queries:
+      land: {{kind: route, table: landed, routes: {{clicks: {{source: clicks, share: 0.4, schema: pipelines/clicks/schemas/click.ddl}}}}}}
+      derive: {{kind: derive, source: landed{derive}, sink: {{kind: kinesis, stream: out}}, dead_letters: dead}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("derive", "rate", "told"),
+    [
+        ("", 1, "streams.out.traffic: 1.5 records/s at peak, but jobs.job.queries.derive writes 7,500"),
+        ("", 5000, None),
+        (", route: clicks", 1900, None),
+        (", route: clicks", 1000, "jobs.job.queries.derive writes 3,000"),
+        (", transform: 'pipelines.clicks.few:few'", 1, None),
+    ],
+)
+def test_a_sink_stream_that_is_too_small_for_what_a_query_writes(
+    from_text: Loader, tmp_path: Path, derive: str, rate: float, told: str | None
+) -> None:
+    (tmp_path / "pipelines" / "clicks" / "few.py").write_text("def few(rows):\n    return rows\n")
+    lines = warned(plan(from_text(SINK_STREAM.format(derive=derive, rate=rate))), "streams.out.traffic")
+    assert len(lines) == (told is not None)
+    assert all((told or "") in each for each in lines)
