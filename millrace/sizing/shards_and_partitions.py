@@ -56,7 +56,7 @@ def partition_demands_at_peak(
         Factor of the reading rate between the fixed costs of batches over the average rate.
     """
     traffic = stream.traffic
-    records = traffic.records_per_second * traffic.peak_factor
+    records = traffic.peak_records_per_second
     size = records * traffic.record_size
     part = stream.parts.removesuffix("s")
     times = max(float(readers), catch_up_rate)

@@ -229,8 +229,7 @@ def _arrivals_by_stream(
         return {name: Arrivals.spikes(*spikes, spike_seconds, seconds) for name in streams}
     rates = {name: environment.streams[name].traffic for name in streams}
     return {
-        name: Arrivals.constant(traffic.records_per_second * traffic.peak_factor, seconds)
-        for name, traffic in rates.items()
+        name: Arrivals.constant(traffic.peak_records_per_second, seconds) for name, traffic in rates.items()
     }
 
 

@@ -46,6 +46,11 @@ class Traffic(Model):
     basis: Basis = Field(default="assumed", description="`measured` only if somebody measured the traffic.")
 
     @property
+    def peak_records_per_second(self) -> float:
+        """Arrival rate at the peak."""
+        return self.records_per_second * self.peak_factor
+
+    @property
     def monthly_gb(self) -> float:
         """Incoming data in GB of 10⁹ bytes a month, at the average rate."""
         return self.records_per_second * self.record_size * SECONDS / GB

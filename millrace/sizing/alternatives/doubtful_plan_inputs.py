@@ -96,12 +96,11 @@ def _undersized_sink_stream_lines(environment: Environment, demands: list[QueryD
             if not isinstance(end.sink, StreamSink) or end.transform or getattr(end, "state", None):
                 continue
             # A query of a route is sized for its share of the table's records.
-            share = demand.work.per_record / demand.speed.per_record
+            written = demand.work.rate * min(1.0, demand.work.per_record / demand.speed.per_record)
             if isinstance(end, DirectRoute):
-                share = demand.streams[end.source] * end.share
-            written, name = demand.work.rate * share, getattr(end.sink, end.sink.named_by)
-            traffic = environment.streams[name].traffic
-            stated = traffic.records_per_second * traffic.peak_factor
+                written = environment.streams[end.source].traffic.peak_records_per_second * end.share
+            name = getattr(end.sink, end.sink.named_by)
+            stated = environment.streams[name].traffic.peak_records_per_second
             # Dead letters are not written.
             if stated < FULL * written:
                 yield (

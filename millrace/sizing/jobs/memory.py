@@ -122,7 +122,7 @@ def memory_of_job(
 def mean_record_bytes(environment: Environment, demand: QueryDemand) -> float:
     """Return the mean size of the records that a query reads."""
     traffics = [environment.streams[name].traffic for name in demand.streams]
-    peaks = [each.records_per_second * each.peak_factor for each in traffics]
+    peaks = [each.peak_records_per_second for each in traffics]
     return sum(each.record_size * peak for each, peak in zip(traffics, peaks, strict=True)) / sum(peaks)
 
 

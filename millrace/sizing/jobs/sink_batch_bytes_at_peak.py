@@ -20,10 +20,7 @@ def batch_bytes_at_peak(environment: Environment, query: WritesSink, plan: Query
     """
     streams = [environment.streams[name] for name in _streams_of_query(environment, query)]
     seconds = plan.trigger_seconds.value
-    return sum(
-        s.traffic.records_per_second * s.traffic.peak_factor * seconds * s.traffic.record_size
-        for s in streams
-    )
+    return sum(s.traffic.peak_records_per_second * seconds * s.traffic.record_size for s in streams)
 
 
 def _streams_of_query(environment: Environment, query: WritesSink) -> tuple[str, ...]:

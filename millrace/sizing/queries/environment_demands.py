@@ -382,9 +382,7 @@ def _peak_rates_by_stream(facts: _QueryFacts, query: Query) -> dict[str, float]:
     found = dict.fromkeys(_streams_of_query(facts, query), 0.0)
     for name in _streams_of_query(facts, query):
         traffic = facts.environment.streams[name].traffic
-        found[name] += (
-            traffic.records_per_second * traffic.peak_factor * _topic_share_and_partitions(facts, query)[0]
-        )
+        found[name] += traffic.peak_records_per_second * _topic_share_and_partitions(facts, query)[0]
     return found
 
 

@@ -145,7 +145,7 @@ def _queries_late_at_rise(environment: Environment, plan: Plan, job: JobPlan) ->
     arrivals = {
         name: Arrivals.spikes(
             traffic.records_per_second,
-            traffic.records_per_second * traffic.peak_factor,
+            traffic.peak_records_per_second,
             seconds,
             2 * seconds,
         )

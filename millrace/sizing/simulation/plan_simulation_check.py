@@ -203,7 +203,7 @@ def contradictions_of_plan(environment: Environment, plan: Plan) -> Iterator[str
 
 def _peak_arrivals(environment: Environment, job: str, seconds: float) -> dict[str, Arrivals]:
     return {
-        name: Arrivals.constant(traffic.records_per_second * traffic.peak_factor, seconds)
+        name: Arrivals.constant(traffic.peak_records_per_second, seconds)
         for name, traffic in traffic_by_stream(environment, job).items()
     }
 

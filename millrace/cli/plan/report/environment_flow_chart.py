@@ -137,7 +137,7 @@ def _stream_box(checked: SimulatedPlan, name: str) -> dict[str, Any]:
     lines = [
         f"{sized.kind} {sized.mode}, {parts}",
         f"{guess}{format_number(traffic.records_per_second)} records/s, "
-        f"peak {format_number(traffic.records_per_second * traffic.peak_factor)}",
+        f"peak {format_number(traffic.peak_records_per_second)}",
         f"{guess}{format_bytes(traffic.record_size)} a record",
     ]
     return _flow_box(f"stream {name}", "stream", lines, checked.monthly_usd_of(f"streams.{name}"))

@@ -285,9 +285,7 @@ def _brokers_without_reserve_risks(checked: SimulatedPlan) -> Iterator[Risk]:
             yield Risk("broker-limit", "warning", words, (key,), checked.monthly_usd_of(key))
             continue
         topics = [each for each in checked.environment.streams.values() if each.cluster_name == name]
-        peak = sum(
-            t.traffic.records_per_second * t.traffic.peak_factor * t.traffic.record_size for t in topics
-        )
+        peak = sum(t.traffic.peak_records_per_second * t.traffic.record_size for t in topics)
         share = (
             peak
             / 1024**2
