@@ -230,7 +230,7 @@ def _stream_plans_and_findings(
         for name, each in readings.items()
         if not each.is_left_to_plan
     }
-    chosen = cheapest_partitions(planner, readings, given)
+    chosen, readings = _cheapest_partitions_and_readings(planner, readings, given)
     free = _environment_without_shared_pins(environment)
     if free is not environment:
         # Pins may refuse what leads the search to the best design, so what it finds without them is a design, too.
@@ -277,6 +277,20 @@ def _stream_plans_and_findings(
             ),
         )
     return found, problems
+
+
+def _cheapest_partitions_and_readings(
+    planner: JobPlanner, readings: dict[str, StreamWithReaders], given: Mapping[str, int]
+) -> tuple[dict[str, int], dict[str, StreamWithReaders]]:
+    """Return the partitions of all streams, and the streams with the readers that decided: of jobs that share one, those of each are tried."""
+    readers = [{demand.job for demand in each.readers} for each in readings.values() if each.is_left_to_plan]
+    shared = set().union(*(jobs for jobs in readers if len(jobs) > 1))
+    tried = []
+    for job in shared or {""}:
+        ways = {name: replace(each, main_job=job) for name, each in readings.items()}
+        chosen = cheapest_partitions(planner, ways, given)
+        tried.append((planner.monthly_usd_of_all(ways, chosen), sum(chosen.values()), job, chosen, ways))
+    return min(tried)[3:]
 
 
 def _environment_without_shared_pins(environment: Environment) -> Environment:

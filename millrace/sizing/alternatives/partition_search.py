@@ -134,6 +134,15 @@ class JobPlanner:
         own = (_stream_usd(self, readings[name], partitions[name]) for name in streams)
         return sum(own) + sum(line.usd for line in sized.cost)
 
+    def monthly_usd_of_all(
+        self, readings: Mapping[str, StreamWithReaders], partitions: Mapping[str, int]
+    ) -> float:
+        """Return the dollars a month of all jobs and streams, infinity if pins do not allow it."""
+        jobs = sum(self.monthly_usd(job, readings, (), partitions) for job in self.environment.jobs)
+        return round(
+            jobs + sum(_stream_usd(self, each, partitions[name]) for name, each in readings.items()), 6
+        )
+
 
 def _monthly_usd_of_planned_job(planned: Planned) -> float:
     assert planned[0] is not None
