@@ -32,11 +32,13 @@ def gb_added_per_second(
         _is_lake_writer(query, iceberg=iceberg) and _adds_a_row_per_record(query)
     ):
         return 0.0
-    traffics = (
-        (environment.streams[name].traffic, part) for name, part in demand.streams.items() if name in streams
-    )
     # A share is that of the peaks, which the streams may not have together.
-    size = sum(each.record_size * part / each.peak_factor for each, part in traffics)
+    size = sum(
+        traffic.record_size * part / traffic.peak_factor
+        for name, part in demand.streams.items()
+        if name in streams
+        for traffic in (environment.streams[name].traffic,)
+    )
     return demand.work.rate * size * service_limits()["usage.stored_share"] / GB
 
 
