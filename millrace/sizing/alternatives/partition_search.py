@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import TypeVar
@@ -210,32 +210,45 @@ def _more_partitions_that_cost_less(
     own: Collection[str],
     chosen: dict[str, int],
 ) -> dict[str, int]:
-    """Return partitions with more of some streams, as long as they save more than they cost, and the fewest of the last step.
+    """Return partitions with more of some streams, as long as they save more than they cost.
 
     The search counts cores, and a bounded run costs its duration too, which is that of its slowest stream. Where memory takes more
     workers or larger ones than the cores, tasks that fetch less may do with fewer or smaller ones.
     """
 
-    def cost(partitions: dict[str, int]) -> float:
-        return planner.monthly_usd(job, readings, own, partitions)
+    def cost(partitions: dict[str, int], streams: Collection[str] = own) -> float:
+        return round(planner.monthly_usd(job, readings, streams, partitions), 6)
 
-    tried = _STEPS if planner.environment.jobs[job].run_every is not None else _STEPS + _JUMPS
+    bounded = planner.environment.jobs[job].run_every is not None
     while _may_more_partitions_cost_less(planner, job, chosen):
         steps = [
             {**chosen, **{name: chosen[name] * factor + more for name in names}}
-            for factor, more in tried
+            for factor, more in (_STEPS if bounded else _STEPS + _JUMPS)
             for names in _streams_to_raise(planner, job, own, chosen)
         ]
+        if not bounded:
+            # One stream may have been enough for smaller workers, or a part of the step.
+            smaller = [each for each in steps if cost(each, ()) < cost(chosen, ()) - CENT]
+            steps = [_fewest_between(chosen, each, own, cost) for each in smaller]
         best = min(steps, key=cost, default=chosen)
         if cost(best) >= cost(chosen) - CENT:
             break
-        most = max(best[name] - chosen[name] for name in own)
-        ways = [
-            {name: number + (best[name] - number) * part // most for name, number in chosen.items()}
-            for part in range(1, most + 1)
-        ]
-        chosen = ways[bisect_left(ways, True, key=lambda each: cost(each) <= cost(best) + CENT)]
+        chosen = best
     return chosen
+
+
+def _fewest_between(
+    few: Mapping[str, int],
+    many: dict[str, int],
+    own: Collection[str],
+    cost: Callable[[dict[str, int]], float],
+) -> dict[str, int]:
+    """Return the fewest partitions of one stream after the other that cost no more than many."""
+    for name in own:
+        ways = [{**many, name: number} for number in range(few[name], many[name] + 1)]
+        most = cost(many)
+        many = ways[bisect_left(ways, True, key=lambda each: cost(each) <= most)]
+    return many
 
 
 def _may_more_partitions_cost_less(planner: JobPlanner, job: str, chosen: Mapping[str, int]) -> bool:
