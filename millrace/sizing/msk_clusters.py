@@ -41,21 +41,21 @@ class ClusterLoad:
     mib_in
         MiB/s from producers at peak.
     stored_gib
-        Data within retention at the average rate, with replicas.
-    replicas
-        Partitions with their replicas.
+        Data within retention at the average rate, in one copy.
     copies
         Replicas of each partition.
-    gb_month
-        Incoming data a month, at the average rate, in GB of 10⁹ bytes.
+    gb_month, gb_month_out
+        Data a month from producers and to readers, at the average rate, in GB of 10⁹ bytes.
+    readers
+        Readers of a byte at peak; a mean, as each topic has its own.
     """
 
     mib_in: float
     stored_gib: float
-    replicas: int
     gb_month: float
+    gb_month_out: float
     partitions: int
-    readers: int
+    readers: float
     assumed: bool
     copies: int
     deployed: DeployedCluster | None = None
@@ -82,26 +82,21 @@ def cluster_load(
         Number of them by stream.
     """
     topics = {name: stream for name, stream in environment.streams.items() if stream.cluster_name == cluster}
-    copies = replication_factor(environment, cluster)
-    count = sum(partitions[name] for name in topics)
+    peaks = {name: t.traffic.peak_records_per_second * t.traffic.record_size for name, t in topics.items()}
+    peak = sum(peaks.values())
     return ClusterLoad(
-        mib_in=sum(
-            t.traffic.records_per_second * t.traffic.peak_factor * t.traffic.record_size
-            for t in topics.values()
-        )
-        / MIB,
+        mib_in=peak / MIB,
         stored_gib=sum(
             t.traffic.records_per_second * t.traffic.record_size * t.retention.total_seconds()
             for t in topics.values()
         )
-        * copies
         / GIB,
-        replicas=count * copies,
         gb_month=sum(t.traffic.monthly_gb for t in topics.values()),
-        partitions=count,
-        readers=max((readers[name] for name in topics), default=0),
+        gb_month_out=sum(t.traffic.monthly_gb * readers[name] for name, t in topics.items()),
+        partitions=sum(partitions[name] for name in topics),
+        readers=sum(each / peak * readers[name] for name, each in peaks.items()),
         assumed=any(t.traffic.basis == "assumed" for t in topics.values()),
-        copies=copies,
+        copies=replication_factor(environment, cluster),
         deployed=environment.deployed_sizes.clusters.get(cluster),
         inputs=tuple(f"streams.{name}.expected_partitions" for name in topics),
     )
@@ -318,7 +313,7 @@ def _provisioned_cluster_plan(
                 )
             )
     else:
-        stored = load_.stored_gib / load_.copies
+        stored = load_.stored_gib
         why = f"{stored:,.1f} GiB by retention, copies included in the price"
         cost.append(
             cost_item(
@@ -340,8 +335,11 @@ def _volume_size_and_finding(
     """Return the volume of a Standard broker, or why it is too small: as pinned, as deployed where that suffices, else the next coarse step."""
     known = service_limits()
     room, most = known["msk.storage.headroom"], int(known["msk.broker.storage_gib"])
-    needed = max(1, math.ceil(load_.stored_gib * room / brokers))
-    why = f"{load_.stored_gib:,.1f} GiB by retention in {load_.copies} copies, {room:g} times that: {needed} GiB a broker"
+    stored = load_.stored_gib * load_.copies
+    needed = max(1, math.ceil(stored * room / brokers))
+    why = (
+        f"{stored:,.1f} GiB by retention in {load_.copies} copies, {room:g} times that: {needed} GiB a broker"
+    )
     if cluster.storage is not None:
         size, path = math.ceil(cluster.storage / GIB), ("kafka", name, "storage")
         if size < needed:
@@ -386,10 +384,13 @@ def _fewest_brokers(
     disk: bool,
 ) -> int:
     """Return the fewest brokers for incoming bytes, replicas and disk, with the same number in each zone."""
-    terms = [load_.mib_in / takes, load_.replicas / partitions]
+    terms = [load_.mib_in / takes, load_.partitions * load_.copies / partitions]
     if disk:
         terms.append(
-            load_.stored_gib * broker_limits["msk.storage.headroom"] / broker_limits["msk.broker.storage_gib"]
+            load_.stored_gib
+            * load_.copies
+            * broker_limits["msk.storage.headroom"]
+            / broker_limits["msk.broker.storage_gib"]
         )
     return zone_count * max(1, math.ceil(max(terms) / zone_count))
 
@@ -407,8 +408,9 @@ def _reason_for_option(
 
 def _serverless_cost_items(load_: ClusterLoad, prices: PriceTable) -> tuple[CostItem, ...]:
     name, guess = "msk.serverless.", load_.assumed
-    out = load_.gb_month * load_.readers
-    stored = load_.stored_gib
+    out, stored = load_.gb_month_out, load_.stored_gib
+    # AWS replicates in as many zones as it likes, whichever the subnets are.
+    why = f"{stored:,.1f} GiB by retention; that the price includes copies is an assumption"
     return (
         cost_item("cluster", HOURS, f"{name}cluster_hour", prices, f"{HOURS} h", assumed=False),
         cost_item(
@@ -423,5 +425,5 @@ def _serverless_cost_items(load_: ClusterLoad, prices: PriceTable) -> tuple[Cost
             "data in", load_.gb_month, f"{name}gb_in", prices, f"{load_.gb_month:,.0f} GB", assumed=guess
         ),
         cost_item("data out", out, f"{name}gb_out", prices, f"{out:,.0f} GB", assumed=guess),
-        cost_item("storage", stored, "msk.storage_gb_month", prices, f"{stored:,.1f} GiB", assumed=guess),
+        cost_item("storage", stored, "msk.storage_gb_month", prices, why, assumed=True),
     )

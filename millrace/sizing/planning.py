@@ -230,7 +230,7 @@ def _stream_plans_and_findings(
         for name, each in readings.items()
         if not each.is_left_to_plan
     }
-    chosen = cheapest_partitions(planner, readings, given)
+    chosen, readings = _cheapest_partitions_and_readings(planner, readings, given)
     free = _environment_without_shared_pins(environment)
     if free is not environment:
         # Pins may refuse what leads the search to the best design, so what it finds without them is a design, too.
@@ -238,7 +238,7 @@ def _stream_plans_and_findings(
         other = JobPlanner(free, unpinned, planner.prices)
         found_free = {} if refused_free or other.problems else _stream_plans_and_findings(other, unpinned)[0]
         for job in environment.jobs:
-            own = [name for name, each in readings.items() if each.readers and each.main_reader.job == job]
+            own = _streams_decided_by_job(readings, job)
             tried = {
                 **chosen,
                 **{name: each.expected_partitions.value for name, each in found_free.items() if name in own},
@@ -277,6 +277,28 @@ def _stream_plans_and_findings(
             ),
         )
     return found, problems
+
+
+def _cheapest_partitions_and_readings(
+    planner: JobPlanner, readings: dict[str, StreamWithReaders], given: Mapping[str, int]
+) -> tuple[dict[str, int], dict[str, StreamWithReaders]]:
+    """Return the partitions of all streams, and the streams with the readers that decided: of jobs that share one, those of each are tried."""
+    readers = [{demand.job for demand in each.readers} for each in readings.values() if each.is_left_to_plan]
+    tried = []
+    for main in set().union(*(jobs for jobs in readers if len(jobs) > 1)) or {""}:
+        each = {name: replace(reading, main_job=main) for name, reading in readings.items()}
+        chosen = cheapest_partitions(planner, each, given)
+        usd = sum(
+            planner.monthly_usd(job, each, _streams_decided_by_job(each, job), chosen)
+            for job in planner.environment.jobs
+        )
+        tried.append((round(usd, 6), sum(chosen.values()), main, chosen, each))
+    return min(tried)[3:]
+
+
+def _streams_decided_by_job(readings: Mapping[str, StreamWithReaders], job: str) -> list[str]:
+    """Return the streams whose partitions are chosen together with a job's cores."""
+    return [name for name, each in readings.items() if each.readers and each.main_reader.job == job]
 
 
 def _environment_without_shared_pins(environment: Environment) -> Environment:

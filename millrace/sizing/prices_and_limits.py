@@ -126,7 +126,7 @@ class BrokerLimits(_ValueWithSource):
     network: float = Field(default=0, ge=0)
     partitions: int = Field(gt=0)
 
-    def producer_mib_per_second(self, readers: int, volume: float | None = None) -> float:
+    def producer_mib_per_second(self, readers: float, volume: float | None = None) -> float:
         """Return the MiB/s that it takes from producers beside so many consumers, with a volume of this throughput.
 
         Half of what AWS' formula gives, as AWS advises (MSK developer guide, "Right-size your cluster").

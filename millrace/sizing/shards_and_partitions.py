@@ -97,17 +97,28 @@ class StreamWithReaders:
         Demands of these queries.
     spare
         Partitions beyond those that the traffic needs, as a share of them.
+    main_job
+        Job whose reader decides on the cores, if it reads this stream; else that of the reader with the most work.
     """
 
     name: str
     stream: Stream
     readers: Sequence[QueryDemand]
     spare: float = 0.0
+    main_job: str = ""
 
     @cached_property
     def main_reader(self) -> QueryDemand:
-        """Reader with the most work."""
-        return max(self.readers, key=lambda demand: demand.least_cores)
+        """Reader with whose cores the partitions are chosen."""
+        return max(
+            self.readers,
+            key=lambda demand: (
+                demand.job == self.main_job,
+                demand.least_cores,
+                demand.needed,
+                demand.work.sla,
+            ),
+        )
 
     def inputs(self) -> Inputs:
         """Return what its partitions are computed from."""

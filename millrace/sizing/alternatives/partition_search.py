@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import TypeVar
@@ -29,8 +30,11 @@ _PRICED = 12
 _LOWERED = 3
 """Cheapest candidates, and cheapest ones that pins refuse, whose streams are looked through for partitions that one of them alone could spare."""
 
-_LONGEST_STEP = 3
-"""Most partitions more that are tried at once: with a pinned limit of a batch, those in between may shorten nothing."""
+_STEPS = ((1, 1), (1, 2), (1, 3))
+"""Partitions that are tried next, as factors and summands: with a pinned limit of a batch those in between may shorten nothing."""
+
+_JUMPS = ((2, 0), (4, 0), (8, 0))
+"""The same for tasks that have to fetch much less before they fit on a smaller worker."""
 
 _CONTESTED = 5
 """Streams of a job of which every choice is tried: between more partitions and a shuffle, fewer waves, or shorter runs."""
@@ -163,8 +167,7 @@ def cheapest_partitions(
     by_job: dict[str, dict[str, dict[int, int]]] = {}
     for name, numbers in options.items():
         job = readings[name].main_reader.job
-        bounded = planner.environment.jobs[job].run_every is not None
-        if numbers and (len(numbers) > 1 or len(planner.demands[job]) > 1 or bounded):
+        if numbers or len(planner.demands[job]) > 1:
             by_job.setdefault(job, {})[name] = numbers
     for job, own in by_job.items():
         if len(planner.demands[job]) > 1:
@@ -194,10 +197,7 @@ def cheapest_partitions(
             combined = _combined_candidates(own, costs)
             found = _cheapest_candidates(planner, job, chosen, combined)
             starts = [{**chosen, **candidate.partitions} for candidate in found]
-        settings = planner.environment.jobs[job]
-        if settings.run_every is not None or settings.memory.state:
-            # Also from those that pins refuse: a pin may be of the partitions to which the search led.
-            starts = [_more_partitions_that_cost_less(planner, job, readings, own, each) for each in starts]
+        starts = [_more_partitions_that_cost_less(planner, job, readings, own, each) for each in starts]
         usd = [round(planner.monthly_usd(job, readings, [*own], each), 6) for each in starts]
         chosen = starts[usd.index(min(usd))]
     return chosen
@@ -210,23 +210,57 @@ def _more_partitions_that_cost_less(
     own: Collection[str],
     chosen: dict[str, int],
 ) -> dict[str, int]:
-    """Return partitions with up to three more of some streams, as long as they save more than they cost.
+    """Return partitions with more of some streams, as long as they save more than they cost.
 
-    The search counts cores, and a bounded run costs its duration too, which is that of its slowest stream. Where executors hold state
-    together, their number follows what each fetches, and not the cores.
+    The search counts cores, and a bounded run costs its duration too, which is that of its slowest stream. Where memory takes more
+    workers or larger ones than the cores, tasks that fetch less may do with fewer or smaller ones.
     """
-    usd = planner.monthly_usd(job, readings, own, chosen)
-    while True:
+
+    def cost(partitions: dict[str, int], streams: Collection[str] = own) -> float:
+        return round(planner.monthly_usd(job, readings, streams, partitions), 6)
+
+    bounded = planner.environment.jobs[job].run_every is not None
+    while _may_more_partitions_cost_less(planner, job, chosen):
         steps = [
-            {**chosen, **{name: chosen[name] + more for name in names}}
-            for more in range(1, _LONGEST_STEP + 1)
+            {**chosen, **{name: chosen[name] * factor + more for name in names}}
+            for factor, more in (_STEPS if bounded else _STEPS + _JUMPS)
             for names in _streams_to_raise(planner, job, own, chosen)
         ]
-        costs = [planner.monthly_usd(job, readings, own, each) for each in steps]
-        if min(costs, default=math.inf) >= usd - CENT:
-            return chosen
-        usd = min(costs)
-        chosen = steps[costs.index(usd)]
+        if not bounded:
+            # One stream may have been enough for smaller workers, or a part of the step.
+            smaller = [each for each in steps if cost(each, ()) < cost(chosen, ()) - CENT]
+            steps = [_fewest_between(chosen, each, own, cost) for each in smaller]
+        best = min(steps, key=cost, default=chosen)
+        if cost(best) >= cost(chosen) - CENT:
+            break
+        chosen = best
+    return chosen
+
+
+def _fewest_between(
+    few: Mapping[str, int],
+    many: dict[str, int],
+    own: Collection[str],
+    cost: Callable[[dict[str, int]], float],
+) -> dict[str, int]:
+    """Return the fewest partitions of one stream after the other that cost no more than many."""
+    for name in own:
+        ways = [{**many, name: number} for number in range(few[name], many[name] + 1)]
+        most = cost(many)
+        many = ways[bisect_left(ways, True, key=lambda each: cost(each) <= most)]
+    return many
+
+
+def _may_more_partitions_cost_less(planner: JobPlanner, job: str, chosen: Mapping[str, int]) -> bool:
+    """Return whether a job has bounded runs, or its workers cost more than those for its cores.
+
+    Also if pins refuse these partitions: a pin may be of those to which the search leads.
+    """
+    sized, _ = planner.plan_or_findings(job, chosen)
+    if sized is None or sized.run is not None:
+        return True
+    paid = sized.max_workers.value * sized.worker_usd_hour * HOURS
+    return paid > _least_workers_usd(planner, job, sized.cores.value) + CENT
 
 
 def _streams_to_raise(

@@ -15,7 +15,7 @@ from millrace.sizing.queries.demand import QueryDemand
 def gb_added_per_second(
     environment: Environment, query: Query, demand: QueryDemand, *, iceberg: bool = False
 ) -> float:
-    """Return the data that a query adds to its tables, in GB of 10⁹ bytes a second at its average rate.
+    """Return the data that a query adds to its tables, in GB of 10⁹ bytes a second at the average rate of each of its streams.
 
     Every record counts as a row, compressed by ``usage.stored_share``: rows that a transform leaves out or adds are unknown. A
     table whose rows replace each other, and results of a state, have no such rate: 0.
@@ -32,12 +32,9 @@ def gb_added_per_second(
         _is_lake_writer(query, iceberg=iceberg) and _adds_a_row_per_record(query)
     ):
         return 0.0
-    size = sum(
-        environment.streams[name].traffic.record_size * part
-        for name, part in demand.streams.items()
-        if name in streams
-    )
-    return demand.work.rate * demand.average * size * service_limits()["usage.stored_share"] / GB
+    traffics = (environment.streams[name].traffic for name in demand.streams if name in streams)
+    added = sum(each.records_per_second * each.record_size for each in traffics) * demand.part
+    return added * service_limits()["usage.stored_share"] / GB
 
 
 def replaced_file_days(environment: Environment) -> float:

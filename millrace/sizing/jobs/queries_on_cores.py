@@ -78,7 +78,7 @@ def job_spreads_cores_and_findings(
     short = [
         _finding_of_too_few_shards(environment, demand)
         for demand, source in zip(demands, sources, strict=True)
-        if demand.partitions_to_read_at_a_time >= source.partitions
+        if demand.partitions_to_read_at_a_time >= source.read_in_waves
     ]
     if short:
         return [], 0, short
@@ -123,7 +123,7 @@ def _own_spread_cores_and_findings(
     job, found = environment.jobs[name], spread_over_own_fewest_cores(demand, source)
     if job.cores is not None:
         more = spread_over_cores_or_none(
-            source.partitions if demand.lands else max(found.cores, job.cores),
+            source.read_in_waves if demand.lands else max(found.cores, job.cores),
             max(found.cores, job.cores),
             demand.needed,
             service_limits()["spark.repartition.overhead"],
@@ -137,11 +137,11 @@ def _own_spread_cores_and_findings(
         overhead = service_limits()["spark.repartition.overhead"]
         more = CoreSpread(paid, float(paid), None)
         if demand.lands:
-            more = fastest_spread(source.partitions, paid, overhead)
+            more = fastest_spread(source.read_in_waves, paid, overhead)
         if more.effective >= found.effective and more.read_at_once >= found.read_at_once:
             return [more], found.cores, []
     # One that reads all shards in one wave may find that they cannot deliver the records in the rest of the batch.
-    late = found.waves == 1 and demand.partitions_to_read_in_one_wave >= source.partitions
+    late = found.waves == 1 and demand.partitions_to_read_in_one_wave >= source.read_in_waves
     return [found], found.cores, [_finding_of_too_few_shards(environment, demand)] if late else []
 
 
@@ -154,10 +154,10 @@ def spread_over_own_fewest_cores(demand: QueryDemand, source: SourcePartitions) 
     """Return the spread of a query over the fewest cores, of which it has all; its shards may be too few, which is found later."""
     overhead = service_limits()["spark.repartition.overhead"]
     fewest = whole_cores(demand.least_cores)
-    if not demand.lands or demand.partitions_to_read_at_a_time >= source.partitions:
+    if not demand.lands or demand.partitions_to_read_at_a_time >= source.read_in_waves:
         return CoreSpread(fewest, float(fewest), None)
     return choose_core_spread(
-        source.partitions,
+        source.read_in_waves,
         demand.needed,
         overhead,
         steady=source.steady,

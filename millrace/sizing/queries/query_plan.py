@@ -51,6 +51,11 @@ class SourcePartitions:
     limits_parts: bool
     evenly: float
 
+    @property
+    def read_in_waves(self) -> float:
+        """P of which waves are counted: an estimate of AWS's shards is as real as the traffic, so that no rounding decides."""
+        return self.partitions if self.steady else self.evenly
+
 
 def query_plan_and_findings(
     demand: QueryDemand, job: Job, spread_: CoreSpread, source: SourcePartitions, fits_in_memory: float

@@ -154,7 +154,7 @@ def whole_cores(needed: float) -> int:
     return math.floor(needed) + 1
 
 
-def effective_cores(partitions: int, cores: int) -> float:
+def effective_cores(partitions: float, cores: int) -> float:
     """Return the average number of busy cores: P / ceil(P/c), as partitions run in waves."""
     return partitions / math.ceil(partitions / cores)
 
@@ -235,14 +235,14 @@ class CoreSpread:
 
 
 def choose_core_spread(
-    partitions: int, needed: float, overhead: float, *, steady: bool = True, read_at_once: float = 0.0
+    partitions: float, needed: float, overhead: float, *, steady: bool = True, read_at_once: float = 0.0
 ) -> CoreSpread:
     """Choose cores for a source with a given number of partitions.
 
     Parameters
     ----------
     partitions
-        P as the reader finds it.
+        P as the reader finds it, or as a real number where it is an estimate.
     needed
         Cores from :func:`cores_needed`.
     overhead
@@ -262,7 +262,7 @@ def choose_core_spread(
     needed = max(needed, read_at_once)
     fewest = whole_cores(needed)
     if fewest == 1:
-        return CoreSpread(1, 1.0, None, 1.0, partitions)
+        return CoreSpread(1, 1.0, None, 1.0, math.ceil(partitions))
     shuffled = whole_cores(needed * (1 + overhead))
     while effective_cores(partitions, shuffled) <= read_at_once:
         shuffled += 1
@@ -279,7 +279,7 @@ def choose_core_spread(
 
 
 def spread_over_cores_or_none(
-    partitions: int,
+    partitions: float,
     cores: int,
     needed: float,
     overhead: float,
@@ -297,7 +297,7 @@ def spread_over_cores_or_none(
     return CoreSpread(cores, shuffled, cores, read, waves) if shuffled > needed else None
 
 
-def fastest_spread(partitions: int, cores: int, overhead: float) -> CoreSpread:
+def fastest_spread(partitions: float, cores: int, overhead: float) -> CoreSpread:
     """Return the distribution over a number of cores with which a batch ends soonest, by the source's partitions or by a repartition."""
     read, waves = effective_cores(partitions, cores), math.ceil(partitions / cores)
     if read >= cores / (1 + overhead):

@@ -102,6 +102,46 @@ def test_serverless_has_no_brokers_but_a_price(from_text: Loader) -> None:
     assert sum(item.usd for item in found.cost) > 730 * 0.75
 
 
+SMALL = """\
+jobs:
+  small:
+    engine: emr
+    queries:
+"""
+
+
+def test_readers_of_a_small_topic_read_nothing_of_a_large_one(from_text: Loader) -> None:
+    """10 records/s with three readers and 10,000 with one are 10,030 KiB/s out, which a cluster carries like 10,010 with one."""
+    schema = "pipelines/clicks/schemas/click.ddl"
+    traffic = "{records_per_second: 10, record_size: 1KiB, basis: measured}"
+    existing = "    existing: true\n    partitions: 1\n"
+
+    def cost(tier: str, rate: int, readers: int) -> dict[str, float]:
+        yaml = KAFKA.format(cluster=f"tier: {tier}", retention="1h", rate=rate)
+        other = f"  small:\n    kind: kafka\n    cluster: main\n    traffic: {traffic}\n"
+        yaml = yaml.replace("jobs:\n", other + SMALL)
+        for number in range(readers):
+            land = f"{{kind: land, source: small, table: small_{number}, schema: {schema}}}"
+            yaml = yaml.replace("    queries:\n", f"    queries:\n      land-{number}: {land}\n", 1)
+        if tier == "serverless":
+            yaml = yaml.replace("    cluster: main\n", f"    cluster: main\n{existing}")
+        return {line.name: line.usd for line in plan(from_text(yaml)).clusters["main"].cost}
+
+    out = (10_000 + 3 * 10) * 1024 * 2_628_000 / 1e9
+    assert cost("serverless", 10_000, 3)["data out"] == pytest.approx(out * 0.05)
+    assert cost("standard", 200_000, 6) == cost("standard", 200_000, 1)
+
+
+@pytest.mark.parametrize("zones", [2, 3])
+def test_a_serverless_cluster_costs_the_same_in_any_network(from_text: Loader, zones: int) -> None:
+    """100 records/s of 1 KiB for a day are 8.24 GiB, which AWS replicates whichever the subnets are."""
+    retention = "1d\n    existing: true\n    partitions: 4"
+    yaml = KAFKA.format(cluster="tier: serverless", retention=retention, rate=100)
+    found = plan(from_text(yaml.replace("zones: 3", f"zones: {zones}"))).clusters["main"]
+    usd = {line.name: line.usd for line in found.cost}
+    assert usd["storage"] == pytest.approx(100 * 86_400 / 1024**2 * 0.10)
+
+
 def test_a_kafka_version_that_nobody_confirmed_for_express_is_noted(from_text: Loader) -> None:
     def warnings(version: str) -> tuple[str, ...]:
         tier = f"tier: express, version: {version}"

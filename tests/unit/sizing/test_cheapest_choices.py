@@ -85,6 +85,27 @@ def test_a_shard_more_saves_cores_where_full_shards_are_read_in_one_wave() -> No
         assert other[0] >= found[0] - 0.01, f"{number} shards are cheaper than {found[1]}"
 
 
+@pytest.mark.parametrize(
+    ("rate", "size", "latency", "speed"),
+    [(77.8, "30KiB", "960000ms", 901), (450.4, "900B", "727411ms", 5000)],
+)
+def test_shards_that_bring_tasks_to_a_smaller_worker_are_found(
+    rate: float, size: str, latency: str, speed: int
+) -> None:
+    """What a task fetches beside the joined tables fits on a fourth of a worker with twice or five times the shards."""
+    traffic = {"records_per_second": rate, "peak_factor": 2, "record_size": size, "basis": "measured"}
+    land = {"kind": "land", "source": "clicks", "table": "landed", "schema": "pipelines/a.ddl"}
+    own = {"records_per_second_per_core": speed, "batch_overhead": "471ms", "basis": "measured"}
+    job = {"engine": "glue", "latency": latency, "rate": own, "queries": {"land": land}}
+    job["memory"] = {"tables": "1GiB"}
+    stream = {"kind": "kinesis", "mode": "provisioned", "traffic": traffic}
+    found = usd(stream, job)
+    assert found is not None
+    for number in range(1, 30):
+        other = usd({**stream, "shards": number}, job)
+        assert other is None or other[0] >= found[0] - 0.01, f"{number} shards are cheaper than {found[1]}"
+
+
 def with_cluster(rate: int, days: int, **keys: object) -> Environment:
     """A job that lands one topic of a cluster with these keys."""
     traffic = {"records_per_second": rate, "record_size": "1KiB", "basis": "measured"}

@@ -96,6 +96,23 @@ def test_every_table_is_stored(from_text: Loader) -> None:
     assert job["S3 past states"] == pytest.approx(2 * 25.92 * 8 * 0.023)
 
 
+def test_streams_of_one_query_are_stored_at_their_own_averages(from_text: Loader) -> None:
+    """100 records/s of 100 B with a peak of 1,200, and 100 of 102,400 B: 10.25 MB/s, of which 8,081 GB a month are stored."""
+    route = "{source: %s, schema: pipelines/clicks/schemas/click.ddl}"
+    routes = f"routes: {{clicks: {route % 'clicks'}, large: {route % 'large'}}}"
+    yaml = text(rate="100", size="100B, peak_factor: 12").replace(
+        "kind: land", f"kind: route\n        {routes}"
+    )
+    yaml = yaml.replace("        source: clicks\n", "").replace(
+        "        schema: pipelines/clicks/schemas/click.ddl\n", ""
+    )
+    large = "{kind: kinesis, traffic: {records_per_second: 100, record_size: 100KiB, basis: measured}}"
+    found = lines(from_text(yaml.replace("jobs:\n", f"  large: {large}\njobs:\n")), "clicks")
+    added = 100 * (100 + 102_400) * 0.3 / 1e9
+    assert found["S3 storage"] == pytest.approx(added * 2_628_000 * 0.023)
+    assert found["S3 past states"] == pytest.approx(added * 86_400 * 8 * 0.023)
+
+
 def test_past_states_follow_upkeep_and_whose_bucket_it_is(from_text: Loader) -> None:
     yaml = {"rate": "1000", "size": "1000B"}
     longer = from_text(text(**yaml, top="storage: {upkeep: {snapshots: 3d}}"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from millrace.sizing import total_cost
@@ -11,6 +13,7 @@ from tests.unit.sizing.plan_relations import (
     MISSED,
     a_pin_changes_nothing,
     an_easier_environment_is_no_worse,
+    order_and_names_change_nothing,
     quieter,
     sized,
     verdict,
@@ -447,3 +450,28 @@ def test_rounding_does_not_decide_on_shards_that_are_full(factor: float) -> None
     assert first is not None
     assert second is not None
     assert second.jobs["job"].cores.value <= first.jobs["job"].cores.value
+
+
+def test_any_job_that_reads_a_stream_may_decide_on_its_shards() -> None:
+    """Of jobs that take as many cores to read a stream the first one decided, which cost 5 % more in one order."""
+    large = {"records_per_second": 17.6, "record_size": "100KiB"}
+    small = {"records_per_second": 2507.1, "peak_factor": 12, "record_size": "100B"}
+    document = several({"engine": "glue", "latency": "60000ms"}, large=large)
+    other = several({"engine": "emr", "latency": "3993243ms", "run": "bounded"}, large=large, small=small)
+    other["jobs"]["job"]["queries"]["land-large"]["table"] = "landed_again"
+    document["streams"] = other["streams"]
+    document["jobs"]["other"] = other["jobs"]["job"]
+    order_and_names_change_nothing(document)
+
+
+@pytest.mark.parametrize("factor", [1.01, 1.05, 2])
+def test_no_rounding_of_shards_that_are_an_estimate_decides_on_waves(factor: float) -> None:
+    """Of 47.1 MiB/s two readers read 95 shards in two waves, but of 44.8 MiB/s 90 shards in one, which cost 43 % more."""
+    traffic = {"records_per_second": 133.9, "peak_factor": 12, "record_size": "30KiB"}
+    rate = {"records_per_second_per_core": 5000, "batch_overhead": "2000ms", "basis": "measured"}
+    document = several({"engine": "glue", "latency": "60000ms", "rate": rate}, one=traffic)
+    document["streams"]["one"]["mode"] = "on-demand"
+    document["jobs"]["other"] = copy.deepcopy(document["jobs"]["job"])
+    document["jobs"]["other"]["queries"]["land-one"]["table"] = "landed_again"
+    an_easier_environment_is_no_worse(document, factor)
+    a_pin_changes_nothing(document)
