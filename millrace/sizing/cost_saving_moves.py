@@ -208,9 +208,8 @@ def _possible_changes(environment: Environment, now: Plan) -> Iterator[_Change]:
     ):
         if environment.zone_count == 3 and not network.zone_ids:
             zone = "the third Availability Zone"
-            if any(
-                isinstance(each, MskCluster) and each.existing is None for each in environment.kafka.values()
-            ):
+            # A serverless cluster has its copies whatever our network is.
+            if any(each.tier != "serverless" for each in now.clusters.values()):
                 zone += ", and the third copy of what Kafka holds"
             zone += "; a network that is deployed keeps its zones"
             yield _Change(("network", "availability_zones"), 2, zone)

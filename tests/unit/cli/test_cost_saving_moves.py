@@ -268,3 +268,33 @@ def test_engines_of_several_jobs_are_chosen_together(tmp_path: Path) -> None:
         other = f"{start}engine: {first}{middle}engine: {second}{end}"
         usd[first, second] = total_cost(plan(load(copy, copy.parents[1], {copy: other}))).value
     assert total_cost(plan(load(copy, copy.parents[1]))).value == pytest.approx(min(usd.values()))
+
+
+@pytest.mark.parametrize(("tier", "copies"), [("standard", True), ("serverless", False)])
+def test_two_zones_give_up_no_copy_that_aws_keeps(tmp_path: Path, tier: str, copies: bool) -> None:
+    file = tmp_path / "environments" / "zones.yaml"
+    file.parent.mkdir()
+    shutil.copytree(ROOT / "pipelines", tmp_path / "pipelines")
+    file.write_text(f"""
+project: zones
+account: "111122223333"
+kafka:
+  main: {{kind: msk, tier: {tier}}}
+streams:
+  clicks:
+    kind: kafka
+    cluster: main
+    existing: true
+    partitions: 6
+    traffic: {{records_per_second: 100, record_size: 1KiB, basis: measured}}
+jobs:
+  clicks:
+    engine: glue
+    latency: 60s
+    queries:
+      land: {{kind: land, source: clicks, table: landed, schema: pipelines/clicks/schemas/click.ddl}}
+""")
+    environment = load(file, tmp_path)
+    moves = find_moves(environment, plan(environment), plan_keeps_all_slas)
+    (zones,) = (each for each in moves if each.key == "network.availability_zones")
+    assert ("copy" in zones.gives_up) == copies
