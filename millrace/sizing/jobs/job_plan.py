@@ -13,8 +13,8 @@ from millrace.config.document.problems import Finding
 from millrace.config.job_networks import reason_job_runs_in_vpc
 from millrace.config.model import Environment, Job
 from millrace.config.units import format_duration
-from millrace.sizing.cost import job_cost_items
-from millrace.sizing.jobs.memory import GIB, ExecutorMemory, kinesis_records_that_fit, memory_of_job
+from millrace.sizing.cost import CENT, job_cost_items
+from millrace.sizing.jobs.memory import GIB, MIB, ExecutorMemory, kinesis_records_that_fit, memory_of_job
 from millrace.sizing.jobs.queries_on_cores import (
     job_spreads_cores_and_findings,
     joined_source_partitions,
@@ -250,10 +250,13 @@ def _size_queries_and_workers(
     spreads: list[CoreSpread],
     cores: int,
     driver_cores: int,
+    *,
+    least_limits: bool = False,
 ) -> _QueriesAndWorkers:
+    """Size queries and workers; with the least limits that keep up, if more of a batch would take dearer workers."""
     job, queries, problems = environment.jobs[name], {}, []
     for demand, spread_, source in zip(demands, spreads, sources, strict=True):
-        held = kinesis_records_that_fit(environment, demand, source.partitions)
+        held = 0.0 if least_limits else kinesis_records_that_fit(environment, demand, source.partitions)
         query, wrong = query_plan_and_findings(demand, job, spread_, source, held)
         problems += wrong
         queries[demand.query] = query
@@ -263,7 +266,16 @@ def _size_queries_and_workers(
         job, cores, memory, prices, 1.0 if run is None else run.billed_share, driver_cores
     )
     problems += _findings_of_too_small_worker(name, job, way, memory)
-    return _QueriesAndWorkers(problems, queries, memory, run, way, sized, choices, spreads)
+    made = _QueriesAndWorkers(problems, queries, memory, run, way, sized, choices, spreads)
+    fetching_none = replace(memory, per_task=service_limits()["memory.writer_mib_per_task"] * MIB)
+    share = 1.0 if run is None else run.billed_share
+    lightest = worker_choice_job_and_all_choices(job, cores, fetching_none, prices, share, driver_cores)[0]
+    if least_limits or lightest.usd > way.usd - CENT:
+        return made
+    smaller = _size_queries_and_workers(
+        environment, name, demands, sources, prices, spreads, cores, driver_cores, least_limits=True
+    )
+    return smaller if smaller.way.usd < way.usd - CENT and not smaller.problems else made
 
 
 def _network_figure(environment: Environment, name: str) -> Figure[str]:
