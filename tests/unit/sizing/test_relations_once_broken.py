@@ -150,6 +150,31 @@ def test_shards_that_shorten_the_runs_of_one_query_are_searched_for() -> None:
     assert costs[0] == pytest.approx(min(costs))
 
 
+def test_shards_that_deliver_slowly_are_as_many_as_save_an_executor() -> None:
+    """Of large records only as many shards were tried as their work asks for, and not their delivery: $47 more."""
+    document = several(
+        {"engine": "glue", "latency": "987677ms"},
+        one={"records_per_second": 112.5, "record_size": "100KiB"},
+        two={"records_per_second": 1.0, "peak_factor": 5, "record_size": "400B"},
+        three={"records_per_second": 1.0, "peak_factor": 5, "record_size": "900B"},
+    )
+    document["kafka"] = {"main": {"kind": "msk", "tier": "standard"}}
+    document["streams"]["two"]["mode"] = "on-demand"
+    document["streams"]["three"] |= {"kind": "kafka", "cluster": "main"}
+    del document["streams"]["three"]["mode"]
+    for name, table in (("a", "one"), ("b", "one"), ("c", "three")):
+        sink = {"kind": "iceberg", "table": f"derived_{name}"}
+        derive = {"kind": "derive", "source": f"landed_{table}", "sink": sink}
+        document["jobs"]["job"]["queries"][f"derive-{name}"] = derive
+    a_pin_changes_nothing(document)
+    costs = []
+    for shards in (None, *range(11, 32)):
+        document["streams"]["one"]["shards"] = shards
+        _, found = sized(document)
+        costs.append(float("inf") if found is None else total_cost(found).value)
+    assert costs[0] == pytest.approx(min(costs))
+
+
 def test_shards_that_cost_less_in_all_stay_with_pinned_cores() -> None:
     """Two shards more shorten the runs, which saves more than these shards cost."""
     rate = {"records_per_second_per_core": 3539, "batch_overhead": "300ms", "basis": "measured"}
