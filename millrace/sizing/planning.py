@@ -17,7 +17,8 @@ from millrace.sizing.alarms.alarms import alarms
 from millrace.sizing.alternatives import other_engines_and_services
 from millrace.sizing.alternatives.choose_runs_and_stream_modes import environment_with_cheapest_choices
 from millrace.sizing.alternatives.doubtful_plan_inputs import doubtful_input_lines
-from millrace.sizing.alternatives.partition_search import JobPlanner, cheapest_partitions
+from millrace.sizing.alternatives.job_planner import JobPlanner
+from millrace.sizing.alternatives.partition_search import cheapest_partitions
 from millrace.sizing.alternatives.remedies import findings_with_remedies
 from millrace.sizing.cost import CENT, stream_cost_items
 from millrace.sizing.costs.endpoints_or_nat_gateways import (

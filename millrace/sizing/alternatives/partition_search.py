@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import TypeVar
 
-from millrace.config.document.problems import Finding
-from millrace.config.model import Environment
-from millrace.sizing.cost import CENT, HOURS, stream_cost_items
-from millrace.sizing.jobs.job_plan import job_plan_and_findings
-from millrace.sizing.jobs.queries_on_cores import joined_source_partitions, largest_batches_on_shared_cores
+from millrace.sizing.alternatives.job_planner import JobPlanner, stream_usd
+from millrace.sizing.cost import CENT, HOURS
 from millrace.sizing.jobs.shared_cores import LargestBatch, divide_into_tasks_or_none, fewest_shared_cores
 from millrace.sizing.jobs.worker_choices import worker_usd_hour
-from millrace.sizing.plan_model import Figure, JobPlan
-from millrace.sizing.prices_and_limits import PriceTable, service_limits
 from millrace.sizing.queries.demand import QueryDemand
-from millrace.sizing.queries.driver import demands_by_driver_cores_and_findings
-from millrace.sizing.queries.query_plan import SourcePartitions
 from millrace.sizing.shards_and_partitions import StreamWithReaders
 
 _PRICED = 12
@@ -60,88 +53,6 @@ class PartitionCandidate:
 
 
 V = TypeVar("V")
-Planned = tuple[JobPlan | None, list[Finding]]
-
-
-class JobPlanner:
-    """Planning of jobs for given partitions; each case once.
-
-    Parameters
-    ----------
-    demands
-        Demands of all queries.
-    """
-
-    def __init__(self, environment: Environment, demands: Iterable[QueryDemand], prices: PriceTable) -> None:
-        self.environment, self.prices = environment, prices
-        self.demands: dict[str, list[QueryDemand]] = {name: [] for name in environment.jobs}
-        for demand in demands:
-            self.demands[demand.job].append(demand)
-        self.by_driver: dict[str, dict[int, list[QueryDemand]]] = {}
-        """Demands of each job by the cores of its driver."""
-        self.problems: list[Finding] = []
-        """Findings for jobs whose driver is too busy, whatever its size."""
-        for name, own in self.demands.items():
-            self.by_driver[name], wrong = demands_by_driver_cores_and_findings(environment, name, own)
-            self.problems += wrong
-        self.least: Mapping[str, float] = {}
-        """Partitions that the traffic needs, as real numbers, by stream."""
-        self._planned: dict[tuple[str, tuple[int, ...]], Planned] = {}
-
-    def source_partitions(
-        self, demands: Iterable[QueryDemand], partitions: Mapping[str, int]
-    ) -> dict[str, SourcePartitions]:
-        """Return the streams of queries as these find them, by stream."""
-        found = {}
-        for name in dict.fromkeys(name for demand in demands for name in demand.streams):
-            stream, number, least = self.environment.streams[name], partitions[name], self.least[name]
-            evenly = least if number - 1 < least <= number else float(number)
-            steady = stream.elastic_limit_names is None
-            found[name] = SourcePartitions(
-                number, steady=steady, limits_parts=stream.limits_parts, evenly=evenly
-            )
-        return found
-
-    def largest_batches(
-        self, demands: Sequence[QueryDemand], partitions: Mapping[str, int]
-    ) -> tuple[LargestBatch, ...]:
-        """Return the largest batches of queries that find these partitions."""
-        sources = self.source_partitions(demands, partitions)
-        return largest_batches_on_shared_cores(
-            demands, [joined_source_partitions(demand, sources) for demand in demands]
-        )
-
-    def plan_or_findings(self, job: str, partitions: Mapping[str, int]) -> Planned:
-        """Return the plan of a job that finds these partitions, or its findings; with the driver that costs the least; of equal ones the smallest."""
-        sources = self.source_partitions(self.demands[job], partitions)
-        key = (job, tuple(each.partitions for each in sources.values()))
-        if key not in self._planned:
-            planned = [
-                job_plan_and_findings(self.environment, job, demands, sources, self.prices, cores)
-                for cores, demands in self.by_driver[job].items()
-            ]
-            possible = [each for each in planned if each[0] is not None]
-            self._planned[key] = min(possible, key=_monthly_usd_of_planned_job) if possible else planned[-1]
-        return self._planned[key]
-
-    def monthly_usd(
-        self,
-        job: str,
-        readings: Mapping[str, StreamWithReaders],
-        streams: Iterable[str],
-        partitions: Mapping[str, int],
-    ) -> float:
-        """Return the dollars a month of a job and of streams; infinity if pins do not allow it."""
-        sized, _ = self.plan_or_findings(job, partitions)
-        if sized is None:
-            return math.inf
-        own = (_stream_usd(self, readings[name], partitions[name]) for name in streams)
-        return sum(own) + sum(line.usd for line in sized.cost)
-
-
-def _monthly_usd_of_planned_job(planned: Planned) -> float:
-    assert planned[0] is not None
-    return round(sum(line.usd for line in planned[0].cost), 6)
 
 
 def cheapest_partitions(
@@ -190,7 +101,7 @@ def cheapest_partitions(
                 starts.append(fewer)
         else:
             costs = {
-                (name, number): _stream_usd(planner, readings[name], number)
+                (name, number): stream_usd(planner, readings[name], number)
                 for name, numbers in own.items()
                 for number in numbers.values()
             }
@@ -281,20 +192,6 @@ def _streams_to_raise(
     return [[name for name in own if seconds[name] >= limit] for limit in limits]
 
 
-def _stream_usd(planner: JobPlanner, reading: StreamWithReaders, number: int) -> float:
-    """Return the dollars a month of a stream with so many partitions."""
-    stream, prices = reading.stream, planner.prices
-    shared = sum(not demand.fan_out for demand in reading.readers)
-    consumers = len(reading.readers) - shared + len(stream.consumers_of_other_programs)
-    advantage = planner.environment.governance.on_demand_advantage
-    figure = Figure(number, stream.parts, "")
-    lines = stream_cost_items(reading.name, stream, figure, shared, consumers, prices, advantage=advantage)
-    usd = sum(line.usd for line in lines)
-    if stream.has_shard_metrics:
-        usd += number * service_limits()["kinesis.shard_metrics"] * prices.usd("cloudwatch.metric_month")
-    return usd
-
-
 def _candidates_for_shared_cores(
     planner: JobPlanner,
     job: str,
@@ -311,7 +208,7 @@ def _candidates_for_shared_cores(
     for least in _wave_partition_choices(planner, demands, readings, chosen):
         batches = planner.largest_batches(demands, {**chosen, **least})
         free = tuple(demand.lands and set(demand.streams) <= set(least) for demand in demands)
-        lowest = sum(_stream_usd(planner, streams[name], number) for name, number in least.items())
+        lowest = sum(stream_usd(planner, streams[name], number) for name, number in least.items())
         most = fewest_shared_cores(batches)
         yield PartitionCandidate(most, lowest, least)
         for cores in range(fewest_shared_cores(batches, free=free), most + 1):
@@ -327,7 +224,7 @@ def _candidates_for_shared_cores(
                 for demand, own, more in zip(demands, tasks, may, strict=True):
                     for name, part in demand.streams.items() if more else ():
                         number[name] = max(number[name], math.ceil(own.number * part - 1e-9))
-                usd = sum(_stream_usd(planner, streams[name], each) for name, each in number.items())
+                usd = sum(stream_usd(planner, streams[name], each) for name, each in number.items())
                 if usd + workers < best - CENT:
                     best, sized = usd + workers, planner.plan_or_findings(job, {**chosen, **number})[0]
                     paid = sized.cores.value if sized else 0
@@ -439,12 +336,12 @@ def _fewest_partitions_that_cost_less(
     The search divides the batches of all streams together, which gives some of them more than they need beside the others.
     """
     least, most = reading.fewest_with_spare(one_wave=False), chosen[reading.name]
-    if _stream_usd(planner, reading, least) == _stream_usd(planner, reading, most):
+    if stream_usd(planner, reading, least) == stream_usd(planner, reading, most):
         return most
     now, _ = planner.plan_or_findings(job, chosen)
     usd = math.inf
     if now is not None:
-        usd = _stream_usd(planner, reading, most) + sum(line.usd for line in now.cost)
+        usd = stream_usd(planner, reading, most) + sum(line.usd for line in now.cost)
         cores = now.executors.value * now.vcpu
     paid, demands = planner.environment.jobs[job].cores or cores, planner.demands[job]
     for number in range(least, most):
@@ -453,7 +350,7 @@ def _fewest_partitions_that_cost_less(
             sized, _ = planner.plan_or_findings(job, fewer)
             if (
                 sized
-                and _stream_usd(planner, reading, number) + sum(line.usd for line in sized.cost) < usd - CENT
+                and stream_usd(planner, reading, number) + sum(line.usd for line in sized.cost) < usd - CENT
             ):
                 return number
     return most

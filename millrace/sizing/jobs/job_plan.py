@@ -262,15 +262,15 @@ def _size_queries_and_workers(
         queries[demand.query] = query
     memory = _memory_of_job(environment, job, demands, spreads, sources, queries)
     run = run_plan_or_none(name, job, demands, spreads, [source.partitions for source in sources])
-    way, sized, choices = worker_choice_job_and_all_choices(
-        job, cores, memory, prices, 1.0 if run is None else run.billed_share, driver_cores
-    )
+    share = 1.0 if run is None else run.billed_share
+    way, sized, choices = worker_choice_job_and_all_choices(job, cores, memory, prices, share, driver_cores)
     problems += _findings_of_too_small_worker(name, job, way, memory)
     made = _QueriesAndWorkers(problems, queries, memory, run, way, sized, choices, spreads)
+    if least_limits:
+        return made
     fetching_none = replace(memory, per_task=service_limits()["memory.writer_mib_per_task"] * MIB)
-    share = 1.0 if run is None else run.billed_share
     lightest = worker_choice_job_and_all_choices(job, cores, fetching_none, prices, share, driver_cores)[0]
-    if least_limits or lightest.usd > way.usd - CENT:
+    if lightest.usd > way.usd - CENT:
         return made
     smaller = _size_queries_and_workers(
         environment, name, demands, sources, prices, spreads, cores, driver_cores, least_limits=True

@@ -1,0 +1,116 @@
+"""Plans of jobs for given partitions of their streams, and the dollars of both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from millrace.config.document.problems import Finding
+from millrace.config.model import Environment
+from millrace.sizing.cost import stream_cost_items
+from millrace.sizing.jobs.job_plan import job_plan_and_findings
+from millrace.sizing.jobs.queries_on_cores import joined_source_partitions, largest_batches_on_shared_cores
+from millrace.sizing.jobs.shared_cores import LargestBatch
+from millrace.sizing.plan_model import Figure, JobPlan
+from millrace.sizing.prices_and_limits import PriceTable, service_limits
+from millrace.sizing.queries.demand import QueryDemand
+from millrace.sizing.queries.driver import demands_by_driver_cores_and_findings
+from millrace.sizing.queries.query_plan import SourcePartitions
+from millrace.sizing.shards_and_partitions import StreamWithReaders
+
+Planned = tuple[JobPlan | None, list[Finding]]
+
+
+class JobPlanner:
+    """Planning of jobs for given partitions; each case once.
+
+    Parameters
+    ----------
+    demands
+        Demands of all queries.
+    """
+
+    def __init__(self, environment: Environment, demands: Iterable[QueryDemand], prices: PriceTable) -> None:
+        self.environment, self.prices = environment, prices
+        self.demands: dict[str, list[QueryDemand]] = {name: [] for name in environment.jobs}
+        for demand in demands:
+            self.demands[demand.job].append(demand)
+        self.by_driver: dict[str, dict[int, list[QueryDemand]]] = {}
+        """Demands of each job by the cores of its driver."""
+        self.problems: list[Finding] = []
+        """Findings for jobs whose driver is too busy, whatever its size."""
+        for name, own in self.demands.items():
+            self.by_driver[name], wrong = demands_by_driver_cores_and_findings(environment, name, own)
+            self.problems += wrong
+        self.least: Mapping[str, float] = {}
+        """Partitions that the traffic needs, as real numbers, by stream."""
+        self._planned: dict[tuple[str, tuple[int, ...]], Planned] = {}
+
+    def source_partitions(
+        self, demands: Iterable[QueryDemand], partitions: Mapping[str, int]
+    ) -> dict[str, SourcePartitions]:
+        """Return the streams of queries as these find them, by stream."""
+        found = {}
+        for name in dict.fromkeys(name for demand in demands for name in demand.streams):
+            stream, number, least = self.environment.streams[name], partitions[name], self.least[name]
+            evenly = least if number - 1 < least <= number else float(number)
+            steady = stream.elastic_limit_names is None
+            found[name] = SourcePartitions(
+                number, steady=steady, limits_parts=stream.limits_parts, evenly=evenly
+            )
+        return found
+
+    def largest_batches(
+        self, demands: Sequence[QueryDemand], partitions: Mapping[str, int]
+    ) -> tuple[LargestBatch, ...]:
+        """Return the largest batches of queries that find these partitions."""
+        sources = self.source_partitions(demands, partitions)
+        return largest_batches_on_shared_cores(
+            demands, [joined_source_partitions(demand, sources) for demand in demands]
+        )
+
+    def plan_or_findings(self, job: str, partitions: Mapping[str, int]) -> Planned:
+        """Return the plan of a job that finds these partitions, or its findings; with the driver that costs the least; of equal ones the smallest."""
+        sources = self.source_partitions(self.demands[job], partitions)
+        key = (job, tuple(each.partitions for each in sources.values()))
+        if key not in self._planned:
+            planned = [
+                job_plan_and_findings(self.environment, job, demands, sources, self.prices, cores)
+                for cores, demands in self.by_driver[job].items()
+            ]
+            possible = [each for each in planned if each[0] is not None]
+            self._planned[key] = min(possible, key=_monthly_usd_of_planned_job) if possible else planned[-1]
+        return self._planned[key]
+
+    def monthly_usd(
+        self,
+        job: str,
+        readings: Mapping[str, StreamWithReaders],
+        streams: Iterable[str],
+        partitions: Mapping[str, int],
+    ) -> float:
+        """Return the dollars a month of a job and of streams; infinity if pins do not allow it."""
+        sized, _ = self.plan_or_findings(job, partitions)
+        if sized is None:
+            return math.inf
+        own = (stream_usd(self, readings[name], partitions[name]) for name in streams)
+        return sum(own) + sum(line.usd for line in sized.cost)
+
+
+def _monthly_usd_of_planned_job(planned: Planned) -> float:
+    assert planned[0] is not None
+    return round(sum(line.usd for line in planned[0].cost), 6)
+
+
+def stream_usd(planner: JobPlanner, reading: StreamWithReaders, number: int) -> float:
+    """Return the dollars a month of a stream with so many partitions."""
+    stream, prices = reading.stream, planner.prices
+    shared = sum(not demand.fan_out for demand in reading.readers)
+    consumers = len(reading.readers) - shared + len(stream.consumers_of_other_programs)
+    advantage = planner.environment.governance.on_demand_advantage
+    figure = Figure(number, stream.parts, "")
+    lines = stream_cost_items(reading.name, stream, figure, shared, consumers, prices, advantage=advantage)
+    usd = sum(line.usd for line in lines)
+    if stream.has_shard_metrics:
+        usd += number * service_limits()["kinesis.shard_metrics"] * prices.usd("cloudwatch.metric_month")
+    return usd
