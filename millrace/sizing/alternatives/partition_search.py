@@ -137,6 +137,8 @@ def _more_partitions_that_cost_less(
             for factor, more in (_STEPS if bounded else _STEPS + _JUMPS)
             for names in _streams_to_raise(planner, job, own, chosen)
         ]
+        if bounded:
+            steps += _as_many_as_cores(planner, job, own, chosen)
         if not bounded:
             # One stream may have been enough for smaller workers, or a part of the step.
             smaller = [each for each in steps if cost(each, ()) < cost(chosen, ()) - CENT]
@@ -146,6 +148,20 @@ def _more_partitions_that_cost_less(
             break
         chosen = best
     return chosen
+
+
+def _as_many_as_cores(
+    planner: JobPlanner, job: str, own: Collection[str], chosen: Mapping[str, int]
+) -> list[dict[str, int]]:
+    """Return more partitions of all streams, as many as the cores of about as many executors: full waves of tasks save a shuffle."""
+    sized, _ = planner.plan_or_findings(job, chosen)
+    if sized is None:
+        return []
+    executors = range(max(1, sized.executors.value - 2), sized.executors.value + 3)
+    numbers = (each * sized.vcpu for each in executors)
+    return [
+        {**chosen, **dict.fromkeys(own, each)} for each in numbers if each > max(chosen[name] for name in own)
+    ]
 
 
 def _fewest_between(

@@ -150,6 +150,23 @@ def test_shards_that_shorten_the_runs_of_one_query_are_searched_for() -> None:
     assert costs[0] == pytest.approx(min(costs))
 
 
+@pytest.mark.parametrize("factor", [1, 1.01])
+def test_partitions_that_fill_their_waves_are_searched_for_a_bounded_run(factor: float) -> None:
+    traffic = {"records_per_second": 40065.4, "peak_factor": 1, "record_size": "1KiB"}
+    rate = {"records_per_second_per_core": 18545, "batch_overhead": "301ms", "basis": "measured"}
+    job = {"engine": "glue", "latency": "30m", "run_every": "5m", "scaling": "fixed", "rate": rate}
+    document = quieter(several(job, one=traffic), factor)
+    del document["streams"]["one"]["mode"]
+    document["streams"]["one"] |= {"kind": "kafka", "cluster": "main"}
+    document |= {"kafka": {"main": {"kind": "msk", "tier": "standard"}}}
+    _, found = sized(document)
+    assert found is not None
+    for partitions in range(2, 34):
+        document["streams"]["one"]["partitions"] = partitions
+        _, pinned = sized(document)
+        assert pinned is None or total_cost(found).value <= total_cost(pinned).value * (1 + 1e-9)
+
+
 def test_shards_that_deliver_slowly_are_as_many_as_save_an_executor() -> None:
     """Of large records only as many shards were tried as their work asks for, and not their delivery: $47 more."""
     document = several(
