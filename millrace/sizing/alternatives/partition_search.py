@@ -146,21 +146,23 @@ def _more_partitions_that_cost_less(
         best = min(steps, key=cost, default=chosen)
         if cost(best) >= cost(chosen) - CENT:
             break
-        chosen = best
+        chosen = _fewest_between(chosen, best, own, cost) if bounded else best
     return chosen
 
 
 def _as_many_as_cores(
     planner: JobPlanner, job: str, own: Collection[str], chosen: Mapping[str, int]
 ) -> list[dict[str, int]]:
-    """Return more partitions of all streams, as many as the cores of about as many executors: full waves of tasks save a shuffle."""
+    """Return more partitions of some streams, as many as the cores of about as many executors: full waves of tasks save a shuffle."""
     sized, _ = planner.plan_or_findings(job, chosen)
     if sized is None:
         return []
-    executors = range(max(1, sized.executors.value - 2), sized.executors.value + 3)
-    numbers = (each * sized.vcpu for each in executors)
+    numbers = [sized.vcpu * (sized.executors.value + more) for more in (-1, 0, 1)]
     return [
-        {**chosen, **dict.fromkeys(own, each)} for each in numbers if each > max(chosen[name] for name in own)
+        {**chosen, **dict.fromkeys(names, number)}
+        for names in _streams_to_raise(planner, job, own, chosen)
+        for number in numbers
+        if number > max(chosen[name] for name in names)
     ]
 
 

@@ -42,6 +42,7 @@ from millrace.sizing.queries.trigger_interval_limits import (
     longest_join_trigger,
     partitions_that_hold_run,
     seconds_that_fit_in_memory,
+    seconds_within_batch_limit,
     seconds_within_retention,
     work_with_landing_pace,
     work_with_trigger_limit,
@@ -221,15 +222,15 @@ def _longest_trigger(facts: _QueryFacts, job: str, name: str, query: Query) -> f
     work = QueryWork(1.0, 0.0, facts.speeds[job, name].overhead, _latency_share(facts, job, query).seconds)
     if isinstance(query, SourceQueryBase):
         work = work_with_trigger_limit(
-            work, _seconds_that_memory_and_retention_hold(facts, job, query), followed=False
+            work, _seconds_that_a_batch_may_hold(facts, job, query), followed=False
         )
     return work.longest_batch_seconds
 
 
-def _seconds_that_memory_and_retention_hold(facts: _QueryFacts, job: str, query: Query) -> float:
-    """Return the seconds of arrivals that memory and retention hold of a query, and of those whose tables are joined with its own.
+def _seconds_that_a_batch_may_hold(facts: _QueryFacts, job: str, query: Query) -> float:
+    """Return the seconds of arrivals that memory, retention and a stated limit hold of a query and of those whose tables are joined with its own.
 
-    Beside joined batches or state a longer trigger saves next to nothing, and its batches take the memory of these.
+    Beside joined batches, tables or state a longer trigger saves next to nothing, and its batches take the memory of these.
     """
     # Tables that are joined get one trigger, so that the join reads whole batches of both.
     tables = facts.joined.get(query.table, ()) if isinstance(query, LandingQueryBase) else ()
@@ -243,12 +244,17 @@ def _seconds_that_memory_and_retention_hold(facts: _QueryFacts, job: str, query:
             seconds_within_retention(
                 [streams[name] for name in one.source_stream_names], outage_to_plan_for(jobs[whose])
             ),
+            seconds_within_batch_limit(
+                getattr(one, "records_per_batch", None),
+                sum(_peak_rates_by_stream(facts, one).values()) * peak_multiple_to_catch_up(jobs[whose]),
+            ),
         )
     )
     overheads = (
         [facts.speeds[facts.queries[table][:2]].overhead for table in tables] if len(tables) > 1 else []
     )
-    if facts.environment.jobs[job].memory.state:
+    memory = facts.environment.jobs[job].memory
+    if memory.state or memory.tables:
         overheads += [facts.speeds[job, name].overhead for name in facts.environment.jobs[job].queries]
     return min([seconds, *map(longest_join_trigger, overheads)])
 
@@ -302,7 +308,7 @@ def _query_demand(
     if isinstance(query, SourceQueryBase):
         followed = isinstance(query, LandingQueryBase) and query.table in facts.readers
         work = work_with_trigger_limit(
-            work, _seconds_that_memory_and_retention_hold(facts, job_name, query), followed=followed
+            work, _seconds_that_a_batch_may_hold(facts, job_name, query), followed=followed
         )
         work = replace(
             work, most_trigger=min(work.most_trigger, facts.longest_trigger_seconds(job_name, work.overhead))

@@ -1,4 +1,4 @@
-"""Triggers of queries: bounded by memory and retention, and in step along a path of tables."""
+"""Triggers of queries: bounded by memory, retention and stated limits, and in step along a path of tables."""
 
 from __future__ import annotations
 
@@ -55,6 +55,11 @@ def seconds_within_retention(streams: Iterable[Stream], outage: timedelta) -> fl
     return math.floor(500 * min((each.retention - outage).total_seconds() for each in streams)) / 1000
 
 
+def seconds_within_batch_limit(limit: int | None, rate: float) -> float:
+    """Return the longest trigger with which fewer records arrive than a stated limit lets a batch have; infinity without one."""
+    return math.inf if limit is None else (math.ceil(1000 * limit / rate) - 1) / 1000
+
+
 def partitions_that_hold_run(
     streams: Mapping[str, Stream], peaks: Mapping[str, float], seconds: float
 ) -> float:
@@ -86,7 +91,7 @@ def work_with_trigger_limit(work: QueryWork, seconds: float, *, followed: bool) 
     Parameters
     ----------
     seconds
-        Seconds of arrivals that memory and retention hold.
+        Seconds of arrivals that memory, retention and a stated limit hold.
     followed
         Whether a derive query reads the table.
     """

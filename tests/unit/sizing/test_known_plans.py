@@ -182,7 +182,8 @@ def test_a_limit_that_cannot_catch_up_is_refused(from_text: Loader) -> None:
     free = plan(from_text(yaml)).jobs["clicks"].queries["land"]
     assert free.records_per_batch is not None
     least = 8000 * 1.5 * max(free.trigger_seconds.value, 2 / (1 - 8000 * 1.5 / 16_000))
-    pinned = yaml.replace("kind: land\n", f"kind: land\n        records_per_batch: {int(least) - 1}\n")
+    own = f"        trigger: {free.trigger_seconds.value}s\n        records_per_batch: {int(least) - 1}\n"
+    pinned = yaml.replace("kind: land\n", f"kind: land\n{own}")
     with pytest.raises(ConfigurationError, match=r"must take 1\.50 times the peak"):
         plan(from_text(pinned))
     assert plan(from_text(pinned.replace(str(int(least) - 1), str(int(least) + 1))))

@@ -531,3 +531,12 @@ def test_no_rounding_of_shards_that_are_an_estimate_decides_on_waves(factor: flo
     document["jobs"]["other"]["queries"]["land-one"]["table"] = "landed_again"
     an_easier_environment_is_no_worse(document, factor)
     a_pin_changes_nothing(document)
+
+
+@pytest.mark.parametrize("factor", [1.01, 2, 8, 64])
+def test_a_stated_limit_of_a_batch_takes_a_shorter_trigger(factor: float) -> None:
+    """A looser SLA would have a trigger in which more records arrive than a batch may have."""
+    document = several({"engine": "glue", "latency": "45206ms"}, one={"records_per_second": 2237.3, "record_size": "400B"})  # fmt: skip
+    document["jobs"]["job"]["queries"]["land-one"]["records_per_batch"] = 100_000
+    an_easier_environment_is_no_worse(document, factor)
+    assert verdict(document)[0] == KEPT
