@@ -53,7 +53,8 @@ def worker_choice_job_and_all_choices(
             return memory.worker_bytes_needed(tasks, executors, heap) / GIB
 
         def gib_needed_on_fewest(tasks: int) -> float:
-            return max(gib_needed(tasks, math.ceil(cores / tasks)), tasks * least)
+            executors = max(math.ceil(cores / tasks), (job.max_workers or 1) - 1)
+            return max(gib_needed(tasks, executors), tasks * least)
 
         for worker in kind.possible_workers(job, gib_needed_on_fewest):
             executors = memory.fewest_executors(

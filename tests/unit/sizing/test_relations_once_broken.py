@@ -219,6 +219,12 @@ def test_a_bounded_run_takes_its_cores_on_workers_of_another_size() -> None:
     a_pin_changes_nothing(document | {"kafka": {"main": {"kind": "msk", "existing": EXISTING}}})
 
 
+def test_state_is_divided_among_all_pinned_workers() -> None:
+    """Each was as large as the fewest executors for the cores would have to be."""
+    job = {"engine": "emr", "latency": "5637823ms", "run_every": "90m", "memory": {"state": "40GiB"}}
+    a_pin_changes_nothing(several(job, one={"records_per_second": 1.0, "record_size": "100KiB"}))
+
+
 def test_cores_that_memory_brings_take_fewer_partitions() -> None:
     """A join takes workers of four cores, which the search for partitions thought to be dearer than two of two."""
     document = several(
