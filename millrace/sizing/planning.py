@@ -232,7 +232,7 @@ def _stream_plans_and_findings(
         if not each.is_left_to_plan
     }
     chosen, readings = _cheapest_partitions_and_readings(planner, readings, given)
-    free = _environment_without_shared_pins(environment)
+    free = _environment_without_pinned_sizes(environment)
     if free is not environment:
         # Pins may refuse what leads the search to the best design, so what it finds without them is a design, too.
         unpinned, refused_free = query_demands_and_findings(free)
@@ -245,11 +245,10 @@ def _stream_plans_and_findings(
                 **{name: each.expected_partitions.value for name, each in found_free.items() if name in own},
                 **given,
             }
-            if (
-                planner.monthly_usd(job, readings, own, tried)
-                < planner.monthly_usd(job, readings, own, chosen) - CENT
-            ):
-                chosen = tried
+            if tried != chosen:
+                refused, usd = _refused_jobs_and_usd(planner, readings, chosen)
+                if _refused_jobs_and_usd(planner, readings, tried) < (refused, usd - CENT):
+                    chosen = tried
     cores = _pinned_cores_by_stream(planner, readings, chosen)
     for name, stream in environment.streams.items():
         reading = readings[name]
@@ -289,12 +288,21 @@ def _cheapest_partitions_and_readings(
     for main in set().union(*(jobs for jobs in readers if len(jobs) > 1)) or {""}:
         each = {name: replace(reading, main_job=main) for name, reading in readings.items()}
         chosen = cheapest_partitions(planner, each, given)
-        usd = sum(
-            planner.monthly_usd(job, each, _streams_decided_by_job(each, job), chosen)
-            for job in planner.environment.jobs
-        )
-        tried.append((round(usd, 6), sum(chosen.values()), main, chosen, each))
+        cost = _refused_jobs_and_usd(planner, each, chosen)
+        tried.append((cost, sum(chosen.values()), main, chosen, each))
     return min(tried)[3:]
+
+
+def _refused_jobs_and_usd(
+    planner: JobPlanner, readings: Mapping[str, StreamWithReaders], partitions: Mapping[str, int]
+) -> tuple[int, float]:
+    """Return how many jobs pins do not allow, and the dollars a month of the others with the streams that they decide on."""
+    usd = [
+        planner.monthly_usd(job, readings, _streams_decided_by_job(readings, job), partitions)
+        for job in planner.environment.jobs
+    ]
+    possible = [each for each in usd if each < math.inf]
+    return len(usd) - len(possible), round(sum(possible), 6)
 
 
 def _streams_decided_by_job(readings: Mapping[str, StreamWithReaders], job: str) -> list[str]:
@@ -302,11 +310,10 @@ def _streams_decided_by_job(readings: Mapping[str, StreamWithReaders], job: str)
     return [name for name, each in readings.items() if each.readers and each.main_reader.job == job]
 
 
-def _environment_without_shared_pins(environment: Environment) -> Environment:
-    """Return the environment without the sizes that are pinned for jobs of several queries."""
-    several = {name: job for name, job in environment.jobs.items() if len(job.queries) > 1}
+def _environment_without_pinned_sizes(environment: Environment) -> Environment:
+    """Return the environment without the sizes that are pinned for jobs, and for the streams that they read."""
     for key in ("cores", "max_workers"):
-        environment = environment_with_choices(environment, "jobs", key, dict.fromkeys(several))
+        environment = environment_with_choices(environment, "jobs", key, dict.fromkeys(environment.jobs))
     queries = {
         name: {
             query: settings.model_copy(update={"records_per_batch": None})
@@ -314,12 +321,12 @@ def _environment_without_shared_pins(environment: Environment) -> Environment:
             else settings
             for query, settings in job.queries.items()
         }
-        for name, job in several.items()
+        for name, job in environment.jobs.items()
     }
     environment = environment_with_choices(environment, "jobs", "queries", queries)
     for name in {
         each
-        for job in several.values()
+        for job in environment.jobs.values()
         for query in job.queries.values()
         for each in query.source_stream_names
     }:

@@ -225,6 +225,20 @@ def test_state_is_divided_among_all_pinned_workers() -> None:
     a_pin_changes_nothing(several(job, one={"records_per_second": 1.0, "record_size": "100KiB"}))
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_limit_of_the_plan_is_not_refused_with_fewer_partitions(shared: bool) -> None:
+    """The search for them began with one, of which no run may have so large a batch, and went no further."""
+    job = {"engine": "emr", "latency": "9900209ms", "run_every": "30m", "memory": {"state": "40GiB"}}
+    document = several(job, one={"records_per_second": 3.1, "record_size": "100KiB"})
+    del document["streams"]["one"]["mode"]
+    document["streams"]["one"] |= {"kind": "kafka", "cluster": "main"}
+    document |= {"kafka": {"main": {"kind": "msk", "existing": EXISTING}}}
+    if shared:
+        query = {**document["jobs"]["job"]["queries"]["land-one"], "table": "again"}
+        document["jobs"]["again"] = {"engine": "glue", "latency": "15s", "queries": {"land": query}}
+    a_pin_changes_nothing(document)
+
+
 def test_cores_that_memory_brings_take_fewer_partitions() -> None:
     """A join takes workers of four cores, which the search for partitions thought to be dearer than two of two."""
     document = several(
