@@ -295,13 +295,13 @@ class JobBase(Model, ABC):
 
     @classmethod
     @abstractmethod
-    def possible_workers(cls, required: Job, needed: Callable[[int], float]) -> Iterator[Worker]:
+    def possible_workers(cls, required: Job, needed: Callable[[int, float], float]) -> Iterator[Worker]:
         """Yield the workers on which a job could run, whatever its engine.
 
         Parameters
         ----------
         needed
-            GiB that a worker must have, by the number of tasks that run on it at once.
+            GiB that a worker must have, by the number of tasks that run on it at once and the most GiB that one may have.
         """
 
     @abstractmethod

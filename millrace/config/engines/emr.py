@@ -179,7 +179,7 @@ class EmrJob(JobBase):
             )
 
     @classmethod
-    def possible_workers(cls, required: Job, needed: Callable[[int], float]) -> Iterator[Worker]:
+    def possible_workers(cls, required: Job, needed: Callable[[int, float], float]) -> Iterator[Worker]:
         """Yield workers with the least sufficient memory for each architecture and number of cores, and the job's own."""
         own = required if isinstance(required, cls) else None
         pinned = own.worker if own is not None and own.worker_is_given else None
@@ -189,7 +189,7 @@ class EmrJob(JobBase):
             for vcpu, sizes in EMR_MEMORY_GIB.items():
                 if vcpu < _SMALLEST_VCPU and (pinned is None or pinned.vcpu != vcpu):
                     continue
-                gibs = {next((size for size in sizes if size >= needed(vcpu)), sizes[-1])}
+                gibs = {next((size for size in sizes if size >= needed(vcpu, sizes[-1])), sizes[-1])}
                 if pinned is not None and pinned.vcpu == vcpu:
                     gibs.add(int(pinned.memory / GIB))
                 for gib in sorted(gibs):

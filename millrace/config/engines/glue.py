@@ -209,7 +209,7 @@ class GlueJob(JobBase):
     def possible_workers(
         cls,
         required: Job,
-        needed: Callable[[int], float],  # noqa: ARG003 - no worker type is left out for its memory
+        needed: Callable[[int, float], float],  # noqa: ARG003 - no worker type is left out for its memory
     ) -> Iterator[Worker]:
         """Yield all worker types of the job's version."""
         own = required if isinstance(required, cls) else None

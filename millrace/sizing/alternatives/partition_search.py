@@ -380,7 +380,7 @@ def _least_workers_usd(planner: JobPlanner, job: str, cores: int) -> float:
     if cores > (settings.cores or math.inf):
         return math.inf
     costs = [math.inf]
-    for each in type(settings).possible_workers(settings, lambda _: 0.0):
+    for each in type(settings).possible_workers(settings, lambda *_: 0.0):
         workers = math.ceil((settings.cores or cores) / each.tasks) + 1
         if each.own and workers <= (settings.max_workers or math.inf):
             paid = settings.max_workers or workers

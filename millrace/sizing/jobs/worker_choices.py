@@ -52,9 +52,9 @@ def worker_choice_job_and_all_choices(
         def gib_needed(tasks: int, executors: int) -> float:
             return memory.worker_bytes_needed(tasks, executors, heap) / GIB
 
-        def gib_needed_on_fewest(tasks: int) -> float:
-            executors = max(math.ceil(cores / tasks), (job.max_workers or 1) - 1)
-            return max(gib_needed(tasks, executors), tasks * least)
+        def gib_needed_on_fewest(tasks: int, most_gib: float) -> float:
+            fewest = memory.fewest_executors(tasks, math.ceil(cores / tasks), heap, most_gib * GIB)
+            return max(gib_needed(tasks, max(fewest, (job.max_workers or 1) - 1)), tasks * least)
 
         for worker in kind.possible_workers(job, gib_needed_on_fewest):
             executors = memory.fewest_executors(

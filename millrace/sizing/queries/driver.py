@@ -62,7 +62,7 @@ def route_advice_or_none(job: Job) -> str | None:
 
 def possible_driver_cores(job: Job) -> list[int]:
     """Return the numbers of cores that a job's driver, which is one of its workers, can have."""
-    possible = KINDS[job.engine].possible_workers(job, lambda _: 0.0)
+    possible = KINDS[job.engine].possible_workers(job, lambda *_: 0.0)
     return sorted({each.vcpu for each in possible if each.own})
 
 

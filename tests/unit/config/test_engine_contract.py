@@ -35,7 +35,7 @@ def test_an_engine_is_whole(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_worker_that_is_offered_has_tasks_and_a_price(kind: str) -> None:
-    offered = list(KINDS[kind].possible_workers(job(kind), lambda tasks: 1.0 * tasks))
+    offered = list(KINDS[kind].possible_workers(job(kind), lambda tasks, _: 1.0 * tasks))
     assert len({(each.name, each.architecture) for each in offered}) == len(offered)
     for each in offered:
         assert each.own or each.architecture != job(kind).processor_architecture
@@ -44,4 +44,6 @@ def test_every_worker_that_is_offered_has_tasks_and_a_price(kind: str) -> None:
             assert set(bill.price) & known_price_names(), bill
             assert bill.why.format(count=2, hours=730)
     other = next(name for name in KINDS if name != kind)
-    assert not any(each.own for each in KINDS[kind].possible_workers(job(other), lambda tasks: 1.0 * tasks))
+    assert not any(
+        each.own for each in KINDS[kind].possible_workers(job(other), lambda tasks, _: 1.0 * tasks)
+    )

@@ -231,12 +231,14 @@ def plain(document: Document, found: Plan, name: str) -> dict[str, PlainQuery]:
         if planned.records_per_partition is not None:
             limit = planned.records_per_partition.value * partitions
         kinesis = document["streams"][stream]["kind"] == "kinesis"
+        readers = json.dumps(document["jobs"]).count(f'"source": "{stream}"')
         queries[query] = PlainQuery(
             rate=rate,
             partitions=partitions,
             limit=limit,
             spread=planned.repartition is not None,
-            shard_bytes=sizes[traffic["record_size"]] if kinesis else 0.0,
+            shard_bytes=sizes[traffic["record_size"]] * readers if kinesis else 0.0,
+            alone=readers == 1,
             **common,
         )
         if "table" in asked:

@@ -75,18 +75,23 @@ def documents(draw: st.DrawFn, *, rated: bool = False) -> Document:
         tables: list[str] = []
         for place in range(draw(st.sampled_from([1, 1, 2, 3]))):
             name = f"{number}{place}"
-            streams[f"stream-{name}"] = stream = draw(_stream(kafka))
+            stream_name = f"stream-{name}"
+            if streams and draw(st.integers(0, 4)) == 0:
+                stream_name = draw(st.sampled_from(sorted(streams)))
+            else:
+                streams[stream_name] = draw(_stream(kafka))
+            stream = streams[stream_name]
             kind = draw(st.sampled_from(["land", "derive", "direct"]))
             if kind == "direct" and stream["kind"] == "kafka":
                 queries[f"direct-{name}"] = {
                     "kind": "direct",
-                    "source": f"stream-{name}",
+                    "source": stream_name,
                     "schema": SCHEMA,
                     "dead_letters": f"dead_{name}",
                     "sink": {"kind": "iceberg", "table": f"direct_{name}"},
                 }
                 continue
-            source = {"source": f"stream-{name}", "schema": SCHEMA}
+            source = {"source": stream_name, "schema": SCHEMA}
             read = (
                 {"kind": "route", "routes": {"all": source}}
                 if draw(st.booleans())
@@ -111,7 +116,11 @@ def documents(draw: st.DrawFn, *, rated: bool = False) -> Document:
             job["scaling"] = "fixed"
         if draw(st.sampled_from([True, False, False, False])):
             job["catch_up"] = {"outage": draw(st.sampled_from(["1m", "15m"])), "within": "2h"}
-        if job["engine"] == "glue" and draw(st.sampled_from([True, False, False, False])):
+        if draw(st.integers(0, 5)) == 0:
+            job["memory"] = draw(
+                st.sampled_from([{"state": "8GiB"}, {"state": "100GiB"}, {"tables": "2GiB"}])
+            )
+        if draw(st.sampled_from([True, False, False, False])):
             job["run_every"] = draw(st.sampled_from(["5m", "30m"]))
             job["latency"] = draw(milliseconds(1800, 14_400))
         elif draw(st.sampled_from([True, False, False])):

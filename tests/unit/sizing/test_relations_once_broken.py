@@ -219,10 +219,15 @@ def test_a_bounded_run_takes_its_cores_on_workers_of_another_size() -> None:
     a_pin_changes_nothing(document | {"kafka": {"main": {"kind": "msk", "existing": EXISTING}}})
 
 
-def test_state_is_divided_among_all_pinned_workers() -> None:
-    """Each was as large as the fewest executors for the cores would have to be."""
-    job = {"engine": "emr", "latency": "5637823ms", "run_every": "90m", "memory": {"state": "40GiB"}}
-    a_pin_changes_nothing(several(job, one={"records_per_second": 1.0, "record_size": "100KiB"}))
+@pytest.mark.parametrize(
+    "job", [{"latency": "15s", "memory": {"state": "100GiB"}},
+            {"latency": "5637823ms", "run_every": "90m", "memory": {"state": "40GiB"}}]
+)  # fmt: skip
+def test_state_is_divided_among_all_workers(job: Document) -> None:
+    """Each was as large as one of the fewest executors for the cores would have to be."""
+    a_pin_changes_nothing(
+        several({"engine": "emr", **job}, one={"records_per_second": 1.0, "record_size": "100KiB"})
+    )
 
 
 @pytest.mark.parametrize("shared", [False, True])
