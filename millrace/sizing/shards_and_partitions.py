@@ -167,6 +167,15 @@ class StreamWithReaders:
         )
         asked = partition_demands_at_peak(self.stream, len(shared), again, stretch)
         held = max((demand.held_by for demand in self.readers), default=0.0)
+        asked += tuple(
+            PartitionDemand(
+                demand.partitions_to_read_at_a_time,
+                f"{demand.query} reads in {demand.work.longest_batch_seconds:g} s what arrives in {demand.work.most_arrival_seconds:g} s",
+                strictly=True,
+            )
+            for demand in self.readers
+            if demand.work.most_arrival_seconds > demand.work.longest_batch_seconds
+        )
         if self.stream.elastic_limit_names is not None:  # AWS opens them for what arrives, whoever reads it
             asked = tuple(each for each in asked if not each.strictly)
         # A stated number may be smaller; one that is not is read as if the plan had chosen it.

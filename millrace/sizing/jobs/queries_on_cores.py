@@ -171,7 +171,7 @@ def _finding_of_too_few_shards(environment: Environment, demand: QueryDemand) ->
     asked = environment.streams[stream]
     shards, part = asked.given_partitions, asked.parts.removesuffix("s")
     more = f", {demand.again:.2f} times to catch up" if demand.again > 1 else ""
-    least = math.floor(demand.partitions_to_read_in_one_wave) + 1
+    least = math.floor(max(demand.partitions_to_read_at_a_time, demand.partitions_to_read_in_one_wave)) + 1
     why = f"{demand.work.rate:,.0f} records/s at peak{more}, and a {part} hands {1 / demand.work.hand_over:,.0f} a second to {demand.query}"
     hint = (
         f"`fan_out: true` gives a query a {part}'s whole way out"

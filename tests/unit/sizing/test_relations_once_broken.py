@@ -6,7 +6,9 @@ import copy
 
 import pytest
 
-from millrace.sizing import total_cost
+from millrace.config import Environment
+from millrace.config.document.problems import ConfigurationError
+from millrace.sizing import plan, total_cost
 from millrace.sizing.simulation.plan_simulation_check import simulated_queries_of_plan
 from tests.unit.sizing.plan_relations import (
     KEPT,
@@ -565,3 +567,26 @@ def test_a_stated_limit_of_a_batch_takes_a_shorter_trigger(factor: float) -> Non
     document["jobs"]["job"]["queries"]["land-one"]["records_per_batch"] = 100_000
     an_easier_environment_is_no_worse(document, factor)
     assert verdict(document)[0] == KEPT
+
+
+def test_a_run_beside_other_readers_gets_the_shards_that_it_reads_a_period_from() -> None:
+    """The plan took the one shard of the other readers, and refused every period: $804 in place of $678."""
+    document = several(
+        {"engine": "emr"}, one={"records_per_second": 3.6, "peak_factor": 2, "record_size": "100KiB"}
+    )
+    query = document["jobs"]["job"]["queries"]["land-one"]
+    for name, latency in {"job": "23318ms", "often": "66968ms", "seldom": "1757204ms"}.items():
+        document["jobs"][name] = {
+            "engine": "emr",
+            "latency": latency,
+            "queries": {"land": {**query, "table": name}},
+        }
+    document["jobs"]["seldom"]["run"] = "auto"
+    an_easier_environment_is_no_worse(document, 1.3)
+    del document["jobs"]["seldom"]["run"]
+    document["jobs"]["seldom"]["run_every"] = "20m"
+    document["streams"]["one"]["shards"] = 3
+    with pytest.raises(
+        ConfigurationError, match=r"at least 4: land reads in 377\.204 s what arrives in 1200 s"
+    ):
+        plan(Environment.model_validate(document))
