@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -12,15 +11,13 @@ from millrace.config.aws import zones_refused_by_services as zone_tables
 from millrace.config.document.problems import Finding
 from millrace.config.engines import versions
 from millrace.config.model import Environment, MskCluster
-from millrace.config.queries import SourceQueryBase
 from millrace.sizing.alarms.alarms import alarms
 from millrace.sizing.alternatives import other_engines_and_services
 from millrace.sizing.alternatives.choose_runs_and_stream_modes import environment_with_cheapest_choices
 from millrace.sizing.alternatives.doubtful_plan_inputs import doubtful_input_lines
 from millrace.sizing.alternatives.job_planner import JobPlanner
-from millrace.sizing.alternatives.partition_search import cheapest_partitions
 from millrace.sizing.alternatives.remedies import findings_with_remedies
-from millrace.sizing.cost import CENT, stream_cost_items
+from millrace.sizing.alternatives.stream_plans import stream_plans_and_findings
 from millrace.sizing.costs.endpoints_or_nat_gateways import (
     dns_firewall_cost_items,
     jobs_in_vpc,
@@ -29,7 +26,6 @@ from millrace.sizing.costs.endpoints_or_nat_gateways import (
 from millrace.sizing.costs.shared_cost import shared_cost_items
 from millrace.sizing.costs.storage_and_unpriced_costs import unpriced_costs
 from millrace.sizing.environment_with_plan_choices import environment_with_choices
-from millrace.sizing.jobs.queries_on_cores import joined_source_partitions, spread_over_own_fewest_cores
 from millrace.sizing.msk_clusters import (
     broker_zone_count,
     cluster_load,
@@ -38,13 +34,8 @@ from millrace.sizing.msk_clusters import (
 )
 from millrace.sizing.plan_model import ClusterPlan, Figure, FigureInput, JobPlan, Plan, StreamPlan
 from millrace.sizing.prices_and_limits import PRICES, PriceTable, price_table_of_region, service_limits
-from millrace.sizing.queries.demand import QueryDemand
+from millrace.sizing.queries.demand import QueryDemand, demands_by_stream
 from millrace.sizing.queries.environment_demands import query_demands_and_findings
-from millrace.sizing.shards_and_partitions import (
-    StreamWithReaders,
-    partitions_figure_and_finding,
-    partitions_never_below_existing,
-)
 
 
 def plan(environment: Environment) -> Plan:
@@ -188,7 +179,7 @@ def _sizes_for_demands_and_findings(
     planner = JobPlanner(environment, demands, table)
     if planner.problems:
         return None, planner.problems
-    streams, problems = _stream_plans_and_findings(planner, demands)
+    streams, problems = stream_plans_and_findings(planner, demands)
     clusters, wrong = _cluster_plans_and_findings(environment, demands, streams, table)
     problems += wrong
     jobs = {}
@@ -201,173 +192,13 @@ def _sizes_for_demands_and_findings(
     return (None, problems) if problems else ((demands, streams, clusters, jobs), [])
 
 
-def _demands_by_stream(demands: list[QueryDemand]) -> dict[str, list[QueryDemand]]:
-    """Return the demands of the queries that read each stream themselves, by stream."""
-    found: dict[str, list[QueryDemand]] = {}
-    for demand in demands:
-        for stream in demand.streams if demand.lands else ():
-            found.setdefault(stream, []).append(demand.part_of_stream(stream))
-    return found
-
-
-def _stream_plans_and_findings(
-    planner: JobPlanner, demands: list[QueryDemand]
-) -> tuple[dict[str, StreamPlan], list[Finding]]:
-    found, problems = {}, []
-    environment, by_stream = planner.environment, _demands_by_stream(demands)
-    readings = {}
-    for name, stream in environment.streams.items():
-        readers = by_stream.get(name, [])
-        pinned = (
-            bool(readers)
-            and environment.jobs[StreamWithReaders(name, stream, readers).main_reader.job].cores is not None
-        )
-        readings[name] = StreamWithReaders(
-            name, stream, readers, 0.0 if pinned else environment.partition_buffer
-        )
-    planner.least = {name: each.partitions_for_traffic for name, each in readings.items()}
-    given = {
-        name: partitions_figure_and_finding(each, None)[0].value
-        for name, each in readings.items()
-        if not each.is_left_to_plan
-    }
-    chosen, readings = _cheapest_partitions_and_readings(planner, readings, given)
-    free = _environment_without_pinned_sizes(environment)
-    if free is not environment:
-        # Pins may refuse what leads the search to the best design, so what it finds without them is a design, too.
-        unpinned, refused_free = query_demands_and_findings(free)
-        other = JobPlanner(free, unpinned, planner.prices)
-        found_free = {} if refused_free or other.problems else _stream_plans_and_findings(other, unpinned)[0]
-        for job in environment.jobs:
-            own = _streams_decided_by_job(readings, job)
-            tried = {
-                **chosen,
-                **{name: each.expected_partitions.value for name, each in found_free.items() if name in own},
-                **given,
-            }
-            if tried != chosen:
-                refused, usd = _refused_jobs_and_usd(planner, readings, chosen)
-                if _refused_jobs_and_usd(planner, readings, tried) < (refused, usd - CENT):
-                    chosen = tried
-    cores = _pinned_cores_by_stream(planner, readings, chosen)
-    for name, stream in environment.streams.items():
-        reading = readings[name]
-        expected, wrong = partitions_figure_and_finding(reading, cores.get(name), chosen[name])
-        if wrong is not None:
-            problems.append(wrong)
-        expected = partitions_never_below_existing(environment, name, expected)
-        if wrong is None and (refused := stream.finding_if_resize_refused(name, expected.value)) is not None:
-            problems.append(refused)
-        shared = sum(not demand.fan_out for demand in reading.readers)
-        consumers = len(reading.readers) - shared + len(stream.consumers_of_other_programs)
-        found[name] = StreamPlan(
-            name=name,
-            kind=stream.kind,
-            mode=stream.topic_or_capacity_mode,
-            partitions=expected if stream.elastic_limit_names is None else None,
-            expected_partitions=expected,
-            cost=stream_cost_items(
-                name,
-                stream,
-                expected,
-                shared,
-                consumers,
-                planner.prices,
-                advantage=environment.governance.on_demand_advantage,
-            ),
-        )
-    return found, problems
-
-
-def _cheapest_partitions_and_readings(
-    planner: JobPlanner, readings: dict[str, StreamWithReaders], given: Mapping[str, int]
-) -> tuple[dict[str, int], dict[str, StreamWithReaders]]:
-    """Return the partitions of all streams, and the streams with the readers that decided: of jobs that share one, those of each are tried."""
-    readers = [{demand.job for demand in each.readers} for each in readings.values() if each.is_left_to_plan]
-    tried = []
-    for main in set().union(*(jobs for jobs in readers if len(jobs) > 1)) or {""}:
-        each = {name: replace(reading, main_job=main) for name, reading in readings.items()}
-        chosen = cheapest_partitions(planner, each, given)
-        cost = _refused_jobs_and_usd(planner, each, chosen)
-        tried.append((cost, sum(chosen.values()), main, chosen, each))
-    return min(tried)[3:]
-
-
-def _refused_jobs_and_usd(
-    planner: JobPlanner, readings: Mapping[str, StreamWithReaders], partitions: Mapping[str, int]
-) -> tuple[int, float]:
-    """Return how many jobs pins do not allow, and the dollars a month of the others with the streams that they decide on."""
-    usd = [
-        planner.monthly_usd(job, readings, _streams_decided_by_job(readings, job), partitions)
-        for job in planner.environment.jobs
-    ]
-    possible = [each for each in usd if each < math.inf]
-    return len(usd) - len(possible), round(sum(possible), 6)
-
-
-def _streams_decided_by_job(readings: Mapping[str, StreamWithReaders], job: str) -> list[str]:
-    """Return the streams whose partitions are chosen together with a job's cores."""
-    return [name for name, each in readings.items() if each.readers and each.main_reader.job == job]
-
-
-def _environment_without_pinned_sizes(environment: Environment) -> Environment:
-    """Return the environment without the sizes that are pinned for jobs, and for the streams that they read."""
-    for key in ("cores", "max_workers"):
-        environment = environment_with_choices(environment, "jobs", key, dict.fromkeys(environment.jobs))
-    queries = {
-        name: {
-            query: settings.model_copy(update={"records_per_batch": None})
-            if isinstance(settings, SourceQueryBase) and settings.records_per_batch is not None
-            else settings
-            for query, settings in job.queries.items()
-        }
-        for name, job in environment.jobs.items()
-    }
-    environment = environment_with_choices(environment, "jobs", "queries", queries)
-    for name in {
-        each
-        for job in environment.jobs.values()
-        for query in job.queries.values()
-        for each in query.source_stream_names
-    }:
-        stream = environment.streams[name]
-        if not stream.belongs_to_others and name not in environment.deployed_sizes.partitions:
-            environment = environment_with_choices(environment, "streams", stream.parts, {name: None})
-    return environment
-
-
-def _pinned_cores_by_stream(
-    planner: JobPlanner, readings: Mapping[str, StreamWithReaders], chosen: Mapping[str, int]
-) -> dict[str, int]:
-    """Return the pinned cores of a query that has its job alone, by stream, where they are more than it needs.
-
-    Any other stream keeps the number of partitions that is chosen, also where runs of a job take more cores than they need to end sooner.
-    """
-    found: dict[str, int] = {}
-    for name, reading in readings.items():
-        job = planner.environment.jobs[reading.main_reader.job] if reading.readers else None
-        cores = None if job is None or job.run_every is not None else job.cores
-        own = planner.demands[reading.main_reader.job] if cores is not None else []
-        if cores is not None and len(own) == 1:
-            fewest = spread_over_own_fewest_cores(
-                own[0], joined_source_partitions(own[0], planner.source_partitions(own, chosen))
-            ).cores
-            part = cores * reading.main_reader.least_cores / own[0].least_cores - 1e-9
-            # Fewer cores than the cheapest partitions take may do with more partitions.
-            if cores > fewest or (
-                cores < fewest and part > min(reading.fewest_partitions_by_cores(), default=math.inf)
-            ):
-                found[name] = max(1, math.ceil(part))
-    return found
-
-
 def _cluster_plans_and_findings(
     environment: Environment, demands: list[QueryDemand], streams: dict[str, StreamPlan], table: PriceTable
 ) -> tuple[dict[str, ClusterPlan], list[Finding]]:
     found, problems = {}, []
     counts = {name: each.expected_partitions.value for name, each in streams.items()}
     # Queries that share a topic read it once, together.
-    reading = _demands_by_stream(demands)
+    reading = demands_by_stream(demands)
     readers = {name: round(sum(demand.part for demand in reading.get(name, []))) for name in streams}
     for name, cluster in environment.kafka.items():
         if not isinstance(cluster, MskCluster) or cluster.existing is not None:

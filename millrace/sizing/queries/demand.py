@@ -139,3 +139,12 @@ class QueryDemand:
             read_at_once=self.read_at_once * part,
             held_by=self.held_by * part,
         )
+
+
+def demands_by_stream(demands: list[QueryDemand]) -> dict[str, list[QueryDemand]]:
+    """Return the demands of the queries that read each stream themselves, by stream."""
+    found: dict[str, list[QueryDemand]] = {}
+    for demand in demands:
+        for stream in demand.streams if demand.lands else ():
+            found.setdefault(stream, []).append(demand.part_of_stream(stream))
+    return found
