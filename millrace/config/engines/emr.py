@@ -189,7 +189,8 @@ class EmrJob(JobBase):
             for vcpu, sizes in EMR_MEMORY_GIB.items():
                 if vcpu < _SMALLEST_VCPU and (pinned is None or pinned.vcpu != vcpu):
                     continue
-                gibs = {next((size for size in sizes if size >= needed(vcpu, sizes[-1])), sizes[-1])}
+                least = needed(vcpu, sizes[-1])
+                gibs = {next((size for size in sizes if size >= least), sizes[-1])}
                 if pinned is not None and pinned.vcpu == vcpu:
                     gibs.add(int(pinned.memory / GIB))
                 for gib in sorted(gibs):
