@@ -26,7 +26,7 @@ _LOWERED = 3
 _STEPS = ((1, 1), (1, 2), (1, 3))
 """Partitions that are tried next, as factors and summands: with a pinned limit of a batch those in between may shorten nothing."""
 
-_JUMPS = ((2, 0), (4, 0), (8, 0))
+_JUMPS = ((2, 0), (4, 0), (8, 0), (16, 0))
 """The same for tasks that have to fetch much less before they fit on a smaller worker."""
 
 _CONTESTED = 5

@@ -590,3 +590,13 @@ def test_a_run_beside_other_readers_gets_the_shards_that_it_reads_a_period_from(
         ConfigurationError, match=r"at least 4: land reads in 377\.204 s what arrives in 1200 s"
     ):
         plan(Environment.model_validate(document))
+
+
+def test_partitions_that_bring_state_to_a_smaller_worker_are_many_times_as_many() -> None:
+    """Twelve bring a task's part below 10 GiB, and eight times the one that traffic needs was the most that was tried."""
+    job = {"engine": "emr", "latency": "15000ms", "memory": {"state": "8GiB"}}
+    document = several(job, one={"records_per_second": 1.1, "peak_factor": 5, "record_size": "100KiB"})
+    del document["streams"]["one"]["mode"]
+    document["streams"]["one"] |= {"kind": "kafka", "cluster": "main"}
+    document |= {"kafka": {"main": {"kind": "msk", "tier": "express"}}}
+    an_easier_environment_is_no_worse(document, 1.3)
