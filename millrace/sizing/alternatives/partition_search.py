@@ -68,7 +68,10 @@ def cheapest_partitions(
         Partitions of the streams that are not free.
     """
     options = {
-        name: each.fewest_partitions_by_cores() for name, each in readings.items() if each.is_left_to_plan
+        # Of choices that cost the same the first by name, whatever the order in the file.
+        name: readings[name].fewest_partitions_by_cores()
+        for name in sorted(readings)
+        if readings[name].is_left_to_plan
     }
     # Where nothing else decides, the fewest cores.
     chosen = {**given, **{name: each[min(each)] for name, each in options.items() if each}}

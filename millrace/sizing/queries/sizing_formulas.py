@@ -216,9 +216,9 @@ class CoreSpread:
     def steady_batch_seconds(self, work: QueryWork, rate: float) -> float:
         """Return the seconds at which consecutive batches settle under a rate below capacity: a/(1 − ρ)."""
         by_cores = work.overhead / (1 - rate * work.per_record / self.effective)
-        return max(
-            by_cores, self._seconds_without_reading(work) / (1 - rate * work.hand_over / self.read_at_once)
-        )
+        # What shares its partitions' throughput may use all of its part, and leaves none of it unused.
+        unread = self._seconds_without_reading(work)
+        return max(by_cores, unread and unread / (1 - rate * work.hand_over / self.read_at_once))
 
     def records_of_largest_batch(self, work: QueryWork, seconds: float) -> float:
         """Return the most records that batches of this duration can process."""

@@ -600,3 +600,43 @@ def test_partitions_that_bring_state_to_a_smaller_worker_are_many_times_as_many(
     document["streams"]["one"] |= {"kind": "kafka", "cluster": "main"}
     document |= {"kafka": {"main": {"kind": "msk", "tier": "express"}}}
     an_easier_environment_is_no_worse(document, 1.3)
+
+
+def test_a_stream_that_is_read_as_fast_as_it_delivers_is_planned_beside_a_run() -> None:
+    """The share of the readers was divided by what they leave of it, which is nothing."""
+    document = several(
+        {"engine": "emr", "latency": "361817ms"}, one={"records_per_second": 759.5, "record_size": "4KiB"}
+    )
+    document["streams"]["one"]["mode"] = "on-demand"
+    queries = document["jobs"]["job"]["queries"]
+    again = {"land": {**queries["land-one"], "table": "again"}}
+    queries["derive"] = {
+        "kind": "derive",
+        "source": "landed_one",
+        "sink": {"kind": "iceberg", "table": "derived"},
+    }
+    document["jobs"]["seldom"] = {"engine": "glue", "latency": "30m", "run_every": "5m", "queries": again}
+    assert verdict(document)[0] != MISSED
+
+
+def test_the_order_of_streams_that_cost_the_same_decides_nothing() -> None:
+    traffics = [
+        {"records_per_second": 15.9, "record_size": "100B"},
+        {"records_per_second": 4261.6, "record_size": "100B"},
+        {"records_per_second": 10.0, "record_size": "900B"},
+    ]
+    names = ("one", "two", "three")
+    document = several(
+        {"engine": "emr", "latency": "7077166ms", "run_every": "5m"},
+        **dict(zip(names, traffics, strict=True)),
+    )
+    for name in ("one", "three"):
+        del document["streams"][name]["mode"]
+        document["streams"][name] |= {"kind": "kafka", "cluster": "main"}
+    document["streams"]["two"]["mode"] = "on-demand"
+    document |= {"kafka": {"main": {"kind": "msk", "tier": "express"}}}
+    for name in ("derive", "more"):
+        document["jobs"]["job"]["queries"][name] = {
+            "kind": "derive", "source": "landed_two", "sink": {"kind": "iceberg", "table": f"derived_{name}"}
+        }  # fmt: skip
+    order_and_names_change_nothing(document)
