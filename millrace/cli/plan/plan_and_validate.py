@@ -7,7 +7,6 @@ import math
 import sys
 from dataclasses import asdict, replace
 from datetime import UTC, date, datetime
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -25,7 +24,7 @@ from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.cli.shared.console import figure_columns, plain_table, print_rich, terminal_width, word_columns
 from millrace.cli.shared.expected_failures import REFUSED
 from millrace.cli.shared.html_pages import check_page_is_writable, html_page, write_page
-from millrace.cli.shared.options import AsJson, EnvironmentName
+from millrace.cli.shared.options import AsJson, EnvironmentName, HtmlPage
 from millrace.cli.shared.verdict import verdict_panel
 from millrace.config import ConfigurationError, Environment, load
 from millrace.config.aws.deployed_sizes_to_keep import DeployedSizes
@@ -58,10 +57,7 @@ def plan_command(
             help="Explain one number, such as jobs.flights.max_workers: formula, inputs and the origin of each input.",
         ),
     ] = None,
-    html: Annotated[
-        Path | None,
-        typer.Option("--html", metavar="FILE", help="Write an HTML page with charts; it needs no network."),
-    ] = None,
+    html: HtmlPage = None,
     diff: Annotated[
         str | None,
         typer.Option(
@@ -134,8 +130,7 @@ def plan_command(
     for option, chosen in (("--markdown", as_markdown), ("--templates", with_templates)):
         if chosen and diff is None:
             raise wrong_option_error(option, "(no --diff)", "only with --diff")
-    if html is not None:
-        check_page_is_writable(html)
+    check_page_is_writable(html)
     environment = environment_with_cheapest_engines(load(env, open_engines=True), plan_keeps_all_slas)
     if deployed:
         environment = environment.with_deployed_sizes(_read_deployed_sizes_from_account(environment))

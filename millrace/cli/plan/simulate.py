@@ -18,7 +18,7 @@ from millrace.cli.plan.report.simulate_page import simulation_page
 from millrace.cli.plan.report.simulate_verdict import monthly_usd, simulation_verdict
 from millrace.cli.shared.console import figure_columns, plain_table, print_rich, terminal_width, word_columns
 from millrace.cli.shared.html_pages import check_page_is_writable, write_page
-from millrace.cli.shared.options import EnvironmentName
+from millrace.cli.shared.options import EnvironmentName, HtmlPage
 from millrace.cli.shared.verdict import verdict_document as verdict_json
 from millrace.cli.shared.verdict import verdict_panel
 from millrace.completion import complete_job_names
@@ -96,10 +96,7 @@ def simulate_command(
     ] = False,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the random numbers.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, curves included.")] = False,
-    html: Annotated[
-        Path | None,
-        typer.Option("--html", metavar="FILE", help="Write an HTML page with charts; it needs no network."),
-    ] = None,
+    html: HtmlPage = None,
 ) -> None:
     """Simulate the planned jobs under traffic: record age, backlog, workers and cost over time.
 
@@ -120,7 +117,7 @@ def simulate_command(
     environment = load(env)
     parsed: list[Any] = results_or_all_problems(
         (
-            lambda: None if html is None else check_page_is_writable(html),
+            partial(check_page_is_writable, html),
             lambda: list(environment.jobs) if job is None else [_existing_job_name(job, environment)],
             partial(_parse_values_at_times, "--outage", _parse_seconds, outage or []),
             partial(_parse_values_at_times, "--reshard", _parse_partition_count, reshard or []),

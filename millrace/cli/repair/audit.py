@@ -22,10 +22,6 @@ from millrace.config.queries import SourceQueryBase
 if TYPE_CHECKING:
     from millrace.lifecycle.audits.hourly_audit import AuditResult, NotAudited
 
-Hours = Annotated[
-    int, typer.Option(min=1, max=24 * 365, help="Compare the records that arrived in the last so many hours.")
-]
-
 
 def audit(
     env: EnvironmentName,
@@ -34,7 +30,10 @@ def audit(
         list[str] | None,
         typer.Option(help="A query that reads streams. Default: all of the job. Repeatable."),
     ] = None,
-    hours: Hours = 24,
+    hours: Annotated[
+        int,
+        typer.Option(min=1, max=24 * 365, help="Compare the records that arrived in the last so many hours."),
+    ] = 24,
     read: Annotated[
         bool,
         typer.Option(

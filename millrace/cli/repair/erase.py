@@ -30,20 +30,18 @@ if TYPE_CHECKING:
 CONDITION = "CONDITION"
 """Placeholder for the condition in the steps that a person takes elsewhere."""
 
-Where = Annotated[
-    str,
-    typer.Option(
-        "--where",
-        metavar="CONDITION",
-        help="SQL condition on columns of the tables: \"customer_id = '…'\".",
-        show_default=False,
-    ),
-]
-
 
 def erase(
     env: EnvironmentName,
-    where: Where,
+    where: Annotated[
+        str,
+        typer.Option(
+            "--where",
+            metavar="CONDITION",
+            help="SQL condition on columns of the tables: \"customer_id = '…'\".",
+            show_default=False,
+        ),
+    ],
     keep_condition: Annotated[
         bool,
         typer.Option(

@@ -16,18 +16,6 @@ from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_e
 if TYPE_CHECKING:
     from millrace.lifecycle.jobs.state_machine import Verb
 
-Grace = Annotated[
-    int | None,
-    typer.Option(
-        "--grace",
-        metavar="SECONDS",
-        min=15,
-        max=1800,
-        help="EMR Serverless: seconds that the current batch has to end; then the run is cancelled, and the next run "
-        "repeats the batch. Default: 1.5 times the slowest batch of the last six hours, at least its planned time.",
-    ),
-]
-
 
 def start(env: EnvironmentName, job: JobName, as_json: AsJson = False) -> None:
     """Start a deployed job and wait until it runs; do nothing if it runs already.
@@ -41,7 +29,22 @@ def start(env: EnvironmentName, job: JobName, as_json: AsJson = False) -> None:
     run_verb_and_print_outcome(env, job, "start", as_json=as_json)
 
 
-def stop(env: EnvironmentName, job: JobName, grace: Grace = None, as_json: AsJson = False) -> None:
+def stop(
+    env: EnvironmentName,
+    job: JobName,
+    grace: Annotated[
+        int | None,
+        typer.Option(
+            "--grace",
+            metavar="SECONDS",
+            min=15,
+            max=1800,
+            help="EMR Serverless: seconds that the current batch has to end; then the run is cancelled, and the next run "
+            "repeats the batch. Default: 1.5 times the slowest batch of the last six hours, at least its planned time.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """Stop a deployed job and wait until it has ended; it stays stopped until you start it.
 
     The grace period of the current batch depends on the duration of recent batches. A longer batch is aborted and repeated

@@ -62,16 +62,17 @@ def _escape_invisible(value: Any) -> Any:
     return [_escape_invisible(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-def check_page_is_writable(file: Path) -> None:
-    """Check before the work that a page can be written.
+def check_page_is_writable(file: Path | None) -> None:
+    """Check before the work that a page can be written, if one is asked for.
 
     Raises
     ------
     ConfigurationError
         The file cannot be written.
     """
-    with reporting_write_errors_as_wrong_option("--html", file), file.open("a", encoding="utf-8"):
-        pass
+    if file is not None:
+        with reporting_write_errors_as_wrong_option("--html", file):
+            file.open("a", encoding="utf-8").close()
 
 
 def write_page(file: Path, page: str) -> None:

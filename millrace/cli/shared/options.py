@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -31,6 +32,10 @@ JobName = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
+HtmlPage = Annotated[
+    Path | None,
+    typer.Option("--html", metavar="FILE", help="Write an HTML page; it needs no network."),
+]
 KafkaAddress = Annotated[
     str | None,
     typer.Option(

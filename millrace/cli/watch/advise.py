@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,13 +16,12 @@ from rich.text import Text
 
 from millrace.cli.shared.console import figure_columns, plain_table, print_rich, word_columns
 from millrace.cli.shared.html_pages import check_page_is_writable, write_page
-from millrace.cli.shared.options import check_job_exists
+from millrace.cli.shared.options import HtmlPage, check_job_exists
 from millrace.cli.shared.verdict import verdict_document as verdict_json
 from millrace.cli.shared.verdict import verdict_panel
 from millrace.cli.watch import advised_changes_with_forecasts as options
 from millrace.cli.watch.advise_page import advice_page
 from millrace.cli.watch.advise_verdict import advice_verdict, severity_of_finding
-from millrace.cli.watch.advised_changes_with_forecasts import Apply, Html, Numbers, ScoreFile, WhatIfs
 from millrace.completion import complete_environment_names, complete_job_names
 from millrace.config import Environment, load
 from millrace.config.document.problems import wrong_option_error
@@ -78,11 +78,34 @@ def advise_command(
             autocompletion=complete_job_names,
         ),
     ] = None,
-    what_if: WhatIfs = None,
-    score: ScoreFile = None,
-    apply: Apply = False,
-    finding: Numbers = None,
-    html: Html = None,
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--what-if",
+            metavar="KEY=VALUE",
+            help="Predict the effect of a change, such as cores=8. Keys: cores, limit, trigger, partitions, cache, worker, "
+            "split, merge and traffic; separate several by commas. Repeatable.",
+        ),
+    ] = None,
+    score: Annotated[
+        Path | None,
+        typer.Option(
+            "--score", metavar="FILE", help="Compare the forecast in an earlier --json output with this log."
+        ),
+    ] = None,
+    apply: Annotated[
+        bool,
+        typer.Option(
+            "--apply", help="With --env: write the changes into the environment file and show the diff."
+        ),
+    ] = False,
+    finding: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--finding", min=1, help="With --apply: apply only the finding with this number. Repeatable."
+        ),
+    ] = None,
+    html: HtmlPage = None,
     as_json: Annotated[
         bool,
         typer.Option(
@@ -115,8 +138,7 @@ def advise_command(
     from millrace.advisor.apply_changes import advice_with_planned_savings
     from millrace.advisor.logs.event_log_to_history import read_history
 
-    if html is not None:
-        check_page_is_writable(html)
+    check_page_is_writable(html)
     if job is not None and env is None:
         raise wrong_option_error("--job", job, "only with --env")
     if finding and not apply:

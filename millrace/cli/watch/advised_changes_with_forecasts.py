@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.text import Text
 
 from millrace.cli.shared.console import figure_columns, plain_table, print_rich, word_columns
@@ -26,38 +25,6 @@ if TYPE_CHECKING:
     from millrace.advisor.forecasts.forecast_scores import ScoredForecast
     from millrace.advisor.forecasts.what_if import ApplicationTwin
     from millrace.advisor.logs.application_history_model import History
-
-WhatIfs = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--what-if",
-        metavar="KEY=VALUE",
-        help="Predict the effect of a change, such as cores=8. Keys: cores, limit, trigger, partitions, cache, worker, "
-        "split, merge and traffic; separate several by commas. Repeatable.",
-    ),
-]
-ScoreFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--score", metavar="FILE", help="Compare the forecast in an earlier --json output with this log."
-    ),
-]
-Apply = Annotated[
-    bool,
-    typer.Option(
-        "--apply", help="With --env: write the changes into the environment file and show the diff."
-    ),
-]
-Numbers = Annotated[
-    list[int] | None,
-    typer.Option(
-        "--finding", min=1, help="With --apply: apply only the finding with this number. Repeatable."
-    ),
-]
-Html = Annotated[
-    Path | None,
-    typer.Option("--html", metavar="FILE", help="Write an HTML page with charts; it needs no network."),
-]
 
 
 @dataclass(frozen=True)

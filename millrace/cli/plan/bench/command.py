@@ -17,10 +17,11 @@ from millrace.cli.plan.bench.report import benchmark_page, summary_tables
 from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.console import print_rich
 from millrace.cli.shared.expected_failures import confirm_or_exit
-from millrace.cli.shared.html_pages import write_page
+from millrace.cli.shared.html_pages import check_page_is_writable, write_page
 from millrace.cli.shared.options import (
     AsJson,
     EnvironmentName,
+    HtmlPage,
     JobName,
     choose_query_name,
     load_environment_with_job,
@@ -95,15 +96,7 @@ def bench(
             help="Result file. Default: benchmarks/JOB.json, or benchmarks/JOB-spark4.1.json for Spark 4.1.",
         ),
     ] = None,
-    html: Annotated[
-        Path | None,
-        typer.Option(
-            "--html",
-            metavar="FILE",
-            dir_okay=False,
-            help="Write an HTML page with charts; it needs no network.",
-        ),
-    ] = None,
+    html: HtmlPage = None,
     seed: Annotated[
         int,
         typer.Option(
@@ -139,6 +132,7 @@ def bench(
     counts, levels_of_cores = _parse_counts("--partitions", partitions), _parse_counts("--cores", cores)
     if largest <= smallest:
         raise typer.BadParameter(f"--largest {largest} must be more than --smallest {smallest}")
+    check_page_is_writable(html)
     environment = load_environment_with_job(env, job)
     reading, reader = _name_and_query_to_measure(environment, job, query)
     runs = schedule_runs(

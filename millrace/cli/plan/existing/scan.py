@@ -20,7 +20,7 @@ from millrace.cli.plan.existing.import_plans import environment_yaml, text_and_p
 from millrace.cli.shared.console import figure_columns, plain_table, print_rich, word_columns
 from millrace.cli.shared.expected_failures import FAILED
 from millrace.cli.shared.html_pages import check_page_is_writable, html_page, write_page
-from millrace.cli.shared.options import AsJson
+from millrace.cli.shared.options import AsJson, HtmlPage
 from millrace.config import ConfigurationError
 from millrace.config.document.problems import wrong_option_error
 from millrace.sizing import total_cost
@@ -71,9 +71,7 @@ def scan(
             "--logs/--no-logs", help="Read the event log of each job: last batch, largest finding, own plan."
         ),
     ] = True,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page; it needs no network.")
-    ] = None,
+    html: HtmlPage = None,
     as_json: AsJson = False,
 ) -> None:
     """List the streaming jobs of an account on Glue and EMR Serverless, with their cost and the first thing to change.
@@ -90,8 +88,7 @@ def scan(
 
       millrace scan --days 7 --no-logs --json
     """
-    if html is not None:
-        check_page_is_writable(html)
+    check_page_is_writable(html)
     tags = _parse_tags(tag or ())
     region, client = _region_and_client_factory(region)
     from millrace.advisor.existing.account_scan import UsageWindow
