@@ -40,6 +40,7 @@ from millrace.cli.shared.console import invisible_output_escaped, print_problems
 from millrace.cli.shared.expected_failures import REFUSED, command_with_reported_failures
 from millrace.cli.watch import advise, cost, history_server, logs, status, verify_environment_copy
 from millrace.config import ConfigurationError
+from millrace.etl import __version__
 
 Command = Callable[..., Any] | typer.Typer
 
@@ -108,8 +109,6 @@ app = typer.Typer(
 
 def _print_version_and_exit(wanted: bool) -> None:
     if wanted:
-        from millrace.etl import __version__
-
         typer.echo(f"millrace {__version__}")
         raise typer.Exit
 

@@ -21,6 +21,7 @@ from millrace.cli.plan.report.apply_cost_saving_moves import move_lines, write_m
 from millrace.cli.plan.report.plan_document import plan_document
 from millrace.cli.plan.report.plan_risks import SimulatedPlan
 from millrace.cli.plan.report.plan_verdict import plan_verdict
+from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.console import figure_columns, plain_table, print_rich, terminal_width, word_columns
 from millrace.cli.shared.expected_failures import REFUSED
 from millrace.cli.shared.html_pages import check_page_is_writable, html_page, write_page
@@ -41,6 +42,8 @@ from millrace.sizing.number_derivation import DerivationNode, derivation_of_numb
 from millrace.sizing.plan_as_plain_data import plan_as_plain_data
 from millrace.sizing.prices_and_limits import price_table_of_region
 from millrace.sizing.readable_numbers import count
+from millrace.sizing.simulation.expected_cost import plan_with_expected_cost
+from millrace.sizing.simulation.plan_simulation_check import simulated_queries_of_plan
 
 
 def plan_command(
@@ -173,7 +176,6 @@ def plan_command(
 
 
 def _read_deployed_sizes_from_account(environment: Environment) -> DeployedSizes:
-    from millrace.cli.shared.account_or_sandbox_connection import connect_account
     from millrace.lifecycle.changes.read_deployed_sizes import read_deployed_sizes
 
     return read_deployed_sizes(connect_account(environment))
@@ -181,9 +183,6 @@ def _read_deployed_sizes_from_account(environment: Environment) -> DeployedSizes
 
 def simulated_plan_with_warnings(environment: Environment, sized: Plan) -> SimulatedPlan:
     """Return a plan with warnings from its simulation and from the age of its prices."""
-    from millrace.sizing.simulation.expected_cost import plan_with_expected_cost
-    from millrace.sizing.simulation.plan_simulation_check import simulated_queries_of_plan
-
     environment = environment_as_planned(environment, sized)
     sized = plan_with_expected_cost(environment, sized)
     played = tuple(simulated_queries_of_plan(environment, sized))

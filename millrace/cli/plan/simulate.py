@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
@@ -19,17 +19,15 @@ from millrace.cli.plan.report.simulate_verdict import monthly_usd, simulation_ve
 from millrace.cli.shared.console import figure_columns, plain_table, print_rich, terminal_width, word_columns
 from millrace.cli.shared.html_pages import check_page_is_writable, write_page
 from millrace.cli.shared.options import EnvironmentName, HtmlPage
-from millrace.cli.shared.verdict import verdict_document as verdict_json
-from millrace.cli.shared.verdict import verdict_panel
+from millrace.cli.shared.verdict import verdict_document, verdict_panel
 from millrace.completion import complete_job_names
 from millrace.config import ConfigurationError, Environment, load
 from millrace.config.document.explain_validation_errors import did_you_mean_text
 from millrace.config.document.problems import Problem, results_or_all_problems, wrong_option_error
 from millrace.config.units import parse_duration
-from millrace.sizing import Plan
-
-if TYPE_CHECKING:
-    from millrace.sizing.simulation import Arrivals, JobResult
+from millrace.sizing import Plan, plan
+from millrace.sizing.simulation import Arrivals, JobResult, Outage, simulate
+from millrace.sizing.simulation.plan_simulation_check import WITHIN
 
 
 def simulate_command(
@@ -110,8 +108,6 @@ def simulate_command(
 
       millrace simulate --env prod --trace friday.csv --outage 2h:15m --json
     """
-    from millrace.sizing import plan
-    from millrace.sizing.simulation import Outage, simulate
     from millrace.sizing.simulation.plan_scenario import scenario_of_job, streams_of_job
 
     environment = load(env)
@@ -176,7 +172,7 @@ def simulate_command(
     document = {
         "version": 1,
         "environment": environment.name,
-        "verdict": verdict_json(verdict),
+        "verdict": verdict_document(verdict),
         "jobs": {name: simulation_document(sized, name, result) for name, result in results.items()},
     }
     if html is not None:
@@ -200,7 +196,6 @@ def _arrivals_by_stream(
     seconds: float,
 ) -> dict[str, Arrivals]:
     """Return the traffic of the command line by stream, as steady as it says."""
-    from millrace.sizing.simulation import Arrivals
     from millrace.sizing.simulation.recorded_traffic import read_trace
 
     if trace is not None:
@@ -309,8 +304,6 @@ def simulation_document(plan: Plan, job: str, result: JobResult) -> dict[str, An
         the records that were committed in time, among those committed or already too late), ``kept``, and ``batches`` (``start``,
         ``end``, ``records``, ``waiting``, ``oldest``, as lists).
     """
-    from millrace.sizing.simulation.plan_simulation_check import WITHIN
-
     queries = {}
     for name, query in result.queries.items():
         sla = plan.jobs[job].queries[name].latency_seconds.value
@@ -345,7 +338,6 @@ def simulation_document(plan: Plan, job: str, result: JobResult) -> dict[str, An
 
 
 def _print_results(plan: Plan, results: Mapping[str, JobResult]) -> None:
-    from millrace.sizing.simulation.plan_simulation_check import WITHIN
 
     columns = terminal_width(sys.stdout)
     verdicts = (

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import sys
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -18,9 +18,7 @@ from millrace.cli.shared.console import figure_columns
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_environment_with_job
 from millrace.config import Finding
 from millrace.config.queries import SourceQueryBase
-
-if TYPE_CHECKING:
-    from millrace.lifecycle.audits.hourly_audit import AuditResult, NotAudited
+from millrace.lifecycle.audits.hourly_audit import AuditResult, NotAudited
 
 
 def audit(
@@ -86,7 +84,6 @@ def audit(
 
 
 def _audit_document(result: AuditResult | NotAudited) -> dict[str, Any]:
-    from millrace.lifecycle.audits.hourly_audit import NotAudited
 
     document = dataclasses.asdict(result)
     if isinstance(result, NotAudited):
@@ -100,7 +97,6 @@ def _audit_document(result: AuditResult | NotAudited) -> dict[str, Any]:
 
 
 def _print_audits(audits: list[AuditResult | NotAudited]) -> None:
-    from millrace.lifecycle.audits.hourly_audit import NotAudited
 
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     for each in audits:

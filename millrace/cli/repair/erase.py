@@ -22,10 +22,10 @@ from millrace.cli.shared.options import AsJson, EnvironmentName, Yes
 from millrace.config import Environment, load
 from millrace.config.document.problems import ConfigurationError, Problem
 from millrace.etl.launch.erase_request_and_benchmark_schedule import EraseRequest
+from millrace.lifecycle.jobs.erasure_requests import Answers, ErasureRequests, places_not_erased
 
 if TYPE_CHECKING:
     from millrace.lifecycle.audits.query_audit import AuditedDeployment
-    from millrace.lifecycle.jobs.erasure_requests import Answers, ErasureRequests
 
 CONDITION = "CONDITION"
 """Placeholder for the condition in the steps that a person takes elsewhere."""
@@ -69,7 +69,6 @@ def erase(
       millrace erase --env prod --where "email IN ('a@example.com', 'b@example.com')"
     """
     from millrace.lifecycle.audits.query_audit import deployment_on_aws
-    from millrace.lifecycle.jobs.erasure_requests import ErasureRequests
     from millrace.sandbox import operate_running_sandbox
 
     environment = load(env)
@@ -155,7 +154,6 @@ def _wait_until_all_jobs_erased(
 def _make_erasure_request(
     environment: Environment, place: AuditedDeployment, where: str, *, keep_condition: bool
 ) -> EraseRequest:
-    from millrace.lifecycle.jobs.erasure_requests import places_not_erased
 
     now = datetime.now(UTC)
     return EraseRequest(

@@ -22,6 +22,8 @@ from millrace.cli.shared.options import (
 )
 from millrace.config import Environment
 from millrace.config.queries import DeriveQuery, SourceQueryBase
+from millrace.lifecycle.account.outputs_and_launch_documents import split_s3_url
+from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 
 if TYPE_CHECKING:
     from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
@@ -92,7 +94,6 @@ def _replay_on_aws(
     yes: bool,
 ) -> dict[str, Any]:
     """Run the deployed job once with the replay's arguments; return its output, or how the run ended."""
-    from millrace.lifecycle.aws_error_messages import AwsError
     from millrace.lifecycle.jobs.one_off_run import run_job_once, wait_for_logged_result
 
     aws = connect_account(environment)
@@ -125,8 +126,6 @@ def _payloads_uploaded_during_run(
 ) -> Iterator[str]:
     """Upload corrected payloads for a run, and delete them afterwards, because they may be personal data."""
     from millrace.etl.launch.lease_record import FOLDER
-    from millrace.lifecycle.account.outputs_and_launch_documents import split_s3_url
-    from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
 
     url = f"{aws.names.checkpoints_url(job)}/{FOLDER}/replays/{begun:%Y%m%dT%H%M%S%fZ}/corrected.jsonl"
     bucket, key = split_s3_url(url)

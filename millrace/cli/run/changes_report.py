@@ -15,6 +15,7 @@ from millrace.cli.run.checkpoint_compatibility import (
     irreversible_checkpoint_lines,
 )
 from millrace.cli.shared.expected_failures import REFUSED
+from millrace.lifecycle.account import catalog_columns
 from millrace.lifecycle.changes.deployment_changes import DELETED
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ def rehearse_table_changes(
     aws: DeployedEnvironment, assembly: Path, changes: DeploymentChanges
 ) -> StartRehearsal:
     """Return the changes to tables when jobs that were deployed before start again."""
-    from millrace.lifecycle.account import catalog_columns
     from millrace.lifecycle.deploy import job_settings_in_assembly
     from millrace.sandbox.rehearse_job_table_changes import StartRehearsal, rehearse_starts
 

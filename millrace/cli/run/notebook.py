@@ -25,6 +25,7 @@ from millrace.etl.launch.settings import (
     SecretLogin,
     SourceRouteSettings,
 )
+from millrace.etl.launch.sources import KafkaSource, KinesisSource
 from millrace.sizing import plan
 
 _GLUE_VERSION, _WORKER = "5.1", "G.1X"
@@ -197,7 +198,6 @@ def _land_query_cells(
     binds: dict[str, str],
 ) -> list[dict[str, Any]]:
     from millrace.etl.engines.glue_kinesis_connector import Glue
-    from millrace.etl.launch.sources import KafkaSource, KinesisSource
     from millrace.etl.sources.kafka import connection as kafka
     from millrace.etl.sources.kafka import login as kafka_login
     from millrace.etl.sources.kafka import topic_stream

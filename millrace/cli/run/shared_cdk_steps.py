@@ -16,12 +16,13 @@ from millrace.cli.plan.report.preflight_command import print_preflight_rows
 from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.expected_failures import CommandRefusedError
 from millrace.config import Environment
+from millrace.lifecycle.changes.refused_updates import Template
+from millrace.sandbox.programs.toolchain import state_folder
 from millrace.sizing import plan
 from millrace.sizing.planning import text_if_cost_limit_exceeded
 
 if TYPE_CHECKING:
     from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
-    from millrace.lifecycle.changes.refused_updates import Template
     from millrace.lifecycle.deploy import DeploymentChanges
     from millrace.lifecycle.preflight.run_preflight_checks import Check, PreflightAccount
 
@@ -49,20 +50,18 @@ def synthesize_and_find_changes(
     """
     from millrace.lifecycle.changes.read_deployed_sizes import read_deployed_sizes
     from millrace.lifecycle.deploy import compare_with_deployed
-    from millrace.lifecycle.preflight import account_checks as preflight_account
-    from millrace.lifecycle.preflight import policies_state_machines_drift as preflight_templates
+    from millrace.lifecycle.preflight import account_checks, policies_state_machines_drift
     from millrace.lifecycle.preflight.run_preflight_checks import PreflightAccount
     from millrace.sandbox.programs import cdk
-    from millrace.sandbox.programs.toolchain import state_folder
 
     assembly = _assembly_folder_after_cleanup(state_folder() / "deploy" / environment.name)
     aws = connect_account(environment)
     deployed = read_deployed_sizes(aws)
     sized = plan(environment.with_deployed_sizes(deployed))
     account = PreflightAccount(aws, sized)
-    bootstrap = {"bootstrap": preflight_account.check_cdk_bootstrap_version}
+    bootstrap = {"bootstrap": account_checks.check_cdk_bootstrap_version}
     _print_preflight_and_refuse_failures(
-        account, preflight_account.CHECKS if first else bootstrap, limited=limited
+        account, account_checks.CHECKS if first else bootstrap, limited=limited
     )
     if (problems := text_if_cost_limit_exceeded(environment, sized)) is not None and limited:
         raise CommandRefusedError(f"{problems}; nothing was deployed")
@@ -70,7 +69,7 @@ def synthesize_and_find_changes(
     if first:
         files = assembly.glob("*.template.json")
         account.templates = {each.name.split(".")[0]: json.loads(each.read_text()) for each in files}
-        _print_preflight_and_refuse_failures(account, preflight_templates.CHECKS, limited=limited)
+        _print_preflight_and_refuse_failures(account, policies_state_machines_drift.CHECKS, limited=limited)
     return aws, assembly, compare_with_deployed(aws, assembly)
 
 

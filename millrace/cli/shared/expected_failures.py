@@ -9,8 +9,10 @@ from types import MappingProxyType
 from typing import ParamSpec, TypeVar
 
 import typer
+from botocore.exceptions import BotoCoreError, ClientError
 
 from millrace.config import ConfigurationError
+from millrace.lifecycle.aws_error_messages import CredentialsError, TransientError, to_aws_error
 
 FAILED = 1
 """Exit status: AWS, the network or a program failed, or a check found a problem."""
@@ -93,9 +95,6 @@ def _error_with_aws_advice(error: Exception) -> Exception:
     cause = error.__cause__ if refused else error
     if cause is None or _OF_BOTO3.isdisjoint(_class_names_with_bases(cause)):
         return error
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    from millrace.lifecycle.aws_error_messages import CredentialsError, TransientError, to_aws_error
 
     assert isinstance(cause, BotoCoreError | ClientError)
     explanation = to_aws_error(cause, "a request to AWS failed")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+import numpy as np
+
 POINTS = 600
 """Most points of a curve; a screen cannot show more."""
 
@@ -35,8 +37,6 @@ def page_curve(
     limits
         Limit of a series, by its name: a dashed line, and red triangles above it.
     """
-    import numpy as np
-
     drawn = {}
     for name, values in series.items():
         own = times[name] if isinstance(times, Mapping) else times

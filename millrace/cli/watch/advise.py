@@ -9,16 +9,21 @@ from collections.abc import Iterable
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from botocore.exceptions import BotoCoreError
 from rich.text import Text
 
+from millrace.advisor.existing.foreign_jobs import find_log_of_run, look_up_emr_application, look_up_glue_job
+from millrace.advisor.findings import Advice, Change, Evidence, Finding
+from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob, advised_environment_job
+from millrace.advisor.logs.application_history_model import History
+from millrace.advisor.logs.event_logs import EventLog, find_event_logs
 from millrace.cli.shared.console import figure_columns, plain_table, print_rich, word_columns
 from millrace.cli.shared.html_pages import check_page_is_writable, write_page
 from millrace.cli.shared.options import HtmlPage, check_job_exists
-from millrace.cli.shared.verdict import verdict_document as verdict_json
-from millrace.cli.shared.verdict import verdict_panel
+from millrace.cli.shared.verdict import verdict_document, verdict_panel
 from millrace.cli.watch import advised_changes_with_forecasts as options
 from millrace.cli.watch.advise_page import advice_page
 from millrace.cli.watch.advise_verdict import advice_verdict, severity_of_finding
@@ -26,12 +31,6 @@ from millrace.completion import complete_environment_names, complete_job_names
 from millrace.config import Environment, load
 from millrace.config.document.problems import wrong_option_error
 from millrace.sizing import plan
-
-if TYPE_CHECKING:
-    from millrace.advisor.findings import Advice, Change, Evidence, Finding
-    from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
-    from millrace.advisor.logs.application_history_model import History
-    from millrace.advisor.logs.event_logs import EventLog
 
 _BATCHES = 6
 """Most batch numbers that are shown for a finding; the others are counted."""
@@ -161,7 +160,9 @@ def advise_command(
     source = shlex.join([*([] if path is None else [path]), *words])
     verdict = advice_verdict(advice, subject, ran, source=source, env=env)
     document = (
-        advice_document(advice) | {"verdict": verdict_json(verdict)} | options.forecasts_document(foreseen)
+        advice_document(advice)
+        | {"verdict": verdict_document(verdict)}
+        | options.forecasts_document(foreseen)
     )
     if html is not None:
         write_page(html, advice_page(document, history, foreseen.twin, foreseen.forecasts))
@@ -184,7 +185,6 @@ def advise_command(
 def _advised_job_place_and_run(
     path: str | None, glue_job: str | None, emr_app: str | None, run: str | None
 ) -> tuple[AdvisedJob, str, str]:
-    from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
 
     subjects = {"PATH": path, "--glue-job": glue_job, "--emr-app": emr_app}
     named = {key: value for key, value in subjects.items() if value is not None}
@@ -197,16 +197,12 @@ def _advised_job_place_and_run(
             raise wrong_option_error("--run", run, "a run id together with --glue-job or --emr-app")
         return AdvisedJob(), path, ""
     import boto3
-    from botocore.exceptions import BotoCoreError
-
-    from millrace.advisor.existing.foreign_jobs import look_up_emr_application
-    from millrace.advisor.existing.foreign_jobs import look_up_glue_job as ask_glue
 
     try:
         session = boto3.Session()
         region = session.region_name or ""
         if glue_job is not None:
-            result = ask_glue(session.client("glue"), glue_job, region, run)
+            result = look_up_glue_job(session.client("glue"), glue_job, region, run)
         else:
             assert emr_app is not None
             result = look_up_emr_application(session.client("emr-serverless"), emr_app, region, run)
@@ -220,9 +216,6 @@ def _advised_job_place_and_run(
 
 def _find_log_and_doubts(place: str, run: str, *, asked: bool) -> tuple[EventLog, tuple[str, ...]]:
     """Return the log of a run, or the newest log if no run is named; and any doubts about it."""
-    from millrace.advisor.existing.foreign_jobs import find_log_of_run
-    from millrace.advisor.logs.event_logs import find_event_logs
-
     logs = find_event_logs(place)
     log = find_log_of_run(logs, run) if run else logs[0]
     if log is not None:
@@ -257,7 +250,6 @@ def _check_is_streaming_log(history: History, log: EventLog) -> None:
 
 
 def _advised_job_of_environment(environment: Environment, job: str | None, queries: list[str]) -> AdvisedJob:
-    from millrace.advisor.findings.advised_job_keys_and_cost import advised_environment_job
 
     if job is None:
         same = [name for name, each in environment.jobs.items() if set(queries) & set(each.queries)]

@@ -7,24 +7,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.text import Text
 
+from millrace.advisor.findings import Advice, Change, Finding
+from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob, EnvironmentJob
+from millrace.advisor.forecasts.forecast_figures import FIGURES, Forecast, QueryForecast
+from millrace.advisor.forecasts.forecast_scores import (
+    ScoredForecast,
+    changes_to_simulate_by_finding,
+    read_forecasts,
+    score_forecasts,
+)
+from millrace.advisor.forecasts.what_if import ApplicationTwin, parse_what_if_changes, twin_of_application
+from millrace.advisor.logs.application_history_model import History
 from millrace.cli.shared.console import figure_columns, plain_table, print_rich, word_columns
 from millrace.config import load
 from millrace.config.document.problems import results_or_all_problems, wrong_option_error
 from millrace.sizing import total_cost
 from millrace.sizing.cost import HOURS
 from millrace.sizing.readable_numbers import duration_text
-
-if TYPE_CHECKING:
-    from millrace.advisor.findings import Advice, Change, Finding
-    from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
-    from millrace.advisor.forecasts.forecast_figures import Forecast, QueryForecast
-    from millrace.advisor.forecasts.forecast_scores import ScoredForecast
-    from millrace.advisor.forecasts.what_if import ApplicationTwin
-    from millrace.advisor.logs.application_history_model import History
 
 
 @dataclass(frozen=True)
@@ -61,13 +64,6 @@ def forecast_changes(
     score_file
         JSON output with forecasts of an earlier log.
     """
-    from millrace.advisor.forecasts.forecast_scores import (
-        changes_to_simulate_by_finding,
-        read_forecasts,
-        score_forecasts,
-    )
-    from millrace.advisor.forecasts.what_if import parse_what_if_changes, twin_of_application
-
     earlier = read_forecasts(score_file) if score_file is not None else ()
     twin = twin_of_application(advice.history, _worker_usd_per_hour(advice.history, subject))
     names = list(twin.queries)
@@ -94,8 +90,6 @@ def advice_without_harmful_findings(advice: Advice, answers: TwinForecasts, subj
     Records may become older within a known SLA. Where none is known, they may for a finding that promises no seconds: it
     saves cores.
     """
-    from millrace.advisor.forecasts.forecast_scores import changes_to_simulate_by_finding
-
     if not answers.forecasts:
         return advice
     ran, *changed = answers.forecasts
@@ -126,8 +120,6 @@ def advice_without_harmful_findings(advice: Advice, answers: TwinForecasts, subj
 
 def _worker_usd_per_hour(history: History, subject: AdvisedJob) -> float | None:
     """Return the USD of one machine per hour."""
-    from millrace.advisor.findings.advised_job_keys_and_cost import EnvironmentJob
-
     if isinstance(subject, EnvironmentJob) and subject.plan is not None:
         return subject.plan.jobs[subject.job].worker_usd_hour
     if subject.dollars_month is None:
@@ -202,8 +194,6 @@ _BACKLOG = 4
 
 def forecast_head_and_rows(forecasts: Sequence[Forecast]) -> tuple[list[str], list[list[str]]]:
     """Return the head and the rows of a table of forecasts; no rows if there is only that of the run as it was."""
-    from millrace.advisor.forecasts.forecast_figures import FIGURES
-
     head = [
         "what if",
         "query",

@@ -14,6 +14,7 @@ from millrace.cli.shared.options import EnvironmentName
 from millrace.config import load
 from millrace.config.aws.pagination import list_all
 from millrace.config.aws.resource_names import Names
+from millrace.lifecycle.aws_error_messages import translating_aws_errors
 
 if TYPE_CHECKING:
     from millrace.sandbox.programs.history_server import HistoryServer
@@ -72,7 +73,6 @@ def start_history_server(aws: Any, *, runs: int) -> HistoryServer:
     AwsError
         AWS refused a call.
     """
-    from millrace.lifecycle.aws_error_messages import translating_aws_errors
     from millrace.sandbox.programs.child_processes import RUN
     from millrace.sandbox.programs.history_server import (
         EventLogBucket,

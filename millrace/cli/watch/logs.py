@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +18,7 @@ from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_e
 from millrace.config import ConfigurationError, Environment
 from millrace.config.document.problems import Problem
 from millrace.config.units import parse_duration
+from millrace.lifecycle.aws_error_messages import TransientError
 
 if TYPE_CHECKING:
     from millrace.lifecycle.jobs.logs import LoggedFailure, LogLine
@@ -108,8 +108,6 @@ _LineKeys = set[tuple[str, str, str]]
 
 def _print_new_entries_until_interrupt(written: _LogReader, printed: _LineKeys, *, as_json: bool) -> None:
     """Show new entries until Ctrl-C."""
-    from millrace.lifecycle.aws_error_messages import TransientError
-
     try:
         while True:
             time.sleep(_POLL_SECONDS)
@@ -163,7 +161,7 @@ def _print_lines(lines: Sequence[LogLine | LoggedFailure], *, as_json: bool) -> 
     console = Console(highlight=False, soft_wrap=True)
     for each in lines:
         if as_json:
-            document = dataclasses.asdict(each)
+            document = asdict(each)
             del document["place"]
             document["at"] = None if each.at is None else each.at.isoformat().replace("+00:00", "Z")
             sys.stdout.write(json.dumps(document) + "\n")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.live import Live
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -23,6 +24,8 @@ from millrace.cli.shared.expected_failures import FAILED
 from millrace.cli.shared.options import AsJson, EnvironmentName, load_environment_with_job
 from millrace.completion import complete_job_names
 from millrace.config import Environment
+from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError
+from millrace.lifecycle.aws_error_messages import TransientError
 
 if TYPE_CHECKING:
     from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
@@ -91,8 +94,6 @@ class _JobStatus:
 
 def _ask_for_status(aws: DeployedEnvironment, jobs: Sequence[str]) -> Iterator[_JobStatus]:
     """Yield the status of each job; a job that is not deployed or does not answer does not stop the others."""
-    from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError
-    from millrace.lifecycle.aws_error_messages import TransientError
     from millrace.lifecycle.jobs import state_machine
 
     for job in jobs:
@@ -120,8 +121,6 @@ def _print_status_repeatedly(
     environment: Environment, jobs: Sequence[str], every: float, *, as_json: bool
 ) -> None:
     """Show the jobs repeatedly: in a terminal as a table in place, elsewhere as lines with the time."""
-    from rich.live import Live
-
     aws = connect_account(environment)
     in_place = sys.stdout.isatty() and not as_json
     with Live(console=Console(), auto_refresh=False) if in_place else nullcontext() as live:

@@ -18,6 +18,8 @@ from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.console import open_progress_display, print_rich
 from millrace.cli.shared.output_file_errors import reporting_write_errors_as_wrong_option
 from millrace.config.model import Environment
+from millrace.etl import __version__
+from millrace.sandbox.programs.toolchain import state_folder
 from millrace.sizing.costs.endpoints_or_nat_gateways import called_services
 
 if TYPE_CHECKING:
@@ -71,8 +73,6 @@ def write_claims_report(
     answers: tuple[ClaimAnswer, ...], environment: Environment, report: Path | None
 ) -> None:
     """Write the report that a user sends back, and say where it is."""
-    from millrace.etl import __version__
-    from millrace.sandbox.programs.toolchain import state_folder
     from millrace.verify.account import check_claims
 
     file = report or state_folder() / "verify" / f"claims-{environment.name}.md"

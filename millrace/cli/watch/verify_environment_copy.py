@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +21,9 @@ from millrace.cli.watch import verify_claims, verify_report
 from millrace.config import load
 from millrace.config.load import find_root
 from millrace.config.model import Environment, KafkaTopic
+from millrace.lifecycle.aws_error_messages import AwsError
+from millrace.sandbox.programs.toolchain import state_folder
+from millrace.sizing import plan
 from millrace.sizing.plan_model import Plan
 
 if TYPE_CHECKING:
@@ -174,8 +176,6 @@ def _exit_status_after_verification(
     yes: bool,
     as_json: bool,
 ) -> int:
-    from millrace.sandbox.programs.toolchain import state_folder
-    from millrace.sizing import plan
     from millrace.verify.environment_copy import random_verification_name, write_verification_environment
     from millrace.verify.expected_and_actual_cost import cost_items
     from millrace.verify.run import Verification, estimate_time_and_usage
@@ -342,9 +342,7 @@ def _exit_status_after_removal(environment: Environment, *, yes: bool, as_json: 
         for scope in left:
             done[scope.name] = _remove_verification(aws, scope, say)
     if as_json:
-        typer.echo(
-            json.dumps({name: dataclasses.asdict(removed) for name, removed in done.items()}, indent=2)
-        )
+        typer.echo(json.dumps({name: asdict(removed) for name, removed in done.items()}, indent=2))
     for name, removed in done.items():
         text = f"still there: {', '.join(removed.remains)}" if removed.remains else "gone"
         typer.echo(f"{name}: {text}", err=as_json)
@@ -366,7 +364,7 @@ def _remove_verification(
         say=say,
         topics=lambda: [] if unknown else _topics_left_after_deletion(aws, scope, say),
     )
-    return dataclasses.replace(result, remains=(*unknown, *result.remains))
+    return replace(result, remains=(*unknown, *result.remains))
 
 
 def _topics_on_former_cluster(aws: DeployedEnvironment, scope: VerificationScope) -> list[str]:
@@ -381,7 +379,6 @@ def _topics_left_after_deletion(
 ) -> list[str]:
     """Delete a verification's topics on a cluster that belongs to no stack; return those that stay."""
     from millrace.lifecycle.account import kafka_access
-    from millrace.lifecycle.aws_error_messages import AwsError
     from millrace.sandbox.kill_and_restart_jobs import DrillError
     from millrace.verify.removals.removal import delete_scope_topics
 

@@ -26,7 +26,7 @@ from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.changes import read_deployed_sizes
 from millrace.lifecycle.changes.deployment_changes import JobChange, StackChange
 from millrace.lifecycle.deploy import DeploymentChanges
-from millrace.sandbox.programs import cdk, toolchain
+from millrace.sandbox.programs import cdk
 from millrace.sandbox.rehearse_job_table_changes import StartRehearsal
 
 ROOT = Path(__file__).parents[3]
@@ -41,7 +41,7 @@ def synthesised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     )
     names = Names(load("minimal", root=ROOT), "111122223333")
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(toolchain, "state_folder", lambda: tmp_path)
+    monkeypatch.setattr(shared_cdk_steps, "state_folder", lambda: tmp_path)
     monkeypatch.setattr(
         deployed_environment, "connect_to_account", lambda _: DeployedEnvironment(names, lambda _: None)
     )

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from millrace.benchmark.measurements import Measurements
+from millrace.benchmark.run_schedule import log_spaced_limits, schedule_document, schedule_runs
 from millrace.cli.extras import require_sandbox_extra
 from millrace.cli.plan.bench import sandbox as bench_sandbox
 from millrace.cli.plan.bench.report import benchmark_page, summary_tables
@@ -37,7 +39,6 @@ from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_erro
 from millrace.sizing import plan
 
 if TYPE_CHECKING:
-    from millrace.benchmark.measurements import Measurements
     from millrace.benchmark.result import BenchmarkOutcome
 
 On = Literal["sandbox", "glue", "emr"]
@@ -127,7 +128,6 @@ def bench(
     if on == "sandbox":
         require_sandbox_extra()
     from millrace.benchmark.result import fit_all_queries
-    from millrace.benchmark.run_schedule import log_spaced_limits, schedule_runs
 
     counts, levels_of_cores = _parse_counts("--partitions", partitions), _parse_counts("--cores", cores)
     if largest <= smallest:
@@ -211,8 +211,6 @@ def _measure_on_deployed_job(
     yes: bool,
 ) -> Measurements:
     """Run the deployed job once with the schedule, and return its measurements."""
-    from millrace.benchmark.measurements import Measurements
-    from millrace.benchmark.run_schedule import schedule_document
     from millrace.etl.launch.lease_record import FOLDER
     from millrace.lifecycle.jobs.one_off_run import run_job_once
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from millrace.benchmark.measurements import Measurements
 from millrace.config import Environment
 from millrace.config.aws.resource_names import Names
 from millrace.config.queries import OneStreamQueryBase
@@ -17,7 +18,6 @@ from millrace.config.sinks import KINDS
 from millrace.etl.launch.erase_request_and_benchmark_schedule import BenchmarkRun
 
 if TYPE_CHECKING:
-    from millrace.benchmark.measurements import Measurements
     from millrace.sandbox.benchmark import BenchmarkJob
 
 _PAYLOADS = 20_000

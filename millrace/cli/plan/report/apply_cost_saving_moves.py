@@ -8,6 +8,7 @@ from typing import Any
 
 import typer
 
+from millrace.advisor.findings.model import Change
 from millrace.config import Environment
 from millrace.config.document.problems import ConfigurationError, wrong_option_error
 from millrace.sizing import total_cost
@@ -40,7 +41,6 @@ def write_moves_into_files(environment: Environment, moves: Sequence[CostSavingM
         A number that no move has, or a value that a program cannot change.
     """
     from millrace.advisor.apply_changes import TriedChanges, try_changes
-    from millrace.advisor.findings.model import Change
 
     known = {str(number): each for number, each in enumerate(moves, start=1)}
     chosen = dict.fromkeys(each.strip() for each in numbers.split(","))

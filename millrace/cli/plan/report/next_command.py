@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from millrace.cli.plan.report.plan_risks import SimulatedPlan
 from millrace.cli.shared.verdict import Risk
 from millrace.config.queries import OneStreamQueryBase
-
-if TYPE_CHECKING:
-    from millrace.cli.plan.report.plan_risks import SimulatedPlan
 
 
 def next_command_and_effect(checked: SimulatedPlan, risks: Sequence[Risk], env: str) -> tuple[str, str]:

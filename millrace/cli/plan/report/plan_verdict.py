@@ -6,6 +6,7 @@ from millrace.cli.plan.report.next_command import next_command_and_effect
 from millrace.cli.plan.report.plan_risks import RISKS, SimulatedPlan, catch_up_limiting_keys_text
 from millrace.cli.shared.verdict import SlaState, Verdict, risks_largest_first
 from millrace.sizing.readable_numbers import dollars, duration_text, format_number, percent
+from millrace.sizing.simulation.expected_cost import ALIKE, largest_monthly_cost
 
 
 def plan_verdict(checked: SimulatedPlan, env: str | None = None) -> Verdict:
@@ -18,8 +19,6 @@ def plan_verdict(checked: SimulatedPlan, env: str | None = None) -> Verdict:
     env
         The environment as the user named it, for the next command.
     """
-    from millrace.sizing.simulation.expected_cost import ALIKE, largest_monthly_cost
-
     environment, plan = checked.environment, checked.plan
     risks = risks_largest_first(risk for find in RISKS for risk in find(checked))
     assumed = any(line.assumed for line in checked.bill_lines())

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from millrace.cli.shared.html_pages import html_page
 from millrace.cli.shared.page_curve_data import POINTS, page_curve
-
-if TYPE_CHECKING:
-    from millrace.sizing.simulation import JobResult
+from millrace.sizing.simulation import JobResult
 
 
 def simulation_page(title: str, document: Mapping[str, Any], results: Mapping[str, JobResult]) -> str:
@@ -27,7 +27,6 @@ def simulation_page(title: str, document: Mapping[str, Any], results: Mapping[st
 
 
 def _job_curves(name: str, job: Mapping[str, Any], result: JobResult) -> list[dict[str, Any]]:
-    import numpy as np
 
     times = np.linspace(0.0, result.seconds, POINTS)
     traffic = {

@@ -15,6 +15,8 @@ from millrace.cli.shared.expected_failures import REFUSED
 from millrace.cli.shared.options import AsJson, EnvironmentName, load_environment_with_job
 from millrace.completion import complete_job_names
 from millrace.config import Environment
+from millrace.etl.launch import typed_json
+from millrace.lifecycle.account import catalog_columns
 from millrace.sizing import plan
 
 if TYPE_CHECKING:
@@ -69,9 +71,7 @@ def refused_query_lines(rehearsal: StartRehearsal) -> list[str]:
 
 def _rehearse_start_on_tables(environment: Environment, jobs: Sequence[str]) -> StartRehearsal:
     """Rehearse the start of jobs on the tables of the running sandbox, or on those that are deployed on AWS."""
-    from millrace.etl.launch import typed_json
     from millrace.infra.launch.launch_settings import job_settings
-    from millrace.lifecycle.account import catalog_columns
     from millrace.sandbox import operate_running_sandbox, rehearse_job_table_changes
 
     sized = plan(environment)
@@ -95,6 +95,5 @@ def _rehearse_start_on_tables(environment: Environment, jobs: Sequence[str]) -> 
 
 
 def _table_names_in_settings(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    from millrace.lifecycle.account import catalog_columns
 
     return sorted(set[str]().union(*(catalog_columns.table_names_in_settings(each) for each in settings)))
