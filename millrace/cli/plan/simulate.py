@@ -18,11 +18,10 @@ from millrace.cli.plan.report.simulate_page import simulation_page
 from millrace.cli.plan.report.simulate_verdict import monthly_usd, simulation_verdict
 from millrace.cli.shared.console import figure_columns, plain_table, print_rich, terminal_width, word_columns
 from millrace.cli.shared.html_pages import check_page_is_writable, write_page
-from millrace.cli.shared.options import EnvironmentName, HtmlPage
+from millrace.cli.shared.options import EnvironmentName, HtmlPage, load_environment_with_job
 from millrace.cli.shared.verdict import verdict_document, verdict_panel
 from millrace.completion import complete_job_names
-from millrace.config import ConfigurationError, Environment, load
-from millrace.config.document.explain_validation_errors import did_you_mean_text
+from millrace.config import ConfigurationError, Environment
 from millrace.config.document.problems import Problem, results_or_all_problems, wrong_option_error
 from millrace.config.units import parse_duration
 from millrace.sizing import Plan, plan
@@ -110,11 +109,10 @@ def simulate_command(
     """
     from millrace.sizing.simulation.plan_scenario import scenario_of_job, streams_of_job
 
-    environment = load(env)
     parsed: list[Any] = results_or_all_problems(
         (
+            partial(load_environment_with_job, env, job, "--job"),
             partial(check_page_is_writable, html),
-            lambda: list(environment.jobs) if job is None else [_existing_job_name(job, environment)],
             partial(_parse_values_at_times, "--outage", _parse_seconds, outage or []),
             partial(_parse_values_at_times, "--reshard", _parse_partition_count, reshard or []),
             partial(_parse_seconds, "--every", every),
@@ -122,11 +120,11 @@ def simulate_command(
             lambda: None if spikes is None else _parse_spike_rates(spikes),
         )
     )
-    _, jobs, stops, changes, spike_seconds, seconds, rates = parsed
+    environment, _, stops, changes, spike_seconds, seconds, rates = parsed
     away = [Outage(*each) for each in stops]
     sized = plan(environment)
     results: dict[str, JobResult] = {}
-    for name in jobs:
+    for name in environment.jobs if job is None else [job]:
         streams = streams_of_job(environment, name)
         arrivals = _arrivals_by_stream(environment, streams, trace, rates, spike_seconds, seconds)
         if poisson:
@@ -223,15 +221,6 @@ def _arrivals_by_stream(
     return {
         name: Arrivals.constant(traffic.peak_records_per_second, seconds) for name, traffic in rates.items()
     }
-
-
-def _existing_job_name(job: str, environment: Environment) -> str:
-    if job in environment.jobs:
-        return job
-
-    names = list(environment.jobs)
-    hint = did_you_mean_text(job, names)
-    raise wrong_option_error("--job", job, f"one of {', '.join(names)}", hint)
 
 
 def _parse_seconds(option: str, value: str) -> float:

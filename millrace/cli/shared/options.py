@@ -57,8 +57,13 @@ Wider = Annotated[
 ]
 
 
-def check_job_exists(environment: Environment, job: str) -> None:
+def check_job_exists(environment: Environment, job: str, argument: str = "JOB") -> None:
     """Refuse a job that the environment does not have.
+
+    Parameters
+    ----------
+    argument
+        Argument or option with the job.
 
     Raises
     ------
@@ -66,11 +71,18 @@ def check_job_exists(environment: Environment, job: str) -> None:
         The message lists the jobs of the environment.
     """
     if job not in environment.jobs:
-        raise wrong_argument_error(environment, "JOB", job, f"one of {', '.join(environment.jobs)}")
+        known = list(environment.jobs)
+        hint = did_you_mean_text(job, known)
+        raise wrong_argument_error(environment, argument, job, f"one of {', '.join(known)}", hint)
 
 
-def load_environment_with_job(env: str, job: str | None) -> Environment:
+def load_environment_with_job(env: str, job: str | None, argument: str = "JOB") -> Environment:
     """Load an environment that has a job of this name; None stands for all of its jobs.
+
+    Parameters
+    ----------
+    argument
+        Argument or option with the job.
 
     Raises
     ------
@@ -79,7 +91,7 @@ def load_environment_with_job(env: str, job: str | None) -> Environment:
     """
     environment = load(env)
     if job is not None:
-        check_job_exists(environment, job)
+        check_job_exists(environment, job, argument)
     return environment
 
 
@@ -142,6 +154,8 @@ def load_environment_with_stream(env: str, stream: str) -> Environment:
     return environment
 
 
-def wrong_argument_error(environment: Environment, key: str, value: str, allowed: str) -> ConfigurationError:
+def wrong_argument_error(
+    environment: Environment, key: str, value: str, allowed: str, hint: str | None = None
+) -> ConfigurationError:
     """Return the error for an argument or option that does not fit an environment."""
-    return ConfigurationError([Problem(f"environment {environment.name}", 0, key, value, allowed)])
+    return ConfigurationError([Problem(f"environment {environment.name}", 0, key, value, allowed, hint)])

@@ -259,7 +259,7 @@ def _advised_job_of_environment(environment: Environment, job: str | None, queri
             )
             raise wrong_option_error("--job", "(missing)", allowed)
         job = same[0]
-    check_job_exists(environment, job)
+    check_job_exists(environment, job, "--job")
     return advised_environment_job(environment, plan(environment), job)
 
 
