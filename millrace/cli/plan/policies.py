@@ -16,7 +16,7 @@ from millrace.config.aws.regions import aws_partition_of_region
 from millrace.config.aws.resource_names import Names
 from millrace.config.document.problems import wrong_option_error
 from millrace.etl.launch import typed_json
-from millrace.lifecycle.account import catalog_columns
+from millrace.lifecycle.account.catalog_columns import table_names_in_settings
 from millrace.sizing import plan
 
 
@@ -136,8 +136,7 @@ def policy_documents(environment: Environment) -> dict[str, dict[str, Any]]:
     settings = [
         typed_json.to_json_value(job_settings(environment, job, names)) for job in sized.jobs.values()
     ]
-    tables = sorted(set[str]().union(*(catalog_columns.table_names_in_settings(each) for each in settings)))
-    scope = PermissionScope(names, tables)
+    scope = PermissionScope(names, table_names_in_settings(settings))
     result: dict[str, dict[str, Any]] = {}
     for role in ROLES:
         parts = policy_documents_of_role(scope, role)

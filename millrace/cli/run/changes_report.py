@@ -15,7 +15,7 @@ from millrace.cli.run.checkpoint_compatibility import (
     irreversible_checkpoint_lines,
 )
 from millrace.cli.shared.expected_failures import REFUSED
-from millrace.lifecycle.account import catalog_columns
+from millrace.lifecycle.account.catalog_columns import ddl_columns_by_table, table_names_in_settings
 from millrace.lifecycle.changes.deployment_changes import DELETED
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ def rehearse_table_changes(
     if not jobs:
         return StartRehearsal({}, ())
     settings = [job_settings_in_assembly(aws.names, assembly, job) for job in jobs]
-    named = sorted(set[str]().union(*(catalog_columns.table_names_in_settings(each) for each in settings)))
-    return rehearse_starts(settings, catalog_columns.ddl_columns_by_table(aws.client("glue"), named))
+    tables = table_names_in_settings(settings)
+    return rehearse_starts(settings, ddl_columns_by_table(aws.client("glue"), tables))
 
 
 def print_table_changes_and_exit_if_refused(

@@ -34,7 +34,7 @@ from millrace.infra.permissions.permissions_by_command import (
     policy_documents_of_role,
 )
 from millrace.infra.permissions.split_policies import MANAGED
-from millrace.lifecycle.account import catalog_columns
+from millrace.lifecycle.account.catalog_columns import table_names_in_settings
 from millrace.lifecycle.audits import kafka as audit_kafka
 from millrace.lifecycle.audits.read_landing_table import LandedRecords
 from millrace.lifecycle.jobs import erasure_requests as erasing
@@ -93,9 +93,7 @@ def scope() -> PermissionScope:
         typed_json.to_json_value(job_settings(environment, job, names))
         for job in plan(environment).jobs.values()
     ]
-    return PermissionScope(
-        names, sorted(set[str]().union(*(catalog_columns.table_names_in_settings(each) for each in settings)))
-    )
+    return PermissionScope(names, table_names_in_settings(settings))
 
 
 @pytest.fixture(scope="module")
