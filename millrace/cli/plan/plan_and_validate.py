@@ -28,7 +28,6 @@ from millrace.cli.shared.html_pages import check_page_is_writable, html_page, wr
 from millrace.cli.shared.options import AsJson, EnvironmentName, HtmlPage
 from millrace.cli.shared.verdict import verdict_panel
 from millrace.config import ConfigurationError, Environment, load
-from millrace.config.aws.deployed_sizes_to_keep import DeployedSizes
 from millrace.config.aws.foreign_accounts_and_hosts import describe_inherited_accounts_and_hosts
 from millrace.config.aws.regions import aws_partition_of_region
 from millrace.config.checks.formats import advice_on_schemas
@@ -136,7 +135,9 @@ def plan_command(
     check_page_is_writable(html)
     environment = environment_with_cheapest_engines(load(env, open_engines=True), plan_keeps_all_slas)
     if deployed:
-        environment = environment.with_deployed_sizes(_read_deployed_sizes_from_account(environment))
+        from millrace.lifecycle.changes.read_deployed_sizes import read_deployed_sizes
+
+        environment = environment.with_deployed_sizes(read_deployed_sizes(connect_account(environment)))
     environment = environment_with_scaled_traffic(environment, traffic)
     sized = plan(environment)
     if apply is not None:
@@ -173,12 +174,6 @@ def plan_command(
         )
         if html is not None:
             typer.echo(f"wrote {html}")
-
-
-def _read_deployed_sizes_from_account(environment: Environment) -> DeployedSizes:
-    from millrace.lifecycle.changes.read_deployed_sizes import read_deployed_sizes
-
-    return read_deployed_sizes(connect_account(environment))
 
 
 def simulated_plan_with_warnings(environment: Environment, sized: Plan) -> SimulatedPlan:
@@ -249,7 +244,7 @@ def _print_plan_diff(
     as_markdown: bool,
     with_templates: bool,
 ) -> None:
-    root = environment.value_locations.root or find_root()
+    root = environment.value_locations.root
     before = plan_diff.version_to_compare(reference, env, root, with_templates=with_templates)
     keys = (
         []
@@ -257,33 +252,33 @@ def _print_plan_diff(
         else plan_diff.changed_keys(before.keys, plan_diff.values_by_key(environment))
     )
     changed = differences(before.plan, json.loads(json.dumps(plan_as_plain_data(sized))))
-    changes = None
-    if before.templates is not None:
-        changes = permission_diff_between_versions.template_change_lines(environment, before.templates, root)
+    changes = (
+        None
+        if before.templates is None
+        else permission_diff_between_versions.template_change_lines(environment, before.templates, root)
+    )
     if as_json:
         typer.echo(json.dumps(plan_diff.diff_document(changed, keys, changes), indent=2, ensure_ascii=False))
-    elif as_markdown:
-        typer.echo(
-            plan_diff.differences_as_markdown(changed, reference) + plan_diff.changed_keys_as_markdown(keys),
-            nl=False,
+        return
+    if as_markdown:
+        tables = plan_diff.differences_as_markdown(changed, reference) + plan_diff.changed_keys_as_markdown(
+            keys
         )
-        typer.echo(
-            "" if changes is None else permission_diff_between_versions.template_changes_as_markdown(changes),
-            nl=False,
+        block = (
+            "" if changes is None else permission_diff_between_versions.template_changes_as_markdown(changes)
         )
-    elif not changed:
+        typer.echo(tables + block, nl=False)
+        return
+    if not changed:
         typer.echo(f"sizes and costs are the same as in the plan of {reference}")
     else:
         table = plain_table(*word_columns(""), *figure_columns("before", "after", "more"))
         for each in changed:
             table.add_row(*map(Text, plan_diff.difference_cells(each)))
         print_rich(table)
-    if keys and not as_json and not as_markdown:
-        typer.echo("keys")
-        typer.echo("\n".join(f"  {each}" for each in keys))
-    if changes and not as_json and not as_markdown:
-        typer.echo("templates")
-        typer.echo("\n".join(f"  {each}" for each in changes))
+    for title, lines in (("keys", keys), ("templates", changes)):
+        if lines:
+            typer.echo("\n".join((title, *(f"  {each}" for each in lines))))
 
 
 def validate_command(
