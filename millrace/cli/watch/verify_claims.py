@@ -56,17 +56,14 @@ def exit_status_after_claims_check(environment: Environment, report: Path | None
     return REFUTED if any(each.verdict == "refuted" for each in answers) else 0
 
 
-def checker_of_aws_claims(
-    environment: Environment, client: Callable[[str], Any]
-) -> Callable[[VerificationCopy], tuple[ClaimAnswer, ...]]:
-    """Return a function that checks the claims for a copy of an environment while it is deployed."""
+def check_claims_of_copy(
+    environment: Environment, client: Callable[[str], Any], copy: VerificationCopy
+) -> tuple[ClaimAnswer, ...]:
+    """Check the claims for a copy of an environment while it is deployed."""
     from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
     from millrace.verify.account.check_claims import check_claims
 
-    def check_claims_of_copy(copy: VerificationCopy) -> tuple[ClaimAnswer, ...]:
-        return check_claims(_claim_context(environment, DeployedEnvironment(copy.names, client)))
-
-    return check_claims_of_copy
+    return check_claims(_claim_context(environment, DeployedEnvironment(copy.names, client)))
 
 
 def write_claims_report(

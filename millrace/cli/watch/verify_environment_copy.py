@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,14 +25,12 @@ from millrace.config.model import Environment, KafkaTopic
 from millrace.lifecycle.aws_error_messages import AwsError
 from millrace.sandbox.programs.toolchain import state_folder
 from millrace.sizing import plan
-from millrace.sizing.plan_model import Plan
 
 if TYPE_CHECKING:
     from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
     from millrace.verify.environment_copy import VerificationCopy, VerificationSettings
     from millrace.verify.removals.removal import RemovalResult
     from millrace.verify.removals.removal_scope import VerificationScope
-    from millrace.verify.target_base import ExpectedStepSeconds, VerificationTarget
     from millrace.verify.verification_outcome import VerificationOutcome
 
 NOT_EXACT = 1
@@ -180,25 +179,37 @@ def _exit_status_after_verification(
     from millrace.verify.expected_and_actual_cost import cost_items
     from millrace.verify.run import Verification, estimate_time_and_usage
 
-    kind = _verification_place(environment, in_sandbox=in_sandbox)
+    if in_sandbox:
+        from millrace.sandbox.programs.localstack import ACCOUNT
+        from millrace.verify import sandbox_target
+
+        account, where, expected = ACCOUNT, "the sandbox on this machine", sandbox_target.EXPECTED
+        clusters = sandbox_target.sandbox_cluster_sections(environment)
+    else:
+        from millrace.verify import aws_target
+
+        aws = connect_account(environment)
+        account, expected = aws.names.account, aws_target.EXPECTED
+        where = f"account {account}, {environment.region}"
+        clusters = aws_target.existing_cluster_sections_for_topic(environment)
     folder = state_folder() / "verify"
     copy = write_verification_environment(
         environment,
         random_verification_name(),
-        account=kind.account,
+        account=account,
         settings=settings,
         root=find_root(),
         folder=folder,
-        clusters=kind.clusters,
+        clusters=clusters,
         without_kafka=without_kafka,
     )
     try:
         sized = plan(copy.environment)
         left_out = _parts_not_verified_with_reasons(environment, copy, in_sandbox=in_sandbox)
-        seconds, usage = estimate_time_and_usage(kind.expected, copy, sized, settings)
+        seconds, usage = estimate_time_and_usage(expected, copy, sized, settings)
         items = cost_items(copy.environment, sized, usage, expected=True)
         verify_report.print_planned_verification(
-            kind.where,
+            where,
             copy,
             sized,
             settings,
@@ -211,7 +222,11 @@ def _exit_status_after_verification(
         )
         if show_only:
             return 0
-        with kind.opened(copy, sized) as place:
+        with (
+            sandbox_target.open_sandbox_target(copy, sized)
+            if in_sandbox
+            else nullcontext(aws_target.AwsAccountTarget(aws, sized))
+        ) as place:
             place.check_can_deploy(copy)
             confirm_or_exit("Deploy this copy, test it and remove it?", yes=yes or in_sandbox)
             with open_progress_display() as say:
@@ -221,7 +236,7 @@ def _exit_status_after_verification(
                     left_out=left_out,
                     observe=None
                     if in_sandbox
-                    else verify_claims.checker_of_aws_claims(environment, place.client),
+                    else partial(verify_claims.check_claims_of_copy, environment, place.client),
                 )
                 outcome = verification.run()
         if outcome.claims:
@@ -231,48 +246,6 @@ def _exit_status_after_verification(
     finally:
         # Remaining resources are found by their tags; nothing needs the file.
         copy.file.unlink(missing_ok=True)
-
-
-@dataclass(frozen=True)
-class _VerificationPlace:
-    """Facts about a place before it is opened."""
-
-    account: str
-    where: str
-    expected: ExpectedStepSeconds
-    clusters: Mapping[str, Mapping[str, Any]]
-    opened: Callable[[VerificationCopy, Plan], AbstractContextManager[VerificationTarget]]
-
-
-def _verification_place(environment: Environment, *, in_sandbox: bool) -> _VerificationPlace:
-    if in_sandbox:
-        from millrace.sandbox.programs.localstack import ACCOUNT
-        from millrace.verify import sandbox_target as sandbox
-
-        where = "the sandbox on this machine"
-        return _VerificationPlace(
-            ACCOUNT,
-            where,
-            sandbox.EXPECTED,
-            sandbox.sandbox_cluster_sections(environment),
-            sandbox.open_sandbox_target,
-        )
-    from millrace.verify import aws_target
-
-    aws = connect_account(environment)
-
-    def open_target(copy: VerificationCopy, plan: Plan) -> AbstractContextManager[VerificationTarget]:
-        del copy
-        return nullcontext(aws_target.AwsAccountTarget(aws, plan))
-
-    where = f"account {aws.names.account}, {environment.region}"
-    return _VerificationPlace(
-        aws.names.account,
-        where,
-        aws_target.EXPECTED,
-        aws_target.existing_cluster_sections_for_topic(environment),
-        open_target,
-    )
 
 
 def _parts_not_verified_with_reasons(
@@ -311,12 +284,7 @@ def _print_cleanup_instructions(remains: Sequence[str], command: str, *, stack_e
 @contextmanager
 def _sigterm_as_interrupt() -> Iterator[None]:
     """Treat SIGTERM like Ctrl-C: the copy is removed first."""
-
-    def raise_interrupt(number: int, frame: Any) -> None:
-        del number, frame
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, raise_interrupt)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     finally:

@@ -126,8 +126,7 @@ def test_all_its_topics_go_and_no_other_one(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(
         Brokers, "topics", dict.fromkeys([*others, f"hello-{NAME}-records", f"hello-{NAME}-more"])
     )
-    dropped = delete_scope_topics({"bootstrap.servers": "theirs:9092"}, OWN, 1.0)
-    assert dropped == [f"hello-{NAME}-more", f"hello-{NAME}-records"]
+    delete_scope_topics({"bootstrap.servers": "theirs:9092"}, OWN, 1.0)
     assert list(Brokers.topics) == others
 
 
