@@ -32,7 +32,7 @@ def deployed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_job_has_a_line_whatever_another_ones_is() -> None:
     done = millrace("status", "--env", "local")
     assert done.stdout == "departures: status: running since noon\n"
-    assert done.stderr == "flights: stack flights-local-job-flights is not there\n"
+    assert done.stderr == "flights: not-deployed: stack flights-local-job-flights is not there\n"
     assert done.returncode == 1
 
 
@@ -57,7 +57,7 @@ def test_watching_shows_each_round_until_it_is_interrupted(monkeypatch: pytest.M
     lines = millrace("status", "--env", "local", "--watch", "--every", "5").stdout.splitlines()
     assert [line.partition(" ")[2] for line in lines] == [
         "departures: status: running since noon",
-        "flights: stack flights-local-job-flights is not there",
+        "flights: not-deployed: stack flights-local-job-flights is not there",
     ] * 2
     assert rounds == [5, 5]
     rounds.clear()
