@@ -7,7 +7,6 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import typer
@@ -111,9 +110,9 @@ def _assembly_folder_after_cleanup(parent: Path) -> Path:
 def cdk_deploy_all(
     assembly: Path,
     first: tuple[str, ...],
-    stages: Mapping[str, Sequence[tuple[str, Template]]] = MappingProxyType({}),
+    stages: Mapping[str, Sequence[tuple[str, Template]]],
     *,
-    imports: bool = False,
+    imports: bool,
 ) -> None:
     """Deploy an assembly, and those stacks again whose changes AWS takes only one after the other.
 

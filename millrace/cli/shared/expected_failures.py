@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from functools import wraps
-from types import MappingProxyType
 from typing import ParamSpec, TypeVar
 
 import typer
@@ -20,27 +19,25 @@ FAILED = 1
 REFUSED = 2
 """Exit status: the user's mistake, in a file, an option or the credentials."""
 
-STATUS: Mapping[str, int] = MappingProxyType(
-    {
-        "millrace.benchmark.settled_batches.FitError": FAILED,
-        "millrace.cli.shared.expected_failures.CommandRefusedError": REFUSED,
-        "millrace.infra.errors.InfrastructureError": REFUSED,
-        "millrace.lifecycle.jobs.checkpoints.CheckpointRequestError": REFUSED,
-        "millrace.lifecycle.deploy.DeployError": FAILED,
-        "millrace.lifecycle.account.outputs_and_launch_documents.NotDeployedError": FAILED,
-        "millrace.lifecycle.jobs.health.UnhealthyJobError": FAILED,
-        "millrace.lifecycle.aws_error_messages.AwsError": FAILED,
-        "millrace.lifecycle.aws_error_messages.CredentialsError": REFUSED,
-        "millrace.lifecycle.versions_for_rollback.UpgradeError": FAILED,
-        "millrace.sandbox.schemas.avro_types_and_encoding.AvroSchemaError": FAILED,
-        "millrace.sandbox.schemas.infer.InferenceError": FAILED,
-        "millrace.sandbox.programs.jars.JarError": FAILED,
-        "millrace.sandbox.programs.child_processes.SandboxError": FAILED,
-        "millrace.sandbox.programs.toolchain.ToolchainError": FAILED,
-        "millrace.sandbox.schemas.traffic_values.SampleError": REFUSED,
-        "millrace.sandbox.kill_and_restart_jobs.DrillError": FAILED,
-    }
-)
+STATUS: Mapping[str, int] = {
+    "millrace.benchmark.settled_batches.FitError": FAILED,
+    "millrace.cli.shared.expected_failures.CommandRefusedError": REFUSED,
+    "millrace.infra.errors.InfrastructureError": REFUSED,
+    "millrace.lifecycle.jobs.checkpoints.CheckpointRequestError": REFUSED,
+    "millrace.lifecycle.deploy.DeployError": FAILED,
+    "millrace.lifecycle.account.outputs_and_launch_documents.NotDeployedError": FAILED,
+    "millrace.lifecycle.jobs.health.UnhealthyJobError": FAILED,
+    "millrace.lifecycle.aws_error_messages.AwsError": FAILED,
+    "millrace.lifecycle.aws_error_messages.CredentialsError": REFUSED,
+    "millrace.lifecycle.versions_for_rollback.UpgradeError": FAILED,
+    "millrace.sandbox.schemas.avro_types_and_encoding.AvroSchemaError": FAILED,
+    "millrace.sandbox.schemas.infer.InferenceError": FAILED,
+    "millrace.sandbox.programs.jars.JarError": FAILED,
+    "millrace.sandbox.programs.child_processes.SandboxError": FAILED,
+    "millrace.sandbox.programs.toolchain.ToolchainError": FAILED,
+    "millrace.sandbox.schemas.traffic_values.SampleError": REFUSED,
+    "millrace.sandbox.kill_and_restart_jobs.DrillError": FAILED,
+}
 """Exit status by an error's module and name, so that no command imports modules that it does not need."""
 
 _OF_BOTO3 = frozenset({"botocore.exceptions.BotoCoreError", "botocore.exceptions.ClientError"})

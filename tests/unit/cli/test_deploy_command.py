@@ -159,7 +159,10 @@ def test_updates_that_aws_takes_one_by_one_are_deployed_so(
     whole = {"Resources": {"n": 3}}
     steps = [(f"{n} shards", {"Resources": {"n": n}}) for n in (1, 2)]
     shared_cdk_steps.cdk_deploy_all(
-        assembly, ("b",), {"a": [*steps, ("3 shards", whole)], "b": [steps[0], ("x", whole)]}
+        assembly,
+        ("b",),
+        {"a": [*steps, ("3 shards", whole)], "b": [steps[0], ("x", whole)]},
+        imports=False,
     )
     shown = [
         (stacks, json.loads(templates["a"])["Resources"]["n"], json.loads(templates["b"])["Resources"]["n"])
@@ -168,5 +171,5 @@ def test_updates_that_aws_takes_one_by_one_are_deployed_so(
     assert shown == [(["b"], 1, 1), (["--all"], 1, 1), (["a", "b"], 2, 3), (["a"], 3, 3)]
     assert all(named for *_, named in calls)
     calls.clear()
-    shared_cdk_steps.cdk_deploy_all(assembly, ())
+    shared_cdk_steps.cdk_deploy_all(assembly, (), {}, imports=False)
     assert [(stacks, json.loads(t["a"])) for stacks, t, _ in calls] == [(["--all"], whole)]
