@@ -9,8 +9,7 @@ from typing import Literal
 from millrace.benchmark.core_scaling import fit_scaling_curve
 from millrace.benchmark.fit import ModelFit, fit_model
 from millrace.benchmark.measurements import Measurements, Run
-from millrace.benchmark.settled_batches import Disturbance, FitError, settled_points
-from millrace.benchmark.warmup import count_warmup_batches
+from millrace.benchmark.settled_batches import Disturbance, FitError, count_warmup_batches, settled_points
 from millrace.sizing.queries.benchmark_figures import BatchRun, BenchmarkResult
 
 Where = Literal["sandbox", "glue", "emr"]

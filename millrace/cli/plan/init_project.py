@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from millrace.cli.plan.vendor_millrace_wheel import install_wheel_in_project, write_wheel_of_this_program
-from millrace.cli.shared.output_file_errors import reporting_write_errors_as_wrong_option
+from millrace.cli.shared.expected_failures import reporting_write_errors_as_wrong_option
 from millrace.config.base import SLUG, SLUG_SAID
 from millrace.config.document.problems import wrong_option_error
 from millrace.config.environment_json_schema import SCHEMA_FILE, schema_text

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from millrace.cli.shared.expected_failures import reporting_write_errors_as_wrong_option
 from millrace.cli.shared.options import EnvironmentName
-from millrace.cli.shared.output_file_errors import reporting_write_errors_as_wrong_option
 from millrace.config import Environment, Finding, load
 from millrace.config.aws.regions import aws_partition_of_region
 from millrace.config.aws.resource_names import Names

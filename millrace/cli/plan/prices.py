@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from millrace.cli.shared.expected_failures import reporting_write_errors_as_wrong_option
 from millrace.cli.shared.options import AsJson
-from millrace.cli.shared.output_file_errors import reporting_write_errors_as_wrong_option
 from millrace.config import find_root
 from millrace.config.document.problems import wrong_option_error
 from millrace.lifecycle.aws_error_messages import translating_aws_errors

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from millrace.cli.shared.expected_failures import reporting_write_errors_as_wrong_option
 from millrace.cli.shared.options import EnvironmentName, JobName, load_environment_with_job
-from millrace.cli.shared.output_file_errors import reporting_write_errors_as_wrong_option
 from millrace.config import Environment, find_root
 from millrace.config.aws.resource_names import Names
 from millrace.config.document.problems import wrong_option_error

@@ -162,7 +162,7 @@ def cdk_remove_stack(assembly: Path, stack: str) -> None:
     millrace.lifecycle.deploy.DeployError
         CDK failed.
     """
-    from millrace.lifecycle.changes.stack_removals import write_removal_assembly
+    from millrace.lifecycle.changes.assembly_with_other_templates import write_removal_assembly
     from millrace.sandbox.programs import cdk
 
     written = write_removal_assembly(assembly, stack, assembly.with_name(f"{assembly.name}-removed"))

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import wraps
+from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
 from millrace.config import ConfigurationError
+from millrace.config.document.problems import wrong_option_error
 from millrace.lifecycle.aws_error_messages import CredentialsError, TransientError, to_aws_error
 
 FAILED = 1
@@ -122,3 +125,28 @@ def confirm_or_exit(question: str, *, yes: bool) -> None:
         )
     if not typer.confirm(question, err=True):
         raise typer.Exit(FAILED)
+
+
+@contextmanager
+def reporting_write_errors_as_wrong_option(option: str, file: Path) -> Iterator[None]:
+    """Report a file that cannot be written like any other value that is not allowed.
+
+    Parameters
+    ----------
+    option
+        Option with which the user named it.
+    file
+        File that the block writes.
+
+    Raises
+    ------
+    ConfigurationError
+        Replaces an ``OSError``.
+    """
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise wrong_option_error(
+            option, str(file), f"a file that you have permission to write ({reason})"
+        ) from error

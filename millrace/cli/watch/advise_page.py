@@ -14,8 +14,7 @@ from millrace.advisor.forecasts.forecast_figures import Forecast
 from millrace.advisor.forecasts.query_twin import QueryTwin
 from millrace.advisor.forecasts.what_if import ApplicationTwin, Key, WhatIfChange
 from millrace.advisor.logs.application_history_model import History, Query
-from millrace.cli.shared.html_pages import html_page
-from millrace.cli.shared.page_curve_data import page_curve
+from millrace.cli.shared.html_pages import html_page, page_curve
 from millrace.cli.watch.advised_changes_with_forecasts import forecast_head_and_rows
 
 PARTS = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", "commitOffsets")

@@ -16,7 +16,7 @@ from millrace.cli.plan import prices
 from millrace.cli.plan.policies import policy_documents
 from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.console import open_progress_display, print_rich
-from millrace.cli.shared.output_file_errors import reporting_write_errors_as_wrong_option
+from millrace.cli.shared.expected_failures import reporting_write_errors_as_wrong_option
 from millrace.config.model import Environment
 from millrace.etl import __version__
 from millrace.sandbox.programs.toolchain import state_folder

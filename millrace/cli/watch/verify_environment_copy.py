@@ -272,13 +272,13 @@ def _print_outcome(outcome: VerificationOutcome, cleanup: str | None, *, as_json
 
 def _print_cleanup_instructions(remains: Sequence[str], command: str, *, stack_exists: bool = False) -> None:
     """Say how to remove what is left: by the command while a stack exists that it can find, otherwise by hand."""
-    from millrace.verify.removals.manual_removal import can_clean_command_find, removal_steps
+    from millrace.verify.removals.removal_scope import can_clean_command_find, removal_step
 
     if stack_exists or can_clean_command_find(remains):
         typer.echo(f"millrace verify: these resources are left; to remove them, run: {command}", err=True)
         return
-    for each in removal_steps(remains):
-        typer.echo(f"millrace verify: delete this resource by hand: {each}", err=True)
+    for each in remains:
+        typer.echo(f"millrace verify: delete this resource by hand: {removal_step(each)}", err=True)
 
 
 @contextmanager
@@ -365,6 +365,6 @@ def _topics_left_after_deletion(
 
 
 def _leftover_line_of_topics(scope: VerificationScope) -> str:
-    from millrace.verify.removals.manual_removal import TOPIC
+    from millrace.verify.removals.removal_scope import TOPIC
 
     return f"{TOPIC}{scope.prefix}-.* on {scope.cluster}"

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from millrace.cli.shared.html_pages import html_page
-from millrace.cli.shared.page_curve_data import POINTS, page_curve
+from millrace.cli.shared.html_pages import POINTS, html_page, page_curve
 from millrace.sizing.simulation import JobResult
 
 
