@@ -83,12 +83,13 @@ def _print_preflight_and_refuse_failures(
         AWS would refuse it.
     """
     from millrace.lifecycle.deploy import DeployError
-    from millrace.lifecycle.preflight.run_preflight_checks import failed_rows, run_all_checks
+    from millrace.lifecycle.preflight.run_preflight_checks import run_all_checks
 
     rows = run_all_checks(account, checks)
     if problems := [each for each in rows if each.verdict != "ok"]:
         print_preflight_rows(problems, err=True)
-    if wrong := [each for each in failed_rows(rows) if limited or each.subject == "bootstrap"]:
+    failed = (each for each in rows if each.verdict == "failed")
+    if wrong := [each for each in failed if limited or each.subject == "bootstrap"]:
         failures = "; ".join(f"{each.subject}: {each.found}" for each in wrong)
         raise DeployError(f"{failures}; nothing was deployed or stopped")
 

@@ -72,17 +72,14 @@ def command_with_reported_failures(
             return command(*args, **kwargs)
         except Exception as error:
             explanation = _error_with_aws_advice(error)
-            if (status := exit_status_of(explanation)) is None:
+            # That of its class, or of the nearest base class; another one is a defect.
+            status = next((STATUS[n] for n in _class_names_with_bases(explanation) if n in STATUS), None)
+            if status is None:
                 raise
             typer.echo(f"millrace {name}: {explanation}", err=True)
             raise typer.Exit(status) from None
 
     return run_command
-
-
-def exit_status_of(error: Exception) -> int | None:
-    """Return the exit status of a failure, by its class or the nearest base class; None for a defect."""
-    return next((STATUS[name] for name in _class_names_with_bases(error) if name in STATUS), None)
 
 
 def _error_with_aws_advice(error: Exception) -> Exception:
