@@ -152,10 +152,13 @@ def simulate_command(
         ("--trace", trace),
         ("--spikes", spikes),
         ("--skew", None if skew == 1 else skew),
+        ("--every", every if spikes else None),
+        ("--for", None if trace else duration),
+        *(("--outage", each) for each in outage or ()),
+        *(("--reshard", each) for each in reshard or ()),
+        ("--poisson", "" if poisson else None),
+        ("--seed", None if seed == 1 else seed),
     ]
-    options += [("--every", every if spikes else None), ("--for", None if trace else duration)]
-    options += [("--outage", each) for each in outage or []] + [("--reshard", each) for each in reshard or []]
-    options += [("--poisson", "") if poisson else ("", None), ("--seed", seed if seed != 1 else None)]
     words = [
         str(each) for option, value in options if value is not None for each in (option, value) if each != ""
     ]
@@ -344,19 +347,19 @@ def _print_results(plan: Plan, results: Mapping[str, JobResult]) -> None:
         table = plain_table(*word_columns("query"), *figure_columns(*verdicts))
         for each, query in result.queries.items():
             sla = plan.jobs[name].queries[each].latency_seconds.value
-            cells = dict.fromkeys(_COLUMNS, "-")
-            cells |= {"batches": f"{len(query.ends):,}", "SLA": f"{sla:g} s"}
-            cells |= {
+            within = query.share_in_time(sla, result.seconds)
+            cells = {
+                "batches": f"{len(query.ends):,}",
+                "SLA": f"{sla:g} s",
+                "within": f"{within:.2%}",
                 "most waiting": f"{query.most_waiting:,.0f}",
                 "waiting at the end": f"{query.waiting:,.0f}",
             }
-            within = query.share_in_time(sla, result.seconds)
-            cells["within"] = f"{within:.2%}"
             if len(query.ends):
-                cells |= {f"p{p}": f"{query.ages.percentile(p):,.1f} s" for p in PERCENTILES}
-                cells["max"] = f"{query.ages.oldest:,.1f} s"
+                ages = {f"p{p}": query.ages.percentile(p) for p in PERCENTILES} | {"max": query.ages.oldest}
+                cells |= {column: f"{age:,.1f} s" for column, age in ages.items()}
             red = {"within": "bold red"} if columns is not None and within < WITHIN else {}
-            table.add_row(each, *(Text(cells[column], red.get(column, "")) for column in verdicts))
+            table.add_row(each, *(Text(cells.get(column, "-"), red.get(column, "")) for column in verdicts))
         print_rich(head, table)
 
 

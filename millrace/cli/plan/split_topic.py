@@ -100,10 +100,9 @@ def _kafka_connection_settings(environment: Environment, cluster: str) -> Settin
         and login.kind != "iam"
         and secret_and_key_arns_of_login(login) is None
     ):
+        # No AWS service is called.
         names = Names(environment, environment.account or "")
-        return cluster_connection_settings(
-            names, cluster, lambda service: service
-        )  # no AWS service is called
+        return cluster_connection_settings(names, cluster, lambda service: service)
     return connect_sandbox_or_account(environment).kafka(cluster)
 
 

@@ -103,7 +103,11 @@ def backfill(
     console = Console(stderr=True, highlight=False)
     place, aws = _audited_deployment_and_aws(environment)
     size = _amount_and_cost_text(environment, place, job, name, span, origin)
-    console.print(f"{size}; {_IN_THE_SANDBOX if aws is None else _ON_AWS}", markup=False)
+    stopped, free = (
+        "the job is stopped meanwhile and started again",
+        "it runs in the sandbox and costs nothing",
+    )
+    console.print(f"{size}; {free if aws is None else stopped}", markup=False)
     confirm_or_exit("Continue?", yes=yes)
     arguments = {"--backfill": name}
     if span is not None:
@@ -176,10 +180,6 @@ def _amount_and_cost_text(
         f"{name}: stream {query.source} {when}, about {rows:,} records (from the traffic in the environment file)\n"
         f"{estimate_backfill(environment, job, name, rows, begin, end)}"
     )
-
-
-_IN_THE_SANDBOX = "it runs in the sandbox and costs nothing"
-_ON_AWS = "the job is stopped meanwhile and started again"
 
 
 def _audited_deployment_and_aws(

@@ -151,7 +151,6 @@ def advise_command(
         subject = _advised_job_of_environment(environment, job, [each.name for each in history.queries])
     advice = advice_with_planned_savings(advise(history, subject), subject)
     advice = replace(advice, notes=(*doubt, *advice.notes))
-    with_options = bool(what_if or score is not None or apply or html is not None or as_json)
     foreseen = options.forecast_changes(advice, subject, what_if or (), score)
     advice = options.advice_without_harmful_findings(advice, foreseen, subject)
     ran = foreseen.forecasts[0] if foreseen.forecasts else None
@@ -174,7 +173,7 @@ def advise_command(
         return
     print_rich(*verdict_panel(verdict, terminal=sys.stdout.isatty()))
     _print_advice(advice, log.name)
-    if with_options:
+    if what_if or score is not None or apply or html is not None:
         options.print_forecasts(foreseen)
     if outcome is not None:
         typer.echo(f"\n{outcome}")

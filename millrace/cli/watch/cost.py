@@ -8,7 +8,6 @@ from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Group
 
 from millrace.cli.plan.plan_and_validate import old_prices_warning
 from millrace.cli.plan.plan_tables import cost_table, costs_left_out_sentence
@@ -153,7 +152,7 @@ def _print_planned_cost(sized: Plan, notes: list[str], *, as_json: bool) -> None
         )
         return
 
-    print_rich(Group(cost_table(sized, terminal=sys.stdout.isatty())))
+    print_rich(cost_table(sized, terminal=sys.stdout.isatty()))
     typer.echo(
         f"costs are for a month of {HOURS} hours, with the prices of {sized.prices.isoformat()}, "
         f"{sized.prices_of}"

@@ -195,9 +195,7 @@ def _worker_type_and_processor(
     if on == "sandbox":
         arm = platform.machine() in ("arm64", "aarch64")
         return "a core of this machine", "arm64" if arm else "x86_64"
-    settings = environment.jobs[job]
-    architecture = settings.processor_architecture
-    return plan(environment).jobs[job].worker, architecture
+    return plan(environment).jobs[job].worker, environment.jobs[job].processor_architecture
 
 
 def _measure_on_deployed_job(
