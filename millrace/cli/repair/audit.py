@@ -77,10 +77,15 @@ def audit(
                 place, job, name, end - timedelta(hours=hours), end, read=read, progress=show_records_read
             )
     if as_json:
-        typer.echo(json.dumps([_audit_document(each) for each in audits], indent=2))
+        typer.echo(_audits_as_json(audits))
     else:
         _print_audits(audits)
     raise typer.Exit(1 if any(getattr(each, "missing_records", 0) for each in audits) else 0)
+
+
+def _audits_as_json(audits: list[AuditResult | NotAudited]) -> str:
+    documents = [_audit_document(each) for each in audits]
+    return json.dumps(documents, indent=2, default=lambda at: at.isoformat().replace("+00:00", "Z"))
 
 
 def _audit_document(result: AuditResult | NotAudited) -> dict[str, Any]:
@@ -88,12 +93,7 @@ def _audit_document(result: AuditResult | NotAudited) -> dict[str, Any]:
     document = dataclasses.asdict(result)
     if isinstance(result, NotAudited):
         return document
-    document |= {"missing": result.missing_records, "untold": result.expired_missing_records}
-    for part in (*document["hours"], *document["holes"], *document["behind"]):
-        for key, value in part.items():
-            if isinstance(value, datetime):
-                part[key] = value.isoformat().replace("+00:00", "Z")
-    return document
+    return document | {"missing": result.missing_records, "untold": result.expired_missing_records}
 
 
 def _print_audits(audits: list[AuditResult | NotAudited]) -> None:

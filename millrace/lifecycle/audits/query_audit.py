@@ -320,7 +320,6 @@ def _committed_ranges_if_filtered(
     if route.what.transform is None:
         return None
     assert isinstance(records, SinkAndDeadLetters), "a direct query"
-    assert records.sink is not None, "a direct query with a table"
     several = f"{topic}/" if stream.topic_pattern is not None else ""
     before = f"{route.reading.source}/" if isinstance(query, DirectRouteQuery) else ""
     places = {f"{before}{several}{p}": (topic, p) for p in partitions}
