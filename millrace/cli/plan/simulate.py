@@ -18,12 +18,16 @@ from millrace.cli.plan.report.simulate_page import simulation_page
 from millrace.cli.plan.report.simulate_verdict import monthly_usd, simulation_verdict
 from millrace.cli.shared.console import figure_columns, plain_table, print_rich, terminal_width, word_columns
 from millrace.cli.shared.html_pages import check_page_is_writable, write_page
-from millrace.cli.shared.options import EnvironmentName, HtmlPage, load_environment_with_job
+from millrace.cli.shared.options import (
+    EnvironmentName,
+    HtmlPage,
+    load_environment_with_job,
+    parse_duration_option,
+)
 from millrace.cli.shared.verdict import verdict_document, verdict_panel
 from millrace.completion import complete_job_names
 from millrace.config import ConfigurationError, Environment
 from millrace.config.document.problems import Problem, results_or_all_problems, wrong_option_error
-from millrace.config.units import parse_duration
 from millrace.sizing import Plan, plan
 from millrace.sizing.simulation import Arrivals, JobResult, Outage, simulate
 from millrace.sizing.simulation.plan_simulation_check import WITHIN
@@ -227,10 +231,7 @@ def _arrivals_by_stream(
 
 
 def _parse_seconds(option: str, value: str) -> float:
-    try:
-        return timedelta.total_seconds(parse_duration(value))
-    except ValueError as error:
-        raise wrong_option_error(option, value, str(error)) from error
+    return parse_duration_option(option, value).total_seconds()
 
 
 def _parse_values_at_times(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import nullcontext
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -20,11 +20,11 @@ from millrace.cli.shared.options import (
     Yes,
     check_job_exists,
     load_environment_with_job,
+    parse_duration_option,
     wrong_argument_error,
 )
 from millrace.config import Environment, load
 from millrace.config.engines.versions import spark_line_of
-from millrace.config.units import parse_duration
 from millrace.lifecycle.aws_error_messages import translating_aws_errors
 from millrace.lifecycle.jobs.checkpoints import CheckpointContents, CheckpointRequestError, JobCheckpoints
 from millrace.lifecycle.jobs.reset_effects import (
@@ -136,7 +136,7 @@ def reset(
     environment = load_environment_with_job(env, job)
     _check_query_exists(environment, job, query)
     moment = None if at is None else at.replace(tzinfo=UTC)
-    span = _parse_overlap(environment, overlap)
+    span = parse_duration_option("--overlap", overlap)
     now = datetime.now(UTC)
     if moment is not None and moment > now:
         raise wrong_argument_error(environment, "--at", str(at), "a time in the past")
@@ -252,13 +252,6 @@ def _check_query_exists(environment: Environment, job: str, query: str) -> None:
     queries = environment.jobs[job].queries
     if query not in queries:
         raise wrong_argument_error(environment, "QUERY", query, f"one of {', '.join(queries)}")
-
-
-def _parse_overlap(environment: Environment, text: str) -> timedelta:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise wrong_argument_error(environment, "--overlap", text, str(error)) from None
 
 
 def _start_and_reread_lines(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,8 @@ import typer
 from millrace.completion import complete_environment_names, complete_job_names
 from millrace.config import ConfigurationError, Environment, Finding, load
 from millrace.config.document.explain_validation_errors import did_you_mean_text
-from millrace.config.document.problems import Problem
+from millrace.config.document.problems import Problem, wrong_option_error
+from millrace.config.units import parse_duration
 
 EnvironmentName = Annotated[
     str,
@@ -152,6 +154,20 @@ def load_environment_with_stream(env: str, stream: str) -> Environment:
             [Finding(("streams",), stream, allowed, did_you_mean_text(stream, known))]
         )
     return environment
+
+
+def parse_duration_option(option: str, value: str) -> timedelta:
+    """Return the length of time that an option gives.
+
+    Raises
+    ------
+    ConfigurationError
+        The value is none.
+    """
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise wrong_option_error(option, value, str(error)) from error
 
 
 def wrong_argument_error(
