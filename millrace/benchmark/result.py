@@ -72,9 +72,7 @@ def fit_all_queries(
         The measurements are not enough for a fit.
     """
     ordered = sorted(measured, key=lambda each: each.cores)
-    fits: dict[str, ModelFit] = {}
-    for query in queries:
-        fits[query] = fit_model(*settled_points(ordered[:1], query), seed=seed)
+    fits = {query: fit_model(*settled_points(ordered[:1], query), seed=seed) for query in queries}
     costliest = max(fits, key=lambda query: fits[query].per_record.high)
     chosen, first = fits[costliest], ordered[0]
     if chosen.held_out_error is None:

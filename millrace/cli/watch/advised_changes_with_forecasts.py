@@ -174,15 +174,13 @@ def print_forecasts(answers: TwinForecasts) -> None:
             *figure_columns("predicted, s", "measured, s", "error", "in interval"),
         )
         for one in scored.scores:
-            forecast = f"{one.foretold.value:,.2f} [{one.foretold.low:,.2f}, {one.foretold.high:,.2f}]"
-            inside = "yes" if one.inside else "no"
             row = (
                 one.query,
                 one.figure,
-                forecast,
+                f"{one.foretold.value:,.2f} [{one.foretold.low:,.2f}, {one.foretold.high:,.2f}]",
                 f"{one.happened:,.2f}",
                 f"{one.relative_error:.1%}",
-                inside,
+                "yes" if one.inside else "no",
             )
             table.add_row(*map(Text, row))
         print_rich("", Text(f"scored: {scored.forecast}"), table)

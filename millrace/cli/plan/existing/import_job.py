@@ -317,26 +317,24 @@ def _update_earlier_import_file(
         notes = [*notes, *fits]
     elif not open_ones:
         plan_of_environment_text(target.stem, text, root)
-    change = {
-        "query": ".".join(begins.path),
-        "key": begins.key,
-        "before": begins.before,
-        "after": begins.after,
-    }
     values = {dotted_path(path): value for path, value in filled.items()}
-    document = {
-        "file": file,
-        "begins": change,
-        "filled": values,
-        "notes": notes,
-        "open": open_ones,
-        "plan": {which: sizes_by_title(each) for which, each in plans.items()},
-        "cut_over": steps,
-    }
-    printed = json.dumps(document, indent=2, ensure_ascii=False)
     target.write_bytes(text.encode())
     if as_json:
-        typer.echo(printed)
+        document = {
+            "file": file,
+            "begins": {
+                "query": ".".join(begins.path),
+                "key": begins.key,
+                "before": begins.before,
+                "after": begins.after,
+            },
+            "filled": values,
+            "notes": notes,
+            "open": open_ones,
+            "plan": {which: sizes_by_title(each) for which, each in plans.items()},
+            "cut_over": steps,
+        }
+        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
         before = "nothing" if begins.before is None else begins.before
         changes = [f"{path}: {value}" for path, value in values.items()]
