@@ -33,6 +33,7 @@ from millrace.config.aws.regions import aws_partition_of_region
 from millrace.config.checks.formats import advice_on_schemas
 from millrace.config.document.problems import wrong_option_error
 from millrace.config.load import find_root
+from millrace.lifecycle.changes.read_deployed_sizes import read_deployed_sizes
 from millrace.sizing import Plan, plan
 from millrace.sizing.alternatives.plan_difference import differences
 from millrace.sizing.cost_saving_moves import environment_with_cheapest_engines, find_moves
@@ -135,8 +136,6 @@ def plan_command(
     check_page_is_writable(html)
     environment = environment_with_cheapest_engines(load(env, open_engines=True), plan_keeps_all_slas)
     if deployed:
-        from millrace.lifecycle.changes.read_deployed_sizes import read_deployed_sizes
-
         environment = environment.with_deployed_sizes(read_deployed_sizes(connect_account(environment)))
     environment = environment_with_scaled_traffic(environment, traffic)
     sized = plan(environment)

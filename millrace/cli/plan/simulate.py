@@ -30,6 +30,7 @@ from millrace.config import ConfigurationError, Environment
 from millrace.config.document.problems import Problem, results_or_all_problems, wrong_option_error
 from millrace.sizing import Plan, plan
 from millrace.sizing.simulation import Arrivals, JobResult, Outage, simulate
+from millrace.sizing.simulation.plan_scenario import scenario_of_job, streams_of_job
 from millrace.sizing.simulation.plan_simulation_check import WITHIN
 
 
@@ -111,8 +112,6 @@ def simulate_command(
 
       millrace simulate --env prod --trace friday.csv --outage 2h:15m --json
     """
-    from millrace.sizing.simulation.plan_scenario import scenario_of_job, streams_of_job
-
     parsed: list[Any] = results_or_all_problems(
         (
             partial(load_environment_with_job, env, job, "--job"),
@@ -331,7 +330,6 @@ def simulation_document(plan: Plan, job: str, result: JobResult) -> dict[str, An
 
 
 def _print_results(plan: Plan, results: Mapping[str, JobResult]) -> None:
-
     columns = terminal_width(sys.stdout)
     verdicts = (
         [*_COLUMNS]

@@ -89,7 +89,6 @@ def _audits_as_json(audits: list[AuditResult | NotAudited]) -> str:
 
 
 def _audit_document(result: AuditResult | NotAudited) -> dict[str, Any]:
-
     document = dataclasses.asdict(result)
     if isinstance(result, NotAudited):
         return document
@@ -97,7 +96,6 @@ def _audit_document(result: AuditResult | NotAudited) -> dict[str, Any]:
 
 
 def _print_audits(audits: list[AuditResult | NotAudited]) -> None:
-
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     for each in audits:
         if isinstance(each, NotAudited):

@@ -24,12 +24,13 @@ from millrace.cli.shared.options import (
 )
 from millrace.config import Environment
 from millrace.config.queries import DeriveQuery, LandQuery
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.aws_error_messages import AwsError
+from millrace.lifecycle.jobs.one_off_run import run_job_once, wait_for_logged_result
 from millrace.sizing import plan
 from millrace.sizing.queries.benchmark_figures import speed_of_query
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
     from millrace.lifecycle.audits.query_audit import AuditedDeployment
 
 _UNTIL_NOW = timedelta(hours=1)
@@ -200,7 +201,6 @@ def _run_job_script_once(
     environment: Environment, job: str, aws: DeployedEnvironment | None, run_arguments: Mapping[str, str]
 ) -> dict[str, Any]:
     """Run the job's entry script once, and return its output, or how the run ended."""
-    from millrace.lifecycle.jobs.one_off_run import run_job_once, wait_for_logged_result
     from millrace.sandbox import operate_running_sandbox
 
     if aws is None:

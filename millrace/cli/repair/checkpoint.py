@@ -182,7 +182,6 @@ def move(env: EnvironmentName, job: JobName, query: QueryName, to: To, dry_run: 
 
 
 def _fork_or_move_checkpoint(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: bool) -> None:
-
     environment = load(env)
     other, _, name = to.rpartition("/")
     other = other or job
@@ -243,7 +242,6 @@ def _checkpoint_refusal_on_other_job(
 
 
 def _job_checkpoints(environment: Environment, job: str) -> JobCheckpoints:
-
     place = connect_sandbox_or_account(environment)
     return JobCheckpoints(place.client("s3"), place.names, job)
 

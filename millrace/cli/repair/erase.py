@@ -154,7 +154,6 @@ def _wait_until_all_jobs_erased(
 def _make_erasure_request(
     environment: Environment, place: AuditedDeployment, where: str, *, keep_condition: bool
 ) -> EraseRequest:
-
     now = datetime.now(UTC)
     return EraseRequest(
         f"{now:%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:8]}",

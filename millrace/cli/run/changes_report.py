@@ -16,12 +16,12 @@ from millrace.cli.run.checkpoint_compatibility import (
 )
 from millrace.cli.shared.expected_failures import REFUSED
 from millrace.lifecycle.account.catalog_columns import ddl_columns_by_table, table_names_in_settings
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.changes.deployment_changes import DELETED
+from millrace.lifecycle.changes.stack_removals import StackRemoval
+from millrace.lifecycle.deploy import DeploymentChanges, job_settings_in_assembly
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
-    from millrace.lifecycle.changes.stack_removals import StackRemoval
-    from millrace.lifecycle.deploy import DeploymentChanges
     from millrace.sandbox.rehearse_job_table_changes import StartRehearsal
 
 _SHOWN_LINES = 30
@@ -36,7 +36,6 @@ def rehearse_table_changes(
     aws: DeployedEnvironment, assembly: Path, changes: DeploymentChanges
 ) -> StartRehearsal:
     """Return the changes to tables when jobs that were deployed before start again."""
-    from millrace.lifecycle.deploy import job_settings_in_assembly
     from millrace.sandbox.rehearse_job_table_changes import StartRehearsal, rehearse_starts
 
     jobs = jobs_that_continue_checkpoints(changes)

@@ -5,18 +5,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millrace.config import find_root
 from millrace.config.engines import KINDS
 from millrace.etl.checkpoints import manifest
 from millrace.etl.launch import engine_interface_and_registry, settings
 from millrace.etl.launch.typed_json import SettingsError
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.aws_error_messages import translating_aws_errors
+from millrace.lifecycle.deploy import launch_document_in_assembly
 from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
-
-if TYPE_CHECKING:
-    from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 
 
 class LaunchDocumentOfOtherReleaseError(ValueError):
@@ -40,8 +39,6 @@ def checkpoint_lines_of_jobs(
     jobs
         Jobs that would be started again.
     """
-    from millrace.lifecycle.deploy import launch_document_in_assembly
-
     return [
         line
         for job in jobs

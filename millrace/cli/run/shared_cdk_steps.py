@@ -7,7 +7,6 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
@@ -15,15 +14,20 @@ from millrace.cli.plan.report.preflight_command import print_preflight_rows
 from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.expected_failures import CommandRefusedError
 from millrace.config import Environment
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
+from millrace.lifecycle.changes.assembly_with_other_templates import (
+    write_assembly_with_templates,
+    write_removal_assembly,
+)
+from millrace.lifecycle.changes.read_deployed_sizes import read_deployed_sizes
 from millrace.lifecycle.changes.refused_updates import Template
+from millrace.lifecycle.deploy import DeployError, DeploymentChanges, compare_with_deployed
+from millrace.lifecycle.preflight import account_checks, policies_state_machines_drift
+from millrace.lifecycle.preflight.run_preflight_checks import Check, PreflightAccount, run_all_checks
+from millrace.sandbox.programs import cdk
 from millrace.sandbox.programs.toolchain import state_folder
 from millrace.sizing import plan
 from millrace.sizing.planning import text_if_cost_limit_exceeded
-
-if TYPE_CHECKING:
-    from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
-    from millrace.lifecycle.deploy import DeploymentChanges
-    from millrace.lifecycle.preflight.run_preflight_checks import Check, PreflightAccount
 
 
 def synthesize_and_find_changes(
@@ -47,12 +51,6 @@ def synthesize_and_find_changes(
     AwsError, NotDeployedError, DeployError
         AWS refused a call or would refuse the deployment, or CDK failed.
     """
-    from millrace.lifecycle.changes.read_deployed_sizes import read_deployed_sizes
-    from millrace.lifecycle.deploy import compare_with_deployed
-    from millrace.lifecycle.preflight import account_checks, policies_state_machines_drift
-    from millrace.lifecycle.preflight.run_preflight_checks import PreflightAccount
-    from millrace.sandbox.programs import cdk
-
     assembly = _assembly_folder_after_cleanup(state_folder() / "deploy" / environment.name)
     aws = connect_account(environment)
     deployed = read_deployed_sizes(aws)
@@ -82,9 +80,6 @@ def _print_preflight_and_refuse_failures(
     millrace.lifecycle.deploy.DeployError
         AWS would refuse it.
     """
-    from millrace.lifecycle.deploy import DeployError
-    from millrace.lifecycle.preflight.run_preflight_checks import run_all_checks
-
     rows = run_all_checks(account, checks)
     if problems := [each for each in rows if each.verdict != "ok"]:
         print_preflight_rows(problems, err=True)
@@ -131,9 +126,6 @@ def cdk_deploy_all(
     millrace.lifecycle.deploy.DeployError
         CDK failed.
     """
-    from millrace.lifecycle.changes.assembly_with_other_templates import write_assembly_with_templates
-    from millrace.sandbox.programs import cdk
-
     last = max((len(each) for each in stages.values()), default=1)
     for number in range(last):
         # A stack without an update of this number has had its last one.
@@ -163,9 +155,6 @@ def cdk_remove_stack(assembly: Path, stack: str) -> None:
     millrace.lifecycle.deploy.DeployError
         CDK failed.
     """
-    from millrace.lifecycle.changes.assembly_with_other_templates import write_removal_assembly
-    from millrace.sandbox.programs import cdk
-
     written = write_removal_assembly(assembly, stack, assembly.with_name(f"{assembly.name}-removed"))
     cdk.run_cdk(["destroy", stack, "--force", "--exclusively", "-a", str(written)], shown=True)
 
@@ -178,6 +167,4 @@ def cdk_deploy_stack(assembly: Path, stack: str) -> None:
     millrace.lifecycle.deploy.DeployError
         CDK failed; CloudFormation rolled the stack back.
     """
-    from millrace.sandbox.programs import cdk
-
     cdk.deploy_stacks(assembly, stack, shown=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -12,9 +12,7 @@ from rich.markup import escape
 
 from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_environment_with_job
-
-if TYPE_CHECKING:
-    from millrace.lifecycle.jobs.state_machine import Verb
+from millrace.lifecycle.jobs.state_machine import Verb, execute_verb
 
 
 def start(env: EnvironmentName, job: JobName, as_json: AsJson = False) -> None:
@@ -83,8 +81,6 @@ def run_verb_and_print_outcome(
     grace
         Seconds for ``stop``; left out, the state machine derives it from recent batches.
     """
-    from millrace.lifecycle.jobs.state_machine import execute_verb
-
     environment = load_environment_with_job(env, job)
     aws = connect_account(environment)
     with Console(stderr=True).status(f"{verb} {job}") as spinner:

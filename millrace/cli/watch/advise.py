@@ -184,7 +184,6 @@ def advise_command(
 def _advised_job_place_and_run(
     path: str | None, glue_job: str | None, emr_app: str | None, run: str | None
 ) -> tuple[AdvisedJob, str, str]:
-
     subjects = {"PATH": path, "--glue-job": glue_job, "--emr-app": emr_app}
     named = {key: value for key, value in subjects.items() if value is not None}
     if len(named) != 1:
@@ -249,7 +248,6 @@ def _check_is_streaming_log(history: History, log: EventLog) -> None:
 
 
 def _advised_job_of_environment(environment: Environment, job: str | None, queries: list[str]) -> AdvisedJob:
-
     if job is None:
         same = [name for name, each in environment.jobs.items() if set(queries) & set(each.queries)]
         if len(same) != 1:

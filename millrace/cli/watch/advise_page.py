@@ -94,7 +94,6 @@ def _query_run_document(
 
 
 def _batch_curves(query: Query, title: str, fitted: QueryTwin | None) -> list[dict[str, Any]]:
-
     batches = query.batches
     at = np.array([each.begun - batches[0].begun for each in batches])
     lasted = np.maximum([each.duration for each in batches], 1e-3)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -19,9 +19,8 @@ from millrace.config import ConfigurationError, Environment
 from millrace.config.document.problems import Problem
 from millrace.config.units import parse_duration
 from millrace.lifecycle.aws_error_messages import TransientError
-
-if TYPE_CHECKING:
-    from millrace.lifecycle.jobs.logs import LoggedFailure, LogLine
+from millrace.lifecycle.jobs import logs as deployed
+from millrace.lifecycle.jobs.logs import LoggedFailure, LogLine
 
 _POLL_SECONDS = 2.0
 _LATE = timedelta(minutes=5)
@@ -136,7 +135,6 @@ def _line_keys(lines: Sequence[LogLine | LoggedFailure]) -> _LineKeys:
 
 
 def _reader_of_log_lines(environment: Environment, job: str, begin: datetime, *, errors: bool) -> _LogReader:
-    from millrace.lifecycle.jobs import logs as deployed
     from millrace.sandbox import operate_running_sandbox
 
     if operate_running_sandbox.running_sandbox_deployment(environment) is not None:
@@ -156,8 +154,6 @@ def _reader_of_log_lines(environment: Environment, job: str, begin: datetime, *,
 
 
 def _print_lines(lines: Sequence[LogLine | LoggedFailure], *, as_json: bool) -> None:
-    from millrace.lifecycle.jobs.logs import LogLine
-
     console = Console(highlight=False, soft_wrap=True)
     for each in lines:
         if as_json:

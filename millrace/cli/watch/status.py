@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -23,12 +23,11 @@ from millrace.cli.shared.expected_failures import FAILED
 from millrace.cli.shared.options import AsJson, EnvironmentName, load_environment_with_job
 from millrace.completion import complete_job_names
 from millrace.config import Environment
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError
 from millrace.lifecycle.aws_error_messages import TransientError
-
-if TYPE_CHECKING:
-    from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
-    from millrace.lifecycle.jobs.state_machine import ExecutionResult
+from millrace.lifecycle.jobs import state_machine
+from millrace.lifecycle.jobs.state_machine import ExecutionResult
 
 
 def status(
@@ -78,8 +77,6 @@ def status(
 
 def _ask_for_status(aws: DeployedEnvironment, jobs: Sequence[str]) -> Iterator[ExecutionResult]:
     """Yield the status of each job; a job that is not deployed or does not answer does not stop the others."""
-    from millrace.lifecycle.jobs import state_machine
-
     for job in jobs:
         try:
             yield state_machine.execute_verb(aws, job, "status", progress=lambda _: None)

@@ -19,11 +19,11 @@ from millrace.cli.shared.console import open_progress_display, print_rich
 from millrace.cli.shared.expected_failures import reporting_write_errors_as_wrong_option
 from millrace.config.model import Environment
 from millrace.etl import __version__
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.sandbox.programs.toolchain import state_folder
 from millrace.sizing.costs.endpoints_or_nat_gateways import called_services
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
     from millrace.verify.account.check_claims import ClaimAnswer
     from millrace.verify.account.check_input_and_answer import ClaimContext
     from millrace.verify.environment_copy import VerificationCopy
@@ -60,7 +60,6 @@ def check_claims_of_copy(
     environment: Environment, client: Callable[[str], Any], copy: VerificationCopy
 ) -> tuple[ClaimAnswer, ...]:
     """Check the claims for a copy of an environment while it is deployed."""
-    from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
     from millrace.verify.account.check_claims import check_claims
 
     return check_claims(_claim_context(environment, DeployedEnvironment(copy.names, client)))

@@ -22,12 +22,12 @@ from millrace.cli.watch import verify_claims, verify_report
 from millrace.config import load
 from millrace.config.load import find_root
 from millrace.config.model import Environment, KafkaTopic
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.aws_error_messages import AwsError
 from millrace.sandbox.programs.toolchain import state_folder
 from millrace.sizing import plan
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
     from millrace.verify.environment_copy import VerificationCopy, VerificationSettings
     from millrace.verify.removals.removal import RemovalResult
     from millrace.verify.removals.removal_scope import VerificationScope

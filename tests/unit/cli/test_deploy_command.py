@@ -15,15 +15,12 @@ from millrace.cli import app
 from millrace.cli.run import changes_report, shared_cdk_steps
 from millrace.cli.run import deploy as deploy_command
 from millrace.cli.run import upgrade_or_rollback_job as upgrade_command
-from millrace.cli.shared import expected_failures
+from millrace.cli.shared import account_or_sandbox_connection, expected_failures
 from millrace.config import Names, load
 from millrace.config.aws.deployed_sizes_to_keep import DeployedSizes
 from millrace.config.network_storage_governance_observability import Governance
-from millrace.lifecycle import deploy, versions_for_rollback
 from millrace.lifecycle import upgrade_or_rollback_job as upgrade_steps
-from millrace.lifecycle.account import deployed_environment
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
-from millrace.lifecycle.changes import read_deployed_sizes
 from millrace.lifecycle.changes.deployment_changes import JobChange, StackChange
 from millrace.lifecycle.deploy import DeploymentChanges
 from millrace.sandbox.programs import cdk
@@ -43,10 +40,12 @@ def synthesised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(shared_cdk_steps, "state_folder", lambda: tmp_path)
     monkeypatch.setattr(
-        deployed_environment, "connect_to_account", lambda _: DeployedEnvironment(names, lambda _: None)
+        account_or_sandbox_connection,
+        "connect_to_account",
+        lambda _: DeployedEnvironment(names, lambda _: None),
     )
-    monkeypatch.setattr(deploy, "compare_with_deployed", lambda *_: change)
-    monkeypatch.setattr(read_deployed_sizes, "read_deployed_sizes", lambda _: DeployedSizes())
+    monkeypatch.setattr(shared_cdk_steps, "compare_with_deployed", lambda *_: change)
+    monkeypatch.setattr(shared_cdk_steps, "read_deployed_sizes", lambda _: DeployedSizes())
     monkeypatch.setattr(cdk, "synthesise_assembly", lambda _env, folder, *_, **__: paths.append(folder))
     monkeypatch.setattr(
         changes_report, "rehearse_table_changes", lambda *_: StartRehearsal({"db.t": ("+ c bigint",)}, ())
@@ -115,7 +114,7 @@ def test_a_rollback_that_nobody_watches_gives_nobody_more(
     wider = StackChange("job", False, (), ("+ Allow s3:GetObject on arn:aws:s3:::others/*",))
     version = SimpleNamespace(at="then", document_url="s3://a/1.json", read_launch_document=lambda _: {})
     done = []
-    monkeypatch.setattr(versions_for_rollback, "find_previous_version", lambda *_: version)
+    monkeypatch.setattr(upgrade_command, "find_previous_version", lambda *_: version)
     monkeypatch.setattr(upgrade_steps, "rollback_changes", lambda *_: DeploymentChanges((wider,), (), {}))
     monkeypatch.setattr(
         upgrade_steps, "roll_back_job_and_tell_if_started", lambda *_, **__: not done.append(1)

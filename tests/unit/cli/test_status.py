@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from millrace.cli.shared import account_or_sandbox_connection
 from millrace.cli.watch import status
-from millrace.lifecycle.account import deployed_environment
 from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError
 from millrace.lifecycle.jobs import state_machine
 from millrace.lifecycle.jobs.state_machine import ExecutionResult
@@ -24,7 +24,7 @@ def deployed(monkeypatch: pytest.MonkeyPatch) -> None:
             raise NotDeployedError("stack flights-local-job-flights is not there")
         return ExecutionResult(job, True, "status", "running since noon", {"state": "running"})
 
-    monkeypatch.setattr(deployed_environment, "connect_to_account", lambda _: None)
+    monkeypatch.setattr(account_or_sandbox_connection, "connect_to_account", lambda _: None)
     monkeypatch.setattr(state_machine, "execute_verb", execute)
 
 

@@ -34,8 +34,10 @@ from millrace.config.engines.versions import DEFAULT
 from millrace.config.model import KafkaTopic
 from millrace.config.queries import OneStreamQueryBase
 from millrace.etl.launch.erase_request_and_benchmark_schedule import BenchmarkRun
+from millrace.etl.launch.lease_record import FOLDER
 from millrace.lifecycle.account.outputs_and_launch_documents import split_s3_url
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
+from millrace.lifecycle.jobs.one_off_run import run_job_once
 from millrace.sizing import plan
 
 if TYPE_CHECKING:
@@ -209,9 +211,6 @@ def _measure_on_deployed_job(
     yes: bool,
 ) -> Measurements:
     """Run the deployed job once with the schedule, and return its measurements."""
-    from millrace.etl.launch.lease_record import FOLDER
-    from millrace.lifecycle.jobs.one_off_run import run_job_once
-
     engine = environment.jobs[job].engine
     if engine != on:
         raise wrong_option_error("--on", on, f"{engine}, which is jobs.{job}.engine, or sandbox")

@@ -94,7 +94,6 @@ def _late_at_peak_risks(checked: SimulatedPlan) -> Iterator[Risk]:
 
 
 def _late_at_rise_risks(checked: SimulatedPlan) -> Iterator[Risk]:
-
     late = sorted(
         (share, job.name, query)
         for job in checked.plan.jobs.values()

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.markup import escape
@@ -18,12 +18,12 @@ from millrace.cli.shared.expected_failures import FAILED
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.config import Environment, load
 from millrace.lifecycle.aws_error_messages import CredentialsError
+from millrace.lifecycle.changes.read_deployed_sizes import read_deployed_sizes
 from millrace.lifecycle.changes.refused_updates import Template
+from millrace.lifecycle.preflight import account_checks, policies_state_machines_drift
+from millrace.lifecycle.preflight.run_preflight_checks import PreflightAccount, PreflightRow, run_all_checks
 from millrace.sandbox.programs.toolchain import ToolchainError
 from millrace.sizing import plan
-
-if TYPE_CHECKING:
-    from millrace.lifecycle.preflight.run_preflight_checks import PreflightRow
 
 _SIGNS = {"ok": "[green]✓[/]", "warning": "[yellow]![/]", "failed": "[red]✗[/]", "not known": "[dim]?[/]"}
 
@@ -48,14 +48,6 @@ def preflight(
 
       millrace preflight --env prod --drift --json
     """
-    from millrace.lifecycle.changes.read_deployed_sizes import read_deployed_sizes
-    from millrace.lifecycle.preflight import account_checks, policies_state_machines_drift
-    from millrace.lifecycle.preflight.run_preflight_checks import (
-        PreflightAccount,
-        PreflightRow,
-        run_all_checks,
-    )
-
     environment = load(env)
     try:
         aws = connect_account(environment)
@@ -90,8 +82,6 @@ def _templates_and_missing_program_rows(
     environment: Environment,
 ) -> tuple[Mapping[str, Template] | None, Sequence[PreflightRow]]:
     """Synthesise the templates; without the programs for it, return the row that says so."""
-    from millrace.lifecycle.preflight.run_preflight_checks import PreflightRow
-
     try:
         return synthesize_templates(environment, environment.value_locations.root), ()
     except (ToolchainError, ModuleNotFoundError) as error:

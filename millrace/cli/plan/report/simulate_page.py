@@ -26,7 +26,6 @@ def simulation_page(title: str, document: Mapping[str, Any], results: Mapping[st
 
 
 def _job_curves(name: str, job: Mapping[str, Any], result: JobResult) -> list[dict[str, Any]]:
-
     times = np.linspace(0.0, result.seconds, POINTS)
     traffic = {
         each: np.gradient(np.interp(times, query.arrivals.times, query.arrivals.totals), times)

@@ -110,7 +110,6 @@ def age_of_oldest_waiting_record(query: QueryResult, end: float) -> float:
 
 
 def _sla_state_of_simulation(plan: Plan, results: Mapping[str, JobResult]) -> SlaState:
-
     _, query, sla, share, _ = min(
         _query_results_with_sla_share_and_age(plan, results), key=lambda each: each[3]
     )
@@ -121,7 +120,6 @@ def _sla_state_of_simulation(plan: Plan, results: Mapping[str, JobResult]) -> Sl
 
 
 def _late_query_risks(plan: Plan, results: Mapping[str, JobResult]) -> Iterator[Risk]:
-
     late = [
         (share, job, query, sla)
         for job, query, sla, share, _ in _query_results_with_sla_share_and_age(plan, results)
