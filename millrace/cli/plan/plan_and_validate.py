@@ -27,12 +27,11 @@ from millrace.cli.shared.expected_failures import REFUSED
 from millrace.cli.shared.html_pages import check_page_is_writable, html_page, write_page
 from millrace.cli.shared.options import AsJson, EnvironmentName, HtmlPage
 from millrace.cli.shared.verdict import verdict_panel
-from millrace.config import ConfigurationError, Environment, load
+from millrace.config import ConfigurationError, Environment, find_root, load
 from millrace.config.aws.foreign_accounts_and_hosts import describe_inherited_accounts_and_hosts
 from millrace.config.aws.regions import aws_partition_of_region
 from millrace.config.checks.formats import advice_on_schemas
 from millrace.config.document.problems import wrong_option_error
-from millrace.config.load import find_root
 from millrace.lifecycle.changes.read_deployed_sizes import read_deployed_sizes
 from millrace.sizing import Plan, plan
 from millrace.sizing.alternatives.plan_difference import differences

@@ -11,9 +11,8 @@ import typer
 
 from millrace.cli.shared.expected_failures import reporting_write_errors_as_wrong_option
 from millrace.cli.shared.options import EnvironmentName
-from millrace.config import Environment, Finding, load
+from millrace.config import Environment, Finding, Names, load
 from millrace.config.aws.regions import aws_partition_of_region
-from millrace.config.aws.resource_names import Names
 from millrace.config.document.problems import wrong_option_error
 from millrace.etl.launch import typed_json
 from millrace.lifecycle.account.catalog_columns import table_names_in_settings

@@ -19,8 +19,7 @@ from millrace.cli.shared.options import (
     choose_query_name,
     load_environment_with_job,
 )
-from millrace.config import Environment, Finding
-from millrace.config.aws.resource_names import Names
+from millrace.config import Environment, Finding, Names
 from millrace.config.kafka.login import secret_and_key_arns_of_login
 from millrace.config.model import ExternalCluster, KafkaTopic
 from millrace.config.queries import LandQuery

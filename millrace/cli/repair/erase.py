@@ -19,8 +19,7 @@ from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.console import figure_columns
 from millrace.cli.shared.expected_failures import CommandRefusedError, confirm_or_exit
 from millrace.cli.shared.options import AsJson, EnvironmentName, Yes
-from millrace.config import Environment, load
-from millrace.config.document.problems import ConfigurationError, Problem
+from millrace.config import ConfigurationError, Environment, Problem, load
 from millrace.etl.launch.erase_request_and_benchmark_schedule import EraseRequest
 from millrace.lifecycle.jobs.erasure_requests import Answers, ErasureRequests, places_not_erased
 

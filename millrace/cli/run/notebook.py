@@ -13,8 +13,7 @@ import typer
 
 from millrace.cli.shared.expected_failures import reporting_write_errors_as_wrong_option
 from millrace.cli.shared.options import EnvironmentName, JobName, load_environment_with_job
-from millrace.config import Environment, find_root
-from millrace.config.aws.resource_names import Names
+from millrace.config import Environment, Names, find_root
 from millrace.config.document.problems import wrong_option_error
 from millrace.config.model import GlueJob
 from millrace.etl.launch.settings import (

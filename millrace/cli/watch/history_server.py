@@ -11,9 +11,8 @@ import typer
 
 from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.options import EnvironmentName
-from millrace.config import load
+from millrace.config import Names, load
 from millrace.config.aws.pagination import list_all
-from millrace.config.aws.resource_names import Names
 from millrace.lifecycle.aws_error_messages import translating_aws_errors
 
 if TYPE_CHECKING:

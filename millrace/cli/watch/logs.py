@@ -15,8 +15,7 @@ from rich.console import Console
 
 from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_environment_with_job
-from millrace.config import ConfigurationError, Environment
-from millrace.config.document.problems import Problem
+from millrace.config import ConfigurationError, Environment, Problem
 from millrace.config.units import parse_duration
 from millrace.lifecycle.aws_error_messages import TransientError
 from millrace.lifecycle.jobs import logs as deployed

@@ -19,8 +19,7 @@ from millrace.cli.shared.console import open_progress_display
 from millrace.cli.shared.expected_failures import confirm_or_exit
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.cli.watch import verify_claims, verify_report
-from millrace.config import load
-from millrace.config.load import find_root
+from millrace.config import find_root, load
 from millrace.config.model import Environment, KafkaTopic
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.aws_error_messages import AwsError

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from millrace.benchmark.measurements import Measurements
-from millrace.config import Environment
-from millrace.config.aws.resource_names import Names
+from millrace.config import Environment, Names
 from millrace.config.queries import OneStreamQueryBase
 from millrace.config.sinks import KINDS
 from millrace.etl.launch.erase_request_and_benchmark_schedule import BenchmarkRun
