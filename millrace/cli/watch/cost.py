@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -16,13 +16,11 @@ from millrace.cli.shared.console import figure_columns, plain_table, print_rich,
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.config import load
 from millrace.config.document.problems import wrong_option_error
+from millrace.lifecycle.account.real_cost import AwsBill, read_bill
 from millrace.sizing import Plan, plan
 from millrace.sizing.cost import HOURS
 from millrace.sizing.costs.planned_and_billed_cost import PlannedAndPaid, planned_and_paid
 from millrace.sizing.plan_as_plain_data import plan_as_plain_data as whole
-
-if TYPE_CHECKING:
-    from millrace.lifecycle.account.real_cost import AwsBill
 
 _ITEMS = 5
 """Usage types shown for each subject; the others are summed."""
@@ -82,10 +80,8 @@ def cost_command(
             begin.isoformat(),
             f"a day before {end.isoformat()}, the value of --until, which is exclusive",
         )
-    from millrace.lifecycle.account import real_cost
-
     # Of the environment's region: botocore knows the one endpoint of each partition, and China's is its own.
-    bill = real_cost.read_bill(connect_account(environment).client("ce"), environment, begin, end)
+    bill = read_bill(connect_account(environment).client("ce"), environment, begin, end)
     subjects = dict.fromkeys(line.subject for line in bill.lines)
     result = planned_and_paid(sized, {each: bill.dollars_of(each) for each in subjects}, bill.day_count)
     if as_json:
