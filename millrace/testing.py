@@ -16,7 +16,6 @@ import pytest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 Record = Mapping[str, Any]
 Transform = Callable[["DataFrame"], "DataFrame"]
@@ -128,7 +127,7 @@ class Bench:
         )
 
     def _frame_of_records(self, records: Sequence[Record], schema: str | Path) -> DataFrame:
-        from pyspark.sql.types import StructType
+        from pyspark.sql.types import StructField, StructType
 
         from millrace.sandbox.schemas import ddl_and_pyspark_types
         from millrace.sandbox.schemas.traffic_values import typed_row
@@ -138,9 +137,9 @@ class Bench:
             if isinstance(schema, Path)
             else ddl_and_pyspark_types.parse_ddl(schema)
         )
-        whole = StructType(
-            [*ddl_and_pyspark_types.parse_ddl(_CORE).fields, *_with_nullable_fields(payload).fields]
-        )
+        # Fields may be null, as those of a landing table: a deleted record has none.
+        nullable = [StructField(each.name, each.dataType) for each in payload.fields]
+        whole = StructType([*ddl_and_pyspark_types.parse_ddl(_CORE).fields, *nullable])
         now = datetime.now(UTC)
         rows = []
         for number, record in enumerate(records):
@@ -158,13 +157,6 @@ class Bench:
             {name: value for name, value in row.asDict(recursive=True).items() if not name.startswith("_")}
             for row in result.collect()
         ]
-
-
-def _with_nullable_fields(schema: StructType) -> StructType:
-    """Return a schema whose fields may be null, as those of a landing table may: a deleted record has none."""
-    from pyspark.sql.types import StructField, StructType
-
-    return StructType([StructField(each.name, each.dataType) for each in schema.fields])
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,7 @@ from typing import Literal
 from millrace.benchmark.core_scaling import fit_scaling_curve
 from millrace.benchmark.fit import ModelFit, fit_model
 from millrace.benchmark.measurements import Measurements, Run
-from millrace.benchmark.settled_batches import Disturbance, FitError, settled_points
-from millrace.benchmark.warmup import count_warmup_batches
+from millrace.benchmark.settled_batches import Disturbance, FitError, count_warmup_batches, settled_points
 from millrace.sizing.queries.benchmark_figures import BatchRun, BenchmarkResult
 
 Where = Literal["sandbox", "glue", "emr"]
@@ -73,9 +72,7 @@ def fit_all_queries(
         The measurements are not enough for a fit.
     """
     ordered = sorted(measured, key=lambda each: each.cores)
-    fits: dict[str, ModelFit] = {}
-    for query in queries:
-        fits[query] = fit_model(*settled_points(ordered[:1], query), seed=seed)
+    fits = {query: fit_model(*settled_points(ordered[:1], query), seed=seed) for query in queries}
     costliest = max(fits, key=lambda query: fits[query].per_record.high)
     chosen, first = fits[costliest], ordered[0]
     if chosen.held_out_error is None:

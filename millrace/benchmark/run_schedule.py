@@ -32,15 +32,13 @@ def log_spaced_limits(smallest: int, largest: int, levels: int) -> tuple[int, ..
     smallest, largest
         Records in a batch.
     levels
-        Number of limits, both ends included.
+        Number of limits, both ends included; two at least.
 
     Examples
     --------
     >>> log_spaced_limits(1000, 64000, 4)
     (1000, 4000, 16000, 64000)
     """
-    if levels == 1:
-        return (largest,)
     ratio = (largest / smallest) ** (1 / (levels - 1))
     return tuple(dict.fromkeys(round(smallest * ratio**level) for level in range(levels)))
 

@@ -6,7 +6,6 @@ import gc
 import sys
 from collections.abc import Callable, Mapping
 from inspect import getdoc
-from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
@@ -40,57 +39,56 @@ from millrace.cli.shared.console import invisible_output_escaped, print_problems
 from millrace.cli.shared.expected_failures import REFUSED, command_with_reported_failures
 from millrace.cli.watch import advise, cost, history_server, logs, status, verify_environment_copy
 from millrace.config import ConfigurationError
+from millrace.etl import __version__
 
 Command = Callable[..., Any] | typer.Typer
 
-GROUPS: Mapping[str, Mapping[str, Command]] = MappingProxyType(
-    {
-        "Plan": {
-            "init": init_project.init,
-            "vendor": vendor_millrace_wheel.vendor,
-            "scan": scan.scan,
-            "import": import_job.import_command,
-            "validate": plan_and_validate.validate_command,
-            "plan": plan_and_validate.plan_command,
-            "compare": compare.compare,
-            "simulate": simulate.simulate_command,
-            "preflight": preflight_command.preflight,
-            "bench": bench.bench,
-            "split": split_topic.split,
-            "schema": schema.schema_app,
-            "prices": prices.prices_app,
-            "policies": policies.policies,
-        },
-        "Run": {
-            "setup": setup.setup,
-            "demo": sandbox.demo,
-            "sandbox": sandbox.sandbox_app,
-            "traffic": traffic.traffic,
-            "notebook": notebook.notebook,
-            "deploy": deploy.deploy,
-            "start": start_stop_drain.start,
-            "stop": start_stop_drain.stop,
-            "drain": start_stop_drain.drain,
-            "upgrade": upgrade_or_rollback_job.upgrade,
-            "rollback": upgrade_or_rollback_job.rollback,
-        },
-        "Watch": {
-            "status": status.status,
-            "logs": logs.logs,
-            "history": history_server.history,
-            "advise": advise.advise_command,
-            "cost": cost.cost_command,
-            "verify": verify_environment_copy.verify,
-        },
-        "Repair": {
-            "audit": audit.audit,
-            "replay": replay.replay,
-            "backfill": backfill.backfill,
-            "erase": erase.erase,
-            "checkpoint": checkpoint.checkpoint_app,
-        },
-    }
-)
+GROUPS: Mapping[str, Mapping[str, Command]] = {
+    "Plan": {
+        "init": init_project.init,
+        "vendor": vendor_millrace_wheel.vendor,
+        "scan": scan.scan,
+        "import": import_job.import_command,
+        "validate": plan_and_validate.validate_command,
+        "plan": plan_and_validate.plan_command,
+        "compare": compare.compare,
+        "simulate": simulate.simulate_command,
+        "preflight": preflight_command.preflight,
+        "bench": bench.bench,
+        "split": split_topic.split,
+        "schema": schema.schema_app,
+        "prices": prices.prices_app,
+        "policies": policies.policies,
+    },
+    "Run": {
+        "setup": setup.setup,
+        "demo": sandbox.demo,
+        "sandbox": sandbox.sandbox_app,
+        "traffic": traffic.traffic,
+        "notebook": notebook.notebook,
+        "deploy": deploy.deploy,
+        "start": start_stop_drain.start,
+        "stop": start_stop_drain.stop,
+        "drain": start_stop_drain.drain,
+        "upgrade": upgrade_or_rollback_job.upgrade,
+        "rollback": upgrade_or_rollback_job.rollback,
+    },
+    "Watch": {
+        "status": status.status,
+        "logs": logs.logs,
+        "history": history_server.history,
+        "advise": advise.advise_command,
+        "cost": cost.cost_command,
+        "verify": verify_environment_copy.verify,
+    },
+    "Repair": {
+        "audit": audit.audit,
+        "replay": replay.replay,
+        "backfill": backfill.backfill,
+        "erase": erase.erase,
+        "checkpoint": checkpoint.checkpoint_app,
+    },
+}
 """Groups of ``millrace --help``, each with its commands in the order of the help."""
 
 app = typer.Typer(
@@ -108,8 +106,6 @@ app = typer.Typer(
 
 def _print_version_and_exit(wanted: bool) -> None:
     if wanted:
-        from millrace.etl import __version__
-
         typer.echo(f"millrace {__version__}")
         raise typer.Exit
 

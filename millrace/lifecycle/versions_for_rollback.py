@@ -8,10 +8,9 @@ anything of it is used: CloudFormation deploys its template with the rights of t
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -80,7 +79,7 @@ def save_deployed_version(aws: DeployedEnvironment, job: str) -> JobVersion:
         AWS refused a call.
     """
     version = read_deployed_version(aws, job)
-    body = json.dumps({"version": 1, **dataclasses.asdict(version)}).encode()
+    body = json.dumps({"version": 1, **asdict(version)}).encode()
     digest = hashlib.sha256(body).hexdigest()
     bucket, folder = split_s3_url(aws.names.versions_url(job))
     with translating_aws_errors(f"cannot save the deployed version of {job}"):

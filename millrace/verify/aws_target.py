@@ -96,8 +96,8 @@ class AwsAccountTarget(VerificationTarget):
         if row.verdict != "ok":
             raise NotDeployedError(f"{row.found}: run `{row.command}`, with an administrator's credentials")
         with translating_aws_errors("cannot list the stacks"):
-            stacks = [stack["StackName"] for stack in all_stacks(self.client)]
-        existing = [stack for stack in stacks if stack.startswith(f"{names.prefix}-")]
+            stacks = (stack["StackName"] for stack in all_stacks(self.client))
+            existing = [stack for stack in stacks if stack.startswith(f"{names.prefix}-")]
         if existing:
             raise AwsError(
                 f"stack {existing[0]} already exists; repeat the command, which chooses another name"

@@ -12,9 +12,7 @@ from typing import Any, get_args
 
 from ruamel.yaml import YAML
 
-from millrace.config import load
-from millrace.config.aws.resource_names import Names
-from millrace.config.document.problems import ConfigurationError, Finding
+from millrace.config import ConfigurationError, Finding, Names, load
 from millrace.config.job_networks import reason_job_runs_in_vpc, reasons_for_vpc_by_part
 from millrace.config.model import EmrJob, Environment, GlueJob, Job, KafkaTopic, MskCluster
 from millrace.config.network_storage_governance_observability import Bucket, Disposable

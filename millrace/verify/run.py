@@ -26,9 +26,8 @@ from millrace.verify.expected_and_actual_cost import (
     billed_quantities,
     cost_items,
 )
-from millrace.verify.removals.manual_removal import TOPIC, UNKNOWN
 from millrace.verify.removals.removal import delete_topic, remove_verification
-from millrace.verify.removals.removal_scope import VerificationScope
+from millrace.verify.removals.removal_scope import TOPIC, UNKNOWN, VerificationScope
 from millrace.verify.scenario import VerificationScenario, order_disturbances
 from millrace.verify.target_base import ExpectedStepSeconds, VerificationTarget
 from millrace.verify.verification_outcome import TableComparison, TimedStep, VerificationOutcome

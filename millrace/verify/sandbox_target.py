@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from millrace.config.aws.resource_names import Names
-from millrace.config.model import Environment
+from millrace.config import Environment, Names
 from millrace.lifecycle.account.kafka_access import Settings
 from millrace.sandbox import localstack_deployment
 from millrace.sandbox.kill_and_restart_jobs import DrillError

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from millrace.sandbox.kill_and_restart_jobs import JobKill
@@ -87,13 +86,13 @@ class VerificationOutcome:
             "name": self.name,
             "where": self.where,
             "exact": self.exact,
-            "steps": [dataclasses.asdict(step) for step in self.steps],
-            "kills": [dataclasses.asdict(kill) for kill in self.kills],
+            "steps": [asdict(step) for step in self.steps],
+            "kills": [asdict(kill) for kill in self.kills],
             "reshards": [{"from": before, "to": after} for before, after in self.reshards],
             "tables": [
                 {
-                    **dataclasses.asdict(each.leg),
-                    **dataclasses.asdict(each.account),
+                    **asdict(each.leg),
+                    **asdict(each.account),
                     "exact": each.account.exact,
                 }
                 for each in self.compared

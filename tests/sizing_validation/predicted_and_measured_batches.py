@@ -14,8 +14,7 @@ import numpy as np
 from millrace.benchmark.fit import ModelFit, fit_model
 from millrace.benchmark.measurements import BatchPoint, Measurements, Run, to_batch_point
 from millrace.benchmark.run_schedule import WARM_UP
-from millrace.benchmark.settled_batches import Disturbance, find_disturbances
-from millrace.benchmark.warmup import count_warmup_batches
+from millrace.benchmark.settled_batches import Disturbance, count_warmup_batches, find_disturbances
 from millrace.config import load
 from millrace.config.aws.resource_names import Names
 from millrace.etl.launch.erase_request_and_benchmark_schedule import BenchmarkRun

@@ -251,7 +251,7 @@ def test_traffic_that_is_measured_and_edited_never_leads_to_what_aws_refuses(zon
         environment = of(*base, put(RATE, rate))
         names = Names(environment, "111122223333")
         kafka = {} if not deployed else deployed[names.stack("kafka")]
-        new = synthesised(environment.with_deployed_sizes(sizes_in_templates(names, kafka, {}, {})))
+        new = synthesised(environment.with_deployed_sizes(sizes_in_templates(names, kafka, {}, {}, {})))
         if deployed:
             assert list(refused_change_lines(deployed, new)) == []
             for stack, template in new.items():

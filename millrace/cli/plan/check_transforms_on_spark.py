@@ -8,6 +8,7 @@ from subprocess import TimeoutExpired
 from rich.console import Console
 
 from millrace.config import ConfigurationError, Environment, Finding, Names
+from millrace.etl.launch import typed_json
 from millrace.sizing import Plan
 
 _UNCHECKED = "the columns of transforms were not checked"
@@ -38,7 +39,6 @@ def check_transforms_and_list_unchecked(environment: Environment, sized: Plan) -
         return []
     if find_spec("pyspark") is None:
         return [f"{_UNCHECKED}: PySpark is not installed"]
-    from millrace.etl.launch import typed_json
     from millrace.etl.queries.derive import INPUT_COLUMNS
     from millrace.infra.launch.launch_settings import job_settings
     from millrace.sandbox.programs.child_processes import SandboxError

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich.markup import escape
 
 from millrace.cli.shared.console import figure_columns, print_table_with_trailing_texts, word_columns
 from millrace.cli.shared.html_pages import check_page_is_writable, html_page, write_page
-from millrace.cli.shared.options import AsJson, EnvironmentName
+from millrace.cli.shared.options import AsJson, EnvironmentName, HtmlPage
 from millrace.config import ConfigurationError, Environment, load
 from millrace.config.engines import KINDS
 from millrace.sizing import plan, total_cost
@@ -24,9 +22,7 @@ from millrace.sizing.readable_numbers import dollars
 def compare(
     env: EnvironmentName,
     as_json: AsJson = False,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page; it needs no network.")
-    ] = None,
+    html: HtmlPage = None,
 ) -> None:
     """Compare the plan with the same work on each engine and version, and with services of AWS that need no job.
 
@@ -39,8 +35,7 @@ def compare(
       millrace compare --env prod --json | jq '.[0].usd'
     """
     environment = load(env)
-    if html is not None:
-        check_page_is_writable(html)
+    check_page_is_writable(html)
     result = alternatives(environment, plan(environment), _dollars_by_engine(environment))
     document = [asdict(each) for each in result]
     if html is not None:

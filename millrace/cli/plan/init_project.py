@@ -13,7 +13,8 @@ from typing import Annotated
 
 import typer
 
-from millrace.cli.shared.output_file_errors import reporting_write_errors_as_wrong_option
+from millrace.cli.plan.vendor_millrace_wheel import install_wheel_in_project, write_wheel_of_this_program
+from millrace.cli.shared.expected_failures import reporting_write_errors_as_wrong_option
 from millrace.config.base import SLUG, SLUG_SAID
 from millrace.config.document.problems import wrong_option_error
 from millrace.config.environment_json_schema import SCHEMA_FILE, schema_text
@@ -44,7 +45,6 @@ def init(
         raise wrong_option_error(
             "FOLDER" if name is None else "--name", project, f"{SLUG_SAID}; set another name with --name"
         )
-    from millrace.cli.plan.vendor_millrace_wheel import install_wheel_in_project, write_wheel_of_this_program
 
     made = new_project_texts_by_path(project)
     with reporting_write_errors_as_wrong_option("FOLDER", folder):

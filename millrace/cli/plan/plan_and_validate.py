@@ -7,7 +7,6 @@ import math
 import sys
 from dataclasses import asdict, replace
 from datetime import UTC, date, datetime
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -22,18 +21,18 @@ from millrace.cli.plan.report.apply_cost_saving_moves import move_lines, write_m
 from millrace.cli.plan.report.plan_document import plan_document
 from millrace.cli.plan.report.plan_risks import SimulatedPlan
 from millrace.cli.plan.report.plan_verdict import plan_verdict
+from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.console import figure_columns, plain_table, print_rich, terminal_width, word_columns
 from millrace.cli.shared.expected_failures import REFUSED
 from millrace.cli.shared.html_pages import check_page_is_writable, html_page, write_page
-from millrace.cli.shared.options import AsJson, EnvironmentName
+from millrace.cli.shared.options import AsJson, EnvironmentName, HtmlPage
 from millrace.cli.shared.verdict import verdict_panel
-from millrace.config import ConfigurationError, Environment, load
-from millrace.config.aws.deployed_sizes_to_keep import DeployedSizes
+from millrace.config import ConfigurationError, Environment, find_root, load
 from millrace.config.aws.foreign_accounts_and_hosts import describe_inherited_accounts_and_hosts
 from millrace.config.aws.regions import aws_partition_of_region
 from millrace.config.checks.formats import advice_on_schemas
 from millrace.config.document.problems import wrong_option_error
-from millrace.config.load import find_root
+from millrace.lifecycle.changes.read_deployed_sizes import read_deployed_sizes
 from millrace.sizing import Plan, plan
 from millrace.sizing.alternatives.plan_difference import differences
 from millrace.sizing.cost_saving_moves import environment_with_cheapest_engines, find_moves
@@ -42,6 +41,8 @@ from millrace.sizing.number_derivation import DerivationNode, derivation_of_numb
 from millrace.sizing.plan_as_plain_data import plan_as_plain_data
 from millrace.sizing.prices_and_limits import price_table_of_region
 from millrace.sizing.readable_numbers import count
+from millrace.sizing.simulation.expected_cost import plan_with_expected_cost
+from millrace.sizing.simulation.plan_simulation_check import simulated_queries_of_plan
 
 
 def plan_command(
@@ -58,10 +59,7 @@ def plan_command(
             help="Explain one number, such as jobs.flights.max_workers: formula, inputs and the origin of each input.",
         ),
     ] = None,
-    html: Annotated[
-        Path | None,
-        typer.Option("--html", metavar="FILE", help="Write an HTML page with charts; it needs no network."),
-    ] = None,
+    html: HtmlPage = None,
     diff: Annotated[
         str | None,
         typer.Option(
@@ -134,11 +132,10 @@ def plan_command(
     for option, chosen in (("--markdown", as_markdown), ("--templates", with_templates)):
         if chosen and diff is None:
             raise wrong_option_error(option, "(no --diff)", "only with --diff")
-    if html is not None:
-        check_page_is_writable(html)
+    check_page_is_writable(html)
     environment = environment_with_cheapest_engines(load(env, open_engines=True), plan_keeps_all_slas)
     if deployed:
-        environment = environment.with_deployed_sizes(_read_deployed_sizes_from_account(environment))
+        environment = environment.with_deployed_sizes(read_deployed_sizes(connect_account(environment)))
     environment = environment_with_scaled_traffic(environment, traffic)
     sized = plan(environment)
     if apply is not None:
@@ -177,18 +174,8 @@ def plan_command(
             typer.echo(f"wrote {html}")
 
 
-def _read_deployed_sizes_from_account(environment: Environment) -> DeployedSizes:
-    from millrace.cli.shared.account_or_sandbox_connection import connect_account
-    from millrace.lifecycle.changes.read_deployed_sizes import read_deployed_sizes
-
-    return read_deployed_sizes(connect_account(environment))
-
-
 def simulated_plan_with_warnings(environment: Environment, sized: Plan) -> SimulatedPlan:
     """Return a plan with warnings from its simulation and from the age of its prices."""
-    from millrace.sizing.simulation.expected_cost import plan_with_expected_cost
-    from millrace.sizing.simulation.plan_simulation_check import simulated_queries_of_plan
-
     environment = environment_as_planned(environment, sized)
     sized = plan_with_expected_cost(environment, sized)
     played = tuple(simulated_queries_of_plan(environment, sized))
@@ -255,7 +242,7 @@ def _print_plan_diff(
     as_markdown: bool,
     with_templates: bool,
 ) -> None:
-    root = environment.value_locations.root or find_root()
+    root = environment.value_locations.root
     before = plan_diff.version_to_compare(reference, env, root, with_templates=with_templates)
     keys = (
         []
@@ -263,33 +250,33 @@ def _print_plan_diff(
         else plan_diff.changed_keys(before.keys, plan_diff.values_by_key(environment))
     )
     changed = differences(before.plan, json.loads(json.dumps(plan_as_plain_data(sized))))
-    changes = None
-    if before.templates is not None:
-        changes = permission_diff_between_versions.template_change_lines(environment, before.templates, root)
+    changes = (
+        None
+        if before.templates is None
+        else permission_diff_between_versions.template_change_lines(environment, before.templates, root)
+    )
     if as_json:
         typer.echo(json.dumps(plan_diff.diff_document(changed, keys, changes), indent=2, ensure_ascii=False))
-    elif as_markdown:
-        typer.echo(
-            plan_diff.differences_as_markdown(changed, reference) + plan_diff.changed_keys_as_markdown(keys),
-            nl=False,
+        return
+    if as_markdown:
+        tables = plan_diff.differences_as_markdown(changed, reference) + plan_diff.changed_keys_as_markdown(
+            keys
         )
-        typer.echo(
-            "" if changes is None else permission_diff_between_versions.template_changes_as_markdown(changes),
-            nl=False,
+        block = (
+            "" if changes is None else permission_diff_between_versions.template_changes_as_markdown(changes)
         )
-    elif not changed:
+        typer.echo(tables + block, nl=False)
+        return
+    if not changed:
         typer.echo(f"sizes and costs are the same as in the plan of {reference}")
     else:
         table = plain_table(*word_columns(""), *figure_columns("before", "after", "more"))
         for each in changed:
             table.add_row(*map(Text, plan_diff.difference_cells(each)))
         print_rich(table)
-    if keys and not as_json and not as_markdown:
-        typer.echo("keys")
-        typer.echo("\n".join(f"  {each}" for each in keys))
-    if changes and not as_json and not as_markdown:
-        typer.echo("templates")
-        typer.echo("\n".join(f"  {each}" for each in changes))
+    for title, lines in (("keys", keys), ("templates", changes)):
+        if lines:
+            typer.echo("\n".join((title, *(f"  {each}" for each in lines))))
 
 
 def validate_command(

@@ -86,11 +86,7 @@ def version_to_compare(reference: str, env: str, root: Path, *, with_templates: 
         The reference is neither such a file nor a commit, or the environment did not exist there or was invalid.
     """
     if Path(reference).is_file() and Path(reference).suffix in _ENVIRONMENT:
-        other = load(reference, root=root)
-        result: Mapping[str, Any] = json.loads(json.dumps(plan_as_plain_data(plan(other))))
-        return ComparedVersion(
-            result, values_by_key(other), synthesize_templates(other, root) if with_templates else None
-        )
+        return _planned_version(load(reference, root=root), root, with_templates=with_templates)
     if Path(reference).is_file():
         if with_templates:
             raise wrong_option_error(
@@ -102,23 +98,24 @@ def version_to_compare(reference: str, env: str, root: Path, *, with_templates: 
 
     with tempfile.TemporaryDirectory() as folder:
         _extract_commit(reference, root, Path(folder))
+        # Jars are those of the lock in each version, and only set-up fetches them.
+        if not (state := Path(folder) / ".millrace").exists():
+            state.symlink_to(root / ".millrace")
         file = Path(env)
         name = Path(folder) / file.resolve().relative_to(root) if file.suffix in _ENVIRONMENT else env
         try:
             environment = load(name, root=Path(folder))
-            result = json.loads(json.dumps(plan_as_plain_data(plan(environment))))
+            return _planned_version(environment, Path(folder), with_templates=with_templates)
         except ConfigurationError as error:
             raise wrong_option_error(
                 "--diff", reference, f"{_ALLOWED}; at that version {env} cannot be planned: {error}"
             ) from error
-        if not with_templates:
-            return ComparedVersion(result, values_by_key(environment))
-        # Jars are those of the lock in each version, and only set-up fetches them.
-        if not (state := Path(folder) / ".millrace").exists():
-            state.symlink_to(root / ".millrace")
-        return ComparedVersion(
-            result, values_by_key(environment), synthesize_templates(environment, Path(folder))
-        )
+
+
+def _planned_version(environment: Environment, root: Path, *, with_templates: bool) -> ComparedVersion:
+    document = json.loads(json.dumps(plan_as_plain_data(plan(environment))))
+    templates = synthesize_templates(environment, root) if with_templates else None
+    return ComparedVersion(document, values_by_key(environment), templates)
 
 
 def values_by_key(environment: Environment) -> dict[str, str]:
@@ -162,17 +159,15 @@ def _extract_commit(reference: str, root: Path, folder: Path) -> None:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         raise wrong_option_error("--diff", reference, f"{_ALLOWED}: {lines[0] if lines else 'git failed'}")
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as packed:
-        members = [member for member in packed if _is_member_inside_folder(member, str(folder))]
-        packed.extractall(folder, members=members, filter="data")
+        packed.extractall(folder, filter=_member_if_inside_folder)  # noqa: S202 - the filter is stricter than "data"
 
 
-def _is_member_inside_folder(member: tarfile.TarInfo, folder: str) -> bool:
-    """Return whether it neither lies nor leads outside of the folder, as an absolute link does: no plan is made of that."""
+def _member_if_inside_folder(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
+    """Leave out what lies or leads outside of the folder, as an absolute link does: no plan is made of that."""
     try:
-        tarfile.data_filter(member, folder)
+        return tarfile.data_filter(member, folder)
     except tarfile.FilterError:
-        return False
-    return True
+        return None
 
 
 def diff_document(

@@ -9,12 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
+from millrace.cli.shared.expected_failures import reporting_write_errors_as_wrong_option
 from millrace.cli.shared.options import EnvironmentName
-from millrace.cli.shared.output_file_errors import reporting_write_errors_as_wrong_option
-from millrace.config import Environment, Finding, load
+from millrace.config import Environment, Finding, Names, load
 from millrace.config.aws.regions import aws_partition_of_region
-from millrace.config.aws.resource_names import Names
 from millrace.config.document.problems import wrong_option_error
+from millrace.etl.launch import typed_json
+from millrace.lifecycle.account.catalog_columns import table_names_in_settings
 from millrace.sizing import plan
 
 
@@ -117,12 +118,9 @@ def policy_documents(environment: Environment) -> dict[str, dict[str, Any]]:
     ConfigurationError
         The environment names no account, which every ARN needs.
     """
-    from millrace.etl.launch import typed_json
     from millrace.infra.environment_permission_scope import PermissionScope
     from millrace.infra.launch.launch_settings import job_settings
-    from millrace.infra.permissions.permissions_by_command import ROLES
-    from millrace.infra.permissions.permissions_by_command import policy_documents_of_role as of_role
-    from millrace.lifecycle.account import catalog_columns
+    from millrace.infra.permissions.permissions_by_command import ROLES, policy_documents_of_role
 
     if environment.account is None:
         allowed = (
@@ -137,11 +135,10 @@ def policy_documents(environment: Environment) -> dict[str, dict[str, Any]]:
     settings = [
         typed_json.to_json_value(job_settings(environment, job, names)) for job in sized.jobs.values()
     ]
-    tables = sorted(set[str]().union(*(catalog_columns.table_names_in_settings(each) for each in settings)))
-    scope = PermissionScope(names, tables)
+    scope = PermissionScope(names, table_names_in_settings(settings))
     result: dict[str, dict[str, Any]] = {}
     for role in ROLES:
-        parts = of_role(scope, role)
+        parts = policy_documents_of_role(scope, role)
         for number, part in enumerate(parts, start=1):
             result[f"{role}.json" if len(parts) == 1 else f"{role}-{number}.json"] = part
     return result

@@ -11,10 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
+from millrace.cli.shared.expected_failures import reporting_write_errors_as_wrong_option
 from millrace.cli.shared.options import AsJson
-from millrace.cli.shared.output_file_errors import reporting_write_errors_as_wrong_option
 from millrace.config import find_root
 from millrace.config.document.problems import wrong_option_error
+from millrace.lifecycle.aws_error_messages import translating_aws_errors
 from millrace.sizing.costs.price_table_update import (
     PriceRenewal,
     price_table_yaml,
@@ -54,8 +55,6 @@ def update(
 
       millrace prices update --region eu-west-1
     """
-    from millrace.lifecycle.aws_error_messages import translating_aws_errors
-
     if re.fullmatch(r"[a-z]{2,4}(-[a-z]+)+-\d", region) is None:
         raise wrong_option_error("--region", region, "the code of a region, such as eu-west-1")
     root = find_root()

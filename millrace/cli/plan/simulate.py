@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
@@ -18,18 +18,20 @@ from millrace.cli.plan.report.simulate_page import simulation_page
 from millrace.cli.plan.report.simulate_verdict import monthly_usd, simulation_verdict
 from millrace.cli.shared.console import figure_columns, plain_table, print_rich, terminal_width, word_columns
 from millrace.cli.shared.html_pages import check_page_is_writable, write_page
-from millrace.cli.shared.options import EnvironmentName
-from millrace.cli.shared.verdict import verdict_document as verdict_json
-from millrace.cli.shared.verdict import verdict_panel
+from millrace.cli.shared.options import (
+    EnvironmentName,
+    HtmlPage,
+    load_environment_with_job,
+    parse_duration_option,
+)
+from millrace.cli.shared.verdict import verdict_document, verdict_panel
 from millrace.completion import complete_job_names
-from millrace.config import ConfigurationError, Environment, load
-from millrace.config.document.explain_validation_errors import did_you_mean_text
+from millrace.config import ConfigurationError, Environment
 from millrace.config.document.problems import Problem, results_or_all_problems, wrong_option_error
-from millrace.config.units import parse_duration
-from millrace.sizing import Plan
-
-if TYPE_CHECKING:
-    from millrace.sizing.simulation import Arrivals, JobResult
+from millrace.sizing import Plan, plan
+from millrace.sizing.simulation import Arrivals, JobResult, Outage, simulate
+from millrace.sizing.simulation.plan_scenario import scenario_of_job, streams_of_job
+from millrace.sizing.simulation.plan_simulation_check import WITHIN
 
 
 def simulate_command(
@@ -96,10 +98,7 @@ def simulate_command(
     ] = False,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the random numbers.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, curves included.")] = False,
-    html: Annotated[
-        Path | None,
-        typer.Option("--html", metavar="FILE", help="Write an HTML page with charts; it needs no network."),
-    ] = None,
+    html: HtmlPage = None,
 ) -> None:
     """Simulate the planned jobs under traffic: record age, backlog, workers and cost over time.
 
@@ -113,15 +112,10 @@ def simulate_command(
 
       millrace simulate --env prod --trace friday.csv --outage 2h:15m --json
     """
-    from millrace.sizing import plan
-    from millrace.sizing.simulation import Outage, simulate
-    from millrace.sizing.simulation.plan_scenario import scenario_of_job, streams_of_job
-
-    environment = load(env)
     parsed: list[Any] = results_or_all_problems(
         (
-            lambda: None if html is None else check_page_is_writable(html),
-            lambda: list(environment.jobs) if job is None else [_existing_job_name(job, environment)],
+            partial(load_environment_with_job, env, job, "--job"),
+            partial(check_page_is_writable, html),
             partial(_parse_values_at_times, "--outage", _parse_seconds, outage or []),
             partial(_parse_values_at_times, "--reshard", _parse_partition_count, reshard or []),
             partial(_parse_seconds, "--every", every),
@@ -129,11 +123,11 @@ def simulate_command(
             lambda: None if spikes is None else _parse_spike_rates(spikes),
         )
     )
-    _, jobs, stops, changes, spike_seconds, seconds, rates = parsed
+    environment, _, stops, changes, spike_seconds, seconds, rates = parsed
     away = [Outage(*each) for each in stops]
     sized = plan(environment)
     results: dict[str, JobResult] = {}
-    for name in jobs:
+    for name in environment.jobs if job is None else [job]:
         streams = streams_of_job(environment, name)
         arrivals = _arrivals_by_stream(environment, streams, trace, rates, spike_seconds, seconds)
         if poisson:
@@ -161,10 +155,13 @@ def simulate_command(
         ("--trace", trace),
         ("--spikes", spikes),
         ("--skew", None if skew == 1 else skew),
+        ("--every", every if spikes else None),
+        ("--for", None if trace else duration),
+        *(("--outage", each) for each in outage or ()),
+        *(("--reshard", each) for each in reshard or ()),
+        ("--poisson", "" if poisson else None),
+        ("--seed", None if seed == 1 else seed),
     ]
-    options += [("--every", every if spikes else None), ("--for", None if trace else duration)]
-    options += [("--outage", each) for each in outage or []] + [("--reshard", each) for each in reshard or []]
-    options += [("--poisson", "") if poisson else ("", None), ("--seed", seed if seed != 1 else None)]
     words = [
         str(each) for option, value in options if value is not None for each in (option, value) if each != ""
     ]
@@ -179,7 +176,7 @@ def simulate_command(
     document = {
         "version": 1,
         "environment": environment.name,
-        "verdict": verdict_json(verdict),
+        "verdict": verdict_document(verdict),
         "jobs": {name: simulation_document(sized, name, result) for name, result in results.items()},
     }
     if html is not None:
@@ -203,7 +200,6 @@ def _arrivals_by_stream(
     seconds: float,
 ) -> dict[str, Arrivals]:
     """Return the traffic of the command line by stream, as steady as it says."""
-    from millrace.sizing.simulation import Arrivals
     from millrace.sizing.simulation.recorded_traffic import read_trace
 
     if trace is not None:
@@ -233,20 +229,8 @@ def _arrivals_by_stream(
     }
 
 
-def _existing_job_name(job: str, environment: Environment) -> str:
-    if job in environment.jobs:
-        return job
-
-    names = list(environment.jobs)
-    hint = did_you_mean_text(job, names)
-    raise wrong_option_error("--job", job, f"one of {', '.join(names)}", hint)
-
-
 def _parse_seconds(option: str, value: str) -> float:
-    try:
-        return timedelta.total_seconds(parse_duration(value))
-    except ValueError as error:
-        raise wrong_option_error(option, value, str(error)) from error
+    return parse_duration_option(option, value).total_seconds()
 
 
 def _parse_values_at_times(
@@ -312,8 +296,6 @@ def simulation_document(plan: Plan, job: str, result: JobResult) -> dict[str, An
         the records that were committed in time, among those committed or already too late), ``kept``, and ``batches`` (``start``,
         ``end``, ``records``, ``waiting``, ``oldest``, as lists).
     """
-    from millrace.sizing.simulation.plan_simulation_check import WITHIN
-
     queries = {}
     for name, query in result.queries.items():
         sla = plan.jobs[job].queries[name].latency_seconds.value
@@ -348,8 +330,6 @@ def simulation_document(plan: Plan, job: str, result: JobResult) -> dict[str, An
 
 
 def _print_results(plan: Plan, results: Mapping[str, JobResult]) -> None:
-    from millrace.sizing.simulation.plan_simulation_check import WITHIN
-
     columns = terminal_width(sys.stdout)
     verdicts = (
         [*_COLUMNS]
@@ -366,19 +346,19 @@ def _print_results(plan: Plan, results: Mapping[str, JobResult]) -> None:
         table = plain_table(*word_columns("query"), *figure_columns(*verdicts))
         for each, query in result.queries.items():
             sla = plan.jobs[name].queries[each].latency_seconds.value
-            cells = dict.fromkeys(_COLUMNS, "-")
-            cells |= {"batches": f"{len(query.ends):,}", "SLA": f"{sla:g} s"}
-            cells |= {
+            within = query.share_in_time(sla, result.seconds)
+            cells = {
+                "batches": f"{len(query.ends):,}",
+                "SLA": f"{sla:g} s",
+                "within": f"{within:.2%}",
                 "most waiting": f"{query.most_waiting:,.0f}",
                 "waiting at the end": f"{query.waiting:,.0f}",
             }
-            within = query.share_in_time(sla, result.seconds)
-            cells["within"] = f"{within:.2%}"
             if len(query.ends):
-                cells |= {f"p{p}": f"{query.ages.percentile(p):,.1f} s" for p in PERCENTILES}
-                cells["max"] = f"{query.ages.oldest:,.1f} s"
+                ages = {f"p{p}": query.ages.percentile(p) for p in PERCENTILES} | {"max": query.ages.oldest}
+                cells |= {column: f"{age:,.1f} s" for column, age in ages.items()}
             red = {"within": "bold red"} if columns is not None and within < WITHIN else {}
-            table.add_row(each, *(Text(cells[column], red.get(column, "")) for column in verdicts))
+            table.add_row(each, *(Text(cells.get(column, "-"), red.get(column, "")) for column in verdicts))
         print_rich(head, table)
 
 

@@ -12,9 +12,14 @@ import typer
 from ruamel.yaml import YAML
 
 from millrace.cli.shared.account_or_sandbox_connection import connect_sandbox_or_account
-from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_environment_with_job
-from millrace.config import Environment, Finding
-from millrace.config.aws.resource_names import Names
+from millrace.cli.shared.options import (
+    AsJson,
+    EnvironmentName,
+    JobName,
+    choose_query_name,
+    load_environment_with_job,
+)
+from millrace.config import Environment, Finding, Names
 from millrace.config.kafka.login import secret_and_key_arns_of_login
 from millrace.config.model import ExternalCluster, KafkaTopic
 from millrace.config.queries import LandQuery
@@ -94,10 +99,9 @@ def _kafka_connection_settings(environment: Environment, cluster: str) -> Settin
         and login.kind != "iam"
         and secret_and_key_arns_of_login(login) is None
     ):
+        # No AWS service is called.
         names = Names(environment, environment.account or "")
-        return cluster_connection_settings(
-            names, cluster, lambda service: service
-        )  # no AWS service is called
+        return cluster_connection_settings(names, cluster, lambda service: service)
     return connect_sandbox_or_account(environment).kafka(cluster)
 
 
@@ -110,14 +114,8 @@ def _query_name_and_stream_to_split(environment: Environment, job: str, query: s
         and isinstance(stream := environment.streams[each.source], KafkaTopic)
         and stream.pattern is None
     }
-    if query is None and len(known) == 1:
-        return next(iter(known.items()))
-    if query not in known:
-        allowed = f"one of {', '.join(known)}" if known else "a job with a land query on a topic"
-        raise environment.value_locations.error_of_findings(
-            [Finding(("jobs", job, "queries"), value=query or job, allowed=allowed)]
-        )
-    return query, known[query]
+    name = choose_query_name(environment, job, query, list(known), "a job with a land query on a topic")
+    return name, known[name]
 
 
 def _split_summary_text(result: TopicSplit) -> str:

@@ -19,8 +19,7 @@ from typing import Annotated
 
 import typer
 
-from millrace.cli.shared.expected_failures import REFUSED
-from millrace.cli.shared.output_file_errors import reporting_write_errors_as_wrong_option
+from millrace.cli.shared.expected_failures import REFUSED, reporting_write_errors_as_wrong_option
 from millrace.config import find_root
 from millrace.config.document.problems import wrong_option_error
 from millrace.sandbox.programs.toolchain import ROOT

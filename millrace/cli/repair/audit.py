@@ -6,7 +6,7 @@ import dataclasses
 import json
 import sys
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -18,13 +18,7 @@ from millrace.cli.shared.console import figure_columns
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_environment_with_job
 from millrace.config import Finding
 from millrace.config.queries import SourceQueryBase
-
-if TYPE_CHECKING:
-    from millrace.lifecycle.audits.hourly_audit import AuditResult, NotAudited
-
-Hours = Annotated[
-    int, typer.Option(min=1, max=24 * 365, help="Compare the records that arrived in the last so many hours.")
-]
+from millrace.lifecycle.audits.hourly_audit import AuditResult, NotAudited
 
 
 def audit(
@@ -34,7 +28,10 @@ def audit(
         list[str] | None,
         typer.Option(help="A query that reads streams. Default: all of the job. Repeatable."),
     ] = None,
-    hours: Hours = 24,
+    hours: Annotated[
+        int,
+        typer.Option(min=1, max=24 * 365, help="Compare the records that arrived in the last so many hours."),
+    ] = 24,
     read: Annotated[
         bool,
         typer.Option(
@@ -80,29 +77,25 @@ def audit(
                 place, job, name, end - timedelta(hours=hours), end, read=read, progress=show_records_read
             )
     if as_json:
-        typer.echo(json.dumps([_audit_document(each) for each in audits], indent=2))
+        typer.echo(_audits_as_json(audits))
     else:
         _print_audits(audits)
     raise typer.Exit(1 if any(getattr(each, "missing_records", 0) for each in audits) else 0)
 
 
-def _audit_document(result: AuditResult | NotAudited) -> dict[str, Any]:
-    from millrace.lifecycle.audits.hourly_audit import NotAudited
+def _audits_as_json(audits: list[AuditResult | NotAudited]) -> str:
+    documents = [_audit_document(each) for each in audits]
+    return json.dumps(documents, indent=2, default=lambda at: at.isoformat().replace("+00:00", "Z"))
 
+
+def _audit_document(result: AuditResult | NotAudited) -> dict[str, Any]:
     document = dataclasses.asdict(result)
     if isinstance(result, NotAudited):
         return document
-    document |= {"missing": result.missing_records, "untold": result.expired_missing_records}
-    for part in (*document["hours"], *document["holes"], *document["behind"]):
-        for key, value in part.items():
-            if isinstance(value, datetime):
-                part[key] = value.isoformat().replace("+00:00", "Z")
-    return document
+    return document | {"missing": result.missing_records, "untold": result.expired_missing_records}
 
 
 def _print_audits(audits: list[AuditResult | NotAudited]) -> None:
-    from millrace.lifecycle.audits.hourly_audit import NotAudited
-
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     for each in audits:
         if isinstance(each, NotAudited):

@@ -24,11 +24,13 @@ from millrace.cli.shared.options import (
 )
 from millrace.config import Environment
 from millrace.config.queries import DeriveQuery, LandQuery
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
+from millrace.lifecycle.aws_error_messages import AwsError
+from millrace.lifecycle.jobs.one_off_run import run_job_once, wait_for_logged_result
 from millrace.sizing import plan
 from millrace.sizing.queries.benchmark_figures import speed_of_query
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
     from millrace.lifecycle.audits.query_audit import AuditedDeployment
 
 _UNTIL_NOW = timedelta(hours=1)
@@ -102,7 +104,11 @@ def backfill(
     console = Console(stderr=True, highlight=False)
     place, aws = _audited_deployment_and_aws(environment)
     size = _amount_and_cost_text(environment, place, job, name, span, origin)
-    console.print(f"{size}; {_IN_THE_SANDBOX if aws is None else _ON_AWS}", markup=False)
+    stopped, free = (
+        "the job is stopped meanwhile and started again",
+        "it runs in the sandbox and costs nothing",
+    )
+    console.print(f"{size}; {free if aws is None else stopped}", markup=False)
     confirm_or_exit("Continue?", yes=yes)
     arguments = {"--backfill": name}
     if span is not None:
@@ -177,10 +183,6 @@ def _amount_and_cost_text(
     )
 
 
-_IN_THE_SANDBOX = "it runs in the sandbox and costs nothing"
-_ON_AWS = "the job is stopped meanwhile and started again"
-
-
 def _audited_deployment_and_aws(
     environment: Environment,
 ) -> tuple[AuditedDeployment, DeployedEnvironment | None]:
@@ -199,8 +201,6 @@ def _run_job_script_once(
     environment: Environment, job: str, aws: DeployedEnvironment | None, run_arguments: Mapping[str, str]
 ) -> dict[str, Any]:
     """Run the job's entry script once, and return its output, or how the run ended."""
-    from millrace.lifecycle.aws_error_messages import AwsError
-    from millrace.lifecycle.jobs.one_off_run import run_job_once, wait_for_logged_result
     from millrace.sandbox import operate_running_sandbox
 
     if aws is None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import nullcontext
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from datetime import UTC, datetime
+from typing import Annotated, Any
 
 import typer
 
+from millrace.cli.run.checkpoint_compatibility import checkpoint_refusal_on_other_job
 from millrace.cli.shared.account_or_sandbox_connection import connect_sandbox_or_account
 from millrace.cli.shared.expected_failures import CommandRefusedError, confirm_or_exit
 from millrace.cli.shared.options import (
@@ -19,14 +20,18 @@ from millrace.cli.shared.options import (
     Yes,
     check_job_exists,
     load_environment_with_job,
+    parse_duration_option,
     wrong_argument_error,
 )
 from millrace.config import Environment, load
 from millrace.config.engines.versions import spark_line_of
-from millrace.config.units import parse_duration
-
-if TYPE_CHECKING:
-    from millrace.lifecycle.jobs.checkpoints import CheckpointContents, JobCheckpoints
+from millrace.lifecycle.aws_error_messages import translating_aws_errors
+from millrace.lifecycle.jobs.checkpoints import CheckpointContents, CheckpointRequestError, JobCheckpoints
+from millrace.lifecycle.jobs.reset_effects import (
+    estimate_records_read_again,
+    reset_objection,
+    start_time_text,
+)
 
 checkpoint_app = typer.Typer(
     no_args_is_help=True,
@@ -66,8 +71,6 @@ def show(
 
       millrace checkpoint show flights land-flights --env prod --json
     """
-    from millrace.lifecycle.aws_error_messages import translating_aws_errors
-
     environment = load_environment_with_job(env, job)
     names = list(environment.jobs[job].queries)
     if query is not None:
@@ -130,13 +133,10 @@ def reset(
 
       millrace checkpoint reset flights land-flights --env prod --at 2026-11-20T08:00:00Z --dry-run
     """
-    from millrace.lifecycle.aws_error_messages import translating_aws_errors
-    from millrace.lifecycle.jobs.reset_effects import reset_objection, start_time_text
-
     environment = load_environment_with_job(env, job)
     _check_query_exists(environment, job, query)
     moment = None if at is None else at.replace(tzinfo=UTC)
-    span = _parse_overlap(environment, overlap)
+    span = parse_duration_option("--overlap", overlap)
     now = datetime.now(UTC)
     if moment is not None and moment > now:
         raise wrong_argument_error(environment, "--at", str(at), "a time in the past")
@@ -182,9 +182,6 @@ def move(env: EnvironmentName, job: JobName, query: QueryName, to: To, dry_run: 
 
 
 def _fork_or_move_checkpoint(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: bool) -> None:
-    from millrace.lifecycle.aws_error_messages import translating_aws_errors
-    from millrace.lifecycle.jobs.checkpoints import CheckpointRequestError
-
     environment = load(env)
     other, _, name = to.rpartition("/")
     other = other or job
@@ -228,7 +225,6 @@ def _checkpoint_refusal_on_other_job(
     environment: Environment, source: JobCheckpoints, query: str, other: str
 ) -> str:
     """Return why another job's engine and Spark could not continue from a checkpoint; empty if they can."""
-    from millrace.cli.run.checkpoint_compatibility import checkpoint_refusal_on_other_job
     from millrace.sandbox.operate_running_sandbox import running_sandbox_deployment
 
     text = source.manifest_text(query)
@@ -246,8 +242,6 @@ def _checkpoint_refusal_on_other_job(
 
 
 def _job_checkpoints(environment: Environment, job: str) -> JobCheckpoints:
-    from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
-
     place = connect_sandbox_or_account(environment)
     return JobCheckpoints(place.client("s3"), place.names, job)
 
@@ -258,19 +252,10 @@ def _check_query_exists(environment: Environment, job: str, query: str) -> None:
         raise wrong_argument_error(environment, "QUERY", query, f"one of {', '.join(queries)}")
 
 
-def _parse_overlap(environment: Environment, text: str) -> timedelta:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise wrong_argument_error(environment, "--overlap", text, str(error)) from None
-
-
 def _start_and_reread_lines(
     environment: Environment, job: str, query: str, start: str | None, now: datetime
 ) -> Iterator[str]:
     """Yield lines with the start position, and the records that a query reads again."""
-    from millrace.lifecycle.jobs.reset_effects import estimate_records_read_again
-
     if start is None:
         yield f"{job}/{query} starts where its settings say; a derive query starts with all landed records"
         return

@@ -19,31 +19,28 @@ from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.console import figure_columns
 from millrace.cli.shared.expected_failures import CommandRefusedError, confirm_or_exit
 from millrace.cli.shared.options import AsJson, EnvironmentName, Yes
-from millrace.config import Environment, load
-from millrace.config.document.problems import ConfigurationError, Problem
+from millrace.config import ConfigurationError, Environment, Problem, load
 from millrace.etl.launch.erase_request_and_benchmark_schedule import EraseRequest
+from millrace.lifecycle.jobs.erasure_requests import Answers, ErasureRequests, places_not_erased
 
 if TYPE_CHECKING:
     from millrace.lifecycle.audits.query_audit import AuditedDeployment
-    from millrace.lifecycle.jobs.erasure_requests import Answers, ErasureRequests
 
 CONDITION = "CONDITION"
 """Placeholder for the condition in the steps that a person takes elsewhere."""
 
-Where = Annotated[
-    str,
-    typer.Option(
-        "--where",
-        metavar="CONDITION",
-        help="SQL condition on columns of the tables: \"customer_id = '…'\".",
-        show_default=False,
-    ),
-]
-
 
 def erase(
     env: EnvironmentName,
-    where: Where,
+    where: Annotated[
+        str,
+        typer.Option(
+            "--where",
+            metavar="CONDITION",
+            help="SQL condition on columns of the tables: \"customer_id = '…'\".",
+            show_default=False,
+        ),
+    ],
     keep_condition: Annotated[
         bool,
         typer.Option(
@@ -71,7 +68,6 @@ def erase(
       millrace erase --env prod --where "email IN ('a@example.com', 'b@example.com')"
     """
     from millrace.lifecycle.audits.query_audit import deployment_on_aws
-    from millrace.lifecycle.jobs.erasure_requests import ErasureRequests
     from millrace.sandbox import operate_running_sandbox
 
     environment = load(env)
@@ -157,8 +153,6 @@ def _wait_until_all_jobs_erased(
 def _make_erasure_request(
     environment: Environment, place: AuditedDeployment, where: str, *, keep_condition: bool
 ) -> EraseRequest:
-    from millrace.lifecycle.jobs.erasure_requests import places_not_erased
-
     now = datetime.now(UTC)
     return EraseRequest(
         f"{now:%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:8]}",

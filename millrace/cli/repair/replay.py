@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -22,9 +22,11 @@ from millrace.cli.shared.options import (
 )
 from millrace.config import Environment
 from millrace.config.queries import DeriveQuery, SourceQueryBase
-
-if TYPE_CHECKING:
-    from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
+from millrace.etl.launch.lease_record import FOLDER
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
+from millrace.lifecycle.account.outputs_and_launch_documents import split_s3_url
+from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
+from millrace.lifecycle.jobs.one_off_run import run_job_once, wait_for_logged_result
 
 
 def replay(
@@ -92,9 +94,6 @@ def _replay_on_aws(
     yes: bool,
 ) -> dict[str, Any]:
     """Run the deployed job once with the replay's arguments; return its output, or how the run ended."""
-    from millrace.lifecycle.aws_error_messages import AwsError
-    from millrace.lifecycle.jobs.one_off_run import run_job_once, wait_for_logged_result
-
     aws = connect_account(environment)
     confirm_or_exit(
         f"Stop {job}, replay dead letters of {query} in a separate run, and start it again?", yes=yes
@@ -124,10 +123,6 @@ def _payloads_uploaded_during_run(
     aws: DeployedEnvironment, job: str, corrected: Path, begun: datetime
 ) -> Iterator[str]:
     """Upload corrected payloads for a run, and delete them afterwards, because they may be personal data."""
-    from millrace.etl.launch.lease_record import FOLDER
-    from millrace.lifecycle.account.outputs_and_launch_documents import split_s3_url
-    from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
-
     url = f"{aws.names.checkpoints_url(job)}/{FOLDER}/replays/{begun:%Y%m%dT%H%M%S%fZ}/corrected.jsonl"
     bucket, key = split_s3_url(url)
     s3 = aws.client("s3")

@@ -15,12 +15,13 @@ from millrace.cli.run.checkpoint_compatibility import (
     irreversible_checkpoint_lines,
 )
 from millrace.cli.shared.expected_failures import REFUSED
+from millrace.lifecycle.account.catalog_columns import ddl_columns_by_table, table_names_in_settings
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.changes.deployment_changes import DELETED
+from millrace.lifecycle.changes.stack_removals import StackRemoval
+from millrace.lifecycle.deploy import DeploymentChanges, job_settings_in_assembly
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
-    from millrace.lifecycle.changes.stack_removals import StackRemoval
-    from millrace.lifecycle.deploy import DeploymentChanges
     from millrace.sandbox.rehearse_job_table_changes import StartRehearsal
 
 _SHOWN_LINES = 30
@@ -35,16 +36,14 @@ def rehearse_table_changes(
     aws: DeployedEnvironment, assembly: Path, changes: DeploymentChanges
 ) -> StartRehearsal:
     """Return the changes to tables when jobs that were deployed before start again."""
-    from millrace.lifecycle.account import catalog_columns
-    from millrace.lifecycle.deploy import job_settings_in_assembly
     from millrace.sandbox.rehearse_job_table_changes import StartRehearsal, rehearse_starts
 
     jobs = jobs_that_continue_checkpoints(changes)
     if not jobs:
         return StartRehearsal({}, ())
     settings = [job_settings_in_assembly(aws.names, assembly, job) for job in jobs]
-    named = sorted(set[str]().union(*(catalog_columns.table_names_in_settings(each) for each in settings)))
-    return rehearse_starts(settings, catalog_columns.ddl_columns_by_table(aws.client("glue"), named))
+    tables = table_names_in_settings(settings)
+    return rehearse_starts(settings, ddl_columns_by_table(aws.client("glue"), tables))
 
 
 def print_table_changes_and_exit_if_refused(

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millrace.config import find_root
 from millrace.config.engines import KINDS
-
-if TYPE_CHECKING:
-    from millrace.etl.checkpoints.manifest import Manifest, ManifestError
-    from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
+from millrace.etl.checkpoints import manifest
+from millrace.etl.launch import engine_interface_and_registry, settings
+from millrace.etl.launch.typed_json import SettingsError
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
+from millrace.lifecycle.aws_error_messages import translating_aws_errors
+from millrace.lifecycle.deploy import launch_document_in_assembly
+from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
 
 
 class LaunchDocumentOfOtherReleaseError(ValueError):
@@ -35,8 +39,6 @@ def checkpoint_lines_of_jobs(
     jobs
         Jobs that would be started again.
     """
-    from millrace.lifecycle.deploy import launch_document_in_assembly
-
     return [
         line
         for job in jobs
@@ -48,15 +50,13 @@ def irreversible_checkpoint_lines(
     aws: DeployedEnvironment, job: str, document: Mapping[str, Any]
 ) -> list[str]:
     """Return a line for each checkpoint of a job that its last writer cannot continue from after a launch document ran."""
-    from millrace.etl.checkpoints.manifest import Manifest, find_changes, incompatible_changes
-
     return [
         f"job {job}, query {query}: on this checkpoint it cannot go back: {'; '.join(map(str, incompatible))}"
         for query, _, old, new in _queries_with_old_and_new_manifests(aws, job, document)
         # A version that is refused anyway is reported by `checkpoint_refusals`.
-        if isinstance(old, Manifest)
-        and not incompatible_changes(find_changes(old, new))
-        and (incompatible := incompatible_changes(find_changes(new, old)))
+        if isinstance(old, manifest.Manifest)
+        and not manifest.incompatible_changes(manifest.find_changes(old, new))
+        and (incompatible := manifest.incompatible_changes(manifest.find_changes(new, old)))
     ]
 
 
@@ -75,8 +75,6 @@ def checkpoint_refusals(aws: DeployedEnvironment, job: str, document: Mapping[st
     AwsError
         AWS refused a call.
     """
-    from millrace.etl.checkpoints import manifest
-
     lines: list[str] = []
     for query, where, old, new in _queries_with_old_and_new_manifests(aws, job, document):
         if isinstance(old, manifest.ManifestError):
@@ -94,15 +92,8 @@ def checkpoint_refusals(aws: DeployedEnvironment, job: str, document: Mapping[st
 
 def _queries_with_old_and_new_manifests(
     aws: DeployedEnvironment, job: str, document: Mapping[str, Any]
-) -> Iterator[tuple[str, str, Manifest | ManifestError, Manifest]]:
+) -> Iterator[tuple[str, str, manifest.Manifest | manifest.ManifestError, manifest.Manifest]]:
     """Yield each query with a manifest: name, checkpoint, manifest, and the manifest that a launch document would write."""
-    import dataclasses
-
-    from millrace.etl.checkpoints import manifest
-    from millrace.etl.launch import settings
-    from millrace.etl.launch.typed_json import SettingsError
-    from millrace.lifecycle.aws_error_messages import translating_aws_errors
-    from millrace.lifecycle.jobs.checkpoints import JobCheckpoints
 
     def schema_bytes_or_none(path: str) -> bytes | None:
         file = find_root() / path
@@ -122,7 +113,7 @@ def _queries_with_old_and_new_manifests(
             text = checkpoints.manifest_text(query.name)
         if text is None:
             continue
-        old: Manifest | ManifestError
+        old: manifest.Manifest | manifest.ManifestError
         try:
             old = manifest.parse_manifest(text)
         except manifest.ManifestError as error:
@@ -151,11 +142,6 @@ def checkpoint_refusal_on_other_job(
     spark
         Spark release of the other job.
     """
-    import dataclasses
-
-    from millrace.etl.checkpoints import manifest
-    from millrace.etl.launch import engine_interface_and_registry
-
     try:
         old = manifest.parse_manifest(manifest_text)
     except manifest.ManifestError as error:

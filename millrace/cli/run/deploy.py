@@ -21,6 +21,12 @@ from millrace.cli.run.shared_cdk_steps import (
 from millrace.cli.shared.expected_failures import confirm_or_exit
 from millrace.cli.shared.options import AsJson, EnvironmentName, Wider
 from millrace.config import load
+from millrace.lifecycle.deploy import (
+    changes_without_start_of_new_jobs,
+    compare_with_deployed,
+    deploy_around_jobs_and_return_started,
+)
+from millrace.lifecycle.versions_for_rollback import save_deployed_version
 
 
 def deploy(
@@ -49,13 +55,6 @@ def deploy(
 
       millrace deploy --env orders --stopped
     """
-    from millrace.lifecycle.deploy import (
-        changes_without_start_of_new_jobs,
-        compare_with_deployed,
-        deploy_around_jobs_and_return_started,
-    )
-    from millrace.lifecycle.versions_for_rollback import save_deployed_version
-
     environment = load(env)
     aws, assembly, result = synthesize_and_find_changes(environment, env, limited=not only_show, first=True)
     if stopped:

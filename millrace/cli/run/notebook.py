@@ -11,10 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
+from millrace.cli.shared.expected_failures import reporting_write_errors_as_wrong_option
 from millrace.cli.shared.options import EnvironmentName, JobName, load_environment_with_job
-from millrace.cli.shared.output_file_errors import reporting_write_errors_as_wrong_option
-from millrace.config import Environment, find_root
-from millrace.config.aws.resource_names import Names
+from millrace.config import Environment, Names, find_root
 from millrace.config.document.problems import wrong_option_error
 from millrace.config.model import GlueJob
 from millrace.etl.launch.settings import (
@@ -25,6 +24,7 @@ from millrace.etl.launch.settings import (
     SecretLogin,
     SourceRouteSettings,
 )
+from millrace.etl.launch.sources import KafkaSource, KinesisSource
 from millrace.sizing import plan
 
 _GLUE_VERSION, _WORKER = "5.1", "G.1X"
@@ -197,10 +197,7 @@ def _land_query_cells(
     binds: dict[str, str],
 ) -> list[dict[str, Any]]:
     from millrace.etl.engines.glue_kinesis_connector import Glue
-    from millrace.etl.launch.sources import KafkaSource, KinesisSource
-    from millrace.etl.sources.kafka import connection as kafka
-    from millrace.etl.sources.kafka import login as kafka_login
-    from millrace.etl.sources.kafka import topic_stream
+    from millrace.etl.sources.kafka import connection, login, topic_stream
 
     source = route.source
     prelude = signed_in = ""
@@ -214,25 +211,25 @@ def _land_query_cells(
         assert isinstance(source, KafkaSource)
         if route.origin is not None:
             source = dataclasses.replace(source, topic=route.origin, reading=None)
-        bound = kafka.apply_bind_options(source.connection, settings.connections[source.connection], binds)
-        connection = bound
-        known, login = connection.bootstrap_servers, connection.authentication
-        if isinstance(login, SecretLogin):
-            connection = dataclasses.replace(connection, authentication="none")
-            signed_in = _SIGN_IN.format(
-                function=inspect.getsource(kafka_login.options_with_secret),
-                kind=login.kind,
-                secret=login.secret,
-            )
-        options = topic_stream.stream_options(
-            source,
-            dataclasses.replace(connection, bootstrap_servers=known or "set below"),
-            partitions=query.repartition,
+        cluster = connection.apply_bind_options(
+            source.connection, settings.connections[source.connection], binds
         )
+        known, secret = cluster.bootstrap_servers, cluster.authentication
+        if isinstance(secret, SecretLogin):
+            signed_in = _SIGN_IN.format(
+                function=inspect.getsource(login.options_with_secret), kind=secret.kind, secret=secret.secret
+            )
+        shown = dataclasses.replace(
+            cluster,
+            bootstrap_servers=known or "set below",
+            authentication="none" if signed_in else cluster.authentication,
+        )
+        options = topic_stream.stream_options(source, shown, partitions=query.repartition)
         format_, payload = "kafka", "value"
         if known is None:
             prelude = _MSK_LOOKUP.format(region=environment.region).lstrip() + "\n\n"
-            prelude += f"SERVERS = brokers({connection.cluster!r}, {kafka.BROKERS[kafka.authentication_kind(bound)]!r})\n"
+            key = connection.BROKERS[connection.authentication_kind(cluster)]
+            prelude += f"SERVERS = brokers({cluster.cluster!r}, {key!r})\n"
     lines = prelude + f"OPTIONS = {pprint.pformat(options, sort_dicts=True)}\n"
     if prelude:
         lines += 'OPTIONS["kafka.bootstrap.servers"] = SERVERS\n'

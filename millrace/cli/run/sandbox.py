@@ -154,7 +154,7 @@ def run_here(
     from millrace.sandbox.local_stand_in_environment import make_stand_in
     from millrace.sandbox.operate_running_sandbox import spark_of_running_sandbox
 
-    loaded = load_environment_with_job(env, job)
+    loaded = load_environment_with_job(env, job, "--job")
     if lacking := list(_findings_of_sinks_without_server(loaded)):
         raise loaded.value_locations.error_of_findings(lacking)
     standing = make_stand_in(loaded, env)

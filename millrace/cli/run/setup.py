@@ -9,6 +9,7 @@ import typer
 
 from millrace.cli.shared.expected_failures import CommandRefusedError
 from millrace.config import environment_names
+from millrace.sandbox.programs.toolchain import runs_in_millrace_clone
 
 
 def setup(
@@ -32,7 +33,6 @@ def setup(
       millrace setup --for deploy
     """
     from millrace.sandbox.programs import setup as installing
-    from millrace.sandbox.programs.toolchain import runs_in_millrace_clone
 
     if runs_in_millrace_clone():
         raise CommandRefusedError("this is a clone of Millrace; run `make setup` instead")

@@ -7,8 +7,6 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import typer
 
@@ -16,14 +14,20 @@ from millrace.cli.plan.report.preflight_command import print_preflight_rows
 from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.expected_failures import CommandRefusedError
 from millrace.config import Environment
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
+from millrace.lifecycle.changes.assembly_with_other_templates import (
+    write_assembly_with_templates,
+    write_removal_assembly,
+)
+from millrace.lifecycle.changes.read_deployed_sizes import read_deployed_sizes
+from millrace.lifecycle.changes.refused_updates import Template
+from millrace.lifecycle.deploy import DeployError, DeploymentChanges, compare_with_deployed
+from millrace.lifecycle.preflight import account_checks, policies_state_machines_drift
+from millrace.lifecycle.preflight.run_preflight_checks import Check, PreflightAccount, run_all_checks
+from millrace.sandbox.programs import cdk
+from millrace.sandbox.programs.toolchain import state_folder
 from millrace.sizing import plan
 from millrace.sizing.planning import text_if_cost_limit_exceeded
-
-if TYPE_CHECKING:
-    from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
-    from millrace.lifecycle.changes.refused_updates import Template
-    from millrace.lifecycle.deploy import DeploymentChanges
-    from millrace.lifecycle.preflight.run_preflight_checks import Check, PreflightAccount
 
 
 def synthesize_and_find_changes(
@@ -47,22 +51,14 @@ def synthesize_and_find_changes(
     AwsError, NotDeployedError, DeployError
         AWS refused a call or would refuse the deployment, or CDK failed.
     """
-    from millrace.lifecycle.changes.read_deployed_sizes import read_deployed_sizes
-    from millrace.lifecycle.deploy import compare_with_deployed
-    from millrace.lifecycle.preflight import account_checks as preflight_account
-    from millrace.lifecycle.preflight import policies_state_machines_drift as preflight_templates
-    from millrace.lifecycle.preflight.run_preflight_checks import PreflightAccount
-    from millrace.sandbox.programs import cdk
-    from millrace.sandbox.programs.toolchain import state_folder
-
     assembly = _assembly_folder_after_cleanup(state_folder() / "deploy" / environment.name)
     aws = connect_account(environment)
     deployed = read_deployed_sizes(aws)
     sized = plan(environment.with_deployed_sizes(deployed))
     account = PreflightAccount(aws, sized)
-    bootstrap = {"bootstrap": preflight_account.check_cdk_bootstrap_version}
+    bootstrap = {"bootstrap": account_checks.check_cdk_bootstrap_version}
     _print_preflight_and_refuse_failures(
-        account, preflight_account.CHECKS if first else bootstrap, limited=limited
+        account, account_checks.CHECKS if first else bootstrap, limited=limited
     )
     if (problems := text_if_cost_limit_exceeded(environment, sized)) is not None and limited:
         raise CommandRefusedError(f"{problems}; nothing was deployed")
@@ -70,7 +66,7 @@ def synthesize_and_find_changes(
     if first:
         files = assembly.glob("*.template.json")
         account.templates = {each.name.split(".")[0]: json.loads(each.read_text()) for each in files}
-        _print_preflight_and_refuse_failures(account, preflight_templates.CHECKS, limited=limited)
+        _print_preflight_and_refuse_failures(account, policies_state_machines_drift.CHECKS, limited=limited)
     return aws, assembly, compare_with_deployed(aws, assembly)
 
 
@@ -84,13 +80,11 @@ def _print_preflight_and_refuse_failures(
     millrace.lifecycle.deploy.DeployError
         AWS would refuse it.
     """
-    from millrace.lifecycle.deploy import DeployError
-    from millrace.lifecycle.preflight.run_preflight_checks import failed_rows, run_all_checks
-
     rows = run_all_checks(account, checks)
     if problems := [each for each in rows if each.verdict != "ok"]:
         print_preflight_rows(problems, err=True)
-    if wrong := [each for each in failed_rows(rows) if limited or each.subject == "bootstrap"]:
+    failed = (each for each in rows if each.verdict == "failed")
+    if wrong := [each for each in failed if limited or each.subject == "bootstrap"]:
         failures = "; ".join(f"{each.subject}: {each.found}" for each in wrong)
         raise DeployError(f"{failures}; nothing was deployed or stopped")
 
@@ -112,9 +106,9 @@ def _assembly_folder_after_cleanup(parent: Path) -> Path:
 def cdk_deploy_all(
     assembly: Path,
     first: tuple[str, ...],
-    stages: Mapping[str, Sequence[tuple[str, Template]]] = MappingProxyType({}),
+    stages: Mapping[str, Sequence[tuple[str, Template]]],
     *,
-    imports: bool = False,
+    imports: bool,
 ) -> None:
     """Deploy an assembly, and those stacks again whose changes AWS takes only one after the other.
 
@@ -132,9 +126,6 @@ def cdk_deploy_all(
     millrace.lifecycle.deploy.DeployError
         CDK failed.
     """
-    from millrace.lifecycle.changes.assembly_with_other_templates import write_assembly_with_templates
-    from millrace.sandbox.programs import cdk
-
     last = max((len(each) for each in stages.values()), default=1)
     for number in range(last):
         # A stack without an update of this number has had its last one.
@@ -164,9 +155,6 @@ def cdk_remove_stack(assembly: Path, stack: str) -> None:
     millrace.lifecycle.deploy.DeployError
         CDK failed.
     """
-    from millrace.lifecycle.changes.stack_removals import write_removal_assembly
-    from millrace.sandbox.programs import cdk
-
     written = write_removal_assembly(assembly, stack, assembly.with_name(f"{assembly.name}-removed"))
     cdk.run_cdk(["destroy", stack, "--force", "--exclusively", "-a", str(written)], shown=True)
 
@@ -179,6 +167,4 @@ def cdk_deploy_stack(assembly: Path, stack: str) -> None:
     millrace.lifecycle.deploy.DeployError
         CDK failed; CloudFormation rolled the stack back.
     """
-    from millrace.sandbox.programs import cdk
-
     cdk.deploy_stacks(assembly, stack, shown=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -12,21 +12,7 @@ from rich.markup import escape
 
 from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_environment_with_job
-
-if TYPE_CHECKING:
-    from millrace.lifecycle.jobs.state_machine import Verb
-
-Grace = Annotated[
-    int | None,
-    typer.Option(
-        "--grace",
-        metavar="SECONDS",
-        min=15,
-        max=1800,
-        help="EMR Serverless: seconds that the current batch has to end; then the run is cancelled, and the next run "
-        "repeats the batch. Default: 1.5 times the slowest batch of the last six hours, at least its planned time.",
-    ),
-]
+from millrace.lifecycle.jobs.state_machine import Verb, execute_verb
 
 
 def start(env: EnvironmentName, job: JobName, as_json: AsJson = False) -> None:
@@ -41,7 +27,22 @@ def start(env: EnvironmentName, job: JobName, as_json: AsJson = False) -> None:
     run_verb_and_print_outcome(env, job, "start", as_json=as_json)
 
 
-def stop(env: EnvironmentName, job: JobName, grace: Grace = None, as_json: AsJson = False) -> None:
+def stop(
+    env: EnvironmentName,
+    job: JobName,
+    grace: Annotated[
+        int | None,
+        typer.Option(
+            "--grace",
+            metavar="SECONDS",
+            min=15,
+            max=1800,
+            help="EMR Serverless: seconds that the current batch has to end; then the run is cancelled, and the next run "
+            "repeats the batch. Default: 1.5 times the slowest batch of the last six hours, at least its planned time.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """Stop a deployed job and wait until it has ended; it stays stopped until you start it.
 
     The grace period of the current batch depends on the duration of recent batches. A longer batch is aborted and repeated
@@ -80,8 +81,6 @@ def run_verb_and_print_outcome(
     grace
         Seconds for ``stop``; left out, the state machine derives it from recent batches.
     """
-    from millrace.lifecycle.jobs.state_machine import execute_verb
-
     environment = load_environment_with_job(env, job)
     aws = connect_account(environment)
     with Console(stderr=True).status(f"{verb} {job}") as spinner:

@@ -23,6 +23,9 @@ from millrace.cli.shared.options import (
     Yes,
     load_environment_with_job,
 )
+from millrace.lifecycle import upgrade_or_rollback_job as steps
+from millrace.lifecycle.deploy import DeploymentChanges
+from millrace.lifecycle.versions_for_rollback import UpgradeError, find_previous_version
 
 Patience = Annotated[
     int,
@@ -56,10 +59,6 @@ def upgrade(
 
       millrace upgrade --env prod flights --yes
     """
-    from millrace.lifecycle import upgrade_or_rollback_job as steps
-    from millrace.lifecycle.deploy import DeploymentChanges
-    from millrace.lifecycle.versions_for_rollback import UpgradeError
-
     environment = load_environment_with_job(env, job)
     aws, assembly, result = synthesize_and_find_changes(environment, env, limited=not only_show)
     change = steps.change_of_job(result, job)
@@ -111,9 +110,6 @@ def rollback(
 
       millrace rollback --env prod flights --yes
     """
-    from millrace.lifecycle import upgrade_or_rollback_job as steps
-    from millrace.lifecycle.versions_for_rollback import find_previous_version
-
     environment = load_environment_with_job(env, job)
     aws, assembly, _ = synthesize_and_find_changes(environment, env)
     version = find_previous_version(aws, job)

@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millrace.config import Environment, Names
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment, connect_to_account
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
     from millrace.lifecycle.audits.query_audit import AuditedDeployment
 
 
 def connect_account(environment: Environment) -> DeployedEnvironment:
     """Connect to the account of an environment; if the file names none, to that of the credentials."""
-    from millrace.lifecycle.account.deployed_environment import connect_to_account
-
     return connect_to_account(Names(environment, environment.account or ""))
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import wraps
-from types import MappingProxyType
+from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import typer
+from botocore.exceptions import BotoCoreError, ClientError
 
 from millrace.config import ConfigurationError
+from millrace.config.document.problems import wrong_option_error
+from millrace.lifecycle.aws_error_messages import CredentialsError, TransientError, to_aws_error
 
 FAILED = 1
 """Exit status: AWS, the network or a program failed, or a check found a problem."""
@@ -18,27 +22,25 @@ FAILED = 1
 REFUSED = 2
 """Exit status: the user's mistake, in a file, an option or the credentials."""
 
-STATUS: Mapping[str, int] = MappingProxyType(
-    {
-        "millrace.benchmark.settled_batches.FitError": FAILED,
-        "millrace.cli.shared.expected_failures.CommandRefusedError": REFUSED,
-        "millrace.infra.errors.InfrastructureError": REFUSED,
-        "millrace.lifecycle.jobs.checkpoints.CheckpointRequestError": REFUSED,
-        "millrace.lifecycle.deploy.DeployError": FAILED,
-        "millrace.lifecycle.account.outputs_and_launch_documents.NotDeployedError": FAILED,
-        "millrace.lifecycle.jobs.health.UnhealthyJobError": FAILED,
-        "millrace.lifecycle.aws_error_messages.AwsError": FAILED,
-        "millrace.lifecycle.aws_error_messages.CredentialsError": REFUSED,
-        "millrace.lifecycle.versions_for_rollback.UpgradeError": FAILED,
-        "millrace.sandbox.schemas.avro_types_and_encoding.AvroSchemaError": FAILED,
-        "millrace.sandbox.schemas.infer.InferenceError": FAILED,
-        "millrace.sandbox.programs.jars.JarError": FAILED,
-        "millrace.sandbox.programs.child_processes.SandboxError": FAILED,
-        "millrace.sandbox.programs.toolchain.ToolchainError": FAILED,
-        "millrace.sandbox.schemas.traffic_values.SampleError": REFUSED,
-        "millrace.sandbox.kill_and_restart_jobs.DrillError": FAILED,
-    }
-)
+STATUS: Mapping[str, int] = {
+    "millrace.benchmark.settled_batches.FitError": FAILED,
+    "millrace.cli.shared.expected_failures.CommandRefusedError": REFUSED,
+    "millrace.infra.errors.InfrastructureError": REFUSED,
+    "millrace.lifecycle.jobs.checkpoints.CheckpointRequestError": REFUSED,
+    "millrace.lifecycle.deploy.DeployError": FAILED,
+    "millrace.lifecycle.account.outputs_and_launch_documents.NotDeployedError": FAILED,
+    "millrace.lifecycle.jobs.health.UnhealthyJobError": FAILED,
+    "millrace.lifecycle.aws_error_messages.AwsError": FAILED,
+    "millrace.lifecycle.aws_error_messages.CredentialsError": REFUSED,
+    "millrace.lifecycle.versions_for_rollback.UpgradeError": FAILED,
+    "millrace.sandbox.schemas.avro_types_and_encoding.AvroSchemaError": FAILED,
+    "millrace.sandbox.schemas.infer.InferenceError": FAILED,
+    "millrace.sandbox.programs.jars.JarError": FAILED,
+    "millrace.sandbox.programs.child_processes.SandboxError": FAILED,
+    "millrace.sandbox.programs.toolchain.ToolchainError": FAILED,
+    "millrace.sandbox.schemas.traffic_values.SampleError": REFUSED,
+    "millrace.sandbox.kill_and_restart_jobs.DrillError": FAILED,
+}
 """Exit status by an error's module and name, so that no command imports modules that it does not need."""
 
 _OF_BOTO3 = frozenset({"botocore.exceptions.BotoCoreError", "botocore.exceptions.ClientError"})
@@ -70,17 +72,14 @@ def command_with_reported_failures(
             return command(*args, **kwargs)
         except Exception as error:
             explanation = _error_with_aws_advice(error)
-            if (status := exit_status_of(explanation)) is None:
+            # That of its class, or of the nearest base class; another one is a defect.
+            status = next((STATUS[n] for n in _class_names_with_bases(explanation) if n in STATUS), None)
+            if status is None:
                 raise
             typer.echo(f"millrace {name}: {explanation}", err=True)
             raise typer.Exit(status) from None
 
     return run_command
-
-
-def exit_status_of(error: Exception) -> int | None:
-    """Return the exit status of a failure, by its class or the nearest base class; None for a defect."""
-    return next((STATUS[name] for name in _class_names_with_bases(error) if name in STATUS), None)
 
 
 def _error_with_aws_advice(error: Exception) -> Exception:
@@ -93,9 +92,6 @@ def _error_with_aws_advice(error: Exception) -> Exception:
     cause = error.__cause__ if refused else error
     if cause is None or _OF_BOTO3.isdisjoint(_class_names_with_bases(cause)):
         return error
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    from millrace.lifecycle.aws_error_messages import CredentialsError, TransientError, to_aws_error
 
     assert isinstance(cause, BotoCoreError | ClientError)
     explanation = to_aws_error(cause, "a request to AWS failed")
@@ -126,3 +122,28 @@ def confirm_or_exit(question: str, *, yes: bool) -> None:
         )
     if not typer.confirm(question, err=True):
         raise typer.Exit(FAILED)
+
+
+@contextmanager
+def reporting_write_errors_as_wrong_option(option: str, file: Path) -> Iterator[None]:
+    """Report a file that cannot be written like any other value that is not allowed.
+
+    Parameters
+    ----------
+    option
+        Option with which the user named it.
+    file
+        File that the block writes.
+
+    Raises
+    ------
+    ConfigurationError
+        Replaces an ``OSError``.
+    """
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise wrong_option_error(
+            option, str(file), f"a file that you have permission to write ({reason})"
+        ) from error

@@ -1,4 +1,4 @@
-"""HTML pages that need no network: one template draws the document that ``--json`` prints.
+"""HTML pages that need no network: one template draws the document that ``--json`` prints, and its curves.
 
 The template and its scripts are in ``page/``. They show every text of the document as text, never as HTML, and the page's
 content policy runs its own scripts only, by their hash, and fetches nothing.
@@ -15,9 +15,11 @@ from hashlib import sha256
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from millrace.cli.shared.output_file_errors import reporting_write_errors_as_wrong_option
+import numpy as np
+
+from millrace.cli.shared.expected_failures import reporting_write_errors_as_wrong_option
 from millrace.config.document.escape_invisible_characters import escape_invisible
 
 SCRIPTS = ("elements.js", "charts.js", "flow.js", "documents.js")
@@ -34,7 +36,7 @@ def html_page(kind: str, title: str, document: Mapping[str, Any]) -> str:
     title
         Heading of the page.
     document
-        What ``--json`` prints, and curves (:mod:`millrace.cli.shared.page_curve_data`) where it has any.
+        What ``--json`` prints, and curves (:func:`page_curve`) where it has any.
     """
     folder = files("millrace.cli.shared") / "page"
     script = "".join((folder / name).read_text(encoding="utf-8") for name in SCRIPTS)
@@ -62,16 +64,17 @@ def _escape_invisible(value: Any) -> Any:
     return [_escape_invisible(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-def check_page_is_writable(file: Path) -> None:
-    """Check before the work that a page can be written.
+def check_page_is_writable(file: Path | None) -> None:
+    """Check before the work that a page can be written, if one is asked for.
 
     Raises
     ------
     ConfigurationError
         The file cannot be written.
     """
-    with reporting_write_errors_as_wrong_option("--html", file), file.open("a", encoding="utf-8"):
-        pass
+    if file is not None:
+        with reporting_write_errors_as_wrong_option("--html", file):
+            file.open("a", encoding="utf-8").close()
 
 
 def write_page(file: Path, page: str) -> None:
@@ -84,3 +87,52 @@ def write_page(file: Path, page: str) -> None:
     """
     with reporting_write_errors_as_wrong_option("--html", file):
         file.write_text(page, encoding="utf-8")
+
+
+POINTS = 600
+"""Most points of a curve; a screen cannot show more."""
+
+
+def page_curve(
+    question: str,
+    unit: str,
+    times: Any,
+    series: Mapping[str, Any],
+    *,
+    kind: Literal["line", "step", "bars"] = "line",
+    limits: Mapping[str, float] | None = None,
+) -> dict[str, Any]:
+    """Return a curve over time, thinned so that no peak is lost; bars keep every n-th moment, where they stack.
+
+    Parameters
+    ----------
+    question
+        Its title.
+    unit
+        Title of the y axis.
+    times
+        Seconds, of all series or by their name.
+    series
+        A value for each moment, by name; a value that is not finite is left out.
+    kind
+        ``step``: a value holds until the next. ``bars``: series are stacked.
+    limits
+        Limit of a series, by its name: a dashed line, and red triangles above it.
+    """
+    drawn = {}
+    for name, values in series.items():
+        own = times[name] if isinstance(times, Mapping) else times
+        pairs = np.column_stack((own, np.asarray(values, float)))
+        pairs = pairs[np.isfinite(pairs[:, 1])]
+        step = max(1, -(-len(pairs) // (POINTS // len(series) if kind == "bars" else POINTS)))
+        firsts = range(0, len(pairs), step)
+        peaks = firsts if kind == "bars" else [at + int(np.argmax(pairs[at : at + step, 1])) for at in firsts]
+        drawn[name] = [[float(f"{x:.6g}"), float(f"{y:.4g}")] for x, y in pairs[list(peaks)].tolist()]
+    return {
+        "question": question,
+        "unit": unit,
+        "x": "time",
+        "kind": kind,
+        "series": drawn,
+        "limits": limits or {},
+    }

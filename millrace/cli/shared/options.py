@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,7 +12,8 @@ import typer
 from millrace.completion import complete_environment_names, complete_job_names
 from millrace.config import ConfigurationError, Environment, Finding, load
 from millrace.config.document.explain_validation_errors import did_you_mean_text
-from millrace.config.document.problems import Problem
+from millrace.config.document.problems import Problem, wrong_option_error
+from millrace.config.units import parse_duration
 
 EnvironmentName = Annotated[
     str,
@@ -31,6 +34,10 @@ JobName = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
+HtmlPage = Annotated[
+    Path | None,
+    typer.Option("--html", metavar="FILE", help="Write an HTML page; it needs no network."),
+]
 KafkaAddress = Annotated[
     str | None,
     typer.Option(
@@ -52,8 +59,13 @@ Wider = Annotated[
 ]
 
 
-def check_job_exists(environment: Environment, job: str) -> None:
+def check_job_exists(environment: Environment, job: str, argument: str = "JOB") -> None:
     """Refuse a job that the environment does not have.
+
+    Parameters
+    ----------
+    argument
+        Argument or option with the job.
 
     Raises
     ------
@@ -61,11 +73,18 @@ def check_job_exists(environment: Environment, job: str) -> None:
         The message lists the jobs of the environment.
     """
     if job not in environment.jobs:
-        raise wrong_argument_error(environment, "JOB", job, f"one of {', '.join(environment.jobs)}")
+        known = list(environment.jobs)
+        hint = did_you_mean_text(job, known)
+        raise wrong_argument_error(environment, argument, job, f"one of {', '.join(known)}", hint)
 
 
-def load_environment_with_job(env: str, job: str | None) -> Environment:
+def load_environment_with_job(env: str, job: str | None, argument: str = "JOB") -> Environment:
     """Load an environment that has a job of this name; None stands for all of its jobs.
+
+    Parameters
+    ----------
+    argument
+        Argument or option with the job.
 
     Raises
     ------
@@ -74,7 +93,7 @@ def load_environment_with_job(env: str, job: str | None) -> Environment:
     """
     environment = load(env)
     if job is not None:
-        check_job_exists(environment, job)
+        check_job_exists(environment, job, argument)
     return environment
 
 
@@ -137,6 +156,22 @@ def load_environment_with_stream(env: str, stream: str) -> Environment:
     return environment
 
 
-def wrong_argument_error(environment: Environment, key: str, value: str, allowed: str) -> ConfigurationError:
+def parse_duration_option(option: str, value: str) -> timedelta:
+    """Return the length of time that an option gives.
+
+    Raises
+    ------
+    ConfigurationError
+        The value is none.
+    """
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise wrong_option_error(option, value, str(error)) from error
+
+
+def wrong_argument_error(
+    environment: Environment, key: str, value: str, allowed: str, hint: str | None = None
+) -> ConfigurationError:
     """Return the error for an argument or option that does not fit an environment."""
-    return ConfigurationError([Problem(f"environment {environment.name}", 0, key, value, allowed)])
+    return ConfigurationError([Problem(f"environment {environment.name}", 0, key, value, allowed, hint)])

@@ -129,22 +129,6 @@ class Verdict:
     why: str
     moves: tuple[str, ...] = ()
 
-    @property
-    def largest_risks(self) -> tuple[Risk, ...]:
-        """Risks that are named directly."""
-        return self.risks[:LARGEST]
-
-    @property
-    def worst_state(self) -> State:
-        """State that decides the colour: a breach counts as a missed SLA."""
-        return "missed" if any(each.severity == "breach" for each in self.risks) else self.sla.state
-
-    @property
-    def other_risks_text(self) -> str:
-        """Number of other risks, in words."""
-        left = len(self.risks) - LARGEST
-        return "" if left <= 0 else f"and {count(left, 'smaller risk')}: --json has all"
-
 
 def verdict_document(verdict: Verdict) -> dict[str, Any]:
     """Return a verdict as an object that ``json.dumps`` takes.
@@ -186,11 +170,11 @@ def verdict_panel(verdict: Verdict, *, terminal: bool) -> Iterator[RenderableTyp
     """
     cost = Text.assemble((verdict.cost, "bold"), f", {verdict.cost_words}")
     rows = [("cost", cost), ("SLA", _marked_text(verdict.sla.state, verdict.sla.words, terminal))]
-    for place, risk in enumerate(verdict.largest_risks):
+    for place, risk in enumerate(verdict.risks[:LARGEST]):
         name = "risks" if place == 0 else ""
         rows.append((name, _marked_text(risk.severity, risk.words, terminal)))
-    if verdict.other_risks_text:
-        rows.append(("", Text(verdict.other_risks_text, "dim")))
+    if others := verdict.risks[LARGEST:]:
+        rows.append(("", Text(f"and {count(len(others), 'smaller risk')}: --json has all", "dim")))
     if not verdict.risks:
         rows.append(("risks", Text("none found")))
     rows += [("" if place else "moves", Text(line)) for place, line in enumerate(verdict.moves)]
@@ -205,7 +189,9 @@ def verdict_panel(verdict: Verdict, *, terminal: bool) -> Iterator[RenderableTyp
     grid.add_column(overflow="fold")
     for name, cells in rows:
         grid.add_row(name, cells)
-    colour = _COLOURS[MARKS[verdict.worst_state]]
+    # A breach counts as a missed SLA.
+    broken = any(each.severity == "breach" for each in verdict.risks)
+    colour = _COLOURS[MARKS["missed" if broken else verdict.sla.state]]
     title = Text("VERDICT", f"bold {colour}")
     command = Text(verdict.command, "bold")
     inside = Group(Text(verdict.subject, "bold"), grid, command, Text(verdict.why, "dim"))

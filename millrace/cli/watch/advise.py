@@ -8,30 +8,29 @@ import sys
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+from botocore.exceptions import BotoCoreError
 from rich.text import Text
 
+from millrace.advisor.existing.foreign_jobs import find_log_of_run, look_up_emr_application, look_up_glue_job
+from millrace.advisor.findings import Advice, Change, Evidence, Finding
+from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob, advised_environment_job
+from millrace.advisor.logs.application_history_model import History
+from millrace.advisor.logs.event_logs import EventLog, find_event_logs
 from millrace.cli.shared.console import figure_columns, plain_table, print_rich, word_columns
 from millrace.cli.shared.html_pages import check_page_is_writable, write_page
-from millrace.cli.shared.options import check_job_exists
-from millrace.cli.shared.verdict import verdict_document as verdict_json
-from millrace.cli.shared.verdict import verdict_panel
+from millrace.cli.shared.options import HtmlPage, check_job_exists
+from millrace.cli.shared.verdict import verdict_document, verdict_panel
 from millrace.cli.watch import advised_changes_with_forecasts as options
 from millrace.cli.watch.advise_page import advice_page
 from millrace.cli.watch.advise_verdict import advice_verdict, severity_of_finding
-from millrace.cli.watch.advised_changes_with_forecasts import Apply, Html, Numbers, ScoreFile, WhatIfs
 from millrace.completion import complete_environment_names, complete_job_names
 from millrace.config import Environment, load
 from millrace.config.document.problems import wrong_option_error
 from millrace.sizing import plan
-
-if TYPE_CHECKING:
-    from millrace.advisor.findings import Advice, Change, Evidence, Finding
-    from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
-    from millrace.advisor.logs.application_history_model import History
-    from millrace.advisor.logs.event_logs import EventLog
 
 _BATCHES = 6
 """Most batch numbers that are shown for a finding; the others are counted."""
@@ -78,11 +77,34 @@ def advise_command(
             autocompletion=complete_job_names,
         ),
     ] = None,
-    what_if: WhatIfs = None,
-    score: ScoreFile = None,
-    apply: Apply = False,
-    finding: Numbers = None,
-    html: Html = None,
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--what-if",
+            metavar="KEY=VALUE",
+            help="Predict the effect of a change, such as cores=8. Keys: cores, limit, trigger, partitions, cache, worker, "
+            "split, merge and traffic; separate several by commas. Repeatable.",
+        ),
+    ] = None,
+    score: Annotated[
+        Path | None,
+        typer.Option(
+            "--score", metavar="FILE", help="Compare the forecast in an earlier --json output with this log."
+        ),
+    ] = None,
+    apply: Annotated[
+        bool,
+        typer.Option(
+            "--apply", help="With --env: write the changes into the environment file and show the diff."
+        ),
+    ] = False,
+    finding: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--finding", min=1, help="With --apply: apply only the finding with this number. Repeatable."
+        ),
+    ] = None,
+    html: HtmlPage = None,
     as_json: Annotated[
         bool,
         typer.Option(
@@ -115,8 +137,7 @@ def advise_command(
     from millrace.advisor.apply_changes import advice_with_planned_savings
     from millrace.advisor.logs.event_log_to_history import read_history
 
-    if html is not None:
-        check_page_is_writable(html)
+    check_page_is_writable(html)
     if job is not None and env is None:
         raise wrong_option_error("--job", job, "only with --env")
     if finding and not apply:
@@ -130,7 +151,6 @@ def advise_command(
         subject = _advised_job_of_environment(environment, job, [each.name for each in history.queries])
     advice = advice_with_planned_savings(advise(history, subject), subject)
     advice = replace(advice, notes=(*doubt, *advice.notes))
-    with_options = bool(what_if or score is not None or apply or html is not None or as_json)
     foreseen = options.forecast_changes(advice, subject, what_if or (), score)
     advice = options.advice_without_harmful_findings(advice, foreseen, subject)
     ran = foreseen.forecasts[0] if foreseen.forecasts else None
@@ -139,7 +159,9 @@ def advise_command(
     source = shlex.join([*([] if path is None else [path]), *words])
     verdict = advice_verdict(advice, subject, ran, source=source, env=env)
     document = (
-        advice_document(advice) | {"verdict": verdict_json(verdict)} | options.forecasts_document(foreseen)
+        advice_document(advice)
+        | {"verdict": verdict_document(verdict)}
+        | options.forecasts_document(foreseen)
     )
     if html is not None:
         write_page(html, advice_page(document, history, foreseen.twin, foreseen.forecasts))
@@ -151,7 +173,7 @@ def advise_command(
         return
     print_rich(*verdict_panel(verdict, terminal=sys.stdout.isatty()))
     _print_advice(advice, log.name)
-    if with_options:
+    if what_if or score is not None or apply or html is not None:
         options.print_forecasts(foreseen)
     if outcome is not None:
         typer.echo(f"\n{outcome}")
@@ -162,8 +184,6 @@ def advise_command(
 def _advised_job_place_and_run(
     path: str | None, glue_job: str | None, emr_app: str | None, run: str | None
 ) -> tuple[AdvisedJob, str, str]:
-    from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
-
     subjects = {"PATH": path, "--glue-job": glue_job, "--emr-app": emr_app}
     named = {key: value for key, value in subjects.items() if value is not None}
     if len(named) != 1:
@@ -175,16 +195,12 @@ def _advised_job_place_and_run(
             raise wrong_option_error("--run", run, "a run id together with --glue-job or --emr-app")
         return AdvisedJob(), path, ""
     import boto3
-    from botocore.exceptions import BotoCoreError
-
-    from millrace.advisor.existing.foreign_jobs import look_up_emr_application
-    from millrace.advisor.existing.foreign_jobs import look_up_glue_job as ask_glue
 
     try:
         session = boto3.Session()
         region = session.region_name or ""
         if glue_job is not None:
-            result = ask_glue(session.client("glue"), glue_job, region, run)
+            result = look_up_glue_job(session.client("glue"), glue_job, region, run)
         else:
             assert emr_app is not None
             result = look_up_emr_application(session.client("emr-serverless"), emr_app, region, run)
@@ -198,9 +214,6 @@ def _advised_job_place_and_run(
 
 def _find_log_and_doubts(place: str, run: str, *, asked: bool) -> tuple[EventLog, tuple[str, ...]]:
     """Return the log of a run, or the newest log if no run is named; and any doubts about it."""
-    from millrace.advisor.existing.foreign_jobs import find_log_of_run
-    from millrace.advisor.logs.event_logs import find_event_logs
-
     logs = find_event_logs(place)
     log = find_log_of_run(logs, run) if run else logs[0]
     if log is not None:
@@ -235,8 +248,6 @@ def _check_is_streaming_log(history: History, log: EventLog) -> None:
 
 
 def _advised_job_of_environment(environment: Environment, job: str | None, queries: list[str]) -> AdvisedJob:
-    from millrace.advisor.findings.advised_job_keys_and_cost import advised_environment_job
-
     if job is None:
         same = [name for name, each in environment.jobs.items() if set(queries) & set(each.queries)]
         if len(same) != 1:
@@ -245,7 +256,7 @@ def _advised_job_of_environment(environment: Environment, job: str | None, queri
             )
             raise wrong_option_error("--job", "(missing)", allowed)
         job = same[0]
-    check_job_exists(environment, job)
+    check_job_exists(environment, job, "--job")
     return advised_environment_job(environment, plan(environment), job)
 
 

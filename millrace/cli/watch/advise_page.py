@@ -6,17 +6,16 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from millrace.cli.shared.html_pages import html_page
-from millrace.cli.shared.page_curve_data import page_curve
+import numpy as np
+
+from millrace.advisor.forecasts.forecast_figures import Forecast
+from millrace.advisor.forecasts.query_twin import QueryTwin
+from millrace.advisor.forecasts.what_if import ApplicationTwin, Key, WhatIfChange
+from millrace.advisor.logs.application_history_model import History, Query
+from millrace.cli.shared.html_pages import html_page, page_curve
 from millrace.cli.watch.advised_changes_with_forecasts import forecast_head_and_rows
-
-if TYPE_CHECKING:
-    from millrace.advisor.forecasts.forecast_figures import Forecast
-    from millrace.advisor.forecasts.query_twin import QueryTwin
-    from millrace.advisor.forecasts.what_if import ApplicationTwin, Key
-    from millrace.advisor.logs.application_history_model import History, Query
 
 PARTS = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
 """Parts of a batch in their order, with Spark's names."""
@@ -95,8 +94,6 @@ def _query_run_document(
 
 
 def _batch_curves(query: Query, title: str, fitted: QueryTwin | None) -> list[dict[str, Any]]:
-    import numpy as np
-
     batches = query.batches
     at = np.array([each.begun - batches[0].begun for each in batches])
     lasted = np.maximum([each.duration for each in batches], 1e-3)
@@ -155,8 +152,6 @@ def _latency_curves(query: Query, title: str, fitted: QueryTwin | None) -> list[
 
 def _what_if_rows(twin: ApplicationTwin) -> Iterator[dict[str, Any]]:
     """Yield duration and age of batches for several values of each condition, with their intervals."""
-    from millrace.advisor.forecasts.what_if import WhatIfChange
-
     for key, words, values in _keys_with_values_to_try(twin):
         forecasts = {}
         for value in values:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from millrace.advisor.findings import Advice, Finding, Kind
+from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
+from millrace.advisor.forecasts.forecast_figures import Forecast, QueryForecast
+from millrace.advisor.forecasts.forecast_scores import changes_to_simulate_by_finding
+from millrace.advisor.logs.application_history_model import Query
 from millrace.cli.shared.verdict import Risk, Severity, SlaState, Verdict, risks_largest_first
 from millrace.sizing.readable_numbers import count, dollars, duration_text, join_names
-
-if TYPE_CHECKING:
-    from millrace.advisor.findings import Advice, Finding, Kind
-    from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
-    from millrace.advisor.forecasts.forecast_figures import Forecast, QueryForecast
-    from millrace.advisor.logs.application_history_model import Query
 
 _BACKLOGS: frozenset[Kind] = frozenset({"at-capacity", "silent-backlog"})
 """Findings with records that wait; their effect is more than nothing at its low end only where the backlog grows."""
@@ -155,8 +153,6 @@ def _next_command_and_effect(
     advice: Advice, risks: Sequence[Risk], source: str, env: str | None
 ) -> tuple[str, str]:
     """Return the next command: apply a change of the largest risk, else simulate it, else write the page."""
-    from millrace.advisor.forecasts.forecast_scores import changes_to_simulate_by_finding
-
     command = f"millrace advise {source}"
     numbers: Mapping[str, list[tuple[int, Finding]]] = {
         risk.kind: [(n, each) for n, each in enumerate(advice.findings, 1) if each.kind == risk.kind]

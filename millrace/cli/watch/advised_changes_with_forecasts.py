@@ -7,57 +7,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-import typer
 from rich.text import Text
 
+from millrace.advisor.findings import Advice, Change, Finding
+from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob, EnvironmentJob
+from millrace.advisor.forecasts.forecast_figures import FIGURES, Forecast, QueryForecast
+from millrace.advisor.forecasts.forecast_scores import (
+    ScoredForecast,
+    changes_to_simulate_by_finding,
+    read_forecasts,
+    score_forecasts,
+)
+from millrace.advisor.forecasts.what_if import ApplicationTwin, parse_what_if_changes, twin_of_application
+from millrace.advisor.logs.application_history_model import History
 from millrace.cli.shared.console import figure_columns, plain_table, print_rich, word_columns
 from millrace.config import load
 from millrace.config.document.problems import results_or_all_problems, wrong_option_error
 from millrace.sizing import total_cost
 from millrace.sizing.cost import HOURS
 from millrace.sizing.readable_numbers import duration_text
-
-if TYPE_CHECKING:
-    from millrace.advisor.findings import Advice, Change, Finding
-    from millrace.advisor.findings.advised_job_keys_and_cost import AdvisedJob
-    from millrace.advisor.forecasts.forecast_figures import Forecast, QueryForecast
-    from millrace.advisor.forecasts.forecast_scores import ScoredForecast
-    from millrace.advisor.forecasts.what_if import ApplicationTwin
-    from millrace.advisor.logs.application_history_model import History
-
-WhatIfs = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--what-if",
-        metavar="KEY=VALUE",
-        help="Predict the effect of a change, such as cores=8. Keys: cores, limit, trigger, partitions, cache, worker, "
-        "split, merge and traffic; separate several by commas. Repeatable.",
-    ),
-]
-ScoreFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--score", metavar="FILE", help="Compare the forecast in an earlier --json output with this log."
-    ),
-]
-Apply = Annotated[
-    bool,
-    typer.Option(
-        "--apply", help="With --env: write the changes into the environment file and show the diff."
-    ),
-]
-Numbers = Annotated[
-    list[int] | None,
-    typer.Option(
-        "--finding", min=1, help="With --apply: apply only the finding with this number. Repeatable."
-    ),
-]
-Html = Annotated[
-    Path | None,
-    typer.Option("--html", metavar="FILE", help="Write an HTML page with charts; it needs no network."),
-]
 
 
 @dataclass(frozen=True)
@@ -94,13 +64,6 @@ def forecast_changes(
     score_file
         JSON output with forecasts of an earlier log.
     """
-    from millrace.advisor.forecasts.forecast_scores import (
-        changes_to_simulate_by_finding,
-        read_forecasts,
-        score_forecasts,
-    )
-    from millrace.advisor.forecasts.what_if import parse_what_if_changes, twin_of_application
-
     earlier = read_forecasts(score_file) if score_file is not None else ()
     twin = twin_of_application(advice.history, _worker_usd_per_hour(advice.history, subject))
     names = list(twin.queries)
@@ -127,8 +90,6 @@ def advice_without_harmful_findings(advice: Advice, answers: TwinForecasts, subj
     Records may become older within a known SLA. Where none is known, they may for a finding that promises no seconds: it
     saves cores.
     """
-    from millrace.advisor.forecasts.forecast_scores import changes_to_simulate_by_finding
-
     if not answers.forecasts:
         return advice
     ran, *changed = answers.forecasts
@@ -159,8 +120,6 @@ def advice_without_harmful_findings(advice: Advice, answers: TwinForecasts, subj
 
 def _worker_usd_per_hour(history: History, subject: AdvisedJob) -> float | None:
     """Return the USD of one machine per hour."""
-    from millrace.advisor.findings.advised_job_keys_and_cost import EnvironmentJob
-
     if isinstance(subject, EnvironmentJob) and subject.plan is not None:
         return subject.plan.jobs[subject.job].worker_usd_hour
     if subject.dollars_month is None:
@@ -215,15 +174,13 @@ def print_forecasts(answers: TwinForecasts) -> None:
             *figure_columns("predicted, s", "measured, s", "error", "in interval"),
         )
         for one in scored.scores:
-            forecast = f"{one.foretold.value:,.2f} [{one.foretold.low:,.2f}, {one.foretold.high:,.2f}]"
-            inside = "yes" if one.inside else "no"
             row = (
                 one.query,
                 one.figure,
-                forecast,
+                f"{one.foretold.value:,.2f} [{one.foretold.low:,.2f}, {one.foretold.high:,.2f}]",
                 f"{one.happened:,.2f}",
                 f"{one.relative_error:.1%}",
-                inside,
+                "yes" if one.inside else "no",
             )
             table.add_row(*map(Text, row))
         print_rich("", Text(f"scored: {scored.forecast}"), table)
@@ -235,8 +192,6 @@ _BACKLOG = 4
 
 def forecast_head_and_rows(forecasts: Sequence[Forecast]) -> tuple[list[str], list[list[str]]]:
     """Return the head and the rows of a table of forecasts; no rows if there is only that of the run as it was."""
-    from millrace.advisor.forecasts.forecast_figures import FIGURES
-
     head = [
         "what if",
         "query",

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
-from rich.console import Group
 
 from millrace.cli.plan.plan_and_validate import old_prices_warning
 from millrace.cli.plan.plan_tables import cost_table, costs_left_out_sentence
@@ -17,13 +16,11 @@ from millrace.cli.shared.console import figure_columns, plain_table, print_rich,
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.config import load
 from millrace.config.document.problems import wrong_option_error
+from millrace.lifecycle.account.real_cost import AwsBill, read_bill
 from millrace.sizing import Plan, plan
 from millrace.sizing.cost import HOURS
 from millrace.sizing.costs.planned_and_billed_cost import PlannedAndPaid, planned_and_paid
 from millrace.sizing.plan_as_plain_data import plan_as_plain_data as whole
-
-if TYPE_CHECKING:
-    from millrace.lifecycle.account.real_cost import AwsBill
 
 _ITEMS = 5
 """Usage types shown for each subject; the others are summed."""
@@ -83,10 +80,8 @@ def cost_command(
             begin.isoformat(),
             f"a day before {end.isoformat()}, the value of --until, which is exclusive",
         )
-    from millrace.lifecycle.account import real_cost
-
     # Of the environment's region: botocore knows the one endpoint of each partition, and China's is its own.
-    bill = real_cost.read_bill(connect_account(environment).client("ce"), environment, begin, end)
+    bill = read_bill(connect_account(environment).client("ce"), environment, begin, end)
     subjects = dict.fromkeys(line.subject for line in bill.lines)
     result = planned_and_paid(sized, {each: bill.dollars_of(each) for each in subjects}, bill.day_count)
     if as_json:
@@ -153,7 +148,7 @@ def _print_planned_cost(sized: Plan, notes: list[str], *, as_json: bool) -> None
         )
         return
 
-    print_rich(Group(cost_table(sized, terminal=sys.stdout.isatty())))
+    print_rich(cost_table(sized, terminal=sys.stdout.isatty()))
     typer.echo(
         f"costs are for a month of {HOURS} hours, with the prices of {sized.prices.isoformat()}, "
         f"{sized.prices_of}"

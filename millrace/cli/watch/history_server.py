@@ -11,9 +11,9 @@ import typer
 
 from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.options import EnvironmentName
-from millrace.config import load
+from millrace.config import Names, load
 from millrace.config.aws.pagination import list_all
-from millrace.config.aws.resource_names import Names
+from millrace.lifecycle.aws_error_messages import translating_aws_errors
 
 if TYPE_CHECKING:
     from millrace.sandbox.programs.history_server import HistoryServer
@@ -72,7 +72,6 @@ def start_history_server(aws: Any, *, runs: int) -> HistoryServer:
     AwsError
         AWS refused a call.
     """
-    from millrace.lifecycle.aws_error_messages import translating_aws_errors
     from millrace.sandbox.programs.child_processes import RUN
     from millrace.sandbox.programs.history_server import (
         EventLogBucket,

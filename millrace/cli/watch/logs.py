@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_environment_with_job
-from millrace.config import ConfigurationError, Environment
-from millrace.config.document.problems import Problem
+from millrace.config import ConfigurationError, Environment, Problem
 from millrace.config.units import parse_duration
-
-if TYPE_CHECKING:
-    from millrace.lifecycle.jobs.logs import LoggedFailure, LogLine
+from millrace.lifecycle.aws_error_messages import TransientError
+from millrace.lifecycle.jobs import logs as deployed
+from millrace.lifecycle.jobs.logs import LoggedFailure, LogLine
 
 _POLL_SECONDS = 2.0
 _LATE = timedelta(minutes=5)
@@ -108,8 +106,6 @@ _LineKeys = set[tuple[str, str, str]]
 
 def _print_new_entries_until_interrupt(written: _LogReader, printed: _LineKeys, *, as_json: bool) -> None:
     """Show new entries until Ctrl-C."""
-    from millrace.lifecycle.aws_error_messages import TransientError
-
     try:
         while True:
             time.sleep(_POLL_SECONDS)
@@ -138,7 +134,6 @@ def _line_keys(lines: Sequence[LogLine | LoggedFailure]) -> _LineKeys:
 
 
 def _reader_of_log_lines(environment: Environment, job: str, begin: datetime, *, errors: bool) -> _LogReader:
-    from millrace.lifecycle.jobs import logs as deployed
     from millrace.sandbox import operate_running_sandbox
 
     if operate_running_sandbox.running_sandbox_deployment(environment) is not None:
@@ -158,12 +153,10 @@ def _reader_of_log_lines(environment: Environment, job: str, begin: datetime, *,
 
 
 def _print_lines(lines: Sequence[LogLine | LoggedFailure], *, as_json: bool) -> None:
-    from millrace.lifecycle.jobs.logs import LogLine
-
     console = Console(highlight=False, soft_wrap=True)
     for each in lines:
         if as_json:
-            document = dataclasses.asdict(each)
+            document = asdict(each)
             del document["place"]
             document["at"] = None if each.at is None else each.at.isoformat().replace("+00:00", "Z")
             sys.stdout.write(json.dumps(document) + "\n")

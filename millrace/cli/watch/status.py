@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.live import Live
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -23,9 +23,11 @@ from millrace.cli.shared.expected_failures import FAILED
 from millrace.cli.shared.options import AsJson, EnvironmentName, load_environment_with_job
 from millrace.completion import complete_job_names
 from millrace.config import Environment
-
-if TYPE_CHECKING:
-    from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
+from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError
+from millrace.lifecycle.aws_error_messages import TransientError
+from millrace.lifecycle.jobs import state_machine
+from millrace.lifecycle.jobs.state_machine import ExecutionResult
 
 
 def status(
@@ -73,35 +75,15 @@ def status(
         _print_status_once(environment, jobs, as_json=as_json)
 
 
-@dataclass(frozen=True)
-class _JobStatus:
-    """A job's status.
-
-    Attributes
-    ----------
-    answer
-        Output of the job's state machine, or ``outcome`` and ``message`` if there is none.
-    """
-
-    job: str
-    ok: bool
-    text: str
-    answer: Mapping[str, Any]
-
-
-def _ask_for_status(aws: DeployedEnvironment, jobs: Sequence[str]) -> Iterator[_JobStatus]:
+def _ask_for_status(aws: DeployedEnvironment, jobs: Sequence[str]) -> Iterator[ExecutionResult]:
     """Yield the status of each job; a job that is not deployed or does not answer does not stop the others."""
-    from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError
-    from millrace.lifecycle.aws_error_messages import TransientError
-    from millrace.lifecycle.jobs import state_machine
-
     for job in jobs:
         try:
-            done = state_machine.execute_verb(aws, job, "status", progress=lambda _: None)
-            yield _JobStatus(job, done.ok, f"{done.outcome}: {done.message}", done.answer)
+            yield state_machine.execute_verb(aws, job, "status", progress=lambda _: None)
         except (NotDeployedError, TransientError) as error:
             outcome = "not-deployed" if isinstance(error, NotDeployedError) else "not-answered"
-            yield _JobStatus(job, False, str(error), {"outcome": outcome, "message": str(error)})
+            answer = {"outcome": outcome, "message": str(error)}
+            yield state_machine.ExecutionResult(job, False, outcome, str(error), answer)
 
 
 def _print_status_once(environment: Environment, jobs: Sequence[str], *, as_json: bool) -> None:
@@ -109,7 +91,7 @@ def _print_status_once(environment: Environment, jobs: Sequence[str], *, as_json
     for seen in _ask_for_status(connect_account(environment), jobs):
         result.append(seen)
         if not as_json:
-            typer.echo(f"{seen.job}: {seen.text}", err=not seen.ok)
+            typer.echo(f"{seen.job}: {seen.outcome}: {seen.message}", err=not seen.ok)
     if as_json:
         typer.echo(json.dumps({seen.job: seen.answer for seen in result}, indent=2))
     if not all(seen.ok for seen in result):
@@ -120,8 +102,6 @@ def _print_status_repeatedly(
     environment: Environment, jobs: Sequence[str], every: float, *, as_json: bool
 ) -> None:
     """Show the jobs repeatedly: in a terminal as a table in place, elsewhere as lines with the time."""
-    from rich.live import Live
-
     aws = connect_account(environment)
     in_place = sys.stdout.isatty() and not as_json
     with Live(console=Console(), auto_refresh=False) if in_place else nullcontext() as live:
@@ -138,13 +118,14 @@ def _print_status_repeatedly(
                     }
                     typer.echo(json.dumps(document))
                 else:
-                    typer.echo("\n".join(f"{now:%H:%M:%SZ} {each.job}: {each.text}" for each in result))
+                    for each in result:
+                        typer.echo(f"{now:%H:%M:%SZ} {each.job}: {each.outcome}: {each.message}")
                 time.sleep(every)
         except KeyboardInterrupt:
             return
 
 
-def _status_table(rows: Sequence[_JobStatus], now: datetime) -> Table:
+def _status_table(rows: Sequence[ExecutionResult], now: datetime) -> Table:
     table = Table(
         *word_columns("job"),
         Column("status", overflow="fold"),
@@ -154,5 +135,5 @@ def _status_table(rows: Sequence[_JobStatus], now: datetime) -> Table:
         caption_justify="left",
     )
     for each in rows:
-        table.add_row(Text(each.job), Text(each.text, "" if each.ok else "red"))
+        table.add_row(Text(each.job), Text(f"{each.outcome}: {each.message}", "" if each.ok else "red"))
     return table

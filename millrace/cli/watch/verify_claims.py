@@ -16,12 +16,14 @@ from millrace.cli.plan import prices
 from millrace.cli.plan.policies import policy_documents
 from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.console import open_progress_display, print_rich
-from millrace.cli.shared.output_file_errors import reporting_write_errors_as_wrong_option
+from millrace.cli.shared.expected_failures import reporting_write_errors_as_wrong_option
 from millrace.config.model import Environment
+from millrace.etl import __version__
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
+from millrace.sandbox.programs.toolchain import state_folder
 from millrace.sizing.costs.endpoints_or_nat_gateways import called_services
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
     from millrace.verify.account.check_claims import ClaimAnswer
     from millrace.verify.account.check_input_and_answer import ClaimContext
     from millrace.verify.environment_copy import VerificationCopy
@@ -54,25 +56,19 @@ def exit_status_after_claims_check(environment: Environment, report: Path | None
     return REFUTED if any(each.verdict == "refuted" for each in answers) else 0
 
 
-def checker_of_aws_claims(
-    environment: Environment, client: Callable[[str], Any]
-) -> Callable[[VerificationCopy], tuple[ClaimAnswer, ...]]:
-    """Return a function that checks the claims for a copy of an environment while it is deployed."""
-    from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
+def check_claims_of_copy(
+    environment: Environment, client: Callable[[str], Any], copy: VerificationCopy
+) -> tuple[ClaimAnswer, ...]:
+    """Check the claims for a copy of an environment while it is deployed."""
     from millrace.verify.account.check_claims import check_claims
 
-    def check_claims_of_copy(copy: VerificationCopy) -> tuple[ClaimAnswer, ...]:
-        return check_claims(_claim_context(environment, DeployedEnvironment(copy.names, client)))
-
-    return check_claims_of_copy
+    return check_claims(_claim_context(environment, DeployedEnvironment(copy.names, client)))
 
 
 def write_claims_report(
     answers: tuple[ClaimAnswer, ...], environment: Environment, report: Path | None
 ) -> None:
     """Write the report that a user sends back, and say where it is."""
-    from millrace.etl import __version__
-    from millrace.sandbox.programs.toolchain import state_folder
     from millrace.verify.account import check_claims
 
     file = report or state_folder() / "verify" / f"claims-{environment.name}.md"

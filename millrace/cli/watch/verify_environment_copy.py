@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,17 +19,17 @@ from millrace.cli.shared.console import open_progress_display
 from millrace.cli.shared.expected_failures import confirm_or_exit
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.cli.watch import verify_claims, verify_report
-from millrace.config import load
-from millrace.config.load import find_root
+from millrace.config import find_root, load
 from millrace.config.model import Environment, KafkaTopic
-from millrace.sizing.plan_model import Plan
+from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
+from millrace.lifecycle.aws_error_messages import AwsError
+from millrace.sandbox.programs.toolchain import state_folder
+from millrace.sizing import plan
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
     from millrace.verify.environment_copy import VerificationCopy, VerificationSettings
     from millrace.verify.removals.removal import RemovalResult
     from millrace.verify.removals.removal_scope import VerificationScope
-    from millrace.verify.target_base import ExpectedStepSeconds, VerificationTarget
     from millrace.verify.verification_outcome import VerificationOutcome
 
 NOT_EXACT = 1
@@ -174,31 +174,41 @@ def _exit_status_after_verification(
     yes: bool,
     as_json: bool,
 ) -> int:
-    from millrace.sandbox.programs.toolchain import state_folder
-    from millrace.sizing import plan
     from millrace.verify.environment_copy import random_verification_name, write_verification_environment
     from millrace.verify.expected_and_actual_cost import cost_items
     from millrace.verify.run import Verification, estimate_time_and_usage
 
-    kind = _verification_place(environment, in_sandbox=in_sandbox)
+    if in_sandbox:
+        from millrace.sandbox.programs.localstack import ACCOUNT
+        from millrace.verify import sandbox_target
+
+        account, where, expected = ACCOUNT, "the sandbox on this machine", sandbox_target.EXPECTED
+        clusters = sandbox_target.sandbox_cluster_sections(environment)
+    else:
+        from millrace.verify import aws_target
+
+        aws = connect_account(environment)
+        account, expected = aws.names.account, aws_target.EXPECTED
+        where = f"account {account}, {environment.region}"
+        clusters = aws_target.existing_cluster_sections_for_topic(environment)
     folder = state_folder() / "verify"
     copy = write_verification_environment(
         environment,
         random_verification_name(),
-        account=kind.account,
+        account=account,
         settings=settings,
         root=find_root(),
         folder=folder,
-        clusters=kind.clusters,
+        clusters=clusters,
         without_kafka=without_kafka,
     )
     try:
         sized = plan(copy.environment)
         left_out = _parts_not_verified_with_reasons(environment, copy, in_sandbox=in_sandbox)
-        seconds, usage = estimate_time_and_usage(kind.expected, copy, sized, settings)
+        seconds, usage = estimate_time_and_usage(expected, copy, sized, settings)
         items = cost_items(copy.environment, sized, usage, expected=True)
         verify_report.print_planned_verification(
-            kind.where,
+            where,
             copy,
             sized,
             settings,
@@ -211,7 +221,11 @@ def _exit_status_after_verification(
         )
         if show_only:
             return 0
-        with kind.opened(copy, sized) as place:
+        with (
+            sandbox_target.open_sandbox_target(copy, sized)
+            if in_sandbox
+            else nullcontext(aws_target.AwsAccountTarget(aws, sized))
+        ) as place:
             place.check_can_deploy(copy)
             confirm_or_exit("Deploy this copy, test it and remove it?", yes=yes or in_sandbox)
             with open_progress_display() as say:
@@ -221,7 +235,7 @@ def _exit_status_after_verification(
                     left_out=left_out,
                     observe=None
                     if in_sandbox
-                    else verify_claims.checker_of_aws_claims(environment, place.client),
+                    else partial(verify_claims.check_claims_of_copy, environment, place.client),
                 )
                 outcome = verification.run()
         if outcome.claims:
@@ -231,48 +245,6 @@ def _exit_status_after_verification(
     finally:
         # Remaining resources are found by their tags; nothing needs the file.
         copy.file.unlink(missing_ok=True)
-
-
-@dataclass(frozen=True)
-class _VerificationPlace:
-    """Facts about a place before it is opened."""
-
-    account: str
-    where: str
-    expected: ExpectedStepSeconds
-    clusters: Mapping[str, Mapping[str, Any]]
-    opened: Callable[[VerificationCopy, Plan], AbstractContextManager[VerificationTarget]]
-
-
-def _verification_place(environment: Environment, *, in_sandbox: bool) -> _VerificationPlace:
-    if in_sandbox:
-        from millrace.sandbox.programs.localstack import ACCOUNT
-        from millrace.verify import sandbox_target as sandbox
-
-        where = "the sandbox on this machine"
-        return _VerificationPlace(
-            ACCOUNT,
-            where,
-            sandbox.EXPECTED,
-            sandbox.sandbox_cluster_sections(environment),
-            sandbox.open_sandbox_target,
-        )
-    from millrace.verify import aws_target
-
-    aws = connect_account(environment)
-
-    def open_target(copy: VerificationCopy, plan: Plan) -> AbstractContextManager[VerificationTarget]:
-        del copy
-        return nullcontext(aws_target.AwsAccountTarget(aws, plan))
-
-    where = f"account {aws.names.account}, {environment.region}"
-    return _VerificationPlace(
-        aws.names.account,
-        where,
-        aws_target.EXPECTED,
-        aws_target.existing_cluster_sections_for_topic(environment),
-        open_target,
-    )
 
 
 def _parts_not_verified_with_reasons(
@@ -299,24 +271,19 @@ def _print_outcome(outcome: VerificationOutcome, cleanup: str | None, *, as_json
 
 def _print_cleanup_instructions(remains: Sequence[str], command: str, *, stack_exists: bool = False) -> None:
     """Say how to remove what is left: by the command while a stack exists that it can find, otherwise by hand."""
-    from millrace.verify.removals.manual_removal import can_clean_command_find, removal_steps
+    from millrace.verify.removals.removal_scope import can_clean_command_find, removal_step
 
     if stack_exists or can_clean_command_find(remains):
         typer.echo(f"millrace verify: these resources are left; to remove them, run: {command}", err=True)
         return
-    for each in removal_steps(remains):
-        typer.echo(f"millrace verify: delete this resource by hand: {each}", err=True)
+    for each in remains:
+        typer.echo(f"millrace verify: delete this resource by hand: {removal_step(each)}", err=True)
 
 
 @contextmanager
 def _sigterm_as_interrupt() -> Iterator[None]:
     """Treat SIGTERM like Ctrl-C: the copy is removed first."""
-
-    def raise_interrupt(number: int, frame: Any) -> None:
-        del number, frame
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, raise_interrupt)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     finally:
@@ -342,9 +309,7 @@ def _exit_status_after_removal(environment: Environment, *, yes: bool, as_json: 
         for scope in left:
             done[scope.name] = _remove_verification(aws, scope, say)
     if as_json:
-        typer.echo(
-            json.dumps({name: dataclasses.asdict(removed) for name, removed in done.items()}, indent=2)
-        )
+        typer.echo(json.dumps({name: asdict(removed) for name, removed in done.items()}, indent=2))
     for name, removed in done.items():
         text = f"still there: {', '.join(removed.remains)}" if removed.remains else "gone"
         typer.echo(f"{name}: {text}", err=as_json)
@@ -366,7 +331,7 @@ def _remove_verification(
         say=say,
         topics=lambda: [] if unknown else _topics_left_after_deletion(aws, scope, say),
     )
-    return dataclasses.replace(result, remains=(*unknown, *result.remains))
+    return replace(result, remains=(*unknown, *result.remains))
 
 
 def _topics_on_former_cluster(aws: DeployedEnvironment, scope: VerificationScope) -> list[str]:
@@ -381,7 +346,6 @@ def _topics_left_after_deletion(
 ) -> list[str]:
     """Delete a verification's topics on a cluster that belongs to no stack; return those that stay."""
     from millrace.lifecycle.account import kafka_access
-    from millrace.lifecycle.aws_error_messages import AwsError
     from millrace.sandbox.kill_and_restart_jobs import DrillError
     from millrace.verify.removals.removal import delete_scope_topics
 
@@ -400,6 +364,6 @@ def _topics_left_after_deletion(
 
 
 def _leftover_line_of_topics(scope: VerificationScope) -> str:
-    from millrace.verify.removals.manual_removal import TOPIC
+    from millrace.verify.removals.removal_scope import TOPIC
 
     return f"{TOPIC}{scope.prefix}-.* on {scope.cluster}"

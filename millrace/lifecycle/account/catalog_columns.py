@@ -50,13 +50,13 @@ def _is_current_column(column: Mapping[str, Any]) -> bool:
     return str((column.get("Parameters") or {}).get("iceberg.field.current", "true")).lower() == "true"
 
 
-def table_names_in_settings(settings: Mapping[str, Any]) -> set[str]:
-    """Return every table that a job's settings name: to read, to write, for dead letters and enrichment.
+def table_names_in_settings(settings: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return every table that the settings of jobs name: to read, to write, for dead letters and enrichment.
 
     Parameters
     ----------
     settings
-        Of a launch document (``docs/launch-document.md``).
+        Of launch documents (``docs/launch-document.md``), one for each job.
     """
     names: set[str] = set()
 
@@ -73,5 +73,5 @@ def table_names_in_settings(settings: Mapping[str, Any]) -> set[str]:
                 else:
                     collect_names(value)
 
-    collect_names(settings.get("queries", []))
-    return {name for name in names if name.count(".") == 1}
+    collect_names([each["queries"] for each in settings])
+    return sorted(name for name in names if name.count(".") == 1)

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import boto3
-
 from millrace.config.aws.resource_names import Names
 from millrace.lifecycle.aws_error_messages import CredentialsError, translating_aws_errors
 
@@ -39,6 +37,8 @@ def connect_to_account(names: Names) -> DeployedEnvironment:
 
     @cache  # a client takes longer to make than most requests
     def make_client(service: str) -> Any:
+        import boto3
+
         make: Any = boto3.client  # the type checker does not know the service
         return make(service, region_name=environment.region)
 

@@ -56,21 +56,11 @@ def balance_partitions(records: Mapping[int, int], jobs: int) -> tuple[tuple[int
     tuple of tuple of int
         A sorted list for each job, none of them empty.
 
-    Raises
-    ------
-    ValueError
-        More jobs than partitions, or no job.
-
     Examples
     --------
     >>> balance_partitions({0: 70, 1: 40, 2: 30, 3: 0}, 2)
     ((0, 3), (1, 2))
     """
-    if not 1 <= jobs <= len(records):
-        raise ValueError(
-            f"{jobs} jobs cannot share the topic, because it has only {len(records)} partitions; choose "
-            f"1 to {len(records)} jobs"
-        )
     lists: list[list[int]] = [[] for _ in range(jobs)]
     heap = [(0, 0, job) for job in range(jobs)]
     for partition in sorted(records, key=lambda p: (-records[p], p)):

@@ -53,28 +53,24 @@ class SinkAndDeadLetters:
     letters
         Its dead letters, in the shape of a landing table.
     sink
-        Its sink's table; None where no route takes the topic: all its records are dead letters.
+        Its sink's table.
     """
 
     letters: LandedRecords
-    sink: SinkRecords | None
+    sink: SinkRecords
     begin: datetime
 
     def offsets_in_and_around_window(self, begin: datetime, end: datetime) -> dict[Place, set[int]]:
         """Return the offsets in either table, by the records' own time."""
         by_place = self.letters.offsets_in_and_around_window(begin, end)
-        for place, offsets in (
-            self.sink.offsets_in_and_around_window(begin, end) if self.sink else {}
-        ).items():
+        for place, offsets in self.sink.offsets_in_and_around_window(begin, end).items():
             by_place.setdefault(place, set()).update(offsets)
         return by_place
 
     def offsets_between(self, topic: str, partition: int, first: int, last: int) -> set[int]:
         """Return the offsets of a partition in a range, whatever the records' own time."""
         offsets = self.letters.offsets_between(topic, partition, first, last)
-        written = (
-            self.sink.offsets_written_since(self.begin).get((topic, partition), set()) if self.sink else set()
-        )
+        written = self.sink.offsets_written_since(self.begin).get((topic, partition), set())
         return offsets | {offset for offset in written if first <= offset <= last}
 
 

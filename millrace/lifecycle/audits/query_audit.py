@@ -25,16 +25,27 @@ from millrace.config.queries import (
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.account.kafka_access import Settings, cluster_connection_settings
 from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError
-from millrace.lifecycle.audits import direct_query_records as audit_direct
-from millrace.lifecycle.audits import kafka as audit_kafka
-from millrace.lifecycle.audits import kinesis as audit_kinesis
-from millrace.lifecycle.audits.direct_query_records import SinkAndDeadLetters, SinkRecords, ranges_in_commits
+from millrace.lifecycle.audits.direct_query_records import (
+    Place,
+    Range,
+    SinkAndDeadLetters,
+    SinkRecords,
+    ranges_in_commits,
+)
 from millrace.lifecycle.audits.hourly_audit import (
     AuditResult,
     HourCounts,
     MissingRange,
     NotAudited,
     hour_starts_covering_window,
+)
+from millrace.lifecycle.audits.kafka import TopicReader, compare_offsets_by_hour
+from millrace.lifecycle.audits.kinesis import (
+    COUNTED,
+    Progress,
+    audit_stream_by_counts,
+    audit_stream_by_records,
+    lagging_shards,
 )
 from millrace.lifecycle.audits.read_landing_table import LandedRecords
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
@@ -88,7 +99,7 @@ def audit_query(
     end: datetime,
     *,
     read: bool = False,
-    progress: audit_kinesis.Progress = lambda _: None,
+    progress: Progress = lambda _: None,
 ) -> tuple[AuditResult | NotAudited, ...]:
     """Compare the records that a query's streams took in with the landed ones, or with those that a direct query wrote.
 
@@ -163,7 +174,7 @@ class _QueryAuditInWindow:
     begin: datetime
     end: datetime
     read: bool
-    progress: audit_kinesis.Progress
+    progress: Progress
 
     @property
     def hours(self) -> tuple[datetime, ...]:
@@ -192,7 +203,7 @@ class _QueryAuditInWindow:
             query.start == "earliest",
         )
         if self.read or not self.place.counts:
-            return audit_kinesis.audit_stream_by_records(
+            return audit_stream_by_records(
                 kinesis,
                 landed,
                 self.hours,
@@ -203,20 +214,19 @@ class _QueryAuditInWindow:
                 positions=read,
                 whole=whole,
             )
-        if self.begin < datetime.now(UTC) - audit_kinesis.COUNTED:
+        if self.begin < datetime.now(UTC) - COUNTED:
             raise AwsError(
-                f"CloudWatch keeps counts per minute for only {audit_kinesis.COUNTED.days} days; choose a smaller "
-                "--hours"
+                f"CloudWatch keeps counts per minute for only {COUNTED.days} days; choose a smaller --hours"
             )
         hours = _ended_hours(self.hours, self.end)
-        return audit_kinesis.audit_stream_by_counts(
+        return audit_stream_by_counts(
             self.place.client("cloudwatch"),
             landed,
             hours,
             query=self.query,
             stream=name,
             table=table,
-            unread=audit_kinesis.lagging_shards(kinesis, name, read),
+            unread=lagging_shards(kinesis, name, read),
             whole=whole,
         )
 
@@ -282,8 +292,8 @@ class _QueryAuditInWindow:
         sums = {start: HourCounts(start, 0, 0, 0) for start in self.hours}
         for each in topics:
             next_ = {int(partition): offset for partition, offset in read.get(each, {}).items()}
-            result, lacking = audit_kafka.compare_offsets_by_hour(
-                audit_kafka.TopicReader(each, self.place.kafka(stream.cluster_name)),
+            result, lacking = compare_offsets_by_hour(
+                TopicReader(each, self.place.kafka(stream.cluster_name)),
                 records,
                 self.hours,
                 only=reading.partitions,
@@ -305,12 +315,11 @@ def _committed_ranges_if_filtered(
     stream: Stream,
     topic: str,
     partitions: Iterable[int],
-) -> dict[audit_direct.Place, list[audit_direct.Range]] | None:
+) -> dict[Place, list[Range]] | None:
     """Return the ranges in commits, where a transform may leave records out; None where each record has a row."""
     if route.what.transform is None:
         return None
     assert isinstance(records, SinkAndDeadLetters), "a direct query"
-    assert records.sink is not None, "a direct query with a table"
     several = f"{topic}/" if stream.topic_pattern is not None else ""
     before = f"{route.reading.source}/" if isinstance(query, DirectRouteQuery) else ""
     places = {f"{before}{several}{p}": (topic, p) for p in partitions}

@@ -1,4 +1,4 @@
-"""Assemblies with other templates of some stacks: for changes that AWS takes one after the other, and for a rollback."""
+"""Assemblies with other templates: for changes that AWS takes one after the other, for a rollback and for a removal."""
 
 from __future__ import annotations
 
@@ -47,6 +47,38 @@ def write_assembly_with_templates(assembly: Path, templates: Mapping[str, Templa
         _replace_linked_file(target / file, text)
         _replace_linked_file(target / f"{stack}.assets.json", assets.replace(name, own))
     _replace_linked_file(target / "manifest.json", manifest)
+    return target
+
+
+def write_removal_assembly(assembly: Path, stack: str, target: Path) -> Path:
+    """Write an assembly whose only stack is one that no file names any more, so that CDK removes it with its usual roles.
+
+    Parameters
+    ----------
+    assembly
+        An assembly of the environment: the roles, the account and the region are the same.
+    target
+        The new folder; an existing one is replaced.
+    """
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    manifest = json.loads((assembly / "manifest.json").read_text())
+    model = next(
+        each for each in manifest["artifacts"].values() if each["type"] == "aws:cloudformation:stack"
+    )
+    file = f"{stack}.template.json"
+    (target / file).write_text('{"Resources": {}}')
+    roles = ("assumeRoleArn", "assumeRoleExternalId", "cloudFormationExecutionRoleArn", "lookupRole")
+    properties = {key: model["properties"][key] for key in roles if key in model["properties"]}
+    manifest["artifacts"] = {
+        stack: {
+            "type": model["type"],
+            "environment": model["environment"],
+            "properties": {**properties, "templateFile": file, "stackName": stack},
+            "displayName": stack,
+        }
+    }
+    (target / "manifest.json").write_text(json.dumps(manifest))
     return target
 
 

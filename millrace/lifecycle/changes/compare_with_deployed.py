@@ -18,7 +18,7 @@ from millrace.lifecycle.changes.deployment_changes import (
     build_job_change,
     compare_templates,
     document_differences,
-    stream_names_in_template,
+    stream_names_in_templates,
 )
 from millrace.lifecycle.changes.permission_changes import DeployedPermissionKinds
 from millrace.lifecycle.changes.refused_updates import (
@@ -125,7 +125,7 @@ def compare_with_deployed(aws: DeployedEnvironment, assembly: Path) -> Deploymen
         for earlier, document in gone.items()
         if document is not None and checkpoints_url(will) == checkpoints_url(document)
     }
-    sources = (_stream_names_in_templates(old), _stream_names_in_templates(new))
+    sources = (stream_names_in_templates(old.values()), stream_names_in_templates(new.values()))
     jobs = [
         JobChange(
             job, "drain", "remove", (f"is {heirs[job]} now" if job in heirs else "is no longer in the file",)
@@ -276,10 +276,6 @@ def _importing_stacks(
         for stack in importing_stacks(cloudformation, export)
     }
     return {stack: _template_if_created(cloudformation, stack) for stack in sorted(names - new.keys())}
-
-
-def _stream_names_in_templates(templates: Mapping[str, Template | None]) -> frozenset[str]:
-    return frozenset[str]().union(*(stream_names_in_template(template) for template in templates.values()))
 
 
 def read_deployed_url_and_document(

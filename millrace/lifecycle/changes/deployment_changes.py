@@ -5,7 +5,7 @@ Pure functions over templates and launch documents, deployed and new.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -148,10 +148,11 @@ def resource_title(logical: str, resource: Mapping[str, Any]) -> str:
     return f"{resource['Type']} {value if isinstance(value, str) else logical}"
 
 
-def stream_names_in_template(template: Template | None) -> frozenset[str]:
-    """Return the names of the streams and topics in a template."""
+def stream_names_in_templates(templates: Iterable[Template | None]) -> frozenset[str]:
+    """Return the names of the streams and topics in templates."""
     return frozenset(
         str(resource["Properties"][key])
+        for template in templates
         for kind, key in _STREAMS.items()
         for resource in resources_of_type(template or {}, kind).values()
         if key in resource.get("Properties", {})

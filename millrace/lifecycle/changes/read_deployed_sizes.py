@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from millrace.config.aws.deployed_sizes_to_keep import DeployedCluster, DeployedSizes
@@ -34,21 +33,14 @@ def read_deployed_sizes(aws: DeployedEnvironment) -> DeployedSizes:
             deployed_template(cloudformation, names.stack(part))
             for part in ("kafka", "network", "streams", *(f"job-{job}" for job in jobs))
         )
-    found = sizes_in_templates(names, kafka or {}, network or {}, dict(zip(jobs, own, strict=True)))
-    each = _resource_properties_by_value(resources_of_type(streams or {}, "AWS::Kinesis::Stream"), "Name")
-    modes = {name: each.get(names.stream(name)) for name in names.environment.streams}
-    return replace(
-        found,
-        modes={
-            name: _MODES[property_at(it, "StreamModeDetails/StreamMode")] for name, it in modes.items() if it
-        },
-    )
+    by_job = dict(zip(jobs, own, strict=True))
+    return sizes_in_templates(names, kafka or {}, network or {}, streams or {}, by_job)
 
 
 def sizes_in_templates(
-    names: Names, kafka: Template, network: Template, jobs: Mapping[str, Template | None]
+    names: Names, kafka: Template, network: Template, streams: Template, jobs: Mapping[str, Template | None]
 ) -> DeployedSizes:
-    """Find sizes in the templates of an environment's clusters, of its network and of its jobs."""
+    """Find sizes in the templates of an environment's clusters, of its network, streams and jobs."""
     clusters = _resource_properties_by_value(resources_of_type(kafka, "AWS::MSK::Cluster"), "ClusterName")
     topics = _resource_properties_by_value(resources_of_type(kafka, "AWS::MSK::Topic"), "TopicName")
     own = {name: topics.get(names.stream(name)) for name in names.environment.streams}
@@ -77,7 +69,13 @@ def sizes_in_templates(
     }
     # A state of the machines of jobs with bounded runs alone.
     in_turns = {job: _NOT_DUE in json.dumps(each) for job, each in jobs.items() if each}
-    return DeployedSizes(result, partitions, zones or None, inside, in_turns)
+    named = _resource_properties_by_value(resources_of_type(streams, "AWS::Kinesis::Stream"), "Name")
+    modes = {
+        name: _MODES[property_at(named[names.stream(name)], "StreamModeDetails/StreamMode")]
+        for name in names.environment.streams
+        if names.stream(name) in named
+    }
+    return DeployedSizes(result, partitions, zones or None, inside, in_turns, modes)
 
 
 def _resource_properties_by_value(resources: Mapping[str, Any], key: str) -> dict[str, Any]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from millrace.lifecycle.changes.deployment_changes import does_data_outlive_stack, resource_title
@@ -88,35 +85,3 @@ def in_removal_order(removals: Collection[StackRemoval]) -> Iterator[StackRemova
         return next((number for number, part in enumerate(_LAST, 1) if each.stack.endswith(f"-{part}")), 0)
 
     yield from sorted((each for each in removals if not each.protected), key=removal_rank)
-
-
-def write_removal_assembly(assembly: Path, stack: str, target: Path) -> Path:
-    """Write an assembly whose only stack is one that no file names any more, so that CDK removes it with its usual roles.
-
-    Parameters
-    ----------
-    assembly
-        An assembly of the environment: the roles, the account and the region are the same.
-    target
-        The new folder; an existing one is replaced.
-    """
-    shutil.rmtree(target, ignore_errors=True)
-    target.mkdir(parents=True)
-    manifest = json.loads((assembly / "manifest.json").read_text())
-    model = next(
-        each for each in manifest["artifacts"].values() if each["type"] == "aws:cloudformation:stack"
-    )
-    file = f"{stack}.template.json"
-    (target / file).write_text('{"Resources": {}}')
-    roles = ("assumeRoleArn", "assumeRoleExternalId", "cloudFormationExecutionRoleArn", "lookupRole")
-    properties = {key: model["properties"][key] for key in roles if key in model["properties"]}
-    manifest["artifacts"] = {
-        stack: {
-            "type": model["type"],
-            "environment": model["environment"],
-            "properties": {**properties, "templateFile": file, "stackName": stack},
-            "displayName": stack,
-        }
-    }
-    (target / "manifest.json").write_text(json.dumps(manifest))
-    return target

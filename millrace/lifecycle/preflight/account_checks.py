@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
 from botocore.exceptions import ClientError
 
@@ -303,20 +302,18 @@ def check_policies_that_require_vpc(account: PreflightAccount) -> Iterator[Prefl
         )
 
 
-CHECKS: Mapping[str, Check] = MappingProxyType(
-    {
-        "bootstrap": check_cdk_bootstrap_version,
-        "bootstrap key": check_bootstrap_key_is_in_file,
-        "stacks": check_stack_states,
-        **preflight_quotas.CHECKS,
-        "zones": check_zones,
-        "subnets": check_subnets,
-        "versions of MSK": check_kafka_versions,
-        "buckets": check_bucket_names,
-        "VPC conditions": check_policies_that_require_vpc,
-        "streams": check_stream_names,
-        "clusters": check_existing_clusters,
-        "Lake Formation": check_may_grant_in_lake_formation,
-    }
-)
+CHECKS: Mapping[str, Check] = {
+    "bootstrap": check_cdk_bootstrap_version,
+    "bootstrap key": check_bootstrap_key_is_in_file,
+    "stacks": check_stack_states,
+    **preflight_quotas.CHECKS,
+    "zones": check_zones,
+    "subnets": check_subnets,
+    "versions of MSK": check_kafka_versions,
+    "buckets": check_bucket_names,
+    "VPC conditions": check_policies_that_require_vpc,
+    "streams": check_stream_names,
+    "clusters": check_existing_clusters,
+    "Lake Formation": check_may_grant_in_lake_formation,
+}
 """By the subject that is shown if the question could not be asked."""

@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from types import MappingProxyType
 from typing import Any
 
 from millrace.lifecycle.changes.deployment_changes import resources_of_type
@@ -134,11 +133,9 @@ def _resolve_functions(account: PreflightAccount, value: Any) -> Any:
     return {key: _resolve_functions(account, each) for key, each in value.items()}
 
 
-CHECKS: Mapping[str, Check] = MappingProxyType(
-    {
-        "quota: roles": check_role_quota,
-        "state machines": check_state_machine_definitions,
-        "policies": check_policies_by_access_analyzer,
-    }
-)
+CHECKS: Mapping[str, Check] = {
+    "quota: roles": check_role_quota,
+    "state machines": check_state_machine_definitions,
+    "policies": check_policies_by_access_analyzer,
+}
 """By the subject that is shown if the question could not be asked."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
 from botocore.exceptions import ClientError
 
@@ -160,14 +159,12 @@ _QUOTAS = (
 )
 """Service, code and subject of each quota, with its amounts."""
 
-CHECKS: Mapping[str, Check] = MappingProxyType(
-    {
-        "quota: Kinesis shards": check_shard_quota,
-        **{
-            f"quota: {what.partition(',')[0]}": _make_quota_check(service, code, f"quota: {what}", amounts)
-            for service, code, what, amounts in _QUOTAS
-        },
-        "quota: alarms": check_alarm_quota,
-    }
-)
+CHECKS: Mapping[str, Check] = {
+    "quota: Kinesis shards": check_shard_quota,
+    **{
+        f"quota: {what.partition(',')[0]}": _make_quota_check(service, code, f"quota: {what}", amounts)
+        for service, code, what, amounts in _QUOTAS
+    },
+    "quota: alarms": check_alarm_quota,
+}
 """By the subject that is shown if the question could not be asked."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -125,8 +125,3 @@ def run_all_checks(account: PreflightAccount, checks: Mapping[str, Check]) -> tu
 
     with ThreadPoolExecutor(_THREADS) as pool:
         return tuple(row for rows in pool.map(rows_of_check, checks, checks.values()) for row in rows)
-
-
-def failed_rows(rows: Sequence[PreflightRow]) -> tuple[PreflightRow, ...]:
-    """Return the rows that would make a deployment fail."""
-    return tuple(row for row in rows if row.verdict == "failed")

@@ -39,7 +39,6 @@ _POLL_SECONDS = 2.0
 _BUCKET, _JOBS = "AWS::S3::Bucket", "-job-"
 
 Say = Callable[[str], None]
-Topics = Callable[[], list[str]]
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ def remove_verification(
     scope: VerificationScope,
     *,
     say: Say,
-    topics: Topics = list,
+    topics: Callable[[], list[str]] = list,
     poll_seconds: float = _POLL_SECONDS,
 ) -> RemovalResult:
     """End all runs, empty the buckets, delete the stacks and what jobs created beside them; check what is left.
@@ -292,8 +291,8 @@ def _create_topic_with_admin(
     admin.create_topics([new_topic], operation_timeout=seconds)[topic].result()
 
 
-def delete_scope_topics(settings: Settings, scope: VerificationScope, seconds: float) -> list[str]:
-    """Delete all topics of a verification on a cluster; return their names.
+def delete_scope_topics(settings: Settings, scope: VerificationScope, seconds: float) -> None:
+    """Delete all topics of a verification on a cluster.
 
     Raises
     ------
@@ -310,11 +309,10 @@ def delete_scope_topics(settings: Settings, scope: VerificationScope, seconds: f
         ) from error
     for topic in own:
         delete_topic(settings, scope, topic, seconds)
-    return own
 
 
-def delete_topic(settings: Settings, scope: VerificationScope, topic: str, seconds: float) -> bool:
-    """Delete a verification's topic, if it still exists; return whether it did.
+def delete_topic(settings: Settings, scope: VerificationScope, topic: str, seconds: float) -> None:
+    """Delete a verification's topic, if it still exists.
 
     Raises
     ------
@@ -327,9 +325,7 @@ def delete_topic(settings: Settings, scope: VerificationScope, topic: str, secon
         )
     admin = kafka_admin_client(settings)
     try:
-        if topic not in admin.list_topics(timeout=seconds).topics:
-            return False
-        admin.delete_topics([topic], operation_timeout=seconds)[topic].result()
+        if topic in admin.list_topics(timeout=seconds).topics:
+            admin.delete_topics([topic], operation_timeout=seconds)[topic].result()
     except KafkaException as error:
         raise DrillError(f"topic {topic} was not deleted: {error.args[0].str()}") from error
-    return True

@@ -183,7 +183,7 @@ def test_what_cdk_itself_is_refused_is_told_with_what_to_do(
         for key, value in shop.stack.environment_variables().items():
             monkeypatch.setenv(key, value.replace(shop.stack.endpoint, url))
         with pytest.raises(DeployError, match=r"^cdk deploy ended with status 1\n") as refused:
-            deploy_assembly(assembly_of(shop), ())
+            deploy_assembly(assembly_of(shop), (), {}, imports=False)
     assert f"what to do: {said}" in str(refused.value)
     assert "    at " not in str(refused.value)
 

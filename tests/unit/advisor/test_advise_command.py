@@ -58,7 +58,7 @@ def test_json_has_all_of_it():
         ((REAL, "--glue-job", "x"), "PATH is PATH, --glue-job"),
         ((REAL, "--run", "x"), "--run is x"),
         ((REAL, "--job", "flights"), "--job is flights"),
-        ((REAL, "--env", "prod", "--job", "none"), "JOB is none"),
+        ((REAL, "--env", "prod", "--job", "none"), "--job is none"),
         ((REAL, "--env", "minimal"), "--job is (missing)"),
         (("/none",), "PATH is /none"),
     ],

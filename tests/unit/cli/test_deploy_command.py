@@ -15,18 +15,15 @@ from millrace.cli import app
 from millrace.cli.run import changes_report, shared_cdk_steps
 from millrace.cli.run import deploy as deploy_command
 from millrace.cli.run import upgrade_or_rollback_job as upgrade_command
-from millrace.cli.shared import expected_failures
+from millrace.cli.shared import account_or_sandbox_connection, expected_failures
 from millrace.config import Names, load
 from millrace.config.aws.deployed_sizes_to_keep import DeployedSizes
 from millrace.config.network_storage_governance_observability import Governance
-from millrace.lifecycle import deploy, versions_for_rollback
 from millrace.lifecycle import upgrade_or_rollback_job as upgrade_steps
-from millrace.lifecycle.account import deployed_environment
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
-from millrace.lifecycle.changes import read_deployed_sizes
 from millrace.lifecycle.changes.deployment_changes import JobChange, StackChange
 from millrace.lifecycle.deploy import DeploymentChanges
-from millrace.sandbox.programs import cdk, toolchain
+from millrace.sandbox.programs import cdk
 from millrace.sandbox.rehearse_job_table_changes import StartRehearsal
 
 ROOT = Path(__file__).parents[3]
@@ -41,12 +38,14 @@ def synthesised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     )
     names = Names(load("minimal", root=ROOT), "111122223333")
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(toolchain, "state_folder", lambda: tmp_path)
+    monkeypatch.setattr(shared_cdk_steps, "state_folder", lambda: tmp_path)
     monkeypatch.setattr(
-        deployed_environment, "connect_to_account", lambda _: DeployedEnvironment(names, lambda _: None)
+        account_or_sandbox_connection,
+        "connect_to_account",
+        lambda _: DeployedEnvironment(names, lambda _: None),
     )
-    monkeypatch.setattr(deploy, "compare_with_deployed", lambda *_: change)
-    monkeypatch.setattr(read_deployed_sizes, "read_deployed_sizes", lambda _: DeployedSizes())
+    monkeypatch.setattr(shared_cdk_steps, "compare_with_deployed", lambda *_: change)
+    monkeypatch.setattr(shared_cdk_steps, "read_deployed_sizes", lambda _: DeployedSizes())
     monkeypatch.setattr(cdk, "synthesise_assembly", lambda _env, folder, *_, **__: paths.append(folder))
     monkeypatch.setattr(
         changes_report, "rehearse_table_changes", lambda *_: StartRehearsal({"db.t": ("+ c bigint",)}, ())
@@ -115,7 +114,7 @@ def test_a_rollback_that_nobody_watches_gives_nobody_more(
     wider = StackChange("job", False, (), ("+ Allow s3:GetObject on arn:aws:s3:::others/*",))
     version = SimpleNamespace(at="then", document_url="s3://a/1.json", read_launch_document=lambda _: {})
     done = []
-    monkeypatch.setattr(versions_for_rollback, "find_previous_version", lambda *_: version)
+    monkeypatch.setattr(upgrade_command, "find_previous_version", lambda *_: version)
     monkeypatch.setattr(upgrade_steps, "rollback_changes", lambda *_: DeploymentChanges((wider,), (), {}))
     monkeypatch.setattr(
         upgrade_steps, "roll_back_job_and_tell_if_started", lambda *_, **__: not done.append(1)
@@ -159,7 +158,10 @@ def test_updates_that_aws_takes_one_by_one_are_deployed_so(
     whole = {"Resources": {"n": 3}}
     steps = [(f"{n} shards", {"Resources": {"n": n}}) for n in (1, 2)]
     shared_cdk_steps.cdk_deploy_all(
-        assembly, ("b",), {"a": [*steps, ("3 shards", whole)], "b": [steps[0], ("x", whole)]}
+        assembly,
+        ("b",),
+        {"a": [*steps, ("3 shards", whole)], "b": [steps[0], ("x", whole)]},
+        imports=False,
     )
     shown = [
         (stacks, json.loads(templates["a"])["Resources"]["n"], json.loads(templates["b"])["Resources"]["n"])
@@ -168,5 +170,5 @@ def test_updates_that_aws_takes_one_by_one_are_deployed_so(
     assert shown == [(["b"], 1, 1), (["--all"], 1, 1), (["a", "b"], 2, 3), (["a"], 3, 3)]
     assert all(named for *_, named in calls)
     calls.clear()
-    shared_cdk_steps.cdk_deploy_all(assembly, ())
+    shared_cdk_steps.cdk_deploy_all(assembly, (), {}, imports=False)
     assert [(stacks, json.loads(t["a"])) for stacks, t, _ in calls] == [(["--all"], whole)]

@@ -18,8 +18,7 @@ from millrace.cli.plan.plan_and_validate import simulated_plan_with_warnings
 from millrace.cli.plan.report.plan_document import plan_document
 from millrace.cli.plan.report.plan_risks import SimulatedPlan
 from millrace.cli.plan.report.plan_verdict import plan_verdict
-from millrace.cli.shared.html_pages import SCRIPTS, html_page
-from millrace.cli.shared.page_curve_data import POINTS, page_curve
+from millrace.cli.shared.html_pages import POINTS, SCRIPTS, html_page, page_curve
 from millrace.config import environment_names, load
 from millrace.sizing import plan, total_cost
 from millrace.sizing.readable_numbers import count, dollars, duration_text, percent

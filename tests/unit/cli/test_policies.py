@@ -21,7 +21,8 @@ from typer.testing import CliRunner
 
 from millrace.cli import app
 from millrace.cli.plan.policies import policy_documents
-from millrace.cli.plan.report import permission_diff_between_versions
+from millrace.cli.plan.report import preflight_command
+from millrace.cli.run import shared_cdk_steps
 from millrace.config import ConfigurationError, Names, load
 from millrace.etl.launch import typed_json
 from millrace.infra.environment_permission_scope import PermissionScope
@@ -33,13 +34,13 @@ from millrace.infra.permissions.permissions_by_command import (
     policy_documents_of_role,
 )
 from millrace.infra.permissions.split_policies import MANAGED
-from millrace.lifecycle.account import catalog_columns
+from millrace.lifecycle.account.catalog_columns import table_names_in_settings
 from millrace.lifecycle.audits import kafka as audit_kafka
 from millrace.lifecycle.audits.read_landing_table import LandedRecords
 from millrace.lifecycle.jobs import erasure_requests as erasing
 from millrace.lifecycle.versions_for_rollback import JobVersion
 from millrace.sandbox import rehearse_job_table_changes
-from millrace.sandbox.programs import cdk, history_server, toolchain
+from millrace.sandbox.programs import cdk, history_server
 from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sizing import plan
 from tests.unit.cli.simulated_account import Account, Asked
@@ -92,9 +93,7 @@ def scope() -> PermissionScope:
         typed_json.to_json_value(job_settings(environment, job, names))
         for job in plan(environment).jobs.values()
     ]
-    return PermissionScope(
-        names, sorted(set[str]().union(*(catalog_columns.table_names_in_settings(each) for each in settings)))
-    )
+    return PermissionScope(names, table_names_in_settings(settings))
 
 
 @pytest.fixture(scope="module")
@@ -146,14 +145,14 @@ def account(
     made, monkeypatch = Account(scope.names, assembly), monkeypatch_module
     tmp_path = tmp_path_factory.mktemp("state")
     monkeypatch.setattr(BaseClient, "_make_api_call", lambda *given: made.call(*given))
-    monkeypatch.setattr(toolchain, "state_folder", lambda: tmp_path)
+    monkeypatch.setattr(shared_cdk_steps, "state_folder", lambda: tmp_path)
     monkeypatch.setattr(
         cdk,
         "synthesise_assembly",
         lambda _env, folder, *_, **__: shutil.copytree(assembly, folder, dirs_exist_ok=True),
     )
     monkeypatch.setattr(
-        permission_diff_between_versions,
+        preflight_command,
         "synthesize_templates",
         lambda *_: {
             f.name.split(".")[0]: json.loads(f.read_text()) for f in assembly.glob("*.template.json")

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from millrace.cli.shared import account_or_sandbox_connection
 from millrace.cli.watch import status
-from millrace.lifecycle.account import deployed_environment
 from millrace.lifecycle.account.outputs_and_launch_documents import NotDeployedError
 from millrace.lifecycle.jobs import state_machine
 from millrace.lifecycle.jobs.state_machine import ExecutionResult
@@ -24,7 +24,7 @@ def deployed(monkeypatch: pytest.MonkeyPatch) -> None:
             raise NotDeployedError("stack flights-local-job-flights is not there")
         return ExecutionResult(job, True, "status", "running since noon", {"state": "running"})
 
-    monkeypatch.setattr(deployed_environment, "connect_to_account", lambda _: None)
+    monkeypatch.setattr(account_or_sandbox_connection, "connect_to_account", lambda _: None)
     monkeypatch.setattr(state_machine, "execute_verb", execute)
 
 
@@ -32,7 +32,7 @@ def deployed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_job_has_a_line_whatever_another_ones_is() -> None:
     done = millrace("status", "--env", "local")
     assert done.stdout == "departures: status: running since noon\n"
-    assert done.stderr == "flights: stack flights-local-job-flights is not there\n"
+    assert done.stderr == "flights: not-deployed: stack flights-local-job-flights is not there\n"
     assert done.returncode == 1
 
 
@@ -57,7 +57,7 @@ def test_watching_shows_each_round_until_it_is_interrupted(monkeypatch: pytest.M
     lines = millrace("status", "--env", "local", "--watch", "--every", "5").stdout.splitlines()
     assert [line.partition(" ")[2] for line in lines] == [
         "departures: status: running since noon",
-        "flights: stack flights-local-job-flights is not there",
+        "flights: not-deployed: stack flights-local-job-flights is not there",
     ] * 2
     assert rounds == [5, 5]
     rounds.clear()

@@ -291,4 +291,7 @@ def test_only_what_aws_says_is_translated() -> None:
 def test_an_unknown_job_is_the_callers_mistake() -> None:
     ended, out, err = millrace("start", "--env", "dev", "departure")
     assert (ended, out) == (2, "")
-    assert err == "environment dev: JOB is departure; allowed: one of departures, flights\n"
+    assert (
+        err
+        == "environment dev: JOB is departure; allowed: one of departures, flights (did you mean departures?)\n"
+    )

@@ -109,7 +109,7 @@ def test_the_command_asks_by_the_names_of_the_copy(
         "millrace.verify.account.check_input_and_answer.ClaimContext.fetch",
         lambda *_: (_ for _ in ()).throw(OSError()),
     )
-    told = verify_claims.checker_of_aws_claims(copy.environment, Noting)(copy)
+    told = verify_claims.check_claims_of_copy(copy.environment, Noting, copy)
     assert [each.id for each in told] == list(read_claims())
     texts = json.dumps(asked)
     assert copy.names.prefix in texts

@@ -13,7 +13,7 @@ from millrace.config import load
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.preflight import account_checks as preflight_account
 from millrace.lifecycle.preflight import policies_state_machines_drift as preflight_templates
-from millrace.lifecycle.preflight.run_preflight_checks import PreflightAccount, failed_rows, run_all_checks
+from millrace.lifecycle.preflight.run_preflight_checks import PreflightAccount, run_all_checks
 from millrace.sizing import plan
 from tests.unit.lifecycle.preflight_answers import (
     ACCOUNT,
@@ -147,7 +147,7 @@ def test_each_row_can_fail_and_says_what_to_do(
 ) -> None:
     result, _ = rows(given, network, tmp_path, monkeypatch)
     assert result[subject].verdict == "failed", result
-    assert result[subject] in failed_rows(tuple(result.values()))
+    assert result[subject].verdict == "failed"
     assert result[subject].remedy or subject.startswith(("state machine", "policy"))
 
 
@@ -167,7 +167,7 @@ def test_each_question_has_a_case_that_fails_and_one_without_permission(
             if given is none:
                 assert all((each.subject, each.verdict) == (name, "not known") for each in asked), asked
                 unknown |= {name} if asked else set()
-            elif failed_rows(asked):
+            elif any(row.verdict == "failed" for row in asked):
                 refused.add(name)
     assert unknown == set(CHECKS)
     # No operation tells an account's quota of alarms, so more than usual is a warning.
@@ -195,7 +195,7 @@ def test_a_missing_permission_makes_rows_unknown_and_stops_no_other(
         given = {**(deployed if drift else {}), operation: denied(operation)}
         result, answers = rows(given, network, tmp_path, monkeypatch, drift=drift)
         unknown = [each for each in result.values() if each.verdict == "not known"]
-        assert not failed_rows(tuple(result.values()))
+        assert not any(row.verdict == "failed" for row in result.values())
         if operation in answers.asked:
             assert {each.found for each in unknown} == {f"AccessDeniedException at {operation}"}, result
             assert len(unknown) < len(result)

@@ -11,11 +11,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from millrace.cli import app
-from millrace.lifecycle.account import deployed_environment
+from millrace.cli.repair import replay as replay_command
+from millrace.cli.shared import account_or_sandbox_connection
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.lifecycle.account.outputs_and_launch_documents import split_s3_url
 from millrace.lifecycle.aws_error_messages import AwsError
-from millrace.lifecycle.jobs import one_off_run
 from millrace.lifecycle.jobs.one_off_run import EndedRun
 
 JOB, QUERY = "clicks", "land-clicks"
@@ -44,9 +44,9 @@ def replay(
                 raise ends
             return ends
 
-        monkeypatch.setattr(deployed_environment, "connect_to_account", lambda _: aws)
-        monkeypatch.setattr(one_off_run, "run_job_once", run_once)
-        monkeypatch.setattr(one_off_run, "wait_for_logged_result", lambda *_: None)
+        monkeypatch.setattr(account_or_sandbox_connection, "connect_to_account", lambda _: aws)
+        monkeypatch.setattr(replay_command, "run_job_once", run_once)
+        monkeypatch.setattr(replay_command, "wait_for_logged_result", lambda *_: None)
         file = tmp_path / "corrected.jsonl"
         file.write_bytes(GIVEN)
         return CliRunner().invoke(

@@ -9,7 +9,7 @@ from millrace.lifecycle.changes.deployment_changes import (
     build_job_change,
     compare_templates,
     document_differences,
-    stream_names_in_template,
+    stream_names_in_templates,
 )
 
 APPLICATION = {
@@ -111,15 +111,9 @@ def test_new_code_restarts_after_the_deployment() -> None:
 
 
 def test_streams_and_topics_are_found_by_name() -> None:
-    result = stream_names_in_template(
-        template(
-            A={"Type": "AWS::Kinesis::Stream", "Properties": {"Name": "p-clicks"}},
-            B={"Type": "AWS::MSK::Topic", "Properties": {"TopicName": "flights"}},
-            C=GLUE,
-        )
-    )
-    assert result == {"p-clicks", "flights"}
-    assert stream_names_in_template(None) == frozenset()
+    clicks = template(A={"Type": "AWS::Kinesis::Stream", "Properties": {"Name": "p-clicks"}}, C=GLUE)
+    flights = template(B={"Type": "AWS::MSK::Topic", "Properties": {"TopicName": "flights"}})
+    assert stream_names_in_templates([clicks, flights, None]) == {"p-clicks", "flights"}
 
 
 def test_numbers_are_told_by_path() -> None:

@@ -78,6 +78,6 @@ def test_all_tables_of_the_lake_that_a_job_names() -> None:
             {"kind": "direct", "routes": [{"sink": {"kind": "iceberg", "table": "shop.out"}}]},
         ]
     }
-    assert table_names_in_settings(settings) == {
+    assert table_names_in_settings([settings, settings]) == [
         "shop.landed", "shop.letters", "shop.other", "shop.out", "theirs.pages",
-    }  # fmt: skip
+    ]  # fmt: skip

@@ -15,7 +15,6 @@ from millrace.cli import extras
 from millrace.cli.app import main
 from millrace.cli.run import setup
 from millrace.sandbox.programs import setup as installing
-from millrace.sandbox.programs import toolchain
 
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -110,7 +109,7 @@ def test_what_comes_after_setup_works(
     spark: bool, wanted: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(toolchain, "runs_in_millrace_clone", lambda: False)
+    monkeypatch.setattr(setup, "runs_in_millrace_clone", lambda: False)
     monkeypatch.setattr(installing, "install_all", lambda _: None)
     monkeypatch.setattr(setup, "find_spec", lambda _: object() if spark else None)
     setup.setup("sandbox")

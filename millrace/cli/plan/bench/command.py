@@ -11,16 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from millrace.benchmark.measurements import Measurements
+from millrace.benchmark.run_schedule import log_spaced_limits, schedule_document, schedule_runs
 from millrace.cli.extras import require_sandbox_extra
 from millrace.cli.plan.bench import sandbox as bench_sandbox
 from millrace.cli.plan.bench.report import benchmark_page, summary_tables
 from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.console import print_rich
 from millrace.cli.shared.expected_failures import confirm_or_exit
-from millrace.cli.shared.html_pages import write_page
+from millrace.cli.shared.html_pages import check_page_is_writable, write_page
 from millrace.cli.shared.options import (
     AsJson,
     EnvironmentName,
+    HtmlPage,
     JobName,
     choose_query_name,
     load_environment_with_job,
@@ -31,12 +34,13 @@ from millrace.config.engines.versions import DEFAULT
 from millrace.config.model import KafkaTopic
 from millrace.config.queries import OneStreamQueryBase
 from millrace.etl.launch.erase_request_and_benchmark_schedule import BenchmarkRun
+from millrace.etl.launch.lease_record import FOLDER
 from millrace.lifecycle.account.outputs_and_launch_documents import split_s3_url
 from millrace.lifecycle.aws_error_messages import AwsError, translating_aws_errors
+from millrace.lifecycle.jobs.one_off_run import run_job_once
 from millrace.sizing import plan
 
 if TYPE_CHECKING:
-    from millrace.benchmark.measurements import Measurements
     from millrace.benchmark.result import BenchmarkOutcome
 
 On = Literal["sandbox", "glue", "emr"]
@@ -95,15 +99,7 @@ def bench(
             help="Result file. Default: benchmarks/JOB.json, or benchmarks/JOB-spark4.1.json for Spark 4.1.",
         ),
     ] = None,
-    html: Annotated[
-        Path | None,
-        typer.Option(
-            "--html",
-            metavar="FILE",
-            dir_okay=False,
-            help="Write an HTML page with charts; it needs no network.",
-        ),
-    ] = None,
+    html: HtmlPage = None,
     seed: Annotated[
         int,
         typer.Option(
@@ -134,11 +130,11 @@ def bench(
     if on == "sandbox":
         require_sandbox_extra()
     from millrace.benchmark.result import fit_all_queries
-    from millrace.benchmark.run_schedule import log_spaced_limits, schedule_runs
 
     counts, levels_of_cores = _parse_counts("--partitions", partitions), _parse_counts("--cores", cores)
     if largest <= smallest:
         raise typer.BadParameter(f"--largest {largest} must be more than --smallest {smallest}")
+    check_page_is_writable(html)
     environment = load_environment_with_job(env, job)
     reading, reader = _name_and_query_to_measure(environment, job, query)
     runs = schedule_runs(
@@ -201,9 +197,7 @@ def _worker_type_and_processor(
     if on == "sandbox":
         arm = platform.machine() in ("arm64", "aarch64")
         return "a core of this machine", "arm64" if arm else "x86_64"
-    settings = environment.jobs[job]
-    architecture = settings.processor_architecture
-    return plan(environment).jobs[job].worker, architecture
+    return plan(environment).jobs[job].worker, environment.jobs[job].processor_architecture
 
 
 def _measure_on_deployed_job(
@@ -217,11 +211,6 @@ def _measure_on_deployed_job(
     yes: bool,
 ) -> Measurements:
     """Run the deployed job once with the schedule, and return its measurements."""
-    from millrace.benchmark.measurements import Measurements
-    from millrace.benchmark.run_schedule import schedule_document
-    from millrace.etl.launch.lease_record import FOLDER
-    from millrace.lifecycle.jobs.one_off_run import run_job_once
-
     engine = environment.jobs[job].engine
     if engine != on:
         raise wrong_option_error("--on", on, f"{engine}, which is jobs.{job}.engine, or sandbox")

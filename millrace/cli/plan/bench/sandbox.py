@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from millrace.config import Environment
-from millrace.config.aws.resource_names import Names
+from millrace.benchmark.measurements import Measurements
+from millrace.config import Environment, Names
 from millrace.config.queries import OneStreamQueryBase
 from millrace.config.sinks import KINDS
 from millrace.etl.launch.erase_request_and_benchmark_schedule import BenchmarkRun
+from millrace.lifecycle.changes.compare_with_deployed import launch_document_in_assembly
+from millrace.sandbox.programs import cdk
 
 if TYPE_CHECKING:
-    from millrace.benchmark.measurements import Measurements
     from millrace.sandbox.benchmark import BenchmarkJob
 
 _PAYLOADS = 20_000
@@ -34,10 +35,8 @@ def benchmark_job_and_payloads(
     seed: int,
 ) -> tuple[BenchmarkJob, list[bytes]]:
     """Return the queries to measure in the sandbox, and the records that they read."""
-    from millrace.lifecycle.changes.compare_with_deployed import launch_document_in_assembly
     from millrace.sandbox import payloads as making
     from millrace.sandbox.benchmark import BenchmarkJob
-    from millrace.sandbox.programs import cdk
     from millrace.sandbox.programs.child_processes import RUN
     from millrace.sandbox.programs.localstack import ACCOUNT
     from millrace.sandbox.records.traffic import TrafficFeed, TrafficShape

@@ -7,10 +7,29 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from botocore.exceptions import BotoCoreError
 
+from millrace.advisor.existing.environment_of_imported_job import environment_document, find_values_to_fill_in
+from millrace.advisor.existing.import_cutover import (
+    StartPositionError,
+    cut_over_steps,
+    import_comment,
+    is_imported_from,
+    load_yaml_times_as_text,
+    only_stream_name,
+    text_with_placeholders_filled_in,
+    text_with_start_position,
+)
+from millrace.advisor.existing.import_transform_stubs import write_transforms
+from millrace.advisor.existing.read_job_to_import import (
+    RunningJob,
+    read_running_emr_job,
+    read_running_glue_job,
+)
+from millrace.advisor.existing.stream_choice import StreamAnswers
 from millrace.cli.plan.existing.import_plans import (
     environment_yaml,
     plan_of_environment_text,
@@ -24,10 +43,6 @@ from millrace.config.base import SLUG, SLUG_SAID
 from millrace.config.document.problems import dotted_path, wrong_option_error
 from millrace.config.units import normalized_start_position
 from millrace.sizing import Plan
-
-if TYPE_CHECKING:
-    from millrace.advisor.existing.read_job_to_import import RunningJob
-    from millrace.advisor.existing.stream_choice import StreamAnswers
 
 _AHEAD = timedelta(minutes=30)
 """Default time until the new job's first record, for reading and deploying the file; the job starts no earlier."""
@@ -143,19 +158,7 @@ def import_command(
 
       millrace import glue:orders --name orders --topic orders --brokers b-1.example.com:9098,b-2.example.com:9098
     """
-    from millrace.advisor.existing.environment_of_imported_job import (
-        environment_document,
-        find_values_to_fill_in,
-    )
-    from millrace.advisor.existing.import_cutover import (
-        cut_over_steps,
-        import_comment,
-        load_yaml_times_as_text,
-        only_stream_name,
-    )
-    from millrace.advisor.existing.import_transform_stubs import write_transforms
     from millrace.advisor.existing.imported_job_event_log import read_log_figures
-    from millrace.advisor.existing.stream_choice import StreamAnswers
 
     root = find_root()
     if not re.fullmatch(SLUG, name):  # before it becomes a part of a path
@@ -272,8 +275,6 @@ def _text_of_earlier_import(target: Path, source: str, name: str, root: Path) ->
     ConfigurationError
         The file was not imported from this job.
     """
-    from millrace.advisor.existing.import_cutover import is_imported_from
-
     try:
         text = target.read_bytes().decode()
     except FileNotFoundError:
@@ -301,12 +302,6 @@ def _update_earlier_import_file(
     as_json: bool,
 ) -> None:
     """Update the open lines and the start position in the file of an earlier import."""
-    from millrace.advisor.existing.import_cutover import (
-        StartPositionError,
-        text_with_placeholders_filled_in,
-        text_with_start_position,
-    )
-
     try:
         text, filled, left = text_with_placeholders_filled_in(text, imported)
         text, begins = text_with_start_position(text, imported)
@@ -322,26 +317,24 @@ def _update_earlier_import_file(
         notes = [*notes, *fits]
     elif not open_ones:
         plan_of_environment_text(target.stem, text, root)
-    change = {
-        "query": ".".join(begins.path),
-        "key": begins.key,
-        "before": begins.before,
-        "after": begins.after,
-    }
     values = {dotted_path(path): value for path, value in filled.items()}
-    document = {
-        "file": file,
-        "begins": change,
-        "filled": values,
-        "notes": notes,
-        "open": open_ones,
-        "plan": {which: sizes_by_title(each) for which, each in plans.items()},
-        "cut_over": steps,
-    }
-    printed = json.dumps(document, indent=2, ensure_ascii=False)
     target.write_bytes(text.encode())
     if as_json:
-        typer.echo(printed)
+        document = {
+            "file": file,
+            "begins": {
+                "query": ".".join(begins.path),
+                "key": begins.key,
+                "before": begins.before,
+                "after": begins.after,
+            },
+            "filled": values,
+            "notes": notes,
+            "open": open_ones,
+            "plan": {which: sizes_by_title(each) for which, each in plans.items()},
+            "cut_over": steps,
+        }
+        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
         before = "nothing" if begins.before is None else begins.before
         changes = [f"{path}: {value}" for path, value in values.items()]
@@ -363,9 +356,6 @@ def _iso_start_or_default(start: str | None) -> str:
 
 def _read_running_job(source: str, answers: StreamAnswers) -> RunningJob:
     import boto3
-    from botocore.exceptions import BotoCoreError
-
-    from millrace.advisor.existing.read_job_to_import import read_running_emr_job, read_running_glue_job
 
     kind, _, rest = source.partition(":")
     application, _, run = rest.partition("/")

@@ -16,7 +16,7 @@ from millrace.cli.shared.console import figure_columns, plain_table, print_rich,
 from millrace.config import ConfigurationError, load
 from millrace.config.document.edit_yaml_text import EditError, remove_key, set_value
 from millrace.config.units import format_duration, parse_duration
-from millrace.sizing import Plan, total_cost
+from millrace.sizing import Plan, plan, total_cost
 
 _PINS = {"version", "worker", "max_workers", "min_executors", "architecture"}
 """Keys of a job that the plan would choose or compute itself."""
@@ -57,8 +57,6 @@ def plan_of_environment_text(name: str, text: str, root: Path) -> Plan:
     ConfigurationError
         The text is invalid, for example because its schema does not exist; the error names the file of the environment.
     """
-    from millrace.sizing import plan
-
     file = root.resolve() / "environments" / f"{name}.yaml"
     return plan(load(file, root, {file: text}))
 

@@ -13,15 +13,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from botocore.exceptions import BotoCoreError
 from rich.progress import Progress, TextColumn
 from rich.text import Text
 
+from millrace.advisor.existing.environment_of_imported_job import environment_document, find_values_to_fill_in
+from millrace.advisor.existing.import_transform_stubs import write_transforms
+from millrace.advisor.existing.read_job_to_import import read_running_emr_job, read_running_glue_job
 from millrace.cli.plan.existing.import_plans import environment_yaml, text_and_plans_with_fitted_sla
 from millrace.cli.shared.console import figure_columns, plain_table, print_rich, word_columns
 from millrace.cli.shared.expected_failures import FAILED
 from millrace.cli.shared.html_pages import check_page_is_writable, html_page, write_page
-from millrace.cli.shared.options import AsJson
+from millrace.cli.shared.options import AsJson, HtmlPage
 from millrace.config import ConfigurationError
+from millrace.config.document.placeholders_left_by_import import question_of_placeholder
 from millrace.config.document.problems import wrong_option_error
 from millrace.sizing import total_cost
 from millrace.sizing.prices_and_limits import price_regions
@@ -71,9 +76,7 @@ def scan(
             "--logs/--no-logs", help="Read the event log of each job: last batch, largest finding, own plan."
         ),
     ] = True,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page; it needs no network.")
-    ] = None,
+    html: HtmlPage = None,
     as_json: AsJson = False,
 ) -> None:
     """List the streaming jobs of an account on Glue and EMR Serverless, with their cost and the first thing to change.
@@ -90,8 +93,7 @@ def scan(
 
       millrace scan --days 7 --no-logs --json
     """
-    if html is not None:
-        check_page_is_writable(html)
+    check_page_is_writable(html)
     tags = _parse_tags(tag or ())
     region, client = _region_and_client_factory(region)
     from millrace.advisor.existing.account_scan import UsageWindow
@@ -130,7 +132,6 @@ def _parse_tags(texts: Sequence[str]) -> dict[str, str]:
 
 def _region_and_client_factory(region: str | None) -> tuple[str, Callable[[str], Any]]:
     import boto3
-    from botocore.exceptions import BotoCoreError
 
     try:
         session: Any = boto3.Session(region_name=region)
@@ -177,14 +178,7 @@ def _own_plan_usd_and_notes(
     job: ScannedJob, client: Callable[[str], Any], region: str
 ) -> tuple[float | None, tuple[str, ...]]:
     """Return the monthly cost of the job's own plan in USD, or a note that says why there is none."""
-    from millrace.advisor.existing.environment_of_imported_job import (
-        environment_document,
-        find_values_to_fill_in,
-    )
-    from millrace.advisor.existing.import_transform_stubs import write_transforms
     from millrace.advisor.existing.imported_job_event_log import import_figures_of_history
-    from millrace.advisor.existing.read_job_to_import import read_running_emr_job, read_running_glue_job
-    from millrace.config.document.placeholders_left_by_import import question_of_placeholder
 
     if job.history is None:
         return None, ()

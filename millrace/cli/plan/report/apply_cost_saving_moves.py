@@ -8,6 +8,7 @@ from typing import Any
 
 import typer
 
+from millrace.advisor.findings.model import Change
 from millrace.config import Environment
 from millrace.config.document.problems import ConfigurationError, wrong_option_error
 from millrace.sizing import total_cost
@@ -40,19 +41,16 @@ def write_moves_into_files(environment: Environment, moves: Sequence[CostSavingM
         A number that no move has, or a value that a program cannot change.
     """
     from millrace.advisor.apply_changes import TriedChanges, try_changes
-    from millrace.advisor.findings.model import Change
 
     known = {str(number): each for number, each in enumerate(moves, start=1)}
-    chosen = dict.fromkeys(each.strip() for each in numbers.split(","))
-    if not chosen or not known.keys() >= chosen.keys():
+    asked = list(dict.fromkeys(each.strip() for each in numbers.split(",")))
+    if not known.keys() >= set(asked):
         raise wrong_option_error(
             "--apply", numbers, f"numbers of moves: {', '.join(known) or 'there are none'}"
         )
-    places = environment.value_locations
-    assert places.tree is not None
-    assert places.root is not None
-    where = places.relative_file_name(places.tree.file)
-    file, root = places.tree.file, places.root
+    places, tree = environment.value_locations, environment.value_locations.tree
+    assert tree is not None
+    where = places.relative_file_name(tree.file)
 
     def tried_moves(numbers: Sequence[str]) -> TriedChanges:
         changes: list[Change] = []
@@ -61,9 +59,8 @@ def write_moves_into_files(environment: Environment, moves: Sequence[CostSavingM
                 change = Change("environment", where, key, old, new)
                 # Several moves may write the same engine.
                 changes += [change] * (change not in changes)
-        return try_changes(file, changes, root)
+        return try_changes(tree.file, changes, places.root)
 
-    asked = [*chosen]
     try:
         tried = tried_moves(asked)
     except ConfigurationError:

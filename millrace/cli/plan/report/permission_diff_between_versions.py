@@ -12,6 +12,7 @@ from typing import Any
 from millrace.config import Environment, Names
 from millrace.lifecycle.changes.deployment_changes import compare_templates
 from millrace.lifecycle.changes.permission_changes import DeployedPermissionKinds
+from millrace.sandbox.programs.toolchain import node_bin_folder
 from millrace.sizing import plan
 
 _NO_ACCOUNT = "000000000000"
@@ -42,8 +43,6 @@ def synthesize_templates(environment: Environment, root: Path) -> Templates:
     millrace.infra.errors.InfrastructureError, millrace.sandbox.programs.toolchain.ToolchainError
         Something that the environment asks for cannot be built, or set-up did not run.
     """
-    from millrace.sandbox.programs.toolchain import node_bin_folder
-
     os.environ["PATH"] = os.pathsep.join((str(node_bin_folder()), os.environ["PATH"]))
     from aws_cdk import App
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millrace.cli.plan.report.environment_flow_chart import flow_chart
-from millrace.cli.shared.verdict import Verdict
-from millrace.cli.shared.verdict import verdict_document as verdict_json
+from millrace.cli.plan.report.plan_risks import SimulatedPlan
+from millrace.cli.shared.verdict import Verdict, verdict_document
 from millrace.config import Environment
 from millrace.sizing.alternatives.doubtful_plan_inputs import FULL, share_of_limits_at_peak
 from millrace.sizing.cost_saving_moves import CostSavingMove
@@ -17,9 +17,6 @@ from millrace.sizing.plan_model import JobPlan, WorkerChoice
 from millrace.sizing.queries.driver import fixed_seconds_of_batches
 from millrace.sizing.queries.environment_demands import feasible_demands_of_job
 from millrace.sizing.readable_numbers import count, duration_text, format_number
-
-if TYPE_CHECKING:
-    from millrace.cli.plan.report.plan_risks import SimulatedPlan
 
 
 def plan_document(
@@ -47,7 +44,7 @@ def plan_document(
             }
     return {
         "version": document.pop("version"),
-        "verdict": verdict_json(verdict),
+        "verdict": verdict_document(verdict),
         "moves": [asdict(each) for each in moves],
         **document,
         "flow": flow_chart(checked, verdict.risks),

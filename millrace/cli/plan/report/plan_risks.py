@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from millrace.cli.shared.verdict import Risk, also_concerned_text
 from millrace.config import Environment
@@ -32,9 +31,8 @@ from millrace.sizing.readable_numbers import (
     percent,
     plural,
 )
-
-if TYPE_CHECKING:
-    from millrace.sizing.simulation.plan_simulation_check import SimulatedQuery
+from millrace.sizing.simulation.expected_cost import keys_that_bound_catch_up, keys_that_pin_scaling
+from millrace.sizing.simulation.plan_simulation_check import SimulatedQuery
 
 
 class SimulatedPlan:
@@ -73,8 +71,6 @@ class SimulatedPlan:
 
 def catch_up_limiting_keys_text(checked: SimulatedPlan, query: SimulatedQuery) -> str:
     """Return the keys that keep a query from catching up, in words; empty if none does."""
-    from millrace.sizing.simulation.expected_cost import keys_that_bound_catch_up
-
     pins = keys_that_bound_catch_up(checked.environment, query.job, query.query)
     return f": {join_names(pins)} {'is' if len(pins) == 1 else 'are'} pinned" if pins else ""
 
@@ -98,8 +94,6 @@ def _late_at_peak_risks(checked: SimulatedPlan) -> Iterator[Risk]:
 
 
 def _late_at_rise_risks(checked: SimulatedPlan) -> Iterator[Risk]:
-    from millrace.sizing.simulation.expected_cost import keys_that_pin_scaling
-
     late = sorted(
         (share, job.name, query)
         for job in checked.plan.jobs.values()

@@ -6,21 +6,24 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.markup import escape
 
+from millrace.cli.plan.report.permission_diff_between_versions import synthesize_templates
 from millrace.cli.shared.account_or_sandbox_connection import connect_account
 from millrace.cli.shared.console import print_table_with_trailing_texts, word_columns
 from millrace.cli.shared.expected_failures import FAILED
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.config import Environment, load
+from millrace.lifecycle.aws_error_messages import CredentialsError
+from millrace.lifecycle.changes.read_deployed_sizes import read_deployed_sizes
+from millrace.lifecycle.changes.refused_updates import Template
+from millrace.lifecycle.preflight import account_checks, policies_state_machines_drift
+from millrace.lifecycle.preflight.run_preflight_checks import PreflightAccount, PreflightRow, run_all_checks
+from millrace.sandbox.programs.toolchain import ToolchainError
 from millrace.sizing import plan
-
-if TYPE_CHECKING:
-    from millrace.lifecycle.changes.refused_updates import Template
-    from millrace.lifecycle.preflight.run_preflight_checks import PreflightRow
 
 _SIGNS = {"ok": "[green]✓[/]", "warning": "[yellow]![/]", "failed": "[red]✗[/]", "not known": "[dim]?[/]"}
 
@@ -45,17 +48,6 @@ def preflight(
 
       millrace preflight --env prod --drift --json
     """
-    from millrace.lifecycle.aws_error_messages import CredentialsError
-    from millrace.lifecycle.changes.read_deployed_sizes import read_deployed_sizes
-    from millrace.lifecycle.preflight import account_checks as preflight_account
-    from millrace.lifecycle.preflight import policies_state_machines_drift as preflight_templates
-    from millrace.lifecycle.preflight.run_preflight_checks import (
-        PreflightAccount,
-        PreflightRow,
-        failed_rows,
-        run_all_checks,
-    )
-
     environment = load(env)
     try:
         aws = connect_account(environment)
@@ -68,11 +60,11 @@ def preflight(
         templates, unknown = _templates_and_missing_program_rows(deployed)
         account = PreflightAccount(aws, plan(deployed), templates)
         checks = {
-            **preflight_account.CHECKS,
-            **(preflight_templates.CHECKS if templates is not None else {}),
+            **account_checks.CHECKS,
+            **(policies_state_machines_drift.CHECKS if templates is not None else {}),
         }
         if drift:
-            checks["drift"] = preflight_templates.check_drift
+            checks["drift"] = policies_state_machines_drift.check_drift
         rows = (
             PreflightRow("credentials", "ok", f"account {aws.names.account}"),
             *run_all_checks(account, checks),
@@ -82,7 +74,7 @@ def preflight(
         typer.echo(json.dumps({"version": 1, "rows": [asdict(each) for each in rows]}, ensure_ascii=False))
     else:
         print_preflight_rows(rows)
-    if failed_rows(rows):
+    if any(each.verdict == "failed" for each in rows):
         raise typer.Exit(FAILED)
 
 
@@ -90,10 +82,6 @@ def _templates_and_missing_program_rows(
     environment: Environment,
 ) -> tuple[Mapping[str, Template] | None, Sequence[PreflightRow]]:
     """Synthesise the templates; without the programs for it, return the row that says so."""
-    from millrace.cli.plan.report.permission_diff_between_versions import synthesize_templates
-    from millrace.lifecycle.preflight.run_preflight_checks import PreflightRow
-    from millrace.sandbox.programs.toolchain import ToolchainError
-
     try:
         return synthesize_templates(environment, environment.value_locations.root), ()
     except (ToolchainError, ModuleNotFoundError) as error:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from millrace.cli.shared.html_pages import html_page
-from millrace.cli.shared.page_curve_data import POINTS, page_curve
+import numpy as np
 
-if TYPE_CHECKING:
-    from millrace.sizing.simulation import JobResult
+from millrace.cli.shared.html_pages import POINTS, html_page, page_curve
+from millrace.sizing.simulation import JobResult
 
 
 def simulation_page(title: str, document: Mapping[str, Any], results: Mapping[str, JobResult]) -> str:
@@ -27,8 +26,6 @@ def simulation_page(title: str, document: Mapping[str, Any], results: Mapping[st
 
 
 def _job_curves(name: str, job: Mapping[str, Any], result: JobResult) -> list[dict[str, Any]]:
-    import numpy as np
-
     times = np.linspace(0.0, result.seconds, POINTS)
     traffic = {
         each: np.gradient(np.interp(times, query.arrivals.times, query.arrivals.totals), times)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from millrace.cli.shared.verdict import Risk, SlaState, Verdict, also_concerned_text, risks_largest_first
 from millrace.config import Environment
 from millrace.sizing import Plan
 from millrace.sizing.cost import HOURS
 from millrace.sizing.readable_numbers import dollars, duration_text, format_number, join_names, percent
-
-if TYPE_CHECKING:
-    from millrace.sizing.simulation import JobResult
-    from millrace.sizing.simulation.result import QueryResult
+from millrace.sizing.simulation import JobResult
+from millrace.sizing.simulation.plan_simulation_check import WITHIN
+from millrace.sizing.simulation.result import LEAST_BILLED, QueryResult
 
 MONTH = HOURS * 3600.0
 """Seconds of the plan's month."""
@@ -80,8 +80,6 @@ def simulation_verdict(
 
 def monthly_usd(result: JobResult) -> float:
     """Return the USD of a month that is like the simulated time."""
-    from millrace.sizing.simulation.result import LEAST_BILLED
-
     return result.usd / max(result.seconds, LEAST_BILLED) * MONTH
 
 
@@ -112,8 +110,6 @@ def age_of_oldest_waiting_record(query: QueryResult, end: float) -> float:
 
 
 def _sla_state_of_simulation(plan: Plan, results: Mapping[str, JobResult]) -> SlaState:
-    from millrace.sizing.simulation.plan_simulation_check import WITHIN
-
     _, query, sla, share, _ = min(
         _query_results_with_sla_share_and_age(plan, results), key=lambda each: each[3]
     )
@@ -124,8 +120,6 @@ def _sla_state_of_simulation(plan: Plan, results: Mapping[str, JobResult]) -> Sl
 
 
 def _late_query_risks(plan: Plan, results: Mapping[str, JobResult]) -> Iterator[Risk]:
-    from millrace.sizing.simulation.plan_simulation_check import WITHIN
-
     late = [
         (share, job, query, sla)
         for job, query, sla, share, _ in _query_results_with_sla_share_and_age(plan, results)
@@ -185,8 +179,6 @@ def _waiting_record_risks(plan: Plan, results: Mapping[str, JobResult]) -> Itera
 
 def _all_executors_busy_risks(plan: Plan, results: Mapping[str, JobResult]) -> Iterator[Risk]:
     """Yield a risk for jobs that run all their executors for much of the time, if their number varies."""
-    import numpy as np
-
     shares = {}
     for name, result in results.items():
         lasts = np.diff(np.append(result.times, result.seconds))

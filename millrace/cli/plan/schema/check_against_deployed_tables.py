@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -15,6 +15,8 @@ from millrace.cli.shared.expected_failures import REFUSED
 from millrace.cli.shared.options import AsJson, EnvironmentName, load_environment_with_job
 from millrace.completion import complete_job_names
 from millrace.config import Environment
+from millrace.etl.launch import typed_json
+from millrace.lifecycle.account.catalog_columns import ddl_columns_by_table, table_names_in_settings
 from millrace.sizing import plan
 
 if TYPE_CHECKING:
@@ -69,32 +71,18 @@ def refused_query_lines(rehearsal: StartRehearsal) -> list[str]:
 
 def _rehearse_start_on_tables(environment: Environment, jobs: Sequence[str]) -> StartRehearsal:
     """Rehearse the start of jobs on the tables of the running sandbox, or on those that are deployed on AWS."""
-    from millrace.etl.launch import typed_json
     from millrace.infra.launch.launch_settings import job_settings
-    from millrace.lifecycle.account import catalog_columns
     from millrace.sandbox import operate_running_sandbox, rehearse_job_table_changes
 
     sized = plan(environment)
-    place = operate_running_sandbox.running_sandbox_deployment(environment)
-    if place is None:
-        aws = connect_account(environment)
-        settings = [
-            typed_json.to_json_value(job_settings(environment, sized.jobs[job], aws.names)) for job in jobs
-        ]
-        deployed = catalog_columns.ddl_columns_by_table(
-            aws.client("glue"), _table_names_in_settings(settings)
-        )
+    sandbox = operate_running_sandbox.running_sandbox_deployment(environment)
+    place = sandbox or connect_account(environment)
+    settings = [
+        typed_json.to_json_value(job_settings(environment, sized.jobs[job], place.names)) for job in jobs
+    ]
+    tables = table_names_in_settings(settings)
+    if sandbox is None:
+        deployed = ddl_columns_by_table(place.client("glue"), tables)
     else:
-        settings = [
-            typed_json.to_json_value(job_settings(environment, sized.jobs[job], place.names)) for job in jobs
-        ]
-        deployed = operate_running_sandbox.ddl_columns_of_local_tables(
-            place.catalog(), _table_names_in_settings(settings)
-        )
+        deployed = operate_running_sandbox.ddl_columns_of_local_tables(sandbox.catalog(), tables)
     return rehearse_job_table_changes.rehearse_starts(settings, deployed)
-
-
-def _table_names_in_settings(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    from millrace.lifecycle.account import catalog_columns
-
-    return sorted(set[str]().union(*(catalog_columns.table_names_in_settings(each) for each in settings)))

@@ -19,8 +19,8 @@ from rich.text import Text
 
 from millrace.cli.plan.schema.check_against_deployed_tables import check
 from millrace.cli.shared.console import figure_columns, print_rich
+from millrace.cli.shared.expected_failures import reporting_write_errors_as_wrong_option
 from millrace.cli.shared.options import AsJson, KafkaAddress, KinesisAddress, load_environment_with_stream
-from millrace.cli.shared.output_file_errors import reporting_write_errors_as_wrong_option
 from millrace.completion import complete_environment_names
 from millrace.config import find_root
 from millrace.config.environment_json_schema import SCHEMA_FILE, schema_text
@@ -154,6 +154,7 @@ def infer(
     """
     from millrace.sandbox.schemas import ddl_and_pyspark_types
     from millrace.sandbox.schemas.change_schemas import infer_from_changes, schema_file_name_by_table
+    from millrace.sandbox.schemas.infer import infer_from_csv, infer_from_json
 
     if (stream is None) == (file is None):
         raise typer.BadParameter("give STREAM and --env, or --file, but not both")
@@ -179,7 +180,11 @@ def infer(
             }
         else:
             tables = {
-                "": _infer_schema(payloads, form, names, delimiter, null, required=required, narrow=narrow)
+                "": infer_from_csv(
+                    payloads, names, delimiter=delimiter, null=null, required=required, narrow=narrow
+                )
+                if form == "csv"
+                else infer_from_json(payloads, required=required, narrow=narrow)
             }
             places = {"": out}
         found = {
@@ -189,7 +194,10 @@ def infer(
     for each in found.values() if changes else ():
         _refuse_existing_or_unwritable_out(each.out, force=force)
     for each in found.values():
-        _write_schema_file(each)
+        if each.out is not None:
+            with reporting_write_errors_as_wrong_option("--out", each.out):
+                each.out.parent.mkdir(parents=True, exist_ok=True)
+                each.out.write_text(each.text, encoding="utf-8")
     if as_json:
         shown = {table: each.as_document() for table, each in found.items()}
         typer.echo(json.dumps({"tables": shown} if changes else shown[""]))
@@ -212,18 +220,26 @@ class _InferredSchemaFile:
     out: Path | None
 
     def as_document(self) -> dict[str, Any]:
+        from millrace.sandbox.schemas.ddl_and_pyspark_types import type_as_ddl
+
+        records = self.result.records
         return {
-            **_inferred_document(self.result),
+            "records": records,
+            "unreadable": self.result.unreadable,
+            "reason": self.result.reason,
+            "fields": [
+                {
+                    "name": f.name,
+                    "type": type_as_ddl(f.kind),
+                    "null_share": round(f.absent / records, 4) if records else None,
+                    "examples": f.examples,
+                    "conflicts": f.conflicts,
+                }
+                for f in self.result.fields
+            ],
             "schema": self.text,
             "out": None if self.out is None else str(self.out),
         }
-
-
-def _write_schema_file(proposal: _InferredSchemaFile) -> None:
-    if proposal.out is not None:
-        with reporting_write_errors_as_wrong_option("--out", proposal.out):
-            proposal.out.parent.mkdir(parents=True, exist_ok=True)
-            proposal.out.write_text(proposal.text, encoding="utf-8")
 
 
 def _routes_yaml(inferred: Mapping[str, _InferredSchemaFile], stream: str, form: str) -> str:
@@ -319,45 +335,6 @@ def _payloads_with_columns_and_delimiter(
     if headed:
         return payloads[1:], read_sample_records.csv_header(file, delimiter), delimiter
     return payloads, names, delimiter
-
-
-def _infer_schema(
-    payloads: list[bytes],
-    form: Format,
-    names: list[str] | None,
-    delimiter: str,
-    null: str,
-    *,
-    required: bool,
-    narrow: bool,
-) -> InferredSchema:
-    from millrace.sandbox.schemas.infer import infer_from_csv, infer_from_json
-
-    if form == "csv":
-        return infer_from_csv(
-            payloads, names, delimiter=delimiter, null=null, required=required, narrow=narrow
-        )
-    return infer_from_json(payloads, required=required, narrow=narrow)
-
-
-def _inferred_document(inferred: InferredSchema) -> dict[str, Any]:
-    from millrace.sandbox.schemas.ddl_and_pyspark_types import type_as_ddl
-
-    return {
-        "records": inferred.records,
-        "unreadable": inferred.unreadable,
-        "reason": inferred.reason,
-        "fields": [
-            {
-                "name": f.name,
-                "type": type_as_ddl(f.kind),
-                "null_share": round(f.absent / inferred.records, 4) if inferred.records else None,
-                "examples": f.examples,
-                "conflicts": f.conflicts,
-            }
-            for f in inferred.fields
-        ],
-    }
 
 
 def _print_inferred(inferred: InferredSchema) -> None:
