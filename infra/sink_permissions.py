@@ -1,4 +1,4 @@
-"""Kafka clusters and permissions of the sinks of a job's queries.
+"""Permissions of the sinks of a job's queries.
 
 Sources of the grants: the service authorization reference's pages of each service, and for Kafka the MSK guide, "IAM access
 control". ``docs/design/permissions.md#roles-of-jobs`` has the table.
@@ -8,19 +8,10 @@ from __future__ import annotations
 
 from millrace.config.aws.iam_statements import Grant, merge_grants
 from millrace.config.aws.resource_names import Names
-from millrace.config.model import Environment, Job
+from millrace.config.model import Job
 from millrace.config.queries import DeriveQuery
 from millrace.config.sinks import KINDS
 from millrace.config.sinks.base import SinkContext
-
-
-def written_kafka_clusters(environment: Environment, job: Job) -> tuple[str, ...]:
-    """Return the logical names of the Kafka clusters that a job writes to."""
-    return tuple(
-        dict.fromkeys(
-            cluster for sink in job.sinks for cluster in sink.kafka_cluster_names(environment.streams)
-        )
-    )
 
 
 def sink_grants(names: Names, job: Job, streams_key: str | None) -> list[Grant]:

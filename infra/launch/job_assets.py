@@ -17,7 +17,6 @@ from millrace.config.engines.versions import jar_set_name
 from millrace.config.model import Environment, Job
 
 from ..errors import InfrastructureError
-from ..sink_permissions import written_kafka_clusters
 from .carried_boto3 import boto3_files_by_archive_path
 from .jars import locked_jars
 from .launch_document import AssetUrls
@@ -88,7 +87,7 @@ def jars_that_engine_lacks(environment: Environment, job: Job, root: Path) -> tu
         *(each.jars for each in read),
     ]
     reasons = {group: why for asked in needed for group, why in asked.items()}
-    if connected_kafka_clusters(environment, job) or written_kafka_clusters(environment, job):
+    if connected_kafka_clusters(environment, job):
         reasons["kafka-client"] = "EMR Serverless lacks and a job with Kafka needs"
     jars = [
         jar
