@@ -12,7 +12,6 @@ from millrace.config.aws.iam_statements import TAGGED, Grant, allow
 from millrace.config.aws.regions import endpoint_domain_of_region
 from millrace.config.aws.resource_names import Names
 from millrace.config.engines import KINDS
-from millrace.config.network_storage_governance_observability import Bucket
 
 
 @dataclass(frozen=True)
@@ -44,14 +43,6 @@ class PermissionScope:
         jobs = self.names.environment.jobs
         jobs_by_engine = {kind: [name for name, job in jobs.items() if job.engine == kind] for kind in KINDS}
         return {kind: names for kind, names in jobs_by_engine.items() if names}
-
-    def s3_arn(self, place: str) -> str:
-        """Write the ARN of a bucket, or of objects in one."""
-        return f"arn:{self.names.aws_partition}:s3:::{place}"
-
-    def bucket_arn(self, kind: Bucket) -> str:
-        """Write the ARN of one of the environment's buckets."""
-        return self.s3_arn(self.names.bucket(kind))
 
     def bootstrap_resource_name(self, pattern: str) -> str:
         """Return a name of the bootstrap from its pattern in CDK's synthesizer."""

@@ -157,8 +157,8 @@ class JobPermissions:
         ]
 
     def _s3_object_grants(self) -> list[Grant]:
-        lake, location = self._bucket_arn("lake"), database_location(self.names).split("/", 3)[3]
-        checkpoints, logs = self._bucket_arn("checkpoints"), self._bucket_arn("event-logs")
+        lake, location = self.names.bucket_arn("lake"), database_location(self.names).split("/", 3)[3]
+        checkpoints, logs = self.names.bucket_arn("checkpoints"), self.names.bucket_arn("event-logs")
         written = [f"{location}/{table}" for table in (*self.written_tables, *self.benchmark_tables)]
         read = [f"{location}/{table}" for table in self.tables_only_read]
         folder = self.names.checkpoint_folder(self.plan.name)
@@ -176,7 +176,7 @@ class JobPermissions:
             allow(
                 "LoadFiles",
                 ["s3:GetObject"],
-                [f"arn:{self.names.aws_partition}:s3:::{self.assets}/*"],
+                [self.names.s3_arn(f"{self.assets}/*")],
                 why="Files are named by their content, and an executor that joins a run after the next deployment loads the files of the run's start",
             ),
             allow("ReadTableFiles", ["s3:GetObject"], [f"{lake}/{prefix}/*" for prefix in read], why=FILES),
@@ -208,7 +208,7 @@ class JobPermissions:
 
     def _existing_table_file_grants(self) -> list[Grant]:
         places = [table.location.removeprefix("s3://").rstrip("/") for table in self.existing_tables_read]
-        files = [f"arn:{self.names.aws_partition}:s3:::{place}/*" for place in places]
+        files = [self.names.s3_arn(f"{place}/*") for place in places]
         buckets: dict[str, list[str]] = {}
         for place in places:
             bucket, prefix = place.split("/", 1)
@@ -216,9 +216,7 @@ class JobPermissions:
         return [
             allow("ReadGivenFiles", ["s3:GetObject"], files, why=FILES),
             *(
-                allow_listing_prefixes(
-                    f"ListGivenFiles{number}", f"arn:{self.names.aws_partition}:s3:::{bucket}", prefixes
-                )
+                allow_listing_prefixes(f"ListGivenFiles{number}", self.names.s3_arn(bucket), prefixes)
                 for number, (bucket, prefixes) in enumerate(buckets.items(), start=1)
             ),
         ]
@@ -299,9 +297,6 @@ class JobPermissions:
             why=NO_NARROWER,
         )
 
-    def _bucket_arn(self, kind: str) -> str:
-        return f"arn:{self.names.aws_partition}:s3:::{self.names.bucket(kind)}"  # type: ignore[arg-type]  # narrowed by callers
-
 
 _READ_WRITE = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"]
 
@@ -319,7 +314,7 @@ def grants_denying_version_writes(names: Names) -> list[Grant]:
         deny(
             "NeverVersions",
             WRITES,
-            [f"arn:{names.aws_partition}:s3:::{names.bucket('checkpoints')}/{VERSIONS}/*"],
+            [names.s3_arn(f"{names.bucket('checkpoints')}/{VERSIONS}/*")],
             why=FILES,
         ),
         deny(

@@ -49,6 +49,14 @@ class Names:
         """Return the ARN of a resource in the environment's account and region."""
         return f"arn:{self.aws_partition}:{service}:{self.environment.region}:{self.account}:{resource}"
 
+    def s3_arn(self, place: str) -> str:
+        """Return the ARN of a bucket, or of objects in one."""
+        return f"arn:{self.aws_partition}:s3:::{place}"
+
+    def bucket_arn(self, kind: Bucket) -> str:
+        """Return the ARN of one of the environment's buckets."""
+        return self.s3_arn(self.bucket(kind))
+
     def cluster_arn(self, name: str) -> str | None:
         """Return the ARN of a Kafka cluster, with a wildcard for the random end of one that is created here; None if unknown."""
         settings = self.environment.kafka[name]

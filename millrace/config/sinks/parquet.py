@@ -77,10 +77,7 @@ class ParquetSink(SinkConfig):
 
     def grants(self, context: SinkContext) -> Iterator[Grant]:
         """Allow writing, reading and listing its files."""
-        lake, folder = (
-            f"arn:{context.names.aws_partition}:s3:::{context.names.bucket('lake')}",
-            self.key_prefix(context),
-        )
+        lake, folder = context.names.bucket_arn("lake"), self.key_prefix(context)
         actions = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"]
         yield allow("WriteFiles", actions, [f"{lake}/{folder}/*"], why=FILES)
         yield allow_listing_prefixes("ListFiles", lake, [folder])
