@@ -9,7 +9,7 @@ from typing import Any
 from aws_cdk import DefaultStackSynthesizer
 
 from millrace.config.aws.iam_statements import TAGGED, Grant, allow
-from millrace.config.aws.regions import endpoint_domain_of_region
+from millrace.config.aws.regions import kms_via_service_names
 from millrace.config.aws.resource_names import Names
 from millrace.config.engines import KINDS
 
@@ -68,11 +68,7 @@ class PermissionScope:
 
     def condition_via_service(self, service: str) -> dict[str, Any]:
         """Return the condition that limits a key to its use through one service."""
-        region = self.names.environment.region
-        # No document says which of the two names is used in China.
-        via = sorted(
-            {f"{service}.{region}.amazonaws.com", f"{service}.{region}.{endpoint_domain_of_region(region)}"}
-        )
+        via = kms_via_service_names(service, self.names.environment.region)
         return {"StringEquals": {"kms:ViaService": via}}
 
     def key_grants(self, sid: str, actions: list[str], service: str, data_class: str) -> list[Grant]:

@@ -17,8 +17,9 @@ from millrace.config.aws.iam_statements import (
     allow_listing_prefixes,
     deny,
 )
-from millrace.config.aws.regions import endpoint_domain_of_region
+from millrace.config.aws.regions import kms_via_service_names
 from millrace.config.aws.resource_names import VERSIONS, Names
+from millrace.config.model import Job
 from millrace.config.network_storage_governance_observability import ExistingTable
 from millrace.config.queries import OneStreamQueryBase
 from millrace.config.table_writers_and_readers import maintained_tables, readers_of_table
@@ -70,8 +71,8 @@ class JobPermissions:
         """Return all statements, in a fixed order, without those that would be for no resource."""
         statements = [
             *source_grants(self.names, self.plan.name),
-            *sink_grants(self.names, self.names.environment.jobs[self.plan.name], self.keys.streams),
-            *kafka_secret_grants(self.names, self.names.environment.jobs[self.plan.name]),
+            *sink_grants(self.names, self._job, self.keys.streams),
+            *kafka_secret_grants(self.names, self._job),
             *self._table_grants(),
             *self._s3_object_grants(),
             *self._key_grants(),
@@ -84,17 +85,16 @@ class JobPermissions:
     @property
     def written_tables(self) -> tuple[str, ...]:
         """Tables that the job makes and appends to."""
-        queries = self.names.environment.jobs[self.plan.name].queries.values()
+        queries = self._job.queries.values()
         return tuple(table for query in queries for table in query.created_tables_by_place.values())
 
     @property
     def benchmark_tables(self) -> tuple[str, ...]:
         """Tables of a benchmark beside the tables that queries on topics write; each run creates and drops them."""
-        environment = self.names.environment
-        queries = environment.jobs[self.plan.name].queries.values()
+        streams = self.names.environment.streams
         on_topic = any(
-            isinstance(query, OneStreamQueryBase) and environment.streams[query.source].splits
-            for query in queries
+            isinstance(query, OneStreamQueryBase) and streams[query.source].splits
+            for query in self._job.queries.values()
         )
         return tuple(f"{table}_benchmark" for table in self.written_tables) if on_topic else ()
 
@@ -104,20 +104,27 @@ class JobPermissions:
 
         Those of somebody else's databases are in :attr:`existing_tables_read`.
         """
-        tables: list[str] = []
-        for query in self.names.environment.jobs[self.plan.name].queries.values():
-            tables += [table for table, _ in query.source_tables_and_routes]
-            tables += [item.table for end in query.sinks_by_place.values() for item in end.enrich]
-        others = self.names.environment.tables
-        return tuple(t for t in dict.fromkeys(tables) if t not in self.written_tables and t not in others)
+        others = {*self.written_tables, *self.names.environment.tables}
+        return tuple(table for table in self._tables_read if table not in others)
 
     @property
     def existing_tables_read(self) -> tuple[ExistingTable, ...]:
         """Tables that somebody else owns and the job reads."""
         tables = self.names.environment.tables
-        queries = self.names.environment.jobs[self.plan.name].queries.values()
-        named = [e.table for query in queries for end in query.sinks_by_place.values() for e in end.enrich]
-        return tuple(tables[name] for name in dict.fromkeys(named) if name in tables)
+        return tuple(tables[name] for name in self._tables_read if name in tables)
+
+    @property
+    def _tables_read(self) -> tuple[str, ...]:
+        """Tables that the job reads, its own too, each once."""
+        tables: list[str] = []
+        for query in self._job.queries.values():
+            tables += [table for table, _ in query.source_tables_and_routes]
+            tables += [item.table for end in query.sinks_by_place.values() for item in end.enrich]
+        return tuple(dict.fromkeys(tables))
+
+    @property
+    def _job(self) -> Job:
+        return self.names.environment.jobs[self.plan.name]
 
     def _table_grants(self) -> list[Grant]:
         database = self.names.database
@@ -223,7 +230,7 @@ class JobPermissions:
 
     def _key_grants(self) -> list[Grant]:
         environment = self.names.environment
-        read = source_streams_of_job(environment, environment.jobs[self.plan.name]).values()
+        read = source_streams_of_job(environment, self._job).values()
         owned = [self.keys.streams for stream in read if stream.is_created and self.keys.streams is not None]
         keys = [stream.foreign_kms_key for stream in read] + [
             table.key for table in self.existing_tables_read
@@ -255,18 +262,13 @@ class JobPermissions:
 
     def _via_service_names(self, service: str) -> str | list[str]:
         """Return the name of a service in the condition ``kms:ViaService``."""
-        region = self.names.environment.region
-        # No document says which of the two names is used in China.
-        via = sorted(
-            {f"{service}.{region}.amazonaws.com", f"{service}.{region}.{endpoint_domain_of_region(region)}"}
-        )
+        via = kms_via_service_names(service, self.names.environment.region)
         return via if len(via) > 1 else via[0]
 
     def _telemetry_grants(self) -> list[Grant]:
         # Not `GROUP*`: that also matches the group of a job whose name begins with this one's.
-        endings = ["", ":*"]
-        job, name = self.names.environment.jobs[self.plan.name], self.names.job(self.plan.name)
-        endings += [ending.format(job=name) for ending in job.log_group_endings]
+        name = self.names.job(self.plan.name)
+        endings = ["", ":*", *(ending.format(job=name) for ending in self._job.log_group_endings)]
         groups = [self.names.arn("logs", f"log-group:{self.log_group}{ending}") for ending in endings]
         return [
             allow(
@@ -287,8 +289,7 @@ class JobPermissions:
 
     def _metric_grant(self) -> Grant:
         """Return the grant for metrics of this job only, as other jobs' alarms use theirs. Glue writes its own with this role."""
-        own = [metric_namespace(self.names.job(self.plan.name))]
-        own += self.names.environment.jobs[self.plan.name].metric_namespaces
+        own = [metric_namespace(self.names.job(self.plan.name)), *self._job.metric_namespaces]
         return allow(
             "PutMetrics",
             ["cloudwatch:PutMetricData"],
