@@ -32,17 +32,6 @@ from ..launch.launch_settings import source_streams_of_job
 from ..sink_permissions import sink_grants
 from .source_permissions import kafka_secret_grants, source_grants
 
-__all__ = ["EncryptionKeyArns", "Grant", "JobPermissions", "glue_network_grants"]
-
-
-@dataclass(frozen=True)
-class EncryptionKeyArns:
-    """ARNs of the keys that a job's data is encrypted with; ``streams`` is ``None`` when the environment owns no stream."""
-
-    data: str
-    logs: str
-    streams: str | None
-
 
 @dataclass(frozen=True)
 class JobPermissions:
@@ -50,8 +39,8 @@ class JobPermissions:
 
     Parameters
     ----------
-    keys
-        Keys of the data that the job reads and writes.
+    data_key, logs_key, streams_key
+        ARNs of the keys of the data that the job reads and writes; no ``streams_key`` when the environment owns no stream.
     assets
         Bucket and prefix where CDK publishes the files of the job's stack only.
     log_group
@@ -62,7 +51,9 @@ class JobPermissions:
 
     names: Names
     plan: JobPlan
-    keys: EncryptionKeyArns
+    data_key: str
+    logs_key: str
+    streams_key: str | None
     assets: str
     log_group: str
     workspace: str | None = None
@@ -71,7 +62,7 @@ class JobPermissions:
         """Return all statements, in a fixed order, without those that would be for no resource."""
         statements = [
             *source_grants(self.names, self.plan.name),
-            *sink_grants(self.names, self._job, self.keys.streams),
+            *sink_grants(self.names, self._job, self.streams_key),
             *kafka_secret_grants(self.names, self._job),
             *self._table_grants(),
             *self._s3_object_grants(),
@@ -231,13 +222,13 @@ class JobPermissions:
     def _key_grants(self) -> list[Grant]:
         environment = self.names.environment
         read = source_streams_of_job(environment, self._job).values()
-        owned = [self.keys.streams for stream in read if stream.is_created and self.keys.streams is not None]
+        owned = [self.streams_key for stream in read if stream.is_created and self.streams_key is not None]
         keys = [stream.foreign_kms_key for stream in read] + [
             table.key for table in self.existing_tables_read
         ]
         assets = environment.governance.bootstrap_key
         return [
-            allow("EncryptData", ["kms:Decrypt", "kms:GenerateDataKey"], [self.keys.data, self.keys.logs]),
+            allow("EncryptData", ["kms:Decrypt", "kms:GenerateDataKey"], [self.data_key, self.logs_key]),
             # The bucket also holds other stacks' files: use the key through S3 only, for what the role may read there.
             allow(
                 "DecryptFiles",

@@ -86,8 +86,6 @@ class EmrJobStack(JobStack):
         )
         self.application_id = application.attr_application_id
         self.role = self._own_or_existing_role(
-            names,
-            plan.name,
             service="emr-serverless.amazonaws.com",
             source_arn=(
                 f"arn:{self.partition}:emr-serverless:{self.region}:{names.account}:"
