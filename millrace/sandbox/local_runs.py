@@ -51,7 +51,7 @@ class LocalJobRunner(JobRunner):
 
     def catalog(self, names: Names) -> SqlCatalog:
         """Open the catalog that replaces Glue's."""
-        return self.spark.catalog(f"s3://{names.bucket('lake')}/warehouse")
+        return self.spark.catalog(names.warehouse_url)
 
     def start(self, names: Names, job: str) -> None:
         """Start local Spark from the deployed launch document."""

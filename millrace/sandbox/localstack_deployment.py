@@ -38,11 +38,6 @@ class Sandbox:
         """Local Spark with this sandbox's servers."""
         return SandboxSpark(stack=self.stack, kafka=self.kafka.bootstrap)
 
-    @property
-    def warehouse(self) -> str:
-        """S3 URL of the tables."""
-        return f"s3://{self.names.bucket('lake')}/warehouse"
-
     def launch_document(self, job: str) -> LaunchDocument:
         """Read a job's launch document from the deployed stack."""
         return read_launch_document(
@@ -100,7 +95,7 @@ def deploy_sandbox(name: str, stack: localstack.LocalStack, broker: kafka_broker
 
 
 def _write_reference_tables(sandbox: Sandbox) -> None:
-    catalog = sandbox.spark.catalog(sandbox.warehouse)
+    catalog = sandbox.spark.catalog(sandbox.names.warehouse_url)
     catalog.create_namespace_if_not_exists(sandbox.names.database)
     queries = [query for job in sandbox.environment.jobs.values() for query in job.queries.values()]
     enrichments = [each for query in queries for each in getattr(query, "enrich", ())]

@@ -70,11 +70,10 @@ def running_sandbox_deployment(environment: Environment) -> AuditedDeployment | 
 def sandbox_deployment(spark: SandboxSpark, environment: Environment) -> AuditedDeployment:
     """Return the place of an environment in a sandbox; there CloudWatch does not count its streams."""
     names = make_stand_in(environment).names
-    warehouse = f"s3://{names.bucket('lake')}/warehouse"
     return AuditedDeployment(
         names,
         spark.stack.client,
-        lambda: spark.catalog(warehouse),
+        lambda: spark.catalog(names.warehouse_url),
         lambda _: {"bootstrap.servers": spark.kafka},
         counts=False,
     )

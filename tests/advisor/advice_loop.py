@@ -138,7 +138,9 @@ class Loop:
         SandboxError
             The job ended by itself, or did not come so far.
         """
-        sandbox.spark.catalog(sandbox.warehouse)  # makes the catalog's own tables, where they are not there
+        sandbox.spark.catalog(
+            sandbox.names.warehouse_url
+        )  # makes the catalog's own tables, where they are not there
         job = sandbox.spark.submit(sandbox.launch_document(JOB), f"loop-{len(self.logs) + 1}")
         try:
             _wait(job, lambda: bool(job.commit_times()) and until(sandbox))
@@ -158,7 +160,7 @@ class Loop:
 
     def caught_up(self, sandbox: Sandbox) -> bool:
         """Whether what was sent is in the table."""
-        catalog = sandbox.spark.catalog(sandbox.warehouse)
+        catalog = sandbox.spark.catalog(sandbox.names.warehouse_url)
         return lake_tables.row_count(catalog, sandbox.names.table(TABLE)) >= len(self.producer.ledger)
 
     def judged(self) -> Advice:

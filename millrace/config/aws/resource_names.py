@@ -73,6 +73,11 @@ class Names:
         existing = self.environment.storage.buckets.get(kind)
         return existing or f"{self.prefix}-{kind}-{self.account}-{self.environment.region}"
 
+    @property
+    def warehouse_url(self) -> str:
+        """Prefix under which the catalog keeps its tables."""
+        return f"s3://{self.bucket('lake')}/warehouse"
+
     def stream(self, name: str) -> str:
         """Return the name of a Kinesis stream or Kafka topic; the pattern, for a stream of several topics."""
         return self.environment.streams[name].physical_name(name, self.prefix)
