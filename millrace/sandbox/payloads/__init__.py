@@ -14,6 +14,7 @@ from pyspark.sql.types import BooleanType, NumericType, StructType
 
 from millrace.config.base import load_kind
 from millrace.config.formats import PayloadFormat
+from millrace.config.formats.ddl import DdlError
 from millrace.config.queries import Payload, Route
 from millrace.sandbox.payloads.records_from_nycflights import Dirt
 from millrace.sandbox.programs.child_processes import SandboxError
@@ -84,7 +85,7 @@ def payload_writers(form: PayloadFormat, path: Path, table: str | None = None) -
         )
     try:
         made: PayloadWriters = made_by(form, path, *([] if table is None else [table]))
-    except NoTestValuesError as error:
+    except (NoTestValuesError, DdlError) as error:
         raise SandboxError(f"{path}: no test records can be generated from this schema: {error}") from error
     return made
 
