@@ -101,8 +101,6 @@ class SandboxSpark:
 
     stack: LocalStack
     kafka: str
-    cores: int = 2
-    driver_memory: str = "2g"
 
     def job_spark_settings(self, document: Mapping[str, Any]) -> dict[str, str]:
         """Return a job's local Spark settings: its engine's and the document's, without those of :data:`REPLACED`."""
@@ -116,8 +114,7 @@ class SandboxSpark:
             **local_catalog_settings(name, _CATALOG_DATABASE, warehouse),
             **start_spark_submit.LOCAL,
             # A local master does not read spark.task.maxFailures.
-            "spark.master": f"local[{self.cores},{result['spark.task.maxFailures']}]",
-            "spark.driver.memory": self.driver_memory,
+            "spark.master": f"local[2,{result['spark.task.maxFailures']}]",
             "spark.eventLog.enabled": "true",
             # Spark 4 rolls by default, into a folder; the logs that are copied here are single files.
             "spark.eventLog.rolling.enabled": "false",
