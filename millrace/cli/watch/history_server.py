@@ -75,7 +75,6 @@ def start_history_server(aws: Any, *, runs: int) -> HistoryServer:
     from millrace.lifecycle.aws_error_messages import translating_aws_errors
     from millrace.sandbox.programs.child_processes import RUN
     from millrace.sandbox.programs.history_server import (
-        EventLogBucket,
         start_bucket_history_server,
         start_history_server,
     )
@@ -86,12 +85,10 @@ def start_history_server(aws: Any, *, runs: int) -> HistoryServer:
         from millrace.infra.constructs.event_log_copier import FLAT_PREFIX
 
         return start_bucket_history_server(
-            EventLogBucket(
-                url=f"s3a://{bucket}/{FLAT_PREFIX}/",
-                region=names.environment.region,
-                credentials=_credentials_as_variables(),
-                endpoint=os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"),
-            )
+            f"s3a://{bucket}/{FLAT_PREFIX}/",
+            region=names.environment.region,
+            credentials=_credentials_as_variables(),
+            endpoint=os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"),
         )
     folder = RUN / "history" / names.prefix
     with translating_aws_errors(f"cannot read bucket {bucket}"):
