@@ -13,7 +13,7 @@ import pyarrow as pa
 from millrace.config import load
 from millrace.config.aws.resource_names import Names
 from millrace.config.model import Environment
-from millrace.lifecycle.account.outputs_and_launch_documents import LaunchDocument, read_launch_document
+from millrace.lifecycle.account.outputs_and_launch_documents import LaunchDocument
 from millrace.sandbox.local_stand_in_environment import make_stand_in
 from millrace.sandbox.payloads import records_from_nycflights
 from millrace.sandbox.programs import cdk, kafka_broker, localstack
@@ -40,9 +40,7 @@ class Sandbox:
 
     def launch_document(self, job: str) -> LaunchDocument:
         """Read a job's launch document from the deployed stack."""
-        return read_launch_document(
-            self.stack.client("cloudformation"), self.stack.client("s3"), self.names, job
-        )
+        return self.spark.launch_document(self.names, job)
 
 
 def deploy_to_localstack(

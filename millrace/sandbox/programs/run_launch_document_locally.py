@@ -20,9 +20,14 @@ from urllib.parse import urlparse
 
 from pyiceberg.catalog.sql import SqlCatalog
 
+from millrace.config.aws.resource_names import Names
 from millrace.config.engines import KINDS
 from millrace.config.engines.versions import spark_line_of
-from millrace.lifecycle.account.outputs_and_launch_documents import LaunchDocument, split_s3_url
+from millrace.lifecycle.account.outputs_and_launch_documents import (
+    LaunchDocument,
+    read_launch_document,
+    split_s3_url,
+)
 from millrace.sandbox.programs import jars, start_spark_submit
 from millrace.sandbox.programs.child_processes import RUN, ChildProcess
 from millrace.sandbox.programs.engine_default_spark_settings import engine_default_settings
@@ -140,6 +145,10 @@ class SandboxSpark:
             f"{s3a}bucket.probe": "0",
             f"{s3a}change.detection.mode": "none",
         }
+
+    def launch_document(self, names: Names, job: str) -> LaunchDocument:
+        """Read a job's launch document from the deployed stack."""
+        return read_launch_document(self.stack.client("cloudformation"), self.stack.client("s3"), names, job)
 
     def submit(
         self, launch: LaunchDocument, run: str, arguments: Sequence[str] = (), *, program: Path | None = None
