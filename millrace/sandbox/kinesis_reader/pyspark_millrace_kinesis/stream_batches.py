@@ -48,25 +48,6 @@ Row = tuple[bytes, str, str, str, datetime]
 
 
 @dataclass(frozen=True)
-class BatchLimits:
-    """Limits of a batch.
-
-    Parameters
-    ----------
-    records
-        Maximum number of records of one shard.
-    seconds
-        Longest time for reading shards; each is asked at least once.
-    call
-        Most records of one call.
-    """
-
-    records: int
-    seconds: float
-    call: int = PAGE
-
-
-@dataclass(frozen=True)
 class ShardRange:
     """Records of one shard in one batch.
 
@@ -90,11 +71,19 @@ class BatchPlanner:
     ----------
     start
         Start position: ``TRIM_HORIZON``, ``LATEST``, or an offset as JSON.
+    most_records
+        Maximum number of records of one shard in a batch.
+    seconds
+        Longest time for reading shards; each is asked at least once.
+    call
+        Most records of one call.
     """
 
     service: KinesisService
     start: str
-    limits: BatchLimits
+    most_records: int
+    seconds: float
+    call: int
     sleep: Callable[[float], None] = field(default=time.sleep, repr=False)
     _told: Offset | None = field(default=None, repr=False)
     """The offset that was returned last."""
@@ -140,7 +129,7 @@ class BatchPlanner:
         listed, fresh = self._list_shards(), dict[str, tuple[str, int]]()
         self._replace_ended_shards_by_children(listed, fresh)
         asked = self._readable_shards(listed)
-        deadline = time.monotonic() + self.limits.seconds
+        deadline = time.monotonic() + self.seconds
         while asked:
             asked = {shard for shard in sorted(asked) if self._read_once_and_tell_if_more(shard, fresh)}
             if time.monotonic() >= deadline:
@@ -206,7 +195,7 @@ class BatchPlanner:
                     shard, entry["iteratorType"], entry["iteratorPosition"]
                 )
             answer = self.service.get_records(
-                self._iterators[shard], min(self.limits.call, self.limits.records - taken)
+                self._iterators[shard], min(self.call, self.most_records - taken)
             )
         except ClientError as error:
             self._iterators.pop(shard, None)
@@ -235,7 +224,7 @@ class BatchPlanner:
         if not records and answer.get("MillisBehindLatest"):
             self.sleep(PAUSE_SECONDS)  # nothing here, but records further on
             return True
-        return bool(records) and taken < self.limits.records
+        return bool(records) and taken < self.most_records
 
 
 _BEGINNING: Entry = {"iteratorType": TRIM_HORIZON, "iteratorPosition": ""}
