@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from millrace.config.base import Model, remove_schema_default
-from millrace.config.document.problems import Finding, Path
+from millrace.config.document.problems import Finding, Path, findings_for_refused_keys
 from millrace.config.engines.base import GIB, HourlyBillItem, Job, JobBase, Worker
 from millrace.config.engines.versions import spark_version_by_engine_version, version_validator
 from millrace.config.units import Duration, Size, format_duration
@@ -160,13 +160,8 @@ class EmrJob(JobBase):
                 (*here, "disk"), worker.disk.human_readable(), f"{smallest}GiB to {largest}GiB, in whole GiB"
             )
         if self.scaling == "fixed":
-            for key, executors in zip(
-                ("min_executors", "initial_executors"), self.least_and_initial_executors, strict=True
-            ):
-                if executors is not None:
-                    yield Finding(
-                        (*path, key), str(executors), "nothing with scaling: fixed, which holds all executors"
-                    )
+            allowed = "nothing with scaling: fixed, which holds all executors"
+            yield from findings_for_refused_keys(path, self, ("min_executors", "initial_executors"), allowed)
         elif self.initial_executors is not None and self.initial_executors < (self.min_executors or 1):
             yield Finding(
                 (*path, "initial_executors"),
