@@ -293,7 +293,6 @@ class SampledRecords:
 
     def record(self, number: int, now: datetime) -> Values:
         """Draw one record; its times are moved to ``now``."""
-        del number
         drawn = dict(self.choose.choice(self.records))
         times = [
             f.name for f in self.schema.fields if isinstance(f.dataType, TimestampType | TimestampNTZType)
