@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +15,6 @@ import millrace
 from millrace.config.engines.versions import jar_set_name
 from millrace.config.model import Environment, Job
 
-from ..errors import InfrastructureError
 from .carried_boto3 import boto3_files_by_archive_path
 from .jars import locked_jars
 from .launch_document import AssetUrls
@@ -141,24 +139,12 @@ def asset_s3_url_text(asset: Asset) -> str:
     """Return an asset's ``s3://`` URL as text that can be written into a file.
 
     CDK knows an asset's address as a template expression; inside a file no template
-    is evaluated, so account and region of the stack are filled in here.
-
-    Raises
-    ------
-    InfrastructureError
-        The address holds something that only CloudFormation can resolve, which happens
-        with a stack without account or region.
+    is evaluated, so account and region of the stack are filled in here; each stack has both (``infra/stacks/base.py``).
     """
     stack = Stack.of(asset)
     expression = stack.resolve(asset.s3_object_url)
     text = expression["Fn::Sub"] if isinstance(expression, dict) else expression
-    url = text.replace("${AWS::AccountId}", stack.account).replace("${AWS::Region}", stack.region)
-    if re.search(r"\$\{", url):
-        raise InfrastructureError(
-            f"the address of {asset.node.path} is known only at deployment ({url}), but it is needed before: "
-            "give the stack an account and a region"
-        )
-    return str(url)
+    return str(text.replace("${AWS::AccountId}", stack.account).replace("${AWS::Region}", stack.region))
 
 
 def _staging_folder(scope: Construct) -> Path:
