@@ -123,12 +123,15 @@ def write_archive(root: Path, folder: Path, others: Mapping[str, Path], *, core:
     InfrastructureError
         A file of ``pipelines/`` may not travel.
     """
-    ours = {"millrace/__init__.py": _TOOL / "__init__.py"}
-    ours |= {f"millrace/etl/{file.relative_to(core).as_posix()}": file for file in files_of_package(core)}
-    ours |= {file.relative_to(root).as_posix(): file for file in pipeline_files(root)}
+    files = {
+        "millrace/__init__.py": _TOOL / "__init__.py",
+        **{f"millrace/etl/{file.relative_to(core).as_posix()}": file for file in files_of_package(core)},
+        **{file.relative_to(root).as_posix(): file for file in pipeline_files(root)},
+        **others,
+    }
     archive = folder / ("job-with-libraries.zip" if others else "job.zip")
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as target:
-        for name, file in sorted({**ours, **others}.items()):
+        for name, file in sorted(files.items()):
             entry = zipfile.ZipInfo(name, _EARLIEST_ZIP_TIME)
             entry.external_attr = 0o644 << 16
             target.writestr(entry, file.read_bytes())

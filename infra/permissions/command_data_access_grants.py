@@ -167,8 +167,8 @@ def grants_to_read_what_decides_deployment(scope: PermissionScope) -> list[Grant
         "access-analyzer:ValidatePolicy",
         "iam:GetAccountSummary",
         "servicequotas:GetAWSDefaultServiceQuota",
+        "states:ValidateStateMachineDefinition",
     ]
-    anywhere.append("states:ValidateStateMachineDefinition")
     resources = (
         ("Subnets", "RouteTables", "VpcEndpoints")
         if network.vpc
@@ -176,10 +176,12 @@ def grants_to_read_what_decides_deployment(scope: PermissionScope) -> list[Grant
     )
     anywhere += [f"ec2:Describe{each}" for each in resources]
     anywhere += ["kafka:ListClustersV2", "kafka:ListKafkaVersions"] if created else []
-    quotas = ["vpc/L-F678F1CE", "vpc/L-29B6F2EB", "ec2/L-0263D0A3"] if network.vpc is None else []
-    quotas += ["glue/L-08F3B322", "glue/L-5E4153CA"] if "glue" in kinds else []
-    quotas += ["emr-serverless/L-D05C8A75"] if "emr" in kinds else []
-    quotas += ["kafka/L-EDD31C36"] if created else []
+    quotas = [
+        *(("vpc/L-F678F1CE", "vpc/L-29B6F2EB", "ec2/L-0263D0A3") if network.vpc is None else ()),
+        *(("glue/L-08F3B322", "glue/L-5E4153CA") if "glue" in kinds else ()),
+        *(("emr-serverless/L-D05C8A75",) if "emr" in kinds else ()),
+        *(("kafka/L-EDD31C36",) if created else ()),
+    ]
     kinesis = [
         name for name, each in streams.items() if each.kind == "kinesis" and not each.cross_account_role
     ]

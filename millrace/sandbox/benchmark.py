@@ -152,12 +152,22 @@ def run_benchmark_schedule(
     )
     settings = _spark_settings(subject.document, home, cores, line)
     _create_reference_tables(subject, home)
-    arguments = ["--launch-document", (home / "launch.json").as_uri(), "--engine", "sandbox"]
-    arguments += ["--benchmark", (home / "schedule.json").as_uri()]
+    files = (
+        "--launch-document",
+        (home / "launch.json").as_uri(),
+        "--benchmark",
+        (home / "schedule.json").as_uri(),
+    )
     environment = {**program_variables(), "JAVA_HOME": str(java_home()), "PYTHONPATH": python_import_path()}
     entry = CORE / "main.py"
     with start_spark_submit.start_driver(
-        "benchmark", home, entry, settings, arguments, environment=environment, line=line
+        "benchmark",
+        home,
+        entry,
+        settings,
+        [*files, "--engine", "sandbox"],
+        environment=environment,
+        line=line,
     ) as process:
         told = 0
         while process.is_alive:

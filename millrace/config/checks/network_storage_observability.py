@@ -37,9 +37,7 @@ def check_infrastructure(environment: Environment) -> Iterator[Finding]:
 def _check_role_accounts(environment: Environment) -> Iterator[Finding]:
     """Check that roles belong to the environment's account, as services accept no others."""
     named: list[tuple[Path, str | None]] = [
-        (("jobs", name, "role"), job.role) for name, job in environment.jobs.items()
-    ]
-    named += [
+        *((("jobs", name, "role"), job.role) for name, job in environment.jobs.items()),
         (("network", "flow_logs_role"), environment.network.flow_logs_role),
         (("observability", "channel_role"), environment.observability.channel_role),
     ]

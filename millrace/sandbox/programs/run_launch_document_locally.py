@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -187,17 +188,18 @@ class SandboxSpark:
         own = [self._download_from_s3(url, home / url.rpartition("/")[2]) for url in document["jars"]]
         shipped = ("sandbox", "kafka-client", "postgresql") if document["engine"] == "glue" else ("sandbox",)
         engine = [path for jar_set in shipped for path in jars.jar_files(jar_set, line)]
-        settings = self.job_spark_settings(document)
-        settings["spark.jars"] = ",".join(str(path) for path in [*engine, *own])
-        settings["spark.eventLog.dir"] = event_logs.as_uri()
+        settings = {
+            **self.job_spark_settings(document),
+            "spark.jars": ",".join(str(path) for path in [*engine, *own]),
+            "spark.eventLog.dir": event_logs.as_uri(),
+        }
         if self.stack.region != _SIGNED_FOR:
             settings["spark.driver.extraClassPath"] = str(
                 _write_kinesis_signing_config_folder(home / "conf", self.stack)
             )
-        tail = [*document["arguments"], "--launch-document", launch.url, "--engine", "sandbox"]
-        for binding in self._core_bind_options(document["settings"], home):
-            tail += ["--bind", binding]
-        tail += arguments
+        bindings = (("--bind", each) for each in self._core_bind_options(document["settings"], home))
+        own_arguments = ("--launch-document", launch.url, "--engine", "sandbox")
+        tail = [*document["arguments"], *own_arguments, *chain.from_iterable(bindings), *arguments]
         environment = {
             **self.stack.environment_variables(),
             "AWS_CBOR_DISABLE": "true",
