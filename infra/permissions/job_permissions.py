@@ -261,6 +261,7 @@ class JobPermissions:
         name = self.names.job(self.plan.name)
         endings = ["", ":*", *(ending.format(job=name) for ending in self._job.log_group_endings)]
         groups = [self.names.arn("logs", f"log-group:{self.log_group}{ending}") for ending in endings]
+        own = [metric_namespace(name), *self._job.metric_namespaces]
         return [
             allow(
                 "WriteLogs",
@@ -275,19 +276,15 @@ class JobPermissions:
                 why="Streams, and on Glue groups below the job's own, have names that are made at run time",
             ),
             allow("FindLogGroups", ["logs:DescribeLogGroups"], ["*"], why=NO_NARROWER),
-            self._metric_grant(),
+            # Metrics of this job only, as other jobs' alarms use theirs. Glue writes its own with this role.
+            allow(
+                "PutMetrics",
+                ["cloudwatch:PutMetricData"],
+                ["*"],
+                {"StringEquals": {"cloudwatch:namespace": own if len(own) > 1 else own[0]}},
+                why=NO_NARROWER,
+            ),
         ]
-
-    def _metric_grant(self) -> Grant:
-        """Return the grant for metrics of this job only, as other jobs' alarms use theirs. Glue writes its own with this role."""
-        own = [metric_namespace(self.names.job(self.plan.name)), *self._job.metric_namespaces]
-        return allow(
-            "PutMetrics",
-            ["cloudwatch:PutMetricData"],
-            ["*"],
-            {"StringEquals": {"cloudwatch:namespace": own if len(own) > 1 else own[0]}},
-            why=NO_NARROWER,
-        )
 
 
 _READ_WRITE = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"]

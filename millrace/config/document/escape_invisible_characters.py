@@ -17,11 +17,11 @@ _RANGES = (
 )  # fmt: skip
 
 
-def _escape_of_code(code: int) -> str:
-    return f"\\x{code:02x}" if code < 0x20 else json.dumps(chr(code)).strip('"')
-
-
-TABLE = {code: _escape_of_code(code) for first, last in _RANGES for code in range(first, last + 1)}
+TABLE = {
+    code: f"\\x{code:02x}" if code < 0x20 else json.dumps(chr(code)).strip('"')
+    for first, last in _RANGES
+    for code in range(first, last + 1)
+}
 """Table for ``str.translate``. For characters that JSON leaves raw, the escapes are those of JSON, so that JSON text keeps
 its meaning.
 """

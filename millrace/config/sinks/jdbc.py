@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path as FilePath
 from typing import ClassVar, Literal
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from pydantic import Field
 
@@ -115,11 +115,6 @@ class JdbcSink(SinkConfig):
         return urlsplit(self.url.removeprefix("jdbc:"))
 
     @property
-    def url_parameter_names(self) -> tuple[str, ...]:
-        """Names of the URL's parameters."""
-        return tuple(each.partition("=")[0] for each in self._url_parts.query.split("&") if each)
-
-    @property
     def ports_outside_vpc(self) -> tuple[int, ...]:
         """Port of the server; 5432 if the URL names none."""
         return (int(self._url_parts.netloc.partition(":")[2] or 5432),)
@@ -135,7 +130,8 @@ class JdbcSink(SinkConfig):
             yield Finding(url, self.url, "a URL without user and password: sink.secret names both")
         elif not 0 < self.ports_outside_vpc[0] < 65536:
             yield Finding(url, self.url, "a port from 1 to 65535")
-        refused = [each for each in self.url_parameter_names if each not in _URL_OPTIONS]
+        parameters = parse_qsl(self._url_parts.query, keep_blank_values=True)
+        refused = [name for name, _ in parameters if name not in _URL_OPTIONS]
         if refused and not _LOGIN.search(self.url):
             yield Finding(
                 url,
