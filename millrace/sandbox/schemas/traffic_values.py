@@ -63,10 +63,6 @@ _RANGES = {
 _LARGEST = {ByteType: 127, ShortType: 10_000, IntegerType: 1_000_000, LongType: 1_000_000_000}
 
 
-class NoTestValuesError(ValueError):
-    """A schema for which no values can be made."""
-
-
 class SampleError(ValueError):
     """A file of samples that is not valid; the message has the line."""
 
