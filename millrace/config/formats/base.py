@@ -1,4 +1,4 @@
-"""Base of all payload formats: their keys, and what checks, planning, deployment and documents need from them."""
+"""Base of all payload formats: their keys, and what checks, planning and deployment need from them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,6 @@ from millrace.etl.launch import formats as launch
 if TYPE_CHECKING:
     from millrace.config.model import Job
     from millrace.config.queries import Payload
-
-
-@dataclass(frozen=True)
-class FormatDocumentation:
-    """Row of the table in ``docs/formats.md``: schema file, decoder, other payloads that are good, payloads that never are."""
-
-    schema: str
-    by: str
-    good: str
-    never: str
 
 
 @dataclass(frozen=True)
@@ -58,12 +48,10 @@ class FormatUse:
 
 
 class FormatConfig(Model, ABC):
-    """A kind of payload.
+    """A kind of payload; ``docs/formats.md`` says what it accepts as a record.
 
     Attributes
     ----------
-    reading
-        What it accepts as a record, for the documentation.
     suffix
         Suffix of its schema file.
     in_python
@@ -77,7 +65,6 @@ class FormatConfig(Model, ABC):
         Whether a payload can delete the row with its key.
     """
 
-    reading: ClassVar[FormatDocumentation]
     suffix: ClassVar[str] = ".ddl"
     in_python: ClassVar[bool] = False
     in_firehose: ClassVar[bool] = False

@@ -15,7 +15,7 @@ from millrace.config.aws.iam_statements import Grant, allow
 from millrace.config.base import KeyArn, SecretArn
 from millrace.config.document.problems import MISSING, Finding, Path
 from millrace.config.document.yaml_tree import is_file
-from millrace.config.sinks.base import SinkConfig, SinkContext, SinkDocumentation, SinkUse
+from millrace.config.sinks.base import SinkConfig, SinkContext, SinkUse
 from millrace.etl.launch import sinks as launch
 
 _LOGIN = re.compile(r"[?&](user|password|sslpassword|username)=", re.IGNORECASE)
@@ -55,12 +55,6 @@ _RDS = re.compile(r"(?!.*\.proxy-).*\.rds\.amazonaws\.com(\.cn)?")
 class JdbcSink(SinkConfig):
     """A table of PostgreSQL."""
 
-    promise = SinkDocumentation(
-        "a row, keyed by identity",
-        "exactly once, also with other writers; for results, that of the latest batch",
-        "nothing: a batch is one transaction",
-        "new rows and duplicates",
-    )
     services = ("secretsmanager",)
     jars: ClassVar[Mapping[str, str]] = {"postgresql": "EMR Serverless lacks and a job with a database needs"}
 
