@@ -20,7 +20,6 @@ from millrace.sandbox.programs import cdk, kafka_broker, localstack
 from millrace.sandbox.programs.child_processes import RUN, locked_sandbox_without_left_programs
 from millrace.sandbox.programs.run_launch_document_locally import SandboxSpark, delete_local_catalog
 from millrace.sizing import plan as compute_plan
-from millrace.sizing.plan_model import Plan
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,6 @@ class Sandbox:
     """A deployed environment and the servers it runs on."""
 
     environment: Environment
-    plan: Plan
     names: Names
     stack: localstack.LocalStack
     kafka: kafka_broker.KafkaBroker
@@ -82,7 +80,7 @@ def deploy_sandbox(name: str, stack: localstack.LocalStack, broker: kafka_broker
     assembly = RUN / "cdk.out"
     cdk.synthesise_assembly(standing.name, assembly, localstack.ACCOUNT)
     deploy_to_localstack(stack, assembly, names.account)
-    sandbox = Sandbox(environment, plan, names, stack, broker)
+    sandbox = Sandbox(environment, names, stack, broker)
     for stream_name, stream in environment.streams.items():
         if stream.cluster_name is not None and stream.topic_pattern is None:
             broker.create_topic(

@@ -31,8 +31,7 @@ class Names:
     @property
     def prefix(self) -> str:
         """Start of every name: ``project-environment``, after the company's prefix if it has one."""
-        company = self.environment.governance.name_prefix
-        parts = (company, self.environment.project, self.environment.name)
+        parts = (self.environment.governance.name_prefix, self.environment.project, self.environment.name)
         return "-".join(part for part in parts if part)
 
     @property
