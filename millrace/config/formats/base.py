@@ -14,7 +14,6 @@ from millrace.config.formats import ddl
 from millrace.etl.launch import formats as launch
 
 if TYPE_CHECKING:
-    from millrace.config.model import Job
     from millrace.config.queries import Payload
 
 
@@ -30,8 +29,6 @@ class FormatUse:
         The query or route, with the name of its schema file.
     schema
         That file.
-    job
-        The job of the query.
     root
         Folder of the project.
     """
@@ -39,7 +36,6 @@ class FormatUse:
     path: Path
     query: Payload
     schema: FilePath
-    job: Job
     root: FilePath
 
     def wrong_schema_finding(self, allowed: str) -> Finding:

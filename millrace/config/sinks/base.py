@@ -18,7 +18,7 @@ from millrace.etl.launch import sinks as launch
 
 if TYPE_CHECKING:
     from millrace.config.aws.resource_names import Names
-    from millrace.config.model import Environment, Job
+    from millrace.config.model import Environment
 
 Column = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 """Name of a column."""
@@ -34,15 +34,14 @@ class SinkUse:
         Path of the sink in the file.
     read
         Names of the streams whose records reach the query.
-    job, environment
-        The query's job, and the environment's valid parts.
+    environment
+        Its valid parts.
     root
         Folder of the project, with certificates.
     """
 
     path: Path
     read: frozenset[str]
-    job: Job
     environment: Environment
     root: FilePath
 
