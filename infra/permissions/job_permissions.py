@@ -1,7 +1,7 @@
 """Permissions of one job: named actions and resources, no managed policies of AWS, nothing for another job.
 
 Sources: the action lists of ``docs/design/permissions.md#roles-of-jobs``, which names the
-AWS page behind each.
+AWS page behind each; for Kafka the MSK guide, "IAM access control".
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from millrace.config.aws.iam_statements import (
     allow,
     allow_listing_prefixes,
     deny,
+    merge_grants,
 )
 from millrace.config.aws.regions import kms_via_service_names
 from millrace.config.aws.resource_names import VERSIONS, Names
 from millrace.config.model import Job
 from millrace.config.network_storage_governance_observability import ExistingTable
-from millrace.config.queries import OneStreamQueryBase
+from millrace.config.queries import DeriveQuery, OneStreamQueryBase
+from millrace.config.sinks import KINDS
+from millrace.config.sinks.base import SinkContext
 from millrace.config.table_writers_and_readers import maintained_tables, readers_of_table
 from millrace.sizing.alarms.reported_metrics import metric_namespace
 from millrace.sizing.plan_model import JobPlan
@@ -29,7 +32,6 @@ from millrace.sizing.plan_model import JobPlan
 from ..launch.job_spark_settings import database_location
 from ..launch.launch_document import event_log_prefix
 from ..launch.launch_settings import source_streams_of_job
-from ..sink_permissions import sink_grants
 from .source_permissions import kafka_secret_grants, source_grants
 
 
@@ -62,7 +64,7 @@ class JobPermissions:
         """Return all statements, in a fixed order, without those that would be for no resource."""
         statements = [
             *source_grants(self.names, self.plan.name),
-            *sink_grants(self.names, self._job, self.streams_key),
+            *self._sink_grants(),
             *kafka_secret_grants(self.names, self._job),
             *self._table_grants(),
             *self._s3_object_grants(),
@@ -116,6 +118,20 @@ class JobPermissions:
     @property
     def _job(self) -> Job:
         return self.names.environment.jobs[self.plan.name]
+
+    def _sink_grants(self) -> list[Grant]:
+        """Return the grants of the job's sinks beside the tables of the lake, in the order of the kinds."""
+        ends = [
+            (end.sink, isinstance(query, DeriveQuery) and bool(query.latest_by))
+            for query in self._job.queries.values()
+            for end in query.sinks_by_place.values()
+        ]
+        ends.sort(key=lambda each: list(KINDS).index(each[0].kind))
+        return merge_grants(
+            grant
+            for sink, deletes in ends
+            for grant in sink.grants(SinkContext(self.names, deletes=deletes, streams_key=self.streams_key))
+        )
 
     def _table_grants(self) -> list[Grant]:
         database = self.names.database
