@@ -20,7 +20,7 @@ from millrace.sandbox.localstack_deployment import Sandbox
 from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
 from millrace.sandbox.programs.run_launch_document_locally import (
     LocalJob,
-    copy_then_move_event_logs_and_count,
+    copy_then_move_event_logs,
 )
 from millrace.sandbox.records import lake_tables
 from millrace.sandbox.records.ledger import Ledger, LedgerComparison
@@ -132,7 +132,7 @@ class FailureDrill(JobsDrill):
         runs = [each.job for each in self._local.by_job[self._job]]
         logs = self._sandbox.launch_document(self._job).content["event_logs"]
         for run in runs:
-            copy_then_move_event_logs_and_count(self._sandbox.stack, run, logs)
+            copy_then_move_event_logs(self._sandbox.stack, run, logs)
         return self._drill_result(runs, live_from)
 
     def _send_live(self, stop: Flag) -> None:

@@ -33,7 +33,7 @@ from millrace.sandbox.programs.localstack import ACCOUNT, LocalStack
 from millrace.sandbox.programs.run_launch_document_locally import (
     EVENT_LOGS,
     LocalJob,
-    copy_then_move_event_logs_and_count,
+    copy_then_move_event_logs,
 )
 from millrace.sandbox.records import lake_tables
 from millrace.sandbox.records.producer import BackgroundThread, KafkaProducer, yield_at_rate
@@ -154,7 +154,7 @@ class Loop:
             job.process.kill()
         [name] = [each.name for each in job.event_logs.iterdir()]
         place = sandbox.launch_document(JOB).content["event_logs"]
-        copy_then_move_event_logs_and_count(self.stack, job, place)
+        copy_then_move_event_logs(self.stack, job, place)
         self.logs.append(EVENT_LOGS / name)
         return f"{place.rstrip('/')}/{name}"
 

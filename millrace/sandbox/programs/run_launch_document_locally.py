@@ -259,26 +259,19 @@ def _write_kinesis_signing_config_folder(folder: Path, stack: LocalStack) -> Pat
     return folder
 
 
-def copy_then_move_event_logs_and_count(stack: LocalStack, job: LocalJob, url: str) -> int:
+def copy_then_move_event_logs(stack: LocalStack, job: LocalJob, url: str) -> None:
     """Copy a run's event logs to the place of the deployed job's logs, and move them to the history server's folder.
 
     Parameters
     ----------
     url
         The launch document's ``event_logs``.
-
-    Returns
-    -------
-    int
-        Number of logs.
     """
     bucket, prefix = split_s3_url(url)
     EVENT_LOGS.mkdir(parents=True, exist_ok=True)
-    logs = sorted(job.event_logs.iterdir())
-    for path in logs:
+    for path in sorted(job.event_logs.iterdir()):
         stack.client("s3").upload_file(str(path), bucket, f"{prefix.rstrip('/')}/{path.name}")
         path.rename(EVENT_LOGS / path.name)
-    return len(logs)
 
 
 def delete_local_catalog() -> None:
