@@ -9,10 +9,9 @@ from typing import Any
 from aws_cdk import DefaultStackSynthesizer
 
 from millrace.config.aws.iam_statements import TAGGED, Grant, allow
-from millrace.config.aws.regions import endpoint_domain_of_region
+from millrace.config.aws.regions import kms_via_service_names
 from millrace.config.aws.resource_names import Names
 from millrace.config.engines import KINDS
-from millrace.config.network_storage_governance_observability import Bucket
 
 
 @dataclass(frozen=True)
@@ -45,14 +44,6 @@ class PermissionScope:
         jobs_by_engine = {kind: [name for name, job in jobs.items() if job.engine == kind] for kind in KINDS}
         return {kind: names for kind, names in jobs_by_engine.items() if names}
 
-    def s3_arn(self, place: str) -> str:
-        """Write the ARN of a bucket, or of objects in one."""
-        return f"arn:{self.names.aws_partition}:s3:::{place}"
-
-    def bucket_arn(self, kind: Bucket) -> str:
-        """Write the ARN of one of the environment's buckets."""
-        return self.s3_arn(self.names.bucket(kind))
-
     def bootstrap_resource_name(self, pattern: str) -> str:
         """Return a name of the bootstrap from its pattern in CDK's synthesizer."""
         environment = self.names.environment
@@ -77,11 +68,7 @@ class PermissionScope:
 
     def condition_via_service(self, service: str) -> dict[str, Any]:
         """Return the condition that limits a key to its use through one service."""
-        region = self.names.environment.region
-        # No document says which of the two names is used in China.
-        via = sorted(
-            {f"{service}.{region}.amazonaws.com", f"{service}.{region}.{endpoint_domain_of_region(region)}"}
-        )
+        via = kms_via_service_names(service, self.names.environment.region)
         return {"StringEquals": {"kms:ViaService": via}}
 
     def key_grants(self, sid: str, actions: list[str], service: str, data_class: str) -> list[Grant]:

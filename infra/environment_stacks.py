@@ -29,7 +29,7 @@ from .stacks.storage import StorageStack
 from .stacks.streams import StreamsStack, owned_streams
 
 
-def build_stacks(app: Construct, *, names: Names, plan: Plan, root: Path) -> dict[str, JobStack]:
+def build_stacks(app: Construct, *, names: Names, plan: Plan, root: Path) -> None:
     """Add an environment's stacks to an app.
 
     Parameters
@@ -38,11 +38,6 @@ def build_stacks(app: Construct, *, names: Names, plan: Plan, root: Path) -> dic
         The deployed names, with the environment and the account.
     root
         The project, whose ``pipelines/`` are deployed with the jobs beside the core.
-
-    Returns
-    -------
-    dict
-        The jobs' stacks, by the jobs' names.
 
     Raises
     ------
@@ -92,7 +87,6 @@ def build_stacks(app: Construct, *, names: Names, plan: Plan, root: Path) -> dic
         )
         if image is not None:
             history.add_stack_dependency(image, reason="tasks find an image")
-    jobs: dict[str, JobStack] = {}
     for name, job in environment.jobs.items():
         kind: type[JobStack] = resolve_name(engines.deployed_engine(job.engine).stack)
         stack = kind(app, names=names, plan=plan.jobs[name], foundation=foundation, root=root)
@@ -119,6 +113,4 @@ def build_stacks(app: Construct, *, names: Names, plan: Plan, root: Path) -> dic
                 alerts=lifecycle.alerts,
                 key=lifecycle.key,
             )
-        jobs[name] = stack
     apply_company_rules(app, environment)
-    return jobs

@@ -20,7 +20,7 @@ for name in java mutants node uv; do
   compile "toolchain/$name.in" -o "toolchain/$name.txt"
 done
 # Spark lines beside the one of pyproject.toml.
-.venv/bin/python -c 'from millrace.config.engines.versions import *; [print(l.name, l.spark) for l in LINES.values() if not l.default]' |
+.venv/bin/python -c 'from millrace.config.engines.versions import *; [print(l.name, l.spark) for l in LINES.values() if not l.is_default_line]' |
 while read -r line spark; do
   echo "pyspark==$spark" | compile - -o "toolchain/spark-$line.txt"
 done

@@ -51,7 +51,7 @@ class EventLogCopier(LoggedEncryptedStateMachine):
             log_name="event-logs",
             kind="EXPRESS",
             definition=copy_machine_definition(bucket, names.account),
-            grants=_copy_grants(f"arn:{names.aws_partition}:s3:::{bucket}"),
+            grants=_copy_grants(names.s3_arn(bucket)),
             key=key,
             logs_key=key,
             purpose=f"Copies event logs of {names.prefix} under one prefix",

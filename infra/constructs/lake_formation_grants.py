@@ -42,9 +42,7 @@ def add_lake_formation_grants(stack: JobStack) -> None:
         table = of.TableResourceProperty(**where, database_name=name.database, name=name.table)
         _add_lake_formation_grant(stack, f"Lake-{name.database}-{name.table}", {"table": table}, _READ)
     if names.environment.storage.lake_formation == "tables-and-location":
-        location = of.DataLocationResourceProperty(
-            **where, resource_arn=f"arn:{names.aws_partition}:s3:::{names.bucket('lake')}"
-        )
+        location = of.DataLocationResourceProperty(**where, resource_arn=names.bucket_arn("lake"))
         _add_lake_formation_grant(
             stack, "LakeLocation", {"data_location": location}, ("DATA_LOCATION_ACCESS",)
         )

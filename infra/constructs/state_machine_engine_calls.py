@@ -266,8 +266,7 @@ def _conditional_value_for_own_arguments(value: str, once: str) -> str:
 
 def _split_settings_by_command_line_fit(document: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
     """Split the settings: those for the command line, and those with blanks or quotes, which would break it."""
-    settings: dict[str, str] = dict(document["spark"])
-    settings["spark.submit.pyFiles"] = document["archive"]
+    settings: dict[str, str] = {**document["spark"], "spark.submit.pyFiles": document["archive"]}
     if document["jars"]:
         shipped = settings.get("spark.jars")
         settings["spark.jars"] = ",".join([*([shipped] if shipped else []), *document["jars"]])

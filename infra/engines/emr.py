@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from millrace.config.aws.iam_statements import TAGGED, Grant, allow
 from millrace.config.engines import Job
-from millrace.config.engines.base import GIB
 from millrace.config.engines.emr import EmrJob
 from millrace.sizing.plan_model import JobPlan
 from millrace.sizing.prices_and_limits import service_limits
@@ -17,7 +16,6 @@ from .base import DeployedEngine
 if TYPE_CHECKING:
     from ..environment_permission_scope import PermissionScope
 
-_MIB = 1024 * 1024
 _RUNS = "The id of a run is known when it has begun"
 
 _EMR_ICEBERG_JAR = "/usr/share/aws/iceberg/lib/iceberg-spark3-runtime.jar"
@@ -41,7 +39,7 @@ class DeployedEmr(DeployedEngine):
         assert isinstance(job, EmrJob), plan.name
         # EMR Serverless rolls event logs by itself, and Spark's own settings for it break the upload
         # on emr-7 releases: none of spark.eventLog.* is set here.
-        heap = f"{heap_mib_of_worker(plan.memory_gib * 1024**3)}m"
+        heap = f"{heap_mib_of_worker(plan.memory_gib)}m"
         disk = f"{plan.disk_gib}g"
         scaling = plan.scaling
         assert scaling.allocation_ratio is not None, f"{plan.name}: no dynamic allocation in the plan"
@@ -84,8 +82,8 @@ class DeployedEmr(DeployedEngine):
         """Return the size of the workers."""
         return {
             "vcpu": plan.vcpu,
-            "memory": format_gigabytes(plan.memory_gib * GIB),
-            "disk": format_gigabytes(plan.disk_gib * GIB),
+            "memory": format_gigabytes(plan.memory_gib),
+            "disk": format_gigabytes(plan.disk_gib),
         }
 
     def engine_launch_keys(self, job: Job) -> dict[str, Any]:
@@ -111,17 +109,17 @@ class DeployedEmr(DeployedEngine):
         return [allow("WatchEmrRuns", ["emr-serverless:GetJobRun"], [runs], why=_RUNS)]
 
 
-def format_gigabytes(size: int) -> str:
+def format_gigabytes(gib: int) -> str:
     """Write a size in the format of EMR Serverless: ``16 GB`` (of 1,024³ bytes)."""
-    return f"{size / GIB:g} GB"
+    return f"{gib:g} GB"
 
 
-def heap_mib_of_worker(memory_bytes: int) -> int:
+def heap_mib_of_worker(memory_gib: int) -> int:
     """Return the heap that fits in a worker beside its overhead, in MiB.
 
     Parameters
     ----------
-    memory_bytes
+    memory_gib
         Memory of the worker.
 
     Returns
@@ -129,6 +127,6 @@ def heap_mib_of_worker(memory_bytes: int) -> int:
     int
         The largest heap ``h`` with ``h + max(384, 0.1·h)`` within the worker.
     """
-    total = memory_bytes // _MIB
+    total = memory_gib * 1024
     heap = int(total / (1 + _OVERHEAD_SHARE))
     return min(heap, total - _OVERHEAD_LEAST_MIB)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,8 +15,6 @@ import millrace
 from millrace.config.engines.versions import jar_set_name
 from millrace.config.model import Environment, Job
 
-from ..errors import InfrastructureError
-from ..sink_permissions import written_kafka_clusters
 from .carried_boto3 import boto3_files_by_archive_path
 from .jars import locked_jars
 from .launch_document import AssetUrls
@@ -88,7 +85,7 @@ def jars_that_engine_lacks(environment: Environment, job: Job, root: Path) -> tu
         *(each.jars for each in read),
     ]
     reasons = {group: why for asked in needed for group, why in asked.items()}
-    if connected_kafka_clusters(environment, job) or written_kafka_clusters(environment, job):
+    if connected_kafka_clusters(environment, job):
         reasons["kafka-client"] = "EMR Serverless lacks and a job with Kafka needs"
     jars = [
         jar
@@ -126,12 +123,15 @@ def write_archive(root: Path, folder: Path, others: Mapping[str, Path], *, core:
     InfrastructureError
         A file of ``pipelines/`` may not travel.
     """
-    ours = {"millrace/__init__.py": _TOOL / "__init__.py"}
-    ours |= {f"millrace/etl/{file.relative_to(core).as_posix()}": file for file in files_of_package(core)}
-    ours |= {file.relative_to(root).as_posix(): file for file in pipeline_files(root)}
+    files = {
+        "millrace/__init__.py": _TOOL / "__init__.py",
+        **{f"millrace/etl/{file.relative_to(core).as_posix()}": file for file in files_of_package(core)},
+        **{file.relative_to(root).as_posix(): file for file in pipeline_files(root)},
+        **others,
+    }
     archive = folder / ("job-with-libraries.zip" if others else "job.zip")
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as target:
-        for name, file in sorted({**ours, **others}.items()):
+        for name, file in sorted(files.items()):
             entry = zipfile.ZipInfo(name, _EARLIEST_ZIP_TIME)
             entry.external_attr = 0o644 << 16
             target.writestr(entry, file.read_bytes())
@@ -142,24 +142,12 @@ def asset_s3_url_text(asset: Asset) -> str:
     """Return an asset's ``s3://`` URL as text that can be written into a file.
 
     CDK knows an asset's address as a template expression; inside a file no template
-    is evaluated, so account and region of the stack are filled in here.
-
-    Raises
-    ------
-    InfrastructureError
-        The address holds something that only CloudFormation can resolve, which happens
-        with a stack without account or region.
+    is evaluated, so account and region of the stack are filled in here; each stack has both (``infra/stacks/base.py``).
     """
     stack = Stack.of(asset)
     expression = stack.resolve(asset.s3_object_url)
     text = expression["Fn::Sub"] if isinstance(expression, dict) else expression
-    url = text.replace("${AWS::AccountId}", stack.account).replace("${AWS::Region}", stack.region)
-    if re.search(r"\$\{", url):
-        raise InfrastructureError(
-            f"the address of {asset.node.path} is known only at deployment ({url}), but it is needed before: "
-            "give the stack an account and a region"
-        )
-    return str(url)
+    return str(text.replace("${AWS::AccountId}", stack.account).replace("${AWS::Region}", stack.region))
 
 
 def _staging_folder(scope: Construct) -> Path:

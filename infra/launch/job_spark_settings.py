@@ -23,14 +23,9 @@ _STATE = {
 """Settings of a job with state."""
 
 
-def warehouse_url(names: Names) -> str:
-    """Return the prefix under which the catalog keeps its tables."""
-    return f"s3://{names.bucket('lake')}/warehouse"
-
-
 def database_location(names: Names) -> str:
     """Return the prefix of the environment's database; tables lie directly below it."""
-    return f"{warehouse_url(names)}/{names.database}.db"
+    return f"{names.warehouse_url}/{names.database}.db"
 
 
 def spark_settings(environment: Environment, job: Job, plan: JobPlan, names: Names) -> dict[str, str]:
@@ -98,7 +93,7 @@ def _catalog_settings(names: Names) -> dict[str, str]:
         prefix: f"{_ICEBERG}.spark.SparkCatalog",
         f"{prefix}.catalog-impl": f"{_ICEBERG}.aws.glue.GlueCatalog",
         f"{prefix}.io-impl": f"{_ICEBERG}.aws.s3.S3FileIO",
-        f"{prefix}.warehouse": warehouse_url(names),
+        f"{prefix}.warehouse": names.warehouse_url,
         # Without it the SDK looks for AWS_REGION; no document says that an engine sets it.
         f"{prefix}.client.region": names.environment.region,
         # A cached table hides other sessions' commits from the session of a micro-batch.

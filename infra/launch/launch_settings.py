@@ -30,8 +30,6 @@ from millrace.sizing.jobs.sink_batch_bytes_at_peak import batch_bytes_at_peak
 from millrace.sizing.plan_model import JobPlan, QueryPlan
 from millrace.sizing.prices_and_limits import limit_per_second
 
-from ..sink_permissions import written_kafka_clusters
-
 _SHORTEST_TRIGGER = 2.0
 """Seconds for which a shard is read at least in two batches of a bounded run."""
 
@@ -49,9 +47,6 @@ def job_settings(environment: Environment, job_plan: JobPlan, names: Names) -> l
     """
     job = environment.jobs[job_plan.name]
     retention = environment.storage.dead_letter_retention
-    clusters = dict.fromkeys(
-        (*connected_kafka_clusters(environment, job), *written_kafka_clusters(environment, job))
-    )
     return launch.JobSettings(
         version=1,
         environment=environment.name,
@@ -63,7 +58,10 @@ def job_settings(environment: Environment, job_plan: JobPlan, names: Names) -> l
         dead_letters_kept_seconds=None if retention is None else int(retention.total_seconds()),
         erase_share=environment.storage.erase_share,
         upkeep=_upkeep_settings(environment, job_plan.name, names),
-        connections={cluster: _connection_settings(environment, cluster, names) for cluster in clusters},
+        connections={
+            cluster: _connection_settings(environment, cluster, names)
+            for cluster in connected_kafka_clusters(environment, job)
+        },
         queries=tuple(
             _query_settings(environment, job_plan.name, query, job_plan.queries[name], names)
             for name, query in job.queries.items()
@@ -103,9 +101,10 @@ def source_streams_of_job(environment: Environment, job: Job) -> dict[str, Strea
 
 
 def connected_kafka_clusters(environment: Environment, job: Job) -> tuple[str, ...]:
-    """Return the logical names of the Kafka clusters that a job connects to."""
-    names_of_clusters = (stream.cluster_name for stream in source_streams_of_job(environment, job).values())
-    return tuple(dict.fromkeys(name for name in names_of_clusters if name is not None))
+    """Return the logical names of the Kafka clusters that a job reads and writes."""
+    read = (stream.cluster_name for stream in source_streams_of_job(environment, job).values())
+    written = (cluster for sink in job.sinks for cluster in sink.kafka_cluster_names(environment.streams))
+    return tuple(dict.fromkeys(name for name in (*read, *written) if name is not None))
 
 
 def _connection_settings(environment: Environment, cluster: str, names: Names) -> launch.Connection:

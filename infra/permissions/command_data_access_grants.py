@@ -31,7 +31,7 @@ _ALL_ALARMS = "The quota counts all alarms of the account"
 
 def grants_to_read_checkpoints(scope: PermissionScope) -> list[Grant]:
     """Read the checkpoints of all jobs."""
-    bucket = scope.bucket_arn("checkpoints")
+    bucket = scope.names.bucket_arn("checkpoints")
     return [
         # On the complete bucket: a caller that may not list it gets 403, not 404, for an object that does not exist (API
         # reference, GetObject), and a request for an object has no prefix for a condition.
@@ -48,7 +48,7 @@ def grants_to_read_checkpoints(scope: PermissionScope) -> list[Grant]:
 
 def grants_to_write_checkpoints(scope: PermissionScope) -> list[Grant]:
     """Change the checkpoints of all jobs, and the files that commands put beside them for a run."""
-    bucket = scope.bucket_arn("checkpoints")
+    bucket = scope.names.bucket_arn("checkpoints")
     actions = ["s3:DeleteObject", "s3:PutObject"]
     if "checkpoints" in scope.names.environment.storage.buckets:
         # The environment's own bucket keeps no versions; an existing one may, and corrected payloads must not stay in it.
@@ -79,7 +79,7 @@ def grants_to_read_table_files(scope: PermissionScope) -> list[Grant]:
     if not own:
         return []
     location = database_location(scope.names).removeprefix("s3://")
-    files = [f"{scope.s3_arn(location)}/{table}/*" for table in own]
+    files = [f"{scope.names.s3_arn(location)}/{table}/*" for table in own]
     return [
         allow("ReadTableFiles", ["s3:GetObject"], files, why=FILES),
         *scope.s3_key_grants("Decrypt", ["kms:Decrypt"], "data"),
@@ -135,7 +135,7 @@ def grants_to_read_topics(scope: PermissionScope) -> list[Grant]:
 
 def grants_to_read_event_logs(scope: PermissionScope) -> list[Grant]:
     """Read the jobs' Spark event logs."""
-    environment, bucket = scope.names.environment, scope.bucket_arn("event-logs")
+    environment, bucket = scope.names.environment, scope.names.bucket_arn("event-logs")
     prefixes = [f"{section.engine}/{job}" for job, section in environment.jobs.items()]
     if environment.history is not None:
         prefixes.append(FLAT_PREFIX)
@@ -167,8 +167,8 @@ def grants_to_read_what_decides_deployment(scope: PermissionScope) -> list[Grant
         "access-analyzer:ValidatePolicy",
         "iam:GetAccountSummary",
         "servicequotas:GetAWSDefaultServiceQuota",
+        "states:ValidateStateMachineDefinition",
     ]
-    anywhere.append("states:ValidateStateMachineDefinition")
     resources = (
         ("Subnets", "RouteTables", "VpcEndpoints")
         if network.vpc
@@ -176,10 +176,12 @@ def grants_to_read_what_decides_deployment(scope: PermissionScope) -> list[Grant
     )
     anywhere += [f"ec2:Describe{each}" for each in resources]
     anywhere += ["kafka:ListClustersV2", "kafka:ListKafkaVersions"] if created else []
-    quotas = ["vpc/L-F678F1CE", "vpc/L-29B6F2EB", "ec2/L-0263D0A3"] if network.vpc is None else []
-    quotas += ["glue/L-08F3B322", "glue/L-5E4153CA"] if "glue" in kinds else []
-    quotas += ["emr-serverless/L-D05C8A75"] if "emr" in kinds else []
-    quotas += ["kafka/L-EDD31C36"] if created else []
+    quotas = [
+        *(("vpc/L-F678F1CE", "vpc/L-29B6F2EB", "ec2/L-0263D0A3") if network.vpc is None else ()),
+        *(("glue/L-08F3B322", "glue/L-5E4153CA") if "glue" in kinds else ()),
+        *(("emr-serverless/L-D05C8A75",) if "emr" in kinds else ()),
+        *(("kafka/L-EDD31C36",) if created else ()),
+    ]
     kinesis = [
         name for name, each in streams.items() if each.kind == "kinesis" and not each.cross_account_role
     ]
@@ -187,11 +189,11 @@ def grants_to_read_what_decides_deployment(scope: PermissionScope) -> list[Grant
         anywhere.append("kinesis:DescribeLimits")
     if environment.storage.lake_formation != "off":
         anywhere.append("lakeformation:GetDataLakeSettings")
-    buckets = list(dict.fromkeys(scope.bucket_arn(kind) for kind in get_args(Bucket)))
+    buckets = list(dict.fromkeys(scope.names.bucket_arn(kind) for kind in get_args(Bucket)))
     outside = any(reason_job_runs_in_vpc(environment, job) is None for job in environment.jobs)
-    policies = [scope.s3_arn(each) for each in environment.storage.buckets.values()] if outside else []
+    policies = [scope.names.s3_arn(each) for each in environment.storage.buckets.values()] if outside else []
     keys = [key for _, key in environment.storage.keys if key is not None] if outside else []
-    assets = scope.s3_arn(
+    assets = scope.names.s3_arn(
         scope.bootstrap_resource_name(DefaultStackSynthesizer.DEFAULT_FILE_ASSETS_BUCKET_NAME)
     )
     return [

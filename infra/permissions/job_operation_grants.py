@@ -30,7 +30,7 @@ def grants_to_read_stacks(scope: PermissionScope) -> list[Grant]:
     assets = scope.bootstrap_resource_name(DefaultStackSynthesizer.DEFAULT_FILE_ASSETS_BUCKET_NAME)
     # Those that the file no longer has, too, which a deployment removes.
     stacks = [scope.names.arn("cloudformation", f"stack/{scope.names.prefix}-*")]
-    documents = [f"{scope.s3_arn(assets)}/{scope.names.stack('job-*')}/*"]
+    documents = [f"{scope.names.s3_arn(assets)}/{scope.names.stack('job-*')}/*"]
     return [
         allow("FindStacks", ["cloudformation:ListStacks"], ["*"], why=NO_NARROWER),
         allow(
@@ -47,7 +47,9 @@ def grants_to_read_stacks(scope: PermissionScope) -> list[Grant]:
 def grants_to_keep_replaced_versions(scope: PermissionScope) -> list[Grant]:
     """Keep the version that a deployment replaces, and find it again."""
     names = scope.names
-    places = [f"{scope.s3_arn(names.versions_url(job).removeprefix('s3://'))}/*" for job in scope.job_names]
+    places = [
+        f"{scope.names.s3_arn(names.versions_url(job).removeprefix('s3://'))}/*" for job in scope.job_names
+    ]
     digests = [names.arn("ssm", f"parameter{names.versions_parameter(job)}") for job in scope.job_names]
     return [
         allow("KeepVersions", ["s3:GetObject", "s3:PutObject"], places, why=FILES),

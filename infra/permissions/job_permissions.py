@@ -1,7 +1,7 @@
 """Permissions of one job: named actions and resources, no managed policies of AWS, nothing for another job.
 
 Sources: the action lists of ``docs/design/permissions.md#roles-of-jobs``, which names the
-AWS page behind each.
+AWS page behind each; for Kafka the MSK guide, "IAM access control".
 """
 
 from __future__ import annotations
@@ -16,11 +16,15 @@ from millrace.config.aws.iam_statements import (
     allow,
     allow_listing_prefixes,
     deny,
+    merge_grants,
 )
-from millrace.config.aws.regions import endpoint_domain_of_region
+from millrace.config.aws.regions import kms_via_service_names
 from millrace.config.aws.resource_names import VERSIONS, Names
+from millrace.config.model import Job
 from millrace.config.network_storage_governance_observability import ExistingTable
-from millrace.config.queries import OneStreamQueryBase
+from millrace.config.queries import DeriveQuery, OneStreamQueryBase
+from millrace.config.sinks import KINDS
+from millrace.config.sinks.base import SinkContext
 from millrace.config.table_writers_and_readers import maintained_tables, readers_of_table
 from millrace.sizing.alarms.reported_metrics import metric_namespace
 from millrace.sizing.plan_model import JobPlan
@@ -28,19 +32,7 @@ from millrace.sizing.plan_model import JobPlan
 from ..launch.job_spark_settings import database_location
 from ..launch.launch_document import event_log_prefix
 from ..launch.launch_settings import source_streams_of_job
-from ..sink_permissions import sink_grants
 from .source_permissions import kafka_secret_grants, source_grants
-
-__all__ = ["EncryptionKeyArns", "Grant", "JobPermissions", "glue_network_grants"]
-
-
-@dataclass(frozen=True)
-class EncryptionKeyArns:
-    """ARNs of the keys that a job's data is encrypted with; ``streams`` is ``None`` when the environment owns no stream."""
-
-    data: str
-    logs: str
-    streams: str | None
 
 
 @dataclass(frozen=True)
@@ -49,8 +41,8 @@ class JobPermissions:
 
     Parameters
     ----------
-    keys
-        Keys of the data that the job reads and writes.
+    data_key, logs_key, streams_key
+        ARNs of the keys of the data that the job reads and writes; no ``streams_key`` when the environment owns no stream.
     assets
         Bucket and prefix where CDK publishes the files of the job's stack only.
     log_group
@@ -61,7 +53,9 @@ class JobPermissions:
 
     names: Names
     plan: JobPlan
-    keys: EncryptionKeyArns
+    data_key: str
+    logs_key: str
+    streams_key: str | None
     assets: str
     log_group: str
     workspace: str | None = None
@@ -70,8 +64,8 @@ class JobPermissions:
         """Return all statements, in a fixed order, without those that would be for no resource."""
         statements = [
             *source_grants(self.names, self.plan.name),
-            *sink_grants(self.names, self.names.environment.jobs[self.plan.name], self.keys.streams),
-            *kafka_secret_grants(self.names, self.names.environment.jobs[self.plan.name]),
+            *self._sink_grants(),
+            *kafka_secret_grants(self.names, self._job),
             *self._table_grants(),
             *self._s3_object_grants(),
             *self._key_grants(),
@@ -84,17 +78,16 @@ class JobPermissions:
     @property
     def written_tables(self) -> tuple[str, ...]:
         """Tables that the job makes and appends to."""
-        queries = self.names.environment.jobs[self.plan.name].queries.values()
+        queries = self._job.queries.values()
         return tuple(table for query in queries for table in query.created_tables_by_place.values())
 
     @property
     def benchmark_tables(self) -> tuple[str, ...]:
         """Tables of a benchmark beside the tables that queries on topics write; each run creates and drops them."""
-        environment = self.names.environment
-        queries = environment.jobs[self.plan.name].queries.values()
+        streams = self.names.environment.streams
         on_topic = any(
-            isinstance(query, OneStreamQueryBase) and environment.streams[query.source].splits
-            for query in queries
+            isinstance(query, OneStreamQueryBase) and streams[query.source].splits
+            for query in self._job.queries.values()
         )
         return tuple(f"{table}_benchmark" for table in self.written_tables) if on_topic else ()
 
@@ -104,20 +97,41 @@ class JobPermissions:
 
         Those of somebody else's databases are in :attr:`existing_tables_read`.
         """
-        tables: list[str] = []
-        for query in self.names.environment.jobs[self.plan.name].queries.values():
-            tables += [table for table, _ in query.source_tables_and_routes]
-            tables += [item.table for end in query.sinks_by_place.values() for item in end.enrich]
-        others = self.names.environment.tables
-        return tuple(t for t in dict.fromkeys(tables) if t not in self.written_tables and t not in others)
+        others = {*self.written_tables, *self.names.environment.tables}
+        return tuple(table for table in self._tables_read if table not in others)
 
     @property
     def existing_tables_read(self) -> tuple[ExistingTable, ...]:
         """Tables that somebody else owns and the job reads."""
         tables = self.names.environment.tables
-        queries = self.names.environment.jobs[self.plan.name].queries.values()
-        named = [e.table for query in queries for end in query.sinks_by_place.values() for e in end.enrich]
-        return tuple(tables[name] for name in dict.fromkeys(named) if name in tables)
+        return tuple(tables[name] for name in self._tables_read if name in tables)
+
+    @property
+    def _tables_read(self) -> tuple[str, ...]:
+        """Tables that the job reads, its own too, each once."""
+        tables: list[str] = []
+        for query in self._job.queries.values():
+            tables += [table for table, _ in query.source_tables_and_routes]
+            tables += [item.table for end in query.sinks_by_place.values() for item in end.enrich]
+        return tuple(dict.fromkeys(tables))
+
+    @property
+    def _job(self) -> Job:
+        return self.names.environment.jobs[self.plan.name]
+
+    def _sink_grants(self) -> list[Grant]:
+        """Return the grants of the job's sinks beside the tables of the lake, in the order of the kinds."""
+        ends = [
+            (end.sink, isinstance(query, DeriveQuery) and bool(query.latest_by))
+            for query in self._job.queries.values()
+            for end in query.sinks_by_place.values()
+        ]
+        ends.sort(key=lambda each: list(KINDS).index(each[0].kind))
+        return merge_grants(
+            grant
+            for sink, deletes in ends
+            for grant in sink.grants(SinkContext(self.names, deletes=deletes, streams_key=self.streams_key))
+        )
 
     def _table_grants(self) -> list[Grant]:
         database = self.names.database
@@ -157,8 +171,8 @@ class JobPermissions:
         ]
 
     def _s3_object_grants(self) -> list[Grant]:
-        lake, location = self._bucket_arn("lake"), database_location(self.names).split("/", 3)[3]
-        checkpoints, logs = self._bucket_arn("checkpoints"), self._bucket_arn("event-logs")
+        lake, location = self.names.bucket_arn("lake"), database_location(self.names).split("/", 3)[3]
+        checkpoints, logs = self.names.bucket_arn("checkpoints"), self.names.bucket_arn("event-logs")
         written = [f"{location}/{table}" for table in (*self.written_tables, *self.benchmark_tables)]
         read = [f"{location}/{table}" for table in self.tables_only_read]
         folder = self.names.checkpoint_folder(self.plan.name)
@@ -176,7 +190,7 @@ class JobPermissions:
             allow(
                 "LoadFiles",
                 ["s3:GetObject"],
-                [f"arn:{self.names.aws_partition}:s3:::{self.assets}/*"],
+                [self.names.s3_arn(f"{self.assets}/*")],
                 why="Files are named by their content, and an executor that joins a run after the next deployment loads the files of the run's start",
             ),
             allow("ReadTableFiles", ["s3:GetObject"], [f"{lake}/{prefix}/*" for prefix in read], why=FILES),
@@ -208,7 +222,7 @@ class JobPermissions:
 
     def _existing_table_file_grants(self) -> list[Grant]:
         places = [table.location.removeprefix("s3://").rstrip("/") for table in self.existing_tables_read]
-        files = [f"arn:{self.names.aws_partition}:s3:::{place}/*" for place in places]
+        files = [self.names.s3_arn(f"{place}/*") for place in places]
         buckets: dict[str, list[str]] = {}
         for place in places:
             bucket, prefix = place.split("/", 1)
@@ -216,23 +230,21 @@ class JobPermissions:
         return [
             allow("ReadGivenFiles", ["s3:GetObject"], files, why=FILES),
             *(
-                allow_listing_prefixes(
-                    f"ListGivenFiles{number}", f"arn:{self.names.aws_partition}:s3:::{bucket}", prefixes
-                )
+                allow_listing_prefixes(f"ListGivenFiles{number}", self.names.s3_arn(bucket), prefixes)
                 for number, (bucket, prefixes) in enumerate(buckets.items(), start=1)
             ),
         ]
 
     def _key_grants(self) -> list[Grant]:
         environment = self.names.environment
-        read = source_streams_of_job(environment, environment.jobs[self.plan.name]).values()
-        owned = [self.keys.streams for stream in read if stream.is_created and self.keys.streams is not None]
+        read = source_streams_of_job(environment, self._job).values()
+        owned = [self.streams_key for stream in read if stream.is_created and self.streams_key is not None]
         keys = [stream.foreign_kms_key for stream in read] + [
             table.key for table in self.existing_tables_read
         ]
         assets = environment.governance.bootstrap_key
         return [
-            allow("EncryptData", ["kms:Decrypt", "kms:GenerateDataKey"], [self.keys.data, self.keys.logs]),
+            allow("EncryptData", ["kms:Decrypt", "kms:GenerateDataKey"], [self.data_key, self.logs_key]),
             # The bucket also holds other stacks' files: use the key through S3 only, for what the role may read there.
             allow(
                 "DecryptFiles",
@@ -257,19 +269,15 @@ class JobPermissions:
 
     def _via_service_names(self, service: str) -> str | list[str]:
         """Return the name of a service in the condition ``kms:ViaService``."""
-        region = self.names.environment.region
-        # No document says which of the two names is used in China.
-        via = sorted(
-            {f"{service}.{region}.amazonaws.com", f"{service}.{region}.{endpoint_domain_of_region(region)}"}
-        )
+        via = kms_via_service_names(service, self.names.environment.region)
         return via if len(via) > 1 else via[0]
 
     def _telemetry_grants(self) -> list[Grant]:
         # Not `GROUP*`: that also matches the group of a job whose name begins with this one's.
-        endings = ["", ":*"]
-        job, name = self.names.environment.jobs[self.plan.name], self.names.job(self.plan.name)
-        endings += [ending.format(job=name) for ending in job.log_group_endings]
+        name = self.names.job(self.plan.name)
+        endings = ["", ":*", *(ending.format(job=name) for ending in self._job.log_group_endings)]
         groups = [self.names.arn("logs", f"log-group:{self.log_group}{ending}") for ending in endings]
+        own = [metric_namespace(name), *self._job.metric_namespaces]
         return [
             allow(
                 "WriteLogs",
@@ -284,23 +292,15 @@ class JobPermissions:
                 why="Streams, and on Glue groups below the job's own, have names that are made at run time",
             ),
             allow("FindLogGroups", ["logs:DescribeLogGroups"], ["*"], why=NO_NARROWER),
-            self._metric_grant(),
+            # Metrics of this job only, as other jobs' alarms use theirs. Glue writes its own with this role.
+            allow(
+                "PutMetrics",
+                ["cloudwatch:PutMetricData"],
+                ["*"],
+                {"StringEquals": {"cloudwatch:namespace": own if len(own) > 1 else own[0]}},
+                why=NO_NARROWER,
+            ),
         ]
-
-    def _metric_grant(self) -> Grant:
-        """Return the grant for metrics of this job only, as other jobs' alarms use theirs. Glue writes its own with this role."""
-        own = [metric_namespace(self.names.job(self.plan.name))]
-        own += self.names.environment.jobs[self.plan.name].metric_namespaces
-        return allow(
-            "PutMetrics",
-            ["cloudwatch:PutMetricData"],
-            ["*"],
-            {"StringEquals": {"cloudwatch:namespace": own if len(own) > 1 else own[0]}},
-            why=NO_NARROWER,
-        )
-
-    def _bucket_arn(self, kind: str) -> str:
-        return f"arn:{self.names.aws_partition}:s3:::{self.names.bucket(kind)}"  # type: ignore[arg-type]  # narrowed by callers
 
 
 _READ_WRITE = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"]
@@ -319,7 +319,7 @@ def grants_denying_version_writes(names: Names) -> list[Grant]:
         deny(
             "NeverVersions",
             WRITES,
-            [f"arn:{names.aws_partition}:s3:::{names.bucket('checkpoints')}/{VERSIONS}/*"],
+            [names.s3_arn(f"{names.bucket('checkpoints')}/{VERSIONS}/*")],
             why=FILES,
         ),
         deny(

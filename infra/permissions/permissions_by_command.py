@@ -8,7 +8,7 @@ writes into each assembly. See ``docs/design/permissions.md#policies-of-people``
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from millrace.config.aws.iam_statements import Grant
@@ -90,20 +90,15 @@ def iam_json_statement(grant: Grant) -> dict[str, Any]:
     return document | ({"Condition": dict(grant.conditions)} if grant.conditions else {})
 
 
-def _nonempty_grants_of_parts(scope: PermissionScope, parts: Iterable[_Part]) -> list[Grant]:
-    """Return the grants of some parts, without those that would be for no resource."""
-    return [grant for part in parts for grant in part(scope) if grant.resources]
-
-
 def grants_of_command(scope: PermissionScope, command: str) -> list[Grant]:
-    """Return the grants that one command needs, in a fixed order.
+    """Return the grants that one command needs, in a fixed order, without those that would be for no resource.
 
     Raises
     ------
     KeyError
         No policy contains that command.
     """
-    return _nonempty_grants_of_parts(scope, _PARTS[command])
+    return [grant for part in _PARTS[command] for grant in part(scope) if grant.resources]
 
 
 def policy_documents_of_role(scope: PermissionScope, role: str) -> list[dict[str, Any]]:
@@ -114,10 +109,11 @@ def policy_documents_of_role(scope: PermissionScope, role: str) -> list[dict[str
     list of dict
         Policy documents, usually one or two.
     """
-    parts = dict.fromkeys(part for command in ROLES[role] for part in _PARTS[command])
-    # Several parts may hold the same statement, such as that of a key.
+    # Several commands may need the same statement, such as that of a key.
     statements = {
-        json.dumps(iam_json_statement(grant)): grant for grant in _nonempty_grants_of_parts(scope, parts)
+        json.dumps(iam_json_statement(grant)): grant
+        for command in ROLES[role]
+        for grant in grants_of_command(scope, command)
     }
     shared = split_into_policies(
         list(statements.values()), lambda grant: statement_length(iam_json_statement(grant))

@@ -11,18 +11,14 @@ from millrace.config.sources import KINDS
 from millrace.config.sources.base import ReadingJob
 
 from ..launch.launch_settings import connected_kafka_clusters, source_streams_of_job
-from ..sink_permissions import written_kafka_clusters
 
 
 def kafka_secret_grants(names: Names, job: Job) -> list[Grant]:
     """Return the statements with which a job signs in to the Kafka clusters that it reads and writes."""
     environment = names.environment
-    clusters = dict.fromkeys(
-        (*connected_kafka_clusters(environment, job), *written_kafka_clusters(environment, job))
-    )
     pairs = [
         arn
-        for c in clusters
+        for c in connected_kafka_clusters(environment, job)
         if (arn := secret_and_key_arns_of_login(environment.kafka[c].authentication)) is not None
     ]
     secrets = dict.fromkeys(secret for secret, _ in pairs)

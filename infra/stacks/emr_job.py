@@ -48,8 +48,8 @@ class EmrJobStack(JobStack):
             else emr.CfnApplication.ImageConfigurationInputProperty(image_uri=settings.image),
             maximum_capacity=emr.CfnApplication.MaximumAllowedResourcesProperty(
                 cpu=f"{plan.vcpu * workers} vCPU",
-                memory=format_gigabytes(plan.memory_gib * workers * 1024**3),
-                disk=format_gigabytes(plan.disk_gib * workers * 1024**3),
+                memory=format_gigabytes(plan.memory_gib * workers),
+                disk=format_gigabytes(plan.disk_gib * workers),
             ),
             # Workers that are ready are billed between bounded runs, too.
             initial_capacity=_preinitialized_workers(plan)
@@ -86,8 +86,6 @@ class EmrJobStack(JobStack):
         )
         self.application_id = application.attr_application_id
         self.role = self._own_or_existing_role(
-            names,
-            plan.name,
             service="emr-serverless.amazonaws.com",
             source_arn=(
                 f"arn:{self.partition}:emr-serverless:{self.region}:{names.account}:"
@@ -149,8 +147,8 @@ def _preinitialized_workers(
     """Return the workers that are ready before a run asks for them, and again as soon as a run has ended."""
     worker = emr.CfnApplication.WorkerConfigurationProperty(
         cpu=f"{plan.vcpu} vCPU",
-        memory=format_gigabytes(plan.memory_gib * 1024**3),
-        disk=format_gigabytes(plan.disk_gib * 1024**3),
+        memory=format_gigabytes(plan.memory_gib),
+        disk=format_gigabytes(plan.disk_gib),
     )
     return [
         emr.CfnApplication.InitialCapacityConfigKeyValuePairProperty(

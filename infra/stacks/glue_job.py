@@ -10,11 +10,10 @@ from textwrap import shorten
 
 from aws_cdk import CfnOutput, RemovalPolicy
 from aws_cdk import aws_glue as glue
-from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from millrace.config.aws.iam_statements import allow
+from millrace.config.aws.iam_statements import Grant, allow
 from millrace.config.aws.resource_names import Names
 from millrace.config.engines.glue import GlueJob
 from millrace.sizing.plan_model import JobPlan
@@ -25,7 +24,7 @@ from ..constructs.log_groups import EncryptedLogGroup
 from ..constructs.state_machine_engine_calls import glue_engine_calls
 from ..engines.glue import join_for_glue_conf
 from ..launch.launch_document import event_log_prefix
-from ..permissions.job_permissions import Grant, glue_network_grants
+from ..permissions.job_permissions import glue_network_grants
 from .job_base import JobStack, RunCallsForStateMachine, SharedStacks
 
 _LONGEST = 2048
@@ -46,7 +45,11 @@ class GlueJobStack(JobStack):
         assert isinstance(settings, GlueJob)
         storage = foundation.storage
         connections = self._add_network_connections()
-        self.role = self._job_role(names, plan, connections)
+        self.role = self._own_or_existing_role(
+            service="glue.amazonaws.com",
+            source_arn=f"arn:{self.partition}:glue:{self.region}:{names.account}:*",
+            grants=[*self.permissions.grants(), *self._network_grants(names, connections)],
+        )
         workers = self.document["workers"]
         # AWS bills streaming jobs by the hour (Glue developer guide, "Streaming ETL jobs", November 2026), and others by the second.
         kind = glue.PySparkStreamingJob if plan.run is None else glue.PySparkEtlJob
@@ -188,15 +191,6 @@ class GlueJobStack(JobStack):
                 key=storage.logs_key,
             )
         return made
-
-    def _job_role(self, names: Names, plan: JobPlan, connections: tuple[glue.Connection, ...]) -> iam.IRole:
-        return self._own_or_existing_role(
-            names,
-            plan.name,
-            service="glue.amazonaws.com",
-            source_arn=f"arn:{self.partition}:glue:{self.region}:{names.account}:*",
-            grants=[*self.permissions.grants(), *self._network_grants(names, connections)],
-        )
 
     def _network_grants(self, names: Names, connections: tuple[glue.Connection, ...]) -> list[Grant]:
         if self.network is None:

@@ -224,7 +224,7 @@ class HistoryServerStack(EnvironmentStack):
         )
 
     def _read_log_grants(self) -> list[Grant]:
-        bucket = f"arn:{self.names.aws_partition}:s3:::{self.names.bucket('event-logs')}"
+        bucket = self.names.bucket_arn("event-logs")
         return [
             allow("ReadLogs", ["s3:GetObject"], [f"{bucket}/{FLAT_PREFIX}/*"], why=FILES),
             allow_listing_prefixes("ListLogs", bucket, [FLAT_PREFIX]),

@@ -23,7 +23,7 @@ from ..constructs.log_groups import EncryptedLogGroup
 from ..constructs.state_machine_definition import EngineCalls
 from ..launch.job_assets import add_job_file_assets, add_text_asset
 from ..launch.launch_document import launch_document
-from ..permissions.job_permissions import EncryptionKeyArns, JobPermissions
+from ..permissions.job_permissions import JobPermissions
 from .base import EnvironmentStack
 from .network import NetworkStack
 from .observability import ObservabilityStack
@@ -118,11 +118,9 @@ class JobStack(EnvironmentStack):
         self.permissions = JobPermissions(
             names=names,
             plan=plan,
-            keys=EncryptionKeyArns(
-                data=foundation.storage.data_key.key_arn,
-                logs=foundation.storage.logs_key.key_arn,
-                streams=None if foundation.streams_key is None else foundation.streams_key.key_arn,
-            ),
+            data_key=foundation.storage.data_key.key_arn,
+            logs_key=foundation.storage.logs_key.key_arn,
+            streams_key=None if foundation.streams_key is None else foundation.streams_key.key_arn,
             assets=self.document_url.removeprefix("s3://").rpartition("/")[0],
             log_group=self.log_group_name,
             workspace=foundation.observability.workspace_arn
@@ -154,11 +152,15 @@ class JobStack(EnvironmentStack):
         group.add_egress_rule(group, ec2.Port.all_tcp(), "Spark between driver and executors")
         return group
 
-    def _own_or_existing_role(self, names: Names, job: str, **given: Any) -> iam.IRole:
+    def _own_or_existing_role(self, **given: Any) -> iam.IRole:
         """Return the job's role: the existing one that the file names, else a new one with only its grants."""
-        arn = names.environment.jobs[job].role
+        arn = self.names.environment.jobs[self.plan.name].role
         if arn is not None:
             return iam.Role.from_role_arn(self, "Role", arn, mutable=False)
         return JobRole(
-            self, "Role", account=names.account, description=f"Job {job} of {names.prefix}", **given
+            self,
+            "Role",
+            account=self.names.account,
+            description=f"Job {self.plan.name} of {self.names.prefix}",
+            **given,
         )

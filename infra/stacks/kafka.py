@@ -87,16 +87,15 @@ class KafkaStack(EnvironmentStack):
                     key=key,
                     logs_key=logs_key,
                 )
-        self.topics = {
-            name: self._add_topic(name, topic, plan) for name, topic in owned_topics(environment).items()
-        }
+        for name, topic in owned_topics(environment).items():
+            self._add_topic(name, topic, plan)
         CfnOutput(
             self,
             "Clusters",
             value=self.to_json_string({name: cluster.arn for name, cluster in self.clusters.items()}),
         )
 
-    def _add_topic(self, name: str, settings: KafkaTopic, plan: Plan) -> msk.CfnTopic:
+    def _add_topic(self, name: str, settings: KafkaTopic, plan: Plan) -> None:
         partitions = plan.streams[name].partitions
         assert partitions is not None, f"{name}: a Kafka topic without partitions in the plan"
         cluster = self.clusters[settings.cluster]
@@ -111,7 +110,6 @@ class KafkaStack(EnvironmentStack):
         )
         topic.apply_removal_policy(removal_policy(self.names.environment, disposable=settings.disposable))
         Tags.of(topic).add("millrace:stream", name)
-        return topic
 
 
 def topic_properties_text(settings: KafkaTopic) -> str:

@@ -30,9 +30,6 @@ def json_schema() -> dict[str, Any]:
         Null is allowed everywhere; it removes the value of the base.
     """
     schema = Environment.model_json_schema()
-    for model in [schema, *schema["$defs"].values()]:
-        for key in model.get("properties", {}).values():
-            _complete_schema_key(key, model)
     del schema["properties"]["name"]
     schema.pop("required")
     extends = {
@@ -41,11 +38,12 @@ def json_schema() -> dict[str, Any]:
         "lists and single values replace its values, null removes them.",
         "examples": ["base"],
     }
-    for each in (schema, *schema["$defs"].values()):
-        for holder in ("properties", "patternProperties"):
-            each[holder] = {key: _schema_of_kind_or_null(kind) for key, kind in each.get(holder, {}).items()}
-            if not each[holder]:
-                del each[holder]
+    for model in (schema, *schema["$defs"].values()):
+        for key in model["properties"].values():
+            _complete_schema_key(key, model)
+        model["properties"] = {
+            key: _schema_of_kind_or_null(kind) for key, kind in model["properties"].items()
+        }
     properties = {EXTENDS: extends, **schema.pop("properties")}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -61,9 +61,9 @@ _STAND_INS: dict[str | int, Any] = {
 """Replacements for broken values that no check reads, so that the rest of their section is checked."""
 
 
-def find_root(start: FilePath | None = None) -> FilePath:
+def find_root() -> FilePath:
     """Return the project's folder: the nearest one upward that holds ``environments``, or the working directory."""
-    here = (start or FilePath.cwd()).resolve()
+    here = FilePath.cwd().resolve()
     return next((each for each in (here, *here.parents) if (each / "environments").is_dir()), here)
 
 

@@ -119,7 +119,6 @@ def run_benchmark_schedule(
     *,
     cores: int,
     done: Callable[[int, int], None],
-    driver_memory: str = "2g",
 ) -> Measurements:
     """Run a schedule on local Spark and return its measurements; with the Spark line of the job's engine version.
 
@@ -131,8 +130,6 @@ def run_benchmark_schedule(
         Tasks that run at once.
     done
         Called after each run with its number, from 1 on, and the number of runs.
-    driver_memory
-        Memory of the one JVM.
 
     Raises
     ------
@@ -153,14 +150,24 @@ def run_benchmark_schedule(
     line = spark_line_of(
         KINDS[subject.document["engine"]].spark_of_version(subject.document["engine_version"])
     )
-    settings = _spark_settings(subject.document, home, cores, driver_memory, line)
+    settings = _spark_settings(subject.document, home, cores, line)
     _create_reference_tables(subject, home)
-    arguments = ["--launch-document", (home / "launch.json").as_uri(), "--engine", "sandbox"]
-    arguments += ["--benchmark", (home / "schedule.json").as_uri()]
+    files = (
+        "--launch-document",
+        (home / "launch.json").as_uri(),
+        "--benchmark",
+        (home / "schedule.json").as_uri(),
+    )
     environment = {**program_variables(), "JAVA_HOME": str(java_home()), "PYTHONPATH": python_import_path()}
     entry = CORE / "main.py"
     with start_spark_submit.start_driver(
-        "benchmark", home, entry, settings, arguments, environment=environment, line=line
+        "benchmark",
+        home,
+        entry,
+        settings,
+        [*files, "--engine", "sandbox"],
+        environment=environment,
+        line=line,
     ) as process:
         told = 0
         while process.is_alive:
@@ -210,9 +217,7 @@ def _local_launch_document(subject: BenchmarkJob, home: Path, bootstrap: str) ->
     return {**subject.document, "settings": settings}
 
 
-def _spark_settings(
-    launch: Mapping[str, Any], home: Path, cores: int, driver_memory: str, line: SparkLine
-) -> dict[str, str]:
+def _spark_settings(launch: Mapping[str, Any], home: Path, cores: int, line: SparkLine) -> dict[str, str]:
     name = launch["settings"]["catalog"]
     paths = [*jars.jar_files("sandbox", line), *jars.jar_files("kafka-client", line)]
     return {
@@ -222,7 +227,6 @@ def _spark_settings(
         "spark.app.name": f"benchmark/{launch['job']}",
         "spark.jars": ",".join(map(str, paths)),
         "spark.master": f"local[{cores}]",
-        "spark.driver.memory": driver_memory,
         "spark.log.level": "ERROR",
         "spark.ui.retainedStages": "10000",
         "spark.ui.retainedJobs": "10000",

@@ -186,7 +186,7 @@ def demo_summary(outcomes: list[DrillResult]) -> dict[str, Any]:
 
 
 def _print_example_rows_and_dead_letter(console: Console, sandbox: Sandbox, outcome: DrillResult) -> None:
-    catalog = sandbox.spark.catalog(sandbox.warehouse)
+    catalog = sandbox.spark.catalog(sandbox.names.warehouse_url)
     rows = catalog.load_table(outcome.derived_table).scan(limit=3).to_arrow()
     shown = [name for name in rows.column_names if not name.startswith("_")]
     picked = [name for name in _TELLING if name in shown] or shown[:8]

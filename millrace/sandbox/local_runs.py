@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.config.aws.resource_names import Names
-from millrace.lifecycle.account.outputs_and_launch_documents import read_launch_document
 from millrace.sandbox.kill_and_restart_jobs import DrillError, DrillTimeLimits, JobRunner
 from millrace.sandbox.programs.run_launch_document_locally import LocalJob, SandboxSpark
 
@@ -51,13 +50,12 @@ class LocalJobRunner(JobRunner):
 
     def catalog(self, names: Names) -> SqlCatalog:
         """Open the catalog that replaces Glue's."""
-        return self.spark.catalog(f"s3://{names.bucket('lake')}/warehouse")
+        return self.spark.catalog(names.warehouse_url)
 
     def start(self, names: Names, job: str) -> None:
         """Start local Spark from the deployed launch document."""
-        client, own = self.spark.stack.client, self.by_job.setdefault(job, [])
-        document = read_launch_document(client("cloudformation"), client("s3"), names, job)
-        run = self.spark.submit(document, f"{self.prefix}{job}-{len(own) + 1}")
+        own = self.by_job.setdefault(job, [])
+        run = self.spark.submit(self.spark.launch_document(names, job), f"{self.prefix}{job}-{len(own) + 1}")
         own.append(LocalSparkRun(run, time.monotonic()))
 
     restart_killed_job = start

@@ -13,14 +13,13 @@ import pyarrow as pa
 from millrace.config import load
 from millrace.config.aws.resource_names import Names
 from millrace.config.model import Environment
-from millrace.lifecycle.account.outputs_and_launch_documents import LaunchDocument, read_launch_document
+from millrace.lifecycle.account.outputs_and_launch_documents import LaunchDocument
 from millrace.sandbox.local_stand_in_environment import make_stand_in
 from millrace.sandbox.payloads import records_from_nycflights
 from millrace.sandbox.programs import cdk, kafka_broker, localstack
 from millrace.sandbox.programs.child_processes import RUN, locked_sandbox_without_left_programs
 from millrace.sandbox.programs.run_launch_document_locally import SandboxSpark, delete_local_catalog
 from millrace.sizing import plan as compute_plan
-from millrace.sizing.plan_model import Plan
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,6 @@ class Sandbox:
     """A deployed environment and the servers it runs on."""
 
     environment: Environment
-    plan: Plan
     names: Names
     stack: localstack.LocalStack
     kafka: kafka_broker.KafkaBroker
@@ -38,16 +36,9 @@ class Sandbox:
         """Local Spark with this sandbox's servers."""
         return SandboxSpark(stack=self.stack, kafka=self.kafka.bootstrap)
 
-    @property
-    def warehouse(self) -> str:
-        """S3 URL of the tables."""
-        return f"s3://{self.names.bucket('lake')}/warehouse"
-
     def launch_document(self, job: str) -> LaunchDocument:
         """Read a job's launch document from the deployed stack."""
-        return read_launch_document(
-            self.stack.client("cloudformation"), self.stack.client("s3"), self.names, job
-        )
+        return self.spark.launch_document(self.names, job)
 
 
 def deploy_to_localstack(
@@ -89,7 +80,7 @@ def deploy_sandbox(name: str, stack: localstack.LocalStack, broker: kafka_broker
     assembly = RUN / "cdk.out"
     cdk.synthesise_assembly(standing.name, assembly, localstack.ACCOUNT)
     deploy_to_localstack(stack, assembly, names.account)
-    sandbox = Sandbox(environment, plan, names, stack, broker)
+    sandbox = Sandbox(environment, names, stack, broker)
     for stream_name, stream in environment.streams.items():
         if stream.cluster_name is not None and stream.topic_pattern is None:
             broker.create_topic(
@@ -100,7 +91,7 @@ def deploy_sandbox(name: str, stack: localstack.LocalStack, broker: kafka_broker
 
 
 def _write_reference_tables(sandbox: Sandbox) -> None:
-    catalog = sandbox.spark.catalog(sandbox.warehouse)
+    catalog = sandbox.spark.catalog(sandbox.names.warehouse_url)
     catalog.create_namespace_if_not_exists(sandbox.names.database)
     queries = [query for job in sandbox.environment.jobs.values() for query in job.queries.values()]
     enrichments = [each for query in queries for each in getattr(query, "enrich", ())]

@@ -20,9 +20,10 @@ from millrace.sandbox.localstack_deployment import Sandbox
 from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
 from millrace.sandbox.programs.run_launch_document_locally import (
     LocalJob,
-    copy_then_move_event_logs_and_count,
+    copy_then_move_event_logs,
 )
-from millrace.sandbox.records.ledger import Ledger, LedgerComparison, compare_tables_with_ledger
+from millrace.sandbox.records import lake_tables
+from millrace.sandbox.records.ledger import Ledger, LedgerComparison
 from millrace.sandbox.records.producer import MOST_AT_ONCE, yield_at_rate
 from millrace.sandbox.records.traffic_targets import sandbox_producer
 
@@ -131,7 +132,7 @@ class FailureDrill(JobsDrill):
         runs = [each.job for each in self._local.by_job[self._job]]
         logs = self._sandbox.launch_document(self._job).content["event_logs"]
         for run in runs:
-            copy_then_move_event_logs_and_count(self._sandbox.stack, run, logs)
+            copy_then_move_event_logs(self._sandbox.stack, run, logs)
         return self._drill_result(runs, live_from)
 
     def _send_live(self, stop: Flag) -> None:
@@ -148,35 +149,32 @@ class FailureDrill(JobsDrill):
         self._report(self._phase, f"sent {sent}, landed {landed} of {total}, derived {derived}")
 
     def _drill_result(self, runs: list[LocalJob], live_from: datetime) -> DrillResult:
-        names = self.names.table(self._landed), self.names.table(self._derived)
-        landed_table, derived_table = map(self.catalog.load_table, names)
-        columns = ("_id", "_hash", "_error", "_bytes", "_arrived_at", "_landed_at")
-        landed = landed_table.scan(selected_fields=columns).to_arrow()
-        derived = derived_table.scan(selected_fields=("_id",)).to_arrow()
-        latency = _commit_latencies(landed_table, landed, live_from)
+        landed, derived = self.names.table(self._landed), self.names.table(self._derived)
+        latency = _commit_latencies(self.catalog.load_table(landed), live_from)
         batches = [e for run in runs for e in run.events() if e["event"] == "batch" and e.get("landed")]
         return DrillResult(
             job=self._job,
             ledger=self._producer.ledger,
-            account=compare_tables_with_ledger(self._producer.ledger, landed, derived["_id"]),
+            account=lake_tables.compare_with_ledger(self.catalog, self._producer.ledger, landed, derived),
             recovery_seconds=self.kills[0].recovery_seconds,
             land_seconds=sum(float(event["seconds"]) for event in batches),
             accounted=sum(int(event["landed"]) for event in batches),
             latency_p95_seconds=round(float(np.percentile(latency, 95)), 2) if latency.size else float("nan"),
             latency_records=int(latency.size),
-            landed_table=names[0],
-            derived_table=names[1],
+            landed_table=landed,
+            derived_table=derived,
         )
 
 
-def _commit_latencies(table: Table, landed: pa.Table, since: datetime) -> Any:
+def _commit_latencies(table: Table, since: datetime) -> Any:
     """Return the seconds from arrival to commit of a row's snapshot, for rows that arrived later than ``since``.
 
     A batch stamps its rows when it starts to write; the first snapshot after that stamp is its own.
     """
     commits = np.sort(np.array([snapshot.timestamp_ms for snapshot in table.snapshots()], dtype=np.int64))
+    rows = table.scan(selected_fields=("_arrived_at", "_landed_at")).to_arrow()
     arrived, stamped = (
-        landed[name].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()).to_numpy()
+        rows[name].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()).to_numpy()
         for name in ("_arrived_at", "_landed_at")
     )
     live = arrived > since.timestamp() * 1000

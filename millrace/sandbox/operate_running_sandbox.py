@@ -16,7 +16,6 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.types import DecimalType, IcebergType, ListType, MapType, StructType
 
 from millrace.config.model import Environment
-from millrace.lifecycle.account.outputs_and_launch_documents import read_launch_document
 from millrace.lifecycle.audits.query_audit import AuditedDeployment
 from millrace.lifecycle.jobs.logs import LogLine
 from millrace.sandbox.local_stand_in_environment import make_stand_in
@@ -70,11 +69,10 @@ def running_sandbox_deployment(environment: Environment) -> AuditedDeployment | 
 def sandbox_deployment(spark: SandboxSpark, environment: Environment) -> AuditedDeployment:
     """Return the place of an environment in a sandbox; there CloudWatch does not count its streams."""
     names = make_stand_in(environment).names
-    warehouse = f"s3://{names.bucket('lake')}/warehouse"
     return AuditedDeployment(
         names,
         spark.stack.client,
-        lambda: spark.catalog(warehouse),
+        lambda: spark.catalog(names.warehouse_url),
         lambda _: {"bootstrap.servers": spark.kafka},
         counts=False,
     )
@@ -190,10 +188,7 @@ def run_job_once_locally(
     SandboxError
         The run ended without it.
     """
-    names = make_stand_in(environment).names
-    document = read_launch_document(
-        spark.stack.client("cloudformation"), spark.stack.client("s3"), names, job
-    )
+    document = spark.launch_document(make_stand_in(environment).names, job)
     run = spark.submit(document, f"{job}-{what}-{time.time_ns()}", arguments, program=program)
     with run.process:
         status = run.process.popen.wait()
@@ -216,10 +211,8 @@ def run_jobs_during_block(environment: Environment, jobs: Sequence[str]) -> Iter
     """
     spark = spark_of_running_sandbox(environment)
     names = make_stand_in(environment).names
-    client = spark.stack.client
     with ExitStack() as ending:
         for job in jobs:
-            document = read_launch_document(client("cloudformation"), client("s3"), names, job)
-            run = spark.submit(document, f"{job}-run-{time.time_ns()}")
+            run = spark.submit(spark.launch_document(names, job), f"{job}-run-{time.time_ns()}")
             ending.callback(run.process.stop, 60)
         yield

@@ -33,7 +33,7 @@ from millrace.sandbox.programs.localstack import ACCOUNT, LocalStack
 from millrace.sandbox.programs.run_launch_document_locally import (
     EVENT_LOGS,
     LocalJob,
-    copy_then_move_event_logs_and_count,
+    copy_then_move_event_logs,
 )
 from millrace.sandbox.records import lake_tables
 from millrace.sandbox.records.producer import BackgroundThread, KafkaProducer, yield_at_rate
@@ -138,7 +138,9 @@ class Loop:
         SandboxError
             The job ended by itself, or did not come so far.
         """
-        sandbox.spark.catalog(sandbox.warehouse)  # makes the catalog's own tables, where they are not there
+        sandbox.spark.catalog(
+            sandbox.names.warehouse_url
+        )  # makes the catalog's own tables, where they are not there
         job = sandbox.spark.submit(sandbox.launch_document(JOB), f"loop-{len(self.logs) + 1}")
         try:
             _wait(job, lambda: bool(job.commit_times()) and until(sandbox))
@@ -152,13 +154,13 @@ class Loop:
             job.process.kill()
         [name] = [each.name for each in job.event_logs.iterdir()]
         place = sandbox.launch_document(JOB).content["event_logs"]
-        copy_then_move_event_logs_and_count(self.stack, job, place)
+        copy_then_move_event_logs(self.stack, job, place)
         self.logs.append(EVENT_LOGS / name)
         return f"{place.rstrip('/')}/{name}"
 
     def caught_up(self, sandbox: Sandbox) -> bool:
         """Whether what was sent is in the table."""
-        catalog = sandbox.spark.catalog(sandbox.warehouse)
+        catalog = sandbox.spark.catalog(sandbox.names.warehouse_url)
         return lake_tables.row_count(catalog, sandbox.names.table(TABLE)) >= len(self.producer.ledger)
 
     def judged(self) -> Advice:

@@ -87,7 +87,7 @@ class Shop:
         self.orders = Source(KafkaProducer(brokers, "orders"), orders_with_expected_results.orders)
         self.shipments = Source(KafkaProducer(brokers, "shipments"), orders_with_expected_results.orders)
         self.payments = Source(KinesisProducer(client, self.stream), orders_with_expected_results.payments)
-        self.catalog = self.sandbox.spark.catalog(self.sandbox.warehouse)
+        self.catalog = self.sandbox.spark.catalog(self.sandbox.names.warehouse_url)
 
     def start(self, job: str) -> LocalJob:
         """Start a job from its deployed launch document, its stream being kinesalite's."""

@@ -16,7 +16,6 @@ from millrace.sandbox.programs.child_processes import SandboxError
 from millrace.sandbox.programs.kafka_broker import KafkaBroker
 from millrace.sandbox.programs.localstack import ACCOUNT, LocalStack
 from millrace.sandbox.programs.toolchain import ROOT, program_variables
-from millrace.sizing import plan
 
 NAME = "shop"
 PARTITIONS = 3
@@ -183,7 +182,7 @@ def bring(home: Path, stack: LocalStack, broker: KafkaBroker) -> Sandbox:
     assembly = home / "cdk.out"
     synthesise(home / "project", assembly)
     deploy_to_localstack(stack, assembly, ACCOUNT)
-    return Sandbox(environment, plan(environment), Names(environment, ACCOUNT), stack, broker)
+    return Sandbox(environment, Names(environment, ACCOUNT), stack, broker)
 
 
 def synthesise(project: Path, assembly: Path) -> None:

@@ -138,13 +138,15 @@ def endless() -> Iterator[RecordToSend]:
 
 def held(sandbox: Sandbox, producer: KafkaProducer) -> Any:
     """Compare both tables with the ledger."""
-    catalog, table = sandbox.spark.catalog(sandbox.warehouse), sandbox.names.table
+    catalog, table = sandbox.spark.catalog(sandbox.names.warehouse_url), sandbox.names.table
     return lake_tables.compare_with_ledger(catalog, producer.ledger, table(LANDED), table(DERIVED))
 
 
 def rows_of(sandbox: Sandbox, table: str) -> int:
     """Rows by the table's last state."""
-    return lake_tables.row_count(sandbox.spark.catalog(sandbox.warehouse), sandbox.names.table(table))
+    return lake_tables.row_count(
+        sandbox.spark.catalog(sandbox.names.warehouse_url), sandbox.names.table(table)
+    )
 
 
 def parser() -> argparse.ArgumentParser:

@@ -17,6 +17,7 @@ from millrace.infra.constructs.alarms import alarm_name
 from millrace.sandbox.one_job_failure_drill import DrillResult
 from millrace.sandbox.programs.child_processes import RUN
 from millrace.sandbox.programs.run_launch_document_locally import METRICS_FILE
+from millrace.sizing import plan
 from millrace.sizing.alarms.reported_metrics import metric_namespace
 
 pytestmark = pytest.mark.slow
@@ -61,7 +62,7 @@ def state_of(client: Any, name: str, wanted: str) -> str:
 def test_dead_letters_set_their_alarm_off_and_a_query_that_did_not_fail_does_not(
     sandbox, cloudwatch, job, query
 ):
-    names = {alarm.name: alarm_name(sandbox.names, alarm) for alarm in sandbox.plan.alarms}
+    names = {alarm.name: alarm_name(sandbox.names, alarm) for alarm in plan(sandbox.environment).alarms}
     assert state_of(cloudwatch, names[f"job/{job}/{query}/dead-letters"], "ALARM") == "ALARM"
     assert state_of(cloudwatch, names[f"job/{job}/{query}/failures"], "OK") == "OK"
 

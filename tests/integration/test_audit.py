@@ -121,7 +121,7 @@ def holed(sandbox: Sandbox) -> Iterator[Holed]:
     forgotten = admin.delete_records([TopicPartition(TOPIC, 0, 3)])
     for future in forgotten.values():
         future.result()
-    catalog = sandbox.spark.catalog(sandbox.warehouse)
+    catalog = sandbox.spark.catalog(sandbox.names.warehouse_url)
     name = f"{sandbox.names.database}.audited"
     with suppress(NoSuchTableError):
         catalog.drop_table(name)
@@ -202,7 +202,7 @@ def test_a_direct_query_is_held_against_its_sink_its_letters_and_its_commits(san
     for number in range(30):
         producer.produce(DIRECT, f"{number}".encode(), partition=0)
     assert producer.flush(30) == 0
-    catalog, tables = sandbox.spark.catalog(sandbox.warehouse), []
+    catalog, tables = sandbox.spark.catalog(sandbox.names.warehouse_url), []
     for name in ("direct_sink", "direct_letters"):
         full = f"{sandbox.names.database}.{name}"
         with suppress(NoSuchTableError):

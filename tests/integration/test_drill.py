@@ -37,7 +37,7 @@ def test_every_record_is_accounted_for(outcomes, job):
     ],
 )
 def test_rows_are_enriched(sandbox, outcomes, job, column):
-    catalog = sandbox.spark.catalog(sandbox.warehouse)
+    catalog = sandbox.spark.catalog(sandbox.names.warehouse_url)
     rows = catalog.load_table(outcomes[job].derived_table).scan(selected_fields=(column,)).to_arrow()
     assert rows[column].null_count < rows.num_rows
 
@@ -45,7 +45,7 @@ def test_rows_are_enriched(sandbox, outcomes, job, column):
 def test_columns_hold_what_was_sent(sandbox, outcomes):
     """The hash proves the bytes that arrived; this proves what was decoded from them."""
     columns = ("carrier", "flight", "tailnum", "origin", "dest", "dep_delay", "distance")
-    catalog = sandbox.spark.catalog(sandbox.warehouse)
+    catalog = sandbox.spark.catalog(sandbox.names.warehouse_url)
     landed = catalog.load_table(outcomes["flights"].landed_table)
     result = landed.scan(row_filter="_error is null", selected_fields=columns).to_arrow().to_pylist()
     feed = demo.feed_by_job("few")["flights"]

@@ -19,7 +19,7 @@ def test_a_tail_number_is_erased_beside_the_running_jobs(sandbox, outcomes, monk
     place = operate_running_sandbox.sandbox_deployment(sandbox.spark, sandbox.environment)
     monkeypatch.setattr(operate_running_sandbox, "running_sandbox_deployment", lambda _: place)
     monkeypatch.setattr(operate_running_sandbox, "spark_of_running_sandbox", lambda _: sandbox.spark)
-    catalog = sandbox.spark.catalog(sandbox.warehouse)
+    catalog = sandbox.spark.catalog(sandbox.names.warehouse_url)
     flights = outcomes["flights"]
 
     def rows(table, **filtered):

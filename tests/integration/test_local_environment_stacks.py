@@ -14,6 +14,7 @@ from millrace.lifecycle.account.outputs_and_launch_documents import (
     read_launch_document,
     split_s3_url,
 )
+from millrace.sizing import plan
 
 # Accepted by LocalStack 4.9 with nothing behind; a change here is worth a look at what a green deploy proves.
 PRETENDED = {
@@ -46,13 +47,13 @@ def test_exactly_these_types_are_only_pretended(sandbox):
 def test_stream_has_the_planned_shards(sandbox, aws):
     summary = aws.client("kinesis").describe_stream_summary(StreamName=sandbox.names.stream("departures"))
     stream = summary["StreamDescriptionSummary"]
-    assert stream["OpenShardCount"] == sandbox.plan.streams["departures"].partitions.value
+    assert stream["OpenShardCount"] == plan(sandbox.environment).streams["departures"].partitions.value
     assert stream["RetentionPeriodHours"] == 24
 
 
 def test_topic_has_the_planned_partitions(sandbox):
     topics = sandbox.kafka.admin().list_topics(timeout=10).topics
-    assert len(topics["flights"].partitions) == sandbox.plan.streams["flights"].partitions.value
+    assert len(topics["flights"].partitions) == plan(sandbox.environment).streams["flights"].partitions.value
 
 
 @pytest.mark.parametrize("kind", ["lake", "checkpoints", "event-logs", "dead-letters"])

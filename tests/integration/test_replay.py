@@ -44,7 +44,7 @@ def test_a_corrected_letter_lands_once(sandbox, outcomes, letter, tmp_path):
     )
     assert (first["letters"], first["good"], first["bad"]) == (1, 1, 0)
     assert (second["good"], second["already"]) == (0, 1)
-    catalog = sandbox.spark.catalog(sandbox.warehouse)
+    catalog = sandbox.spark.catalog(sandbox.names.warehouse_url)
     table = catalog.load_table(outcomes["flights"].landed_table)
     rows = table.scan(selected_fields=("_id", "_error", "distance")).to_arrow()
     counts = Counter(rows["_id"].to_pylist())
@@ -73,7 +73,7 @@ def test_an_environment_that_is_not_kept_is_told(sandbox):
 @pytest.mark.timeout(240)
 def test_a_range_goes_through_the_transform_again(sandbox, outcomes):
     """All that the drill landed, in place of what its stream had derived: the same rows, each once."""
-    catalog = sandbox.spark.catalog(sandbox.warehouse)
+    catalog = sandbox.spark.catalog(sandbox.names.warehouse_url)
 
     def derived():
         table = catalog.load_table(outcomes["flights"].derived_table)

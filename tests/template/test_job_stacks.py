@@ -13,8 +13,6 @@ from millrace.infra.errors import InfrastructureError
 from millrace.infra.launch.job_spark_settings import spark_settings
 from tests.template.conftest import Synthesis, Synthesise
 
-GIB = 1024**3
-
 
 @pytest.fixture(params=["departures", "positions", "ground"])
 def glue(request: pytest.FixtureRequest, prod: Synthesis) -> tuple[str, GlueJob]:
@@ -131,10 +129,10 @@ def test_emr_brings_the_kafka_jars_it_lacks(prod: Synthesis) -> None:
     assert prod.documents["departures"]["jars"] == []
 
 
-@pytest.mark.parametrize(("memory", "heap"), [(16 * GIB, 14894), (2 * GIB, 1664), (32 * GIB, 29789)])
+@pytest.mark.parametrize(("memory", "heap"), [(16, 14894), (2, 1664), (32, 29789)])
 def test_heap_and_overhead_fit_in_the_worker(memory: int, heap: int) -> None:
     assert heap_mib_of_worker(memory) == heap
-    assert heap + max(384, heap // 10) <= memory // 1024**2
+    assert heap + max(384, heap // 10) <= memory * 1024
 
 
 def test_every_session_shares_the_safeguards(each: Synthesis) -> None:

@@ -134,8 +134,8 @@ def test_workers_are_the_plans(each: Synthesis) -> None:
             capacity = each.the("AWS::EMRServerless::Application", f"job-{name}")["MaximumCapacity"]
             assert capacity == {
                 "Cpu": f"{planned.vcpu * workers} vCPU",
-                "Memory": format_gigabytes(planned.memory_gib * workers * 1024**3),
-                "Disk": format_gigabytes(planned.disk_gib * workers * 1024**3),
+                "Memory": format_gigabytes(planned.memory_gib * workers),
+                "Disk": format_gigabytes(planned.disk_gib * workers),
             }
             assert document["spark"]["spark.dynamicAllocation.maxExecutors"] == str(planned.executors.value)
             assert document["retries_per_hour"] == job.retries_per_hour

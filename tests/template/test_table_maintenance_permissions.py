@@ -10,7 +10,7 @@ from millrace.config import ConfigurationError, load
 from millrace.config.aws.resource_names import Names
 from millrace.etl.launch.settings import MaintainedTableSettings
 from millrace.infra.launch.launch_settings import job_settings
-from millrace.infra.permissions.job_permissions import EncryptionKeyArns, JobPermissions
+from millrace.infra.permissions.job_permissions import JobPermissions
 from millrace.sizing import plan
 
 FILE = """
@@ -42,8 +42,8 @@ def environment(tmp_path: Path, storage: str = "{}"):
 def permissions(tmp_path: Path, job: str, storage: str = "{}") -> dict[str, list[str]]:
     loaded = environment(tmp_path, storage)
     names = Names(loaded, "111122223333")
-    keys = EncryptionKeyArns("arn:data", "arn:logs", "arn:streams")
-    made = JobPermissions(names, plan(loaded).jobs[job], keys, assets="assets/job", log_group="logs")
+    keys = ("arn:data", "arn:logs", "arn:streams")
+    made = JobPermissions(names, plan(loaded).jobs[job], *keys, assets="assets/job", log_group="logs")
     grants = made.grants()
     return {grant.sid: grant.resources for grant in grants}
 

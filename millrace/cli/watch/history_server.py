@@ -74,7 +74,6 @@ def start_history_server(aws: Any, *, runs: int) -> HistoryServer:
     """
     from millrace.sandbox.programs.child_processes import RUN
     from millrace.sandbox.programs.history_server import (
-        EventLogBucket,
         start_bucket_history_server,
         start_history_server,
     )
@@ -85,12 +84,10 @@ def start_history_server(aws: Any, *, runs: int) -> HistoryServer:
         from millrace.infra.constructs.event_log_copier import FLAT_PREFIX
 
         return start_bucket_history_server(
-            EventLogBucket(
-                url=f"s3a://{bucket}/{FLAT_PREFIX}/",
-                region=names.environment.region,
-                credentials=_credentials_as_variables(),
-                endpoint=os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"),
-            )
+            f"s3a://{bucket}/{FLAT_PREFIX}/",
+            region=names.environment.region,
+            credentials=_credentials_as_variables(),
+            endpoint=os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"),
         )
     folder = RUN / "history" / names.prefix
     with translating_aws_errors(f"cannot read bucket {bucket}"):

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
+from pydantic import TypeAdapter
+
 
 @dataclass(frozen=True)
 class DeployedCluster:
@@ -59,6 +61,4 @@ class DeployedSizes:
     @classmethod
     def from_json(cls, text: str) -> DeployedSizes:
         """Read it from the text that :meth:`to_json` writes."""
-        plain = json.loads(text)
-        clusters = {name: DeployedCluster(**each) for name, each in plain["clusters"].items()}
-        return cls(**{**plain, "clusters": clusters})
+        return TypeAdapter(cls).validate_json(text)

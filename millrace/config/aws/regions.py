@@ -68,3 +68,10 @@ def endpoint_domain_of_region(region: str) -> str:
     ('amazonaws.com', 'amazonaws.com.cn')
     """
     return "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+
+
+def kms_via_service_names(service: str, region: str) -> list[str]:
+    """Return the names of a service in the condition ``kms:ViaService``: no document says which of two is used in China."""
+    return sorted(
+        {f"{service}.{region}.amazonaws.com", f"{service}.{region}.{endpoint_domain_of_region(region)}"}
+    )

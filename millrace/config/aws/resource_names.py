@@ -31,8 +31,7 @@ class Names:
     @property
     def prefix(self) -> str:
         """Start of every name: ``project-environment``, after the company's prefix if it has one."""
-        company = self.environment.governance.name_prefix
-        parts = (company, self.environment.project, self.environment.name)
+        parts = (self.environment.governance.name_prefix, self.environment.project, self.environment.name)
         return "-".join(part for part in parts if part)
 
     @property
@@ -49,6 +48,14 @@ class Names:
         """Return the ARN of a resource in the environment's account and region."""
         return f"arn:{self.aws_partition}:{service}:{self.environment.region}:{self.account}:{resource}"
 
+    def s3_arn(self, place: str) -> str:
+        """Return the ARN of a bucket, or of objects in one."""
+        return f"arn:{self.aws_partition}:s3:::{place}"
+
+    def bucket_arn(self, kind: Bucket) -> str:
+        """Return the ARN of one of the environment's buckets."""
+        return self.s3_arn(self.bucket(kind))
+
     def cluster_arn(self, name: str) -> str | None:
         """Return the ARN of a Kafka cluster, with a wildcard for the random end of one that is created here; None if unknown."""
         settings = self.environment.kafka[name]
@@ -64,6 +71,11 @@ class Names:
         """Return the name of a bucket, globally unique by account and region, or of the existing one that replaces it."""
         existing = self.environment.storage.buckets.get(kind)
         return existing or f"{self.prefix}-{kind}-{self.account}-{self.environment.region}"
+
+    @property
+    def warehouse_url(self) -> str:
+        """Prefix under which the catalog keeps its tables."""
+        return f"s3://{self.bucket('lake')}/warehouse"
 
     def stream(self, name: str) -> str:
         """Return the name of a Kinesis stream or Kafka topic; the pattern, for a stream of several topics."""

@@ -80,11 +80,6 @@ class ColumnCatalog:
         fields = self.tables.get((table, route))
         return None if fields is None else {**fields, **ENVELOPE}
 
-    def all_columns_of_table(self, table: str) -> Columns | None:
-        """Return all columns of a landing table; None for any other table."""
-        columns = self.columns_of_table_or_route(table, None)
-        return None if columns is None else {**columns, **_BAD}
-
 
 def payload_fields(payload: Payload, root: FilePath) -> dict[str, DdlType] | None:
     """Return the fields of a payload by name; None if its schema file is wrong or its format has no fixed fields."""
@@ -263,13 +258,13 @@ def _check_enrichment(
             yield Finding(
                 (*path, "columns", new), new, f"a new column: the stream has {new} already ({where})"
             )
-    table = catalog.all_columns_of_table(enrichment.table)
+    table = catalog.columns_of_table_or_route(enrichment.table, None)
     if table is None:
         return
     for key in ("on", "columns"):
         for ours, theirs in getattr(enrichment, key).items():
             yield from _missing_column_finding(
-                (*path, key, ours), theirs, table, f"a column of {enrichment.table}"
+                (*path, key, ours), theirs, {**table, **_BAD}, f"a column of {enrichment.table}"
             )
 
 

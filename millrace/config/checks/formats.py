@@ -10,11 +10,11 @@ from millrace.config.document.problems import Finding, Path
 from millrace.config.document.yaml_tree import is_file
 from millrace.config.formats import KINDS
 from millrace.config.formats.base import FormatUse
-from millrace.config.model import Environment, Job
+from millrace.config.model import Environment
 from millrace.config.queries import DirectQuery, DirectRoute, Payload
 
 
-def check_format(path: Path, query: Payload, job: Job, root: FilePath) -> Iterator[Finding]:
+def check_format(path: Path, query: Payload, root: FilePath) -> Iterator[Finding]:
     """Check a query's schema file and its format.
 
     Yields
@@ -23,7 +23,7 @@ def check_format(path: Path, query: Payload, job: Job, root: FilePath) -> Iterat
         Nothing if the job can start with them.
     """
     payload_format, pipelines = query.format, (root / "pipelines").resolve()
-    use = FormatUse(path, query, (root / query.schema_).resolve(), job, root)
+    use = FormatUse(path, query, (root / query.schema_).resolve(), root)
     if use.schema.suffix != payload_format.suffix or not use.schema.is_relative_to(pipelines):
         of = f" for format {payload_format.kind}"
         if "format" not in query.model_fields_set:

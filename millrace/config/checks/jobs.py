@@ -115,7 +115,7 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
             yield from _check_written_tables(query_path, query, environment, writers, shared_out)
             for place, reading in query.stream_readings_by_place.items():
                 yield from _check_source_format_and_rules(
-                    (*query_path, *place), reading, job, sorted(streams), root
+                    (*query_path, *place), reading, sorted(streams), root
                 )
                 if query.sinks_by_place:
                     yield from _check_kafka_source((*query_path, *place), reading.source, environment)
@@ -133,7 +133,7 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
                 yield from _check_enrichments((*query_path, *place), end, query)
                 yield from check_transform_and_its_state((*query_path, *place), end, modules)
                 yield from check_columns((*query_path, *place), end, catalog, modules)
-                yield from check_sink((*query_path, *place), end, query, job, environment, landing, root)
+                yield from check_sink((*query_path, *place), end, query, environment, landing, root)
 
     yield from check_distinct_targets(environment)
     yield from _check_fan_out_consumer_count(environment)
@@ -228,7 +228,7 @@ def _check_written_tables(
 
 
 def _check_source_format_and_rules(
-    path: Path, query: Reading, job: Job, streams: list[str], root: FilePath
+    path: Path, query: Reading, streams: list[str], root: FilePath
 ) -> Iterator[Finding]:
     if query.source not in streams:
         yield Finding(
@@ -237,7 +237,7 @@ def _check_source_format_and_rules(
             f"a declared stream: {', '.join(streams) or 'there is none'}",
             did_you_mean_text(query.source, streams),
         )
-    yield from check_format(path, query, job, root)
+    yield from check_format(path, query, root)
     yield from check_redact((*path, "redact"), query, root)
     yield from check_rules((*path, "rules"), query, root)
 

@@ -9,7 +9,7 @@ from ipaddress import IPv4Network
 from millrace.config.aws import zones_refused_by_services
 from millrace.config.aws.regions import LACKING
 from millrace.config.base import arn_region_account_resource
-from millrace.config.document.problems import MISSING, Finding, Path
+from millrace.config.document.problems import MISSING, Finding, Path, findings_for_refused_keys
 from millrace.config.model import Environment, MskCluster
 from millrace.config.units import format_duration
 
@@ -37,9 +37,7 @@ def check_infrastructure(environment: Environment) -> Iterator[Finding]:
 def _check_role_accounts(environment: Environment) -> Iterator[Finding]:
     """Check that roles belong to the environment's account, as services accept no others."""
     named: list[tuple[Path, str | None]] = [
-        (("jobs", name, "role"), job.role) for name, job in environment.jobs.items()
-    ]
-    named += [
+        *((("jobs", name, "role"), job.role) for name, job in environment.jobs.items()),
         (("network", "flow_logs_role"), environment.network.flow_logs_role),
         (("observability", "channel_role"), environment.observability.channel_role),
     ]
@@ -95,17 +93,9 @@ def _check_network(environment: Environment) -> Iterator[Finding]:
             ("network", "zones"), ", ".join(network.zones.values()), "two or more Availability Zones"
         )
     if network.vpc is not None:
-        for key, present in (
-            ("egress", network.egress != "endpoints"),
-            ("flow_logs_role", network.flow_logs_role is not None),
-            ("allowed_domains", network.allowed_domains is not None),
-        ):
-            if present:
-                yield Finding(
-                    ("network", key),
-                    str(getattr(network, key)),
-                    f"nothing: the existing VPC {network.vpc} is never changed",
-                )
+        keys = ("flow_logs_role", "allowed_domains", *(["egress"] if network.egress != "endpoints" else []))
+        allowed = f"nothing: the existing VPC {network.vpc} is never changed"
+        yield from findings_for_refused_keys(("network",), network, keys, allowed)
     yield from _check_zone_ids(environment)
     try:
         cidr = IPv4Network(network.cidr)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path as FilePath
 
 from millrace.config.document.problems import MISSING, Finding, Path
-from millrace.config.model import Environment, Job
+from millrace.config.model import Environment
 from millrace.config.queries import (
     DeriveQuery,
     LandingQueryBase,
@@ -21,7 +21,6 @@ def check_sink(
     path: Path,
     end: WritesSink,
     query: Query,
-    job: Job,
     environment: Environment,
     landing: Mapping[str, Sequence[LandingQueryBase]],
     root: FilePath,
@@ -50,7 +49,7 @@ def check_sink(
                 f"with {'latest_by' if query.latest_by else 'state.key'} a sink in which a later result replaces an "
                 f"earlier one: {', '.join(able)} or {last}",
             )
-    yield from sink.check(SinkUse(here, frozenset(_streams_read_by(query, landing)), job, environment, root))
+    yield from sink.check(SinkUse(here, frozenset(_streams_read_by(query, landing)), environment, root))
 
 
 def check_distinct_targets(environment: Environment) -> Iterator[Finding]:

@@ -73,10 +73,9 @@ def remove_key(text: str, path: Path) -> str:
         node = _child_node(node, step) if node is not None else None
     if not isinstance(node, MappingNode):
         raise EditError(f"{dotted_path(path)} is not there")
-    places = [n for n, (key, _) in enumerate(node.value) if key.value == last]
-    if not places:
+    place = next((n for n, (key, _) in enumerate(node.value) if key.value == last), None)
+    if place is None:
         raise EditError(f"{dotted_path(path)} is not there")
-    place = places[0]
     key, value = node.value[place]
     begin, end = key.start_mark.index, _last_value_end(value, key)
     if not node.flow_style:

@@ -6,6 +6,8 @@ a line; a direction mark reverses a line; a line separator ends one.
 
 from __future__ import annotations
 
+import json
+
 _RANGES = (
     (0x00, 0x08), (0x0B, 0x1F), (0x7F, 0x9F),  # C0 without tab and line feed, delete, C1
     (0xAD, 0xAD), (0x34F, 0x34F), (0x61C, 0x61C), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F),
@@ -15,17 +17,11 @@ _RANGES = (
 )  # fmt: skip
 
 
-def _escape_of_code(code: int) -> str:
-    if code < 0x20:
-        return f"\\x{code:02x}"
-    if code > 0xFFFF:
-        return "".join(
-            f"\\u{half:04x}" for half in (0xD800 + (code - 0x10000 >> 10), 0xDC00 + (code & 0x3FF))
-        )
-    return f"\\u{code:04x}"
-
-
-TABLE = {code: _escape_of_code(code) for first, last in _RANGES for code in range(first, last + 1)}
+TABLE = {
+    code: f"\\x{code:02x}" if code < 0x20 else json.dumps(chr(code)).strip('"')
+    for first, last in _RANGES
+    for code in range(first, last + 1)
+}
 """Table for ``str.translate``. For characters that JSON leaves raw, the escapes are those of JSON, so that JSON text keeps
 its meaning.
 """

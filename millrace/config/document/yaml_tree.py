@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path as FilePath
@@ -336,16 +337,9 @@ def _is_rest_of_split_number(key: ScalarNode, value: Node) -> bool:
 
 def is_file(path: FilePath) -> bool:
     """Return whether a file exists; False for a name that is too long for the file system."""
-    return _is_true_without_error(path.is_file)
+    return os.path.isfile(path)  # noqa: PTH113 - a path's own method raises an error for such a name
 
 
 def is_folder(path: FilePath) -> bool:
-    """Return whether a folder exists."""
-    return _is_true_without_error(path.is_dir)
-
-
-def _is_true_without_error(check: Callable[[], bool]) -> bool:
-    try:
-        return check()
-    except OSError:
-        return False
+    """Return whether a folder exists; False for such a name, too."""
+    return os.path.isdir(path)  # noqa: PTH112 - as above

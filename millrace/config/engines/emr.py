@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from millrace.config.base import Model, remove_schema_default
-from millrace.config.document.problems import Finding, Path
+from millrace.config.document.problems import Finding, Path, findings_for_refused_keys
 from millrace.config.engines.base import GIB, HourlyBillItem, Job, JobBase, Worker
 from millrace.config.engines.versions import spark_version_by_engine_version, version_validator
 from millrace.config.units import Duration, Size, format_duration
@@ -117,16 +117,6 @@ class EmrJob(JobBase):
     )
 
     @property
-    def processor_architecture(self) -> Literal["x86_64", "arm64"]:
-        """Architecture from the file."""
-        return self.architecture
-
-    @property
-    def least_and_initial_executors(self) -> tuple[int | None, int | None]:
-        """Executors from the file."""
-        return self.min_executors, self.initial_executors
-
-    @property
     def tasks_per_worker(self) -> int:
         """One for each vCPU."""
         return self.worker.vcpu
@@ -160,13 +150,8 @@ class EmrJob(JobBase):
                 (*here, "disk"), worker.disk.human_readable(), f"{smallest}GiB to {largest}GiB, in whole GiB"
             )
         if self.scaling == "fixed":
-            for key, executors in zip(
-                ("min_executors", "initial_executors"), self.least_and_initial_executors, strict=True
-            ):
-                if executors is not None:
-                    yield Finding(
-                        (*path, key), str(executors), "nothing with scaling: fixed, which holds all executors"
-                    )
+            allowed = "nothing with scaling: fixed, which holds all executors"
+            yield from findings_for_refused_keys(path, self, ("min_executors", "initial_executors"), allowed)
         elif self.initial_executors is not None and self.initial_executors < (self.min_executors or 1):
             yield Finding(
                 (*path, "initial_executors"),

@@ -24,8 +24,6 @@ class SparkLine:
         Release that tests and the sandbox run, and release of Spark's own jars.
     scala
         Version that those jars are built for.
-    java
-        Java version of the line.
     libraries
         Versions of other jars, by placeholder in ``toolchain/jars/*.xml``.
     """
@@ -33,7 +31,6 @@ class SparkLine:
     name: str
     spark: str
     scala: str
-    java: str
     libraries: Mapping[str, str]
 
     @property
@@ -52,21 +49,21 @@ LINES = {
     each.name: each
     for each in (
         SparkLine(
-            "3.5", spark="3.5.7", scala="2.12", java="17",
+            "3.5", spark="3.5.7", scala="2.12",
             libraries={
                 "iceberg": "1.10.0", "kafka_clients": "3.4.1", "commons_pool": "2.11.1", "token_provider": "3.5.7",
                 "hadoop": "3.3.4",
             },
         ),
         SparkLine(
-            "4.0", spark="4.0.2", scala="2.13", java="17",
+            "4.0", spark="4.0.2", scala="2.13",
             libraries={
                 "iceberg": "1.10.1", "kafka_clients": "3.9.1", "commons_pool": "2.12.0", "token_provider": "4.0.0",
                 "hadoop": "3.4.1", "aws_sdk": "2.25.53",
             },
         ),
         SparkLine(
-            "4.1", spark="4.1.1", scala="2.13", java="17",
+            "4.1", spark="4.1.1", scala="2.13",
             libraries={
                 "iceberg": "1.11.0", "kafka_clients": "3.9.1", "commons_pool": "2.12.1", "token_provider": "4.1.1",
                 "hadoop": "3.4.2", "aws_sdk": "2.29.52",

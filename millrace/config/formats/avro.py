@@ -13,7 +13,7 @@ from pydantic import Field, StringConstraints
 from millrace.config.document.problems import MISSING, Finding, Path, findings_for_refused_keys
 from millrace.config.document.yaml_tree import is_folder
 from millrace.config.formats import ddl
-from millrace.config.formats.base import FormatConfig, FormatDocumentation, FormatUse
+from millrace.config.formats.base import FormatConfig, FormatUse
 from millrace.etl.launch import formats as launch
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -67,12 +67,6 @@ class WriterSchemaSource(FormatConfig):
 class AvroFormat(WriterSchemaSource):
     """One Avro datum; `schema` is the reader's, an .avsc file."""
 
-    reading = FormatDocumentation(
-        "`.avsc`, a record",
-        "Spark's `from_avro`",
-        "a record of nulls",
-        "an incomplete datum, or one with bytes after it",
-    )
     suffix = ".avsc"
 
     kind: Literal["avro"]

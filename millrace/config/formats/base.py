@@ -1,4 +1,4 @@
-"""Base of all payload formats: their keys, and what checks, planning, deployment and documents need from them."""
+"""Base of all payload formats: their keys, and what checks, planning and deployment need from them."""
 
 from __future__ import annotations
 
@@ -14,18 +14,7 @@ from millrace.config.formats import ddl
 from millrace.etl.launch import formats as launch
 
 if TYPE_CHECKING:
-    from millrace.config.model import Job
     from millrace.config.queries import Payload
-
-
-@dataclass(frozen=True)
-class FormatDocumentation:
-    """Row of the table in ``docs/formats.md``: schema file, decoder, other payloads that are good, payloads that never are."""
-
-    schema: str
-    by: str
-    good: str
-    never: str
 
 
 @dataclass(frozen=True)
@@ -40,8 +29,6 @@ class FormatUse:
         The query or route, with the name of its schema file.
     schema
         That file.
-    job
-        The job of the query.
     root
         Folder of the project.
     """
@@ -49,7 +36,6 @@ class FormatUse:
     path: Path
     query: Payload
     schema: FilePath
-    job: Job
     root: FilePath
 
     def wrong_schema_finding(self, allowed: str) -> Finding:
@@ -58,12 +44,10 @@ class FormatUse:
 
 
 class FormatConfig(Model, ABC):
-    """A kind of payload.
+    """A kind of payload; ``docs/formats.md`` says what it accepts as a record.
 
     Attributes
     ----------
-    reading
-        What it accepts as a record, for the documentation.
     suffix
         Suffix of its schema file.
     in_python
@@ -77,7 +61,6 @@ class FormatConfig(Model, ABC):
         Whether a payload can delete the row with its key.
     """
 
-    reading: ClassVar[FormatDocumentation]
     suffix: ClassVar[str] = ".ddl"
     in_python: ClassVar[bool] = False
     in_firehose: ClassVar[bool] = False

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from millrace.config.formats.base import FormatConfig, FormatDocumentation
+from millrace.config.formats.base import FormatConfig
 from millrace.config.formats.ddl import DdlField
 from millrace.etl.launch import formats as launch
 
@@ -16,13 +16,6 @@ _OneCharacter = Annotated[str, StringConstraints(pattern=r"^[ -~\t]$")]
 
 class CsvFormat(FormatConfig):
     """One record without a header, as in RFC 4180: a quote inside quotes is doubled."""
-
-    reading = FormatDocumentation(
-        "`.ddl`, no nested types",
-        "Spark's parser",
-        "a line feed at the end",
-        "another number of columns, a second record, a NUL character",
-    )
 
     kind: Literal["csv"]
     delimiter: _OneCharacter = Field(

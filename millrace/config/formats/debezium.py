@@ -10,20 +10,13 @@ from pydantic import Field
 from millrace.config.document.problems import Finding, findings_for_refused_keys
 from millrace.config.formats import ddl
 from millrace.config.formats.avro import JARS, WriterSchemaSource
-from millrace.config.formats.base import FormatDocumentation, FormatUse
+from millrace.config.formats.base import FormatUse
 from millrace.config.formats.change_format_base import ChangeFormat
 from millrace.etl.launch import formats as launch
 
 
 class DebeziumFormat(WriterSchemaSource, ChangeFormat):
     """One change event of Debezium; `schema` describes a row of the table."""
-
-    reading = FormatDocumentation(
-        "`.ddl` of a row",
-        "Spark's parser",
-        "heartbeats, transactions, schema changes and tombstones, which are no rows",
-        "an object that is no event, a value that the database did not log",
-    )
 
     kind: Literal["debezium"]
     payload: Literal["json", "avro"] = Field(

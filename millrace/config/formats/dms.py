@@ -6,20 +6,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from millrace.config.formats.base import FormatDocumentation
 from millrace.config.formats.change_format_base import ChangeFormat
 from millrace.etl.launch import formats as launch
 
 
 class DmsFormat(ChangeFormat):
     """One record of AWS DMS, as its targets Kinesis and Kafka get it; `schema` describes a row of the table."""
-
-    reading = FormatDocumentation(
-        "`.ddl` of a row",
-        "Spark's parser",
-        "records of control, which are no rows",
-        "an object that is no record of DMS",
-    )
 
     kind: Literal["dms"]
     payload: Literal["json"] = Field(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from millrace.config.formats.base import FormatConfig, FormatDocumentation
+from millrace.config.formats.base import FormatConfig
 from millrace.config.formats.ddl import DdlField
 from millrace.etl.launch import formats as launch
 
@@ -13,9 +13,6 @@ from millrace.etl.launch import formats as launch
 class JsonFormat(FormatConfig):
     """One JSON object in each payload."""
 
-    reading = FormatDocumentation(
-        "`.ddl`", "Spark's parser", "fields that are not in the schema", "anything except one object"
-    )
     in_firehose = True
 
     kind: Literal["json"] = "json"

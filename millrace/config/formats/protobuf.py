@@ -11,7 +11,7 @@ from pydantic import Field
 from millrace.config.document.explain_validation_errors import did_you_mean_text
 from millrace.config.document.problems import Finding
 from millrace.config.formats import ddl
-from millrace.config.formats.base import FormatConfig, FormatDocumentation, FormatUse
+from millrace.config.formats.base import FormatConfig, FormatUse
 from millrace.etl.launch import formats as launch
 from millrace.etl.launch.protobuf.descriptor_file import (
     REPEATED,
@@ -29,12 +29,6 @@ _ZEROS = ("", "0", "0.0", "false", "[]", "{}")
 class ProtobufFormat(FormatConfig):
     """One Protobuf message; `schema` is a descriptor file (protoc --include_imports --descriptor_set_out)."""
 
-    reading = FormatDocumentation(
-        "`.desc`, a descriptor file",
-        "Python, by Arrow",
-        "an empty payload, in which no field is set",
-        "a field of another type",
-    )
     suffix = ".desc"
     in_python = True
     decoding = 1 / 0.18

@@ -6,17 +6,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path as FilePath
 from typing import Literal
 
-from millrace.config.formats.base import FormatConfig, FormatDocumentation
+from millrace.config.formats.base import FormatConfig
 from millrace.config.formats.ddl import DdlField
 from millrace.etl.launch import formats as launch
 
 
 class TextFormat(FormatConfig):
     """UTF-8; the schema has one STRING field."""
-
-    reading = FormatDocumentation(
-        "`.ddl`, one STRING field", "Spark", "an empty payload", "bytes that are not UTF-8"
-    )
 
     kind: Literal["text"]
 

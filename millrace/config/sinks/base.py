@@ -1,4 +1,4 @@
-"""Base of all sinks: their keys, and what checks, planning, deployment and documents need from them."""
+"""Base of all sinks: their keys, and what checks, planning and deployment need from them."""
 
 from __future__ import annotations
 
@@ -18,20 +18,10 @@ from millrace.etl.launch import sinks as launch
 
 if TYPE_CHECKING:
     from millrace.config.aws.resource_names import Names
-    from millrace.config.model import Environment, Job
+    from millrace.config.model import Environment
 
 Column = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 """Name of a column."""
-
-
-@dataclass(frozen=True)
-class SinkDocumentation:
-    """Row of the table in ``docs/sinks.md``: form of a row in the sink, guarantee, result of a broken batch, reported counts."""
-
-    row: str
-    promise: str
-    broken: str
-    counts: str
 
 
 @dataclass(frozen=True)
@@ -44,15 +34,14 @@ class SinkUse:
         Path of the sink in the file.
     read
         Names of the streams whose records reach the query.
-    job, environment
-        The query's job, and the environment's valid parts.
+    environment
+        Its valid parts.
     root
         Folder of the project, with certificates.
     """
 
     path: Path
     read: frozenset[str]
-    job: Job
     environment: Environment
     root: FilePath
 
@@ -78,12 +67,10 @@ class SinkContext:
 
 
 class SinkConfig(Model, ABC):
-    """A kind of sink.
+    """A kind of sink; ``docs/sinks.md`` says what it guarantees.
 
     Attributes
     ----------
-    promise
-        Its guarantees, for the documentation.
     named_by
         Key of the file that names the table, topic, stream or index.
     refuses
@@ -110,7 +97,6 @@ class SinkConfig(Model, ABC):
         Reason why a query cannot start from the beginning (written rows stay); None if it can.
     """
 
-    promise: ClassVar[SinkDocumentation]
     named_by: ClassVar[str] = "table"
     refuses: ClassVar[bool] = True
     replaces: ClassVar[bool] = True

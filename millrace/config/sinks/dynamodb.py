@@ -9,19 +9,13 @@ from pydantic import Field
 
 from millrace.config.aws.iam_statements import Grant, allow
 from millrace.config.base import KeyArn
-from millrace.config.sinks.base import SinkConfig, SinkContext, SinkDocumentation
+from millrace.config.sinks.base import SinkConfig, SinkContext
 from millrace.etl.launch import sinks as launch
 
 
 class DynamoDbSink(SinkConfig):
     """A DynamoDB table of this account, keyed by identity: ``_id``, and ``_source`` if each record is a row."""
 
-    promise = SinkDocumentation(
-        "an item, keyed by identity",
-        "one item for each identity; for results, that of the latest batch",
-        "a part of its items, until the replay",
-        "all rows as written; results older than the item as duplicates",
-    )
     in_python = True
     is_public = True
     gateways = ("dynamodb",)

@@ -7,16 +7,13 @@ from typing import Literal
 from pydantic import Field
 
 from millrace.config.base import TableName
-from millrace.config.sinks.base import SinkConfig, SinkContext, SinkDocumentation
+from millrace.config.sinks.base import SinkConfig, SinkContext
 from millrace.etl.launch import sinks as launch
 
 
 class IcebergSink(SinkConfig):
     """An Iceberg table, written once per record identity."""
 
-    promise = SinkDocumentation(
-        "a row", "exactly once, one writer at a time", "nothing", "new rows and duplicates"
-    )
     refuses = False
     in_catalog = True
     in_lake = True

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path as FilePath
 from typing import ClassVar, Literal
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from pydantic import Field
 
@@ -15,7 +15,7 @@ from millrace.config.aws.iam_statements import Grant, allow
 from millrace.config.base import KeyArn, SecretArn
 from millrace.config.document.problems import MISSING, Finding, Path
 from millrace.config.document.yaml_tree import is_file
-from millrace.config.sinks.base import SinkConfig, SinkContext, SinkDocumentation, SinkUse
+from millrace.config.sinks.base import SinkConfig, SinkContext, SinkUse
 from millrace.etl.launch import sinks as launch
 
 _LOGIN = re.compile(r"[?&](user|password|sslpassword|username)=", re.IGNORECASE)
@@ -55,12 +55,6 @@ _RDS = re.compile(r"(?!.*\.proxy-).*\.rds\.amazonaws\.com(\.cn)?")
 class JdbcSink(SinkConfig):
     """A table of PostgreSQL."""
 
-    promise = SinkDocumentation(
-        "a row, keyed by identity",
-        "exactly once, also with other writers; for results, that of the latest batch",
-        "nothing: a batch is one transaction",
-        "new rows and duplicates",
-    )
     services = ("secretsmanager",)
     jars: ClassVar[Mapping[str, str]] = {"postgresql": "EMR Serverless lacks and a job with a database needs"}
 
@@ -115,11 +109,6 @@ class JdbcSink(SinkConfig):
         return urlsplit(self.url.removeprefix("jdbc:"))
 
     @property
-    def url_parameter_names(self) -> tuple[str, ...]:
-        """Names of the URL's parameters."""
-        return tuple(each.partition("=")[0] for each in self._url_parts.query.split("&") if each)
-
-    @property
     def ports_outside_vpc(self) -> tuple[int, ...]:
         """Port of the server; 5432 if the URL names none."""
         return (int(self._url_parts.netloc.partition(":")[2] or 5432),)
@@ -135,7 +124,8 @@ class JdbcSink(SinkConfig):
             yield Finding(url, self.url, "a URL without user and password: sink.secret names both")
         elif not 0 < self.ports_outside_vpc[0] < 65536:
             yield Finding(url, self.url, "a port from 1 to 65535")
-        refused = [each for each in self.url_parameter_names if each not in _URL_OPTIONS]
+        parameters = parse_qsl(self._url_parts.query, keep_blank_values=True)
+        refused = [name for name, _ in parameters if name not in _URL_OPTIONS]
         if refused and not _LOGIN.search(self.url):
             yield Finding(
                 url,

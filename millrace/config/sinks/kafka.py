@@ -11,7 +11,7 @@ from millrace.config.aws.iam_statements import FINDS_BROKERS, NO_NARROWER, REMAD
 from millrace.config.base import Slug
 from millrace.config.document.problems import Finding
 from millrace.config.kafka.clusters import MskCluster
-from millrace.config.sinks.base import SinkContext, SinkDocumentation, SinkUse
+from millrace.config.sinks.base import SinkContext, SinkUse
 from millrace.config.sinks.stream_sink_base import StreamSink
 from millrace.config.sources import Stream
 from millrace.config.sources.kafka import LARGEST_MESSAGE, KafkaTopic
@@ -24,12 +24,6 @@ _PRODUCERS_BUFFER = 31 * 1024**2
 class KafkaSink(StreamSink):
     """A Kafka topic of this environment."""
 
-    promise = SinkDocumentation(
-        "a message, identity and batch in its headers",
-        "a replayed batch writes only the messages that the topic lacks; exceptions below",
-        "a part of its messages, until the replay",
-        "sent messages, and those that were already there",
-    )
     keeps = "messages cannot be taken back: what is read again is written again, under the same identities"
     stream_kind, label, named_by = KafkaTopic, "Kafka topic", "topic"
 

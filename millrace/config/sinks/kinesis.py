@@ -10,7 +10,7 @@ from pydantic import Field
 from millrace.config.aws.iam_statements import Grant, allow
 from millrace.config.base import Slug
 from millrace.config.document.problems import Finding
-from millrace.config.sinks.base import SinkContext, SinkDocumentation, SinkUse
+from millrace.config.sinks.base import SinkContext, SinkUse
 from millrace.config.sinks.stream_sink_base import StreamSink
 from millrace.config.sources.kinesis import MIB, KinesisStream
 from millrace.etl.launch import sinks as launch
@@ -19,12 +19,6 @@ from millrace.etl.launch import sinks as launch
 class KinesisSink(StreamSink):
     """A Kinesis stream of this environment."""
 
-    promise = SinkDocumentation(
-        "a record, identity in its JSON",
-        "a replayed batch writes only the records that the stream lacks; exceptions below",
-        "a part of its records, until the replay",
-        "sent records, and those that were already there",
-    )
     in_python = True
     is_public = True
     keeps = "records cannot be taken back: what is read again is written again, under the same identities"

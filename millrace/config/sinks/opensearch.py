@@ -11,7 +11,7 @@ from pydantic import Field, StringConstraints
 from millrace.config.aws.iam_statements import Grant, allow
 from millrace.config.base import arn_region_account_resource
 from millrace.config.document.problems import Finding
-from millrace.config.sinks.base import SinkConfig, SinkContext, SinkDocumentation, SinkUse
+from millrace.config.sinks.base import SinkConfig, SinkContext, SinkUse
 from millrace.etl.launch import sinks as launch
 
 DomainArn = Annotated[
@@ -27,12 +27,6 @@ _ENDPOINT = (
 class OpenSearchSink(SinkConfig):
     """An index of an OpenSearch domain, with the identity as the document's id."""
 
-    promise = SinkDocumentation(
-        "a document, its id the identity",
-        "one document for each identity; for results, that of the latest batch",
-        "a part of its documents, until the replay",
-        "new documents and duplicates",
-    )
     in_python = True
     not_in_sandbox = "LocalStack fetches its OpenSearch from the internet at the first call"
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from millrace.config.aws.iam_statements import FILES, Grant, allow, allow_listing_prefixes
 from millrace.config.base import TableName
 from millrace.config.document.problems import Finding
-from millrace.config.sinks.base import SinkConfig, SinkContext, SinkDocumentation, SinkUse
+from millrace.config.sinks.base import SinkConfig, SinkContext, SinkUse
 from millrace.config.units import Size
 from millrace.etl.launch import sinks as launch
 
@@ -21,12 +21,6 @@ MIB = 1024**2
 class ParquetSink(SinkConfig):
     """A folder of Parquet files in the lake's bucket."""
 
-    promise = SinkDocumentation(
-        "a row",
-        "exactly once to readers of the manifests, one writer at a time",
-        "its files, to readers who do not read manifests",
-        "new rows and duplicates",
-    )
     refuses = False
     replaces = False
     in_lake = True
@@ -77,10 +71,7 @@ class ParquetSink(SinkConfig):
 
     def grants(self, context: SinkContext) -> Iterator[Grant]:
         """Allow writing, reading and listing its files."""
-        lake, folder = (
-            f"arn:{context.names.aws_partition}:s3:::{context.names.bucket('lake')}",
-            self.key_prefix(context),
-        )
+        lake, folder = context.names.bucket_arn("lake"), self.key_prefix(context)
         actions = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"]
         yield allow("WriteFiles", actions, [f"{lake}/{folder}/*"], why=FILES)
         yield allow_listing_prefixes("ListFiles", lake, [folder])

@@ -14,10 +14,12 @@ from pyspark.sql.types import BooleanType, NumericType, StructType
 
 from millrace.config.base import load_kind
 from millrace.config.formats import PayloadFormat
+from millrace.config.formats.ddl import DdlError
 from millrace.config.queries import Payload, Route
 from millrace.sandbox.payloads.records_from_nycflights import Dirt
 from millrace.sandbox.programs.child_processes import SandboxError
-from millrace.sandbox.schemas.traffic_values import NoTestValuesError, Values
+from millrace.sandbox.schemas.avro_types_and_encoding import AvroSchemaError
+from millrace.sandbox.schemas.traffic_values import Values
 
 Encode = Callable[[Values], bytes]
 
@@ -84,7 +86,7 @@ def payload_writers(form: PayloadFormat, path: Path, table: str | None = None) -
         )
     try:
         made: PayloadWriters = made_by(form, path, *([] if table is None else [table]))
-    except NoTestValuesError as error:
+    except (AvroSchemaError, DdlError) as error:
         raise SandboxError(f"{path}: no test records can be generated from this schema: {error}") from error
     return made
 

@@ -9,26 +9,25 @@ from pathlib import Path
 from typing import Any
 
 from millrace.config.formats.csv import CsvFormat
-from millrace.sandbox.payloads import Encode, PayloadSpoiler, PayloadWriters, to_plain_value
+from millrace.sandbox.payloads import PayloadSpoiler, PayloadWriters, to_plain_value
 from millrace.sandbox.schemas import ddl_and_pyspark_types
 from millrace.sandbox.schemas.traffic_values import Values
 
 
 def make_payload_writers(form: CsvFormat, path: Path) -> PayloadWriters:
     """Return the writers of records; a broken record has more columns than any of the schema."""
-    schema, encode = ddl_and_pyspark_types.read_ddl_file(path), _csv_encoder(form)
+    schema = ddl_and_pyspark_types.read_ddl_file(path)
     extra = form.delimiter.encode() * (1 + len(schema.fields))
-    return PayloadWriters(schema, encode, PayloadSpoiler(schema, encode, lambda payload, _: payload + extra))
 
-
-def _csv_encoder(form: CsvFormat) -> Encode:
     def encode_record(values: Values) -> bytes:
         out = io.StringIO()
         writer = csv.writer(out, delimiter=form.delimiter, quotechar=form.quote, lineterminator="")
         writer.writerow([_csv_cell_value(value, form.null) for value in values.values()])
         return out.getvalue().encode()
 
-    return encode_record
+    return PayloadWriters(
+        schema, encode_record, PayloadSpoiler(schema, encode_record, lambda payload, _: payload + extra)
+    )
 
 
 def _csv_cell_value(value: Any, null: str) -> Any:

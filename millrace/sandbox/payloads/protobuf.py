@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +41,9 @@ def _encode_message(message: Message, values: Mapping[str, Any]) -> bytes:
 def _encode_field(field: Field, value: Any) -> bytes:
     fixed = {1: "<d", 2: "<f", 6: "<Q", 7: "<I", 15: "<i", 16: "<q"}.get(field.kind)
     if field.message is not None:
-        data = (
-            _encode_timestamp(value) if field.message.is_timestamp else _encode_message(field.message, value)
-        )
-        return _encode_length_delimited(field.number, data)
+        if field.message.is_timestamp:
+            value = {"seconds": value.timestamp() // 1, "nanos": value.microsecond * 1000}
+        return _encode_length_delimited(field.number, _encode_message(field.message, value))
     if isinstance(value, str | bytes) and field.kind != ENUM:
         return _encode_length_delimited(field.number, value.encode() if isinstance(value, str) else value)
     if fixed is not None:
@@ -63,16 +61,6 @@ def _encode_field(field: Field, value: Any) -> bytes:
     if field.kind in (17, 18):
         number = (number << 1) ^ (number >> 63)
     return _encode_varint(field.number << 3) + _encode_varint(number)
-
-
-def _encode_timestamp(value: datetime) -> bytes:
-    seconds = int(value.timestamp() // 1)
-    return (
-        _encode_varint(1 << 3)
-        + _encode_varint(seconds)
-        + _encode_varint(2 << 3)
-        + _encode_varint(value.microsecond * 1000)
-    )
 
 
 def _encode_length_delimited(number: int, data: bytes) -> bytes:

@@ -20,8 +20,7 @@ def make_payload_writers(_form: TextFormat, path: Path) -> PayloadWriters:
     def encode_text(values: Values) -> bytes:
         return str(values[field] or "").encode()
 
-    def spoiled_text(values: Values, choose: random.Random) -> tuple[bytes, Dirt]:
-        del choose
+    def spoiled_text(values: Values, _: random.Random) -> tuple[bytes, Dirt]:
         return encode_text(values) + b"\xff", "broken"
 
     return PayloadWriters(schema, encode_text, spoiled_text)

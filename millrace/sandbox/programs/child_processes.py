@@ -18,11 +18,10 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import psutil
@@ -98,8 +97,8 @@ def free_port() -> int:
 
 
 @dataclass(frozen=True)
-class ChildProcess:
-    """A running program.
+class ChildProcess(AbstractContextManager["ChildProcess"]):
+    """A running program; a block stops it at its end.
 
     Attributes
     ----------
@@ -209,12 +208,7 @@ class ChildProcess:
         self.kill()
         return self.popen.returncode
 
-    def __enter__(self) -> ChildProcess:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 

@@ -11,24 +11,23 @@ from functools import cache
 from importlib import resources
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 from ruamel.yaml import YAML
 
+from millrace.config.base import Model
 from millrace.config.engines import KINDS
 from millrace.config.engines.glue import glue_tasks_per_worker
 
 
-class EngineDefault(BaseModel):
+class EngineDefault(Model):
     """A value that an engine sets instead of Spark's default."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     value: str
     source: str
     confirmed: bool = True
 
 
-class SparkSetting(BaseModel):
+class SparkSetting(Model):
     """One Spark setting.
 
     Attributes
@@ -41,11 +40,9 @@ class SparkSetting(BaseModel):
         Values by engine, for all its versions.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     effect: str
     default: dict[str, str]
-    engines: dict[Literal["glue", "emr"], EngineDefault] = {}
+    engines: dict[Literal["glue", "emr"], EngineDefault] = Field(default_factory=dict)
 
     def value_on_engine(self, engine: str, spark: str) -> str | None:
         """Return its value on an engine with a version of Spark; None where it is not set."""
@@ -54,10 +51,8 @@ class SparkSetting(BaseModel):
         return result.value if result else self.default[max(lines, key=len)] if lines else None
 
 
-class EngineSettingsTable(BaseModel):
+class EngineSettingsTable(Model):
     """All settings, with the date on which they were read."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     read: date
     source: str

@@ -21,46 +21,6 @@ class HistoryServer:
     process: ChildProcess
 
 
-@dataclass(frozen=True)
-class EventLogBucket:
-    """Event logs of a deployed environment, and the credentials to read them.
-
-    Attributes
-    ----------
-    url
-        ``s3a://bucket/prefix/``, the flat prefix that holds the logs of both engines.
-    credentials
-        Environment variables ``AWS_ACCESS_KEY_ID`` and so on.
-    endpoint
-        An endpoint instead of the region's own.
-    """
-
-    url: str
-    region: str
-    credentials: Mapping[str, str]
-    endpoint: str | None = None
-
-    def spark_settings(self) -> dict[str, str]:
-        """Return the settings with which the server reads the bucket."""
-        s3a = "spark.hadoop.fs.s3a."
-        temporary = "AWS_SESSION_TOKEN" in self.credentials
-        options = {
-            "spark.history.fs.logDirectory": self.url,
-            f"{s3a}endpoint.region": self.region,
-            f"{s3a}aws.credentials.provider": "com.amazonaws.auth.EnvironmentVariableCredentialsProvider",
-            f"{s3a}bucket.probe": "0",
-            # Credentials of a sign-in expire; the logs that were read before are kept on disk.
-            "spark.history.store.path": str(RUN / "history-store") if temporary else "",
-        }
-        if self.endpoint:
-            options |= {
-                f"{s3a}endpoint": self.endpoint,
-                f"{s3a}path.style.access": "true",
-                f"{s3a}connection.ssl.enabled": str(self.endpoint.startswith("https")).lower(),
-            }
-        return {key: value for key, value in options.items() if value}
-
-
 def start_sandbox_history_server() -> str:
     """Start a history server over the sandbox's logs that runs until ``millrace sandbox stop``; return its address.
 
@@ -74,8 +34,19 @@ def start_sandbox_history_server() -> str:
     return server.address
 
 
-def start_bucket_history_server(bucket: EventLogBucket) -> HistoryServer:
+def start_bucket_history_server(
+    url: str, *, region: str, credentials: Mapping[str, str], endpoint: str | None
+) -> HistoryServer:
     """Start a history server over a deployed environment's event logs.
+
+    Parameters
+    ----------
+    url
+        ``s3a://bucket/prefix/``, the flat prefix that holds the logs of both engines.
+    credentials
+        Environment variables ``AWS_ACCESS_KEY_ID`` and so on.
+    endpoint
+        An endpoint instead of the region's own.
 
     Raises
     ------
@@ -84,7 +55,23 @@ def start_bucket_history_server(bucket: EventLogBucket) -> HistoryServer:
     JarError
         The jars that read S3 are missing.
     """
-    return start_history_server(bucket.spark_settings(), bucket.credentials, jars.jar_files("sandbox"))
+    s3a = "spark.hadoop.fs.s3a."
+    settings = {
+        "spark.history.fs.logDirectory": url,
+        f"{s3a}endpoint.region": region,
+        f"{s3a}aws.credentials.provider": "com.amazonaws.auth.EnvironmentVariableCredentialsProvider",
+        f"{s3a}bucket.probe": "0",
+    }
+    if "AWS_SESSION_TOKEN" in credentials:
+        # Credentials of a sign-in expire; the logs that were read before are kept on disk.
+        settings["spark.history.store.path"] = str(RUN / "history-store")
+    if endpoint:
+        settings |= {
+            f"{s3a}endpoint": endpoint,
+            f"{s3a}path.style.access": "true",
+            f"{s3a}connection.ssl.enabled": str(endpoint.startswith("https")).lower(),
+        }
+    return start_history_server(settings, credentials, jars.jar_files("sandbox"))
 
 
 def start_history_server(

@@ -70,8 +70,8 @@ class Jar:
         return "-".join(filter(None, (self.name, self.version, self.classifier))) + ".jar"
 
 
-def jar_folder(name: str, line: SparkLine | None = None) -> Path:
-    """Return the folder of a set's fetched jars.
+def jar_files(name: str, line: SparkLine | None = None) -> list[Path]:
+    """Return the jars of a set.
 
     Parameters
     ----------
@@ -79,12 +79,6 @@ def jar_folder(name: str, line: SparkLine | None = None) -> Path:
         Name of the set, such as ``kafka-client``.
     line
         Spark line; by default this interpreter's.
-    """
-    return state_folder() / "jars" / jar_set_name(name, line or installed_spark_line())
-
-
-def jar_files(name: str, line: SparkLine | None = None) -> list[Path]:
-    """Return the jars of a set; its parameters are those of :func:`jar_folder`.
 
     Raises
     ------
@@ -92,7 +86,7 @@ def jar_files(name: str, line: SparkLine | None = None) -> list[Path]:
         One is missing, or the line has none; the message has the command that fetches it.
     """
     line = line or installed_spark_line()
-    where = jar_folder(name, line)
+    where = state_folder() / "jars" / jar_set_name(name, line)
     jars = read_jar_lock_file().get(where.name)
     if jars is None:
         raise JarError(f"the lock file of jars has no set {name} for Spark {line.name}")

@@ -14,15 +14,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
 from pyiceberg.catalog.sql import SqlCatalog
 
+from millrace.config.aws.resource_names import Names
 from millrace.config.engines import KINDS
 from millrace.config.engines.versions import spark_line_of
-from millrace.lifecycle.account.outputs_and_launch_documents import LaunchDocument, split_s3_url
+from millrace.lifecycle.account.outputs_and_launch_documents import (
+    LaunchDocument,
+    read_launch_document,
+    split_s3_url,
+)
 from millrace.sandbox.programs import jars, start_spark_submit
 from millrace.sandbox.programs.child_processes import RUN, ChildProcess
 from millrace.sandbox.programs.engine_default_spark_settings import engine_default_settings
@@ -101,8 +107,6 @@ class SandboxSpark:
 
     stack: LocalStack
     kafka: str
-    cores: int = 2
-    driver_memory: str = "2g"
 
     def job_spark_settings(self, document: Mapping[str, Any]) -> dict[str, str]:
         """Return a job's local Spark settings: its engine's and the document's, without those of :data:`REPLACED`."""
@@ -116,8 +120,7 @@ class SandboxSpark:
             **local_catalog_settings(name, _CATALOG_DATABASE, warehouse),
             **start_spark_submit.LOCAL,
             # A local master does not read spark.task.maxFailures.
-            "spark.master": f"local[{self.cores},{result['spark.task.maxFailures']}]",
-            "spark.driver.memory": self.driver_memory,
+            "spark.master": f"local[2,{result['spark.task.maxFailures']}]",
             "spark.eventLog.enabled": "true",
             # Spark 4 rolls by default, into a folder; the logs that are copied here are single files.
             "spark.eventLog.rolling.enabled": "false",
@@ -143,6 +146,10 @@ class SandboxSpark:
             f"{s3a}bucket.probe": "0",
             f"{s3a}change.detection.mode": "none",
         }
+
+    def launch_document(self, names: Names, job: str) -> LaunchDocument:
+        """Read a job's launch document from the deployed stack."""
+        return read_launch_document(self.stack.client("cloudformation"), self.stack.client("s3"), names, job)
 
     def submit(
         self, launch: LaunchDocument, run: str, arguments: Sequence[str] = (), *, program: Path | None = None
@@ -181,17 +188,18 @@ class SandboxSpark:
         own = [self._download_from_s3(url, home / url.rpartition("/")[2]) for url in document["jars"]]
         shipped = ("sandbox", "kafka-client", "postgresql") if document["engine"] == "glue" else ("sandbox",)
         engine = [path for jar_set in shipped for path in jars.jar_files(jar_set, line)]
-        settings = self.job_spark_settings(document)
-        settings["spark.jars"] = ",".join(str(path) for path in [*engine, *own])
-        settings["spark.eventLog.dir"] = event_logs.as_uri()
+        settings = {
+            **self.job_spark_settings(document),
+            "spark.jars": ",".join(str(path) for path in [*engine, *own]),
+            "spark.eventLog.dir": event_logs.as_uri(),
+        }
         if self.stack.region != _SIGNED_FOR:
             settings["spark.driver.extraClassPath"] = str(
                 _write_kinesis_signing_config_folder(home / "conf", self.stack)
             )
-        tail = [*document["arguments"], "--launch-document", launch.url, "--engine", "sandbox"]
-        for binding in self._core_bind_options(document["settings"], home):
-            tail += ["--bind", binding]
-        tail += arguments
+        bindings = (("--bind", each) for each in self._core_bind_options(document["settings"], home))
+        own_arguments = ("--launch-document", launch.url, "--engine", "sandbox")
+        tail = [*document["arguments"], *own_arguments, *chain.from_iterable(bindings), *arguments]
         environment = {
             **self.stack.environment_variables(),
             "AWS_CBOR_DISABLE": "true",
@@ -251,26 +259,19 @@ def _write_kinesis_signing_config_folder(folder: Path, stack: LocalStack) -> Pat
     return folder
 
 
-def copy_then_move_event_logs_and_count(stack: LocalStack, job: LocalJob, url: str) -> int:
+def copy_then_move_event_logs(stack: LocalStack, job: LocalJob, url: str) -> None:
     """Copy a run's event logs to the place of the deployed job's logs, and move them to the history server's folder.
 
     Parameters
     ----------
     url
         The launch document's ``event_logs``.
-
-    Returns
-    -------
-    int
-        Number of logs.
     """
     bucket, prefix = split_s3_url(url)
     EVENT_LOGS.mkdir(parents=True, exist_ok=True)
-    logs = sorted(job.event_logs.iterdir())
-    for path in logs:
+    for path in sorted(job.event_logs.iterdir()):
         stack.client("s3").upload_file(str(path), bucket, f"{prefix.rstrip('/')}/{path.name}")
         path.rename(EVENT_LOGS / path.name)
-    return len(logs)
 
 
 def delete_local_catalog() -> None:

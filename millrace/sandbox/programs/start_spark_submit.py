@@ -65,12 +65,11 @@ def start_driver(
     properties = home / "spark.properties"
     given = {**settings, "spark.local.dir": str(scratch)}
     properties.write_text("".join(f"{key} {value}\n" for key, value in sorted(given.items())))
-    command: list[str | Path] = [spark_home(line) / "bin" / "spark-submit", "--properties-file", properties]
-    command += ["--py-files", archive] if archive else []
+    options = ("--properties-file", properties, *(("--py-files", archive) if archive else ()))
     path = os.pathsep.join(filter(None, (str(KINESIS_READER), environment.get("PYTHONPATH"))))
     return ChildProcess.start(
         name,
-        [*command, entry, *arguments],
+        [spark_home(line) / "bin" / "spark-submit", *options, entry, *arguments],
         environment={**environment, **spark_submit_variables(line), "PYTHONPATH": path},
         log=home / log,
         cwd=home,

@@ -76,12 +76,6 @@ class Ledger:
         columns = ((each.ids, each.hashes, each.dirt, each.payloads) for each in ledgers)
         return cls(*map(list, map(chain.from_iterable, zip(*columns, strict=True))))
 
-    @classmethod
-    def read(cls, path: Path) -> Ledger:
-        """Read a ledger that :meth:`write` wrote."""
-        table = pq.read_table(path, schema=_SCHEMA)
-        return cls(*(table[name].to_pylist() for name in _SCHEMA.names))
-
 
 @dataclass(frozen=True)
 class LedgerComparison:

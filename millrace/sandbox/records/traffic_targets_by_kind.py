@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlparse
 
-import boto3
-
 from millrace.config.base import load_kind
 from millrace.config.model import Environment, Stream
 from millrace.lifecycle.account import kafka_access
 from millrace.lifecycle.account.deployed_environment import DeployedEnvironment
 from millrace.sandbox.programs.child_processes import SandboxError
+from millrace.sandbox.programs.localstack import LocalStack
 from millrace.sandbox.programs.run_launch_document_locally import SandboxSpark
 from millrace.sandbox.programs.toolchain import exclude_local_servers_from_proxies
 from millrace.sandbox.records.producer import KafkaProducer, KinesisProducer, RecordProducer
@@ -110,17 +109,11 @@ class KinesisServer(StreamServer):
         endpoint = addresses.get("kinesis")
         if endpoint is None:
             stack = running().stack
-            return _kinesis_target(f"stream {own} on {stack.endpoint}", stack.client("kinesis"), own)
-        refuse_remote_hosts(urlparse(endpoint).hostname or "")
-        exclude_local_servers_from_proxies()
-        client = boto3.client(
-            "kinesis",
-            endpoint_url=endpoint,
-            region_name=environment.region,
-            aws_access_key_id="test",
-            aws_secret_access_key="test",  # noqa: S106 - servers of the sandbox take any
-        )
-        return _kinesis_target(f"stream {own} on {endpoint}", client, own)
+        else:
+            refuse_remote_hosts(urlparse(endpoint).hostname or "")
+            exclude_local_servers_from_proxies()
+            stack = LocalStack(endpoint, environment.region, None)
+        return _kinesis_target(f"stream {own} on {stack.endpoint}", stack.client("kinesis"), own)
 
     def deployed_target(self, aws: DeployedEnvironment, stream: Stream, own: str) -> TrafficTarget:
         """Return a stream in the environment's region."""

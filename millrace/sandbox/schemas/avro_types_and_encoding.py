@@ -28,8 +28,6 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from millrace.sandbox.schemas.traffic_values import NoTestValuesError
-
 _PRIMITIVES: Mapping[str, DataType] = {
     "boolean": BooleanType(),
     "int": IntegerType(),
@@ -41,7 +39,7 @@ _PRIMITIVES: Mapping[str, DataType] = {
 }
 
 
-class AvroSchemaError(NoTestValuesError):
+class AvroSchemaError(ValueError):
     """A schema that is invalid, or for which no test values can be made."""
 
 

@@ -28,7 +28,6 @@ from pyspark.sql.types import (
 )
 
 from millrace.config.formats import ddl
-from millrace.sandbox.schemas.traffic_values import NoTestValuesError
 
 _NAMES: Mapping[str, DataType] = {
     "boolean": BooleanType(),
@@ -47,10 +46,6 @@ _NAMES: Mapping[str, DataType] = {
 _PLAIN_NAME = re.compile(r"[A-Za-z_]\w*")
 
 
-class DdlError(NoTestValuesError):
-    """A text that is not a DDL schema."""
-
-
 def parse_ddl(text: str) -> StructType:
     """Return the schema of a DDL text.
 
@@ -61,7 +56,7 @@ def parse_ddl(text: str) -> StructType:
 
     Raises
     ------
-    DdlError
+    millrace.config.formats.ddl.DdlError
         The text is not valid; the message has the position.
 
     Examples
@@ -69,10 +64,7 @@ def parse_ddl(text: str) -> StructType:
     >>> parse_ddl("a INT NOT NULL, b ARRAY<STRING>").simpleString()
     'struct<a:int,b:array<string>>'
     """
-    try:
-        return _spark_struct(ddl.parse_ddl(text))
-    except ddl.DdlError as error:
-        raise DdlError(str(error)) from error
+    return _spark_struct(ddl.parse_ddl(text))
 
 
 def _spark_struct(fields: Iterable[ddl.DdlField]) -> StructType:

@@ -152,7 +152,6 @@ def infer_from_csv(
     names: Sequence[str] | None,
     *,
     delimiter: str,
-    quote: str = '"',
     null: str = "",
     required: bool = False,
     narrow: bool = False,
@@ -165,7 +164,7 @@ def infer_from_csv(
         Payloads, one record each.
     names
         Names of the columns; None means ``c1``, ``c2`` and so on.
-    delimiter, quote, null
+    delimiter, null
         Format of the records; a column that is empty or ``null`` has no value.
     required, narrow
         As for :func:`infer_from_json`.
@@ -179,9 +178,7 @@ def infer_from_csv(
     refused: list[str] = []
     for payload in payloads:
         try:
-            records = list(
-                csv.reader(io.StringIO(payload.decode()), delimiter=delimiter, quotechar=quote, strict=True)
-            )
+            records = list(csv.reader(io.StringIO(payload.decode()), delimiter=delimiter, strict=True))
         except (UnicodeDecodeError, csv.Error) as error:
             refused.append(str(error))
             continue

@@ -63,10 +63,6 @@ _RANGES = {
 _LARGEST = {ByteType: 127, ShortType: 10_000, IntegerType: 1_000_000, LongType: 1_000_000_000}
 
 
-class NoTestValuesError(ValueError):
-    """A schema for which no values can be made."""
-
-
 class SampleError(ValueError):
     """A file of samples that is not valid; the message has the line."""
 
@@ -293,7 +289,6 @@ class SampledRecords:
 
     def record(self, number: int, now: datetime) -> Values:
         """Draw one record; its times are moved to ``now``."""
-        del number
         drawn = dict(self.choose.choice(self.records))
         times = [
             f.name for f in self.schema.fields if isinstance(f.dataType, TimestampType | TimestampNTZType)

@@ -12,7 +12,6 @@ import pytest
 
 from millrace.cli.watch.history_server import copy_newest_event_logs_flat
 from millrace.sandbox.programs.history_server import (
-    EventLogBucket,
     HistoryServer,
     start_bucket_history_server,
     start_history_server,
@@ -41,13 +40,12 @@ def test_the_server_reads_the_flat_prefix_of_the_bucket(machines: Machines, log:
     s3 = machines.stack.client("s3")
     s3.create_bucket(Bucket="history-flat")
     s3.upload_file(str(log), "history-flat", f"spark/{log.name}")
-    bucket = EventLogBucket(
-        url="s3a://history-flat/spark/",
+    server = start_bucket_history_server(
+        "s3a://history-flat/spark/",
         region=machines.stack.region,
         credentials={"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"},
         endpoint=machines.stack.endpoint,
     )
-    server = start_bucket_history_server(bucket)
     try:
         assert [(one["id"], one["name"]) for one in applications(server)] == [(RUN, "main.py")]
     finally:

@@ -30,13 +30,12 @@ from typing import ClassVar, Literal
 import toy_launch
 from pydantic import Field
 
-from millrace.config.formats.base import FormatConfig, FormatDocumentation
+from millrace.config.formats.base import FormatConfig
 
 
 class ToyFormat(FormatConfig):
     """Pairs of name and value."""
 
-    reading = FormatDocumentation("`.toy`, a name a line", "Spark", "pairs in any order", "a pair without a value")
     suffix = ".toy"
     in_python = True
     jars: ClassVar[Mapping[str, str]] = {"avro": "a job with toys needs"}

@@ -29,13 +29,12 @@ from toy_launch import ToySettings
 
 from millrace.config.aws.iam_statements import Grant, allow
 from millrace.config.document.problems import Finding
-from millrace.config.sinks.base import SinkDocumentation, SinkConfig, SinkContext, SinkUse
+from millrace.config.sinks.base import SinkConfig, SinkContext, SinkUse
 
 
 class ToySink(SinkConfig):
     """Lines of JSON in a folder."""
 
-    promise = SinkDocumentation("a line", "exactly once", "nothing", "all rows as written")
     refuses: ClassVar[bool] = False
     replaces: ClassVar[bool] = False
     services: ClassVar[tuple[str, ...]] = ("sqs",)

@@ -19,7 +19,7 @@ from millrace.etl.launch.settings import (
 )
 from millrace.etl.launch.sources import KafkaSource, KinesisSource
 from millrace.infra.launch.launch_settings import job_settings
-from millrace.infra.permissions.job_permissions import EncryptionKeyArns, JobPermissions
+from millrace.infra.permissions.job_permissions import JobPermissions
 from millrace.infra.permissions.source_permissions import source_grants
 from millrace.sizing import Plan, plan
 from millrace.sizing.plan_model import JobPlan
@@ -134,10 +134,12 @@ def test_direct_routes_survive_the_core_with_their_sinks_and_permissions(tmp_pat
     assert read.upkeep is not None
     kept = [table.table for table in read.upkeep.tables]
     assert kept == ["terminal_terminal.gates", "terminal_terminal.boards_letters"]
-    keys = EncryptionKeyArns(
-        "arn:aws:kms:us-east-1:111122223333:key/data", "arn:aws:kms:us-east-1:111122223333:key/logs", None
+    keys = (
+        "arn:aws:kms:us-east-1:111122223333:key/data",
+        "arn:aws:kms:us-east-1:111122223333:key/logs",
+        None,
     )
-    grants = {grant.sid: grant for grant in JobPermissions(names, planned, keys, "assets", "logs").grants()}
+    grants = {grant.sid: grant for grant in JobPermissions(names, planned, *keys, "assets", "logs").grants()}
     assert [str(r).rsplit("/", 1)[1] for r in grants["ReadTopics"].resources] == ["gates", "web.*"]
     assert {"WriteItems", "WriteFiles", "WriteTables"} <= grants.keys()
 

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from millrace.etl.record.errors import LossError
 from millrace.etl.sources.kinesis.closed_shards import Shard, ShardPositions
 from millrace.sandbox.kinesis_reader.pyspark_millrace_kinesis.stream_batches import (
-    BatchLimits,
     BatchPlanner,
     Offset,
     ShardRange,
@@ -143,7 +142,7 @@ class Stream:
 def planner(
     stream: Stream, start: str = "TRIM_HORIZON", *, records: int = 7, seconds: float = 60.0
 ) -> BatchPlanner:
-    return BatchPlanner(stream, start, BatchLimits(records, seconds, call=5), sleep=lambda _: None)
+    return BatchPlanner(stream, start, records, seconds, call=5, sleep=lambda _: None)
 
 
 def through_the_log(offset: Offset) -> Offset:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from millrace.config.formats.csv import CsvFormat
+from millrace.config.formats.ddl import DdlError
 from millrace.config.formats.json import JsonFormat
 from millrace.sandbox.payloads import PayloadWriters, payload_writers
 from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
@@ -250,7 +251,7 @@ def test_ddl_is_read_and_written(text: str) -> None:
     "text", ["", "a", "a NUMBER", "a INT b INT", "a ARRAY<INT", "a INT,, b INT", "a DECIMAL(99,1)"]
 )
 def test_what_is_no_ddl_is_refused(text: str) -> None:
-    with pytest.raises(ddl_and_pyspark_types.DdlError):
+    with pytest.raises(DdlError):
         ddl_and_pyspark_types.parse_ddl(text)
 
 

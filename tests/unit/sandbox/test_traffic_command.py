@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import boto3
+import pyarrow.parquet as pq
 import pytest
 from moto.server import ThreadedMotoServer
 from typer.testing import CliRunner
@@ -19,7 +20,7 @@ from millrace.cli.run.traffic import _parse_burst
 from millrace.config import ConfigurationError, load
 from millrace.sandbox.payloads.records_from_nycflights import RecordToSend
 from millrace.sandbox.records import traffic_targets
-from millrace.sandbox.records.ledger import Ledger, payload_hash
+from millrace.sandbox.records.ledger import payload_hash
 from millrace.sandbox.records.producer import KinesisProducer
 from millrace.sizing.prices_and_limits import price_table_of_region
 
@@ -173,10 +174,10 @@ def test_aws_asks_first_and_then_takes_what_the_ledger_says(project: Path, moto:
         StreamName=STREAM, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
     )["ShardIterator"]
     records = client.get_records(ShardIterator=start)["Records"]
-    ledger = Ledger.read(path)
+    ledger = pq.read_table(path)
     result = Counter((f"{STREAM}/{r['SequenceNumber']}", payload_hash(r["Data"])) for r in records)
-    assert result == Counter(zip(ledger.ids, ledger.hashes, strict=True))
-    assert len(ledger) == 40
+    assert result == Counter(zip(ledger["id"].to_pylist(), ledger["hash"].to_pylist(), strict=True))
+    assert ledger.num_rows == 40
 
 
 def test_what_aws_refuses_is_one_message(project: Path, moto: None, monkeypatch: pytest.MonkeyPatch) -> None:

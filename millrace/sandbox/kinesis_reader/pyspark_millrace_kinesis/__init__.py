@@ -19,7 +19,7 @@ from millrace.etl.launch.engine_interface_and_registry import KINESIS_IN_PYTHON
 from millrace.etl.sources.kinesis.closed_shards import COLUMNS
 
 from .kinesis_api_calls import KinesisService
-from .stream_batches import BatchLimits, BatchPlanner, Offset, Row, ranges_between_offsets, read_shard_range
+from .stream_batches import BatchPlanner, Offset, Row, ranges_between_offsets, read_shard_range
 
 try:
     from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -89,13 +89,14 @@ class KinesisStreamReader(DataSourceStreamReader):
     def _batch_planner(self) -> BatchPlanner:
         if self._planner is None:
             options = self._options
-            # As in the connector: it stops after the call that exceeds the limit.
-            limits = BatchLimits(
-                int(options["kinesis.executor.maxfetchrecordspershard"]) + 1,
-                int(options["kinesis.executor.maxfetchtimeinms"]) / 1000,
-                int(options["kinesis.executor.maxrecordperread"]),
+            self._planner = BatchPlanner(
+                self._kinesis_service(),
+                options["startingposition"],
+                # As in the connector: it stops after the call that exceeds the limit.
+                most_records=int(options["kinesis.executor.maxfetchrecordspershard"]) + 1,
+                seconds=int(options["kinesis.executor.maxfetchtimeinms"]) / 1000,
+                call=int(options["kinesis.executor.maxrecordperread"]),
             )
-            self._planner = BatchPlanner(self._kinesis_service(), options["startingposition"], limits)
         return self._planner
 
     def _kinesis_service(self) -> KinesisService:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 from botocore.exceptions import ClientError
 
@@ -32,7 +32,7 @@ from millrace.etl.sources.kinesis.closed_shards import (
     split_kinesis_aggregate,
 )
 
-from .kinesis_api_calls import EXPIRED, GONE
+from .kinesis_api_calls import EXPIRED, GONE, KinesisService
 
 AT = "AT_SEQUENCE_NUMBER"
 TRIM_HORIZON, LATEST, AT_TIMESTAMP = "TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"
@@ -45,45 +45,6 @@ Offset = dict[str, Any]
 Entry = Mapping[str, str]
 Row = tuple[bytes, str, str, str, datetime]
 """Data, stream, partition key, sequence number, and arrival: the columns of the connectors."""
-
-
-class StreamService(Protocol):
-    """The used part of :class:`.kinesis_api_calls.KinesisService`."""
-
-    @property
-    def stream(self) -> str:
-        """Name of the stream."""
-
-    def shards(self) -> list[Shard]:
-        """Return all shards of the stream."""
-
-    def now(self) -> datetime:
-        """Return the time of its clock."""
-
-    def shard_iterator(self, shard: str, kind: str, place: str) -> str:
-        """Return an iterator at a position of a shard."""
-
-    def get_records(self, iterator: str, limit: int) -> Any:
-        """Return the records of an iterator, as ``GetRecords`` answers."""
-
-
-@dataclass(frozen=True)
-class BatchLimits:
-    """Limits of a batch.
-
-    Parameters
-    ----------
-    records
-        Maximum number of records of one shard.
-    seconds
-        Longest time for reading shards; each is asked at least once.
-    call
-        Most records of one call.
-    """
-
-    records: int
-    seconds: float
-    call: int = PAGE
 
 
 @dataclass(frozen=True)
@@ -110,12 +71,19 @@ class BatchPlanner:
     ----------
     start
         Start position: ``TRIM_HORIZON``, ``LATEST``, or an offset as JSON.
+    most_records
+        Maximum number of records of one shard in a batch.
+    seconds
+        Longest time for reading shards; each is asked at least once.
+    call
+        Most records of one call.
     """
 
-    service: StreamService
+    service: KinesisService
     start: str
-    limits: BatchLimits
-    clock: Callable[[], float] = field(default=time.monotonic, repr=False)
+    most_records: int
+    seconds: float
+    call: int
     sleep: Callable[[float], None] = field(default=time.sleep, repr=False)
     _told: Offset | None = field(default=None, repr=False)
     """The offset that was returned last."""
@@ -161,10 +129,10 @@ class BatchPlanner:
         listed, fresh = self._list_shards(), dict[str, tuple[str, int]]()
         self._replace_ended_shards_by_children(listed, fresh)
         asked = self._readable_shards(listed)
-        deadline = self.clock() + self.limits.seconds
+        deadline = time.monotonic() + self.seconds
         while asked:
             asked = {shard for shard in sorted(asked) if self._read_once_and_tell_if_more(shard, fresh)}
-            if self.clock() >= deadline:
+            if time.monotonic() >= deadline:
                 break
             if not asked and self._ended_shards() - fresh.keys():
                 asked = self._replace_ended_shards_by_children(self._list_shards(), fresh)
@@ -227,7 +195,7 @@ class BatchPlanner:
                     shard, entry["iteratorType"], entry["iteratorPosition"]
                 )
             answer = self.service.get_records(
-                self._iterators[shard], min(self.limits.call, self.limits.records - taken)
+                self._iterators[shard], min(self.call, self.most_records - taken)
             )
         except ClientError as error:
             self._iterators.pop(shard, None)
@@ -256,7 +224,7 @@ class BatchPlanner:
         if not records and answer.get("MillisBehindLatest"):
             self.sleep(PAUSE_SECONDS)  # nothing here, but records further on
             return True
-        return bool(records) and taken < self.limits.records
+        return bool(records) and taken < self.most_records
 
 
 _BEGINNING: Entry = {"iteratorType": TRIM_HORIZON, "iteratorPosition": ""}
@@ -287,7 +255,7 @@ def ranges_between_offsets(start: Mapping[str, Any], end: Mapping[str, Any]) -> 
 
 
 def read_shard_range(
-    service: StreamService, asked: ShardRange, *, sleep: Callable[[float], None] = time.sleep
+    service: KinesisService, asked: ShardRange, *, sleep: Callable[[float], None] = time.sleep
 ) -> Iterator[Row]:
     """Read the records of a range; each record of an aggregate becomes a row, with the aggregate's number.
 
