@@ -40,6 +40,7 @@ from ..launch.formats import AvroFormat
 from ..record import errors
 from ..record.errors import StartError
 from . import avro_schemas, avro_value_range_checks, schema_files
+from .base import Decoder
 from .decoding import decode_in_python_by_arrow
 from .decoding import decoder_output_and_checks as shared
 from .decoding.decompress import STAGE, with_decompressed_column
@@ -81,7 +82,7 @@ def open_decoder(form: AvroFormat, spark: SparkSession, schema: str, open_up_to:
 
 
 @dataclass(frozen=True)
-class AvroDecoder:
+class AvroDecoder(Decoder):
     """Decoder of Avro by Spark's ``from_avro``, in one pass and without Python.
 
     ``from_avro`` returns the same nulls for a bad datum as for a record of nulls, and ignores bytes after

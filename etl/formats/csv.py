@@ -40,6 +40,7 @@ from pyspark.sql.types import (
 
 from ..launch.formats import CsvFormat
 from . import schema_files
+from .base import Decoder
 from .decoding import decoder_output_and_checks as shared
 from .decoding import out_of_range_numbers, times
 
@@ -58,7 +59,7 @@ def open_decoder(form: CsvFormat, spark: SparkSession, schema: str, _open_up_to:
 
 
 @dataclass(frozen=True)
-class CsvDecoder:
+class CsvDecoder(Decoder):
     """Decoder of CSV by Spark's own parser, in one pass and without Python.
 
     Spark's parser reads the first record of a text and ignores the rest. So one more column with a random

@@ -40,7 +40,7 @@ from ..launch.formats import JsonFormat
 from ..record.column_expression_cache import CachedSelect
 from ..record.tables import with_all_fields_nullable
 from . import schema_files
-from .base import UNCERTAIN, Observe
+from .base import UNCERTAIN, Decoder, Observe
 from .decoding import json_texts_as_sent, json_values, out_of_range_numbers, times
 from .decoding.decoder_output_and_checks import (
     TOMBSTONE,
@@ -84,7 +84,7 @@ def open_decoder(_form: JsonFormat, spark: SparkSession, schema: str, _open_up_t
 
 
 @dataclass(frozen=True)
-class JsonDecoder:
+class JsonDecoder(Decoder):
     """Decoder of JSON objects by Spark's own parser, in one pass and without Python.
 
     Spark's parser reads the first JSON value of a text and ignores the rest. So the last brace is replaced
@@ -101,7 +101,7 @@ class JsonDecoder:
     schema
         Schema of the object, from :func:`etl.formats.schema_files.parse_ddl_schema`.
     only_certain
-        See :func:`etl.formats.base.decoder_failing_if_uncertain`.
+        See :meth:`etl.formats.base.Decoder.failing_if_uncertain`.
     """
 
     schema: StructType
@@ -111,8 +111,8 @@ class JsonDecoder:
     )
     """Projections by the kept columns. The driver needs longer to build them than to plan a batch with them."""
 
-    def decoder_failing_if_uncertain(self) -> JsonDecoder:
-        """See :func:`etl.formats.base.decoder_failing_if_uncertain`."""
+    def failing_if_uncertain(self) -> JsonDecoder:
+        """See :meth:`etl.formats.base.Decoder.failing_if_uncertain`."""
         return JsonDecoder(self.schema, only_certain=True)
 
     def decode(self, rows: DataFrame) -> DataFrame:
@@ -132,7 +132,7 @@ class JsonDecoder:
         return self.decode_and_observe(rows, lambda judged, _: judged)
 
     def decode_and_observe(self, rows: DataFrame, observe: Observe) -> DataFrame:
-        """Decode rows and observe them once they are judged; see :func:`etl.formats.base.decode_and_observe`."""
+        """Decode rows and observe them once they are judged; see :meth:`etl.formats.base.Decoder.decode_and_observe`."""
         kept = tuple(c for c in rows.columns if c != "payload")
         if kept not in self._projections:
             steps = self._successive_projections(kept)

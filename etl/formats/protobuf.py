@@ -34,6 +34,7 @@ from pyspark.sql.types import StructType
 from ..launch.formats import ProtobufFormat
 from ..launch.protobuf import wire_format
 from . import protobuf_descriptors, schema_files
+from .base import Decoder
 from .decoding import decode_in_python_by_arrow
 from .decoding.decoder_output_and_checks import TOMBSTONE, schema_with_checked_names
 from .protobuf_descriptors import ENUM, MESSAGE, STRING, Field, Message
@@ -302,7 +303,7 @@ def _parse_timestamp(data: bytes) -> datetime:
 
 
 @dataclass(frozen=True)
-class ProtobufDecoder:
+class ProtobufDecoder(Decoder):
     """Decoder of Protobuf messages in Python.
 
     Parameters

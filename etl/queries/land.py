@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 from ..checkpoints.checkpoint import Checkpoint
 from ..commits.commit_batch_once import NoRowsSinceSnapshot, TableCommits
 from ..commits.duplicate_look_up_bounds import DuplicateLookUp, TableHistory
-from ..formats.base import Decoder, decode_and_observe
+from ..formats.base import Decoder
 from ..formats.decoding import data_rules
 from ..launch.settings import LandSettings
 from ..record import batch_accounts, envelope
@@ -225,7 +225,7 @@ class LandBatchWriter:
         equal exactly if no shard with records was read twice.
         """
         kept = envelope.with_hash_and_landing_time(batch, F.col("payload").alias(_CONTENT))
-        decoded = decode_and_observe(self.decoder, kept, lambda rows, _: read.observe(rows))
+        decoded = self.decoder.decode_and_observe(kept, lambda rows, _: read.observe(rows))
         # Not the session's number of shuffle partitions: 200 by default, and each would be a file.
         tasks = self.settings.repartition or batch.sparkSession.sparkContext.defaultParallelism
         spread = decoded.repartition(tasks, "_id")

@@ -17,6 +17,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from ...launch.formats import AvroFormat
 from .. import avro, avro_value_range_checks
+from ..base import Decoder
 from ..decoding import decoder_output_and_checks as shared
 from .decoder import ChangeDecoder
 
@@ -112,7 +113,7 @@ class _AvroToJsonDecoder(avro.AvroDecoder):
 
 
 @dataclass(frozen=True)
-class AvroChangeDecoder:
+class AvroChangeDecoder(Decoder):
     """Decoder of change events in Avro.
 
     Parameters

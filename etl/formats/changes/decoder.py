@@ -26,6 +26,7 @@ from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
 from ...record.column_expression_cache import CachedSelect
 from ...record.tables import with_all_fields_nullable
+from ..base import Decoder
 from ..decoding.decoder_output_and_checks import (
     CHANGE,
     NOT_UTF8,
@@ -125,7 +126,7 @@ class ChangeEnvelope(ABC):
 
 
 @dataclass(frozen=True)
-class ChangeDecoder:
+class ChangeDecoder(Decoder):
     """Decoder of change events in JSON.
 
     Parameters
