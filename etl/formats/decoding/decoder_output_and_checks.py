@@ -109,12 +109,20 @@ def _condition_function_for_element(kind: DataType, leaf: Leaf) -> Callable[[Col
     return element_condition
 
 
+def types_within(kind: DataType) -> Iterator[DataType]:
+    """Yield a type and all types in it, at any depth, the outer ones first."""
+    yield kind
+    if isinstance(kind, StructType):
+        parts = [f.dataType for f in kind.fields]
+    else:
+        parts = [p for p in (getattr(kind, n, None) for n in ("elementType", "keyType", "valueType")) if p]
+    for part in parts:
+        yield from types_within(part)
+
+
 def contains_type(kind: DataType, matches: Callable[[DataType], bool]) -> bool:
     """Check that a type is a wanted one, or has one in it, at any depth."""
-    if isinstance(kind, StructType):
-        return any(contains_type(f.dataType, matches) for f in kind.fields)
-    inner = (getattr(kind, name, None) for name in ("elementType", "keyType", "valueType"))
-    return matches(kind) or any(contains_type(each, matches) for each in inner if each is not None)
+    return any(map(matches, types_within(kind)))
 
 
 def with_replaced_leaf_types(kind: DataType, leaf: Callable[[DataType], DataType]) -> DataType:
@@ -256,22 +264,18 @@ def schema_with_checked_names(schema: StructType, where: str) -> StructType:
     return schema
 
 
-def reasons_type_not_storable(kind: DataType, *, top: bool = True) -> Iterator[str]:
-    """Yield why no table can hold a type: a struct without fields, an empty name, names that differ in case only.
+def reasons_type_not_storable(schema: StructType) -> Iterator[str]:
+    """Yield why no table can hold rows: a struct without fields, an empty name, names that differ in case only.
 
     At the top level also a name with a backtick: Spark's names of columns are quoted with it.
     """
-    if isinstance(kind, StructType):
-        names = kind.fieldNames()
-        lowered = Counter(n.lower() for n in names)
-        if not names:
-            yield "it has no fields" if top else "a struct without fields"
-        if twice := sorted({n for n in names if lowered[n.lower()] > 1}):
-            yield f"names that clash: {', '.join(twice)}"
-        if odd := sorted({n for n in names if not n or (top and "`" in n)}):
-            yield f"names that are empty or hold a backtick: {', '.join(map(repr, odd))}"
-        parts = [f.dataType for f in kind.fields]
-    else:
-        parts = [p for p in (getattr(kind, n, None) for n in ("elementType", "keyType", "valueType")) if p]
-    for part in parts:
-        yield from reasons_type_not_storable(part, top=False)
+    for kind in types_within(schema):
+        if isinstance(kind, StructType):
+            top, names = kind is schema, kind.fieldNames()
+            lowered = Counter(n.lower() for n in names)
+            if not names:
+                yield "it has no fields" if top else "a struct without fields"
+            if twice := sorted({n for n in names if lowered[n.lower()] > 1}):
+                yield f"names that clash: {', '.join(twice)}"
+            if odd := sorted({n for n in names if not n or (top and "`" in n)}):
+                yield f"names that are empty or hold a backtick: {', '.join(map(repr, odd))}"

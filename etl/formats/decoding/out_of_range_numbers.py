@@ -32,7 +32,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from .decoder_output_and_checks import all_leaves_condition, dead_letter_verdict
+from .decoder_output_and_checks import all_leaves_condition, contains_type, dead_letter_verdict
 
 MOST_DIGITS = 1000
 """Most digits of a decimal; Jackson reads no longer number since 2.15."""
@@ -103,9 +103,7 @@ def out_of_range_verdict(schema: StructType, record: Column) -> Column | None:
 
 def has_no_array_or_map(kind: DataType) -> bool:
     """Check that a type contains neither an array nor a map."""
-    if isinstance(kind, StructType):
-        return all(has_no_array_or_map(field.dataType) for field in kind.fields)
-    return not isinstance(kind, ArrayType | MapType)
+    return not contains_type(kind, lambda part: isinstance(part, ArrayType | MapType))
 
 
 def contains_decimal(kind: DataType) -> bool:
