@@ -125,6 +125,18 @@ def contains_type(kind: DataType, matches: Callable[[DataType], bool]) -> bool:
     return any(map(matches, types_within(kind)))
 
 
+def field_names_of_type(kind: DataType, matches: Callable[[DataType], bool], name: str = "") -> Iterator[str]:
+    """Yield the field of each wanted part without parts: its own name, or that of the array or map that holds it."""
+    if isinstance(kind, StructType):
+        for field in kind.fields:
+            yield from field_names_of_type(field.dataType, matches, field.name)
+    elif matches(kind):
+        yield name
+    for part in ("elementType", "valueType"):
+        if inner := getattr(kind, part, None):
+            yield from field_names_of_type(inner, matches, name)
+
+
 def with_replaced_leaf_types(kind: DataType, leaf: Callable[[DataType], DataType]) -> DataType:
     """Return a type with other types for its values without parts, at any depth; keys of maps keep theirs."""
     if isinstance(kind, ArrayType):
