@@ -175,8 +175,7 @@ class CsvDecoder(Decoder):
         payload = F.col("payload")
         texts = StructType([StructField(f.name, StringType()) for f in self.schema.fields])
         columns = len(self.schema.fields)
-        required = shared.required_field_absences(self.schema, values.__getitem__, record.isNotNull())
-        missing = F.concat_ws(", ", *(F.when(absent, F.lit(name)) for name, absent in required))
+        missing = shared.missing_fields_verdict(self.schema, values.__getitem__, record.isNotNull())
         ragged = f"not one record of {columns} column{'s' * (columns != 1)}"
         # A lambda is the only way to name a value inside an expression.
         return F.transform(
@@ -216,12 +215,7 @@ class CsvDecoder(Decoder):
                         ),
                     ),
                 )
-                .when(
-                    missing != "",
-                    shared.dead_letter_verdict(
-                        "schema", F.concat(F.lit("no value for a required field: "), missing)
-                    ),
-                )
+                .otherwise(missing)
             ),
         ).getItem(0)
 

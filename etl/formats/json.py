@@ -48,8 +48,10 @@ from .decoding.decoder_output_and_checks import (
     contains_type,
     dead_letter_verdict,
     evaluate_once,
+    missing_fields_verdict,
     required_field_absences,
     valid_utf8_condition,
+    verdict_naming_fields,
     with_replaced_leaves,
 )
 
@@ -346,14 +348,11 @@ class JsonDecoder(Decoder):
                 strict, self._schema_with_units, parses["loose"], "wrong type: ", readable
             ),
         )
-        absences = required_field_absences(self.schema, record.getField, strict.isNotNull())
-        missing = F.concat_ws(", ", *(F.when(absent, F.lit(name)) for name, absent in absences))
-        missed = dead_letter_verdict("schema", F.concat(F.lit("no value for a required field: "), missing))
         verdicts = (
             verdict,
             self._repeated_map_key_verdict(strict),
             out_of_range_numbers.out_of_range_verdict(self.schema, record),
-            F.when(missing != "", missed),
+            missing_fields_verdict(self.schema, record.getField, strict.isNotNull()),
         )
         return F.coalesce(*(each for each in verdicts if each is not None))
 
@@ -363,13 +362,8 @@ class JsonDecoder(Decoder):
             f.name: all_leaves_condition(f.dataType, strict[f.name], json_values.map_keys_distinct_condition)
             for f in self.schema
         }
-        named = [F.when(~each, F.lit(name)) for name, each in once.items() if each is not None]
-        if not named:
-            return None
-        names = F.concat_ws(", ", *named)
-        return F.when(
-            names != "", dead_letter_verdict("schema", F.concat(F.lit("a name twice in a map: "), names))
-        )
+        twice = ((name, ~each) for name, each in once.items() if each is not None)
+        return verdict_naming_fields("a name twice in a map: ", twice)
 
     def _not_object_or_wrong_type_verdict(
         self, record: Column, fields: StructType, loose: Column, text: str, readable: Mapping[str, Column]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -224,6 +224,29 @@ def required_field_absences(
             yield from required_field_absences(
                 field.dataType, value.getField, value.isNotNull(), f"{prefix}{field.name}."
             )
+
+
+def verdict_naming_fields(text: str, wrong: Iterable[tuple[str, Column]]) -> Column | None:
+    """Return the verdict with the names of the wrong fields after a text, null if none is wrong; None without a field.
+
+    Parameters
+    ----------
+    wrong
+        Name of each field, and the condition that it is wrong.
+    """
+    named = [F.when(condition, F.lit(name)) for name, condition in wrong]
+    if not named:
+        return None
+    names = F.concat_ws(", ", *named)
+    return F.when(names != "", dead_letter_verdict("schema", F.concat(F.lit(text), names)))
+
+
+def missing_fields_verdict(
+    schema: StructType, value_of: Callable[[str], Column], present: Column
+) -> Column | None:
+    """Return the verdict on a record without a value for a NOT NULL field; parameters as in :func:`required_field_absences`."""
+    absences = required_field_absences(schema, value_of, present)
+    return verdict_naming_fields("no value for a required field: ", absences)
 
 
 def decoded_or_dead_letter(

@@ -34,8 +34,8 @@ from pyspark.sql.types import (
 from .decoder_output_and_checks import (
     all_leaves_condition,
     contains_type,
-    dead_letter_verdict,
     field_names_of_type,
+    verdict_naming_fields,
 )
 
 MOST_DIGITS = 1000
@@ -99,10 +99,7 @@ def out_of_range_verdict(schema: StructType, record: Column) -> Column | None:
         As in :func:`all_numbers_finite_condition`.
     """
     asked = {f.name: all_numbers_finite_condition(f.dataType, record.getField(f.name)) for f in schema.fields}
-    names = F.concat_ws(", ", *(F.when(~fits, F.lit(n)) for n, fits in asked.items() if fits is not None))
-    if not any(fits is not None for fits in asked.values()):
-        return None
-    return F.when(names != "", dead_letter_verdict("schema", F.concat(F.lit(RANGE), names)))
+    return verdict_naming_fields(RANGE, ((name, ~fits) for name, fits in asked.items() if fits is not None))
 
 
 def has_no_array_or_map(kind: DataType) -> bool:
