@@ -329,34 +329,24 @@ class ProtobufDecoder(Decoder):
         )
 
 
-@dataclass(frozen=True)
-class _MessageDecoder:
-    """Decoder of payloads one by one."""
-
-    read: Callable[[bytes], dict[str, Any]]
-    room: ValueBudget
-
-    @property
-    def last_payload_value_count(self) -> int:
-        """Number of values of the last payload."""
-        return MOST_VALUES - self.room.left
-
-    def __call__(self, payload: bytes | None) -> decode_in_python_by_arrow.Decoded:
-        self.room.left = MOST_VALUES
-        if payload is None:
-            return None, "decode", TOMBSTONE
-        try:
-            return self.read(payload), None, None
-        except wire_format.WireError as error:
-            return None, "decode", str(error)
-        except DescriptorMismatchError as error:
-            return None, "schema", str(error)
-
-
 def make_payload_decoder(message: Message) -> decode_in_python_by_arrow.PayloadDecoder:
     """Make the decode function on the worker; only the message's description is serialized."""
     room = ValueBudget()
-    return _MessageDecoder(make_message_reader(message, room), room)
+    read = make_message_reader(message, room)
+
+    def decode_payload(payload: bytes | None) -> tuple[decode_in_python_by_arrow.Decoded, int]:
+        room.left = MOST_VALUES
+        found: decode_in_python_by_arrow.Decoded = None, "decode", TOMBSTONE
+        try:
+            if payload is not None:
+                found = read(payload), None, None
+        except wire_format.WireError as error:
+            found = None, "decode", str(error)
+        except DescriptorMismatchError as error:
+            found = None, "schema", str(error)
+        return found, MOST_VALUES - room.left
+
+    return decode_payload
 
 
 def make_protobuf_decoder(data: bytes, message: str, path: str) -> ProtobufDecoder:
