@@ -327,23 +327,13 @@ def _schema_json_with_end_mark(schema: Any) -> str:
 
 def _end_mark_schema_with_decimals_as_bytes(schema: str, *, dates_as_long: bool) -> str:
     """Return the same framed schema with ``bytes`` instead of decimals of any length."""
+    text = widened_schema_json_with_end_mark(schema, dates_as_long=dates_as_long)
+    return json.dumps(json.loads(text, object_hook=_bytes_for_decimal))
 
-    def with_bytes_for_decimals(part: Any) -> Any:
-        if isinstance(part, list):
-            return [with_bytes_for_decimals(each) for each in part]
-        if not isinstance(part, dict):
-            return part
-        if part.get("type") == "bytes" and part.get("logicalType") == "decimal":
-            return "bytes"
-        return {
-            key: value if key == "default" else with_bytes_for_decimals(value) for key, value in part.items()
-        }
 
-    return json.dumps(
-        with_bytes_for_decimals(
-            json.loads(widened_schema_json_with_end_mark(schema, dates_as_long=dates_as_long))
-        )
-    )
+def _bytes_for_decimal(part: dict[str, Any]) -> Any:
+    decimal = part.get("type") == "bytes" and part.get("logicalType") == "decimal"
+    return "bytes" if decimal else part
 
 
 def make_avro_decoder(
