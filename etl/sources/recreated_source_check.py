@@ -8,7 +8,6 @@ and of the topics whose records a table has under the name of a stream; the seco
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -49,22 +48,6 @@ class IdentityFile:
 
     checkpoint: Mapping[str, str] = field(default_factory=dict)
     streams: Mapping[str, KnownStream] = field(default_factory=dict)
-
-    def to_json(self) -> str:
-        """Return it as JSON."""
-        return json.dumps({"version": FORMAT, **typed_json.to_json_value(self)}, indent=1, sort_keys=True)
-
-    @classmethod
-    def from_json(cls, text: str) -> IdentityFile:
-        """Parse the file.
-
-        Raises
-        ------
-        ValueError
-            The text is not such a file, or of a later format.
-        """
-        content: IdentityFile = typed_json.read_versioned(cls, text, "sources", FORMAT)
-        return content
 
 
 @dataclass(frozen=True)
@@ -176,7 +159,7 @@ class StreamIdentities:
     def _stored_identity_file(self) -> IdentityFile | None:
         if self._file is None and (text := self.load()) is not None:
             try:
-                self._file = IdentityFile.from_json(text)
+                self._file = typed_json.read_versioned(IdentityFile, text, "sources", FORMAT)
             except ValueError as error:
                 raise StartError(
                     f"query {self.name}: the file {self.name}.sources.json beside the checkpoint cannot be "
@@ -216,7 +199,7 @@ class StreamIdentities:
         before = old.checkpoint if self.begun else {}
         new = IdentityFile({**before, **self._ids_by_unique_name(current)}, streams)
         if new != old:
-            self.save(new.to_json())
+            self.save(typed_json.versioned_json(new, FORMAT))
         added = {what: known for what, known in new.checkpoint.items() if what not in before}
         if self.begun and added:
             self.report.emit("adopted_sources", query=self.name, ids=added)
