@@ -150,10 +150,6 @@ class AvroDecoder(Decoder):
         return avro_value_range_checks.can_read_dates_as_long(json.loads(self.reader))
 
     @property
-    def _schema_without_int_columns(self) -> StructType:
-        return StructType([f for f in self.schema if not isinstance(f.dataType, IntegerType)])
-
-    @property
     def _decompresses_glue_frames(self) -> bool:
         return self.framing == "glue" and self.open_up_to is not None
 
@@ -249,15 +245,19 @@ class AvroDecoder(Decoder):
         )
         over = F.concat(F.lit(f"{_OVER_INT}: "), F.col(_OVER).cast("string"))
         verdict = verdict.when(F.col(_OVER).isNotNull(), shared.dead_letter_verdict("schema", over))
-        checks: tuple[tuple[shared.Leaf, str, str], ...] = (
-            (avro_value_range_checks.boolean_byte_condition, "decode", _UNFIT),
+        # Columns of an int are checked above.
+        others = StructType([f for f in self.schema if not isinstance(f.dataType, IntegerType)])
+        checks: tuple[tuple[StructType, shared.Leaf, str, str], ...] = (
+            (self.schema, avro_value_range_checks.boolean_byte_condition, "decode", _UNFIT),
             (
+                self.schema,
                 avro_value_range_checks.digits_fit_condition,
                 "schema",
                 "a decimal of more digits than the schema has",
             ),
-            (avro_value_range_checks.int_fits_condition, "schema", _OVER_INT),
+            (others, avro_value_range_checks.int_fits_condition, "schema", _OVER_INT),
             (
+                self.schema,
                 avro_value_range_checks.date_number_in_years_condition
                 if self._reads_dates_as_long
                 else avro_value_range_checks.time_in_years_condition,
@@ -265,12 +265,7 @@ class AvroDecoder(Decoder):
                 "a time out of range (years 1 to 9999)",
             ),
         )
-        for holds, stage, text in checks:
-            parts = (
-                self._schema_without_int_columns
-                if holds is avro_value_range_checks.int_fits_condition
-                else self.schema
-            )
+        for parts, holds, stage, text in checks:
             if (fitting := shared.all_leaves_condition(parts, datum, holds)) is not None:
                 verdict = verdict.when(~fitting, shared.dead_letter_verdict(stage, text))
         readable = shared.all_texts_utf8_condition(self.schema, datum)

@@ -139,11 +139,8 @@ class CsvDecoder(Decoder):
         ) & ~self._byte_order_mark_or_nul_condition()
 
     def _too_many_delimiters_condition(self) -> Column:
-        return self._delimiter_count_column() > MOST_DELIMITERS
-
-    def _delimiter_count_column(self) -> Column:
         text = F.col("payload").cast("string")
-        return F.length(text) - F.length(F.translate(text, self.options.delimiter, ""))
+        return F.length(text) - F.length(F.translate(text, self.options.delimiter, "")) > MOST_DELIMITERS
 
     def _byte_order_mark_or_nul_condition(self) -> Column:
         text = F.col("payload").cast("string")
