@@ -25,7 +25,7 @@ from ..formats.base import Decoder
 from ..formats.decoding import data_rules
 from ..launch.settings import LandSettings
 from ..record import batch_accounts, envelope
-from ..record.batch_accounts import BatchAccounts, EventReporter, ObservedFigures, row_count_aggregate
+from ..record.batch_accounts import EventReporter, ObservedFigures, landing_event_fields, row_count_aggregate
 from ..record.column_expression_cache import CachedSelect
 from ..record.errors import LossError
 from ..record.tables import with_all_fields_nullable
@@ -138,10 +138,9 @@ class LandBatchWriter:
         )
 
     def _report_batch(self, landed: AppendResult, batch_id: int, begun: datetime) -> None:
-        balance = BatchAccounts.of_landing(landed.offered, landed.written, landed.figures["bad"])
         oldest = landed.figures["oldest"]
         fields = {
-            **balance.land_event_fields(),
+            **landing_event_fields(landed.offered, landed.written, landed.figures["bad"]),
             **data_rules.rules_field_of_accounts(landed.figures),
             **batch_accounts.batch_time_fields(begun, batch_accounts.utc_now(), oldest),
         }

@@ -23,7 +23,7 @@ from ..services.aws_clients import UnknownOutcomeError
 from ..services.backoff import Backoff
 from .base import BatchIdentity, Refuse, Reread, WriteCounts, refuse_unwritable_map_keys
 from .delivery import python_task_writes
-from .delivery.kinesis_tail import QUIET_SECONDS, StreamTail
+from .delivery.kinesis_tail import QUIET_SECONDS, StreamTail, identity_of_record
 from .delivery.python_task_writes import (
     Entry,
     Refused,
@@ -115,8 +115,8 @@ class RecordWriter(RequestWriter):
         identities = {
             identity
             for shard in self.tail.shard_ids(self.client)
-            for identity in self.tail.identities_in_shard(self.client, shard, since, now)
-            if identity in wanted
+            for record in self.tail.records_of_shard(self.client, shard, since, now)
+            if (identity := identity_of_record(record["Data"])) in wanted
         }
         left = [each for each in waiting if (each[0].source, each[0].id) not in identities]
         self.written += len(waiting) - len(left)

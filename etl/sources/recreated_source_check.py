@@ -72,10 +72,6 @@ class LegIdentity:
     streams: Mapping[str, tuple[str, str | None]] = field(default_factory=dict)
     while_running: bool = True
 
-    def ids_by_unique_name(self, ids: Ids) -> Ids:
-        """Return the ids by names that are unique among the legs."""
-        return {f"{what} of {self.of}": known for what, known in ids.items()}
-
     def known_streams_by_name(self, ids: Ids) -> Iterator[tuple[str, KnownStream]]:
         """Yield the ids of each stream: those that all of its records share, independent of the brokers' addresses."""
         for name, (into, topic) in self.streams.items():
@@ -206,12 +202,9 @@ class StreamIdentities:
         self._file, self.begun = new, True
 
     def _ids_by_unique_name(self, current: list[Ids]) -> Ids:
+        """Return the ids by names that are unique among the legs."""
         legs = zip(self.legs, current, strict=True)
-        return {
-            what: known
-            for leg, ids_of_leg in legs
-            for what, known in leg.ids_by_unique_name(ids_of_leg).items()
-        }
+        return {f"{what} of {leg.of}": known for leg, ids in legs for what, known in ids.items()}
 
     def _known_streams(self, current: list[Ids]) -> Iterator[tuple[str, KnownStream]]:
         for leg, ids_of_leg in zip(self.legs, current, strict=True):

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
@@ -53,16 +51,6 @@ class StreamTail(KinesisTimeRangeReader):
             rows.unpersist()
             return None
         return rows
-
-    def identities_in_shard(
-        self, client: Any, shard: str, since: datetime, until: datetime
-    ) -> Iterator[Identity]:
-        """Return the identities of one shard's records, see :meth:`records_of_shard`; records of other producers are left out."""
-        result = (
-            identity_of_record(record["Data"])
-            for record in self.records_of_shard(client, shard, since, until)
-        )
-        return filter(None, result)
 
 
 def identity_of_record(data: bytes) -> Identity | None:
