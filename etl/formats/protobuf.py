@@ -48,10 +48,12 @@ _WIRE = {
     2: wire_format.FIXED32,
     6: wire_format.FIXED64,
     7: wire_format.FIXED32,
+    STRING: wire_format.LENGTH,
+    MESSAGE: wire_format.LENGTH,
+    12: wire_format.LENGTH,
     15: wire_format.FIXED32,
     16: wire_format.FIXED64,
 }
-_WIRE |= dict.fromkeys((STRING, MESSAGE, 12), wire_format.LENGTH)
 
 _GO_ON = bytes(range(0x80, 0x100))
 _FIXED_BYTES = {wire_format.FIXED64: 8, wire_format.FIXED32: 4}
@@ -79,27 +81,31 @@ Read = Callable[[Any], Any]
 """Converts a raw value to Python."""
 
 
+_DOUBLE, _FLOAT = struct.Struct("<d"), struct.Struct("<f")
+
+
 def _scalar_reader_and_default(one: Field) -> tuple[Read, Any]:
     """Return the reader of a field's values, and the value of an absent field without presence."""
-    fixed: dict[int, str] = {1: "<d", 2: "<f", 6: "<Q", 7: "<I", 15: "<i", 16: "<q"}
-    if one.kind in fixed:
-        unpack = struct.Struct(fixed[one.kind]).unpack
-        if one.kind == 6:
-            return lambda raw: Decimal(unpack(raw)[0]), Decimal(0)
-        return lambda raw: unpack(raw)[0], 0.0 if one.kind in (1, 2) else 0
-    if one.kind == STRING:
-        return _utf8_text, ""
-    if one.kind == ENUM:
-        names = one.names or {}
-        return lambda raw: names.get(number := wire_format.to_signed(raw, 32), str(number)), names.get(0, "0")
+    names = one.names or {}
     readers: dict[int, tuple[Read, Any]] = {
+        1: (lambda raw: _DOUBLE.unpack(raw)[0], 0.0),
+        2: (lambda raw: _FLOAT.unpack(raw)[0], 0.0),
         # Most numbers are small, and need no look at their sign.
         3: (lambda raw: raw if raw < 1 << 31 else wire_format.to_signed(raw, 64), 0),
         4: (Decimal, Decimal(0)),
         5: (lambda raw: raw if raw < 1 << 31 else wire_format.to_signed(raw, 32), 0),
+        6: (lambda raw: Decimal(int.from_bytes(raw, "little")), Decimal(0)),
+        7: (lambda raw: int.from_bytes(raw, "little"), 0),
         8: (bool, False),
+        STRING: (_utf8_text, ""),
         12: (bytes, b""),
         13: (lambda raw: raw & 0xFFFFFFFF, 0),
+        ENUM: (
+            lambda raw: names.get(number := wire_format.to_signed(raw, 32), str(number)),
+            names.get(0, "0"),
+        ),
+        15: (lambda raw: int.from_bytes(raw, "little", signed=True), 0),
+        16: (lambda raw: int.from_bytes(raw, "little", signed=True), 0),
         17: (lambda raw: wire_format.to_signed(wire_format.decode_zigzag(raw & 0xFFFFFFFF), 32), 0),
         18: (lambda raw: wire_format.to_signed(wire_format.decode_zigzag(raw), 64), 0),
     }
