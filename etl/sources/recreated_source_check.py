@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from ..checkpoints import manifest
 from ..launch import typed_json
@@ -235,12 +236,15 @@ def stream_identities(run: JobRun, query: QuerySettings, url: str, *, begun: boo
         except FileNotFoundError:
             return None
 
-    def write_identity_file(text: str) -> None:
-        hadoop_files.write_text(spark, url, text)
-
     again = f"`millrace checkpoint reset {job.job} {query.name} --env {job.environment}` lets it begin with the new one"
     return StreamIdentities(
-        query.name, legs, read_identity_file, write_identity_file, again, run.report, begun
+        query.name,
+        legs,
+        read_identity_file,
+        partial(hadoop_files.write_text, spark, url),
+        again,
+        run.report,
+        begun,
     )
 
 
