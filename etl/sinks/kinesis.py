@@ -198,36 +198,34 @@ class KinesisSink:
         reader recognises them by ``_source`` and ``_id``, which are the same each time. The order within a
         partition key is kept unless some of its records were refused.
         """
-        once = place is not None and bool(place.name) and "_source" in rows.columns
-        if not once:
+        if place is None or not place.name or "_source" not in rows.columns:
             return self._send(rows, refuse)
-        assert place is not None
-        waits, send = (
-            Backoff(f"Kinesis stream {self.settings.stream}"),
-            partial(self._send_rows_not_in_stream, refuse),
-        )
         return self._end_marks.write_compared_with_mark(
-            rows, place, reread, waits, self._service_time_text, send
+            rows,
+            place,
+            reread,
+            Backoff(f"Kinesis stream {self.settings.stream}"),
+            self._service_time_text,
+            partial(self._tail.identities_in_stream, rows.sparkSession),
+            partial(self._send_rows_not_in_stream, refuse),
         )
 
     def _service_time_text(self) -> str:
         with closing(self._tail.make_client()) as client:
             return self._tail.service_time(client).isoformat()
 
-    def _send_rows_not_in_stream(self, refuse: Refuse, rows: DataFrame, since: str | None) -> WriteCounts:
-        """Put the rows that the stream does not hold since a time; all of them if there is none."""
-        known = None if since is None else self._tail.identities_in_stream(rows.sparkSession, since)
+    def _send_rows_not_in_stream(
+        self, refuse: Refuse, rows: DataFrame, known: DataFrame | None
+    ) -> WriteCounts:
+        """Put the rows without those that the stream holds."""
         if known is None:
             return self._send(rows, refuse, once=True)
         counted = RowsCountedInPlan((F.count(F.lit(1)).alias("offered"),))
-        try:
-            # A broadcast join keeps the order of a key's records.
-            new = counted.observe(rows).join(F.broadcast(known), ["_source", "_id"], "left_anti")
-            done = self._send(new.select(*(F.col(f"`{c}`") for c in rows.columns)), refuse, once=True)
-            assert done.ran is not None, "a pass over the batch tells which frame it sent"
-            return replace(done, offered=counted.values_after_action(done.ran)["offered"])
-        finally:
-            known.unpersist()
+        # A broadcast join keeps the order of a key's records.
+        new = counted.observe(rows).join(F.broadcast(known), ["_source", "_id"], "left_anti")
+        done = self._send(new.select(*(F.col(f"`{c}`") for c in rows.columns)), refuse, once=True)
+        assert done.ran is not None, "a pass over the batch tells which frame it sent"
+        return replace(done, offered=counted.values_after_action(done.ran)["offered"])
 
     def _send(self, rows: DataFrame, refuse: Refuse, *, once: bool = False) -> WriteCounts:
         key = F.col(f"`{self.settings.key}`") if self.settings.key else F.lit(None)

@@ -25,8 +25,8 @@ _KNOWN = StructType([StructField("_source", StringType()), StructField("_id", St
 class StreamTail(KinesisTimeRangeReader):
     """Records of a stream from a time on, of which a sink has written some."""
 
-    def identities_in_stream(self, spark: SparkSession, since: str) -> DataFrame | None:
-        """Return the identities of the stream's records since a time; persisted, and the caller must unpersist them.
+    def identities_in_stream(self, spark: SparkSession, since: str) -> DataFrame:
+        """Return the identities of the stream's records since a time.
 
         Parameters
         ----------
@@ -37,8 +37,8 @@ class StreamTail(KinesisTimeRangeReader):
 
         Returns
         -------
-        DataFrame or None
-            ``_source`` and ``_id``; None if it holds none.
+        DataFrame
+            ``_source`` and ``_id``.
         """
         time.sleep(QUIET_SECONDS)
         with closing(self.make_client()) as client:
@@ -46,11 +46,7 @@ class StreamTail(KinesisTimeRangeReader):
         read = partial(self.yield_records_of_shards, datetime.fromisoformat(since), until)
         records = spark.sparkContext.parallelize(shards, len(shards)).mapPartitions(read)
         identities = records.map(lambda record: identity_of_record(record["Data"])).filter(bool)
-        rows = spark.createDataFrame(identities, _KNOWN).persist()
-        if rows.isEmpty():
-            rows.unpersist()
-            return None
-        return rows
+        return spark.createDataFrame(identities, _KNOWN)
 
 
 def identity_of_record(data: bytes) -> Identity | None:
