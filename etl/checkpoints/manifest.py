@@ -6,12 +6,10 @@ names none of them. The manifest beside it does. Pure functions, without a sessi
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import importlib.util
-import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,10 +123,6 @@ class Manifest:
     operators: tuple[str, ...] | None
     schemas: Mapping[str, str]
     code: Mapping[str, str]
-
-    def to_json(self) -> str:
-        """Return it as JSON."""
-        return json.dumps({"version": FORMAT, **dataclasses.asdict(self)}, indent=1, sort_keys=True)
 
 
 @dataclass(frozen=True)
@@ -280,54 +274,40 @@ def describe_sinks_of_stream(query: QuerySettings, stream: str) -> str:
     ) or _describe_sink(query)
 
 
-def _changes_of_sources(old: Manifest, new: Manifest) -> list[ManifestChange]:
+def _changes_of_sources(old: Manifest, new: Manifest) -> Iterator[ManifestChange]:
     if len(old.legs) != len(new.legs):
         before, after = ("; ".join(map(str, m.legs)) for m in (old, new))
-        return [
-            ManifestChange(
-                "what it reads", before, after, "positions are kept by number, one for each source"
-            )
-        ]
-    differences = []
+        why = "positions are kept by number, one for each source"
+        yield ManifestChange("what it reads", before, after, why)
+        return
     for number, (was, now) in enumerate(zip(old.legs, new.legs, strict=True), start=1):
-        what = f"source {number}"
+        what, topics = f"source {number}", (", ".join(was.topics), ", ".join(now.topics))
         if was.connector != now.connector and {was.connector, now.connector} <= KINESIS.keys():
             why = (
                 f"the positions are those of {KINESIS[was.connector]}, which the other connector cannot read"
             )
-            differences.append(ManifestChange(f"{what}'s connector", was.connector, now.connector, why))
+            yield ManifestChange(f"{what}'s connector", was.connector, now.connector, why)
         elif was.connector != now.connector or was.of != now.of:
-            repeats = bool(set(was.topics) & set(now.topics))
-            differences.append(
-                ManifestChange(
-                    what, str(was), str(now), "its positions belong to the old one", repeats=repeats
-                )
-            )
+            why, repeats = "its positions belong to the old one", bool(set(was.topics) & set(now.topics))
+            yield ManifestChange(what, str(was), str(now), why, repeats=repeats)
         elif gone := sorted(set(was.topics) - set(now.topics)):
             why = f"what is unread of {', '.join(gone)} would be passed over"
-            differences.append(
-                ManifestChange(f"{what}'s topics", ", ".join(was.topics), ", ".join(now.topics), why)
-            )
+            yield ManifestChange(f"{what}'s topics", *topics, why)
         elif set(now.topics) - set(was.topics):
-            follows = "the new ones are read from their start"
-            differences.append(
-                ManifestChange(
-                    f"{what}'s topics", ", ".join(was.topics), ", ".join(now.topics), follows=follows
-                )
+            yield ManifestChange(
+                f"{what}'s topics", *topics, follows="the new ones are read from their start"
             )
-    return differences
 
 
-def _changes_of_state(old: Manifest, new: Manifest) -> list[ManifestChange]:
+def _changes_of_state(old: Manifest, new: Manifest) -> Iterator[ManifestChange]:
     was, now = old.state, new.state
     if was is None or now is None:
-        if was is now:
-            return []
-        before, after = ("none" if remains is None else "kept" for remains in (was, now))
-        return [
-            ManifestChange("state", before, after, "a checkpoint has the state of all batches, or of none")
-        ]
-    differences = []
+        if was is not now:
+            before, after = ("none" if remains is None else "kept" for remains in (was, now))
+            yield ManifestChange(
+                "state", before, after, "a checkpoint has the state of all batches, or of none"
+            )
+        return
     why = "what the state holds is laid out by it"
     for what, before, after in (
         ("the watermark's column", was.time, now.time),
@@ -336,7 +316,7 @@ def _changes_of_state(old: Manifest, new: Manifest) -> list[ManifestChange]:
         ("the joined table", was.joined or "none", now.joined or "none"),
     ):
         if before != after:
-            differences.append(ManifestChange(what, before, after, why))
+            yield ManifestChange(what, before, after, why)
     # Two versions of Spark may write the same plan differently.
     known = old.operators is not None and new.operators is not None
     if (
@@ -345,17 +325,14 @@ def _changes_of_state(old: Manifest, new: Manifest) -> list[ManifestChange]:
         and old.operators != new.operators
     ):
         before, after = ("; ".join(m.operators or ()) or "none" for m in (old, new))
-        differences.append(ManifestChange("what keeps state", before, after, why))
+        yield ManifestChange("what keeps state", before, after, why)
     for what, remains, wanted in (
         ("the number of state partitions", was.partitions, now.partitions),
         ("the state store", was.provider, now.provider),
     ):
         if remains != wanted:
             stays = "the checkpoint keeps its own until it is reset"
-            differences.append(
-                ManifestChange(what, remains or "Spark's own", wanted or "Spark's own", follows=stays)
-            )
-    return differences
+            yield ManifestChange(what, remains or "Spark's own", wanted or "Spark's own", follows=stays)
 
 
 def _sources_of_query(job: JobSettings, query: QuerySettings, spark: str) -> tuple[ManifestSource, ...]:

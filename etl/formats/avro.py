@@ -40,6 +40,7 @@ from ..launch.formats import AvroFormat
 from ..record import errors
 from ..record.errors import StartError
 from . import avro_schemas, avro_value_range_checks, schema_files
+from .base import Decoder
 from .decoding import decode_in_python_by_arrow
 from .decoding import decoder_output_and_checks as shared
 from .decoding.decompress import STAGE, with_decompressed_column
@@ -81,7 +82,7 @@ def open_decoder(form: AvroFormat, spark: SparkSession, schema: str, open_up_to:
 
 
 @dataclass(frozen=True)
-class AvroDecoder:
+class AvroDecoder(Decoder):
     """Decoder of Avro by Spark's ``from_avro``, in one pass and without Python.
 
     ``from_avro`` returns the same nulls for a bad datum as for a record of nulls, and ignores bytes after
@@ -147,10 +148,6 @@ class AvroDecoder:
     @cached_property
     def _reads_dates_as_long(self) -> bool:
         return avro_value_range_checks.can_read_dates_as_long(json.loads(self.reader))
-
-    @property
-    def _schema_without_int_columns(self) -> StructType:
-        return StructType([f for f in self.schema if not isinstance(f.dataType, IntegerType)])
 
     @property
     def _decompresses_glue_frames(self) -> bool:
@@ -248,15 +245,19 @@ class AvroDecoder:
         )
         over = F.concat(F.lit(f"{_OVER_INT}: "), F.col(_OVER).cast("string"))
         verdict = verdict.when(F.col(_OVER).isNotNull(), shared.dead_letter_verdict("schema", over))
-        checks: tuple[tuple[shared.Leaf, str, str], ...] = (
-            (avro_value_range_checks.boolean_byte_condition, "decode", _UNFIT),
+        # Columns of an int are checked above.
+        others = StructType([f for f in self.schema if not isinstance(f.dataType, IntegerType)])
+        checks: tuple[tuple[StructType, shared.Leaf, str, str], ...] = (
+            (self.schema, avro_value_range_checks.boolean_byte_condition, "decode", _UNFIT),
             (
+                self.schema,
                 avro_value_range_checks.digits_fit_condition,
                 "schema",
                 "a decimal of more digits than the schema has",
             ),
-            (avro_value_range_checks.int_fits_condition, "schema", _OVER_INT),
+            (others, avro_value_range_checks.int_fits_condition, "schema", _OVER_INT),
             (
+                self.schema,
                 avro_value_range_checks.date_number_in_years_condition
                 if self._reads_dates_as_long
                 else avro_value_range_checks.time_in_years_condition,
@@ -264,12 +265,7 @@ class AvroDecoder:
                 "a time out of range (years 1 to 9999)",
             ),
         )
-        for holds, stage, text in checks:
-            parts = (
-                self._schema_without_int_columns
-                if holds is avro_value_range_checks.int_fits_condition
-                else self.schema
-            )
+        for parts, holds, stage, text in checks:
             if (fitting := shared.all_leaves_condition(parts, datum, holds)) is not None:
                 verdict = verdict.when(~fitting, shared.dead_letter_verdict(stage, text))
         readable = shared.all_texts_utf8_condition(self.schema, datum)
@@ -326,23 +322,13 @@ def _schema_json_with_end_mark(schema: Any) -> str:
 
 def _end_mark_schema_with_decimals_as_bytes(schema: str, *, dates_as_long: bool) -> str:
     """Return the same framed schema with ``bytes`` instead of decimals of any length."""
+    text = widened_schema_json_with_end_mark(schema, dates_as_long=dates_as_long)
+    return json.dumps(json.loads(text, object_hook=_bytes_for_decimal))
 
-    def with_bytes_for_decimals(part: Any) -> Any:
-        if isinstance(part, list):
-            return [with_bytes_for_decimals(each) for each in part]
-        if not isinstance(part, dict):
-            return part
-        if part.get("type") == "bytes" and part.get("logicalType") == "decimal":
-            return "bytes"
-        return {
-            key: value if key == "default" else with_bytes_for_decimals(value) for key, value in part.items()
-        }
 
-    return json.dumps(
-        with_bytes_for_decimals(
-            json.loads(widened_schema_json_with_end_mark(schema, dates_as_long=dates_as_long))
-        )
-    )
+def _bytes_for_decimal(part: dict[str, Any]) -> Any:
+    decimal = part.get("type") == "bytes" and part.get("logicalType") == "decimal"
+    return "bytes" if decimal else part
 
 
 def make_avro_decoder(

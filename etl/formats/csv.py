@@ -40,6 +40,7 @@ from pyspark.sql.types import (
 
 from ..launch.formats import CsvFormat
 from . import schema_files
+from .base import Decoder
 from .decoding import decoder_output_and_checks as shared
 from .decoding import out_of_range_numbers, times
 
@@ -58,7 +59,7 @@ def open_decoder(form: CsvFormat, spark: SparkSession, schema: str, _open_up_to:
 
 
 @dataclass(frozen=True)
-class CsvDecoder:
+class CsvDecoder(Decoder):
     """Decoder of CSV by Spark's own parser, in one pass and without Python.
 
     Spark's parser reads the first record of a text and ignores the rest. So one more column with a random
@@ -138,11 +139,8 @@ class CsvDecoder:
         ) & ~self._byte_order_mark_or_nul_condition()
 
     def _too_many_delimiters_condition(self) -> Column:
-        return self._delimiter_count_column() > MOST_DELIMITERS
-
-    def _delimiter_count_column(self) -> Column:
         text = F.col("payload").cast("string")
-        return F.length(text) - F.length(F.translate(text, self.options.delimiter, ""))
+        return F.length(text) - F.length(F.translate(text, self.options.delimiter, "")) > MOST_DELIMITERS
 
     def _byte_order_mark_or_nul_condition(self) -> Column:
         text = F.col("payload").cast("string")
@@ -174,8 +172,7 @@ class CsvDecoder:
         payload = F.col("payload")
         texts = StructType([StructField(f.name, StringType()) for f in self.schema.fields])
         columns = len(self.schema.fields)
-        required = shared.required_field_absences(self.schema, values.__getitem__, record.isNotNull())
-        missing = F.concat_ws(", ", *(F.when(absent, F.lit(name)) for name, absent in required))
+        missing = shared.missing_fields_verdict(self.schema, values.__getitem__, record.isNotNull())
         ragged = f"not one record of {columns} column{'s' * (columns != 1)}"
         # A lambda is the only way to name a value inside an expression.
         return F.transform(
@@ -215,12 +212,7 @@ class CsvDecoder:
                         ),
                     ),
                 )
-                .when(
-                    missing != "",
-                    shared.dead_letter_verdict(
-                        "schema", F.concat(F.lit("no value for a required field: "), missing)
-                    ),
-                )
+                .otherwise(missing)
             ),
         ).getItem(0)
 

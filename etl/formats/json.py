@@ -40,7 +40,7 @@ from ..launch.formats import JsonFormat
 from ..record.column_expression_cache import CachedSelect
 from ..record.tables import with_all_fields_nullable
 from . import schema_files
-from .base import UNCERTAIN, Observe
+from .base import UNCERTAIN, Decoder, Observe
 from .decoding import json_texts_as_sent, json_values, out_of_range_numbers, times
 from .decoding.decoder_output_and_checks import (
     TOMBSTONE,
@@ -48,8 +48,10 @@ from .decoding.decoder_output_and_checks import (
     contains_type,
     dead_letter_verdict,
     evaluate_once,
+    missing_fields_verdict,
     required_field_absences,
     valid_utf8_condition,
+    verdict_naming_fields,
     with_replaced_leaves,
 )
 
@@ -84,7 +86,7 @@ def open_decoder(_form: JsonFormat, spark: SparkSession, schema: str, _open_up_t
 
 
 @dataclass(frozen=True)
-class JsonDecoder:
+class JsonDecoder(Decoder):
     """Decoder of JSON objects by Spark's own parser, in one pass and without Python.
 
     Spark's parser reads the first JSON value of a text and ignores the rest. So the last brace is replaced
@@ -101,7 +103,7 @@ class JsonDecoder:
     schema
         Schema of the object, from :func:`etl.formats.schema_files.parse_ddl_schema`.
     only_certain
-        See :func:`etl.formats.base.decoder_failing_if_uncertain`.
+        See :meth:`etl.formats.base.Decoder.failing_if_uncertain`.
     """
 
     schema: StructType
@@ -111,8 +113,8 @@ class JsonDecoder:
     )
     """Projections by the kept columns. The driver needs longer to build them than to plan a batch with them."""
 
-    def decoder_failing_if_uncertain(self) -> JsonDecoder:
-        """See :func:`etl.formats.base.decoder_failing_if_uncertain`."""
+    def failing_if_uncertain(self) -> JsonDecoder:
+        """See :meth:`etl.formats.base.Decoder.failing_if_uncertain`."""
         return JsonDecoder(self.schema, only_certain=True)
 
     def decode(self, rows: DataFrame) -> DataFrame:
@@ -132,7 +134,7 @@ class JsonDecoder:
         return self.decode_and_observe(rows, lambda judged, _: judged)
 
     def decode_and_observe(self, rows: DataFrame, observe: Observe) -> DataFrame:
-        """Decode rows and observe them once they are judged; see :func:`etl.formats.base.decode_and_observe`."""
+        """Decode rows and observe them once they are judged; see :meth:`etl.formats.base.Decoder.decode_and_observe`."""
         kept = tuple(c for c in rows.columns if c != "payload")
         if kept not in self._projections:
             steps = self._successive_projections(kept)
@@ -346,14 +348,11 @@ class JsonDecoder:
                 strict, self._schema_with_units, parses["loose"], "wrong type: ", readable
             ),
         )
-        absences = required_field_absences(self.schema, record.getField, strict.isNotNull())
-        missing = F.concat_ws(", ", *(F.when(absent, F.lit(name)) for name, absent in absences))
-        missed = dead_letter_verdict("schema", F.concat(F.lit("no value for a required field: "), missing))
         verdicts = (
             verdict,
             self._repeated_map_key_verdict(strict),
             out_of_range_numbers.out_of_range_verdict(self.schema, record),
-            F.when(missing != "", missed),
+            missing_fields_verdict(self.schema, record.getField, strict.isNotNull()),
         )
         return F.coalesce(*(each for each in verdicts if each is not None))
 
@@ -363,13 +362,8 @@ class JsonDecoder:
             f.name: all_leaves_condition(f.dataType, strict[f.name], json_values.map_keys_distinct_condition)
             for f in self.schema
         }
-        named = [F.when(~each, F.lit(name)) for name, each in once.items() if each is not None]
-        if not named:
-            return None
-        names = F.concat_ws(", ", *named)
-        return F.when(
-            names != "", dead_letter_verdict("schema", F.concat(F.lit("a name twice in a map: "), names))
-        )
+        twice = ((name, ~each) for name, each in once.items() if each is not None)
+        return verdict_naming_fields("a name twice in a map: ", twice)
 
     def _not_object_or_wrong_type_verdict(
         self, record: Column, fields: StructType, loose: Column, text: str, readable: Mapping[str, Column]

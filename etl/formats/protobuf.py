@@ -34,6 +34,7 @@ from pyspark.sql.types import StructType
 from ..launch.formats import ProtobufFormat
 from ..launch.protobuf import wire_format
 from . import protobuf_descriptors, schema_files
+from .base import Decoder
 from .decoding import decode_in_python_by_arrow
 from .decoding.decoder_output_and_checks import TOMBSTONE, schema_with_checked_names
 from .protobuf_descriptors import ENUM, MESSAGE, STRING, Field, Message
@@ -47,10 +48,12 @@ _WIRE = {
     2: wire_format.FIXED32,
     6: wire_format.FIXED64,
     7: wire_format.FIXED32,
+    STRING: wire_format.LENGTH,
+    MESSAGE: wire_format.LENGTH,
+    12: wire_format.LENGTH,
     15: wire_format.FIXED32,
     16: wire_format.FIXED64,
 }
-_WIRE |= dict.fromkeys((STRING, MESSAGE, 12), wire_format.LENGTH)
 
 _GO_ON = bytes(range(0x80, 0x100))
 _FIXED_BYTES = {wire_format.FIXED64: 8, wire_format.FIXED32: 4}
@@ -78,27 +81,31 @@ Read = Callable[[Any], Any]
 """Converts a raw value to Python."""
 
 
+_DOUBLE, _FLOAT = struct.Struct("<d"), struct.Struct("<f")
+
+
 def _scalar_reader_and_default(one: Field) -> tuple[Read, Any]:
     """Return the reader of a field's values, and the value of an absent field without presence."""
-    fixed: dict[int, str] = {1: "<d", 2: "<f", 6: "<Q", 7: "<I", 15: "<i", 16: "<q"}
-    if one.kind in fixed:
-        unpack = struct.Struct(fixed[one.kind]).unpack
-        if one.kind == 6:
-            return lambda raw: Decimal(unpack(raw)[0]), Decimal(0)
-        return lambda raw: unpack(raw)[0], 0.0 if one.kind in (1, 2) else 0
-    if one.kind == STRING:
-        return _utf8_text, ""
-    if one.kind == ENUM:
-        names = one.names or {}
-        return lambda raw: names.get(number := wire_format.to_signed(raw, 32), str(number)), names.get(0, "0")
+    names = one.names or {}
     readers: dict[int, tuple[Read, Any]] = {
+        1: (lambda raw: _DOUBLE.unpack(raw)[0], 0.0),
+        2: (lambda raw: _FLOAT.unpack(raw)[0], 0.0),
         # Most numbers are small, and need no look at their sign.
         3: (lambda raw: raw if raw < 1 << 31 else wire_format.to_signed(raw, 64), 0),
         4: (Decimal, Decimal(0)),
         5: (lambda raw: raw if raw < 1 << 31 else wire_format.to_signed(raw, 32), 0),
+        6: (lambda raw: Decimal(int.from_bytes(raw, "little")), Decimal(0)),
+        7: (lambda raw: int.from_bytes(raw, "little"), 0),
         8: (bool, False),
+        STRING: (_utf8_text, ""),
         12: (bytes, b""),
         13: (lambda raw: raw & 0xFFFFFFFF, 0),
+        ENUM: (
+            lambda raw: names.get(number := wire_format.to_signed(raw, 32), str(number)),
+            names.get(0, "0"),
+        ),
+        15: (lambda raw: int.from_bytes(raw, "little", signed=True), 0),
+        16: (lambda raw: int.from_bytes(raw, "little", signed=True), 0),
         17: (lambda raw: wire_format.to_signed(wire_format.decode_zigzag(raw & 0xFFFFFFFF), 32), 0),
         18: (lambda raw: wire_format.to_signed(wire_format.decode_zigzag(raw), 64), 0),
     }
@@ -302,7 +309,7 @@ def _parse_timestamp(data: bytes) -> datetime:
 
 
 @dataclass(frozen=True)
-class ProtobufDecoder:
+class ProtobufDecoder(Decoder):
     """Decoder of Protobuf messages in Python.
 
     Parameters
@@ -328,34 +335,24 @@ class ProtobufDecoder:
         )
 
 
-@dataclass(frozen=True)
-class _MessageDecoder:
-    """Decoder of payloads one by one."""
-
-    read: Callable[[bytes], dict[str, Any]]
-    room: ValueBudget
-
-    @property
-    def last_payload_value_count(self) -> int:
-        """Number of values of the last payload."""
-        return MOST_VALUES - self.room.left
-
-    def __call__(self, payload: bytes | None) -> decode_in_python_by_arrow.Decoded:
-        self.room.left = MOST_VALUES
-        if payload is None:
-            return None, "decode", TOMBSTONE
-        try:
-            return self.read(payload), None, None
-        except wire_format.WireError as error:
-            return None, "decode", str(error)
-        except DescriptorMismatchError as error:
-            return None, "schema", str(error)
-
-
 def make_payload_decoder(message: Message) -> decode_in_python_by_arrow.PayloadDecoder:
     """Make the decode function on the worker; only the message's description is serialized."""
     room = ValueBudget()
-    return _MessageDecoder(make_message_reader(message, room), room)
+    read = make_message_reader(message, room)
+
+    def decode_payload(payload: bytes | None) -> tuple[decode_in_python_by_arrow.Decoded, int]:
+        room.left = MOST_VALUES
+        found: decode_in_python_by_arrow.Decoded = None, "decode", TOMBSTONE
+        try:
+            if payload is not None:
+                found = read(payload), None, None
+        except wire_format.WireError as error:
+            found = None, "decode", str(error)
+        except DescriptorMismatchError as error:
+            found = None, "schema", str(error)
+        return found, MOST_VALUES - room.left
+
+    return decode_payload
 
 
 def make_protobuf_decoder(data: bytes, message: str, path: str) -> ProtobufDecoder:

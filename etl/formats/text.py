@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from ..launch.formats import TextFormat
 from . import schema_files
+from .base import Decoder
 from .decoding import decoder_output_and_checks as shared
 
 
@@ -23,7 +24,7 @@ def open_decoder(_form: TextFormat, spark: SparkSession, schema: str, _open_up_t
 
 
 @dataclass(frozen=True)
-class TextDecoder:
+class TextDecoder(Decoder):
     """Decoder of UTF-8 into one column.
 
     Parameters

@@ -15,6 +15,7 @@ from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.manifest import Manifest, ManifestChange, ManifestError
 from ..checkpoints.stateful_operators_in_plan import describe_stateful_operators
 from ..formats.schema_files import read_job_file
+from ..launch import typed_json
 from ..launch.lease_record import FOLDER
 from ..launch.parse_start_position import start_time
 from ..launch.settings import DeriveSettings, JobSettings, QuerySettings
@@ -188,9 +189,8 @@ class CheckpointCheck:
         return dataclasses.replace(query, routes=routes)
 
     def _write_manifest(self, new: Manifest) -> None:
-        hadoop_files.write_text(
-            self._spark, f"{self._folder}/{_manifest_file_name(new.query)}", new.to_json()
-        )
+        url = f"{self._folder}/{_manifest_file_name(new.query)}"
+        hadoop_files.write_text(self._spark, url, typed_json.versioned_json(new, manifest.FORMAT))
 
 
 class HandlerWithFirstBatchAction:

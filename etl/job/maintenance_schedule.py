@@ -127,18 +127,16 @@ def maintenance_tasks(run: JobRun) -> tuple[MaintenanceTask, ...]:
     # Retention first, expiry last: so the bytes of a deleted dead letter are removed as early as allowed.
     for kept_up in upkeep.tables:
         table = run.table(kept_up.table)
-        tasks.append(Compaction(table=table, file_size=upkeep.file_bytes, report=report))
-        tasks.append(
+        tasks += (
+            Compaction(table=table, file_size=upkeep.file_bytes, report=report),
             SnapshotExpiry(
                 table=table,
                 keep=timedelta(seconds=upkeep.snapshots_kept_seconds),
                 readers=kept_up.readers,
                 report=report,
-            )
-        )
-        tasks.append(
+            ),
             OrphanFileRemoval(
                 table=table, older_than=timedelta(seconds=upkeep.orphans_kept_seconds), report=report
-            )
+            ),
         )
     return tuple(tasks)

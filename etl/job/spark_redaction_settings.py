@@ -40,8 +40,6 @@ def redacting_session() -> SparkSession:
     The patterns are set here and not at submission: they contain characters that a shell might interpret.
     """
     SparkContext._ensure_initialized()  # starts the JVM, which knows the submitted settings
-    settings = dict(SparkConf().getAll())
-    builder = SparkSession.builder
-    for name, pattern in redaction_settings(settings).items():
-        builder = builder.config(name, pattern)
+    settings = redaction_settings(dict(SparkConf().getAll()))
+    builder = SparkSession.builder.config(map=settings)  # type: ignore[arg-type]  # a dict of texts alone
     return jvm_name_cache.session_with_cached_jvm_names(builder.getOrCreate())

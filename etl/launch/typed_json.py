@@ -130,6 +130,11 @@ def to_json_value(value: Any) -> Any:
     return [to_json_value(item) for item in value] if isinstance(value, tuple) else value
 
 
+def versioned_json(value: Any, version: int) -> str:
+    """Return the text that :func:`read_versioned` reads back."""
+    return json.dumps({"version": version, **to_json_value(value)}, indent=1, sort_keys=True)
+
+
 def _read_dataclass(kind: Any, value: Any, path: str) -> Any:
     if not isinstance(value, dict):
         raise SettingsError(f"{path}: expected an object, found {type(value).__name__}")

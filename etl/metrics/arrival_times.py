@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from .percentile_sketch import PercentileSketch, sketch_of_points
+from .percentile_sketch import PercentileSketch
 
 NAME = "millrace_arrivals"
 """Name of the observed figures in a progress event."""
@@ -64,8 +64,9 @@ class ArrivalTimes:
         committed
             Time of the commit, in seconds since 1970.
         """
-        values = [max(0.0, committed - point / 1000) for point in self.points]
-        return sketch_of_points(values, SHARES, self.rows, max(0.0, committed - self.oldest / 1000))
+        oldest, *ages = (max(0.0, committed - at / 1000) for at in (self.oldest, *self.points))
+        weighted = ((age, share * self.rows) for age, share in zip(ages, SHARES, strict=True))
+        return PercentileSketch(tuple(sorted(weighted)), oldest)
 
 
 def observe_arrivals(rows: DataFrame) -> DataFrame:

@@ -55,19 +55,3 @@ def _interpolated(places: Sequence[float], values: Sequence[float], place: float
     share = (place - places[after - 1]) / (places[after] - places[after - 1])
     low, high = values[after - 1], values[after]
     return min(high, low + share * (high - low))
-
-
-def sketch_of_points(
-    values: Sequence[float], shares: Sequence[float], count: float, most: float
-) -> PercentileSketch:
-    """Make a sketch of values that each represent a share of ``count`` records.
-
-    Parameters
-    ----------
-    values, shares
-        Of equal length; the shares add up to 1.
-    count
-        Total number of records.
-    """
-    points = sorted((value, share * count) for value, share in zip(values, shares, strict=True))
-    return PercentileSketch(tuple(points), most)

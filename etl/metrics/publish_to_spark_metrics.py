@@ -53,12 +53,9 @@ class SparkGauges:
         if not names:
             return
         made = {name: self._context.doubleAccumulator(name) for name in sorted(names)}
-        values = self._jvm.java.util.HashMap()
-        for name, accumulator in made.items():
-            values.put(name, accumulator)
         # A Scala object, which has no static method of that name.
         source = getattr(self._jvm.org.apache.spark.metrics.source, "DoubleAccumulatorSource$")
-        getattr(source, "MODULE$").register(self._context, self._jvm.PythonUtils.toScalaMap(values))
+        getattr(source, "MODULE$").register(self._context, self._jvm.PythonUtils.toScalaMap(made))
         self._accumulators |= made
 
 

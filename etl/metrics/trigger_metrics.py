@@ -129,7 +129,7 @@ class TriggerMeter:
         values |= self._backlog_metrics(progress, values, arrivals, begun)
         values |= self._batch_limit_metrics(progress, values, rows)
         committed = epoch_seconds(accounts["committed_at"]) if accounts else begun + length
-        ages = _record_ages(arrivals, accounts, committed)
+        ages = _record_ages(arrivals, values, accounts, committed)
         return MetricSample(committed, self.query, values, int(progress["batchId"]), ages)
 
     def _backlog_metrics(
@@ -202,12 +202,14 @@ def _account_metrics(accounts: Mapping[str, Any] | None) -> dict[str, float]:
 
 
 def _record_ages(
-    arrivals: ArrivalTimes | None, accounts: Mapping[str, Any] | None, committed: float
+    arrivals: ArrivalTimes | None,
+    values: Mapping[str, float],
+    accounts: Mapping[str, Any] | None,
+    committed: float,
 ) -> PercentileSketch | None:
     if arrivals is None:
         return None
-    counts = _account_metrics(accounts)
-    if counts.get("WrittenRecords") == 0 and counts.get("DuplicateRecords"):
+    if values.get("WrittenRecords") == 0 and values.get("DuplicateRecords"):
         return None  # a replay: a run that has ended committed all of it before
     ages = arrivals.age_sketch(committed)
     # A partial replay: the written records are younger than the oldest one read.

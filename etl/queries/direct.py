@@ -21,7 +21,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ..checkpoints.checkpoint import Checkpoint
-from ..formats.base import Decoder, decode_and_observe
+from ..formats.base import Decoder
 from ..formats.decoding import redact
 from ..formats.decoding.data_rules import rules_field_of_accounts
 from ..formats.decoding.decoder_per_topic import COLUMN, rows_of_route
@@ -192,8 +192,7 @@ class DirectBatchWriter:
             )
 
             def decoded_rows() -> DataFrame:
-                decoded = decode_and_observe(
-                    decoder,
+                decoded = decoder.decode_and_observe(
                     with_hash_and_landing_time(letters.batch),
                     lambda rows, error: read.observe(rows, F.expr(f"count({error}) AS bad"), *self.rules),
                 )
@@ -312,7 +311,7 @@ def refused_rows_as_landing_rows(batch: DataFrame, letters: DataFrame, decoder: 
             "several rows for a record"
         )
     chosen = with_hash_and_landing_time(batch).join(reasons, [*envelope.IDENTITY])
-    bare = redact.redacted_payload(decoder, F.col("payload"))
+    bare = decoder.redacted_payload(F.col("payload"))
     have = {*envelope.COLUMNS, "_hash", "_landed_at"}
     last = {
         "_bytes": bare,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
@@ -22,11 +21,11 @@ from pyspark.sql.types import (
 from ..checkpoints.checkpoint import Checkpoint
 from ..commits.commit_batch_once import NoRowsSinceSnapshot, TableCommits
 from ..commits.duplicate_look_up_bounds import DuplicateLookUp, TableHistory
-from ..formats.base import Decoder, decode_and_observe
+from ..formats.base import Decoder
 from ..formats.decoding import data_rules
 from ..launch.settings import LandSettings
 from ..record import batch_accounts, envelope
-from ..record.batch_accounts import BatchAccounts, EventReporter, ObservedFigures, row_count_aggregate
+from ..record.batch_accounts import EventReporter, ObservedFigures, landing_event_fields, row_count_aggregate
 from ..record.column_expression_cache import CachedSelect
 from ..record.errors import LossError
 from ..record.tables import with_all_fields_nullable
@@ -56,22 +55,6 @@ def landing_table_schema(schema: StructType) -> StructType:
             StructField("_error", StringType()),
         ]
     )
-
-
-@dataclass(frozen=True)
-class LandedBatchResult:
-    """Result of one action of a batch.
-
-    Attributes
-    ----------
-    whole
-        True if the written records are those that were read: no part of the batch was read twice.
-    """
-
-    figures: Mapping[str, Any]
-    balance: BatchAccounts
-    held: int | None
-    whole: bool
 
 
 @dataclass
@@ -143,7 +126,8 @@ class LandBatchWriter:
             done = self._commits.write_with_look_ups(spark, which, look_ups, write)
             self._report_batch(done, batch_id, begun)
             self.guards.check_expected_positions_found(positions, done.held)
-            if done.whole:
+            # A count of the records that were read is there for legs that do not replay.
+            if done.figures.get("read", done.offered) == done.offered:
                 return
             # The first and the repeated read end at different records; the connector continues after
             # the later end. Everything is read again, and records that have landed are not landed twice.
@@ -153,10 +137,10 @@ class LandBatchWriter:
             "batch, so it is not committed; start the job again, and the batch is read again"
         )
 
-    def _report_batch(self, landed: LandedBatchResult, batch_id: int, begun: datetime) -> None:
+    def _report_batch(self, landed: AppendResult, batch_id: int, begun: datetime) -> None:
         oldest = landed.figures["oldest"]
         fields = {
-            **landed.balance.land_event_fields(),
+            **landing_event_fields(landed.offered, landed.written, landed.figures["bad"]),
             **data_rules.rules_field_of_accounts(landed.figures),
             **batch_accounts.batch_time_fields(begun, batch_accounts.utc_now(), oldest),
         }
@@ -180,7 +164,7 @@ class LandBatchWriter:
         distinct: bool,
         look_up: DuplicateLookUp,
         fence: NoRowsSinceSnapshot,
-    ) -> LandedBatchResult:
+    ) -> AppendResult:
         append = partial(self._append_decoded_rows, positions, distinct, look_up, fence)
         if self.guards.streams:
             # Sources that replay return the same records in a second read; these do not.
@@ -197,8 +181,8 @@ class LandBatchWriter:
         fence: NoRowsSinceSnapshot,
         rows: DataFrame,
         read: ObservedFigures | None = None,
-    ) -> LandedBatchResult:
-        appended: AppendResult = self.sink.append(
+    ) -> AppendResult:
+        return self.sink.append(
             rows,
             look_up,
             F.expr("count(_error) AS bad"),
@@ -211,9 +195,6 @@ class LandBatchWriter:
             distinct=distinct,
             tasks=self.settings.repartition,
         )
-        whole = read is None or appended.figures["read"] == appended.offered
-        balance = BatchAccounts.of_landing(appended.offered, appended.written, appended.figures["bad"])
-        return LandedBatchResult(appended.figures, balance, appended.held, whole)
 
     def _decode_with_unique_ids(self, batch: DataFrame, read: ObservedFigures) -> DataFrame:
         """Read and decode a batch that does not replay, and make the identity of each record unique.
@@ -225,7 +206,7 @@ class LandBatchWriter:
         equal exactly if no shard with records was read twice.
         """
         kept = envelope.with_hash_and_landing_time(batch, F.col("payload").alias(_CONTENT))
-        decoded = decode_and_observe(self.decoder, kept, lambda rows, _: read.observe(rows))
+        decoded = self.decoder.decode_and_observe(kept, lambda rows, _: read.observe(rows))
         # Not the session's number of shuffle partitions: 200 by default, and each would be a file.
         tasks = self.settings.repartition or batch.sparkSession.sparkContext.defaultParallelism
         spread = decoded.repartition(tasks, "_id")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from ..formats.base import UNCERTAIN, Decoder, decoder_failing_if_uncertain
+from ..formats.base import UNCERTAIN, Decoder
 from ..record.errors import JVM_ERRORS, full_error_text
 from ..sources.batch_offsets import BatchOffsets
 
@@ -49,7 +49,7 @@ class QuickDecodingFirstWriter:
         self._exact_batches = max(0, self._exact_batches - 1)
         if not self._exact_batches and offsets is not None and sum(offsets.offset_counts) <= MOST_RECORDS:
             if self._certain is None or self._certain[0] is not decoder:
-                self._certain = decoder, decoder_failing_if_uncertain(decoder)
+                self._certain = decoder, decoder.failing_if_uncertain()
             try:
                 return attempt(self._certain[1])
             except JVM_ERRORS as error:

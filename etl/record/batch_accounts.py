@@ -165,17 +165,6 @@ class BatchAccounts:
                 f"internal error of Millrace: the record counts of the batch do not add up: {self}"
             )
 
-    @classmethod
-    def of_landing(cls, read: int, landed: int, bad: int) -> BatchAccounts:
-        """Make the accounts of a land query: ``read = landed + duplicates``, ``landed = good + bad``.
-
-        Parameters
-        ----------
-        read, landed, bad
-            Records; ``bad`` is a part of ``landed``.
-        """
-        return cls(read, read - bad, landed - bad, bad)
-
     def event_fields(self) -> dict[str, int]:
         """Return the figures for the event of a derive or direct query's batch, without missing ones."""
         done = self.written + (self.refused or 0)
@@ -188,11 +177,28 @@ class BatchAccounts:
         found |= {"written": self.written, "refused": self.refused}
         return {name: count for name, count in found.items() if count is not None}
 
-    def land_event_fields(self) -> dict[str, int]:
-        """Return the figures for the event of a land query's batch."""
-        told = self.event_fields()
-        landed = {"landed": told["written"] + told["bad"], "good": told["written"], "bad": told["bad"]}
-        return {"read": told["read"], "duplicates": told["duplicates"], **landed}
+
+def landing_event_fields(read: int, landed: int, bad: int) -> dict[str, int]:
+    """Return the figures for the event of a land query's batch: ``read = landed + duplicates``, ``landed = good + bad``.
+
+    Parameters
+    ----------
+    read, landed, bad
+        Records; ``bad`` is a part of ``landed``.
+
+    Raises
+    ------
+    AccountsError
+        As in :class:`BatchAccounts`.
+    """
+    told = BatchAccounts(read, read - bad, landed - bad, bad).event_fields()
+    return {
+        "read": read,
+        "duplicates": told["duplicates"],
+        "landed": landed,
+        "good": landed - bad,
+        "bad": bad,
+    }
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from ..launch.erase_request_and_benchmark_schedule import ERASE_FOLDER, EraseReq
 from ..launch.settings import JobSettings
 from ..record import batch_accounts, hadoop_files
 from ..record.batch_accounts import EventReporter
-from ..record.tables import Table
+from ..record.tables import Table, load_java_table
 from .erase_condition import ErasureCondition, first_line_of_error
 from .erase_old_snapshots import (
     count_snapshots,
@@ -167,7 +167,8 @@ class ErasureTask:
         }
         if request.keep_condition:
             record["condition"] = request.where
-        for place in {self._parent_folder_of_table(spark, name) for name in answer["tables"]}:
+        locations = (str(load_java_table(spark, name).location()) for name in answer["tables"])
+        for place in {location.rstrip("/").rpartition("/")[0] for location in locations}:
             url = f"{place}/{RECORDS}/{self.job.job}/{request.id}.json"
             hadoop_files.write_text(spark, url, json.dumps(record, indent=2))
         rows = {name: state["rows"] for name, state in answer["tables"].items()}
@@ -175,12 +176,6 @@ class ErasureTask:
         times = batch_accounts.batch_time_fields(begun, batch_accounts.utc_now())
         # The whole record again: a job can write to its log, but not change what stands in it.
         self.report.emit("erased", erasure=request.id, rows=rows, record=record, **times)
-
-    def _parent_folder_of_table(self, spark: SparkSession, name: str) -> str:
-        """Return the parent folder of a table's folder."""
-        catalog, rest = name.split(".", 1)
-        location = str(Table.from_name(catalog, rest).load_java_table(spark).location())
-        return location.rstrip("/").rpartition("/")[0]
 
 
 def _new_answer(request: EraseRequest) -> dict[str, Any]:

@@ -45,18 +45,14 @@ def read_secret(arn: str, endpoint: str | None, needed: Sequence[str]) -> Mappin
     except (ValueError, KeyError, AttributeError):
         # Without its cause, whose text might contain the secret.
         raise SinkError(
-            f"secret {arn}: its value must be a JSON object with {_join_key_names(needed)}"
+            f"secret {arn}: its value must be a JSON object with {' and '.join(needed)}"
         ) from None
     missing = [key for key in needed if key not in values]
     if missing:
         raise SinkError(
-            f"secret {arn}: its value lacks {_join_key_names(missing)}; it must be a JSON object with {_join_key_names(needed)}"
+            f"secret {arn}: its value lacks {' and '.join(missing)}; it must be a JSON object with {' and '.join(needed)}"
         )
     return values
-
-
-def _join_key_names(keys: Sequence[str]) -> str:
-    return " and ".join(keys)
 
 
 def _describe_error(error: Exception, region: str) -> str:

@@ -19,7 +19,6 @@ from typing import Protocol, runtime_checkable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
-    ArrayType,
     BinaryType,
     BooleanType,
     DataType,
@@ -35,7 +34,7 @@ from pyspark.sql.types import (
 from ..checkpoints.checkpoint import Checkpoint
 from ..commits.commit_batch_once import BatchId
 from ..commits.duplicate_look_up_bounds import LookUps
-from ..formats.decoding.decoder_output_and_checks import all_leaves_condition
+from ..formats.decoding.decoder_output_and_checks import all_leaves_condition, types_within
 from ..launch import typed_json
 from ..launch.sinks import SinkSettings
 from ..record.envelope import CARRIED, IDENTITY
@@ -271,13 +270,13 @@ def identity_and_time_columns(rows: DataFrame) -> list[Column]:
     return [F.col(c) if c in have else F.lit(None).cast(kinds[c]).alias(c) for c in CARRIED]
 
 
-def refuse_unwritable_map_keys(kind: DataType, what: str) -> None:
+def refuse_unwritable_map_keys(schema: StructType, what: str) -> None:
     """Refuse a map whose keys have no form as JSON: Spark writes their internal form, for bytes another one each time.
 
     Parameters
     ----------
-    kind
-        Columns of the rows, or a type in them.
+    schema
+        Columns of the rows.
     what
         The sink, for the message.
 
@@ -286,18 +285,12 @@ def refuse_unwritable_map_keys(kind: DataType, what: str) -> None:
     StartError
         A map's keys are bytes, times, intervals, or values with parts.
     """
-    if isinstance(kind, MapType):
-        if not isinstance(kind.keyType, StringType | BooleanType | NumericType):
+    for kind in types_within(schema):
+        if isinstance(kind, MapType) and not isinstance(kind.keyType, StringType | BooleanType | NumericType):
             raise StartError(
                 f"{what}: a map has keys of type {kind.keyType.simpleString()}, which JSON cannot represent "
                 "as names: cast them to STRING in the transform"
             )
-        refuse_unwritable_map_keys(kind.valueType, what)
-    elif isinstance(kind, ArrayType):
-        refuse_unwritable_map_keys(kind.elementType, what)
-    elif isinstance(kind, StructType):
-        for each in kind.fields:
-            refuse_unwritable_map_keys(each.dataType, what)
 
 
 FIRST_DAY, LAST_DAY = date.min, date.max

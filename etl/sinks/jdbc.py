@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -99,7 +100,9 @@ class JdbcSink:
     def _describe_target(self) -> str:
         return f"PostgreSQL table {self.settings.table} at {self.settings.url.split('?', 1)[0]}"
 
-    def _open_session(self, spark: SparkSession, login: tuple[str, str]) -> PostgresSession:
+    def _open_session(
+        self, spark: SparkSession, login: tuple[str, str]
+    ) -> AbstractContextManager[PostgresSession]:
         return connect(spark, self.settings.url, *login, SOCKET_SECONDS, self._tls_properties(spark))
 
     def _tls_properties(self, spark: SparkSession) -> Mapping[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -207,24 +207,20 @@ class KafkaSink:
     ) -> WriteCounts:
         spark = rows.sparkSession
         if place is None or not place.name:
-            return self._send_messages_not_in_topic(rows, "", None, refuse)
+            return self._send_messages_not_in_topic("", refuse, rows, None)
         tail, name = TopicTail(self.settings.topic, self._login_options.cached_or_read_options()), place.name
-
-        def send_missing_since(offered: DataFrame, since: Mapping[str, int] | None) -> WriteCounts:
-            known = None if since is None else tail.identities_in_topic(spark, since, name)
-            try:
-                return self._send_messages_not_in_topic(offered, name, known, refuse)
-            finally:
-                if known is not None:
-                    known.unpersist()
-
-        waits = Backoff(f"Kafka topic {self.settings.topic}")
         return self._end_marks.write_compared_with_mark(
-            rows, place, reread, waits, lambda: tail.next_offsets(spark), send_missing_since
+            rows,
+            place,
+            reread,
+            Backoff(f"Kafka topic {self.settings.topic}"),
+            partial(tail.next_offsets, spark),
+            partial(tail.identities_in_topic, spark, name),
+            partial(self._send_messages_not_in_topic, name, refuse),
         )
 
     def _send_messages_not_in_topic(
-        self, rows: DataFrame, batch: str, existing: DataFrame | None, refuse: Refuse
+        self, batch: str, refuse: Refuse, rows: DataFrame, existing: DataFrame | None
     ) -> WriteCounts:
         """Write the messages that are not known; without a batch none are known."""
         counted = ObservedFigures(F.count(F.lit(1)).alias("offered"), F.count("_refused").alias("refused"))

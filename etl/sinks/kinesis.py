@@ -23,7 +23,7 @@ from ..services.aws_clients import UnknownOutcomeError
 from ..services.backoff import Backoff
 from .base import BatchIdentity, Refuse, Reread, WriteCounts, refuse_unwritable_map_keys
 from .delivery import python_task_writes
-from .delivery.kinesis_tail import QUIET_SECONDS, StreamTail
+from .delivery.kinesis_tail import QUIET_SECONDS, StreamTail, identity_of_record
 from .delivery.python_task_writes import (
     Entry,
     Refused,
@@ -115,8 +115,8 @@ class RecordWriter(RequestWriter):
         identities = {
             identity
             for shard in self.tail.shard_ids(self.client)
-            for identity in self.tail.identities_in_shard(self.client, shard, since, now)
-            if identity in wanted
+            for record in self.tail.records_of_shard(self.client, shard, since, now)
+            if (identity := identity_of_record(record["Data"])) in wanted
         }
         left = [each for each in waiting if (each[0].source, each[0].id) not in identities]
         self.written += len(waiting) - len(left)
@@ -198,36 +198,34 @@ class KinesisSink:
         reader recognises them by ``_source`` and ``_id``, which are the same each time. The order within a
         partition key is kept unless some of its records were refused.
         """
-        once = place is not None and bool(place.name) and "_source" in rows.columns
-        if not once:
+        if place is None or not place.name or "_source" not in rows.columns:
             return self._send(rows, refuse)
-        assert place is not None
-        waits, send = (
-            Backoff(f"Kinesis stream {self.settings.stream}"),
-            partial(self._send_rows_not_in_stream, refuse),
-        )
         return self._end_marks.write_compared_with_mark(
-            rows, place, reread, waits, self._service_time_text, send
+            rows,
+            place,
+            reread,
+            Backoff(f"Kinesis stream {self.settings.stream}"),
+            self._service_time_text,
+            partial(self._tail.identities_in_stream, rows.sparkSession),
+            partial(self._send_rows_not_in_stream, refuse),
         )
 
     def _service_time_text(self) -> str:
         with closing(self._tail.make_client()) as client:
             return self._tail.service_time(client).isoformat()
 
-    def _send_rows_not_in_stream(self, refuse: Refuse, rows: DataFrame, since: str | None) -> WriteCounts:
-        """Put the rows that the stream does not hold since a time; all of them if there is none."""
-        known = None if since is None else self._tail.identities_in_stream(rows.sparkSession, since)
+    def _send_rows_not_in_stream(
+        self, refuse: Refuse, rows: DataFrame, known: DataFrame | None
+    ) -> WriteCounts:
+        """Put the rows without those that the stream holds."""
         if known is None:
             return self._send(rows, refuse, once=True)
         counted = RowsCountedInPlan((F.count(F.lit(1)).alias("offered"),))
-        try:
-            # A broadcast join keeps the order of a key's records.
-            new = counted.observe(rows).join(F.broadcast(known), ["_source", "_id"], "left_anti")
-            done = self._send(new.select(*(F.col(f"`{c}`") for c in rows.columns)), refuse, once=True)
-            assert done.ran is not None, "a pass over the batch tells which frame it sent"
-            return replace(done, offered=counted.values_after_action(done.ran)["offered"])
-        finally:
-            known.unpersist()
+        # A broadcast join keeps the order of a key's records.
+        new = counted.observe(rows).join(F.broadcast(known), ["_source", "_id"], "left_anti")
+        done = self._send(new.select(*(F.col(f"`{c}`") for c in rows.columns)), refuse, once=True)
+        assert done.ran is not None, "a pass over the batch tells which frame it sent"
+        return replace(done, offered=counted.values_after_action(done.ran)["offered"])
 
     def _send(self, rows: DataFrame, refuse: Refuse, *, once: bool = False) -> WriteCounts:
         key = F.col(f"`{self.settings.key}`") if self.settings.key else F.lit(None)

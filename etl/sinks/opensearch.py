@@ -185,9 +185,10 @@ class DocumentWriter(RequestWriter):
                 yield from self._send_and_yield_refused(waiting[:half])
                 yield from self._send_and_yield_refused(waiting[half:])
                 return
-            results = self._result_of_each_document(status, answer, len(waiting))
+            items = self._entries_of_answer(status, answer, "items", "a bulk request", len(waiting))
             left: list[Entry] = []
-            for (record, entry), result in zip(waiting, results, strict=True):
+            for (record, entry), item in zip(waiting, items, strict=True):
+                [result] = item.values()
                 code = result["status"]
                 if code in _BUSY:
                     left.append((record, entry))
@@ -202,24 +203,26 @@ class DocumentWriter(RequestWriter):
             self.backoff.wait_before_sending_rest(len(waiting), len(left), "documents: the domain is busy")
             waiting = left
 
-    def _result_of_each_document(self, status: int, answer: bytes, count: int) -> list[dict[str, Any]]:
-        """Return the domain's result for each document, in order.
+    def _entries_of_answer(
+        self, status: int, answer: bytes, name: str, request: str, count: int
+    ) -> list[dict[str, Any]]:
+        """Return a list in the domain's answer: an entry for each document of the request, in order.
 
         Raises
         ------
         SinkError
-            The domain refuses the request itself, or its answer is none of a bulk request.
+            The domain refuses the request itself, or its answer is none of such a request.
         """
         what = f"OpenSearch index {self.index}"
         if status != 200:
             raise SinkError(f"{what}: status {status}: {answer[:500].decode(errors='replace')}")
         try:
-            results = [next(iter(item.values())) for item in json.loads(answer)["items"]]
+            entries = [*json.loads(answer)[name]]
         except (ValueError, KeyError, TypeError) as error:
-            raise SinkError(f"{what}: unexpected response to a bulk request: {answer[:200]!r}") from error
-        if len(results) != count:
-            raise SinkError(f"{what}: {count} documents were sent, but the response lists {len(results)}")
-        return results
+            raise SinkError(f"{what}: unexpected response to {request}: {answer[:200]!r}") from error
+        if len(entries) != count:
+            raise SinkError(f"{what}: {count} documents were sent, but the response lists {len(entries)}")
+        return entries
 
 
 @dataclass
@@ -247,17 +250,7 @@ class LatestDocumentWriter(DocumentWriter):
         status, answer = self.client.send_until_answered(
             "POST", f"/{quote(self.index)}/_mget", self.backoff, body.encode()
         )
-        try:
-            there = json.loads(answer)["docs"] if status == 200 else None
-        except (ValueError, KeyError) as error:
-            raise SinkError(
-                f"OpenSearch index {self.index}: unexpected response to a request of _mget: {answer[:200]!r}"
-            ) from error
-        if there is None or len(there) != len(waiting):
-            raise SinkError(
-                f"OpenSearch index {self.index}: the domain responded with status {status}: "
-                f"{answer[:500].decode(errors='replace')}"
-            )
+        there = self._entries_of_answer(status, answer, "docs", "a request of _mget", len(waiting))
         later: list[Entry] = []
         for (record, _), identity, result in zip(waiting, ids, there, strict=True):
             order = str(record.order)

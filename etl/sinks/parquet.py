@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import datetime, timedelta
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -98,10 +97,10 @@ class ParquetSink:
             counted = ObservedFigures(F.count(F.lit(1)).alias("offered"))
             counted.observe(rows).agg(F.count(F.lit(1))).collect()
             return WriteCounts(counted.values()["offered"], 0)
-        horizon = self._newest_arrival_of_others(spark, whose.run) if place else _EVER
-        if horizon is None:
-            return self._write_folder_and_manifest(rows, whose, DuplicateLookUp())
-        if horizon is not _EVER:
+        if place is not None:
+            horizon = self._newest_arrival_of_others(spark, whose.run)
+            if horizon is None:
+                return self._write_folder_and_manifest(rows, whose, DuplicateLookUp())
             # Rows of another checkpoint arrived up to the horizon: mostly the batch is younger, which is
             # checked during the write.
             try:
@@ -197,10 +196,6 @@ def _files_in_manifests(
     named = F.collect_list(F.when(within, F.struct("folder", "files"))).alias("named")
     batches = manifests.aggregate_manifests(spark, urls, named)["named"]
     return [f"{manifests.path}/{batch['folder']}/{file}" for batch in batches for file in batch["files"]]
-
-
-_EVER: Any = datetime.max.replace(tzinfo=UTC)
-"""Horizon later than every batch: any file may hold one of its rows."""
 
 
 def committed_files(spark: SparkSession, path: str) -> list[str]:

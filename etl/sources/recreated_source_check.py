@@ -8,9 +8,9 @@ and of the topics whose records a table has under the name of a stream; the seco
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from ..checkpoints import manifest
 from ..launch import typed_json
@@ -50,22 +50,6 @@ class IdentityFile:
     checkpoint: Mapping[str, str] = field(default_factory=dict)
     streams: Mapping[str, KnownStream] = field(default_factory=dict)
 
-    def to_json(self) -> str:
-        """Return it as JSON."""
-        return json.dumps({"version": FORMAT, **typed_json.to_json_value(self)}, indent=1, sort_keys=True)
-
-    @classmethod
-    def from_json(cls, text: str) -> IdentityFile:
-        """Parse the file.
-
-        Raises
-        ------
-        ValueError
-            The text is not such a file, or of a later format.
-        """
-        content: IdentityFile = typed_json.read_versioned(cls, text, "sources", FORMAT)
-        return content
-
 
 @dataclass(frozen=True)
 class LegIdentity:
@@ -88,10 +72,6 @@ class LegIdentity:
     ask: Callable[[], Ids]
     streams: Mapping[str, tuple[str, str | None]] = field(default_factory=dict)
     while_running: bool = True
-
-    def ids_by_unique_name(self, ids: Ids) -> Ids:
-        """Return the ids by names that are unique among the legs."""
-        return {f"{what} of {self.of}": known for what, known in ids.items()}
 
     def known_streams_by_name(self, ids: Ids) -> Iterator[tuple[str, KnownStream]]:
         """Yield the ids of each stream: those that all of its records share, independent of the brokers' addresses."""
@@ -176,7 +156,7 @@ class StreamIdentities:
     def _stored_identity_file(self) -> IdentityFile | None:
         if self._file is None and (text := self.load()) is not None:
             try:
-                self._file = IdentityFile.from_json(text)
+                self._file = typed_json.read_versioned(IdentityFile, text, "sources", FORMAT)
             except ValueError as error:
                 raise StartError(
                     f"query {self.name}: the file {self.name}.sources.json beside the checkpoint cannot be "
@@ -216,19 +196,16 @@ class StreamIdentities:
         before = old.checkpoint if self.begun else {}
         new = IdentityFile({**before, **self._ids_by_unique_name(current)}, streams)
         if new != old:
-            self.save(new.to_json())
+            self.save(typed_json.versioned_json(new, FORMAT))
         added = {what: known for what, known in new.checkpoint.items() if what not in before}
         if self.begun and added:
             self.report.emit("adopted_sources", query=self.name, ids=added)
         self._file, self.begun = new, True
 
     def _ids_by_unique_name(self, current: list[Ids]) -> Ids:
+        """Return the ids by names that are unique among the legs."""
         legs = zip(self.legs, current, strict=True)
-        return {
-            what: known
-            for leg, ids_of_leg in legs
-            for what, known in leg.ids_by_unique_name(ids_of_leg).items()
-        }
+        return {f"{what} of {leg.of}": known for leg, ids in legs for what, known in ids.items()}
 
     def _known_streams(self, current: list[Ids]) -> Iterator[tuple[str, KnownStream]]:
         for leg, ids_of_leg in zip(self.legs, current, strict=True):
@@ -259,12 +236,15 @@ def stream_identities(run: JobRun, query: QuerySettings, url: str, *, begun: boo
         except FileNotFoundError:
             return None
 
-    def write_identity_file(text: str) -> None:
-        hadoop_files.write_text(spark, url, text)
-
     again = f"`millrace checkpoint reset {job.job} {query.name} --env {job.environment}` lets it begin with the new one"
     return StreamIdentities(
-        query.name, legs, read_identity_file, write_identity_file, again, run.report, begun
+        query.name,
+        legs,
+        read_identity_file,
+        partial(hadoop_files.write_text, spark, url),
+        again,
+        run.report,
+        begun,
     )
 
 

@@ -17,6 +17,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from ...launch.formats import AvroFormat
 from .. import avro, avro_value_range_checks
+from ..base import Decoder
 from ..decoding import decoder_output_and_checks as shared
 from .decoder import ChangeDecoder
 
@@ -43,7 +44,7 @@ def open_decoder(
     """
     avro.set_avro_limits_in_driver(spark)
     writers = {
-        identity: json.dumps(_schema_json_without_logical_types(text))
+        identity: json.dumps(json.loads(text, object_hook=_without_logical_type))
         for identity, text in avro.writer_schemas(spark, form, path).items()
     }
     types = {identity: avro.spark_type_of_datum(spark, text, path) for identity, text in writers.items()}
@@ -54,21 +55,9 @@ def open_decoder(
     )
 
 
-def _schema_json_without_logical_types(text: str) -> Any:
-    """Return a schema without its logical types."""
-
-    def without_logical_type(part: Any) -> Any:
-        if isinstance(part, list):
-            return [without_logical_type(each) for each in part]
-        if not isinstance(part, dict):
-            return part
-        return {
-            key: value if key == "default" else without_logical_type(value)
-            for key, value in part.items()
-            if key != "logicalType"
-        }
-
-    return without_logical_type(json.loads(text))
+def _without_logical_type(part: dict[str, Any]) -> dict[str, Any]:
+    """Return a part of a schema without its logical type."""
+    return {key: value for key, value in part.items() if key != "logicalType"}
 
 
 @dataclass(frozen=True)
@@ -112,7 +101,7 @@ class _AvroToJsonDecoder(avro.AvroDecoder):
 
 
 @dataclass(frozen=True)
-class AvroChangeDecoder:
+class AvroChangeDecoder(Decoder):
     """Decoder of change events in Avro.
 
     Parameters

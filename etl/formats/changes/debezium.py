@@ -25,7 +25,7 @@ from ...launch.formats import DebeziumFormat
 from .. import schema_files
 from ..base import Decoder
 from ..decoding import times
-from ..decoding.decoder_output_and_checks import dead_letter_verdict, valid_utf8_condition
+from ..decoding.decoder_output_and_checks import valid_utf8_condition, verdict_naming_fields
 from . import avro_events_as_json
 from .decoder import CONTROL, DELETE, TRUNCATE, ChangeDecoder, ChangeEnvelope
 from .wire_types import WireTypes, no_placeholder_condition
@@ -165,12 +165,10 @@ class _ConnectorEvents(ChangeEnvelope):
 
     def reason_against_event(self, row: StructType, after: Column) -> Column | None:
         given = ((f.name, no_placeholder_condition(f.dataType, after[f.name])) for f in row)
-        absent = [F.when(~each, F.lit(name)) for name, each in given if each is not None]
-        if not absent:
-            return None
-        names = F.concat_ws(", ", *absent)
-        text = "a value that the database did not log (PostgreSQL: set REPLICA IDENTITY FULL): "
-        return F.when(names != "", dead_letter_verdict("schema", F.concat(F.lit(text), names)))
+        return verdict_naming_fields(
+            "a value that the database did not log (PostgreSQL: set REPLICA IDENTITY FULL): ",
+            ((name, ~each) for name, each in given if each is not None),
+        )
 
 
 @dataclass(frozen=True)

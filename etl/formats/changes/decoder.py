@@ -26,12 +26,13 @@ from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
 from ...record.column_expression_cache import CachedSelect
 from ...record.tables import with_all_fields_nullable
+from ..base import Decoder
 from ..decoding.decoder_output_and_checks import (
     CHANGE,
     NOT_UTF8,
     TOMBSTONE,
     dead_letter_verdict,
-    required_field_absences,
+    missing_fields_verdict,
     valid_utf8_condition,
 )
 from ..json import JsonDecoder
@@ -125,7 +126,7 @@ class ChangeEnvelope(ABC):
 
 
 @dataclass(frozen=True)
-class ChangeDecoder:
+class ChangeDecoder(Decoder):
     """Decoder of change events in JSON.
 
     Parameters
@@ -243,11 +244,9 @@ class ChangeDecoder:
             (operation == DELETE) & read["before"].isNull() & after.isNull(),
             dead_letter_verdict("schema", "a delete without the row before it, not even its key"),
         )
-        absences = required_field_absences(self.row, after.getField, kept)
-        missing = F.concat_ws(", ", *(F.when(absent, F.lit(name)) for name, absent in absences))
-        missed = dead_letter_verdict("schema", F.concat(F.lit("no value for a required field: "), missing))
         own = self.envelope.reason_against_event(self.row, after)
-        return F.coalesce(found, *([] if own is None else [own]), F.when(missing != "", missed))
+        missing = missing_fields_verdict(self.row, after.getField, kept)
+        return F.coalesce(found, *(each for each in (own, missing) if each is not None))
 
     def _row_and_change_columns(self) -> list[Column]:
         read, bad = F.col(_READ), F.col(_JUDGED).isNotNull()

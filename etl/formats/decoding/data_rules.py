@@ -64,7 +64,7 @@ class RuleCheckingDecoder(DecoderWrapper):
         names = [
             F.when(_broken_rule_condition(rule.where), F.lit(rule.name))
             for rule in self.rules
-            if not _stops_query_if_broken(rule)
+            if rule.action != "fail"
         ]
         listed = F.concat_ws(", ", *names) if names else F.lit("")
         verdict = F.when(listed != "", listed)
@@ -72,7 +72,7 @@ class RuleCheckingDecoder(DecoderWrapper):
             lambda found, rule: F.when(
                 _broken_rule_condition(rule.where), _column_raising_broken_rule(rule)
             ).otherwise(found),
-            [rule for rule in self.rules if _stops_query_if_broken(rule)],
+            [rule for rule in self.rules if rule.action == "fail"],
             verdict,
         )
 
@@ -114,7 +114,7 @@ def broken_rule_count_aggregates(routes: Sequence[SourceRouteSettings]) -> tuple
         )
         for route in routes
         for rule in route.rules
-        if not _stops_query_if_broken(rule)
+        if rule.action != "fail"
     )
 
 
@@ -139,10 +139,6 @@ def _sql_condition_of_broken_records(route: SourceRouteSettings, rule: RuleSetti
 
 def _broken_rule_condition(where: str) -> Column:
     return ~F.coalesce(F.expr(where), F.lit(False))
-
-
-def _stops_query_if_broken(rule: RuleSettings) -> bool:
-    return rule.action == "fail"
 
 
 def _column_raising_broken_rule(rule: RuleSettings) -> Column:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -18,17 +18,11 @@ from .worker_batch_limit import run_in_portions
 Decoded = tuple[dict[str, Any] | None, str | None, str | None]
 """Values by column, or stage and error."""
 
+Answer = TypeVar("Answer")
 
-class PayloadDecoder(Protocol):
-    """Decoder of one payload after the other."""
 
-    @property
-    def last_payload_value_count(self) -> int:
-        """Number of values of the last payload."""
-
-    def __call__(self, payload: bytes | None) -> Decoded:
-        """Decode one payload."""
-
+PayloadDecoder = Callable[[bytes | None], tuple[Decoded, int]]
+"""Decodes one payload; returns also the number of its values."""
 
 MOST_VALUES = 1_000_000
 """Most values in one batch of Arrow, plus one payload: Python holds all of them, and Arrow a second copy."""
@@ -99,25 +93,28 @@ def _function_over_arrow_batches(
         names = answer.fieldNames()
         for whole in batches:
             column = whole.column(whole.schema.get_field_index("payload"))
-            for start, answers in _decode_in_parts(decoder, column):
+            start = 0
+            for answers in answers_in_parts(map(decoder, column.to_pylist()), MOST_VALUES):
                 batch = whole.slice(start, len(answers))
+                start += len(answers)
                 made = pa.array([dict(zip(names, each, strict=True)) for each in answers], kind)
                 yield pa.RecordBatch.from_arrays([*batch.columns, made], [*batch.schema.names, "_answer"])
 
     return decode_batches
 
 
-def _decode_in_parts(decoder: PayloadDecoder, payloads: Any) -> Iterator[tuple[int, list[Decoded]]]:
-    """Decode a column in parts of up to :data:`MOST_VALUES` values; yield each with its start position."""
-    answers: list[Decoded] = []
-    begin = held = 0
-    for payload in payloads.to_pylist():
-        if held > MOST_VALUES:
-            yield begin, answers
-            begin, answers, held = begin + len(answers), [], 0
-        answers.append(decoder(payload))
-        held += decoder.last_payload_value_count
-    yield begin, answers
+def answers_in_parts(answers: Iterable[tuple[Answer, int]], most: int) -> Iterator[list[Answer]]:
+    """Yield answers, each given with its size, in parts of up to ``most`` and one answer; no part is empty."""
+    part: list[Answer] = []
+    held = 0
+    for answer, size in answers:
+        if held > most:
+            yield part
+            part, held = [], 0
+        part.append(answer)
+        held += size
+    if part:
+        yield part
 
 
 def _function_per_payload(
@@ -128,6 +125,6 @@ def _function_per_payload(
     def decode_payload(payload: bytearray | None) -> Decoded:
         if not held:
             held.append(make_decoder())
-        return held[0](None if payload is None else bytes(payload))
+        return held[0](None if payload is None else bytes(payload))[0]
 
     return decode_payload

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -109,12 +109,32 @@ def _condition_function_for_element(kind: DataType, leaf: Leaf) -> Callable[[Col
     return element_condition
 
 
+def types_within(kind: DataType) -> Iterator[DataType]:
+    """Yield a type and all types in it, at any depth, the outer ones first."""
+    yield kind
+    if isinstance(kind, StructType):
+        parts = [f.dataType for f in kind.fields]
+    else:
+        parts = [p for p in (getattr(kind, n, None) for n in ("elementType", "keyType", "valueType")) if p]
+    for part in parts:
+        yield from types_within(part)
+
+
 def contains_type(kind: DataType, matches: Callable[[DataType], bool]) -> bool:
     """Check that a type is a wanted one, or has one in it, at any depth."""
+    return any(map(matches, types_within(kind)))
+
+
+def field_names_of_type(kind: DataType, matches: Callable[[DataType], bool], name: str = "") -> Iterator[str]:
+    """Yield the field of each wanted part without parts: its own name, or that of the array or map that holds it."""
     if isinstance(kind, StructType):
-        return any(contains_type(f.dataType, matches) for f in kind.fields)
-    inner = (getattr(kind, name, None) for name in ("elementType", "keyType", "valueType"))
-    return matches(kind) or any(contains_type(each, matches) for each in inner if each is not None)
+        for field in kind.fields:
+            yield from field_names_of_type(field.dataType, matches, field.name)
+    elif matches(kind):
+        yield name
+    for part in ("elementType", "valueType"):
+        if inner := getattr(kind, part, None):
+            yield from field_names_of_type(inner, matches, name)
 
 
 def with_replaced_leaf_types(kind: DataType, leaf: Callable[[DataType], DataType]) -> DataType:
@@ -206,6 +226,29 @@ def required_field_absences(
             )
 
 
+def verdict_naming_fields(text: str, wrong: Iterable[tuple[str, Column]]) -> Column | None:
+    """Return the verdict with the names of the wrong fields after a text, null if none is wrong; None without a field.
+
+    Parameters
+    ----------
+    wrong
+        Name of each field, and the condition that it is wrong.
+    """
+    named = [F.when(condition, F.lit(name)) for name, condition in wrong]
+    if not named:
+        return None
+    names = F.concat_ws(", ", *named)
+    return F.when(names != "", dead_letter_verdict("schema", F.concat(F.lit(text), names)))
+
+
+def missing_fields_verdict(
+    schema: StructType, value_of: Callable[[str], Column], present: Column
+) -> Column | None:
+    """Return the verdict on a record without a value for a NOT NULL field; parameters as in :func:`required_field_absences`."""
+    absences = required_field_absences(schema, value_of, present)
+    return verdict_naming_fields("no value for a required field: ", absences)
+
+
 def decoded_or_dead_letter(
     rows: DataFrame, schema: StructType, record: str, verdict: str, values: Mapping[str, Column] | None = None
 ) -> DataFrame:
@@ -256,22 +299,18 @@ def schema_with_checked_names(schema: StructType, where: str) -> StructType:
     return schema
 
 
-def reasons_type_not_storable(kind: DataType, *, top: bool = True) -> Iterator[str]:
-    """Yield why no table can hold a type: a struct without fields, an empty name, names that differ in case only.
+def reasons_type_not_storable(schema: StructType) -> Iterator[str]:
+    """Yield why no table can hold rows: a struct without fields, an empty name, names that differ in case only.
 
     At the top level also a name with a backtick: Spark's names of columns are quoted with it.
     """
-    if isinstance(kind, StructType):
-        names = kind.fieldNames()
-        lowered = Counter(n.lower() for n in names)
-        if not names:
-            yield "it has no fields" if top else "a struct without fields"
-        if twice := sorted({n for n in names if lowered[n.lower()] > 1}):
-            yield f"names that clash: {', '.join(twice)}"
-        if odd := sorted({n for n in names if not n or (top and "`" in n)}):
-            yield f"names that are empty or hold a backtick: {', '.join(map(repr, odd))}"
-        parts = [f.dataType for f in kind.fields]
-    else:
-        parts = [p for p in (getattr(kind, n, None) for n in ("elementType", "keyType", "valueType")) if p]
-    for part in parts:
-        yield from reasons_type_not_storable(part, top=False)
+    for kind in types_within(schema):
+        if isinstance(kind, StructType):
+            top, names = kind is schema, kind.fieldNames()
+            lowered = Counter(n.lower() for n in names)
+            if not names:
+                yield "it has no fields" if top else "a struct without fields"
+            if twice := sorted({n for n in names if lowered[n.lower()] > 1}):
+                yield f"names that clash: {', '.join(twice)}"
+            if odd := sorted({n for n in names if not n or (top and "`" in n)}):
+                yield f"names that are empty or hold a backtick: {', '.join(map(repr, odd))}"

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
-from typing import Protocol, runtime_checkable
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -20,7 +19,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from ...launch.settings import SourceRouteSettings
 from ...record.errors import StartError
 from ...record.tables import with_all_fields_nullable
-from ..base import Decoder, DecoderWrapper, decoder_failing_if_uncertain, open_decoder
+from ..base import Decoder, DecoderWrapper, open_decoder
 from . import redact
 from .data_rules import decoder_with_rules
 from .decoder_output_and_checks import TOMBSTONE
@@ -65,25 +64,9 @@ class DecodingRoute:
         mine = (F.col("_source") == self.source) & F.col("_id").startswith(f"{self.origin}/")
         return F.coalesce(mine, F.lit(False))
 
-    def changed_table_name(self, payload: Column) -> Column:
-        """Return the table of the change in a payload, empty for what is no change of a table."""
-        decoder = self.decoder
-        while isinstance(decoder, DecoderWrapper):
-            decoder = decoder.decoder
-        assert isinstance(decoder, DecoderNamingChangedTable)
-        return F.coalesce(decoder.changed_table_name(payload), F.lit(""))
-
-
-@runtime_checkable
-class DecoderNamingChangedTable(Protocol):
-    """Decoder of changes of a database."""
-
-    def changed_table_name(self, payload: Column) -> Column:
-        """Return the table of the change in a payload; null or empty for what is no change of a table."""
-
 
 @dataclass(frozen=True)
-class RoutingDecoder:
+class RoutingDecoder(Decoder):
     """Decoder that sends each payload to the decoder of its route, in one pass over the rows.
 
     Parameters
@@ -107,10 +90,10 @@ class RoutingDecoder:
             ]
         )
 
-    def decoder_failing_if_uncertain(self) -> RoutingDecoder:
-        """See :func:`etl.formats.base.decoder_failing_if_uncertain`."""
+    def failing_if_uncertain(self) -> RoutingDecoder:
+        """See :meth:`etl.formats.base.Decoder.failing_if_uncertain`."""
         return RoutingDecoder(
-            tuple(replace(each, decoder=decoder_failing_if_uncertain(each.decoder)) for each in self.routes)
+            tuple(replace(each, decoder=each.decoder.failing_if_uncertain()) for each in self.routes)
         )
 
     def decode(self, rows: DataFrame) -> DataFrame:
@@ -153,7 +136,7 @@ class RoutingDecoder:
         )
 
     def redacted_payload(self, payload: Column) -> Column:
-        """See :func:`etl.formats.decoding.redact.redacted_payload`; each payload is redacted by the routes of its topic or stream."""
+        """See :meth:`etl.formats.base.Decoder.redacted_payload`; each payload is redacted by the routes of its topic or stream."""
         cut = []
         for routes in self._routes_grouped_by_origin:
             hiding = [each.decoder for each in routes if isinstance(each.decoder, redact.RedactingDecoder)]
@@ -177,7 +160,7 @@ class RoutingDecoder:
         """Return the table of the change in a payload; empty for a topic or stream whose routes do not ask for it."""
         named = [routes[0] for routes in self._routes_grouped_by_origin if routes[0].changes_of is not None]
         tables = (
-            F.when(route.own_record_condition(), route.changed_table_name(F.col("payload")))
+            F.when(route.own_record_condition(), route.decoder.changed_table_name(F.col("payload")))
             for route in named
         )
         return F.coalesce(*tables, F.lit(""))

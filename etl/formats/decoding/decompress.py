@@ -23,7 +23,7 @@ from __future__ import annotations
 import bz2
 import importlib
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,7 +34,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from ...launch.protobuf.wire_format import read_varint
 from ..base import DecoderWrapper
-from .decode_in_python_by_arrow import can_return_arrow_columns
+from .decode_in_python_by_arrow import answers_in_parts, can_return_arrow_columns
 from .worker_batch_limit import run_in_portions
 
 STAGE = "decompress"
@@ -242,7 +242,7 @@ def decompress_function(limit: int, *, arrow: bool, most: int = MOST_BYTES) -> C
     arrow
         True to send messages by Arrow, which needs pandas on the engine.
     most
-        Most decompressed bytes that are returned at once.
+        Most decompressed bytes that are returned at once, plus one message.
     """
     each = _function_to_content_or_error(limit)
     if not arrow:
@@ -252,8 +252,10 @@ def decompress_function(limit: int, *, arrow: bool, most: int = MOST_BYTES) -> C
     pd: Any = importlib.import_module("pandas")
 
     def decompress_batches(batches: Any) -> Any:
-        for found in decompress_in_parts(each, batches, most):
-            yield pd.DataFrame(found, columns=["content", "error"])
+        for messages in batches:
+            sized = ((answer, len(answer[0] or b"")) for answer in map(each, messages))
+            for part in answers_in_parts(sized, most):
+                yield pd.DataFrame(part, columns=["content", "error"])
 
     # PySpark derives the kind of function from its annotations, which are strings in this module.
     decompress_batches.__annotations__ = {"batches": Iterator[pd.Series], "return": Iterator[pd.DataFrame]}
@@ -280,33 +282,6 @@ def with_decompressed_column(
     return run_in_portions(
         rows, lambda given: given.withColumn("_opened", function(message)), by_arrow=arrow, handed=message
     )
-
-
-def decompress_in_parts(
-    each: Callable[[bytes | None], Answer], batches: Iterable[Iterable[bytes | None]], most: int
-) -> Iterator[list[Answer]]:
-    """Decompress messages, and yield the results in parts of up to ``most`` bytes plus one message.
-
-    Parameters
-    ----------
-    each
-        Decompresses one message.
-    batches
-        Batches of messages.
-    most
-        Most decompressed bytes of a part.
-    """
-    for messages in batches:
-        answers: list[Answer] = []
-        held = 0
-        for message in messages:
-            if held > most:
-                yield answers
-                answers, held = [], 0
-            answers.append(each(message))
-            held += len(answers[-1][0] or b"")
-        if answers:
-            yield answers
 
 
 @dataclass(frozen=True)

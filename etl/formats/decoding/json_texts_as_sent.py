@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import reduce
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StringType, StructType
 
-from .decoder_output_and_checks import contains_type, valid_utf8_condition
+from .decoder_output_and_checks import valid_utf8_condition
 
 _TEXT, _NUMBER = (f"{secrets.token_hex(8)}{kind}" for kind in "tn")
 """Before a text, and before a number that has become one; no payload knows them."""
@@ -83,18 +82,6 @@ def texts_not_rewritten_condition(values: Iterable[Column]) -> Column:
     joined = F.concat_ws("\1", F.lit(""), *values)
     # The first search is a third of the time of the second.
     return ~(joined.rlike(_ANY_SUSPECTED) & joined.rlike(_ANY_COPIED))
-
-
-def text_field_names(kind: DataType, name: str = "") -> Iterator[str]:
-    """Yield the field of each text: its own name, or that of the array or map that holds it."""
-    if isinstance(kind, StructType):
-        for field in kind.fields:
-            yield from text_field_names(field.dataType, field.name)
-    elif contains_type(kind, lambda part: isinstance(part, StringType)):
-        yield name
-        for part in ("elementType", "valueType"):
-            if inner := getattr(kind, part, None):
-                yield from text_field_names(inner, name)
 
 
 def possible_non_text_condition(text: Column, names: Iterable[str]) -> Column:

@@ -27,6 +27,7 @@ from . import json_texts_as_sent, out_of_range_numbers, times
 from .decoder_output_and_checks import (
     all_leaves_condition,
     distinct_keys_condition,
+    field_names_of_type,
     with_replaced_leaf_types,
     with_replaced_leaves,
 )
@@ -136,7 +137,7 @@ def certainty_conditions_of_quick_values(
         ):
             texts.append(as_written)
     if texts:
-        names = json_texts_as_sent.text_field_names(fields)
+        names = field_names_of_type(fields, lambda kind: isinstance(kind, StringType))
         yield reduce(lambda a, b: a & b, texts) | ~json_texts_as_sent.possible_non_text_condition(
             F.col("payload").cast("string"), names
         )

@@ -17,7 +17,6 @@ if the step before found something:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import reduce
 
 from pyspark.sql import Column
@@ -32,7 +31,12 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from .decoder_output_and_checks import all_leaves_condition, dead_letter_verdict
+from .decoder_output_and_checks import (
+    all_leaves_condition,
+    contains_type,
+    field_names_of_type,
+    verdict_naming_fields,
+)
 
 MOST_DIGITS = 1000
 """Most digits of a decimal; Jackson reads no longer number since 2.15."""
@@ -95,40 +99,26 @@ def out_of_range_verdict(schema: StructType, record: Column) -> Column | None:
         As in :func:`all_numbers_finite_condition`.
     """
     asked = {f.name: all_numbers_finite_condition(f.dataType, record.getField(f.name)) for f in schema.fields}
-    names = F.concat_ws(", ", *(F.when(~fits, F.lit(n)) for n, fits in asked.items() if fits is not None))
-    if not any(fits is not None for fits in asked.values()):
-        return None
-    return F.when(names != "", dead_letter_verdict("schema", F.concat(F.lit(RANGE), names)))
+    return verdict_naming_fields(RANGE, ((name, ~fits) for name, fits in asked.items() if fits is not None))
 
 
 def has_no_array_or_map(kind: DataType) -> bool:
     """Check that a type contains neither an array nor a map."""
-    if isinstance(kind, StructType):
-        return all(has_no_array_or_map(field.dataType) for field in kind.fields)
-    return not isinstance(kind, ArrayType | MapType)
+    return not contains_type(kind, lambda part: isinstance(part, ArrayType | MapType))
 
 
 def contains_decimal(kind: DataType) -> bool:
     """Check that a type contains a decimal, at any depth."""
-    return next(_decimal_field_names(kind, ""), None) is not None
+    return contains_type(kind, _is_decimal)
+
+
+def _is_decimal(kind: DataType) -> bool:
+    return isinstance(kind, DecimalType)
 
 
 def schema_of_decimal_fields(schema: StructType) -> StructType:
     """Return the fields that hold a decimal, unchanged."""
     return StructType([f for f in schema.fields if contains_decimal(f.dataType)])
-
-
-def _decimal_field_names(kind: DataType, name: str) -> Iterator[str]:
-    """Yield the field of each decimal: its own name, or that of the array or map that holds it."""
-    if isinstance(kind, DecimalType):
-        yield name
-    elif isinstance(kind, ArrayType):
-        yield from _decimal_field_names(kind.elementType, name)
-    elif isinstance(kind, MapType):
-        yield from _decimal_field_names(kind.valueType, name)
-    elif isinstance(kind, StructType):
-        for field in kind.fields:
-            yield from _decimal_field_names(field.dataType, field.name)
 
 
 def decimal_of_text(text: Column, kind: DecimalType) -> Column:
@@ -157,7 +147,7 @@ def _large_exponent_condition(text: Column) -> Column:
 
 
 def _condition_in_decimal_fields(text: Column, schema: StructType, condition: Column) -> Column | None:
-    names = sorted(set(_decimal_field_names(schema, "")))
+    names = sorted(set(field_names_of_type(schema, _is_decimal)))
     if not names:
         return None
     plain = [n for n in names if re.fullmatch(r"[^\"\\/\x00-\x1f]+", n)]

@@ -18,12 +18,11 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
-from typing import Protocol, runtime_checkable
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ..base import Decoder, DecoderWrapper, Observe, decode_and_observe
+from ..base import DecoderWrapper, Observe
 from .decoder_output_and_checks import CHANGE, valid_utf8_condition
 
 WITHHELD = " (bytes withheld, as the query redacts fields)"
@@ -35,14 +34,6 @@ _SCALAR = r"""(?:"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'|true|false|null|[-+.\dEe]
 _ESCAPED_NAME = r"""(?s)(?:\A|["'`])(?:[^"'`\\]++|\\(?![ux0-7]))*+\\[ux0-7][^"'`]*+["'`]\s*+[:=/#]"""
 """An escape between two quotes, followed by a character that may follow a name, also the start of a comment. A search for the end
 of the comment could continue to the end of the record, for each name again."""
-
-
-@runtime_checkable
-class DecoderRedactingPayloads(Protocol):
-    """Decoder that knows which bytes of a payload a dead letter may hold."""
-
-    def redacted_payload(self, payload: Column) -> Column:
-        """Return the bytes of a payload without redacted values; null where a value could hide in them."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +59,7 @@ class RedactingDecoder(DecoderWrapper):
 
     def decode_and_observe(self, rows: DataFrame, observe: Observe) -> DataFrame:
         """Do the same for rows that are observed; redaction does not change whether a row is good."""
-        return self._without_redacted_fields(decode_and_observe(self.decoder, rows, observe))
+        return self._without_redacted_fields(self.decoder.decode_and_observe(rows, observe))
 
     def _without_redacted_fields(self, decoded: DataFrame) -> DataFrame:
         bare = self.redacted_payload(F.col("_bytes"))
@@ -121,11 +112,6 @@ def _letter_or_escape_pattern(letter: str) -> str:
     ways = (rf"u{code:04x}|u\{{0*+{code:x}\}}|x{code:02x}|{code:03o}" for code in sorted(codes))
     itself = "" if letter.isalnum() else rf"|\\{re.escape(letter)}"
     return rf"(?:{re.escape(letter)}|\\(?:{'|'.join(ways)}){itself})"
-
-
-def redacted_payload(decoder: Decoder, payload: Column) -> Column:
-    """Return a payload as a dead letter may hold it, for any decoder: unchanged if the decoder redacts nothing."""
-    return decoder.redacted_payload(payload) if isinstance(decoder, DecoderRedactingPayloads) else payload
 
 
 def redacted_error(error: Column, payload: Column, redacted: Column) -> Column:

@@ -9,7 +9,7 @@ A field's comment can declare the unit of its numbers: ``at TIMESTAMP COMMENT 'e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import Column
@@ -25,6 +25,8 @@ from pyspark.sql.types import (
     TimestampNTZType,
     TimestampType,
 )
+
+from .decoder_output_and_checks import types_within
 
 UNITS = {"seconds": 0, "milliseconds": 3, "microseconds": 6, "nanoseconds": 9}
 """Decimal digits of each unit below a second."""
@@ -67,15 +69,6 @@ _DECLARED: Mapping[str, type[_TimestampWithUnit]] = {
 def is_time_or_date_type(kind: DataType) -> bool:
     """Check that values of a type are written as texts that this module reads."""
     return isinstance(kind, TimestampType | TimestampNTZType | DateType)
-
-
-def _leaf_types(kind: DataType) -> Iterator[DataType]:
-    inner = [f.dataType for f in kind.fields] if isinstance(kind, StructType) else []
-    inner += [part for name in ("elementType", "valueType") if (part := getattr(kind, name, None))]
-    for each in inner:
-        yield from _leaf_types(each)
-    if not inner:
-        yield kind
 
 
 def schema_with_units_in_types(schema: StructType) -> StructType:
@@ -178,7 +171,7 @@ def unit_hint(kind: DataType, text: Column) -> Column:
         The field as a text.
     """
     large = F.regexp_extract(text, r"(?<![0-9.])-?[0-9]{12,19}(?![0-9.])", 0).cast("decimal(19,0)")
-    own = next((each.digits for each in _leaf_types(kind) if isinstance(each, _TimestampWithUnit)), 0)
+    own = next((each.digits for each in types_within(kind) if isinstance(each, _TimestampWithUnit)), 0)
     said = ((f" (looks like {name})", digits) for name, digits in UNITS.items() if digits > own)
     return F.coalesce(
         *(F.when(_number_in_years_condition(large, digits), F.lit(name)) for name, digits in said), F.lit("")

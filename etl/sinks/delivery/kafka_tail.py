@@ -54,21 +54,21 @@ class TopicTail:
             return {str(p): end for (_, p), (_, end) in self._first_and_next_offsets(spark, consumer).items()}
 
     def identities_in_topic(
-        self, spark: SparkSession, since: Mapping[str, int], batch: str
+        self, spark: SparkSession, batch: str, since: Mapping[str, int]
     ) -> DataFrame | None:
-        """Return the identities of a batch's messages that the topic holds; persisted, and the caller must unpersist them.
+        """Return the identities of a batch's messages that the topic holds.
 
         Parameters
         ----------
-        since
-            Result of :meth:`end` before any of them was written.
         batch
             Name of the batch.
+        since
+            Result of :meth:`next_offsets` before any of them was written.
 
         Returns
         -------
         DataFrame or None
-            ``_id`` and ``_source`` (empty for a result of many records); None if it holds none.
+            ``_id`` and ``_source`` (empty for a result of many records); None if nothing was written since.
 
         Raises
         ------
@@ -84,7 +84,7 @@ class TopicTail:
         }
         if not ranges:
             return None
-        identities = (
+        return (
             self._range_reader(spark)
             .read_range(ranges)
             .where(_header_text_column(BATCH_HEADER) == batch)
@@ -92,12 +92,7 @@ class TopicTail:
                 _header_text_column(ID_HEADER).alias("_id"),
                 _header_text_column(SOURCE_HEADER).alias("_source"),
             )
-            .persist()
         )
-        if identities.isEmpty():
-            identities.unpersist()
-            return None
-        return identities
 
     def _range_reader(self, spark: SparkSession) -> KafkaRangeReader:
         # Messages that have expired meanwhile cannot be found.

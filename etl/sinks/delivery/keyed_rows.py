@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from functools import reduce
-from operator import and_, or_
+from operator import and_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
-    ArrayType,
     DataType,
     StringType,
     StructField,
@@ -17,7 +16,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ...formats.decoding.decoder_output_and_checks import CHANGE, valid_utf8_condition
+from ...formats.decoding.decoder_output_and_checks import CHANGE, all_leaves_condition, valid_utf8_condition
 from ...formats.decoding.decoder_per_topic import COLUMN as ROUTE
 from ...record.envelope import CARRIED, COLUMNS
 from ...record.errors import StartError
@@ -99,11 +98,11 @@ def result_identity(schema: StructType, key: tuple[str, ...]) -> Column:
     """
     kinds = {field.name: field.dataType for field in schema.fields}
     result = F.to_json(F.struct(*key))
-    timed = [
-        _finer_than_millisecond_condition(F.col(c), kinds[c]) for c in key if _contains_timestamp(kinds[c])
-    ]
-    if timed:
-        result = F.when(reduce(or_, timed), F.to_json(F.struct(*key), dict(JSON_OPTIONS))).otherwise(result)
+    coarse = all_leaves_condition(
+        StructType([schema[c] for c in key]), F.struct(*key), _full_millisecond_condition
+    )
+    if coarse is not None:
+        result = F.when(~coarse, F.to_json(F.struct(*key), dict(JSON_OPTIONS))).otherwise(result)
     texts = [c for c in key if isinstance(kinds[c], StringType)]
     if texts:
         valid = reduce(and_, (valid_utf8_condition(F.col(c)) | F.col(c).isNull() for c in texts))
@@ -112,27 +111,11 @@ def result_identity(schema: StructType, key: tuple[str, ...]) -> Column:
     return result
 
 
-def _contains_timestamp(kind: DataType) -> bool:
-    if isinstance(kind, ArrayType):
-        return _contains_timestamp(kind.elementType)
-    if isinstance(kind, StructType):
-        return any(_contains_timestamp(field.dataType) for field in kind.fields)
-    return isinstance(kind, TimestampType | TimestampNTZType)
-
-
-def _finer_than_millisecond_condition(value: Column, kind: DataType) -> Column:
-    """Return a condition: a value with times has one that is not a full millisecond. True or false, never null."""
-    if isinstance(kind, ArrayType):
-        element = kind.elementType
-        result = F.exists(value, lambda each: _finer_than_millisecond_condition(each, element))
-    elif isinstance(kind, StructType):
-        inner = [f for f in kind.fields if _contains_timestamp(f.dataType)]
-        result = reduce(
-            or_, (_finer_than_millisecond_condition(value.getField(f.name), f.dataType) for f in inner)
-        )
-    else:
-        result = F.date_format(value, "SSSSSS").substr(4, 3) != "000"
-    return F.coalesce(result, F.lit(False))
+def _full_millisecond_condition(kind: DataType, value: Column) -> Column | None:
+    """Return a condition: a time is a full millisecond; None for a type that is no time."""
+    if isinstance(kind, TimestampType | TimestampNTZType):
+        return F.date_format(value, "SSSSSS").substr(4, 3) == "000"
+    return None
 
 
 def first_timestamp_of_key(schema: StructType, key: tuple[str, ...]) -> str | None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
@@ -27,8 +25,8 @@ _KNOWN = StructType([StructField("_source", StringType()), StructField("_id", St
 class StreamTail(KinesisTimeRangeReader):
     """Records of a stream from a time on, of which a sink has written some."""
 
-    def identities_in_stream(self, spark: SparkSession, since: str) -> DataFrame | None:
-        """Return the identities of the stream's records since a time; persisted, and the caller must unpersist them.
+    def identities_in_stream(self, spark: SparkSession, since: str) -> DataFrame:
+        """Return the identities of the stream's records since a time.
 
         Parameters
         ----------
@@ -39,8 +37,8 @@ class StreamTail(KinesisTimeRangeReader):
 
         Returns
         -------
-        DataFrame or None
-            ``_source`` and ``_id``; None if it holds none.
+        DataFrame
+            ``_source`` and ``_id``.
         """
         time.sleep(QUIET_SECONDS)
         with closing(self.make_client()) as client:
@@ -48,21 +46,7 @@ class StreamTail(KinesisTimeRangeReader):
         read = partial(self.yield_records_of_shards, datetime.fromisoformat(since), until)
         records = spark.sparkContext.parallelize(shards, len(shards)).mapPartitions(read)
         identities = records.map(lambda record: identity_of_record(record["Data"])).filter(bool)
-        rows = spark.createDataFrame(identities, _KNOWN).persist()
-        if rows.isEmpty():
-            rows.unpersist()
-            return None
-        return rows
-
-    def identities_in_shard(
-        self, client: Any, shard: str, since: datetime, until: datetime
-    ) -> Iterator[Identity]:
-        """Return the identities of one shard's records, see :meth:`records_of_shard`; records of other producers are left out."""
-        result = (
-            identity_of_record(record["Data"])
-            for record in self.records_of_shard(client, shard, since, until)
-        )
-        return filter(None, result)
+        return spark.createDataFrame(identities, _KNOWN)
 
 
 def identity_of_record(data: bytes) -> Identity | None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -21,27 +20,9 @@ _REJECTED = "08004"
 
 @dataclass
 class PostgresSession:
-    """Connection in one transaction: committed at the end of a ``with``, rolled back after an error."""
+    """Connection in one transaction."""
 
     connection: Any
-
-    def __enter__(self) -> PostgresSession:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if kind is None:
-                self.connection.commit()
-            elif not self.connection.isClosed():
-                self.connection.rollback()
-        except Py4JJavaError:
-            # A broken connection has rolled back by itself; the current error has the reason.
-            if kind is None:
-                raise
-        finally:
-            self.connection.close()
 
     def run_and_count_rows(self, sql: str) -> int:
         """Run a statement; return the number of changed rows."""
@@ -88,10 +69,11 @@ def tls_properties(spark: SparkSession, kind: str, authorities: str | None) -> d
     return {"sslmode": "verify-full", "sslrootcert": file}
 
 
+@contextmanager
 def connect(
     spark: SparkSession, url: str, user: str, password: str, socket_seconds: int, secured: Mapping[str, str]
-) -> PostgresSession:
-    """Open a connection through the driver that Spark registers.
+) -> Iterator[PostgresSession]:
+    """Open a connection through the driver that Spark registers; it is committed at the end, or rolled back after an error.
 
     Parameters
     ----------
@@ -105,12 +87,27 @@ def connect(
     jvm: Any = spark._jvm
     jvm.org.apache.spark.sql.execution.datasources.jdbc.DriverRegistry.register("org.postgresql.Driver")
     properties = jvm.java.util.Properties()
-    credentials = {"user": user, "password": password, "ApplicationName": "millrace", "tcpKeepAlive": "true"}
-    credentials |= {"connectTimeout": "10", "socketTimeout": str(socket_seconds), **secured}
-    properties.putAll(credentials)
-    connection = jvm.java.sql.DriverManager.getConnection(url, properties)
-    connection.setAutoCommit(False)
-    return PostgresSession(connection)
+    properties.putAll(
+        {
+            "user": user,
+            "password": password,
+            "ApplicationName": "millrace",
+            "tcpKeepAlive": "true",
+            "connectTimeout": "10",
+            "socketTimeout": str(socket_seconds),
+            **secured,
+        }
+    )
+    with closing(jvm.java.sql.DriverManager.getConnection(url, properties)) as connection:
+        connection.setAutoCommit(False)
+        try:
+            yield PostgresSession(connection)
+            connection.commit()
+        except BaseException:
+            # A broken connection has rolled back by itself; the current error has the reason.
+            with suppress(Py4JJavaError):
+                connection.rollback()
+            raise
 
 
 def sql_state(error: BaseException) -> str | None:

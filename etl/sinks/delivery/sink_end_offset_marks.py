@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -113,7 +114,8 @@ class StreamEndMarks:
         reread: Reread | None,
         waits: Backoff,
         end: Callable[[], Any],
-        send: Callable[[DataFrame, Any], WriteCounts],
+        identities: Callable[[Any], DataFrame | None],
+        send: Callable[[DataFrame, DataFrame | None], WriteCounts],
     ) -> WriteCounts:
         """Write a batch; repeat it, compared with its mark, if one of its tasks was repeated.
 
@@ -125,13 +127,16 @@ class StreamEndMarks:
             Waits before each further attempt.
         end
             As in :meth:`mark_before_write`.
+        identities
+            Returns the identities that the stream holds after an end; None for none.
         send
-            Writes rows, except those that the stream holds after an end; None for all of them.
+            Writes rows, except those with some identities, which are cached; None for all rows.
         """
         mark = self.mark_before_write(rows.sparkSession, place, end)
         while True:
             try:
-                return send(rows, None if mark is None else mark.end)
+                with _cached_unless_empty(None if mark is None else identities(mark.end)) as known:
+                    return send(rows, known)
             except JVM_ERRORS as error:
                 if reread is None or TASK_RETRIED not in full_error_text(error):
                     raise
@@ -168,3 +173,16 @@ class StreamEndMarks:
                 "again"
             ) from error
         return mark if mark.stream == self.stream and mark.batch <= place.batch else None
+
+
+@contextmanager
+def _cached_unless_empty(rows: DataFrame | None) -> Iterator[DataFrame | None]:
+    """Yield rows, cached; None if there are none."""
+    if rows is None:
+        yield None
+        return
+    rows.persist()
+    try:
+        yield None if rows.isEmpty() else rows
+    finally:
+        rows.unpersist()

@@ -163,7 +163,7 @@ class OverflowingTimesDecoder(DecoderWrapper):
         odd = F.coalesce(F.abs(time.cast("decimal(20, 0)")) > F.lit(LATEST), F.lit(False))
         decoded = self.decoder.decode(rows.withColumn(_RAW, F.col("payload")))
         raw = F.col(_RAW)
-        bare = redact.redacted_payload(self.decoder, raw)
+        bare = self.decoder.redacted_payload(raw)
         error = F.concat(F.lit("the record's time overflows: "), time, F.lit(" ms since 1970"))
         letter = {"_bytes": bare, "_stage": F.lit(STAGE), "_error": redact.redacted_error(error, raw, bare)}
         # The route depends on the topic, and a replay needs it.
@@ -180,8 +180,8 @@ class OverflowingTimesDecoder(DecoderWrapper):
         )
 
     def redacted_payload(self, payload: Column) -> Column:
-        """See :func:`etl.formats.decoding.redact.redacted_payload`."""
-        return redact.redacted_payload(self.decoder, payload)
+        """See :meth:`etl.formats.base.Decoder.redacted_payload`."""
+        return self.decoder.redacted_payload(payload)
 
 
 def query_with_bounded_times(run: JobRun, query: ReadyQuery, settings: QuerySettings) -> ReadyQuery:

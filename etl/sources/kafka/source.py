@@ -10,7 +10,7 @@ from ...launch.sources import KafkaSource
 from ...record.job_run_context import JobRun
 from ...record.ready_query import ReadyQuery
 from ..base import Follower, Leg, Parts, SourceContext, SourceReader
-from ..recreated_source_check import Ids, LegIdentity
+from ..recreated_source_check import LegIdentity
 from . import commit_offsets, connection, topic_ids_and_partitions, topic_stream
 from .backfill import topic_range_reader
 from .connection import connection_of_topic
@@ -40,12 +40,7 @@ class Reader(SourceReader[KafkaSource]):
         """Return the ids of the cluster and of the topics."""
         # Cached: a running job does not ask AWS for the brokers again.
         entry = connection.CachedConnectionOptions(connection_of_topic(self.source, run))
-
-        def ask_identifiers() -> Ids:
-            return entry.ask_brokers(
-                lambda options: topic_ids_and_partitions.cluster_and_topic_ids(run.spark, self.leg, options)
-            )
-
+        ids = partial(topic_ids_and_partitions.cluster_and_topic_ids, run.spark, self.leg)
         streams = {
             each.name: (
                 manifest.describe_sinks_of_stream(query, each.name),
@@ -53,7 +48,9 @@ class Reader(SourceReader[KafkaSource]):
             )
             for each in self.leg
         }
-        return LegIdentity(self.source.stream_or_cluster_of_positions(run.job), ask_identifiers, streams)
+        return LegIdentity(
+            self.source.stream_or_cluster_of_positions(run.job), partial(entry.ask_brokers, ids), streams
+        )
 
     def with_batch_handlers(self, run: JobRun, query: ReadyQuery, settings: QuerySettings) -> ReadyQuery:
         """Limit record times, whatever producers wrote."""

@@ -59,11 +59,7 @@ def checker_of_bounded_run_end(
         now = KinesisTimeRangeReader(source.stream, source.region, endpoint).service_time(kinesis) + _CLOCK
         shards = [s for s in closed_shards.list_shards(kinesis, source.stream) if closed or not s.closed]
         ends = last_record_positions_by_shard(kinesis, source, shards, now)
-
-    def is_end_reached(batch: int) -> bool:
-        return guard.has_landed_up_to(spark, batch, ends)
-
-    return is_end_reached
+    return lambda batch: guard.has_landed_up_to(spark, batch, ends)
 
 
 def last_record_positions_by_shard(

@@ -234,9 +234,9 @@ class KinesisLossGuard(LegGuard):
             return ShardPositions.from_offset(
                 self.checkpoint.batch_end_offset(spark, entry) if entry >= 0 else None
             )
-        except ValueError as error:
-            if isinstance(error, OSError):
-                raise
+        except OSError:
+            raise
+        except ValueError:
             return ShardPositions(frozenset(), {}, frozenset(), known=False)
 
     def _reopen_if_shard_count_changed(self) -> None:

@@ -33,9 +33,15 @@ class Reader(SourceReader[KinesisSource]):
             else None
         )
         horizon = connector_stream.make_oldest_record_finder(self.source, endpoint)
-        guard = KinesisLossGuard(self.source, context.checkpoint, context.table, horizon, tails)
-        guard.splits_aggregates = engine.SPLITS_AGGREGATES
-        guard.ends_planned = engine.kinesis_format(spark.version) == KINESIS_IN_PYTHON
+        guard = KinesisLossGuard(
+            self.source,
+            context.checkpoint,
+            context.table,
+            horizon,
+            tails,
+            splits_aggregates=engine.SPLITS_AGGREGATES,
+            ends_planned=engine.kinesis_format(spark.version) == KINESIS_IN_PYTHON,
+        )
 
         def count_open_shards() -> int:
             return connector_stream.count_open_shards(self.source, endpoint)

@@ -21,10 +21,8 @@ MIB = 1 << 20
 class Sizes:
     """A decoder that tells how long a payload is."""
 
-    last_payload_value_count = 1
-
-    def __call__(self, payload: bytes | None) -> decode_in_python_by_arrow.Decoded:
-        return {"size": None if payload is None else len(payload)}, None, None
+    def __call__(self, payload: bytes | None) -> tuple[decode_in_python_by_arrow.Decoded, int]:
+        return ({"size": None if payload is None else len(payload)}, None, None), 1
 
 
 @pytest.fixture

@@ -9,13 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.formats.base import (
-    UNCERTAIN,
-    Decoder,
-    PrecheckingDecoder,
-    decode_and_observe,
-    decoder_failing_if_uncertain,
-)
+from millrace.etl.formats.base import UNCERTAIN, Decoder
 from millrace.etl.formats.csv import CsvDecoder
 from millrace.etl.formats.decoding.decoder_per_topic import (
     DecodingRoute,
@@ -58,7 +52,7 @@ def test_every_row_is_observed_once_and_as_good_as_it_comes_out(spark: SparkSess
         return seen.observe(passing, F.expr(f"array_join(sort_array({bad}), ' ') AS bad"))
 
     plain = decoder.decode(rows)
-    observed = decode_and_observe(decoder, rows, observe)
+    observed = decoder.decode_and_observe(rows, observe)
     assert observed.schema == plain.schema
     found = sorted(observed.collect(), key=lambda r: r["n"])
     assert found == sorted(plain.collect(), key=lambda r: r["n"])
@@ -97,7 +91,7 @@ def test_without_the_exact_way_rows_are_the_same_or_the_task_fails(spark: SparkS
         ]
         return spark.createDataFrame(numbered, "_id STRING, _source STRING, payload BINARY")
 
-    certain = decoder_failing_if_uncertain(decoder)
+    certain = decoder.failing_if_uncertain()
     good = rows([GOOD + b"}", None, GOOD + b',"delay":1}'] * 3)
     assert certain.decode(good).schema == decoder.decode(good).schema
     assert certain.decode(good).collect() == decoder.decode(good).collect()
@@ -109,7 +103,7 @@ def test_without_the_exact_way_rows_are_the_same_or_the_task_fails(spark: SparkS
 
 def test_a_decoder_with_one_way_is_itself_without_the_exact_one(spark: SparkSession) -> None:
     csv = decoders(spark)["csv"]
-    assert decoder_failing_if_uncertain(csv) is csv
+    assert csv.failing_if_uncertain() is csv
 
 
 def parsing(rows: DataFrame) -> list[str]:
@@ -126,12 +120,11 @@ def parsing(rows: DataFrame) -> list[str]:
 
 def test_good_ones_alone_are_parsed_in_one_step(spark: SparkSession) -> None:
     decoder = JsonDecoder(parse_ddl_schema(spark, DDL, "test.ddl"))
-    assert isinstance(decoder, PrecheckingDecoder)
     # Not out of a list, whose rows Spark computes on while it plans.
     rows = spark.range(9).selectExpr("id AS n", "CAST(concat('{\"flight\":', id, '}') AS BINARY) AS payload")
     good = "_error IS NULL"
-    observed = decode_and_observe(
-        decoder, rows, lambda passing, _: ObservedFigures(row_count_aggregate("read")).observe(passing)
+    observed = decoder.decode_and_observe(
+        rows, lambda passing, _: ObservedFigures(row_count_aggregate("read")).observe(passing)
     )
     assert not parsing(observed.where(good))
     # What a filter costs that nothing keeps above the parse: Spark asks it first, and parses for it.

@@ -88,6 +88,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from millrace.etl.formats.decoding import decoder_output_and_checks as shared
 from millrace.etl.formats import schema_files
+from millrace.etl.formats.base import Decoder
 
 
 def open_decoder(form, spark, schema, open_up_to):
@@ -96,7 +97,7 @@ def open_decoder(form, spark, schema, open_up_to):
 
 
 @dataclass(frozen=True)
-class Toy:
+class Toy(Decoder):
     settings: object
     schema: StructType
 

@@ -154,15 +154,18 @@ def test_what_a_topic_forgot_or_got_since_is_looked_at(spark: SparkSession, brok
     producer.produce("shared", value="ours", headers=headers, partition=1)
     producer.produce("shared", value="theirs", headers={"other": b"run/1"}, partition=0)
     producer.flush()
-    held = tail.identities_in_topic(spark, {"0": 3}, "run/1")
+    held = tail.identities_in_topic(spark, "run/1", {"0": 3})
     assert held is not None
     assert [tuple(r) for r in held.collect()] == [("t/0/1", "t")]
-    held.unpersist()
-    assert tail.identities_in_topic(spark, {"0": 3}, "run/2") is None
-    assert tail.identities_in_topic(spark, {"0": 4, "1": 1}, "run/1") is None  # nothing came since
+    others = tail.identities_in_topic(spark, "run/2", {"0": 3})
+    assert others is not None
+    assert others.isEmpty()
+    assert tail.identities_in_topic(spark, "run/1", {"0": 4, "1": 1}) is None  # nothing came since
     for future in admin.delete_records([TopicPartition("shared", 1, 1)]).values():
         future.result()
-    assert tail.identities_in_topic(spark, {"0": 3, "1": 0}, "run/1") is None
+    forgotten = tail.identities_in_topic(spark, "run/1", {"0": 3, "1": 0})
+    assert forgotten is not None
+    assert forgotten.isEmpty()
 
 
 def test_a_message_too_large_is_a_letter(spark: SparkSession, broker: KafkaBroker) -> None:

@@ -131,7 +131,7 @@ def test_what_only_looks_like_an_aggregate_lands_as_what_it_is(
 
 
 @dataclass(frozen=True)
-class NotesTasks:
+class NotesTasks(Decoder):
     """Decodes, and leaves a file for each task that does."""
 
     decoder: Decoder

@@ -14,6 +14,7 @@ import millrace.etl as etl
 from millrace.etl.checkpoints import manifest
 from millrace.etl.checkpoints.manifest import Manifest, ManifestError
 from millrace.etl.launch import settings
+from millrace.etl.launch.typed_json import versioned_json
 from tests.launch_document_defaults import with_route
 from tests.unit.etl.test_launch_arguments import LAND, SETTINGS
 
@@ -160,7 +161,7 @@ def test_what_a_checkpoint_can_bear_is_no_reason_to_stop(name: str) -> None:
 @pytest.mark.parametrize("query", [LANDED, STREAMED, DERIVE, routed("a", "b")], ids=["land", "stream", "derive", "route"])  # fmt: skip
 def test_a_manifest_is_read_back_as_it_was_written(query: dict[str, Any]) -> None:
     whole = made(query, operators=("Aggregate by page string",))
-    assert manifest.parse_manifest(whole.to_json()) == whole
+    assert manifest.parse_manifest(versioned_json(whole, manifest.FORMAT)) == whole
 
 
 @pytest.mark.parametrize(
@@ -170,7 +171,10 @@ def test_a_manifest_is_read_back_as_it_was_written(query: dict[str, Any]) -> Non
         ("[]", "format version None is not supported"),
         ('{"version": 2}', "format version 2 is not supported; this release reads version 1"),
         ('{"version": 1}', "not a manifest"),
-        (json.dumps({**json.loads(made(LAND).to_json()), "legs": [1]}), "not a manifest"),
+        (
+            json.dumps({**json.loads(versioned_json(made(LAND), manifest.FORMAT)), "legs": [1]}),
+            "not a manifest",
+        ),
     ],
 )
 def test_what_is_no_manifest_is_refused(text: str, said: str) -> None:

@@ -58,9 +58,8 @@ def files(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     monkeypatch.setattr(erase_in_running_job.hadoop_files, "delete_if_exists", lambda _, url: held.pop(url))
     monkeypatch.setattr(erase_in_running_job, "ErasureCondition", lambda _, where: where)
     monkeypatch.setattr(erase_in_running_job, "remove_rest_and_commit_erasure_mark", lambda *_: 8)
-    monkeypatch.setattr(
-        erase_in_running_job.ErasureTask, "_parent_folder_of_table", lambda *_: "s3://lake/db"
-    )
+    loaded = SimpleNamespace(location=lambda: "s3://lake/db/table")
+    monkeypatch.setattr(erase_in_running_job, "load_java_table", lambda *_: loaded)
     return held
 
 

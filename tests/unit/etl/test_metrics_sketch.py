@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.etl.metrics.arrival_times import RANKS, SHARES, ArrivalTimes
-from millrace.etl.metrics.percentile_sketch import PercentileSketch, sketch_of_points
+from millrace.etl.metrics.percentile_sketch import PercentileSketch
 
 
 def of(values: list[float]) -> PercentileSketch:
@@ -37,7 +37,7 @@ def test_capped_leaves_nothing_above() -> None:
 
 def test_points_and_shares_belong_together() -> None:
     with pytest.raises(ValueError, match="argument 2"):
-        sketch_of_points([1.0], [0.5, 0.5], 10, 1.0)
+        ArrivalTimes(10, 0, 0, (1,)).age_sketch(1.0)
 
 
 def test_points_stand_for_all_records_and_are_finest_where_the_oldest_are() -> None:

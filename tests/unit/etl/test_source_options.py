@@ -19,7 +19,7 @@ from millrace.etl.launch.settings import Connection
 from millrace.etl.launch.sinks import KafkaSinkSettings
 from millrace.etl.launch.sources import KafkaReadingOptions, KafkaSource, KinesisSource
 from millrace.etl.queries.open_sources import sources_digest
-from millrace.etl.record.batch_accounts import BatchAccounts, EventReporter
+from millrace.etl.record.batch_accounts import BatchAccounts, EventReporter, landing_event_fields
 from millrace.etl.record.errors import AccountsError, StartError
 from millrace.etl.record.job_run_context import JobRun
 from millrace.etl.sinks.base import open_sink
@@ -276,7 +276,7 @@ def test_offset_log() -> None:
 
 
 def test_accounts_balance_or_are_refused() -> None:
-    assert BatchAccounts.of_landing(read=5, landed=3, bad=1).land_event_fields() == {
+    assert landing_event_fields(read=5, landed=3, bad=1) == {
         "read": 5,
         "duplicates": 2,
         "landed": 3,
@@ -291,6 +291,6 @@ def test_accounts_balance_or_are_refused() -> None:
     }
     for impossible in ((1, 2, 0), (5, 3, 4), (5, 3, -1)):
         with pytest.raises(AccountsError):
-            BatchAccounts.of_landing(*impossible)
+            landing_event_fields(*impossible)
     with pytest.raises(AccountsError):
         BatchAccounts(read=1, offered=1, written=2)
