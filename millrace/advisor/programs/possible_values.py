@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -261,17 +261,12 @@ def as_option_values(values: Values) -> Values:
     )
 
 
-def combinations(operands: Iterable[Values]) -> Iterator[tuple[Alternative, ...]]:
-    """Yield each choice of one alternative of each operand, up to the limit and one more."""
-    return itertools.islice(itertools.product(*operands), MOST_VALUES + 1)
-
-
 def compute_for_each_choice(
     function: Callable[..., Any], operands: Iterable[Values], line: int, origin: str
 ) -> Values:
     """Apply a function of Python to each choice of alternatives; its errors and unknown operands give unknown values."""
     alternatives: list[Alternative] = []
-    for choice in combinations(operands):
+    for choice in itertools.islice(itertools.product(*operands), MOST_VALUES + 1):
         lost = first_unknown(choice)
         if lost is not None:
             alternatives.append(lost)
@@ -297,10 +292,10 @@ def condition_value(values: Values) -> bool | None:
     return truths.pop() if len(truths) == 1 else None
 
 
-def first_unknown_as_values(values: Values) -> Values | None:
-    """Return the unknown alternative of values as values of its own; None if all are known."""
+def unknown_of_values(values: Values, origin: str, line: int) -> Values:
+    """Return the unknown alternative of values as a value of its own; if all are known, one of this origin."""
     lost = first_unknown(values)
-    return None if lost is None else (lost,)
+    return unknown_value(origin, line) if lost is None else (lost,)
 
 
 def as_dictionary(values: Values) -> DictValue:
@@ -330,11 +325,6 @@ def with_item(of: Any, key: Values, value: Values) -> Any:
         return ListValue(tuple(values))
     if not isinstance(of, DictValue):
         return of
-    try:
-        [only] = key
-        if isinstance(only.value, str | int):
-            return DictValue({**of.values, only.value: value}, of.more) if len(of.values) < MOST_ITEMS else of
-    except ValueError:
-        pass
-    lost = first_unknown(key)
-    return DictValue(of.values, lost.value.origin if lost is not None else "a key of several values")
+    if len(key) == 1 and isinstance(key[0].value, str | int):
+        return DictValue({**of.values, key[0].value: value}, of.more) if len(of.values) < MOST_ITEMS else of
+    return DictValue(of.values, unknown_of_values(key, "a key of several values", 0)[0].value.origin)

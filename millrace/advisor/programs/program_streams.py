@@ -32,6 +32,7 @@ from millrace.advisor.programs.possible_values import (
     joined_frame,
     known_value,
     union_of_alternatives,
+    unknown_of_values,
     unknown_value,
 )
 
@@ -312,14 +313,10 @@ class _StreamInterpreter(Interpreter):
         options = DictValue(dict(zip(names, arguments, strict=False))).updated_with(named).values
         if call == "from_catalog":
             table = {each: options[each] for each in names[:2] if each in options}
-            inner = _with_lower_case_names(
-                as_dictionary(options.get("additional_options", known_value(DictValue(), line)))
-            )
+            inner = _with_lower_case_names(as_dictionary(options.get("additional_options", ())))
             glue_options = inner.updated_with(DictValue({CATALOG: known_value(True, line), **table}))
         else:
-            glue_options = _with_lower_case_names(
-                as_dictionary(options.get("connection_options", known_value(DictValue(), line)))
-            )
+            glue_options = _with_lower_case_names(as_dictionary(options.get("connection_options", ())))
             glue_options = glue_options.updated_with(
                 DictValue({FORMAT: options.get("connection_type", unknown_value("no type", line))})
             )
@@ -334,7 +331,7 @@ class _StreamInterpreter(Interpreter):
         values = dict(zip(("frame", "batch_function", "options"), arguments, strict=False)) | dict(
             named.values
         )
-        options = _with_lower_case_names(as_dictionary(values.get("options", known_value(DictValue(), line))))
+        options = _with_lower_case_names(as_dictionary(values.get("options", ())))
         more = {TRIGGER: options.values["windowsize"]} if "windowsize" in options.values else {}
         if "batch_function" in values:
             more[SINK] = values["batch_function"]
@@ -425,9 +422,10 @@ def _with_option(
     if name == "option":
         key = arguments[0] if arguments else named.values.get("key", ())
         value = arguments[1] if len(arguments) > 1 else named.values.get("value", ())
-        lost = first_unknown(key)
-        if lost is not None or len(key) != 1:
-            options = DictValue({}, lost.value.origin if lost is not None else "an option of several names")
+        if len(key) != 1 or isinstance(key[0].value, Unknown):
+            options = DictValue(
+                {}, unknown_of_values(key, "an option of several names", line)[0].value.origin
+            )
         else:
             options = DictValue({str(key[0].value).lower(): value})
     elif name == "options":
