@@ -186,11 +186,6 @@ def missing_argument_value(name: str, line: int) -> Values:
     return unknown_value(f"the argument --{name}, which the job does not have", line)
 
 
-@dataclass(frozen=True)
-class _ArgumentDefault:
-    values: Values
-
-
 class _RaisingArgumentParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ValueError(message)
@@ -211,12 +206,14 @@ def parse_arguments(
         Arguments of each ``add_argument``: names, and keywords.
     """
     parser = _RaisingArgumentParser(add_help=False, allow_abbrev=False)
+    defaults: dict[str, Values] = {}
     for names, keywords in declared:
         keyword_values = {key: value[0].value for key, value in keywords.items() if len(value) == 1}
         action = keyword_values.get("action", "store")
         if not names or not all(isinstance(each, str) for each in names) or action not in _ACTIONS:
             continue
-        more: dict[str, Any] = {"action": action}
+        flag = action.startswith("store_")  # argparse has its value if it is not given
+        more: dict[str, Any] = {"action": action} | ({} if flag else {"default": argparse.SUPPRESS})
         option = names[0].startswith("-")
         if isinstance(keyword_values.get("dest"), str):
             more["dest"] = keyword_values["dest"]
@@ -228,21 +225,12 @@ def parse_arguments(
                 more["nargs"] = keyword_values["nargs"]
             elif not option:
                 more["nargs"] = "?"
-        if action in ("store", "append"):
-            has_default = "default" in keywords and keyword_values.get("default", ...) is not None
-            more["default"] = _ArgumentDefault(
-                keywords["default"] if has_default else missing_argument_value(name, 0)
-            )
-        parser.add_argument(*names, **more)
+        has_default = "default" in keywords and keyword_values.get("default", ...) is not None
+        added = parser.add_argument(*names, **more)
+        defaults[added.dest] = keywords["default"] if has_default else missing_argument_value(name, 0)
     namespace, _ = parser.parse_known_args(list(launch.words))
-    return DictValue(
-        {
-            name: value.values
-            if isinstance(value, _ArgumentDefault)
-            else known_value(to_program_value(value, 0), 0)
-            for name, value in vars(namespace).items()
-        }
-    )
+    given = {name: known_value(to_program_value(value, 0), 0) for name, value in vars(namespace).items()}
+    return DictValue(defaults | given)
 
 
 def environment_variable(launch: LaunchArguments, name: Values, default: Values | None, line: int) -> Values:

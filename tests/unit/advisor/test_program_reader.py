@@ -120,6 +120,8 @@ FOUND = {
     "a dictionary that nothing reads": f'OLD = {{"subscribe": "payments", "kafka.bootstrap.servers": "x:1"}}\n{KAFKA}.option("subscribe", "orders"){WRITE}',
     "an argument of argparse": "import argparse\np = argparse.ArgumentParser()\np.add_argument('-t', '--topic', required=True)\n"
     f"a, _ = p.parse_known_args()\n{KAFKA}.option('subscribe', a.topic){WRITE}",
+    "an argument of argparse that may be repeated": "import argparse\np = argparse.ArgumentParser()\n"
+    f"p.add_argument('--topic', action='append')\n{KAFKA}.option('subscribe', p.parse_args().topic[0]){WRITE}",
     "a default of argparse": "from argparse import ArgumentParser as P\np = P()\np.add_argument('--in', dest='t', default='or' + 'ders')\n"
     f"a = vars(p.parse_args())\n{KAFKA}.option('subscribe', a['t']){WRITE}",
     "an argument by its place": f"import sys\nif len(sys.argv) < 2:\n    sys.exit(1)\nname = sys.argv[2]\n{KAFKA}.option('subscribe', name){WRITE}",
