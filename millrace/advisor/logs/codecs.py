@@ -51,7 +51,7 @@ class TruncatedDataError(Exception):
     """The data ends before its codec's end; the data before that point was yielded."""
 
 
-class DamagedDataError(TruncatedDataError):
+class DamagedDataError(Exception):
     """The data is not what its codec writes; the data before that point was yielded."""
 
 
@@ -60,7 +60,7 @@ def decompress_log(stream: io.BufferedReader) -> Iterator[bytes]:
 
     Raises
     ------
-    TruncatedDataError
+    TruncatedDataError, DamagedDataError
         After the last piece that could be unpacked.
     """
     head = stream.peek(32)
