@@ -161,7 +161,7 @@ def _worker_usd_per_hour(history: History, subject: AdvisedJob) -> float | None:
     """Return the USD of one machine per hour."""
     from millrace.advisor.findings.advised_job_keys_and_cost import EnvironmentJob
 
-    if isinstance(subject, EnvironmentJob) and subject.plan is not None:
+    if isinstance(subject, EnvironmentJob):
         return subject.plan.jobs[subject.job].worker_usd_hour
     if subject.dollars_month is None:
         return None
