@@ -35,8 +35,8 @@ from millrace.advisor.programs.program_streams import (
     ProgramSource,
     ProgramStreams,
     Query,
+    read_program_streams,
 )
-from millrace.advisor.programs.program_streams import read_program_streams as read_program_streams
 from millrace.config.document.problems import wrong_option_error
 
 _LIMIT = ("maxOffsetsPerTrigger", "maxFetchRecordsPerShard", "kinesis.maxFetchRecordsPerShard")
@@ -115,39 +115,26 @@ class ImportedStreamSettings:
 
 
 def read_stream_settings_of_program(
-    text: str,
-    launch: LaunchArguments | Mapping[str, str],
-    answers: StreamAnswers = NO_ANSWERS,
-    catalog: DataCatalog | None = None,
+    text: str, launch: LaunchArguments, answers: StreamAnswers, catalog: DataCatalog
 ) -> ImportedStreamSettings:
-    r"""Read a Python program.
+    """Read a Python program.
 
     Parameters
     ----------
     text
         Its source; a text that is not Python gives no settings.
     launch
-        What its run is started with, or its arguments by name without ``--``.
+        What its run is started with.
     answers
         What the program does not tell.
     catalog
-        Data Catalog for its tables and connections; without it they stay open.
+        Data Catalog for its tables and connections.
 
     Raises
     ------
     ConfigurationError
         An answer names a stream that the program does not read.
-
-    Examples
-    --------
-    >>> text = "args = getResolvedOptions(sys.argv, ['TOPIC'])\ns.readStream.format('kafka').option('subscribe', args['TOPIC']).load()"
-    >>> read_stream_settings_of_program(text, {"TOPIC": "orders"}).name
-    'orders'
     """
-    if not isinstance(launch, LaunchArguments):
-        launch = LaunchArguments(
-            tuple(word for name, value in launch.items() for word in (f"--{name}", value))
-        )
     program = read_program_streams(text, launch)
     return _StreamChoice(program, answers, catalog, text).choose()
 
@@ -156,7 +143,7 @@ class _StreamChoice:
     """Choice of the streams of a program."""
 
     def __init__(
-        self, program: ProgramStreams, answers: StreamAnswers, catalog: DataCatalog | None, text: str
+        self, program: ProgramStreams, answers: StreamAnswers, catalog: DataCatalog, text: str
     ) -> None:
         self.program = program
         self.text = text
