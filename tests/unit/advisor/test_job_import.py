@@ -16,9 +16,12 @@ from typing import ClassVar
 import pytest
 from botocore.exceptions import ClientError
 
-from millrace.advisor.existing.environment_of_imported_job import environment_document, find_values_to_fill_in
+from millrace.advisor.existing.environment_of_imported_job import (
+    environment_document,
+    find_values_to_fill_in,
+    slug,
+)
 from millrace.advisor.existing.imported_job_event_log import read_log_figures
-from millrace.advisor.existing.job_names import slug
 from millrace.advisor.existing.kafka_sign_in import NOT_ASKED, FoundCluster, find_msk_cluster
 from millrace.advisor.existing.read_job_to_import import (
     RunningJob,
