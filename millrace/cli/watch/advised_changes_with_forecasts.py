@@ -111,7 +111,7 @@ def forecast_changes(
     changes = list(
         dict.fromkeys((*changes, *changes_to_simulate_by_finding(advice.findings, names).values()))
     )
-    before = twin.forecast_replay()
+    before = twin.forecast_what_if(())
     played = [before, *(twin.forecast_what_if(each) for each in changes)]
     return TwinForecasts(
         twin,
