@@ -185,7 +185,9 @@ class ExpressionEvaluator(ABC):
     def _values_of_name(self, name: str, line: int, scope: NameScope) -> Values:
         if name == "__name__":
             return known_value("__main__", line)
-        return scope.find(name) or known_value(LibraryName(name), line)
+        place = scope.scope_of(name)
+        values = () if place is None else place.values[name]
+        return values or known_value(LibraryName(name), line)
 
     def _evaluate_list(self, elements: Iterable[ast.expr], line: int, scope: NameScope) -> Values:
         values: list[Values] = []
@@ -424,9 +426,5 @@ def scope_defining_target(target: ast.expr, scope: NameScope) -> NameScope:
     """Return the scope in which the name of a changed value is."""
     while isinstance(target, ast.Attribute | ast.Subscript):
         target = target.value
-    place: NameScope | None = scope
-    while isinstance(target, ast.Name) and place is not None:
-        if target.id in place.values:
-            return place
-        place = place.above
-    return scope
+    place = scope.scope_of(target.id) if isinstance(target, ast.Name) else None
+    return place or scope

@@ -139,14 +139,12 @@ class NameScope:
     shared: set[str] = field(default_factory=set)
     """Names that belong to the module (``global``)."""
 
-    def find(self, name: str) -> Values | None:
-        """Return the values of a name here or above."""
+    def scope_of(self, name: str) -> NameScope | None:
+        """Return the scope that has a name, this one or one above."""
         scope: NameScope | None = self
-        while scope is not None:
-            if name in scope.values:
-                return scope.values[name]
+        while scope is not None and name not in scope.values:
             scope = scope.above
-        return None
+        return scope
 
 
 @dataclass(frozen=True)
@@ -219,13 +217,20 @@ def to_python_value(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, ListValue):
-        return [to_python_value(_single_or_raise(each)) for each in value.values]
+        return [to_python_value(single_or_raise(each)) for each in value.values]
     if isinstance(value, DictValue) and not value.more:
-        return {key: to_python_value(_single_or_raise(each)) for key, each in value.values.items()}
+        return {key: to_python_value(single_or_raise(each)) for key, each in value.values.items()}
     raise NoPythonValueError
 
 
-def _single_or_raise(values: Values) -> Any:
+def single_or_raise(values: Values) -> Any:
+    """Return the one value.
+
+    Raises
+    ------
+    NoPythonValueError
+        There are several, or none.
+    """
     if len(values) != 1:
         raise NoPythonValueError
     return values[0].value
