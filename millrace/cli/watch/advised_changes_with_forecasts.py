@@ -145,7 +145,7 @@ def advice_without_harmful_findings(advice: Advice, answers: TwinForecasts, subj
             if query.grows_faster_than(before):
                 behind.append(name)
             elif query.is_older_than(before) and (
-                finding.expected_gain_seconds > 0 if sla is None else after.high > sla
+                finding.effect.likely > 0 if sla is None else after.high > sla
             ):
                 ages = (duration_text(each.value) for each in (before.figures["oldest"], after))
                 older.append(f"{name} ({' to '.join(ages)})")
