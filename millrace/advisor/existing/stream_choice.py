@@ -27,7 +27,7 @@ from millrace.advisor.existing.stream_candidates_of_program import (
 )
 from millrace.advisor.programs.library_functions import LaunchArguments
 from millrace.advisor.programs.parse_trigger_interval import trigger_interval_seconds
-from millrace.advisor.programs.possible_values import DictValue, Unknown, Values
+from millrace.advisor.programs.possible_values import DictValue, Unknown, Values, joined_alternatives
 from millrace.advisor.programs.program_streams import (
     FORMAT,
     GLUE,
@@ -318,11 +318,9 @@ class _StreamChoice:
 
     def _common_options(self, candidates: Sequence[StreamCandidate], kind: Kind) -> dict[str, str]:
         """Return the options that have one value in all candidates, and ask for the brokers."""
-        table: DictValue | None = None
-        for each in candidates:
-            one = DictValue(each.options, each.source.more or each.refused)
-            table = one if table is None else table.with_alternatives_of(one)
-        table = table or DictValue()
+        table = joined_alternatives(
+            DictValue(each.options, each.source.more or each.refused) for each in candidates
+        )
         options, unclear = dict[str, str](), dict[str, Values]()
         for key, values in table.values.items():
             certain = {str(each.value) for each in values if each.value is not None}

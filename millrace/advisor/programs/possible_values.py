@@ -305,16 +305,22 @@ def unknown_of_values(values: Values, origin: str, line: int) -> Values:
 
 def as_dictionary(values: Values) -> DictValue:
     """Return a dictionary of all alternatives, as far as they are known."""
-    table: DictValue | None = None
+    tables = []
     for each in values:
-        if isinstance(each.value, DictValue):
-            one = each.value
-        elif isinstance(each.value, Unknown):
-            one = DictValue({}, each.value.origin)
-        else:
-            one = DictValue({}, "a value that is no dictionary")
-        table = one if table is None else table.with_alternatives_of(one)
-    return table or DictValue()
+        table = each.value
+        if not isinstance(table, DictValue):
+            origin = table.origin if isinstance(table, Unknown) else "a value that is no dictionary"
+            table = DictValue({}, origin)
+        tables.append(table)
+    return joined_alternatives(tables)
+
+
+def joined_alternatives(tables: Iterable[DictValue]) -> DictValue:
+    """Return a table that is one of several, with all values that its keys may have; an empty one without any."""
+    joined, *others = [*tables] or [DictValue()]
+    for each in others:
+        joined = joined.with_alternatives_of(each)
+    return joined
 
 
 def with_item(of: Any, key: Values, value: Values) -> Any:

@@ -29,6 +29,7 @@ from millrace.advisor.programs.possible_values import (
     as_dictionary,
     as_option_values,
     first_unknown,
+    joined_alternatives,
     joined_frame,
     known_value,
     union_of_alternatives,
@@ -289,14 +290,18 @@ class _StreamInterpreter(Interpreter):
     ) -> Values | None:
         first = streams[0]
         if first.frame is None and name in ("load", "table", "json", "parquet", "csv", "text", "orc"):
-            options = _merge_options(streams).updated_with(_with_lower_case_names(named))
+            options = joined_alternatives(each.options for each in streams).updated_with(
+                _with_lower_case_names(named)
+            )
             if name != "load":
                 options = options.updated_with(DictValue({FORMAT: known_value(name, line)}))
             return known_value(
                 StreamingFrame(frozenset([self._add_source_and_return_index(options, line)])), line
             )
         if first.frame is not None and name in _STARTS:
-            options = _merge_options(streams).updated_with(_with_lower_case_names(named))
+            options = joined_alternatives(each.options for each in streams).updated_with(
+                _with_lower_case_names(named)
+            )
             if name != "start":
                 options = options.updated_with(
                     DictValue({"table": arguments[0] if arguments else unknown_value("a table", line)})
@@ -407,18 +412,10 @@ def _with_lower_case_names(options: DictValue) -> DictValue:
     )
 
 
-def _merge_options(streams: Sequence[ReaderOrWriter]) -> DictValue:
-    """Return the options that a reader or writer has after different branches."""
-    options = streams[0].options
-    for each in streams[1:]:
-        options = options.with_alternatives_of(each.options)
-    return options
-
-
 def _with_option(
     of: ReaderOrWriter, name: str, arguments: Sequence[Values], named: DictValue, line: int
 ) -> ReaderOrWriter:
-    options: DictValue | None = None
+    options = DictValue()
     if name == "option":
         key = arguments[0] if arguments else named.values.get("key", ())
         value = arguments[1] if len(arguments) > 1 else named.values.get("value", ())
@@ -446,8 +443,6 @@ def _with_option(
         options = DictValue({TRIGGER if kind in ("processingTime", "") else kind.lower(): value})
     elif name in ("foreachBatch", "foreach"):
         options = DictValue({SINK: arguments[0] if arguments else named.values.get("func", ())})
-    if options is None:
-        return of
     return ReaderOrWriter(of.line, of.options.updated_with(options), of.frame)
 
 
