@@ -288,12 +288,10 @@ def compute_for_each_choice(
 
 def condition_value(values: Values) -> bool | None:
     """Return whether a condition holds; None if that is unknown."""
-    truths = set()
-    for each in values:
-        try:
-            truths.add(bool(to_python_value(each.value)))
-        except NoPythonValueError:
-            return None
+    try:
+        truths = {bool(to_python_value(each.value)) for each in values}
+    except NoPythonValueError:
+        return None
     return truths.pop() if len(truths) == 1 else None
 
 
