@@ -107,7 +107,7 @@ def find_moves(environment: Environment, now: Plan, keeps: Keeps) -> tuple[CostS
         Simulates the plan of a move.
     """
     tree = environment.value_locations.tree
-    if tree is None or environment.value_locations.root is None:
+    if tree is None:
         return ()
     before = total_cost(now).value
     costs = {key: sum(line.usd for line in lines) for key, lines in now.cost_items_by_key.items()}
@@ -365,7 +365,6 @@ def _sort_key_of_engines(
 
 def _passes_project_checks(environment: Environment) -> bool:
     root = environment.value_locations.root
-    assert root is not None
     return not any(run_checks(environment, environment.streams.keys(), environment.kafka.keys(), root))
 
 
